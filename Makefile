@@ -21,6 +21,7 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 unexport PYTHONDONTWRITEBYTECODE
 
 REPLAYED ?= 1000000
+RECONNECTS ?= 200
 ARGS ?=
 # Most slow tests wait for child processes and flushes, so one worker more than there are cores pays.
 WORKERS ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$(( cores < 8 ? cores + 1 : 8 )))
@@ -123,8 +124,8 @@ site: $(SITE) mkdocs.yml ## build the documentation as a site in build/site, rea
 docker-test: install ## build the image and test it: kill, restart, drain (needs a Docker engine)
 	$(BIN)/pytest -m docker tests/docker $(ARGS)
 
-interop: install ## test with clients of other implementations; replay a log of REPLAYED (1000000) messages
-	OMQ_REPLAY_MESSAGES=$(REPLAYED) $(BIN)/pytest -rs tests/interop tests/integration/test_omq_replay.py $(ARGS)
+interop: install ## test with clients of other implementations; replay a log of REPLAYED (1000000) messages; kill the broker RECONNECTS (200) times under BlazingMQ's SDK
+	OMQ_REPLAY_MESSAGES=$(REPLAYED) BLAZINGMQ_RECONNECTS=$(RECONNECTS) $(BIN)/pytest -rs tests/interop tests/integration/test_omq_replay.py $(ARGS)
 
 clean: ## remove everything that the other targets make, .venv included
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

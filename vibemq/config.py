@@ -282,6 +282,8 @@ class Settings(BaseModel):
     data_dir: Annotated[Path, RESTART] = Path("vibemq-data")
     storage: Annotated[StorageChoice, RESTART] = StorageChoice()
     listeners: Annotated[tuple[Listener, ...], RESTART] = (Listener(),)
+    protocols: Annotated[dict[str, dict[str, Any]], RESTART] = Field(default_factory=dict)
+    """Options of all listeners of a protocol, by its name; what a listener says itself wins."""
     weak_flush_ms: Annotated[Positive, RELOAD] = 2_000
     """Longest time that weak data waits for its flush."""
     auto_create: Annotated[bool, RELOAD] = True
@@ -318,3 +320,7 @@ class Settings(BaseModel):
             except (InvalidOptions, InvalidQueueName) as error:
                 raise ValueError(f"{name}: {error}") from None
         return value
+
+    def protocol_options(self, listener: Listener) -> dict[str, Any]:
+        """The options of a listener's protocol, for its folder to check."""
+        return {**self.protocols.get(listener.protocol, {}), **listener.settings}

@@ -3,7 +3,7 @@
     VibeMQError
     ├── ProtocolError          LocalProtocolError (our misuse) · RemoteProtocolError (theirs)
     ├── RequestError           NoReply · RequestFailed · RequesterGone
-    ├── EngineError            QueueNotFound · QueueExists · QueueExclusive · InvalidOptions · GroupNotFound …
+    ├── EngineError            QueueNotFound · QueueExists · QueueExclusive · InvalidOptions · InvalidSelector …
     ├── StorageError           StorageFull · StorageDamaged · StorageFailed (StorageFenced) · StorageLocked …
     ├── AuthError              AuthRequired · AuthFailed · NotAuthorized · Forbidden · UserExists · UserNotFound …
     ├── LimitError             RateLimited · ConnectionLimit · Blocked
@@ -25,6 +25,7 @@ class ErrorCode(StrEnum):
     UNKNOWN_COMMAND = "UNKNOWN_COMMAND"
     INVALID_QUEUE = "INVALID_QUEUE"
     INVALID_OPTIONS = "INVALID_OPTIONS"
+    INVALID_SELECTOR = "INVALID_SELECTOR"
     INVALID_PAYLOAD = "INVALID_PAYLOAD"
     QUEUE_NOT_FOUND = "QUEUE_NOT_FOUND"
     QUEUE_EXISTS = "QUEUE_EXISTS"
@@ -134,6 +135,19 @@ class InvalidOptions(EngineError):
     code = ErrorCode.INVALID_OPTIONS
 
 
+class InvalidSelector(EngineError):
+    """The condition of a subscription cannot be read; nobody was subscribed."""
+
+    code = ErrorCode.INVALID_SELECTOR
+
+    def __init__(self, text: str, offset: int, why: str) -> None:
+        place = "at its end" if offset >= len(text) else f"at character {offset + 1}, {text[offset : offset + 20]!r}"
+        super().__init__(f"the selector {text[:200]!r} cannot be read {place}: {why}")
+        self.text = text
+        self.offset = offset
+        """Of the character where the mistake is, from 0."""
+
+
 class QueueNotFound(EngineError):
     code = ErrorCode.QUEUE_NOT_FOUND
 
@@ -168,9 +182,11 @@ class QueueExclusive(EngineError):
 class QueueFull(EngineError):
     code = ErrorCode.QUEUE_FULL
 
-    def __init__(self, queue: str, limit: str) -> None:
+    def __init__(self, queue: str, limit: str, limited_by: str = "") -> None:
         super().__init__(f"queue {queue!r} is full ({limit}); the message was not accepted, publish it again later")
         self.queue = queue
+        self.limited_by = limited_by
+        """`messages` or `bytes`: which of the two limits was met; "" where that is not known, as in a client."""
 
 
 class GroupNotFound(EngineError):
@@ -380,6 +396,23 @@ class Blocked(LimitError):
     because it keeps as many of them as it may."""
 
     code = ErrorCode.BLOCKED
+
+
+# -- calls to other machines ------------------------------------------------------------------------------------
+
+
+class OutboundError(VibeMQError):
+    """A call to a machine that somebody has named has not been answered."""
+
+    code = ErrorCode.UNREACHABLE
+
+
+class OutboundRefused(OutboundError):
+    """The broker does not call this URL, or not any more."""
+
+
+class OutboundFailed(OutboundError):
+    """The call was made, or begun, and no answer came that can be read."""
 
 
 class ShuttingDown(VibeMQError):

@@ -137,9 +137,12 @@ def check_plugins(loaded: Loaded) -> None:
     """
     storage, listeners = loaded.settings.storage, loaded.settings.listeners
     _check_plugin(loaded.origins, "storage", ("storage",), "provider", storage.provider, storage.settings)
+    for name, options in loaded.settings.protocols.items():
+        _check_plugin(loaded.origins, "protocols", ("protocols", name), "", name, options)
     for number, listener in enumerate(listeners):
-        place = ("listeners", number)
-        _check_plugin(loaded.origins, "protocols", place, "protocol", listener.protocol, listener.settings)
+        place: tuple[str | int, ...] = ("listeners", number)
+        options = loaded.settings.protocol_options(listener)
+        _check_plugin(loaded.origins, "protocols", place, "protocol", listener.protocol, options)
 
 
 def _check_plugin(
@@ -153,11 +156,12 @@ def _check_plugin(
     try:
         model = plugins.find(group, name).settings
     except LookupError as error:
-        raise ConfigInvalid(f"{place_of((*place, kind), origins)} is not valid: {error}") from error
+        named = (*place, kind) if kind else place
+        raise ConfigInvalid(f"{place_of(named, origins)} is not valid: {error}") from error
     try:
         model(**options)
     except ValidationError as error:
-        raise ConfigInvalid(_sentence(error, model, origins, above=(*place, "settings"))) from None
+        raise ConfigInvalid(_sentence(error, model, origins, above=(*place, "settings") if kind else place)) from None
 
 
 def _toml_layers(

@@ -2,14 +2,34 @@
 
 from dataclasses import replace
 
+import orjson
 import pytest
 
+from tests.interop.blazingmq.model_sdk import ModelSdk
+from vibemq.protocols.blazingmq import BlazingmqSession, BlazingmqSettings
+from vibemq.protocols.blazingmq.codec.control import encode_authentication
+from vibemq.protocols.blazingmq.codec.events import HEARTBEAT_RSP, ControlCodec
+from vibemq.protocols.blazingmq.codec.messages import (
+    AuthenticationRequest,
+    ClientLanguage,
+    ConfigureStream,
+    ConsumerInfo,
+    Expression,
+    StreamParameters,
+    StreamSubscription,
+)
+from vibemq.protocols.blazingmq.codec.put import build_puts, put_message
+from vibemq.protocols.blazingmq.settings import Domain
+from vibemq.protocols.eventmesh import EventMeshSession, EventMeshSettings
+from vibemq.protocols.eventmesh.tcp.frames import EventMeshDialect
+from vibemq.protocols.eventmesh.tcp.frames import encode_frame as eventmesh_frame
 from vibemq.protocols.native import NativeSession, NativeSettings
 from vibemq.protocols.native.codec.extensions import EXTENSIONS, publish_many, request, response, stage
 from vibemq.protocols.native.codec.frames import encode_frame
 from vibemq.protocols.native.codec.wire import CommandType, encode_body
 from vibemq.protocols.omq import OmqSession, OmqSettings
 from vibemq.protocols.omq.frames import ACCEPTED
+from vibemq.protocols.session import SessionContext
 from vibemq.testing import session_conformance as suite
 from vibemq.testing.session_conformance import QUEUE, Dialect, Rows, pack_row
 
@@ -92,6 +112,12 @@ NATIVE_ALL = replace(
     hello=bulk_hello(",".join(EXTENSIONS)),
 )
 
+NATIVE_FAILURES = replace(
+    NATIVE_BULK,
+    name="native with batch/1 and failures/1",
+    hello=bulk_hello("batch/1,admin/1,cursor/1,request/1,failures/1"),
+)
+
 OMQ = Dialect(
     name="the OCaml message queue",
     create=lambda context: OmqSession(context, OmqSettings()),
@@ -103,7 +129,105 @@ OMQ = Dialect(
     broken=(b")", b"(Ack |#)", b'(Ack "\\999")', b"(" * 65, b"(Ack " + b"1" * 65_536),
 )
 
-DIALECTS = [NATIVE, NATIVE_BULK, NATIVE_ALL, OMQ]
+
+def blazingmq(language: ClientLanguage, codec: ControlCodec) -> Dialect:
+    """A client that has opened the queue for reading and writing."""
+
+    def create(context: SessionContext) -> BlazingmqSession:
+        return BlazingmqSession(context, BlazingmqSettings(domains={"here": Domain(plain_names=True)}))
+
+    basic = AuthenticationRequest(mechanism="basic", data=b"somebody:secret")
+    sdk = ModelSdk(codec=codec, language=language)
+    _, opening = sdk.open(f"bmq://here/{QUEUE}", 3)
+    _, configuring = ModelSdk(codec=codec).request(
+        ConfigureStream(
+            q_id=3,
+            stream_parameters=StreamParameters(
+                subscriptions=(
+                    StreamSubscription(
+                        s_id=1,
+                        expression=Expression(text=""),
+                        consumers=(ConsumerInfo(max_unconfirmed_messages=10, max_unconfirmed_bytes=1_000),),
+                    ),
+                )
+            ),
+        )
+    )
+    event = HEARTBEAT_RSP
+    return Dialect(
+        name=f"BlazingMQ, {language.name}",
+        create=create,
+        hello=encode_authentication(codec, basic) + sdk.hello() + opening,
+        publish=lambda message_id, payload: build_puts([put_message(3, message_id.encode().rjust(16), payload)]),
+        subscribe=lambda: configuring,
+        broken=(
+            b"\0\0\0\7" + event[4:],
+            b"\0\0\0\x0a" + event[4:],
+            b"\x80" + event[1:],
+            b"\xff" * 8,
+            event[:4] + b"\0" * 4,
+        ),
+        has_goodbye=False,
+        keep_alive=lambda now: event,
+        silence_ms=120_000 if language is ClientLanguage.E_CPP else None,
+    )
+
+
+def mesh_frame(dialect: EventMeshDialect, cmd: str, seq: str, body: object = None, protocol: str = "") -> bytes:
+    header = {"cmd": cmd, "command": cmd, "code": 0, "seq": seq, "properties": {"protocoltype": protocol}}
+    return eventmesh_frame(dialect, orjson.dumps(header), b"" if body is None else orjson.dumps(body))
+
+
+def mesh_message(payload: bytes, **properties: str) -> dict[str, object]:
+    return {"topic": QUEUE, "properties": properties, "body": payload.decode()}
+
+
+def eventmesh(dialect: EventMeshDialect) -> Dialect:
+    agent = {
+        "group": "workers",
+        "purpose": "sub",
+        "version": "2",
+        "username": "somebody",
+        "password": "secret",
+    }
+    start = dialect.start
+    return Dialect(
+        name=f"EventMesh over TCP, {dialect.name}",
+        create=lambda context: EventMeshSession(
+            context, EventMeshSettings(create_topics=False, answer_late_requests=True)
+        ),
+        hello=mesh_frame(dialect, "HELLO_REQUEST", "1", agent),
+        publish=lambda name, payload: mesh_frame(dialect, "ASYNC_MESSAGE_TO_SERVER", name, mesh_message(payload)),
+        subscribe=lambda: mesh_frame(
+            dialect, "SUBSCRIBE_REQUEST", "2", {"topicList": [{"topic": QUEUE, "mode": "CLUSTERING", "type": "ASYNC"}]}
+        ),
+        request=lambda name, payload: mesh_frame(dialect, "REQUEST_TO_SERVER", name, mesh_message(payload, ttl="2000")),
+        broken=(
+            b"WEMX0000" + bytes(8),
+            start[:-1] + b"1" + bytes(8),
+            start + b"\0\0\0\x40\0\0\0\0",
+            start + b"\0\x50\0\0\0\0\0\x20",
+            start + b"\0\0\0\x20\0\0\0\x40",
+            eventmesh_frame(dialect, b"{"),
+            eventmesh_frame(dialect, b"[]"),
+            mesh_frame(dialect, "NOT_A_COMMAND", "3"),
+        ),
+        on_wire=lambda payload: orjson.dumps(payload.decode()),
+        silence_ms=EventMeshSettings().idle_timeout_ms,
+    )
+
+
+EVENTMESH = [eventmesh(dialect) for dialect in EventMeshDialect]
+DIALECTS = [
+    NATIVE,
+    NATIVE_BULK,
+    NATIVE_FAILURES,
+    NATIVE_ALL,
+    OMQ,
+    *EVENTMESH,
+    blazingmq(ClientLanguage.E_CPP, ControlCodec.BER),
+    blazingmq(ClientLanguage.E_JAVA, ControlCodec.JSON),
+]
 CHECKS = [getattr(suite, name) for name in dir(suite) if name.startswith("check_") and name != "check_session"]
 
 

@@ -6,8 +6,13 @@ import pytest
 
 from tests.docs.pages import REPOSITORY, anchors, blocks, links, pages
 
-LANGUAGES = {"python", "sh", "text", "json", "toml", "yaml", "ini", "xml", "promql", "csharp", "ocaml"}
-MANNERS = {"python": {"cell", "fragment", "tests", "worker"}, "sh": {"run"}, "text": {"output"}, "toml": {"broker"}}
+LANGUAGES = {"python", "sh", "text", "json", "toml", "yaml", "ini", "xml", "promql", "csharp", "ocaml", "cpp", "java"}
+MANNERS = {
+    "python": {"sdk", "cell", "fragment", "tests", "worker"},
+    "sh": {"run"},
+    "text": {"output"},
+    "toml": {"broker"},
+}
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(REPOSITORY)))

@@ -24,6 +24,9 @@ from vibemq.config import Auth, Http, Limits, Listener, Log, Permission, Setting
 from vibemq.errors import ErrorCode
 from vibemq.model.options import QueueOptions
 from vibemq.operations.reference import reference
+from vibemq.protocols.blazingmq.settings import BlazingmqSettings, Domain
+from vibemq.protocols.eventmesh.http.settings import EventMeshHttpSettings
+from vibemq.protocols.eventmesh.settings import EventMeshSettings
 from vibemq.protocols.native.settings import NativeSettings
 from vibemq.protocols.omq.settings import OmqSettings
 from vibemq.server.monitoring.prometheus import HISTOGRAMS, METRICS
@@ -41,6 +44,10 @@ SETTINGS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("listeners[].tls.", Tls),
     ("listeners[].settings.", NativeSettings),
     ("listeners[].settings.", OmqSettings),
+    ("listeners[].settings.", BlazingmqSettings),
+    ("listeners[].settings.domains.*.", Domain),
+    ("listeners[].settings.", EventMeshSettings),
+    ("listeners[].settings.", EventMeshHttpSettings),
     ("storage.", StorageChoice),
     ("storage.settings.", LmdbSettings),
     ("storage.settings.", SqliteSettings),

@@ -166,6 +166,7 @@ OPERATION_ROWS: dict[str, Row | Prepared] = {
     "broker.reload": admin("broker.reload"),
     "connections.list": admin("connections.list"),
     "connections.close": admin("connections.close", user="nobody"),
+    "connections.redirect": admin("connections.redirect", user="nobody", host="localhost", port=1),
     "storage.backup": lambda w, n: w.peer.admin("storage.backup", target=str(w.folder / f"backup-{n}")),
     "queue.create": lambda w, n: w.peer.admin("queue.create", queue=f"created-{n}"),
     "queue.change": admin("queue.change", queue=JOBS, changes={"max_messages": 10**9}),

@@ -28,7 +28,7 @@ from vibemq.protocols.native.codec.extra_columns import EXTRAS_EXTENSION, WireCo
 from vibemq.protocols.native.codec.frames import NativeFrameReader, encode_frame
 from vibemq.protocols.native.codec.wire import CommandType, body_type, decode_body, encode_body
 
-LATER_EXTENSIONS = {extensions.FAILURES_EXTENSION, EXTRAS_EXTENSION}
+LATER_EXTENSIONS = {extensions.FAILURES_EXTENSION, EXTRAS_EXTENSION, extensions.WHERE_EXTENSION}
 QUICK = ReconnectPolicy(initial_delay=0.01, max_delay=0.05)
 
 
@@ -195,7 +195,7 @@ class FakeSession:
             if frame.headers.get("authPassword") == "wrong":
                 await self._error(frame.id, "AUTH_FAILED", "wrong user or password")
                 return False
-            # As a broker of an earlier version: it tells no failed attempts, and reads extras as JSON.
+            # As a broker of an earlier version: no failed attempts are told, extras are JSON, no selectors are known.
             names = (name for name in extensions.EXTENSIONS if name not in LATER_EXTENSIONS)
             granted = {"negotiated-extensions": ",".join(names), "serverVersion": "fake"}
             await self.send(encode_body(CommandType.CONNECT_ACK, frame.id, headers=granted))

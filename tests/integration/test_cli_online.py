@@ -709,3 +709,12 @@ def test_sub_shows_as_many_as_were_asked_for_without_acknowledging(vibemq: Run, 
         info = mq.queue_info(queue)
         assert info is not None
         assert info.ready == 700
+
+
+def test_sub_shows_only_what_matches(vibemq: Run, queue: str) -> None:
+    for region in ("eu", "us"):
+        vibemq("pub", queue, f"from {region}", "--header", f"region={region}")
+    code, shown, _ = vibemq("sub", queue, "--where", 'region == "us"', "--idle", "200ms")
+    assert (code, [message["headers"]["region"] for message in shown]) == (0, ["us"])
+    code, _, error = vibemq("sub", queue, "--where", 'region = "us"')
+    assert (code, "at character 8" in error) == (2, True)

@@ -20,6 +20,7 @@ from vibemq.errors import MessageTooLarge, VibeMQError
 from vibemq.protocols.native.codec.extensions import publish_one
 from vibemq.protocols.native.codec.frames import HEADER, NativeFrameReader, encode_frame
 from vibemq.protocols.native.codec.wire import CommandType, WireMessage, decode_body, encode_body
+from vibemq.testing.timed_broker import TimedBroker
 
 pytestmark = pytest.mark.anyio
 
@@ -65,6 +66,46 @@ async def test_messages_of_all_sizes_in_order_and_after_a_crash(tmp_path: Path, 
         assert received == bodies
         assert broker.stop() == 0
         assert "Traceback" not in broker.log_text()
+
+
+@pytest.mark.parametrize("provider", ["lmdb", "sqlite"])
+@pytest.mark.parametrize("large_first", [True, False])
+async def test_a_large_message_keeps_its_place_among_priorities(
+    tmp_path: Path, provider: str, large_first: bool
+) -> None:
+    bodies = [bytes(2 * MIB), b"small", b"third"]
+    normal, high, lowest = bodies if large_first else (bodies[1], bodies[0], bodies[2])
+    with running(broker_on(tmp_path / "data", tmp_path, provider=provider)) as broker:
+        async with vibemq.connect(broker.url) as mq:
+            await mq.create_queue("q", mode="priority_based")
+            await mq.publish("q", normal, priority="normal")
+            await mq.publish("q", lowest, priority="low")
+            await mq.publish("q", high, priority="high")
+            received = []
+            with anyio.fail_after(30):
+                async with mq.subscribe("q", prefetch=10) as messages:
+                    async for message in messages:
+                        received.append((message.sequence, message.body))
+                        if len(received) == 3:
+                            break
+            assert received == [(3, high), (1, normal), (2, lowest)]
+
+
+async def test_a_large_message_that_falls_due_first_comes_first(tmp_path: Path) -> None:
+    async with TimedBroker(tmp_path) as broker, vibemq.connect(broker.url) as mq:
+        await mq.create_queue("q")
+        await mq.publish("q", b"second", delay=3600)
+        await mq.publish("q", bytes(2 * MIB), delay=1800)
+        broker.advance(7200)
+        received = []
+        with anyio.fail_after(30):
+            async with mq.subscribe("q") as messages:
+                async for message in messages:
+                    received.append((message.sequence, len(message.body)))
+                    message.ack()
+                    if len(received) == 2:
+                        break
+        assert received == [(2, 2 * MIB), (1, 6)]
 
 
 async def test_a_large_message_that_was_checkpointed_is_read_from_the_store(tmp_path: Path) -> None:

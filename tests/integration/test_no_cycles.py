@@ -12,6 +12,7 @@ import urllib.request
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,8 @@ from anyio import to_thread
 
 import vibemq
 from tests.integration.access import PASSWORD, cheap_hash
+from tests.interop.blazingmq.broker import ModelClient
+from tests.interop.blazingmq.model_sdk import READ, WRITE
 from tests.waiting import until
 from vibemq.config import Auth, Http, Limits, Listener, Settings, User
 from vibemq.errors import VibeMQError
@@ -39,6 +42,14 @@ BROKERS = (
     "vibemq.protocols.native.state",
     "vibemq.protocols.native.replies",
     "vibemq.protocols.omq",
+    "vibemq.protocols.blazingmq.control",
+    "vibemq.protocols.blazingmq.deliveries",
+    "vibemq.protocols.blazingmq.delivery_index",
+    "vibemq.protocols.blazingmq.puts",
+    "vibemq.protocols.blazingmq.session",
+    "vibemq.protocols.blazingmq.state",
+    "vibemq.protocols.blazingmq.streams",
+    "vibemq.protocols.blazingmq.subscriptions",
     "starlette",
     "uvicorn",
     "h11",
@@ -55,8 +66,9 @@ def anyio_backend() -> str:
 
 @pytest.fixture
 async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
-    listeners = Listener(port=0), Listener(port=0, protocol="omq")
-    settings = Settings(data_dir=tmp_path / "data", listeners=listeners, http=Http(port=0))
+    listeners = Listener(port=0), Listener(port=0, protocol="omq"), Listener(port=0, protocol="blazingmq")
+    protocols = {"blazingmq": {"domains": {"d": {}}}}
+    settings = Settings(data_dir=tmp_path / "data", listeners=listeners, protocols=protocols, http=Http(port=0))
     async with Broker(settings=settings) as broker:
         yield broker
 
@@ -123,7 +135,7 @@ async def test_connections_and_their_subscriptions(broker: Broker) -> None:
 
 async def test_peers_that_hang_up_or_break_the_protocol(broker: Broker) -> None:
     body = encode_body(CommandType.CONNECT, "c", "", b"", HELLO)
-    native, omq = (listening.port for listening in broker.listening)
+    native, omq, _ = (listening.port for listening in broker.listening)
     with no_cycles():
         for _ in range(TIMES):
             await raw(native, b"", answer=False)
@@ -132,6 +144,33 @@ async def test_peers_that_hang_up_or_break_the_protocol(broker: Broker) -> None:
             await raw(native, struct.pack("!IB", len(body), 0) + body, answer=True)
             await raw(omq, b"nonsense", answer=False)
             await raw(omq, b"\0\0\0\0\0\0\0\x02()", answer=True)
+        await all_gone(broker)
+
+
+def use_blazingmq(port: int, *, unanswered: bool) -> None:
+    """`unanswered`: hang up behind requests whose answers nobody has waited for."""
+    with ModelClient(port) as client:
+        client.open_reader("bmq://d/q", flags=READ | WRITE)
+        client.post_and_wait(0, b"x", b"y")
+        client.pushed(2)
+        client.ask(client.sdk.configure(0, messages=5))
+        client.say(client.sdk.confirm(0, *(push.guid for push in client.sdk.got.pushes)))
+        if unanswered:
+            requests = (client.sdk.post(0, b"z"), client.sdk.close(0)[1], client.sdk.disconnect()[1])
+            client.say(b"".join(requests))
+        else:
+            client.ask(client.sdk.close(0))
+            client.disconnect()
+
+
+@pytest.mark.parametrize("unanswered", [False, True])
+async def test_blazingmq_clients(broker: Broker, unanswered: bool) -> None:
+    port = broker.listening[2].port
+    await to_thread.run_sync(partial(use_blazingmq, port, unanswered=False))
+    await all_gone(broker)
+    with no_cycles():
+        for _ in range(TIMES):
+            await to_thread.run_sync(partial(use_blazingmq, port, unanswered=unanswered))
         await all_gone(broker)
 
 

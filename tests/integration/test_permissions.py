@@ -159,6 +159,7 @@ EXPECTED: dict[str, Operation] = {
     "token.revoke": admin("self", user="NAME", token_id="none"),
     "connections.list": admin("admin"),
     "connections.close": admin("admin", connection_id="none"),
+    "connections.redirect": admin("admin", connection_id="none", host="localhost", port=1),
     "user.allowed": admin("admin", action="publish", queues=Q),
     "storage.backup": admin("admin", target="not absolute"),
     "transaction.forget": admin("admin", app="a-USER"),
@@ -360,6 +361,7 @@ COMMANDS: dict[type, tuple[str, Provoke | None]] = {
     c.ChangeAccounts: SERVERS_OWN,
     c.SetFlow: SERVERS_OWN,
     c.CloseSession: SERVERS_OWN,
+    c.Classified: SERVERS_OWN,
     c.EndConsumers: SERVERS_OWN,
     c.SetPressure: SERVERS_OWN,
 }

@@ -206,7 +206,7 @@ METHOD = Method(
     run=run,
     short=Size(cases=100, seconds=20),
     crash=Size(cases=14_000, seconds=110),
-    torture=Size(cases=120_000, seconds=1_150),
+    torture=Size(cases=120_000, seconds=1_000),
 )
 
 

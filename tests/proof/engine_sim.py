@@ -14,6 +14,7 @@ from itertools import count
 from tests.proof.contract import Budget, Finding, Method, Result, Size
 from tests.proof.engine_lives import CleanLife, HardLife
 from tests.simulation.lifetimes import Lifetimes
+from tests.simulation.selective import SelectiveChaos
 from tests.simulation.test_engine_chaos import Chaos
 from vibemq.model.options import DeliveryMode
 
@@ -56,9 +57,16 @@ def lifetimes(seed: int, mode: DeliveryMode, steps: int, figures: Counter[str]) 
     return steps
 
 
+def selectors(seed: int, mode: DeliveryMode, steps: int, figures: Counter[str]) -> int:
+    """The same with selectors, and queues that hold up what is behind a failed message."""
+    SelectiveChaos(seed).live(min(steps, CHAOS_STEPS))
+    figures["lives with selectors"] += 1
+    return min(steps, CHAOS_STEPS)
+
+
 Kind = Callable[[int, DeliveryMode, int, Counter[str]], int]
-KINDS: dict[str, Kind] = {"hard": hard, "clean": clean, "chaos": chaos, "lifetimes": lifetimes}
-SHARES = ("hard", "hard", "chaos", "lifetimes", "hard", "clean", "hard", "chaos")
+KINDS: dict[str, Kind] = {"hard": hard, "clean": clean, "chaos": chaos, "lifetimes": lifetimes, "selectors": selectors}
+SHARES = ("hard", "hard", "chaos", "lifetimes", "hard", "clean", "selectors", "chaos")
 
 
 def run(budget: Budget) -> Result:

@@ -188,7 +188,7 @@ def session(data: bytes) -> Hashable:
     return data[0] & 3, script.over, frozenset(script.kinds)
 
 
-_ANSWER, _REFUSE, _DELIVER, _WAIT = item(0x88 + 1), item(4), item(5, b"1"), item(6, b"x" * 100)
+_ANSWER, _REFUSE, _DELIVER, _WAIT = item(0x80 + 11), item(4), item(5, b"1"), item(6, b"x" * 100)
 
 
 def _session_seeds() -> Iterable[bytes]:

@@ -3,14 +3,36 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.proof import fuzz_journal, fuzz_omq, fuzz_session, fuzz_store, fuzz_text, fuzz_wire
+from tests.proof import (
+    fuzz_blazingmq,
+    fuzz_bmq_session,
+    fuzz_eventmesh,
+    fuzz_eventmesh_http,
+    fuzz_journal,
+    fuzz_omq,
+    fuzz_session,
+    fuzz_store,
+    fuzz_text,
+    fuzz_wire,
+)
 from tests.proof.fuzz_engine import Target
 
 CORPUS = Path(__file__).parent / "corpus"
 
 TARGETS: dict[str, Target] = {
     target.name: target
-    for module in (fuzz_wire, fuzz_session, fuzz_omq, fuzz_journal, fuzz_store, fuzz_text)
+    for module in (
+        fuzz_wire,
+        fuzz_session,
+        fuzz_omq,
+        fuzz_blazingmq,
+        fuzz_bmq_session,
+        fuzz_eventmesh,
+        fuzz_eventmesh_http,
+        fuzz_journal,
+        fuzz_store,
+        fuzz_text,
+    )
     for target in module.TARGETS
 }
 

@@ -8,9 +8,10 @@ import orjson
 
 from tests.proof.fuzz_engine import Broken, Target
 from vibemq.client.address import ClientSettings, parse
-from vibemq.errors import ConfigInvalid
+from vibemq.errors import ConfigInvalid, InvalidSelector
 from vibemq.model.options import options_from_dict, options_to_dict
 from vibemq.model.rows import RowView, pack_row
+from vibemq.model.selector import Property, PropertyType, Selector, headers_of
 from vibemq.settings import load
 from vibemq.storage.importers import dotnet_values as dotnet
 
@@ -237,8 +238,61 @@ def _dotnet_seeds() -> Iterable[bytes]:
     yield b"\x041.02:03:04.5000001"
 
 
+SELECTOR_WORDS = (
+    *(b" || ", b" && ", b" == ", b" != ", b" <= ", b">", b" + ", b" - ", b"*", b" / ", b"%", b"!", b"~", b"(", b")"),
+    *(b"n", b"text", b"flag", b"bin", b"exists(", b"true", b"false", b'"a"', b'"', b"\\", b"-9223372036854775808"),
+    *(b"9223372036854775807", b"0", b"x.y_z", "é".encode(), b"\n", b"\xff"),
+)
+_TYPED = [
+    ("n", Property(PropertyType.INT64, -(1 << 63))),
+    ("flag", Property(PropertyType.BOOL, value=True)),
+    ("bin", Property(PropertyType.BINARY, b"\xff")),
+    ("x.y_z", Property(PropertyType.STRING, "\udcff")),
+]
+_PROPERTIES = pack_row("m", b"", [*headers_of(_TYPED), ("text", "12")])
+_PLACE = RowView(_PROPERTIES).headers_at
+_ALL_TYPED = {
+    "x": Property(PropertyType.CHAR, 7),
+    "total": Property(PropertyType.INT32, -9),
+    "flag": Property(PropertyType.BOOL, True),
+    "region": Property(PropertyType.STRING, "eu"),
+    "blob": Property(PropertyType.BINARY, b"\1"),
+    "big": Property(PropertyType.INT64, (1 << 63) - 1),
+}
+_TYPED_ROW = pack_row("i", b"", headers_of(_ALL_TYPED.items()))
+_TYPED_PLACE = RowView(_TYPED_ROW).headers_at
+
+
+def selector(data: bytes) -> Hashable:
+    text = data.decode(errors="replace")
+    try:
+        parsed = Selector.parse(text)
+    except InvalidSelector as refused:
+        if not 0 <= refused.offset <= len(text):
+            raise Broken(f"the mistake is at {refused.offset} of {len(text)} characters") from None
+        return "refused"
+    matches = parsed.matches_block(_PROPERTIES, _PLACE)
+    if len(text) < 127 and Selector.parse(f"({text})").matches_block(_PROPERTIES, _PLACE) != matches:
+        raise Broken("parentheses around the whole change what it matches")
+    typed = parsed.matches(_ALL_TYPED)
+    if parsed.matches_block(_TYPED_ROW, _TYPED_PLACE) != typed:
+        raise Broken("a selector finds something else in the headers than in the properties")
+    return matches, typed, parsed.matches({}), min(len(parsed.names), 3)
+
+
+def _selector_seeds() -> Iterable[bytes]:
+    yield b'region == "eu" && total > 100'
+    yield b"exists(flag) || !(n + 1 < 2 * text) && flag == true"
+    yield b"-n / -1 == n % 2 - 1"
+    yield b"exists(x) && x * 3 - 1 >= total % 4 / -2"
+    yield b'(flag == true) != false || "a" <= region'
+    yield b"big + 1 > 0 || -big - 2 < 0 && ~(x != 7)"
+    yield b"((((x)))) == 9223372036854775807"
+
+
 CONFIG = (ConfigInvalid,)
 TARGETS = [
+    Target("selector", "selectors, and what they match", selector, (), _selector_seeds, SELECTOR_WORDS, 140),
     Target("address", "connection strings", address, CONFIG, _address_seeds, ADDRESS_WORDS, 400),
     Target(
         "settings",

@@ -354,6 +354,6 @@ METHOD = Method(
     run=run,
     short=Size(cases=5, seconds=30),
     crash=Size(cases=250, seconds=125),
-    torture=Size(cases=100_000, seconds=850),
+    torture=Size(cases=100_000, seconds=800),
     missing=shim.missing_compiler,
 )

@@ -14,6 +14,8 @@ MODULES = {
     "users": "user_kills",
     "inject": "inject",
     "network": "network",
+    "blazingmq": "blazingmq_chaos",
+    "eventmesh": "mesh_chaos",
     "slow-peers": "slow_peers",
     "idle": "idle",
     "fuzz": "fuzz",

@@ -26,6 +26,7 @@ SIM_KILLS = Catcher("sim-disk", aim="kill", seed=2)
 """Brokers that are killed and leave something in the page cache for the next start to believe, until the power goes."""
 ENGINE_SIM = Catcher("engine-sim", seconds=30.0)
 CHAOS_SIM = Catcher("engine-sim", aim="chaos", seconds=30.0)
+SELECTOR_SIM = Catcher("engine-sim", aim="selectors", seconds=30.0)
 LIFETIME_SIM = Catcher("engine-sim", aim="lifetimes", seconds=30.0)
 ROT = Catcher("bit-rot", cases=2_000, seconds=60.0)
 USERS = Catcher("users", seconds=60.0)
@@ -481,6 +482,33 @@ SHARED_CAPACITY = (
     ),
 )
 
+SELECTORS = (
+    Mutant(
+        "a message that comes back is not looked at again",
+        "engine/queue/routing/sifted.py",
+        "        super().add(first, last)\n        self.fresh.add(first, last)\n",
+        "        super().add(first, last)\n        if first < last:\n            self.fresh.add(first, last)\n",
+        sign=r"waits in vain",
+        by=(SELECTOR_SIM,),
+    ),
+    Mutant(
+        "what one selector matches is taken for what another does",
+        "engine/queue/routing/routes.py",
+        "if places >> place & 1)",
+        "if places & 1)",
+        sign=r"is not what .* wants",
+        by=(SELECTOR_SIM,),
+    ),
+    Mutant(
+        "a message that has failed holds up nobody",
+        "engine/routing/isolated.py",
+        "    if until < END and step.now < until:\n",
+        "    if until < step.now:\n",
+        sign=r"has failed \d+ times and comes back after \d+ ms",
+        by=(SELECTOR_SIM,),
+    ),
+)
+
 REQUESTS = (
     Mutant(
         "a request that was answered still waits",
@@ -621,5 +649,15 @@ OTHERS = (
 )
 
 MUTANTS = (
-    FLUSHES + BELIEF + CHECKPOINTS + FACTS + USER_CHANGES + ENGINE + SHARED_CAPACITY + REQUESTS + LIFETIMES + OTHERS
+    FLUSHES
+    + BELIEF
+    + CHECKPOINTS
+    + FACTS
+    + USER_CHANGES
+    + ENGINE
+    + SHARED_CAPACITY
+    + SELECTORS
+    + REQUESTS
+    + LIFETIMES
+    + OTHERS
 )

@@ -219,7 +219,7 @@ METHOD = Method(
     title="chaos proxy, stopped peers, broken bytes",
     run=run,
     short=Size(3, 25),
-    crash=Size(cases=36, seconds=90),
+    crash=Size(cases=36, seconds=80),
     torture=Size(cases=240, seconds=550),
     waits=True,
 )

@@ -154,7 +154,7 @@ METHOD = Method(
     run=run,
     short=Size(cases=500, seconds=15),
     crash=Size(cases=150_000, seconds=140),
-    torture=Size(cases=1_000_000, seconds=1_000),
+    torture=Size(cases=1_000_000, seconds=900),
 )
 
 

@@ -341,7 +341,7 @@ METHOD = Method(
     run=run,
     short=Size(cases=2, seconds=30),
     # Every tenth is a power cut, the others are kills.
-    crash=Size(cases=230, seconds=240),
+    crash=Size(cases=200, seconds=170),
     torture=Size(cases=1_000, seconds=640),
     waits=True,
     missing=missing_compiler,

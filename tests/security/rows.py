@@ -28,6 +28,13 @@ ROWS: dict[str, Row] = {
             "unit/protocols/native/test_native_session.py::test_before_connect_frames_are_small_and_plain",
             "unit/protocols/native/test_native_session.py::"
             "test_a_stranger_cannot_fill_memory_while_its_credentials_are_checked",
+            "unit/protocols/eventmesh/tcp/test_tcp_session.py::test_before_the_login_frames_are_small",
+            "unit/protocols/eventmesh/tcp/test_tcp_session.py::"
+            "test_a_stranger_cannot_fill_memory_while_its_credentials_are_checked",
+            "unit/protocols/blazingmq/test_handshake.py::test_before_the_login_events_are_small",
+            "unit/protocols/blazingmq/test_handshake.py::test_before_the_login_nothing_is_decompressed",
+            "unit/protocols/blazingmq/test_handshake.py::"
+            "test_a_stranger_cannot_fill_memory_while_its_credentials_are_checked",
             "unit/server/access/test_newcomers.py::test_the_address_with_the_most_makes_room_for_one_with_few",
             "unit/proof/test_fuzz_sessions.py::test_decompression_before_the_login_is_found",
         ),
@@ -40,6 +47,7 @@ ROWS: dict[str, Row] = {
             "unit/protocols/native/test_native_codec.py::test_bombs_cost_no_more_than_the_limit",
             "unit/protocols/native/test_native_codec.py::test_a_stream_of_bombs_runs_out_of_credit",
             "integration/test_omq_broker.py::test_endless_input_ends_with_an_error",
+            "unit/protocols/eventmesh/tcp/test_tcp_frames.py::test_nothing_is_kept_for_a_length_alone",
         ),
     ),
     "S3": Row(
@@ -64,6 +72,11 @@ ROWS: dict[str, Row] = {
             "security/test_strangers.py::test_no_frame_is_carried_out_before_the_login",
             "security/test_strangers.py::test_no_word_is_carried_out_before_connect",
             "security/test_strangers.py::test_a_second_login_that_fails_gives_nothing",
+            "unit/protocols/eventmesh/tcp/test_tcp_session.py::test_before_the_login_nothing_is_carried_out",
+            "unit/protocols/eventmesh/tcp/test_tcp_session.py::test_a_second_hello_gives_no_other_rights",
+            "unit/protocols/blazingmq/test_handshake.py::test_before_the_login_nothing_is_carried_out",
+            "unit/protocols/blazingmq/test_handshake.py::test_what_comes_behind_the_credentials_waits_for_their_check",
+            "unit/protocols/blazingmq/test_handshake.py::test_a_second_login_gives_no_other_rights",
             "integration/test_ownership.py::test_a_second_connect_with_fewer_rights_ends_what_it_may_not",
             "unit/protocols/native/test_native_session.py::test_a_failed_second_connect_leaves_the_session_as_it_was",
         ),
@@ -118,9 +131,26 @@ ROWS: dict[str, Row] = {
         but="There is no user interface in a browser.",
     ),
     "S9": Row(
-        "The broker opens no connection to an address that a peer names.",
-        ("security/test_source.py::test_the_broker_connects_to_nobody",),
-        but="EventMesh, whose clients name addresses, is not spoken.",
+        "The broker opens no connection to an address that a peer names, but to URLs of subscribers that have passed "
+        "its guard.",
+        (
+            "security/test_source.py::test_the_broker_connects_to_nobody",
+            "security/test_outbound_calls.py::test_the_text_alone_is_refused",
+            "security/test_outbound_calls.py::test_addresses_that_are_not_public_are_refused_plainly_and_behind_names",
+            "security/test_outbound_calls.py::test_public_addresses_pass",
+            "security/test_outbound_calls.py::test_localhost_by_its_name_is_refused",
+            "security/test_outbound_calls.py::test_only_the_listed_network_is_opened",
+            "security/test_outbound_calls.py::test_a_name_that_changes_between_check_and_call_is_refused",
+            "security/test_outbound_calls.py::test_the_checked_address_is_the_one_that_is_called_and_the_name_is_looked_up_once",
+            "security/test_outbound_calls.py::test_redirects_inward_are_answers_and_nothing_more",
+            "security/test_outbound_calls.py::test_proxies_of_the_environment_are_not_asked",
+            "security/test_outbound_calls.py::test_a_header_cannot_smuggle_another_one",
+            "security/test_outbound_calls.py::test_answers_that_are_none_fail_and_end_the_connection",
+            "security/test_outbound_calls.py::test_a_server_that_says_nothing_is_given_up",
+            "security/test_outbound_calls.py::test_the_certificate_counts_and_is_checked_against_the_name",
+            "security/test_outbound_calls.py::test_what_is_called_is_what_was_read",
+            "integration/test_eventmesh_push.py::test_the_guard_speaks_at_subscribe",
+        ),
     ),
     "S10": Row(
         "TLS 1.2 or newer, certificates of both sides checked, files reloaded while it runs, stalled handshakes ended.",
@@ -203,8 +233,10 @@ ROWS: dict[str, Row] = {
             "security/test_strangers.py::test_no_protocol_lets_a_nameless_peer_in",
             "security/test_source.py::test_only_these_protocols_are_spoken",
             "integration/test_omq_broker.py::test_credentials_in_the_id",
+            "integration/test_eventmesh_tcp.py::test_logins_and_permissions",
+            "integration/test_blazingmq_users.py::test_who_sends_no_credentials_is_told_so",
+            "integration/test_blazingmq_users.py::test_wrong_credentials_are_refused",
         ),
-        but="BlazingMQ and EventMesh are not spoken.",
     ),
 }
 

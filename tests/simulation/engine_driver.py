@@ -13,10 +13,12 @@ from typing import Any
 from vibemq.engine import Engine, EngineSettings
 from vibemq.errors import StorageFull
 from vibemq.model.commands import (
+    Classified,
     CloseSession,
     Command,
     CreateQueue,
     GiveUp,
+    Pressure,
     Publish,
     Requester,
     Respond,
@@ -25,6 +27,7 @@ from vibemq.model.commands import (
     Subscribe,
 )
 from vibemq.model.effects import (
+    Classify,
     ConsumerEnded,
     Deliver,
     Effect,
@@ -65,6 +68,11 @@ class Driver:
         self.writes = True
         """Everybody's socket takes what is handed out."""
         self._settled: dict[int, Deliver] = {}
+        self.looks = True
+        """Questions about messages are answered at once; else they are gathered."""
+        self.questions: list[Classify] = []
+        self.properties_of: Callable[[int], dict[str, Any]] = lambda sequence: {"n": sequence}
+        """What selectors know of the message of that sequence."""
         self.waiting: list[Outcome] = []
         self.submitting: list[Outcome] = []
         self.rows: dict[int, set[int]] = defaultdict(set)
@@ -102,7 +110,23 @@ class Driver:
                 told += self.keep()
         if self.writes:
             told += self._settle_written(told)
+        self.questions += [effect for effect in outcome.effects if isinstance(effect, Classify)]
+        while self.looks and self.questions:
+            told += self.look(self.questions.pop(0))
         return told
+
+    def look(self, question: Classify) -> list[Effect]:
+        """Answer a question."""
+        matched: list[tuple[int, int, int]] = []
+        for first, last in question.runs:
+            for sequence in range(first, last + 1):
+                known = self.properties_of(sequence)
+                bits = sum(selector.matches(known) << place for place, selector in enumerate(question.selectors))
+                if matched and bits and matched[-1][1:] == (sequence - 1, bits):
+                    matched[-1] = (matched[-1][0], sequence, bits)
+                elif bits:
+                    matched.append((sequence, sequence, bits))
+        return self.handle(Classified(0, None, question.number, matched))
 
     def _settle_written(self, told: list[Effect]) -> list[Effect]:
         """What nobody acknowledges is settled when it is written to its consumer."""
@@ -269,7 +293,8 @@ class Driver:
         """The law of conservation holds; and, with nothing on its way, disk and engine agree."""
         assert self.engine.violations() == []
         self._check_shares()
-        if self.waiting or self.engine._state.owed:
+        self._check_parked()
+        if self.waiting or self.engine._state.owed or self.engine._state.owed_behind:
             return
         assert self.disk.dead_count == self.engine.dead_count
         for queue in self.engine._state.queues.values():
@@ -286,6 +311,18 @@ class Driver:
                     continue
                 for run in (run for consumer in group.consumers for run in consumer.unacked.runs()):
                     assert sum(b - a + 1 for a, b in kept.pending.overlap(*run)) == run[1] - run[0] + 1
+
+    def _check_parked(self) -> None:
+        """Nobody waits for room that is there, unless somebody is about to look."""
+        state, at = self.engine._state, self.engine.next_deadline()
+        if state.pressure >= Pressure.BLOCKING or (at is not None and at <= self.now):
+            return
+        for queue in state.parking:
+            waiting = max((group.waiting for group in queue.groups.values()), default=0) + queue.unseen_count
+            room = queue.options.max_messages - waiting
+            fits = not queue.options.max_bytes and queue.parked[0].rows.count <= room
+            assert not fits, f"a publisher waits with room for {room} messages"
+            assert waiting, "a publisher waits, and nothing else does"
 
     def _check_shares(self) -> None:
         """A share counts what its members hold, and calls those that wait as soon as there is room."""

@@ -407,6 +407,60 @@ def test_the_promises_hold_where_two_groups_are_very_many(seed: int) -> None:
         Chaos(seed).live(200)
 
 
+class FullDisk(Chaos):
+    """Outcomes that build on each other fail in series, and some time after they were decided."""
+
+    def live(self, steps: int) -> None:
+        for step in range(steps):
+            self.driver.hold = True
+            for _ in range(self.random.randint(2, 6)):
+                self.driver.handle(*self.batch())
+                if self.random.random() < 0.3:
+                    self.driver.tick()
+            if self.random.random() < 0.5:
+                self.driver.now += self.random.choice([0, 50, 700])
+                self.driver.refuse()
+                self.driver.check()
+            self.driver.hold = False
+            self.driver.keep()
+            self.driver.advance(self.random.choice([0, 2_000]))
+            self.driver.check()
+            if step % 10 == 9:
+                self.crash()
+                self.driver.check()
+
+    def command(self) -> Command:
+        makers = [self.create, self.publish, self.publish, self.publish, self.more, self.more, self.settle]
+        return self.random.choice(makers)() if self.random.random() < 0.8 else super().command()
+
+    def publish(self) -> Command:
+        command = super().publish()
+        assert isinstance(command, Publish)
+        until = self.driver.now + 500
+        command.extras = {n: MessageExtra(expires_at=until) for n in range(command.rows.count)}
+        return command
+
+    def more(self) -> Command:
+        """A consumer that has just come, or asks for more."""
+        if self.consumers and self.random.random() < 0.5:
+            key = max(self.consumers)
+            return self.token(SetCapacity(key[0], None, key[1], 20, 0, 0))
+        return self.subscribe()
+
+    def subscribe(self) -> Command:
+        command: Any = super().subscribe()
+        del self.consumers[command.session, command.consumer]
+        self.number += 1
+        command.session, command.consumer, command.share = 100 + self.number, 1, None
+        self.consumers[command.session, 1] = command.queue
+        return command
+
+
+@pytest.mark.parametrize("seed", [*range(4), 6, 27, 43, 60, 61, 80])
+def test_disk_and_engine_agree_when_outcomes_fail_in_series(seed: int) -> None:
+    FullDisk(seed).live(40)
+
+
 def test_users_change_too() -> None:
     chaos = Chaos(3)
     chaos.live(200)

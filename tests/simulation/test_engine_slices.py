@@ -12,8 +12,19 @@ from tests.simulation.engine_driver import sequences
 from tests.simulation.test_engine_chaos import Chaos
 from vibemq.engine import Batch
 from vibemq.errors import VibeMQError
-from vibemq.model.commands import CloseSession, Command, Publish, RemoveMessages, Settle, Subscribe
+from vibemq.model.commands import (
+    CloseSession,
+    Command,
+    CreateQueue,
+    Publish,
+    RemoveMessages,
+    SeekGroup,
+    Settle,
+    StartAt,
+    Subscribe,
+)
 from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Reply
+from vibemq.model.options import DeliveryMode, Overflow, QueueOptions
 
 
 @pytest.fixture(params=[2, 7], ids=lambda units: f"{units} units")
@@ -124,6 +135,48 @@ class Interleaved(Chaos):
             del self.consumers[key]
             self.held.pop(key, None)
         return CloseSession(session, self.random.random() < 0.5)
+
+
+class Parking(Interleaved):
+    """Publishers that wait for room in a queue with more groups than a step looks at."""
+
+    GROUPS = tuple(f"g{number}" for number in range(14))
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        options = QueueOptions(mode=DeliveryMode.FAN_OUT_WITH_ACK, max_messages=8, overflow=Overflow.BLOCK_PUBLISHER)
+        self.driver.handle(
+            CreateQueue(9, None, "q1", options),
+            *(SeekGroup(9, None, "q1", group, StartAt.NOW) for group in self.GROUPS),
+        )
+
+    def queue(self) -> str:
+        return "q1"
+
+    def command(self) -> Command:
+        makers = [self.publish, self.publish, self.seek, self.subscribe, self.settle, self.unsubscribe, self.capacity]
+        return self.random.choice(makers)()
+
+    def publish(self) -> Command:
+        command = super().publish()
+        assert isinstance(command, Publish)
+        command.extras = None
+        return command
+
+    def seek(self) -> Command:
+        group = self.random.choice(self.GROUPS)
+        return self.token(SeekGroup(3, None, "q1", group, StartAt.NOW))
+
+    def subscribe(self) -> Command:
+        command: Any = super().subscribe()
+        command.group = self.random.choice(self.GROUPS)
+        return command
+
+
+@pytest.mark.parametrize("seed", [*range(8), 13, 28, 63, 81, 90, 96, 178, 212])
+def test_publishers_go_on_as_soon_as_there_is_room_in_very_many_groups(seed: int) -> None:
+    with steps_of(2):
+        Parking(seed).live(300)
 
 
 @pytest.mark.usefixtures("short_steps")

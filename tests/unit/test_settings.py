@@ -140,7 +140,15 @@ def test_what_is_wrong_is_one_sentence(places: dict[str, Any], environ: dict[str
         (
             {"VIBEMQ_LISTENERS": '[{}, {"protocol": "amqp"}]'},
             r"setting listeners\[1\].protocol \(from environment variable VIBEMQ_LISTENERS\) is not valid: "
-            "there is no protocol 'amqp'; choose one of native, omq$",
+            "there is no protocol 'amqp'; choose one of blazingmq, eventmesh, eventmesh-http, native, omq$",
+        ),
+        (
+            {"VIBEMQ_PROTOCOLS": '{"omq": {"nesting_max": "many"}}'},
+            r"setting protocols.omq.nesting_max \(from .*VIBEMQ_PROTOCOLS\) is not valid: it must be a whole number",
+        ),
+        (
+            {"VIBEMQ_PROTOCOLS": '{"amqp": {}}'},
+            r"setting protocols.amqp \(from .*VIBEMQ_PROTOCOLS.*\) is not valid: there is no protocol 'amqp'",
         ),
         (
             {"VIBEMQ_LISTENERS": '[{"settings": {"prefetch": "many"}}]'},
@@ -153,6 +161,17 @@ def test_options_of_plugins_are_told_with_their_source(
 ) -> None:
     with pytest.raises(ConfigInvalid, match=sentence):
         check_plugins(read(places, **environ))
+
+
+def test_options_of_a_protocol_count_for_its_listeners_and_what_a_listener_says_wins(places: dict[str, Any]) -> None:
+    settings = read(
+        places,
+        VIBEMQ_PROTOCOLS='{"omq": {"nesting_max": 9, "subscriptions_max": 5}}',
+        VIBEMQ_LISTENERS='[{}, {"protocol": "omq", "settings": {"nesting_max": 7}}]',
+    ).settings
+    native, omq = settings.listeners
+    assert settings.protocol_options(native) == {}
+    assert settings.protocol_options(omq) == {"nesting_max": 7, "subscriptions_max": 5}
 
 
 def test_a_value_in_the_place_of_a_table_is_refused_also_beside_options_of_the_command_line(

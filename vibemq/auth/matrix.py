@@ -73,6 +73,7 @@ COMMANDS: Mapping[type, Row] = {
     c.ChangeAccounts: (NEVER,),
     c.SetFlow: (NEVER,),
     c.CloseSession: (NEVER,),
+    c.Classified: (NEVER,),
     c.EndConsumers: (NEVER,),
     c.SetPressure: (NEVER,),
 }
@@ -83,6 +84,7 @@ OPERATIONS: Mapping[str, Row] = {
     "broker.reload": (ADMIN,),
     "connections.list": (ADMIN,),
     "connections.close": (ADMIN,),
+    "connections.redirect": (ADMIN,),
     "storage.backup": (ADMIN,),
     "queue.create": (CREATE,),
     "queue.change": (CREATE,),

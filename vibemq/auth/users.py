@@ -414,6 +414,33 @@ class Accounts:
             raise AuthFailed(f"the certificate does not stand for user {username[:64]!r}; leave the name out")
         return Principal(user.name, user.superuser, self._credential("certificate", user.name, ""))
 
+    def acting(self, name: str, token_id: str, now: int) -> Principal | None:
+        """Who acts for a user without its secret, under the login that it had once: the password, or an access token.
+        None: that does not count any more."""
+        if not self.enabled:
+            return ANONYMOUS
+        user = self._users.get(name)
+        if token_id:
+            kept = self._tokens.get(token_id)
+            if user is None or kept is None or kept.user != name or tokens.has_expired(kept, now):
+                return None
+            return self._of_token(kept, user)
+        if user is not None:
+            return Principal(name, user.superuser, self._credential("password", name, user.secret))
+        if name == TOKEN_BEARER and self._shared_token is not None:
+            shared = self._shared_token
+            return Principal(TOKEN_BEARER, superuser=True, credential=self._credential("token", "", shared))
+        return None
+
+    def _of_token(self, kept: StoredToken, user: KnownUser) -> Principal:
+        return Principal(
+            kept.user,
+            superuser=user.superuser,
+            credential=self._credential("access", kept.token_id, kept.digest),
+            token_id=kept.token_id,
+            rules=kept.rules,
+        )
+
     def _by_shared_token(self, username: str, password: str, text: str) -> Principal | None:
         """None when there is a user name to go by instead."""
         shared = self._shared_token
@@ -441,13 +468,7 @@ class Accounts:
         if tokens.has_expired(kept, now):
             raise AuthFailed("the token has expired; ask the broker's operator for a new one")
         self._used[kept.token_id] = now
-        return Principal(
-            kept.user,
-            superuser=user.superuser,
-            credential=self._credential("access", kept.token_id, kept.digest),
-            token_id=kept.token_id,
-            rules=kept.rules,
-        )
+        return self._of_token(kept, user)
 
     def ended(self, principal: Principal, now: int) -> str:
         """Why the principal may not go on, as a sentence; "" while the credential that it logged in with counts."""

@@ -29,6 +29,7 @@ _BY_CODE: dict[ErrorCode, ExitCode] = {
     ErrorCode.VERSION_SKIPPED: ExitCode.USAGE,
     ErrorCode.INVALID_QUEUE: ExitCode.USAGE,
     ErrorCode.INVALID_PAYLOAD: ExitCode.USAGE,
+    ErrorCode.INVALID_SELECTOR: ExitCode.USAGE,
     ErrorCode.QUEUE_NOT_FOUND: ExitCode.NOT_FOUND,
     ErrorCode.GROUP_NOT_FOUND: ExitCode.NOT_FOUND,
     ErrorCode.MESSAGE_NOT_FOUND: ExitCode.NOT_FOUND,

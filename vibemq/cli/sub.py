@@ -84,6 +84,10 @@ def sub(
     from_beginning: Annotated[
         bool, typer.Option("--from-beginning", help="A new group begins with the oldest message in the queue.")
     ] = False,
+    where: Annotated[
+        str | None,
+        typer.Option("--where", help="Only messages that match this condition on their headers."),
+    ] = None,
     prefetch: Annotated[
         int, typer.Option("--prefetch", min=1, help="Maximum number of unsettled messages.")
     ] = PREFETCH,
@@ -110,6 +114,8 @@ def sub(
     vibemq sub orders --no-ack --count 10 --json
 
     vibemq sub events --group audit --from-beginning --follow
+
+    vibemq sub orders --where 'region == "eu" && total > 100'
     """
     if reject is not None and not ack:
         raise Usage("--reject and --no-ack contradict each other")
@@ -123,7 +129,7 @@ def sub(
     if count is not None:
         # What is only looked at is held until the end.
         prefetch = min(prefetch, count) if ack else count
-    options = {"group": group, "prefetch": prefetch, "start": start}
+    options = {"group": group, "prefetch": prefetch, "start": start, "where": where}
     received = anyio.run(partial(_consume, queue, url, timeout, options, wish, create=create))
     Output(json=json).note(f"{count_text(received, 'message')}", style="dim")
 

@@ -442,6 +442,8 @@ class Client:
         prefetch_bytes: int = 0,
         share: str | None = None,
         priority: int = 0,
+        weight: int = 1,
+        where: str | None = None,
         ack_timeout: float | None = None,
         start: str | int = "default",
         model: type[T],
@@ -460,6 +462,8 @@ class Client:
         prefetch_bytes: int = 0,
         share: str | None = None,
         priority: int = 0,
+        weight: int = 1,
+        where: str | None = None,
         ack_timeout: float | None = None,
         start: str | int = "default",
         model: None = None,
@@ -477,6 +481,8 @@ class Client:
         prefetch_bytes: int = 0,
         share: str | None = None,
         priority: int = 0,
+        weight: int = 1,
+        where: str | None = None,
         ack_timeout: float | None = None,
         start: str | int = "default",
         model: type[Any] | None = None,
@@ -494,7 +500,10 @@ class Client:
                 = no bound. `Subscription.set_prefetch` changes them.
             share: the subscriptions of this client with the same name have one prefetch together, whatever their
                 queues; another prefetch than theirs is refused, none takes theirs.
-            priority: the consumers of the highest priority are served first.
+            priority: the consumers of the highest priority are served first; with `where`, those of each selector.
+            weight: so many messages in a row are this consumer's turn, where several take turns.
+            where: only messages that match are delivered: `'region == "eu" && total > 100'`, a condition on their
+                headers; see the reference of selectors. What matches no consumer of the group waits in the queue.
             ack_timeout: seconds until an unsettled message is delivered again; None = the queue's, 0 = no limit:
                 it is held until it is settled or the connection ends.
             start: where a new group begins: default, beginning, now, or a sequence.
@@ -503,6 +512,9 @@ class Client:
             auto_ack: what the program is given is acknowledged by that: an error of the program, or its end, loses it.
             restore: False ends the subscription with ConnectionLost when the connection is lost, for programs that have
                 to clean up before messages are handed out again. Publishes go on by themselves all the same.
+
+        Raises:
+            InvalidSelector: `where` cannot be read; the sentence says at which character.
         """
         options = SubscribeOptions(
             queue=queue,
@@ -511,6 +523,8 @@ class Client:
             prefetch_bytes=prefetch_bytes,
             share=share,
             priority=priority,
+            weight=weight,
+            where=where,
             ack_timeout=ack_timeout,
             start=start,
             auto_extend=auto_extend,

@@ -8,6 +8,7 @@ _CLASSES: dict[str, type[VibeMQError]] = {
     ErrorCode.UNKNOWN_COMMAND: errors.UnknownCommand,
     ErrorCode.INVALID_QUEUE: errors.InvalidQueueName,
     ErrorCode.INVALID_OPTIONS: errors.InvalidOptions,
+    ErrorCode.INVALID_SELECTOR: errors.InvalidSelector,
     ErrorCode.INVALID_PAYLOAD: errors.InvalidPayload,
     ErrorCode.QUEUE_NOT_FOUND: errors.QueueNotFound,
     ErrorCode.QUEUE_EXCLUSIVE: errors.QueueExclusive,
@@ -64,6 +65,10 @@ def error_of(code: str, sentence: str, queue: str = "") -> VibeMQError:
     Exception.__init__(error, sentence or code)
     if issubclass(kind, errors.QueueNotFound | errors.QueueExists | errors.QueueExclusive | errors.QueueFull):
         error.queue = queue  # type: ignore[attr-defined]  # what their constructors set
+    if issubclass(kind, errors.QueueFull):
+        error.limited_by = ""  # type: ignore[attr-defined]
+    if issubclass(kind, errors.InvalidSelector):
+        error.text, error.offset = "", 0  # type: ignore[attr-defined]
     if issubclass(kind, errors.StorageDamaged):
         error.path, error.offset = "", None  # type: ignore[attr-defined]
     return error

@@ -31,6 +31,7 @@ from vibemq.errors import (
     NotConnected,
     QueueExclusive,
     RequestTimeout,
+    UnknownCommand,
     VibeMQError,
 )
 from vibemq.model.quantities import whole_ms
@@ -454,7 +455,11 @@ class ClientLink:
 
     @property
     def has_data_to_send(self) -> bool:
-        return bool(self._dirty or self._outgoing or self.outbox.waiting or self._farewell)
+        """Whether `data_to_send` returns more. Not so without a connection, whatever is noted: who writes as long as
+        there is more would never end."""
+        return self.protocol is not None and bool(
+            self._dirty or self._outgoing or self.outbox.waiting or self._farewell
+        )
 
     def data_to_send(self, now: float) -> bytes:
         """Take what is to be written now: settlements, requests, publishes (bounded), at the very end the goodbye."""
@@ -635,7 +640,14 @@ class ClientLink:
 
     def _send_subscribe(self, subscriber: Subscriber, now: float) -> None:
         assert self.protocol is not None
-        self._outgoing.append(subscriber.subscribe_frame(self.protocol))
+        try:
+            frame = subscriber.subscribe_frame(self.protocol)
+        except UnknownCommand as error:
+            # This broker, another one than before perhaps, does not know what it asks for.
+            self.subscriptions.pop(subscriber.id, None)
+            subscriber.ended(_failure(error.code, str(error), subscriber.queue))
+            return
+        self._outgoing.append(frame)
         self._subscribing[subscriber.id] = now
         self.wake()
 

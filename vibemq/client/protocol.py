@@ -128,6 +128,18 @@ class ClientProtocol:
     ) -> bytes:
         return self._frame(encode_body(kind, request_id, queue, payload, headers or {}))
 
+    def check_selectors(self) -> None:
+        """A broker that does not know them would hand out every message.
+
+        Raises:
+            UnknownCommand: this one does not.
+        """
+        if extensions.WHERE_EXTENSION not in self.extensions:
+            raise UnknownCommand(
+                f"the broker does not offer the extension {extensions.WHERE_EXTENSION!r}: it cannot filter messages by "
+                "`where`; upgrade the broker, or filter in the program"
+            )
+
     def publish(self, batch: PublishBatch) -> bytes:
         columns = batch.extra_columns() if EXTRAS_EXTENSION in self.extensions else None
         extras = batch.extras if columns is None else None

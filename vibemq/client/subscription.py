@@ -21,7 +21,8 @@ from vibemq.client.settlements import BACKOFF, SettlementBuffer, SettleRuns, lim
 from vibemq.client.waiting.latch import Latch
 from vibemq.errors import ConnectionLost, LocalProtocolError, NotConnected
 from vibemq.model.commands import Settlement
-from vibemq.model.runs import Run, RunSet, runs_of
+from vibemq.model.runs import Run, RunSet, run_count, runs_of
+from vibemq.model.selector import Selector
 from vibemq.protocols.native.codec.extensions import DeliverMany
 from vibemq.protocols.native.codec.wire import CommandType
 
@@ -31,6 +32,7 @@ DEFAULT_AUTO_EXTEND_TIMEOUT = 30.0
 TURN_MESSAGES = 64
 """Messages handed to the program before the loop gets a turn, so that acks flow while a burst is worked off."""
 SHARE_CHARACTERS_MAX = 256
+WEIGHT_MAX = 1_000_000
 TURN_S = 0.005
 """The same for batches, which differ in size."""
 
@@ -57,6 +59,8 @@ class SubscribeOptions:
     share: str | None = None
     credit: int | None = None
     priority: int = 0
+    weight: int = 1
+    where: str | None = None
     ack_timeout: float | None = None
     start: str | int = "default"
     auto_extend: bool = False
@@ -70,6 +74,10 @@ class SubscribeOptions:
             raise LocalProtocolError(f"prefetch_bytes is {self.prefetch_bytes}; it must be 0 (no bound) or more")
         if self.share is not None and not 1 <= len(self.share) <= SHARE_CHARACTERS_MAX:
             raise LocalProtocolError(f"share is {self.share[:64]!r}; it must be a text of 1 to 256 characters")
+        if not 1 <= self.weight <= WEIGHT_MAX:
+            raise LocalProtocolError(f"weight is {self.weight}; it must be 1 to {WEIGHT_MAX:,}")
+        if self.where is not None:
+            Selector.parse(self.where)
         if self.ack_timeout is not None:
             limit_ms(self.ack_timeout, "ack_timeout")
         if isinstance(self.start, str) and self.start not in ("default", "beginning", "now"):
@@ -91,6 +99,8 @@ class SubscribeOptions:
             "share": self.share,
             "credit": self.credit,
             "consumer-priority": self.priority or None,
+            "consumer-weight": self.weight if self.weight > 1 else None,
+            "where": self.where,
             "ack-timeout-ms": None if timeout is None else limit_ms(timeout, "ack_timeout"),
             "start": f"sequence:{self.start}" if isinstance(self.start, int) else self.start,
         }
@@ -453,6 +463,8 @@ class Subscription(Generic[T]):
     # -- for the link ----------------------------------------------------------------------------------------------
 
     def subscribe_frame(self, protocol: ClientProtocol) -> bytes:
+        if self.options.where is not None:
+            protocol.check_selectors()
         headers = self.options.headers(self._prefetch)
         return protocol.request(CommandType.SUBSCRIBE, self.id, self.queue, headers=headers)
 
@@ -612,8 +624,15 @@ class Subscription(Generic[T]):
                     yield other
 
     def _settle_newest(self, runs: Sequence[Run]) -> None:
-        for sequence in [n for n in self._newest if any(first <= n <= last for first, last in runs)]:
-            del self._newest[sequence]
+        newest = self._newest
+        if run_count(runs) <= len(newest):
+            for first, last in runs:
+                for sequence in range(first, last + 1):
+                    newest.pop(sequence, None)
+            return
+        settled = RunSet(runs)
+        for sequence in [known for known in newest if known in settled]:
+            del newest[sequence]
 
     def _lost_for_good(self) -> ConnectionLost:
         return ConnectionLost(

@@ -1,6 +1,7 @@
 """The deletion of queues whose time has ended: a few in each step, and before anything else is done to them."""
 
 from collections import deque
+from collections.abc import Generator
 
 from vibemq.engine import lifetime
 from vibemq.engine.handlers.queues import end_everybody, remove
@@ -70,6 +71,31 @@ def look(state: EngineState, step: Step, command: ask.Command, fields: tuple[str
             queue.unused_since = step.now
 
 
+def looking(
+    state: EngineState, command: ask.Command, fields: tuple[str, ...], slices: Slices
+) -> Generator[None, Step, None]:
+    """What is left of the command, with a look before each slice: the time of its queue may end in between, and what is
+    put into it then would go with it."""
+    try:
+        slices.send(None)  # type: ignore[arg-type]  # the first one has got its step already
+        while True:
+            step = yield
+            if state.doomed:
+                _look_again(state, step, command, fields)
+            slices.send(step)
+    except StopIteration:
+        return
+    finally:
+        slices.close()
+
+
+def _look_again(state: EngineState, step: Step, command: ask.Command, fields: tuple[str, ...]) -> None:
+    for field in fields:
+        queue = state.mortal.get(getattr(command, field))
+        if queue is not None and queue in state.doomed:
+            _depart(state, step, queue, 0)
+
+
 def reap(state: EngineState, step: Step, units: int) -> None:
     """Delete doomed queues until the step has cost so much, at least one."""
     told, facts = len(step.effects), step.facts
@@ -88,7 +114,7 @@ def reap(state: EngineState, step: Step, units: int) -> None:
 def _depart(state: EngineState, step: Step, queue: Queue, units: int) -> None:
     why = state.doomed[queue]
     need = heavy(queue)
-    parked, queue.parked = queue.parked, deque()
+    parked = queue.take_parked()
     remove(state, step, queue, state.queues)
     state.removed[why] += 1
     step.work += REMOVAL_UNITS

@@ -1,35 +1,29 @@
 """Dispatch of ready messages to consumers that have room: fair, stable, in contiguous runs."""
 
-from bisect import bisect_left
-
-from vibemq.engine.queue.consumer import Consumer, Rotation
 from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import Queue
-from vibemq.engine.queue.sizes import Sizes
-from vibemq.engine.queue.unacked import NEVER
+from vibemq.engine.routing.isolated import dispatch_isolated
+from vibemq.engine.routing.routed import route
+from vibemq.engine.routing.turns import KNOWN_PER_UNIT, Given, share_of, take_turns, tell
+from vibemq.engine.routing.unwanted import is_outranked, settle_outranked
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step
-from vibemq.model.effects import Deliver
-from vibemq.model.runs import END, Run, run_count
-
-SLICE = 128
-"""Most messages one consumer is given before it is the next one's turn, while several take part."""
-
-_KNOWN_PER_UNIT = 4
-"""Messages with a history that are handed out for the cost of one run."""
-
-_PROBE = 16
-"""Messages looked at together first when a consumer's bytes are limited; then twice as many each time, so that not many
-more are looked at than are taken."""
-
-Given = dict[Consumer, list[Run]]
+from vibemq.model.runs import END
 
 
 def dispatch(state: EngineState, step: Step, queue: Queue, group: Group, units: int = END) -> int:
     """Hand out what can be handed out, as far as it costs no more than about so many units; return what it has cost."""
     top = group.top
-    if top is None or not top.open:
+    if top is None:
         return 0
+    if queue.options.highest_priority_only and is_outranked(queue, group):
+        return settle_outranked(step, queue, group)
+    if not top.open:
+        return 0
+    if group.routes is not None:
+        return route(state, step, queue, group, group.routes, units)
+    if group.attempts and queue.options.hold_behind_failed:
+        return dispatch_isolated(state, step, queue, group, units)
     waiting, scheduled = group.ready.count, group.scheduled
     if scheduled.levels:
         # Ticks may be late: what has fallen due meanwhile comes before what was published since.
@@ -37,18 +31,16 @@ def dispatch(state: EngineState, step: Step, queue: Queue, group: Group, units: 
         waiting += scheduled.fallen
     if not waiting:
         return 0
-    allowed, given = _allowed(group, waiting, units), {}  # type: tuple[int, Given]
+    allowed = _allowed(group, waiting, units)
+    given: Given = {}
     least = waiting - allowed
-    takers = len(top.members)
+    takers = top.weight
     while waiting > least and takers:
-        # An even share for everyone who took some in the last round, so that a backlog is split and single messages
-        # alternate strictly, and nobody waits for those who are full.
-        share = max(1, min(SLICE, waiting // takers)) if takers > 1 else waiting - least
-        takers = _round(step, queue, group, top, share, given, least)
+        takers = take_turns(step, queue, group, top, share_of(waiting, takers, least), given, least)
         waiting = group.ready_count
     if not given:
         return 1
-    cost = _tell(state, step, queue, group, given)
+    cost = tell(state, step, queue, group, given)
     if takers and waiting:
         step.touch(queue, group)
     return cost
@@ -60,7 +52,7 @@ def _allowed(group: Group, waiting: int, units: int) -> int:
         return waiting
     allowed = _in_runs(group, units)
     if group.attempts:
-        allowed = min(allowed, _KNOWN_PER_UNIT * units)
+        allowed = min(allowed, KNOWN_PER_UNIT * units)
     if group.top is not None and len(group.top.open) > units:
         allowed = min(allowed, units)
     return allowed
@@ -76,141 +68,3 @@ def _in_runs(group: Group, units: int) -> int:
         return fallen
     # Of so few neither order has more runs than that, wherever the two meet.
     return max(units, min(plain.in_runs(units), fallen))
-
-
-def _round(step: Step, queue: Queue, group: Group, top: Rotation, share: int, given: Given, least: int) -> int:
-    """The turn of each top consumer that may have room, once, while more than `least` is ready; how many had it."""
-    places = top.open
-    index = bisect_left(places, group.turn)
-    takers = 0
-    for _ in range(len(places)):
-        if index >= len(places):
-            index = 0
-        place = places[index]
-        consumer = top.members[place]
-        room = consumer.room()
-        if room <= 0:
-            consumer.stand_aside()
-            del places[index]
-            continue
-        count = min(room, share, group.ready_count - least)
-        given.setdefault(consumer, []).extend(_take(step, queue, consumer, count))
-        group.turn = place + 1
-        takers += 1
-        index += 1
-        if group.ready_count <= least:
-            break
-    return takers
-
-
-def _take(step: Step, queue: Queue, consumer: Consumer, count: int) -> list[Run]:
-    """Move up to `count` messages into the consumer's hold, fewer when its bytes run out."""
-    limited = consumer.weighed
-    if limited:
-        runs = _take_bytes(queue, consumer, count)
-    else:
-        runs = consumer.group.pop(queue.sizes, count)
-    timeout = consumer.ack_timeout_ms if queue.options.consumers_settle else 0
-    deadline = step.now + timeout if timeout else NEVER
-    for first, last in runs:
-        size = queue.sizes.between(first, last) if limited else 0
-        consumer.unacked.add(first, last, deadline, size)
-    if consumer.credit is not None:
-        consumer.credit -= run_count(runs)
-    if consumer.share is not None:
-        consumer.share.took(consumer, run_count(runs))
-    return runs
-
-
-def _take_bytes(queue: Queue, consumer: Consumer, count: int) -> list[Run]:
-    """Like `pop`, until the consumer's bytes are used up; the last message may go beyond them."""
-    group = consumer.group
-    room = consumer.room_bytes()
-    taken: list[Run] = []
-    probe = _PROBE
-    while count and room > 0:
-        begun = 0
-        for first, last in group.peek(queue.sizes, min(count, probe)):
-            if room <= 0:
-                break
-            stop = last_begun(queue.sizes, first, last, room)
-            begun += stop - first + 1
-            room -= queue.sizes.between(first, stop)
-        if not begun:
-            break
-        taken += group.pop(queue.sizes, begun)
-        count -= begun
-        probe *= 2
-    return taken
-
-
-def last_begun(sizes: Sizes, first: int, last: int, room: int) -> int:
-    """The last of these messages that may be taken when each may be taken that begins within the room."""
-    if sizes.between(first, last) < room:
-        return last
-    if sizes.between(first, first) >= room:
-        return first
-    return min(last, sizes.reach(first, last, room - 1) + 1)
-
-
-def _tell(state: EngineState, step: Step, queue: Queue, group: Group, given: Given) -> int:
-    """Returns what it has cost."""
-    handed_out: list[Run] = []
-    cost = 0
-    for consumer, runs in given.items():
-        runs = _joined(runs)
-        handed_out += runs
-        acquired, failed = _count_acquired(group, runs) if group.attempts else (None, None)
-        group.counters.redelivered += len(acquired) if acquired else 0
-        cost += 1 + len(runs) + (len(acquired) // _KNOWN_PER_UNIT if acquired else 0)
-        step.effects.append(
-            Deliver(
-                consumer.session.number,
-                consumer.number,
-                queue.name,
-                queue.queue_id,
-                group.group_id,
-                runs,
-                acquired,
-                settled=not queue.options.consumers_settle,
-                failed=failed,
-            )
-        )
-        if consumer.unacked.earliest < consumer.armed_at:
-            state.arm_part(queue, consumer, consumer.unacked.earliest)
-    count = run_count(handed_out)
-    group.counters.delivered += count
-    handed_out = _joined(sorted(handed_out)) if len(handed_out) > 1 else handed_out
-    group.in_flight += count
-    if queue.options.consumers_settle:
-        step.note_handed_out(queue, group, handed_out)
-    step.free(queue)
-    return cost
-
-
-def _joined(runs: list[Run]) -> list[Run]:
-    """Neighbouring runs that continue each other become one; the order stays."""
-    joined = runs[:1]
-    for first, last in runs[1:]:
-        if joined[-1][1] + 1 == first:
-            joined[-1] = (joined[-1][0], last)
-        else:
-            joined.append((first, last))
-    return joined
-
-
-def _count_acquired(group: Group, runs: list[Run]) -> tuple[dict[int, int] | None, dict[int, int] | None]:
-    """One more hand-out for those that have a history: their hand-outs, and the failed ones of those that failed."""
-    attempts = group.attempts
-    acquired: dict[int, int] = {}
-    failed: dict[int, int] = {}
-    for first, last in runs:
-        known = range(first, last + 1) if last - first < len(attempts) else list(attempts)
-        for sequence in known:
-            history = attempts.get(sequence)
-            if history is not None and first <= sequence <= last:
-                acquired[sequence] = history.acquired + 1
-                attempts[sequence] = history._replace(acquired=history.acquired + 1, due_at=0)
-                if history.failed:
-                    failed[sequence] = history.failed
-    return acquired or None, failed or None

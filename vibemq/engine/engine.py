@@ -41,6 +41,7 @@ from vibemq.engine.queue.queue import Queue
 from vibemq.engine.range_views import Readers
 from vibemq.engine.recovery import restore
 from vibemq.engine.requests import answering, asking, doubting
+from vibemq.engine.routing.routed import classified
 from vibemq.engine.settings import EngineSettings
 from vibemq.engine.state import EngineState, Open, Totals
 from vibemq.engine.step import Step, Wait
@@ -174,7 +175,7 @@ class Engine:
         The caller must also fail, in order, every outcome that the engine made after that one and before this call:
         their records may build on the missing ones. Only then are the holes in the sequences recorded soundly.
         """
-        step = self._begin(now)
+        step = self._begin(now, failed=True)
         state = self._state
         state.totals.failed_outcomes += 1
         outcome = state.open.pop(ticket)
@@ -187,7 +188,7 @@ class Engine:
         for app, before in outcome.imported:
             imports.take_back(state, app, before)
         lifetime.forget_attended(state, outcome.records)
-        holes = {queue_id: RunSet(queue.holes) for queue_id, queue in state.queues_by_id.items() if queue.holes}
+        holes = rollback.holes_of(state)
         for effect in (*outcome.after_append, *outcome.gated):
             if isinstance(effect, Reply):
                 self._answer_failed(step, effect, error)
@@ -197,7 +198,8 @@ class Engine:
             self._fail_wait(step, wait, ticket, holes, error)
         lifetime.attend_changed(state, step, outcome.records)
         step.close()
-        state.owed += rollback.owed_of(state, outcome.records, holes) + step.records
+        state.owed += rollback.owed_of(state, outcome.records, holes)
+        state.owed_behind += step.records
         self._carry(step)
         return Outcome(effects=step.effects)
 
@@ -294,10 +296,12 @@ class Engine:
 
     # -- inside ---------------------------------------------------------------------------------------------------
 
-    def _begin(self, now: int) -> Step:
+    def _begin(self, now: int, *, failed: bool = False) -> Step:
         state = self._state
         if now > state.now:
             state.now = now
+        if state.owed_behind and not failed:
+            rollback.owe_what_followed(state)
         return Step(state.now)
 
     def _carry(self, step: Step) -> None:
@@ -309,7 +313,7 @@ class Engine:
         state.carried = step if step.dirty or step.freed else None
         if state.carried is not None or state.showing:
             state.owed_at = step.now
-        elif state.owed:
+        elif state.owed or state.owed_behind:
             state.owed_at = step.now + _OWED_RETRY_MS
 
     def _finish(self, step: Step, units: int = STEP_UNITS) -> Outcome:
@@ -465,7 +469,7 @@ def _refuse_vanished(result: Published, gone: RunSet, error: VibeMQError) -> Non
 def _refuse(step: Step, command: "ask.Command", error: VibeMQError) -> None:
     # The reply keeps it, and its frames would keep the step.
     forget_frames(error)
-    if not isinstance(command, ask.SetFlow | ask.CloseSession | ask.EndConsumers | ask.SetPressure):
+    if not isinstance(command, ask.SetFlow | ask.CloseSession | ask.EndConsumers | ask.SetPressure | ask.Classified):
         step.refuse(command, error)
 
 
@@ -564,6 +568,7 @@ _OWN_HANDLERS: dict[type, Callable[..., Slices | None]] = {
     ask.ReplayDead: dead_letters.replay_dead,
     ask.PurgeDead: dead_letters.purge_dead,
     ask.SetPressure: _set_pressure,
+    ask.Classified: classified,
 }
 
 
@@ -573,7 +578,8 @@ def _behind_a_look(handler: Callable[..., Slices | None], fields: tuple[str, ...
     def look_first(state: EngineState, step: Step, command: ask.Command) -> Slices | None:
         if state.mortal:
             departure.look(state, step, command, fields)
-        return handler(state, step, command)
+        slices = handler(state, step, command)
+        return slices if slices is None else departure.looking(state, command, fields, slices)
 
     return look_first
 

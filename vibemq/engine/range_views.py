@@ -71,7 +71,7 @@ class Readers:
     def dead_tail(self) -> int:
         """The first id that cannot be read yet and may yet be given to another letter."""
         state = self._state
-        batches = [state.owed, *(outcome.records for outcome in state.open.values())]
+        batches = [state.owed, state.owed_behind, *(outcome.records for outcome in state.open.values())]
         unsure = (record.letters[0].dead_id for batch in batches for record in batch if _has_letters(record))
         return min(unsure, default=state.next_dead_id)
 

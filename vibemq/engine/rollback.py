@@ -91,6 +91,20 @@ def owed_of(state: EngineState, records: list[Record], holes: Holes) -> list[Rec
     return owed
 
 
+def owe_what_followed(state: EngineState) -> None:
+    """The last outcome of a series has failed: what followed from their failures comes behind the facts of all of
+    them, which were decided before; and without the messages that vanished after it was noted."""
+    noted, state.owed_behind = state.owed_behind, []
+    holes = holes_of(state)
+    for record in noted:
+        # A queue's new consumer is noted once, by what is still there.
+        state.owed += [record] if isinstance(record, QueueAttended) else owed_of(state, [record], holes)
+
+
+def holes_of(state: EngineState) -> Holes:
+    return {queue_id: RunSet(queue.holes) for queue_id, queue in state.queues_by_id.items() if queue.holes}
+
+
 def _without(record: Record, holes: Holes) -> Record | None:
     match record:
         case MessagesAdded() | QueueAttended():

@@ -141,6 +141,10 @@ class EngineState:
         """(instant, queue_id); a queue's entries later than its `armed_at` are stale."""
         self._alarms = 0
         """How many alarms of parts were set: their order when they are due together."""
+        self.questions = 0
+        """Number of the last `Classify`."""
+        self.questioned: dict[int, tuple[Queue, Group]] = {}
+        """By the number of the question, until it is answered."""
         self.next_queue_id = 1
         self.next_dead_id = 1
         self.first_new_dead_id = 1
@@ -157,6 +161,8 @@ class EngineState:
         self.open: dict[int, Open] = {}
         self.owed: list[Record] = []
         """Facts that hold but could not be written; they go with the next records."""
+        self.owed_behind: list[Record] = []
+        """What followed from the failures of a series of outcomes: owed, too, behind the facts of all of them."""
         self.owed_at = END
         """When to try again without other records, or to go on with what follows from a failure."""
         self.carried: Step | None = None
@@ -286,7 +292,7 @@ class EngineState:
     @property
     def need_of_known(self) -> Durability:
         """What an answer needs that tells of facts already known here: they may still be on their way to the disk."""
-        return Durability.STRONG if self.owed or self.open else Durability.TRANSIENT
+        return Durability.STRONG if self.owed or self.owed_behind or self.open else Durability.TRANSIENT
 
     def refusal(self, error: VibeMQError, count: int, queue: str) -> Published:
         """The answer when every row of a publish is refused."""

@@ -15,6 +15,7 @@ from vibemq.model.options import QueueOptions
 from vibemq.model.records import AccountRecord, Extras
 from vibemq.model.rows import Rows
 from vibemq.model.runs import Run
+from vibemq.model.selector import Selector
 
 QueueName = Annotated[str, "name of a queue"]
 """Every field of a command that names a queue is annotated so: before the command is carried out, the engine looks
@@ -119,7 +120,11 @@ class Subscribe:
     credit: int | None = None
     """Hand out no more than this many in all; None = no end."""
     priority: int = 0
-    """Only the consumers of the highest priority in the group receive."""
+    """Only the consumers of the highest priority in the group receive; with selectors, of each selector."""
+    weight: int = 1
+    """So many messages in a row are its turn, where several consumers take turns; from 1."""
+    where: Selector | None = None
+    """Only messages that it matches are handed out to this consumer."""
     ack_timeout_ms: int | None = None
     start: StartAt = StartAt.DEFAULT
     start_sequence: int = 0
@@ -204,6 +209,9 @@ class CreateQueue:
     """None = the broker's defaults."""
     must_match: bool = False
     """An existing queue with other options is an error (QueueExists); otherwise it is left as it is."""
+    groups: Sequence[str] = ()
+    """Durable groups that it shall have from its beginning; those that an existing queue lacks are added to it, and
+    get what it still keeps."""
 
 
 @dataclass(slots=True)
@@ -614,6 +622,19 @@ class CloseSession:
 
 
 @dataclass(slots=True)
+class Classified:
+    """The server's answer to a `Classify`; it is not answered."""
+
+    session: int
+    token: Any
+    number: int
+    """Of the question."""
+    matched: list[tuple[int, int, int]]
+    """(first, last, selectors that match these messages: a bit for each, by its place in the question). Ascending;
+    messages that none matches are left out."""
+
+
+@dataclass(slots=True)
 class EndConsumers:
     """These subscriptions may not go on: each ends with its error, and what it holds goes back unharmed."""
 
@@ -677,6 +698,7 @@ Command = (
     | ReplayDead
     | PurgeDead
     | CloseSession
+    | Classified
     | EndConsumers
     | SetPressure
 )

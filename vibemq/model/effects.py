@@ -9,6 +9,7 @@ from vibemq.model.options import Durability, QueueOptions
 from vibemq.model.records import Record
 from vibemq.model.rows import Rows
 from vibemq.model.runs import Run, RunSet
+from vibemq.model.selector import Selector
 from vibemq.model.stored import Slice
 
 
@@ -87,6 +88,10 @@ class GroupInfo:
     owner: str = ""
     """What its reader calls itself; the user it belongs to is `user`."""
     user: str = ""
+    selectors: int = 0
+    """Different ones of its consumers, those without one included; 0 = none has any."""
+    look_ahead_full: bool = False
+    """It keeps so many scattered messages that it looks for matching ones no further."""
 
 
 @dataclass(slots=True)
@@ -446,7 +451,20 @@ class QueueGone:
     why: Departure
 
 
-Effect = Reply | Deliver | ConsumerEnded | Responded | QueueGone
+@dataclass(slots=True)
+class Classify:
+    """Which of these selectors match which of these messages? Asked of the server, which reads their headers, and
+    answers each question once, with `Classified`. A message that is gone matches none."""
+
+    session: int
+    number: int
+    """Of the question."""
+    queue_id: int
+    runs: list[Run]
+    selectors: tuple[Selector, ...]
+
+
+Effect = Reply | Deliver | ConsumerEnded | Responded | QueueGone | Classify
 
 
 @dataclass(slots=True)

@@ -62,6 +62,8 @@ TEXT_OPTIONS = frozenset({"dead_letter_name"})
 """Options whose value may be any text; all others are numbers, true or false, or words for numbers."""
 NUMBER_MAX = (1 << 63) - 1
 """Of every number among the options."""
+UNLIMITED_ATTEMPTS = NUMBER_MAX
+"""As `max_attempts`: no number of failed attempts makes a message a dead letter."""
 DEDUP_IDS_MAX = 250_000
 """Most dedup ids a queue remembers: beyond it the oldest are forgotten before their window is over, so that a fast
 publisher cannot fill the memory."""
@@ -85,6 +87,12 @@ class QueueOptions:
     retry_base_ms: int = 2_000
     retry_max_ms: int = 120_000
     lost_connection: LostConnection = LostConnection.FAIL
+    hold_behind_failed: bool = False
+    """A message that has failed goes when its backoff has passed since it was the next one of its group; until then
+    what is behind it waits."""
+    highest_priority_only: bool = False
+    """Of those who subscribe to a fan-out queue without a group name, only the consumers of the highest priority are
+    given messages."""
     dedup_window_ms: int = 120_000
     retain_ms: int = 0
     """Log retention: messages older than this may go. 0 = no limit of age."""
@@ -119,12 +127,17 @@ class QueueOptions:
         """What only a queue's whole set of options can show; changes are checked when they are applied.
 
         Raises:
-            InvalidOptions: limits of a log that is none.
+            InvalidOptions: limits of a log that is none, or what only a fan-out can have.
         """
         if self.retention is Retention.SETTLED and (self.retain_ms or self.retain_messages or self.retain_bytes):
             raise InvalidOptions(
                 "retain_ms, retain_messages and retain_bytes limit a log, but the retention is settled; "
                 "choose retention log (or mode broadcast), or leave them out"
+            )
+        if self.highest_priority_only and not self.is_fan_out:
+            raise InvalidOptions(
+                "highest_priority_only is for fan-out queues; in the others the consumers of the highest priority are "
+                "served first anyway; leave it out, or choose a fan-out mode"
             )
 
     @property

@@ -30,6 +30,13 @@ class CloseConnectionArguments(Arguments):
     reason: str = Field("", max_length=REASON_MAX, description="Why; the client is told.")
 
 
+class RedirectConnectionArguments(Arguments):
+    connection_id: Text | None = Field(None, description="Of one connection, as connections.list shows it.")
+    user: Text | None = Field(None, description="In place of the id: all connections of this user.")
+    host: Text = Field(description="Where the client shall connect: a name or an address.")
+    port: int = Field(ge=1, le=65_535, description="The port there.")
+
+
 class Connections:
     def __init__(self, peers: Peers) -> None:
         self._peers = peers
@@ -60,7 +67,24 @@ class Connections:
                     await asyncio.sleep(0)
         return {"closed": closed}
 
-    async def _found(self, caller: Caller, wanted: CloseConnectionArguments) -> list[ClosablePeer]:
+    async def redirect(self, caller: Caller, wanted: RedirectConnectionArguments) -> dict[str, Any]:
+        """They are handed nothing more, and closed after a while if they do not go. `redirected` counts those whose
+        protocol has a word for it: EventMesh over TCP. Raises InvalidPayload."""
+        if (wanted.connection_id is None) == (wanted.user is None):
+            raise InvalidPayload("connections.redirect takes either connection_id or user; give one of them")
+        if not wanted.host.isprintable():
+            raise InvalidPayload("argument host of connections.redirect must be a name or an address")
+        redirected = 0
+        for peer in await self._found(caller, wanted):
+            if peer.redirect(wanted.host, wanted.port):
+                redirected += 1
+                if redirected % CLOSED_PER_TURN == 0:
+                    await asyncio.sleep(0)
+        return {"redirected": redirected}
+
+    async def _found(
+        self, caller: Caller, wanted: CloseConnectionArguments | RedirectConnectionArguments
+    ) -> list[ClosablePeer]:
         found: list[ClosablePeer] = []
         for number, peer in enumerate(self._peers.peers(), 1):
             if number % SEEN_PER_TURN == 0:
@@ -90,6 +114,15 @@ OPERATIONS: list[Operation[Any]] = [
         CloseConnectionArguments,
         Connections,
         task=Connections.close,
+        logged=True,
+        audited=True,
+    ),
+    Operation(
+        "connections.redirect",
+        "Tell a client, or all of a user, to connect to another server.",
+        RedirectConnectionArguments,
+        Connections,
+        task=Connections.redirect,
         logged=True,
         audited=True,
     ),

@@ -169,6 +169,9 @@ class ClosablePeer(Protocol):
 
     def dismiss(self, reason: str) -> None: ...
 
+    def redirect(self, host: str, port: int) -> bool:
+        """False: its protocol has no word for that, or it is leaving."""
+
 
 class Peers(Protocol):
     def __iter__(self) -> Iterator[ListedPeer]: ...

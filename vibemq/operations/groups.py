@@ -417,6 +417,8 @@ def _entry(group: GroupInfo, cursor: CursorInfo | None) -> dict[str, Any]:
         "in_flight": group.in_flight,
         "consumers": group.consumers,
         "user": group.user,
+        "selectors": group.selectors,
+        "look_ahead_full": group.look_ahead_full,
     }
     if cursor is not None:
         entry |= cursor_json(cursor)

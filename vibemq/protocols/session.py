@@ -20,10 +20,10 @@ already due, and after every tick() the server calls commands(). A RemoteProtoco
 on the next call).
 """
 
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from vibemq.errors import VibeMQError
 from vibemq.model.access import Principal as Principal
@@ -88,6 +88,10 @@ def _any_memory(size: int) -> Any:
     return size
 
 
+def _wake_nobody() -> None:
+    """Without a broker around it a session is driven by whoever made it."""
+
+
 @dataclass(frozen=True, slots=True)
 class SessionContext:
     """Given to a session at its birth."""
@@ -110,6 +114,8 @@ class SessionContext:
     nothing is read from the peer, and `commands` is called again when there is room."""
     certified: bool = False
     """Whether the peer's TLS certificate may stand for a user: then it may leave its credentials out."""
+    wake: Callable[[], None] = _wake_nobody
+    """Have `tick` and `commands` called in the next turn of the loop: something has happened outside of the session."""
 
 
 class Session(Protocol):
@@ -153,7 +159,9 @@ class Session(Protocol):
         """So many rows are encoded in about a millisecond. The server brings no more in one turn of the loop; so a
         session that encodes each row by itself names a few hundred."""
 
+    # Optional, `redirect(host, port) -> bool`: tell the peer to connect elsewhere; False: it cannot be told now.
     # Optional, `slices_at_once`: so many slices of a row or two are encoded in two milliseconds. Without it, 256.
+    # Optional, `bytes_at_once`: the most of them that are encoded together, in bytes of rows. Without it, 1 MiB.
 
     def data_to_send(self) -> bytes:
         """Take the bytes to write now; b"" when there are none."""
@@ -200,6 +208,30 @@ class Peer(Protocol):
     async def until_ended(self) -> None: ...
 
 
+class HttpAnswer(NamedTuple):
+    """What another machine's HTTP server has said."""
+
+    status: int
+    headers: Mapping[str, str]
+    """Names in lower case."""
+    body: bytes
+
+
+class HttpCalls(Protocol):
+    """Calls to URLs that users have named. The broker calls no machine of its own network that its operator has not
+    listed, whatever the URL looks like and whatever its name resolves to at the moment (docs/reference/security.md)."""
+
+    async def check(self, url: str) -> None:
+        """Raises OutboundRefused: the URL may not be called, as things are."""
+
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
+        """The answer, whatever its status; redirects are not followed.
+
+        Raises:
+            OutboundRefused, OutboundFailed
+        """
+
+
 class Services(Protocol):
     """What the server lends to a plug-in that does more than answer its sockets."""
 
@@ -213,15 +245,46 @@ class Services(Protocol):
     def begin(self, work: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
         """Run a task until it ends or the broker does. An exception is logged and ends that task only."""
 
+    def see_through(self, work: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
+        """The same for something that should not be broken off: the stop waits for it, within the drain timeout, before
+        its peers are told. Once the broker is `stopping`, nothing is begun any more."""
+
+    @property
+    def stopping(self) -> bool: ...
+
     def connect(
-        self, create: "Callable[[SessionContext], Session]", *, host: str, write: Callable[[bytes], None]
+        self,
+        create: "Callable[[SessionContext], Session]",
+        *,
+        host: str,
+        write: Callable[[bytes], None],
+        own: bool = False,
     ) -> Peer:
         """Let a peer in that has no socket of ours; `write` gets what its session sends, once per turn of the loop.
 
         It passes the same checks as any other: its session asks for credentials where the broker wants them.
 
+        Args:
+            own: it is the plug-in itself, for what it keeps in queues of its own, and needs no permission. Nothing that
+                a user has asked for may be done by it.
+
         Raises:
             ShuttingDown: the broker stops.
+        """
+
+    def acting(self, user: str, token_id: str = "") -> Principal | None:
+        """Who acts for a user that has left work to be done, such as a durable subscription, under the login it had:
+        its password, or the access token with this id. What it may do is decided when it is done. None: that login does
+        not count any more."""
+
+    def http_calls(self, *, allowed: Sequence[str], timeout_ms: int, ca_file: str | None = None) -> HttpCalls:
+        """Args:
+            allowed: networks, as `10.1.0.0/16`, that may be called beside the public internet.
+            timeout_ms: of a call, the connection included.
+            ca_file: certificates of authorities that are trusted beside the system's.
+
+        Raises:
+            ConfigInvalid: one of them cannot be used.
         """
 
     @property
@@ -240,6 +303,12 @@ class ProtocolPlugin:
     """(context, settings) -> session; None: the plug-in has no sockets, and nothing is listened to."""
     port: int = 0
     """Default port."""
-    start: Callable[[Services, Any], Awaitable[None]] | None = None
+    peers_await_tcp_acks: bool = False
+    """Its peers hold back small writes until TCP has acknowledged the last one (Nagle's algorithm): the server asks for
+    segments as on Ethernet, and has what it reads acknowledged at once, or they would wait for answers that are not due
+    yet."""
+    start: Callable[[Services, Any], Awaitable[Callable[[SessionContext, Any], Session] | None]] | None = None
     """(services, settings): called once for each of its listeners, when the broker can be asked and before anybody is
-    let in. What takes longer is for `services.begin`. At the stop its peers are told first, then its tasks end."""
+    let in. What takes longer is for `services.begin`. At the stop its peers are told first, then its tasks end.
+
+    It may return what makes the sessions of this listener instead of `create`: sessions that share something."""

@@ -55,6 +55,7 @@ from vibemq.server.local_session import INNER_SESSION, LocalSession
 from vibemq.server.monitoring.health import Report
 from vibemq.server.monitoring.housekeeping import Housekeeping
 from vibemq.server.monitoring.reporting import Running
+from vibemq.server.net.classifier import Classifier
 from vibemq.server.net.connections import ConnectionTable
 from vibemq.server.net.decider import Decider
 from vibemq.server.net.large_turns import LargeTurns
@@ -196,7 +197,8 @@ async def assemble(
     )
     pacer = Pacer()
     decider = Decider(engine, committer, clock, pacer)
-    local_session = LocalSession(decider.decide, metrics.note_queue_gone)
+    classifier = Classifier(store, pacer, decide=decider.decide, failed=fatal)
+    local_session = LocalSession(decider.decide, metrics.note_queue_gone, classifier.take)
     effect_router.connect(INNER_SESSION, local_session.take)
     long_polls = LongPolls(engine.readers.tail)
     transactions = Transactions(engine, store, local_session)

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -252,7 +253,9 @@ class Broker:
         self._data_dir = os.path.realpath(self.settings.data_dir)
         watch_forks(self)
         settings = self.settings
-        endpoints = [(listener, endpoint_of(listener)) for listener in settings.listeners]
+        endpoints = [
+            (listener, endpoint_of(listener, settings.protocol_options(listener))) for listener in settings.listeners
+        ]
         if settings.http.enabled:
             # A broker without it starts sooner: an HTTP server is a fifth of all that would be imported.
             from vibemq.web.server import WebServer
@@ -269,8 +272,8 @@ class Broker:
             self._reload_for,
         )
         self._reloader = self._make_reloader(self._parts)
-        await self._start_plugins([endpoint for _, endpoint in endpoints], self._parts, tasks)
-        for number, (listener, endpoint) in enumerate(endpoints):
+        started = await self._start_plugins([endpoint for _, endpoint in endpoints], self._parts, tasks)
+        for number, ((listener, _), endpoint) in enumerate(zip(endpoints, started, strict=True)):
             if endpoint.plugin.create is not None:
                 listening = await listen(listener, number, endpoint, self._parts.socket_services)
                 self.listening.append(listening)
@@ -299,14 +302,23 @@ class Broker:
         source = self._time_source
         return Clock(not_before=not_before, wall=source.wall_s, monotonic=source.running_s)
 
-    async def _start_plugins(self, endpoints: list[ListenerEndpoint], parts: Assembly, tasks: TaskGroup) -> None:
+    async def _start_plugins(
+        self, endpoints: list[ListenerEndpoint], parts: Assembly, tasks: TaskGroup
+    ) -> list[ListenerEndpoint]:
+        """The endpoints, with what their plug-ins have said makes their sessions."""
         mount = self._web.mount if self._web is not None else None
         outbound = anyio.CapacityLimiter(OUTBOUND_MAX)
+        started: list[ListenerEndpoint] = []
         for endpoint in endpoints:
+            create = endpoint.plugin.create
             if endpoint.plugin.start is not None:
-                services = PluginServices(endpoint.protocol, parts.socket_services, mount, outbound, tasks, self._fatal)
+                services = PluginServices(
+                    endpoint.protocol, parts.socket_services, mount, outbound, tasks, self._fatal, parts.accounts.acting
+                )
                 self._services.append(services)
-                await endpoint.plugin.start(services, endpoint.settings)
+                create = await endpoint.plugin.start(services, endpoint.settings) or create
+            started.append(replace(endpoint, plugin=replace(endpoint.plugin, create=create)))
+        return started
 
     def _opened(self, store: Store) -> None:
         """Storage is open: from here on it has to be closed."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from vibemq.errors import VibeMQError
 from vibemq.model.commands import Command
-from vibemq.model.effects import Effect, QueueGone, Reply
+from vibemq.model.effects import Classify, Effect, QueueGone, Reply
 
 INNER_SESSION = 0
 """Sessions of connections are numbered from 1."""
@@ -16,10 +16,16 @@ INNER_SESSION = 0
 class LocalSession:
     """Asks the engine and waits for the reply, which comes when the answer's durability holds."""
 
-    def __init__(self, decide: Callable[[Sequence[Command]], None], queue_gone: Callable[[QueueGone], None]) -> None:
-        """`queue_gone` is told of queues that the broker has deleted by itself."""
+    def __init__(
+        self,
+        decide: Callable[[Sequence[Command]], None],
+        queue_gone: Callable[[QueueGone], None],
+        classify: Callable[[Classify], None],
+    ) -> None:
+        """`queue_gone` is told of queues that the broker has deleted by itself, `classify` is asked about messages."""
         self._decide = decide
         self._queue_gone = queue_gone
+        self._classify = classify
         self._tokens = count(1)
         self._waiting: dict[int, asyncio.Future[Any]] = {}
 
@@ -47,3 +53,5 @@ class LocalSession:
                 future.set_result(effect.result)
             elif isinstance(effect, QueueGone):
                 self._queue_gone(effect)
+            elif isinstance(effect, Classify):
+                self._classify(effect)

@@ -20,7 +20,16 @@ from vibemq.errors import (
     RequestFailed,
     VibeMQError,
 )
-from vibemq.model.commands import CloseSession, Command, Publish, Respond, SharedCapacity, Stage, Subscribe
+from vibemq.model.commands import (
+    CloseSession,
+    Command,
+    DescribeQueue,
+    Publish,
+    Respond,
+    SharedCapacity,
+    Stage,
+    Subscribe,
+)
 from vibemq.model.effects import Deliver, Published, Reply, Responded, Subscribed
 from vibemq.model.options import QueueOptions
 from vibemq.model.records import MessageExtra
@@ -68,7 +77,8 @@ class Dialect:
     name: str
     create: Callable[[SessionContext], Session]
     hello: bytes
-    """The whole handshake of a peer with valid credentials, if the protocol has any."""
+    """The whole handshake of a peer with valid credentials, if the protocol has any, and what has to be said before
+    QUEUE can be published to or consumed from."""
     publish: Callable[[str, bytes], bytes] | None
     """(message id, JSON payload) -> a publish to QUEUE; None: a protocol that only delivers."""
     subscribe: Callable[[], bytes]
@@ -77,14 +87,16 @@ class Dialect:
     """After the handshake, what no session can read on from."""
     has_goodbye: bool = True
     """Whether the protocol can tell its peer that the broker stops."""
+    on_wire: Callable[[bytes], bytes] = bytes
+    """A delivered payload as the peer sees it, where it stands within other text."""
     publishes_alone: bool = False
     """Whether each message is a command of its own."""
     timed: Mapping[str, Callable[[str, int, int], bytes]] = field(default_factory=dict)
     """Every way to publish with times relative to now: (message id, delay in ms, ttl in ms) -> bytes, one message."""
     keep_alive: Callable[[int], bytes] | None = None
     """(instant) -> what a peer says that has nothing to say; None: any publish will do."""
-    silence_ms: int = 120_000
-    """How long a peer may be silent."""
+    silence_ms: int | None = 120_000
+    """How long a peer may be silent; None: for ever, since the protocol gives it nothing to say."""
     request: Callable[[str, bytes], bytes] | None = None
     """(request id, JSON payload) -> a message to QUEUE whose sender waits for a reply, for 2 s; None: the protocol has
     no requests."""
@@ -113,6 +125,9 @@ class Talk:
             for request in requests:
                 if isinstance(request, Authenticate):
                     self.session.authenticated(request.token, SOMEBODY)
+                elif isinstance(request, DescribeQueue):
+                    # A session may look at a queue before it subscribes; nobody says what it is.
+                    self.session.apply([Reply(SESSION, request.token, None)])
                 else:
                     heard.append(request)
         self.sent += self.session.data_to_send()
@@ -128,7 +143,8 @@ def talk(dialect: Dialect) -> Talk:
     """A session after its handshake."""
     started = Talk(dialect.create(context()))
     if dialect.hello:
-        started.hear(dialect.hello)
+        for request in started.hear(dialect.hello):
+            started.tell(request, Published(QUEUE, 0, 0) if isinstance(request, Publish) else None)
     started.asked.clear()
     started.sent.clear()
     return started
@@ -144,6 +160,7 @@ def check_session(dialect: Dialect) -> None:
         check_publish_refused,
         check_deliver,
         check_deliver_rows_far_apart,
+        check_deliver_in_another_order,
         check_any_cut_is_the_same,
         check_broken_stream,
         check_garbage,
@@ -247,7 +264,7 @@ def check_deliver(dialect: Dialect) -> None:
     payload = b'"delivered payload"'
     piece = Slice(41, NOW, Rows.of([pack_row("id-41", payload), pack_row("id-42", payload)]))
     talking.session.deliver(Deliver(SESSION, command.consumer, QUEUE, 1, 0, [(41, 42)], {42: 2}), [piece])
-    assert talking.session.data_to_send().count(payload) == 2, "payloads are delivered unchanged"
+    assert talking.session.data_to_send().count(dialect.on_wire(payload)) == 2, "payloads are delivered unchanged"
 
 
 def check_deliver_rows_far_apart(dialect: Dialect) -> None:
@@ -264,9 +281,32 @@ def check_deliver_rows_far_apart(dialect: Dialect) -> None:
     runs = [(piece.first_sequence, piece.first_sequence + piece.rows.count - 1) for piece in pieces]
     talking.session.deliver(Deliver(SESSION, command.consumer, QUEUE, 1, 0, runs, {1 << 40: 2}), pieces)
     sent = talking.session.data_to_send()
-    places = [sent.find(b'"payload %d"' % number) for number in range(1, 6)]
+    places = [sent.find(dialect.on_wire(b'"payload %d"' % number)) for number in range(1, 6)]
     assert -1 not in places, "every payload is delivered unchanged"
     assert places == sorted(places), "messages are delivered in order"
+
+
+def check_deliver_in_another_order(dialect: Dialect) -> None:
+    """The runs of a delivery do not ascend where priorities or due times set the order."""
+    order = [(50, 52), (1 << 40, 1 << 40), (7, 7), (90, 91), (3, 5), (60, 60)]
+    numbers = [number for first, last in order for number in range(first, last + 1)]
+    for cut in range(1, len(order)):
+        talking = talk(dialect)
+        (command,) = talking.hear(dialect.subscribe())
+        assert isinstance(command, Subscribe)
+        talking.tell(command, Subscribed(QUEUE, "", command.consumer, 1))
+        deliver = Deliver(SESSION, command.consumer, QUEUE, 1, 0, order, {7: 2, 50: 3}, failed={7: 1})
+        pieces = [
+            Slice(first, NOW, Rows.of([pack_row(f"id-{n}", b'"payload %d"' % n) for n in range(first, last + 1)]))
+            for first, last in order
+        ]
+        sent = b""
+        for some in (pieces[:cut], pieces[cut:]):
+            talking.session.deliver(deliver, some)
+            sent += talking.session.data_to_send()
+        places = [sent.find(dialect.on_wire(b'"payload %d"' % number)) for number in numbers]
+        assert -1 not in places, "every payload is delivered unchanged"
+        assert places == sorted(places), "messages are delivered in the order in which they are handed out"
 
 
 def check_any_cut_is_the_same(dialect: Dialect) -> None:
@@ -389,6 +429,9 @@ def _word(dialect: Dialect, now: int) -> bytes:
 
 def check_silence_counts_from_the_last_word(dialect: Dialect) -> None:
     """Neither earlier nor later, wherever the deadlines before it were; a late read is not the peer's silence."""
+    if dialect.silence_ms is None:
+        assert talk(dialect).session.next_deadline() is None, "a peer that may be silent is waited for"
+        return
     for last in (0, 1, 59_000, dialect.silence_ms - 1, dialect.silence_ms + 30_000):
         talking = talk(dialect)
         talking.now += last

@@ -5,9 +5,13 @@ from typing import Any
 
 import pytest
 
+from bench.guard.counting import instructions
 from vibemq.client.address import ClientSettings
 from vibemq.client.link import ClientLink
 from vibemq.client.subscription import SubscribeOptions, Subscription
+from vibemq.model.rows import Rows
+from vibemq.model.runs import Run, run_count
+from vibemq.protocols.native.codec.extensions import DeliverMany
 
 pytestmark = pytest.mark.anyio
 
@@ -33,3 +37,33 @@ async def test_whoever_watches_may_be_taken_away_at_any_moment() -> None:
 
     Removed(ClientLink(ClientSettings(), now=0.0), SubscribeOptions(queue="q"), None).established(1)
     assert told == ["changed"]
+
+
+FAR = range(0, 3 * 6_000, 3)
+"""Sequences of messages far apart, each of which is handed out twice."""
+
+
+@pytest.mark.parametrize(
+    "runs",
+    [
+        [(sequence, sequence) for sequence in FAR[2_000:3_000]],
+        [(sequence, sequence) for sequence in reversed(FAR[:4_000])],
+        [(0, FAR[-1])],
+        [(0, FAR[-1] // 3), (FAR[-1] // 2, 1 << 40)],
+        [(sequence, sequence + 1_000_000) for sequence in range(1, 300_000_000, 2_000_000)],
+    ],
+    ids=["some", "many, backwards", "all", "two long ones", "long ones"],
+)
+async def test_many_messages_are_settled_without_a_look_at_every_pair(runs: list[Run]) -> None:
+    subscription: Subscription[Any] = Subscription(
+        ClientLink(ClientSettings(), now=0.0), SubscribeOptions(queue="q"), None
+    )
+    rows, again = Rows.of([b"row"] * len(FAR)), dict.fromkeys(FAR, 2)
+    for acquired in ({}, again):
+        delivered = DeliverMany(subscription.id, "q", 0, 1, rows, acquired=acquired, sequences=FAR, instants=FAR)
+        subscription.deliver(delivered)
+    assert subscription._newest.keys() == set(FAR)
+    cost = sum(instructions(lambda: subscription._settle_newest(runs)).values())
+    settled = {sequence for sequence in FAR if any(first <= sequence <= last for first, last in runs)}
+    assert subscription._newest.keys() == set(FAR) - settled
+    assert cost < 100 * (min(run_count(runs), len(FAR)) + len(runs))

@@ -5,6 +5,7 @@ from typing import Any, get_args
 
 import pytest
 
+from tests.short_steps import steps_of
 from tests.simulation.engine_driver import Driver, rows_of
 from vibemq.engine.departure import OPEN_TO_ALL, REMOVAL_UNITS, USES, fields_of
 from vibemq.engine.lifetime import DOOMED_PER_UNIT
@@ -12,7 +13,7 @@ from vibemq.engine.pacing import STEP_UNITS, Batch
 from vibemq.errors import QueueExclusive, QueueNotFound
 from vibemq.model import commands as ask
 from vibemq.model.effects import QueueGone, Reply
-from vibemq.model.options import Overflow, QueueOptions
+from vibemq.model.options import DeliveryMode, Overflow, QueueOptions
 from vibemq.model.records import QueueCreated, QueueDeleted
 
 HOUR = 3_600_000
@@ -68,7 +69,7 @@ def test_others_may_publish_and_look(driver: Driver) -> None:
 
 
 OTHER_TEXTS = {
-    *("group", "user", "owner", "app", "query", "import_id", "incarnation", "plan", "tag", "end", "end_tag"),
+    *("group", "groups", "user", "owner", "app", "query", "import_id", "incarnation", "plan", "tag", "end", "end_tag"),
     *("empty_mark", "reason", "rejects", "why", "changes", "after", "visible", "share", "address"),
     # Hidden queues, which have no option to go away by themselves.
     *("stage", "stages"),
@@ -372,3 +373,44 @@ def test_publishers_that_wait_are_not_let_into_a_doomed_queue(driver: Driver) ->
     driver.handle(ask.PurgeQueue(9, None, "q"), settled, ask.Unsubscribe(1, None, 1))
     assert gone(driver) == ["q"]
     assert isinstance(driver.answer("waits"), QueueNotFound)
+
+
+@pytest.mark.parametrize("asks", ["publish", "move", "replay"])
+def test_a_queue_that_is_doomed_while_its_groups_are_looked_at_takes_nothing(driver: Driver, asks: str) -> None:
+    """What it confirmed now would be deleted with it."""
+    with steps_of(8):
+        driver.create("src", max_attempts=1, dead_letter=True)
+        driver.publish(4, "src")
+        if asks == "replay":
+            driver.subscribe(1, "src", capacity_messages=2)
+            driver.advance(10)
+            driver.settle(1, 1, 2, verb=ask.Settlement.REJECT)
+        overflow = Overflow.DROP_OLDEST if asks == "replay" else Overflow.DROP_NEWEST
+        mode = DeliveryMode.FAN_OUT_WITH_ACK
+        driver.create(mode=mode, auto_delete=True, max_messages=10, overflow=overflow)
+        for number in range(40):
+            driver.ask(ask.SeekGroup(9, None, "q", f"g{number}", ask.StartAt.NOW))
+        driver.subscribe(7, group="g0", capacity_messages=0)
+        driver.publish(9)
+        driver.advance(10)
+        batch = Batch(
+            [
+                {
+                    "move": move_all(driver, "src", "q", 2),
+                    "replay": ask.ReplayDead(0, None, "q", [1, 2], rows_of(2)),
+                }.get(asks, ask.Publish(3, None, "q", rows_of(2), create=False))
+            ]
+        )
+        batch.commands[0].token = "asked"
+        driver.submit(driver.engine.advance(batch, driver.now))
+        assert not batch.done
+        driver.submit(driver.engine.handle([ask.Unsubscribe(7, None, 1)], driver.now))
+        assert driver.engine._state.doomed
+        while not batch.done:
+            driver.submit(driver.engine.advance(batch, driver.now))
+        driver.advance(10)
+        assert isinstance(driver.answer("asked"), QueueNotFound)
+        assert gone(driver) == ["q"]
+        assert driver.engine.dead_count == (2 if asks == "replay" else 0)
+        assert driver.info("src").in_flight + driver.info("src").ready == (2 if asks == "replay" else 4)
+        driver.check()

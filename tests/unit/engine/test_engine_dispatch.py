@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from bench.guard.counting import instructions
 from tests.simulation.engine_driver import Driver, rows_of, sequences
-from vibemq.engine.dispatch import last_begun
 from vibemq.engine.queue.sizes import Sizes
+from vibemq.engine.routing.turns import last_begun
 from vibemq.model.commands import (
     CloseSession,
     Publish,

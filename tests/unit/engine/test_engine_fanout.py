@@ -4,9 +4,9 @@ import pytest
 
 from tests.simulation.engine_driver import Driver
 from vibemq.errors import GroupFenced, GroupNotFound, InvalidOptions
-from vibemq.model.commands import DeleteGroup, SeekGroup, Settlement, StartAt, Unsubscribe
+from vibemq.model.commands import CreateQueue, DeleteGroup, DescribeQueue, SeekGroup, Settlement, StartAt, Unsubscribe
 from vibemq.model.effects import GroupInfo
-from vibemq.model.options import DeliveryMode, Retention
+from vibemq.model.options import DeliveryMode, QueueOptions, Retention
 from vibemq.model.records import GroupCreated, GroupDeleted, GroupMoved, GroupRenamed
 
 
@@ -30,6 +30,34 @@ def test_everyone_gets_everything_and_settles_for_itself(driver: Driver) -> None
     driver.settle(1, 1, 2, 3)
     assert sorted(groups(driver).values()) == [0, 3]
     driver.check()
+
+
+def test_a_queue_has_its_groups_from_the_beginning() -> None:
+    driver = Driver()
+    driver.ask(CreateQueue(1, "c", "q", QueueOptions(mode=DeliveryMode.FAN_OUT_WITH_ACK), groups=("foo", "bar")))
+    driver.publish(3)
+    assert groups(driver) == {"foo": 3, "bar": 3}
+    driver.subscribe(1, group="foo")
+    driver.settle(1, *driver.take()[1])
+    driver.check()
+
+
+def test_an_existing_queue_gets_the_groups_that_it_lacks(driver: Driver) -> None:
+    driver.subscribe(1, group="foo")
+    driver.publish(3)
+    driver.settle(1, 1)
+    driver.ask(CreateQueue(1, "c", "q", groups=("foo", "bar")))
+    assert groups(driver) == {"foo": 2, "bar": 2}, "a new group gets what is kept, a known one stays where it is"
+    driver.ask(CreateQueue(1, "c", "q", groups=("foo", "bar")))
+    assert len(driver.records_of(GroupCreated)) == 2
+    driver.check()
+
+
+def test_a_group_name_that_cannot_be_is_refused_before_the_queue_is_made() -> None:
+    driver = Driver()
+    refused = driver.ask(CreateQueue(1, "c", "q", groups=("foo", "~bar")))
+    assert isinstance(refused, InvalidOptions)
+    assert driver.ask(DescribeQueue(1, "d", "q")) is None
 
 
 def test_the_first_subscriber_adopts_what_waited(driver: Driver) -> None:
@@ -289,4 +317,25 @@ def test_what_nobody_waits_for_is_not_expected_by_a_later_group() -> None:
     assert driver.take() == {}
     driver.publish(1)
     assert driver.take() == {1: [2]}
+    driver.check()
+
+
+def test_groups_are_made_with_their_queue_before_anybody_publishes_or_consumes() -> None:
+    driver = Driver()
+    names = ("foo", "bar", "baz")
+    driver.hold = True
+    driver.handle(
+        CreateQueue(1, "q", "q", QueueOptions(mode=DeliveryMode.FAN_OUT_WITH_ACK)),
+        *(SeekGroup(1, name, "q", name, StartAt.BEGINNING) for name in names),
+    )
+    # One outcome: all of it is on the disk, or nothing.
+    assert len(driver.waiting) == 1
+    assert [driver.answer(name) for name in names] == [None, None, None]
+    driver.hold = False
+    driver.keep()
+    driver.publish(2)
+    driver.restart()
+    for session, name in enumerate(names, 1):
+        driver.subscribe(session, group=name)
+        assert driver.take() == {session: [1, 2]}
     driver.check()

@@ -10,6 +10,7 @@ from vibemq.engine import Batch, EngineSettings
 from vibemq.engine.handlers.overflow import LOOKS_PER_UNIT
 from vibemq.errors import Blocked, QueueFull
 from vibemq.model.commands import (
+    ChangeQueue,
     CloseSession,
     Command,
     DeleteQueue,
@@ -191,6 +192,16 @@ def test_a_gone_publisher_publishes_nothing() -> None:
     driver.handle(CloseSession(1, False))
     driver.ask(PurgeQueue(7, None, "q"))
     assert driver.info().ready == 0
+
+
+def test_who_waits_behind_a_gone_publisher_goes_on_when_there_is_room_for_it() -> None:
+    driver = blocking()
+    driver.subscribe(5, capacity_messages=1)
+    driver.publish(3, session=1)
+    driver.publish(1, session=2)
+    driver.handle(CloseSession(1, False))
+    driver.tick()
+    assert driver.answer("token-5") == Published("q", 4, 1)
 
 
 def test_deleting_the_queue_answers_its_blocked_publishers() -> None:
@@ -416,7 +427,7 @@ STEP, GROUPS = 8, 40
 
 def crowd(**options: Any) -> Driver:
     driver = Driver()
-    driver.create(mode=DeliveryMode.FAN_OUT_WITH_ACK, max_messages=10, **options)
+    driver.create(mode=DeliveryMode.FAN_OUT_WITH_ACK, **{"max_messages": 10, **options})
     for number in range(GROUPS):
         driver.ask(SeekGroup(9, None, "q", f"g{number}", StartAt.NOW))
     driver.publish(8)
@@ -551,3 +562,86 @@ def in_steps(driver: Driver, command: Command) -> int:
         driver.submit(driver.engine.advance(batch, driver.now))
         steps += 1
     return steps
+
+
+@pytest.mark.parametrize(
+    ("options", "size", "limit"),
+    [
+        ({"max_messages": 3}, 10, "messages"),
+        ({"max_bytes": 35}, 10, "bytes"),
+        ({"max_messages": 3, "max_bytes": 1_000}, 10, "messages"),
+        ({"max_messages": 30, "max_bytes": 35}, 10, "bytes"),
+    ],
+)
+def test_the_refusal_says_which_limit_was_met(options: dict[str, int], size: int, limit: str) -> None:
+    driver = Driver()
+    driver.create(**options)
+    driver.publish(3, size=size)
+    for number in (1, 2):
+        refused = driver.publish(number, size=size).refused
+        assert [error.limited_by for error in refused.values()] == number * [limit]
+
+
+def nearly_full_crowd(**options: int) -> Driver:
+    """Only the first group still has something waiting, as much as leaves no room for five more."""
+    driver = crowd(overflow=Overflow.BLOCK_PUBLISHER, **options)
+    for group in list(driver.engine._state.queues["q"].groups)[1:]:
+        driver.ask(SeekGroup(9, None, "q", group, StartAt.NOW))
+    driver.advance(10)
+    return driver
+
+
+@pytest.mark.parametrize("options", [{}, {"max_messages": 0, "max_bytes": 10 * rows_of(1).size}])
+def test_what_is_handed_out_while_very_many_groups_are_looked_at_wakes_a_publisher(options: dict[str, int]) -> None:
+    with steps_of(STEP):
+        driver = nearly_full_crowd(**options)
+        queue = driver.engine._state.queues["q"]
+        first, other, *_ = queue.groups
+        in_steps(driver, Publish(9, "asked", "q", rows_of(5)))
+        assert len(queue.parked) == 1
+        driver.ask(SeekGroup(9, None, "q", other, StartAt.NOW))
+        assert queue.count is not None, "the first group was looked at, others are not yet"
+        driver.subscribe(1, group=first, capacity_messages=100)
+        assert queue.waiting() == 0
+        driver.advance(1_000)
+        assert driver.answer("asked").refused is None
+        assert queue.count is None
+
+
+@pytest.mark.parametrize("options", [{}, {"max_messages": 0, "max_bytes": 10 * rows_of(1).size}])
+def test_what_is_handed_out_before_a_publisher_begins_to_wait_wakes_it(options: dict[str, int]) -> None:
+    with steps_of(STEP):
+        driver = nearly_full_crowd(**options)
+        queue = driver.engine._state.queues["q"]
+        batch = Batch([Publish(9, "asked", "q", rows_of(5))])
+        driver.submit(driver.engine.advance(batch, driver.now))
+        assert not batch.done, "the first group was looked at, others are not yet"
+        driver.subscribe(1, group=next(iter(queue.groups)), capacity_messages=100)
+        while not batch.done:
+            driver.submit(driver.engine.advance(batch, driver.now))
+        driver.advance(1_000)
+        assert driver.answer("asked").refused is None
+
+
+def test_the_count_of_a_publisher_that_has_gone_goes_with_it() -> None:
+    with steps_of(STEP):
+        driver = nearly_full_crowd()
+        queue = driver.engine._state.queues["q"]
+        in_steps(driver, Publish(3, "gone", "q", rows_of(5)))
+        driver.ask(SeekGroup(9, None, "q", list(queue.groups)[-1], StartAt.NOW))
+        assert queue.count is not None
+        driver.handle(CloseSession(3, False))
+        assert queue.count is None
+
+
+def test_a_count_that_is_not_needed_any_more_is_not_gone_on_with_later() -> None:
+    with steps_of(STEP):
+        driver = nearly_full_crowd()
+        queue = driver.engine._state.queues["q"]
+        in_steps(driver, Publish(9, "asked", "q", rows_of(5)))
+        driver.ask(SeekGroup(9, None, "q", list(queue.groups)[-1], StartAt.NOW))
+        assert queue.count is not None
+        driver.ask(ChangeQueue(9, None, "q", {"max_messages": 8}))
+        driver.advance(10)
+        assert len(queue.parked) == 1
+        assert queue.count is None, "it is known that nothing fits"

@@ -10,7 +10,7 @@ from vibemq.engine import Batch, EngineSettings
 from vibemq.engine.handlers import publish
 from vibemq.engine.handlers.append import show
 from vibemq.errors import InvalidQueueName, QueueNotFound, StorageFull
-from vibemq.model.commands import Publish, PurgeQueue
+from vibemq.model.commands import Publish, PurgeQueue, SetCapacity, StartAt, Subscribe
 from vibemq.model.effects import Counted, Incomplete, Outcome, Published
 from vibemq.model.options import Durability, QueueOptions
 from vibemq.model.records import MessageExtra, MessagesAdded
@@ -366,3 +366,40 @@ def test_a_transient_batch_with_extras_is_shown_before_the_next_one_is_taken() -
     driver.advance(10)
     assert queue.groups[""].waiting == 3 * ROWS
     assert driver.engine.violations() == []
+
+
+def test_what_follows_from_a_failure_is_recorded_behind_the_outcomes_that_failed_after_it() -> None:
+    """The consumer of the first outcome is gone, and gives back what the second one handed out to it: too late."""
+    driver = Driver()
+    driver.create(dead_letter=True)
+    driver.publish(2, expires_at=driver.now + 100)
+    driver.hold = True
+    driver.handle(Subscribe(1, "asked", 1, "q", group="g", start=StartAt.BEGINNING, capacity_messages=1))
+    driver.handle(SetCapacity(1, None, 1, 10))
+    driver.now += 200
+    driver.refuse()
+    driver.hold = False
+    driver.advance(2_000)
+    driver.check()
+    dead = driver.engine.dead_count
+    driver.take()
+    driver.restart()
+    driver.check()
+    driver.subscribe(2, group="g", capacity_messages=10)
+    assert driver.take_in_order() == []
+    assert driver.engine.dead_count == dead
+
+
+def test_what_vanishes_later_in_a_series_of_failures_is_not_in_what_followed_from_the_first() -> None:
+    driver = Driver()
+    driver.create(durability=Durability.ASYNC, dead_letter=True)
+    driver.hold = True
+    driver.handle(Subscribe(1, "asked", 1, "q", group="g", capacity_messages=10))
+    driver.handle(Publish(9, None, "q", rows_of(3)))
+    driver.refuse()
+    driver.hold = False
+    driver.advance(2_000)
+    driver.check()
+    assert driver.engine.dead_count == 0
+    driver.restart()
+    driver.check()

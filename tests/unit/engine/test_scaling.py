@@ -399,6 +399,7 @@ ASKED: dict[type, list[Any]] = {
     ask.SetShare: [ask.SetShare(SUBSCRIBER, "t", "share", 5)],
     ask.SetFlow: [ask.SetFlow(SUBSCRIBER, open=False)],
     ask.CloseSession: [ask.CloseSession(SUBSCRIBER, clean=False), ask.CloseSession(SUBSCRIBER, clean=True)],
+    ask.Classified: [ask.Classified(0, None, 1, [(1, 3, 1)])],
     ask.EndConsumers: [ask.EndConsumers(SUBSCRIBER, {1: QueueNotFound("q")})],
     ask.Settle: [ask.Settle(SUBSCRIBER, "t", 1, verb, [HELD]) for verb in Settlement],
     ask.Extend: [ask.Extend(SUBSCRIBER, "t", 1, [HELD])],

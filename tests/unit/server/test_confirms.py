@@ -31,7 +31,7 @@ pytestmark = pytest.mark.anyio
 SESSION = 1
 TOLD_AT_ONCE = {ask.DescribeQueue, ask.ListQueues, ask.Extend, ask.SetCapacity, ask.SetShare, ask.Respond, ask.GiveUp}
 """They say how things are, or change what no restart keeps."""
-NEVER_ANSWERED = {ask.EndConsumers, ask.SetFlow, ask.CloseSession, ask.SetPressure}
+NEVER_ANSWERED = {ask.EndConsumers, ask.SetFlow, ask.CloseSession, ask.SetPressure, ask.Classified}
 STAGE = "~stage/1/s/app"
 
 
@@ -85,7 +85,7 @@ class World:
         )
         loop_cycle.before.append(self.committer.run_cycle)
         effect_router.connect(SESSION, self._hear)
-        self.local_session = LocalSession(self.decide, lambda gone: None)
+        self.local_session = LocalSession(self.decide, lambda gone: None, lambda asked: None)
         effect_router.connect(INNER_SESSION, self.local_session.take)
         self.submit(self.engine.restore(state, 1_000))
 

@@ -384,6 +384,47 @@ def test_the_end_waits_for_a_large_row_that_is_being_read(
             ask()
 
 
+class CountingLock:
+    def __init__(self, lock: threading.Lock) -> None:
+        self._lock = lock
+        self.taken = 0
+
+    def __enter__(self) -> None:
+        self.taken += 1
+        self._lock.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()
+
+
+@pytest.mark.parametrize("durability", [Durability.STRONG, Durability.TRANSIENT])
+def test_scattered_rows_that_stand_one_by_one_are_read_many_under_one_lock(
+    provider: LmdbProvider, monkeypatch: pytest.MonkeyPatch, durability: Durability
+) -> None:
+    """Behind each pause the thread may wait milliseconds for its next turn."""
+    provider.append(a_queue(durability=durability))
+    for sequence in range(1, 501):
+        provider.append([messages(sequence, 1)])
+    wanted = range(1, 501, 2)
+    held_s = 0.0
+    now_s = 0.0
+
+    def elapsed_s() -> float:
+        nonlocal now_s
+        now_s += held_s
+        return now_s
+
+    monkeypatch.setattr("vibemq.storage.lmdb.provider._elapsed_s", elapsed_s)
+    for held_s, times in ((0.0, 1), (0.000_12, 50), (1.0, 250)):
+        lock = CountingLock(provider._lock)
+        with monkeypatch.context() as patched:
+            patched.setattr(provider, "_lock", lock)
+            found, looked_at = provider.pick(1, wanted, 1 << 20)
+        assert [part.first_sequence for part in found] == list(wanted)
+        assert looked_at == len(wanted)
+        assert lock.taken == times, f"reads of {held_s} s each"
+
+
 def test_a_large_dead_letter_is_read_without_the_lock_that_appends_take(
     provider: LmdbProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,12 +14,14 @@ from vibemq.model.access import ResourceKind, Rule
 from vibemq.model.accounts import StoredToken, StoredUser
 from vibemq.model.options import QueueOptions
 from vibemq.model.records import (
+    Attempts,
     CursorChanged,
     MessagesAdded,
     Plan,
     PlanMade,
     PlansForgotten,
     QueueAttended,
+    QueueChanged,
     QueueCreated,
     TokenStored,
     UserStored,
@@ -172,7 +174,7 @@ def test_a_kept_store_of_version_5_gets_room_for_beginnings_and_lifetimes(provid
     plugin = find("storage", provider)
     with pytest.raises(StoreVersionError, match=r"store version 5, .*`vibemq-admin migrate"):
         plugin.create(data_dir, plugin.settings()).open()
-    assert [step.number for step in migrate(data_dir)] == [6, 7]
+    assert [step.number for step in migrate(data_dir)] == [6, 7, 8]
     assert_upgraded(data_dir, provider)
     grown = Plan("tag 5", "end 5", 1, "query", 8, 2, 1, "mark", 3, 4, 5)
     passing = QueueOptions(auto_delete=True, expires_ms=60_000, exclusive=True)
@@ -203,8 +205,8 @@ def test_a_kept_store_of_version_5_gets_room_for_beginnings_and_lifetimes(provid
 
 @pytest.mark.parametrize(
     "version",
-    [2, 3, 4, 5, 6],
-    ids=["no owners", "no plans", "no users", "no beginnings and lifetimes", "no order of delays"],
+    [2, 3, 4, 5, 6, 7],
+    ids=["no owners", "no plans", "no users", "no beginnings and lifetimes", "no order of delays", "no holding up"],
 )
 def test_a_store_of_today_is_a_newer_one_to_older_code(provider: str, tmp_path: Path, version: int) -> None:
     plugin = find("storage", provider)
@@ -215,7 +217,7 @@ def test_a_store_of_today_is_a_newer_one_to_older_code(provider: str, tmp_path: 
         check_store(tmp_path, provider, version)
 
 
-STORED = {7: "9287154a44eb68ae"}
+STORED = {8: "9287154a44eb68ae"}
 """Of each version, a digest of the facts that are stored. Others need another version: an older VibeMQ takes what it
 does not know for damage, if nothing tells it to refuse the store. Add a step to `migrations`, and a kept store."""
 
@@ -346,7 +348,7 @@ def test_a_kept_store_of_version_6_gets_the_order_of_delays(provider: str, tmp_p
     plugin = find("storage", provider)
     with pytest.raises(StoreVersionError, match=r"store version 6, .*`vibemq-admin migrate"):
         plugin.create(data_dir, plugin.settings()).open()
-    assert [step.number for step in migrate(data_dir)] == [7]
+    assert [step.number for step in migrate(data_dir)] == [7, 8]
     for opened in range(2):
         storage = plugin.create(data_dir, plugin.settings())
         state = storage.open()
@@ -361,3 +363,49 @@ def test_a_kept_store_of_version_6_gets_the_order_of_delays(provider: str, tmp_p
             storage.maintain()
         finally:
             storage.close()
+
+
+def test_a_kept_store_of_version_7_has_no_queue_that_holds_up(provider: str, tmp_path: Path) -> None:
+    data_dir = Path(shutil.copytree(FIXTURES / f"store-v7-{provider}", tmp_path / "data"))
+    plugin = find("storage", provider)
+    with pytest.raises(StoreVersionError, match=r"store version 7, .*`vibemq-admin migrate"):
+        plugin.create(data_dir, plugin.settings()).open()
+    assert [step.number for step in migrate(data_dir)] == [8]
+    for holds in (False, True):
+        storage = plugin.create(data_dir, plugin.settings())
+        state = storage.open()
+        try:
+            failed = state.queues[8]
+            assert failed.options == QueueOptions(max_attempts=5, hold_behind_failed=holds)
+            assert failed.groups[0].attempts == {1: Attempts(1, 1, 6_000, 6_000, 0, "connection lost")}
+            assert list(storage.check()) == []
+            storage.append([QueueChanged(8, failed.options.with_changes(hold_behind_failed=True))])
+            storage.sync()
+            storage.maintain()
+        finally:
+            storage.close()
+
+
+def test_the_log_of_a_step_is_folded_before_the_next_one_begins(tmp_path: Path) -> None:
+    """Else a large store has all steps in its log, with room for neither on the disk."""
+    data_dir = Path(shutil.copytree(FIXTURES / "store-v0-sqlite", tmp_path / "data"))
+    folder = Path(shutil.copytree(migrations_folder(), tmp_path / "migrations"))
+    [database] = data_dir.glob("*.sqlite")
+    log, found = database.with_name(database.name + "-wal"), tmp_path / "found"
+    step = f"""\"\"\"Writes a megabyte.\"\"\"
+
+from pathlib import Path
+
+log, found = Path({str(log)!r}), Path({str(found)!r})
+
+def upgrade(transaction):
+    with found.open("a") as file:
+        print(log.stat().st_size if log.exists() else 0, file=file)
+    transaction.execute("CREATE TABLE IF NOT EXISTS much (bytes BLOB)")
+    transaction.execute("INSERT INTO much VALUES (randomblob(1000000))")
+"""
+    latest = len(find_steps("sqlite"))
+    for number in range(latest + 1, latest + 4):
+        (folder / "sqlite" / f"{number:04}_much.py").write_text(step)
+    assert len(migrate(data_dir, folder=folder)) == latest + 3
+    assert found.read_text().split() == ["0", "0", "0"]

@@ -45,6 +45,7 @@ REQUESTS: dict[str, tuple[str, ...]] = {
     "token revoke": ("token.revoke",),
     "connections ls": ("connections.list",),
     "connections close": ("connections.close",),
+    "connections redirect": ("connections.redirect",),
     "whoami": ("user.self",),
 }
 """Command -> the operations that it cannot do without."""

@@ -90,6 +90,20 @@ CHANGEABLE: dict[str, Any] = {
     ),
     "retry_max_ms": _duration("--retry-max", "Longest delay after a failure; 0 = no limit."),
     "lost_connection": _text("--lost-connection", "After a lost connection: fail (count a failed attempt) or release."),
+    "hold_behind_failed": Annotated[
+        bool | None,
+        typer.Option(
+            "--hold-behind-failed/--no-hold-behind-failed",
+            help="A message that has failed holds up those behind it until its backoff is over.",
+        ),
+    ],
+    "highest_priority_only": Annotated[
+        bool | None,
+        typer.Option(
+            "--highest-priority-only/--no-highest-priority-only",
+            help="Fan-out: of subscribers without a group name, only those of the highest priority receive.",
+        ),
+    ],
     "dedup_window_ms": _duration("--dedup-window", "How long a dedup id is stored; 0 = not at all."),
     "retain": _RETAIN,
     "retain_messages": _count("--retain-messages", "Log retention: maximum number of messages; 0 = no limit."),

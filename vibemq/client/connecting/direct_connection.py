@@ -11,6 +11,7 @@ from typing import cast
 import anyio
 
 from vibemq.client.connecting.connection import PIECE_BYTES, ClientConnection
+from vibemq.client.connecting.dialing import sentence_of
 from vibemq.client.connecting.plain_socket import PlainSocket
 from vibemq.client.connecting.waking import LINGER_S
 from vibemq.client.link import ClientLink
@@ -28,7 +29,7 @@ class DirectConnection(ClientConnection, asyncio.Protocol):
         super().__init__(protocol, link)
         self._socket = connected
         self._loop = asyncio.get_running_loop()
-        self._transport: asyncio.Transport
+        self._transport: asyncio.Transport | None = None
         self._descriptor = connected.descriptor
         self._carried = False
         """The loop has the socket, and tells when it is lost. It does not of a transport whose making was cancelled."""
@@ -48,10 +49,14 @@ class DirectConnection(ClientConnection, asyncio.Protocol):
         return self._descriptor
 
     async def _carry(self) -> None:
+        connected = self._socket.hand_over()
         try:
-            await self._loop.create_connection(lambda: self, sock=self._socket.hand_over())
+            await self._loop.create_connection(lambda: self, sock=connected)
             self._carried = True
             await anyio.sleep_forever()
+        except OSError as error:
+            connected.close()
+            self.end(f"the connection broke ({sentence_of(error)})")
         finally:
             await self._stop()
 
@@ -59,8 +64,10 @@ class DirectConnection(ClientConnection, asyncio.Protocol):
         self._over = True
         if self._lingering is not None:
             self._lingering.cancel()
-        if self._carried:
+        if self._transport is not None:
+            # Of one whose making was cancelled, too: the loop only closes it, and waits for a peer that reads nothing.
             self._transport.abort()
+        if self._carried:
             with anyio.CancelScope(shield=True):
                 await self._lost.wait()
         self._descriptor = -1
@@ -129,6 +136,7 @@ class DirectConnection(ClientConnection, asyncio.Protocol):
 
     def _send_data(self) -> None:
         """A bounded part; the others have their turn before the next one."""
+        assert self._transport is not None
         now = self._loop.time()
         data = self._link.data_to_send(now)
         if data:
@@ -145,6 +153,7 @@ class DirectConnection(ClientConnection, asyncio.Protocol):
     def _send_row(self) -> None:
         """In pieces, each of which is a sign that the broker is there."""
         assert self._row is not None
+        assert self._transport is not None
         for _ in range(PIECES_AT_ONCE):
             self._spoke_at = self._loop.time()
             piece = self._row[self._row_at : self._row_at + PIECE_BYTES]

@@ -90,7 +90,15 @@ def full(queue: Queue, waited_ms: int = 0) -> QueueFull:
     if options.max_bytes:
         limits.append(f"max_bytes {options.max_bytes}")
     waited = f", after waiting {waited_ms} ms" if waited_ms else ""
-    return QueueFull(queue.name, " and ".join(limits) + waited)
+    return QueueFull(queue.name, " and ".join(limits) + waited, _limit_met(queue))
+
+
+def _limit_met(queue: Queue) -> str:
+    """Which limit keeps the next message out, when what fits is in the queue."""
+    options = queue.options
+    if not options.max_bytes or queue.surely_full():
+        return "messages"
+    return "messages" if options.max_messages and waiting_in(queue) >= options.max_messages else "bytes"
 
 
 def trim_oldest(state: EngineState, step: Step, queue: Queue) -> None:

@@ -49,6 +49,9 @@ def publish(state: EngineState, step: Step, command: Publish, *, counted: bool =
         waiting = asking.begin(state.requests, step, command, command.requester)
     if queue.options.overflow is Overflow.BLOCK_PUBLISHER and _must_wait(queue, command, step.now):
         _park(state, step, queue, command, waiting)
+        if counted and queue.is_overtaken():
+            # Nobody was told of the room that was made before it waited.
+            state.arm(queue, step.now)
     else:
         accept(state, step, queue, command.session, command.token, command.rows, command.extras, waiting)
     return None
@@ -274,8 +277,13 @@ def _let_go_on(state: EngineState, step: Step, queue: Queue) -> None:
         elif state.pressure < Pressure.BLOCKING and _fits_whole(queue, publish.rows, publish.extras, step.now):
             parked.popleft()
             accept(state, step, queue, publish.session, publish.token, publish.rows, publish.extras, waiting)
+        elif queue.is_overtaken():
+            # The room that was made during the count is not told of again.
+            if not _count(state, step, queue):
+                return
         else:
             break
+    queue.count = None
     if parked:
         state.arm(queue, parked[0].deadline)
     else:
@@ -299,8 +307,13 @@ def _count(state: EngineState, step: Step, queue: Queue) -> bool:
 def forget_parked(state: EngineState, session: int) -> None:
     """The publisher is gone: what it still waited to publish was never accepted."""
     for queue in list(state.parking):
+        first = queue.parked[0]
         kept = [p for p in queue.parked if p.session != session]
         queue.parked.clear()
         queue.parked.extend(kept)
         if not kept:
+            queue.count = None
             del state.parking[queue]
+        elif kept[0] is not first:
+            # It may fit where the one before it did not.
+            state.arm(queue, state.now)

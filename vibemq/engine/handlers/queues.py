@@ -1,7 +1,7 @@
 """Queues come, change and go; what waits in them can be purged or picked out."""
 
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from functools import partial
 
 from vibemq.engine import lifetime
@@ -13,7 +13,7 @@ from vibemq.engine.handlers.dead_lettering import (
     visible_runs,
     waiting_among,
 )
-from vibemq.engine.handlers.fan_out import open_waiting_group
+from vibemq.engine.handlers.fan_out import check_group_name, durable_need, group_for, open_waiting_group
 from vibemq.engine.pacing import STEP_UNITS, Slices, is_crowded, pieces
 from vibemq.engine.queue.consumer import Consumer
 from vibemq.engine.queue.queue import Parked, Queue
@@ -31,6 +31,7 @@ from vibemq.model.commands import (
     PurgeQueue,
     RemoveListed,
     RemoveMessages,
+    StartAt,
 )
 from vibemq.model.effects import ConsumerEnded, Counted, Removed
 from vibemq.model.options import (
@@ -85,9 +86,16 @@ def create_queue(state: EngineState, step: Step, command: CreateQueue) -> None:
     if existing is not None:
         if command.must_match:
             _check_match(existing, command.options or _defaults(state))
-        step.answer_unchanged(command, state.need_of_known)
+        for group in command.groups:
+            check_group_name(group)
+        if _add_groups(state, step, existing, command.groups):
+            step.answer(command, None, durable_need(existing))
+        else:
+            step.answer_unchanged(command, state.need_of_known)
         return
     name = check_queue_name(command.queue)
+    for group in command.groups:
+        check_group_name(group)
     options = command.options or _defaults(state)
     options.check_together()
     _check_durability(state, options)
@@ -100,7 +108,16 @@ def create_queue(state: EngineState, step: Step, command: CreateQueue) -> None:
     lifetime.begin(state, queue, step.now)
     if options.exclusive:
         lifetime.own(state, queue, command.session)
+    _add_groups(state, step, queue, command.groups)
     step.answer(command, None, Durability.STRONG)
+
+
+def _add_groups(state: EngineState, step: Step, queue: Queue, names: Sequence[str]) -> bool:
+    """Whether there were any to add."""
+    missing = [name for name in names if name not in queue.groups]
+    for name in missing:
+        group_for(state, step, queue, name, StartAt.BEGINNING, 0)
+    return bool(missing)
 
 
 def _defaults(state: EngineState) -> QueueOptions:
@@ -164,7 +181,7 @@ def delete_queue(state: EngineState, step: Step, command: DeleteQueue) -> Slices
     if queue is None:
         step.answer_unchanged(command, state.need_of_known)
         return None
-    parked, queue.parked = queue.parked, deque()
+    parked = queue.take_parked()
     remove(state, step, queue, state.queues)
     return _deleted(state, step, queue, parked, command)
 

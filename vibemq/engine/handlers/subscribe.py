@@ -10,7 +10,7 @@ from vibemq.engine.handlers.settle import take_back
 from vibemq.engine.pacing import STEP_UNITS, Slices
 from vibemq.engine.queue.consumer import Consumer, SessionState
 from vibemq.engine.queue.group import Group
-from vibemq.engine.queue.queue import Queue
+from vibemq.engine.queue.queue import WAITING_NAME, Queue
 from vibemq.engine.queue.share import Share
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step, light
@@ -35,6 +35,8 @@ def subscribe(state: EngineState, step: Step, command: Subscribe) -> None:
     existing = state.consumer(command.session, command.consumer)
     if existing is not None and not _may_return(existing, command):
         raise InvalidOptions(f"subscription {command.consumer} of this connection is in use; choose another number")
+    if command.weight < 1:
+        raise InvalidOptions(f"a consumer's weight is {command.weight}; it must be 1 or more")
     _check_share(state, existing, command)
     name = command.group or None
     if name is not None and name not in _group_names(state, command.queue):
@@ -44,10 +46,13 @@ def subscribe(state: EngineState, step: Step, command: Subscribe) -> None:
     next_sequence = queue.open_end()
     if existing is not None:
         group, new = existing.group, False
+        _check_selector(group, command)
         _configure(state, existing, command)
         consumer = existing
     else:
         _check_handed_out(queue, name)
+        if name is not None or not queue.options.is_fan_out:
+            _check_selector(queue.groups.get(name or WAITING_NAME), command)
         group, new = group_for(state, step, queue, name, command.start, command.start_sequence)
         if new:
             claim(step, queue, group, command.user)
@@ -68,6 +73,11 @@ def _check_handed_out(queue: Queue, name: str | None) -> None:
             f"group {name!r} of queue {queue.name!r} is a cursor, which is read by ranges and handed no messages; "
             "subscribe with another group"
         )
+
+
+def _check_selector(group: Group | None, command: Subscribe) -> None:
+    if group is not None and group.routes is not None:
+        group.routes.check_room_for(command.where)
 
 
 def _may_return(consumer: Consumer, command: Subscribe) -> bool:
@@ -153,6 +163,8 @@ def _configure(state: EngineState, consumer: Consumer, command: Subscribe) -> No
     consumer.capacity_bytes = command.capacity_bytes
     consumer.credit = command.credit
     consumer.priority = command.priority
+    consumer.weight = command.weight
+    consumer.selector = command.where
     consumer.acknowledges = consumer.queue.options.consumers_settle
     timeout = command.ack_timeout_ms
     consumer.ack_timeout_ms = consumer.queue.options.ack_timeout_ms if timeout is None else timeout

@@ -82,6 +82,8 @@ def _see_to_part(state: EngineState, step: Step, queue: Queue, part: Group | Con
 
 def _see_to_group(step: Step, queue: Queue, group: Group) -> None:
     due = group.delayed.pop_due(step.now, _DUE_PER_UNIT * max(1, STEP_UNITS - step.work))
+    if group.held_up and group.let_go(step.now):
+        step.touch(queue, group)
     scheduled = group.scheduled
     if scheduled and scheduled.next_later() <= step.now:
         scheduled.advance(step.now)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from vibemq.engine.queue.share import Share, SharedUnacked
 from vibemq.engine.queue.unacked import NEVER, Unacked
+from vibemq.model.selector import Selector
 
 if TYPE_CHECKING:
     from vibemq.engine.queue.group import Group
@@ -43,6 +44,12 @@ class Consumer:
     """When it wants to be seen to: see `EngineState.arm_part`."""
     share: "Share[Consumer] | None" = None
     """What it shares its capacity with, beside its own."""
+    weight: int = 1
+    """Messages that are its turn, where they come singly; from 1."""
+    turn_left: int = 0
+    """What is left of its turn; 0 = it has none."""
+    selector: Selector | None = None
+    """It is given only what this matches. Changed while it is not active."""
 
     def room(self) -> int:
         """How many more messages it may be given now."""
@@ -92,13 +99,20 @@ class Rotation:
     again, so a hand-out looks at those that may take something, however many others there are.
     """
 
-    __slots__ = ("members", "open")
+    __slots__ = ("members", "open", "weight")
 
     def __init__(self) -> None:
         self.members: dict[int, Consumer] = {}
         """By place."""
+        self.weight = 0
+        """Of all members."""
         self.open: list[int] = []
         """Places of those that may have room, ascending."""
+
+    def join(self, consumer: Consumer) -> None:
+        self.members[consumer.place] = consumer
+        self.weight += consumer.weight
+        self.offer(consumer)
 
     def offer(self, consumer: Consumer) -> None:
         """It may have room again."""
@@ -108,6 +122,7 @@ class Rotation:
 
     def remove(self, consumer: Consumer) -> None:
         del self.members[consumer.place]
+        self.weight -= consumer.weight
         if consumer.offered:
             consumer.offered = False
             del self.open[bisect_left(self.open, consumer.place)]

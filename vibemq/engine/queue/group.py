@@ -13,6 +13,8 @@ from vibemq.engine.queue.consumer import Consumer, Rotation
 from vibemq.engine.queue.cursor import Cursor
 from vibemq.engine.queue.delayed import Delayed
 from vibemq.engine.queue.ready import Levels, Ready
+from vibemq.engine.queue.routing.routes import Routes
+from vibemq.engine.queue.routing.sifted import Sifted
 from vibemq.engine.queue.scheduled import Scheduled, in_turn
 from vibemq.engine.queue.sizes import Sizes
 from vibemq.engine.queue.tail import Tail
@@ -70,6 +72,10 @@ _NO_TAIL: "Tail[Group]" = Tail()
 """Of a queue's only group: it is told at once."""
 _NO_CONSUMERS: dict[Consumer, None] = {}
 _NO_LEVELS: dict[int, Rotation] = {}
+_NOBODY_HELD_UP: dict[int, tuple[int, int]] = {}
+_SOMEBODY = Rotation()
+"""The top consumers of a group whose routes know them."""
+_SOMEBODY.open.append(0)
 
 
 class Group:
@@ -89,9 +95,11 @@ class Group:
         "durable",
         "epoch",
         "group_id",
+        "held_up",
         "in_flight",
         "name",
         "owner",
+        "routes",
         "start",
         "top",
         "turn",
@@ -116,6 +124,9 @@ class Group:
         self.attempts: dict[int, Attempts] = _NO_ATTEMPTS
         """History of messages that came back at least once; those held with history are here too."""
         self.in_flight = 0
+        self.held_up: dict[int, tuple[int, int]] = _NOBODY_HELD_UP
+        """For each source of messages: the next one, which has failed, and until when it waits; END when that is over.
+        See `QueueOptions.hold_behind_failed`."""
         self.cursor: Cursor | None = None
         """Reads by ranges instead of being handed messages; such a group has no consumers."""
         self.consumers: dict[Consumer, None] = _NO_CONSUMERS
@@ -125,6 +136,8 @@ class Group:
         self._places = 0
         self.top: Rotation | None = None
         """The active consumers of the highest priority; only they receive, even when all of them are full."""
+        self.routes: Routes | None = None
+        """Only while one of the active consumers has a selector. All of them are known there, and `top` has nobody."""
         self.turn = 0
         """The place from which on the next hand-out looks for a consumer with room."""
         self.armed_at = END
@@ -152,7 +165,7 @@ class Group:
     def follow(self, tail: "Tail[Group]") -> None:
         """Take from now on what it shows."""
         self._tail, self._seen = tail, tail.last
-        tail.add(self, attended=self.top is not None)
+        tail.add(self, attended=self.attended)
 
     def catch_up(self) -> None:
         tail, seen = self._tail, self._seen
@@ -194,7 +207,24 @@ class Group:
         """When the next of those that wait for an instant may be handed out; END when none waits."""
         due = self.delayed.next_due()
         scheduled = self._scheduled
-        return min(END if due is None else due, scheduled.next_later() if scheduled else END)
+        return min(
+            END if due is None else due,
+            scheduled.next_later() if scheduled else END,
+            min(until for _, until in self.held_up.values()) if self.held_up else END,
+        )
+
+    def hold_up(self, key: int, sequence: int, until: int) -> None:
+        """Nothing of that source is handed out until then."""
+        if self.held_up is _NOBODY_HELD_UP:
+            self.held_up = {}
+        self.held_up[key] = sequence, until
+
+    def let_go(self, now: int) -> bool:
+        """Whether some source has waited long enough."""
+        over = [key for key, (_, until) in self.held_up.items() if until <= now]
+        for key in over:
+            self.held_up[key] = self.held_up[key][0], END
+        return bool(over)
 
     def join(self, consumer: Consumer) -> None:
         """It receives from now on; one that only held comes back to its old place."""
@@ -206,29 +236,64 @@ class Group:
             self.consumers[consumer] = None
             consumer.queue.consumer_count += 1
         consumer.active = True
+        if not self.durable:
+            consumer.queue.rank(consumer.priority, 1)
+        if not self.attended:
+            self._tail.move(self, attended=True)
+        if consumer.selector is not None and self.routes is None:
+            self._begin_routes()
+        if self.routes is not None:
+            self.routes.join(consumer)
+        else:
+            self._stand_in_line(consumer)
+
+    def _stand_in_line(self, consumer: Consumer) -> None:
         level = self._levels.get(consumer.priority)
         if level is None:
             level = self._levels[consumer.priority] = Rotation()
-            if self.top is None:
-                self._tail.move(self, attended=True)
             self.top = self._levels[max(self._levels)]
-        level.members[consumer.place] = consumer
-        level.offer(consumer)
+        level.join(consumer)
+
+    def _begin_routes(self) -> None:
+        self._ready = sifted = Sifted.of(self.ready)
+        self.routes = Routes(sifted)
+        for level in self._levels.values():
+            for consumer in list(level.members.values()):
+                level.remove(consumer)
+                self.routes.join(consumer)
+        self._levels, self.top = {}, _SOMEBODY
+
+    def _end_routes(self, routes: Routes) -> None:
+        """Nobody has a selector any more."""
+        self._ready = routes.sifted.unsifted()
+        self.routes, self.top = None, None
+        for consumer in self.consumers:
+            if consumer.active:
+                routes.retire(consumer)
+                self._stand_in_line(consumer)
 
     def retire(self, consumer: Consumer) -> None:
         """It receives nothing more; what it holds stays its own."""
         if not consumer.active:
             return
         consumer.active = False
+        if not self.durable:
+            consumer.queue.rank(consumer.priority, -1)
         if consumer.share is not None:
             consumer.share.leave(consumer)
-        level = self._levels[consumer.priority]
-        level.remove(consumer)
-        if not level.members:
-            del self._levels[consumer.priority]
-            self.top = self._levels[max(self._levels)] if self._levels else None
-            if self.top is None:
-                self._tail.move(self, attended=False)
+        consumer.turn_left = 0
+        if self.routes is not None:
+            self.routes.retire(consumer)
+            if not self.routes.needed:
+                self._end_routes(self.routes)
+        else:
+            level = self._levels[consumer.priority]
+            level.remove(consumer)
+            if not level.members:
+                del self._levels[consumer.priority]
+                self.top = self._levels[max(self._levels)] if self._levels else None
+        if not self.attended:
+            self._tail.move(self, attended=False)
 
     def leave(self, consumer: Consumer) -> bool:
         """Take it out; whether it was there."""
@@ -243,11 +308,21 @@ class Group:
     def offer(self, consumer: Consumer) -> None:
         """The consumer may have room again."""
         if consumer.active and not consumer.offered:
-            self._levels[consumer.priority].offer(consumer)
+            if self.routes is not None:
+                self.routes.offer(consumer)
+            else:
+                self._levels[consumer.priority].offer(consumer)
+
+    @property
+    def attended(self) -> bool:
+        """Whether some consumer receives."""
+        return self.top is not None
 
     @property
     def active(self) -> int:
         """How many consumers receive."""
+        if self.routes is not None:
+            return self.routes.active
         return sum(len(level.members) for level in self._levels.values())
 
     @property

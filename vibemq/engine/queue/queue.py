@@ -1,7 +1,7 @@
 """One queue: its groups, and what is known about its messages beyond their order."""
 
 from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Any
@@ -125,6 +125,7 @@ _NO_DEDUP: dict[bytes, tuple[int, int]] = {}
 _NO_ORDER: deque[tuple[int, bytes]] = deque()
 _NO_ALARMS: list[tuple[int, int, Group | Consumer]] = []
 _NO_TALLY = GroupCounters()
+_NO_RANKS: dict[int, int] = {}
 _NO_SIZES = Sizes()
 
 
@@ -167,6 +168,7 @@ class Queue:
         "parked",
         "published",
         "queue_id",
+        "ranks",
         "redirected",
         "refused",
         "regains",
@@ -196,6 +198,8 @@ class Queue:
         self.next_group_id = DEFAULT_GROUP
         self.groups: dict[str, Group] = {}
         """By name."""
+        self.ranks = _NO_RANKS
+        """Consumers of each priority that receive in passing groups."""
         self.whole: Group | None = None
         """A group that had all that any group has when it was made: as long as it has lost nothing, it still has."""
         self.starts_max = 0
@@ -367,6 +371,16 @@ class Queue:
             for sequence in range(first, last + 1)
         }
 
+    def rank(self, priority: int, change: int) -> None:
+        """So many more consumers of that priority receive in passing groups."""
+        if self.ranks is _NO_RANKS:
+            self.ranks = {}
+        count = self.ranks.get(priority, 0) + change
+        if count:
+            self.ranks[priority] = count
+        else:
+            del self.ranks[priority]
+
     # -- what waits -----------------------------------------------------------------------------------------------
 
     def waiting(self) -> int:
@@ -424,6 +438,29 @@ class Queue:
             return self.waiting(), self.waiting_size()
         size = max(0, count.behind_size + self.sizes.between(count.since, END)) if self.options.max_bytes else 0
         return max(0, count.behind + self.next_sequence), size
+
+    def is_overtaken(self) -> bool:
+        """Whether the group that had most in the count that was just finished has less by now: something was handed out
+        while the others were looked at, and more may fit than the count says."""
+        count = self._counted
+        if count is None:
+            return False
+        most, size = self.counted()
+        if most and self._now_in(count.fullest, lambda group: group.waiting) + self.unseen_count < most:
+            return True
+        if not size:
+            return False
+        unseen = self.sizes.between(self.unseen[0].first, END) if self.unseen else 0
+        return self._now_in(count.heaviest, self.group_size) + unseen < size
+
+    def _now_in(self, group: Group | None, measure: Callable[[Group], int]) -> int:
+        return measure(group) if group is not None and self.groups.get(group.name) is group else 0
+
+    def take_parked(self) -> deque[Parked]:
+        """The publishers that wait, who wait no more."""
+        parked, self.parked = self.parked, _NO_PARKED
+        self.count = None
+        return parked
 
     def begin_trim(self) -> bool:
         """When something has become visible since the last one, or the limits have changed; whether one is under

@@ -86,6 +86,10 @@ class Ready:
         members = self._plain if level == NORMAL else self._levels.get(level, _NO_RUNS)
         return members.front(count, start)
 
+    def first_runs(self, level: int, most: int) -> list[Run]:
+        """Up to so many of a level's first runs; they stay."""
+        return (self._plain if level == NORMAL else self._levels.get(level, _NO_RUNS)).first_runs(most)
+
     def pop_level(self, level: int, count: int) -> None:
         """Take the first ones out of a level."""
         if count:

@@ -70,7 +70,7 @@ class Count:
     """What is published meanwhile is in every group, so a group that was looked at has had that much more since; what
     it has handed out since is not known."""
 
-    __slots__ = ("behind", "behind_size", "fullest", "furthest", "groups", "regains", "since")
+    __slots__ = ("behind", "behind_size", "fullest", "furthest", "groups", "heaviest", "regains", "since")
 
     def __init__(self, groups: Iterable[Group], since: int, regains: int) -> None:
         self.groups = deque(groups)
@@ -84,10 +84,12 @@ class Count:
         self.behind_size = 0
         """The same in bytes: that, and the size of what was published since the beginning."""
         self.fullest: Group | None = None
+        self.heaviest: Group | None = None
 
     def note(self, group: Group, behind: int, behind_size: int) -> None:
         self.furthest = max(self.furthest, behind + group.in_flight)
-        self.behind_size = max(self.behind_size, behind_size)
+        if behind_size > self.behind_size:
+            self.behind_size, self.heaviest = behind_size, group
         if behind > self.behind:
             self.behind, self.fullest = behind, group
 

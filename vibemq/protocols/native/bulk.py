@@ -61,7 +61,7 @@ def message_extras(extras: dict[int, Any] | WireColumns, count: int, now: int) -
     if isinstance(extras, WireColumns):
         return extras.at(now, count)
     if len(extras) > EXTRA_ROWS_MAX:
-        raise too_many_extras(len(extras))
+        raise too_many_extras(f"{len(extras):,}")
     made: dict[int, MessageExtra] = {}
     for index, entry in extras.items():
         if not 0 <= index < count or not isinstance(entry, dict):

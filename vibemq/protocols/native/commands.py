@@ -22,8 +22,14 @@ from vibemq.model.commands import (
     Subscribe,
 )
 from vibemq.model.options import check_queue_name
+from vibemq.model.selector import Selector
 from vibemq.protocols.native import handshake, users
-from vibemq.protocols.native.codec.extensions import ADMIN_EXTENSION, CURSOR_EXTENSION, SETTLE_EXTENSION
+from vibemq.protocols.native.codec.extensions import (
+    ADMIN_EXTENSION,
+    CURSOR_EXTENSION,
+    SETTLE_EXTENSION,
+    WHERE_EXTENSION,
+)
 from vibemq.protocols.native.codec.options import options_of
 from vibemq.protocols.native.codec.wire import CommandType, WireMessage
 from vibemq.protocols.native.replies import (
@@ -101,7 +107,11 @@ def _subscribe_bulk(state: NativeState, message: WireMessage) -> None:
         ack_timeout_ms=number(message, "ack-timeout-ms", _U32_MAX),
         start=start,
         start_sequence=start_sequence,
+        weight=number(message, "consumer-weight", _U32_MAX) or 1,
     )
+    where = headers.get("where", "")
+    if where and WHERE_EXTENSION in state.extensions:
+        command.where = Selector.parse(where)
     share = headers.get("share", "")
     if len(share) > _SHARE_MAX:
         raise InvalidMessage(f"header share has {len(share):,} characters; it may have {_SHARE_MAX}")

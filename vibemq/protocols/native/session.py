@@ -16,6 +16,7 @@ from vibemq.model.runs import Run, runs_of
 from vibemq.model.stored import Slice
 from vibemq.protocols.native import handshake
 from vibemq.protocols.native.codec import extensions
+from vibemq.protocols.native.codec.compression import Compression
 from vibemq.protocols.native.codec.large import LARGE_PROGRESS_BYTES
 from vibemq.protocols.native.codec.wire import CommandType, encode_body
 from vibemq.protocols.native.deliver import PlainDeliveries, bulk_bodies, scattered_body, together, told_attempts
@@ -131,26 +132,21 @@ class NativeSession:
             runs = [(piece.first_sequence, piece.first_sequence + piece.rows.count - 1) for piece in slices]
             self._settle(deliver.consumer, Settlement.RELEASE, runs, "")
             return
-        if self._state.scattered and len(slices) > 1 and not subscription.plain:
-            self._deliver_scattered(deliver, slices, subscription)
+        if subscription.plain:
+            for piece in slices:
+                self._turn_down(deliver, self._deliver_plain(deliver, piece, subscription), subscription)
             return
-        for piece in slices:
-            self._deliver_slice(deliver, piece, subscription)
-
-    def _deliver_scattered(self, deliver: Deliver, slices: Sequence[Slice], subscription: NativeSubscription) -> None:
+        # Once for all slices: there may be thousands of both.
         attempts = told_attempts(deliver, with_failures=self._state.told_failures)
         outbox = self._state.outbox
-        for group in together(slices, outbox.body_bytes_max):
+        apart = ([piece] for piece in slices)
+        for group in together(slices, outbox.body_bytes_max) if self._state.scattered else apart:
             if len(group) == 1:
-                self._deliver_slice(deliver, group[0], subscription)
+                self._turn_down(deliver, self._deliver_bulk(deliver, group[0], subscription, attempts), subscription)
             else:
                 outbox.send(scattered_body(group, subscription.id, deliver.queue, attempts))
 
-    def _deliver_slice(self, deliver: Deliver, piece: Slice, subscription: NativeSubscription) -> None:
-        if subscription.plain:
-            too_large = self._deliver_plain(deliver, piece, subscription)
-        else:
-            too_large = self._deliver_bulk(deliver, piece, subscription)
+    def _turn_down(self, deliver: Deliver, too_large: list[int], subscription: NativeSubscription) -> None:
         if too_large:
             self._settle(deliver.consumer, Settlement.REJECT, runs_of(too_large), self._too_large(subscription))
 
@@ -167,10 +163,11 @@ class NativeSession:
             self._state.delivery_index.note(ids, deliver.consumer, sequences)
         return too_large
 
-    def _deliver_bulk(self, deliver: Deliver, piece: Slice, subscription: NativeSubscription) -> list[int]:
+    def _deliver_bulk(
+        self, deliver: Deliver, piece: Slice, subscription: NativeSubscription, attempts: extensions.ToldAttempts
+    ) -> list[int]:
         outbox = self._state.outbox
         too_large: list[int] = []
-        attempts = told_attempts(deliver, with_failures=self._state.told_failures)
         for first, body in bulk_bodies(piece, subscription.id, deliver.queue, attempts, outbox.body_bytes_max):
             if isinstance(body, bytes):
                 outbox.send(body)
@@ -194,6 +191,10 @@ class NativeSession:
     @property
     def slices_at_once(self) -> int:
         return 2_048 if self._state.scattered else 256
+
+    @property
+    def bytes_at_once(self) -> int:
+        return 1 << 20 if self._state.outbox.compression is Compression.NONE else 1 << 18
 
     def data_to_send(self) -> bytes:
         return self._state.outbox.take()

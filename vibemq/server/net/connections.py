@@ -203,10 +203,14 @@ class ConnectionTable:
         assert endpoint.plugin.create is not None, "nothing is listened to otherwise"
         context = self._context(connection.number, certified=bool(connection.certified))
         if connection.number:
-            context = replace(context, reserve_memory=partial(self._reserve, connection.number))
+            reserve, wake = partial(self._reserve, connection.number), partial(self._wake_later, connection.number)
+            context = replace(context, reserve_memory=reserve, wake=wake)
         connection.connection_id = context.connection_id
         connection.since = context.now
         return endpoint.plugin.create(context, endpoint.settings)
+
+    def now(self) -> int:
+        return self._clock.now()
 
     def context(self) -> SessionContext:
         """For a session without a connection of ours."""
@@ -233,6 +237,14 @@ class ConnectionTable:
             new_id=self._new_id,
             certified=certified,
         )
+
+    def _wake_later(self, number: int) -> None:
+        self._loop.call_soon(self._wake, number)
+
+    def _wake(self, number: int) -> None:
+        connection = self._connections.get(number)
+        if connection is not None and not connection.peer.ending:
+            connection.peer.process()
 
     def _reserve(self, number: int, size: int) -> MemoryShare | None:
         """By number: a session that refers to its connection would make a cycle."""

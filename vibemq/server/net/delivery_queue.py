@@ -34,6 +34,8 @@ SCATTERED_ROWS_PER_RUN = 4
 SCATTERED_RUNS_MAX = 2048
 """The more are read together, the more of them stand in one block."""
 SCATTERED_BYTES = 1 << 20
+SCATTERED_BYTES_LEAST = 1 << 16
+"""Of fewer, the blocks would be read for hardly anything."""
 _ROW_BYTES_GUESSED = 256
 
 
@@ -159,7 +161,7 @@ class DeliveryQueue:
                 self._before_large(item, runs, large[0], size, left)
                 return
             if self._scattered(item.queue_id, runs):
-                self._begin_scattered(item, runs)
+                self._begin_scattered(item, runs, room)
                 return
             if self._store.blocking:
                 self._begin(item, runs, size)
@@ -183,11 +185,12 @@ class DeliveryQueue:
         future = self._store.begin(read)
         future.add_done_callback(lambda done: self._came(item, runs, era, done))
 
-    def _begin_scattered(self, item: Deliver, runs: list[Run]) -> None:
+    def _begin_scattered(self, item: Deliver, runs: list[Run], room: int) -> None:
         self._reading = True
         most = getattr(self._session, "slices_at_once", SLICES_AT_ONCE)
-        rows = min(most, max(SCATTERED_RUNS, SCATTERED_BYTES // (2 * self._row_bytes)))
-        future = self._store.begin_scattered(item.queue_id, runs, rows, SCATTERED_BYTES)
+        size = min(getattr(self._session, "bytes_at_once", SCATTERED_BYTES), max(room, SCATTERED_BYTES_LEAST))
+        rows = min(most, max(SCATTERED_RUNS, size // (2 * self._row_bytes)))
+        future = self._store.begin_scattered(item.queue_id, runs, rows, size)
         future.add_done_callback(partial(self._scattered_came, item, runs, self._era))
 
     def _scattered_came(self, item: Deliver, runs: list[Run], era: int, done: "asyncio.Future[Piece]") -> None:
@@ -197,7 +200,7 @@ class DeliveryQueue:
 
     def _before_large(self, item: Deliver, runs: list[Run], sequence: int, size: int, rows: int) -> None:
         """Read what comes before a large row; it goes on with the next `pump`."""
-        near, far = _before(runs, [(sequence, sequence)]), _from(runs, sequence)
+        near, far = _cut(runs, sequence)
         if self._store.blocking:
             self._begin(item, near, size, far)
         else:
@@ -223,7 +226,9 @@ class DeliveryQueue:
             return
         self._waits_for_memory = False
         self._reading = True
-        queue_id, later = item.queue_id, _from(runs, sequence + 1)
+        queue_id = item.queue_id
+        _, last = runs[0]
+        later = [(sequence + 1, last), *runs[1:]] if last > sequence else runs[1:]
 
         def read() -> Piece:
             piece = read_piece(self._store.large_rows, queue_id, [(sequence, sequence)], 1)
@@ -267,17 +272,15 @@ def _read(provider: IStorageProvider, queue_id: int, runs: list[Run], rows: int,
     return piece
 
 
-def _from(runs: list[Run], sequence: int) -> list[Run]:
-    """The runs from the sequence on."""
-    return [(max(first, sequence), last) for first, last in runs if last >= sequence]
+def _cut(runs: list[Run], sequence: int) -> tuple[list[Run], list[Run]]:
+    """The runs before the place of a sequence among them, and those from there on. They need not ascend."""
+    for index, (first, last) in enumerate(runs):
+        if first <= sequence <= last:
+            near = [*runs[:index], (first, sequence - 1)] if first < sequence else runs[:index]
+            return near, [(sequence, last), *runs[index + 1 :]]
+    return runs, []
 
 
 def _before(runs: list[Run], rest: list[Run]) -> list[Run]:
     """The runs up to where the rest of them begins."""
-    if not rest:
-        return runs
-    start = rest[0][0]
-    for index, (first, last) in enumerate(runs):
-        if first <= start <= last:
-            return [*runs[:index], (first, start - 1)] if first < start else runs[:index]
-    return runs
+    return _cut(runs, rest[0][0])[0] if rest else runs

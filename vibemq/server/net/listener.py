@@ -1,7 +1,11 @@
 """Sockets that accept: one server per configured listener."""
 
 import logging
+import socket
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from vibemq import plugins
 from vibemq.config import Listener
@@ -15,6 +19,8 @@ from vibemq.server.net.transport import Connection, SocketServices
 
 log = logging.getLogger("vibemq.listener")
 
+ETHERNET_SEGMENT_BYTES = 1448
+
 
 @dataclass(frozen=True, slots=True)
 class Listening:
@@ -25,13 +31,14 @@ class Listening:
     tls: ServerTls | None = None
 
 
-def endpoint_of(listener: Listener) -> ListenerEndpoint:
-    """Find the protocol and check its options. Raises ConfigInvalid."""
+def endpoint_of(listener: Listener, options: Mapping[str, Any] | None = None) -> ListenerEndpoint:
+    """Find the protocol and check its options (None: those that stand with the listener). Raises ConfigInvalid."""
     try:
         plugin: ProtocolPlugin = plugins.find("protocols", listener.protocol)
     except LookupError as error:
         raise ConfigInvalid(f"listener protocol {listener.protocol!r} cannot be used: {error}") from error
-    settings = plugin_settings(plugin.settings, listener.settings, f"the {listener.protocol} listener's settings")
+    options = listener.settings if options is None else options
+    settings = plugin_settings(plugin.settings, options, f"the {listener.protocol} listener's settings")
     return ListenerEndpoint(listener.protocol, plugin, settings)
 
 
@@ -51,6 +58,8 @@ async def listen(listener: Listener, number: int, endpoint: ListenerEndpoint, se
         raise ConfigInvalid(
             f"cannot listen on {where} for {listener.protocol}: {error.strerror or error}; choose another host or port"
         ) from error
+    if endpoint.plugin.peers_await_tcp_acks:
+        _offer_small_segments(sockets)
     host, chosen = sockets[0].getsockname()[:2]
     acceptor = Acceptor(
         sockets,
@@ -61,3 +70,13 @@ async def listen(listener: Listener, number: int, endpoint: ListenerEndpoint, se
     )
     log.info("%s listens on %s:%d", listener.protocol, host, chosen, extra={"event": "listener.opened"})
     return Listening(listener.protocol, host, chosen, acceptor, tls)
+
+
+def _offer_small_segments(sockets: Iterable[socket.socket]) -> None:
+    """Have peers send segments as on Ethernet, also within a machine, where they have 64 KiB: what does not fill one
+    waits for the acknowledgement of what is under way."""
+    if not hasattr(socket, "TCP_MAXSEG"):
+        return
+    for bound in sockets:
+        with suppress(OSError):
+            bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, ETHERNET_SEGMENT_BYTES)

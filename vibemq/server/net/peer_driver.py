@@ -564,6 +564,14 @@ class PeerDriver:
             self._dismissed = True
             self.goodbye(reason)
 
+    def redirect(self, host: str, port: int) -> bool:
+        """Tell the peer to connect elsewhere; False: its protocol has no word for that, or it is leaving."""
+        redirect = getattr(self.session, "redirect", None)
+        if redirect is None or self.leaving or not redirect(host, port):
+            return False
+        self.process()
+        return True
+
     def _leave(self, *, clean: bool) -> None:
         self.leaving = True
         self._clean = clean

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from vibemq.auth.policy import Policy
 from vibemq.protocols.session import Session
-from vibemq.server.access.admission import PeerAdmission
+from vibemq.server.access.admission import OwnAdmission, PeerAdmission
 from vibemq.server.net.peer_driver import PeerDriver, PeerServices
 from vibemq.server.net.timers import Timers
 
@@ -32,10 +32,16 @@ class PeerFactory:
         wake: Callable[[], None],
         protocol: str,
         certified: tuple[str, ...] = (),
+        own: bool = False,
     ) -> PeerDriver:
-        """A peer with its rights and its rate limit; its deadlines are watched."""
-        guard = PeerAdmission(
-            self._policy, self._services.metrics, per_second=self.messages_per_second_max, now=self._loop.time()
+        """A peer with its rights and its rate limit; its deadlines are watched. `own`: a part of the broker, which may
+        do everything."""
+        guard = (
+            OwnAdmission(Policy({}, enabled=False), self._services.metrics, per_second=0, now=0.0)
+            if own
+            else PeerAdmission(
+                self._policy, self._services.metrics, per_second=self.messages_per_second_max, now=self._loop.time()
+            )
         )
         peer = PeerDriver(
             self._services,

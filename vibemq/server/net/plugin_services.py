@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -10,7 +11,8 @@ from anyio import CapacityLimiter
 from anyio.abc import TaskGroup
 
 from vibemq.errors import ConfigInvalid, ShuttingDown, StorageError, StorageFailed
-from vibemq.protocols.session import Session, SessionContext
+from vibemq.protocols.session import HttpCalls, Principal, Session, SessionContext
+from vibemq.server.background_tasks import BackgroundTasks
 from vibemq.server.net.transport import CarrierServices
 
 log = logging.getLogger("vibemq.plugin")
@@ -18,6 +20,8 @@ log = logging.getLogger("vibemq.plugin")
 Create = Callable[[SessionContext], Session]
 
 OUTBOUND_MAX = 64
+TURNS_LEFT = 3
+"""Of the loop, for the last words of tasks that the stop has waited for."""
 ROOM_BYTES = 262_144
 """Bytes of deliveries that a peer without a socket takes in one turn of the loop."""
 
@@ -33,12 +37,14 @@ class LoosePeer:
         host: str,
         write: Callable[[bytes], None],
         forget: Callable[["LoosePeer"], None],
+        *,
+        own: bool = False,
     ) -> None:
         self._services = services
         self._write = write
         self._forget = forget
         self._ended = asyncio.Event()
-        context = services.connection_table.context()
+        context = replace(services.connection_table.context(), wake=self._process_later)
         self.driver = services.peers.drive(
             create(context),
             number=context.session,
@@ -46,6 +52,7 @@ class LoosePeer:
             host=host,
             wake=self._wake,
             protocol=protocol,
+            own=own,
         )
         services.connection_table.without_socket[self.driver] = None
 
@@ -66,6 +73,13 @@ class LoosePeer:
         self._services.connection_table.without_socket.pop(self.driver, None)
         self._forget(self)
         self._ended.set()
+
+    def _process_later(self) -> None:
+        asyncio.get_running_loop().call_soon(self._process)
+
+    def _process(self) -> None:
+        if not self.driver.ending:
+            self.driver.process()
 
     def _wake(self) -> None:
         self._services.loop_cycle.flush_later(self)
@@ -106,16 +120,23 @@ class PluginServices:
         outbound: CapacityLimiter,
         tasks: TaskGroup,
         fatal: Callable[[BaseException], None],
+        acting: Callable[[str, str, int], Principal | None],
     ) -> None:
+        self._acting = acting
+        self._closers: list[Callable[[], None]] = []
         self._name = name
         self._services = services
         self._mount = mount
-        self._tasks = tasks
+        self._begun = BackgroundTasks(tasks, fatal)
         self._fatal = fatal
         self._scopes: set[anyio.CancelScope] = set()
         self._peers: set[LoosePeer] = set()
         self._stopping = False
+        self._seen_through = 0
+        """Tasks under way that the stop waits for."""
+        self._somebody_done = asyncio.Event()
         self.outbound = outbound
+        tasks.start_soon(self._run, self._begun.run, ())
 
     def mount(self, prefix: str, app: Any) -> None:
         if self._mount is None:
@@ -123,18 +144,51 @@ class PluginServices:
         self._mount(prefix, app)
 
     def begin(self, work: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
-        self._tasks.start_soon(self._run, work, arguments)
+        self._begun.begin(self._run, work, arguments)
 
-    def connect(self, create: Create, *, host: str, write: Callable[[bytes], None]) -> LoosePeer:
+    def see_through(self, work: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
+        if not self._stopping:
+            self._seen_through += 1
+            self._begun.begin(self._run_through, work, arguments)
+
+    async def _run_through(self, work: Callable[..., Coroutine[Any, Any, None]], arguments: tuple[Any, ...]) -> None:
+        try:
+            await self._run(work, arguments, last=True)
+        finally:
+            self._seen_through -= 1
+            self._somebody_done.set()
+
+    @property
+    def stopping(self) -> bool:
+        return self._stopping
+
+    def connect(self, create: Create, *, host: str, write: Callable[[bytes], None], own: bool = False) -> LoosePeer:
         if self._stopping:
             raise ShuttingDown("the broker is stopping")
-        peer = LoosePeer(self._name, self._services, create, host, write, self._peers.discard)
+        peer = LoosePeer(self._name, self._services, create, host, write, self._peers.discard, own=own)
         self._peers.add(peer)
         return peer
+
+    def acting(self, user: str, token_id: str = "") -> Principal | None:
+        return self._acting(user, token_id, self._services.connection_table.now())
+
+    def http_calls(self, *, allowed: Sequence[str], timeout_ms: int, ca_file: str | None = None) -> HttpCalls:
+        # A broker whose plug-ins call nobody starts sooner.
+        from vibemq.server.outbound import OutboundCalls
+
+        made = OutboundCalls.configured(allowed=allowed, timeout_ms=timeout_ms, ca_file=ca_file)
+        self._closers.append(made.close)
+        return made
 
     async def stop(self, reason: str) -> None:
         """Say goodbye to its peers, wait until what they asked is answered, then end its tasks."""
         self._stopping = True
+        while self._seen_through:
+            await self._somebody_done.wait()
+            self._somebody_done.clear()
+        for _ in range(TURNS_LEFT):
+            # What they have said last is on its way to their peers.
+            await asyncio.sleep(0)
         for peer in list(self._peers):
             peer.driver.goodbye(reason)
         for peer in list(self._peers):
@@ -149,9 +203,13 @@ class PluginServices:
             peer.close()
         for scope in list(self._scopes):
             scope.cancel()
+        for close in self._closers:
+            close()
 
-    async def _run(self, work: Callable[..., Coroutine[Any, Any, None]], arguments: tuple[Any, ...]) -> None:
-        if self._stopping:
+    async def _run(
+        self, work: Callable[..., Coroutine[Any, Any, None]], arguments: tuple[Any, ...], *, last: bool = False
+    ) -> None:
+        if self._stopping and not last:
             return
         with anyio.CancelScope() as scope:
             self._scopes.add(scope)

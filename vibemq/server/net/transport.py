@@ -7,8 +7,10 @@ timeout without progress it is dropped.
 
 import asyncio
 import logging
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 from vibemq.errors import Blocked, StorageError, VibeMQError
@@ -53,6 +55,32 @@ class SocketServices(CarrierServices):
     """Makes one with the arguments that are a connection's."""
 
 
+KEEP_ALIVE_S, KEEP_ALIVE_INTERVAL_S, KEEP_ALIVE_PROBES = 60, 20, 3
+
+
+def keep_watch(transport: asyncio.BaseTransport, *, eager_acks: bool) -> Callable[[], None] | None:
+    """Have the kernel notice a peer whose machine is gone, also one that has nothing to say by its protocol.
+
+    Returns what has the kernel acknowledge at once what has been read, if that is wanted and can be had.
+    """
+    connected = transport.get_extra_info("socket")
+    if connected is None or connected.family not in (socket.AF_INET, socket.AF_INET6):
+        return None
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (
+        ("TCP_KEEPIDLE", KEEP_ALIVE_S),
+        ("TCP_KEEPINTVL", KEEP_ALIVE_INTERVAL_S),
+        ("TCP_KEEPCNT", KEEP_ALIVE_PROBES),
+    ):
+        if hasattr(socket, name):
+            connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    quick_ack = getattr(socket, "TCP_QUICKACK", None)
+    if quick_ack is None or not eager_acks:
+        return None
+    # The kernel goes back to its own ways by itself.
+    return partial(connected.setsockopt, socket.IPPROTO_TCP, quick_ack, 1)
+
+
 class Connection(asyncio.Protocol):
     """Its whole life: connection_made, then anything, then connection_lost. Everything runs on the event loop."""
 
@@ -76,6 +104,8 @@ class Connection(asyncio.Protocol):
         self._reading = True
         self._hung_up = False
         self._closed = False
+        self._acknowledge: Callable[[], None] | None = None
+        """Has the kernel acknowledge at once what was read; None: when it likes."""
         self._unsent: Unsent | None = None
         """A large row on its way, and what comes behind it; None while there is none."""
 
@@ -86,6 +116,7 @@ class Connection(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         self.host, self.port = (str(peer[0]), int(peer[1])) if isinstance(peer, tuple) else ("local", 0)
         self.certified = certified_users(transport)
+        self._acknowledge = keep_watch(transport, eager_acks=self.endpoint.plugin.peers_await_tcp_acks)
         services = self._services
         self.high_water = services.connection_table.limits.write_high_water_bytes
         self.transport.set_write_buffer_limits(high=self.high_water)
@@ -200,6 +231,8 @@ class Connection(asyncio.Protocol):
             return
         self.bytes_received += len(data)
         self._services.metrics.bytes_received += len(data)
+        if self._acknowledge is not None:
+            self._acknowledge()
         self.peer.receive(data)
 
     def eof_received(self) -> bool:
@@ -262,6 +295,9 @@ class Connection(asyncio.Protocol):
         self.bytes_sent += len(data)
         self._services.metrics.bytes_sent += len(data)
         self.transport.write(data)
+        if self._acknowledge is not None:
+            # Who answers is thought to acknowledge along with its answers from then on.
+            self._acknowledge()
 
     def _begin_row(self, row: Rows) -> None:
         if self._unsent is None:

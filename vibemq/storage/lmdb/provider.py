@@ -76,6 +76,9 @@ from vibemq.storage.state.reducer import apply, is_transient, persistent, restar
 logger = logging.getLogger(__name__)
 
 _LET_GO_S = 0.000_05
+_HELD_S = 0.000_5
+"""`pick` holds the lock about so long at a time. Each time that it lets go, it may wait long for its next turn."""
+_elapsed_s = time.perf_counter
 
 SEGMENTS_PER_DISK = 64
 SEGMENT_BYTES_MIN = 64 << 10
@@ -488,18 +491,23 @@ class LmdbProvider:
         return queue_id not in self._large_queues
 
     def pick(self, queue_id: int, sequences: Sequence[int], max_bytes: int) -> tuple[list[Slice], int]:
-        """See `PicksRows`. The lock is taken for one block after the other."""
+        """See `PicksRows`. The lock is let go now and then, and behind each block that has taken long."""
         found: list[Slice] = []
         at = used = 0
-        while at < len(sequences) and used < max_bytes:
+        while True:
             with self._lock:
                 self._check_open()
-                some, at = self._pick(queue_id, sequences, at)
-            used += sum(part.rows.size for part in some)
-            found += some
+                until = _elapsed_s() + _HELD_S
+                while at < len(sequences) and used < max_bytes:
+                    some, at = self._pick(queue_id, sequences, at)
+                    used += sum(part.rows.size for part in some)
+                    found += some
+                    if _elapsed_s() >= until:
+                        break
+            if at >= len(sequences) or used >= max_bytes:
+                return found, at
             # Without a pause the lock is taken again before whoever waits for it, as appends do, has woken up.
             time.sleep(_LET_GO_S)
-        return found, at
 
     def _pick(self, queue_id: int, sequences: Sequence[int], start: int) -> tuple[list[Slice], int]:
         queue = self._state.queues.get(queue_id)

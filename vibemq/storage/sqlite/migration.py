@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from vibemq.storage.migrate import MigrationStore
@@ -13,14 +13,18 @@ __all__ = ["VERSION", "open_store"]
 
 
 class SqliteMigration:
-    """A connection that flushes at every commit: nothing else runs, and a step is done only when it is on disk."""
+    """A connection that flushes at every commit: nothing else runs, and a step is done only when it is on disk. SQLite
+    does not fold the log by itself here, and a step may write all of a store: the log holds one step, not all."""
 
     def __init__(self, connection: sqlite3.Connection, where: str) -> None:
         self._connection = connection
         self._where = where
 
-    def transaction(self) -> AbstractContextManager[sqlite3.Connection]:
-        return transaction(self._connection)
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        with transaction(self._connection) as begun:
+            yield begun
+        fold_log(self._connection, self._where)
 
     def kv(self, transaction: sqlite3.Connection) -> SqliteKV:
         # Version 0 had this table from the start; an empty store has it once step 1 ran.
@@ -37,4 +41,3 @@ def open_store(data_dir: Path) -> Iterator[MigrationStore]:
         path.chmod(0o600)
         connection.execute("PRAGMA synchronous = FULL")
         yield SqliteMigration(connection, str(path))
-        fold_log(connection, str(path))

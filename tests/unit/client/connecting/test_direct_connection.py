@@ -1,9 +1,11 @@
 """A connection without tasks: what it takes of the link, when, and how it ends."""
 
 import asyncio
+import errno
 import socket
 from collections.abc import Iterator
 from importlib.util import find_spec
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -129,6 +131,39 @@ async def test_a_start_that_is_cancelled_ends(ends: Ends) -> None:
         await asyncio.wait({starting})
     assert starting.cancelled()
     assert ends.connection.descriptor == -1
+    await until(lambda: ends.peer_sees_the_end())
+
+
+async def test_a_start_that_is_cancelled_when_it_has_begun_to_send_does_not_wait_for_the_peer(ends: Ends) -> None:
+    """Its task is cancelled when the loop has made the transport, and before the task has heard of it."""
+    ends.link.outgoing = [bytes(8 << 20)]
+
+    def cancel(carrier: LinkCarrier | None) -> None:
+        if isinstance(carrier, DirectConnection):
+            carrier._send()
+            asyncio.get_running_loop().call_soon(starting.cancel)
+
+    ends.link.carried_by = cancel  # type: ignore[method-assign]
+    starting = asyncio.ensure_future(ends.connection.run())
+    with anyio.fail_after(60):
+        await asyncio.wait({starting})
+    assert starting.cancelled()
+    transport = ends.connection._transport
+    assert transport is not None
+    await until(lambda: transport.get_write_buffer_size() == 0)
+    assert ends.connection._lost.is_set() or ends.connection.descriptor == -1
+
+
+async def test_a_socket_that_the_loop_cannot_take_ends_this_connection_and_no_more(
+    ends: Ends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(*arguments: object, **named: object) -> None:
+        raise OSError(errno.ENOTCONN, "not connected")
+
+    monkeypatch.setattr(ends.connection, "_loop", SimpleNamespace(create_connection=refuse))
+    await ends.run()
+    assert ends.why == ["the connection broke ([Errno 107] not connected)"]
+    assert not ends.link.carried
     await until(lambda: ends.peer_sees_the_end())
 
 

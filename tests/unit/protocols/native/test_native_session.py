@@ -32,6 +32,7 @@ from vibemq.model.options import Overflow, QueueOptions
 from vibemq.model.records import MessageExtra
 from vibemq.model.rows import Rows, RowView, pack_row
 from vibemq.model.runs import END
+from vibemq.model.selector import Selector
 from vibemq.model.stored import Slice
 from vibemq.protocols.native import NativeSession, NativeSettings
 from vibemq.protocols.native.codec import extensions
@@ -1037,3 +1038,30 @@ def test_what_comes_of_a_large_message_behind_its_end_is_no_command(how: str) ->
         assert peer.session.commands() == []
     assert (peer.session.closing, peer.session.large_left, peer.session.unread) == (True, 0, False)
     assert peer.hear(hidden) == []
+
+
+def test_a_subscription_has_a_selector_and_a_weight() -> None:
+    peer = Peer(connect={"supported-extensions": f"{ALL},where/1"})
+    request = peer.ask(T.SUBSCRIBE, "s1", "q", headers={"where": "total > 1", "consumer-weight": "3"})
+    assert isinstance(request, c.Subscribe)
+    assert (request.where, request.weight) == (Selector.parse("total > 1"), 3)
+    plain = peer.ask(T.SUBSCRIBE, "s2", "q")
+    assert isinstance(plain, c.Subscribe)
+    assert (plain.where, plain.weight) == (None, 1)
+
+
+def test_a_selector_that_cannot_be_read_is_refused_and_the_connection_stays() -> None:
+    peer = Peer(connect={"supported-extensions": f"{ALL},where/1"})
+    assert list(peer.hear(frame(T.SUBSCRIBE, "s1", "q", headers={"where": "total = 1"}))) == []
+    (error,) = peer.frames()
+    assert (error.id, error.error_code, peer.session.closing) == ("s1", "INVALID_SELECTOR", False)
+    assert "character 7" in error.error_message
+    # The id was not taken.
+    assert isinstance(peer.ask(T.SUBSCRIBE, "s1", "q", headers={"where": "total == 1"}), c.Subscribe)
+
+
+def test_who_has_not_negotiated_selectors_has_none() -> None:
+    peer = Peer(connect={"supported-extensions": "batch/1"})
+    request = peer.ask(T.SUBSCRIBE, "s1", "q", headers={"where": "total = 1"})
+    assert isinstance(request, c.Subscribe)
+    assert request.where is None

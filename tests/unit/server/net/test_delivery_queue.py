@@ -1,11 +1,14 @@
 """Deliveries are encoded in turns of bounded work, whatever was published how, in every protocol."""
 
-from collections.abc import Sequence
+import random
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from bench.guard.counting import instructions
 from tests.conformance.test_sessions import DIALECTS
@@ -15,6 +18,9 @@ from vibemq.model.options import QueueOptions
 from vibemq.model.records import GroupCreated, MessagesAdded, QueueCreated
 from vibemq.model.rows import Rows, pack_row
 from vibemq.model.runs import Run
+from vibemq.model.stored import Slice
+from vibemq.protocols.native.codec.compression import Compression
+from vibemq.protocols.native.session import NativeSession
 from vibemq.server.commit.storage_threads import Store
 from vibemq.server.net.delivery_queue import DeliveryQueue
 from vibemq.storage.memory.provider import MemoryStorage
@@ -22,7 +28,7 @@ from vibemq.storage.reading import Piece, read_piece
 from vibemq.testing.session_conformance import NOW, QUEUE, SESSION, Dialect, talk
 
 MANY = 1_600
-INSTRUCTIONS_MAX = 300_000
+INSTRUCTIONS_MAX = 320_000
 ROOM = 1 << 20
 
 
@@ -36,14 +42,34 @@ def stored(batch: int) -> MemoryStorage:
     return storage
 
 
-def nothing_large(queue_id: int, runs: Sequence[Run]) -> None:
-    return None
+class Large:
+    """Rows that are to be treated as large; found as a provider finds them, in the order of the runs."""
+
+    def __init__(self, *sequences: int) -> None:
+        self.sequences = frozenset(sequences)
+
+    def __call__(self, queue_id: int, runs: Sequence[Run]) -> tuple[int, int] | None:
+        return next(((sequence, 1) for sequence in _sequences(runs) if sequence in self.sequences), None)
+
+
+def at_once(work: Callable[[], Piece]) -> "Future[Piece]":
+    future: Future[Piece] = Future()
+    future.set_result(work())
+    return future
 
 
 class Reader:
     """A session of one consumer, whose socket takes everything."""
 
-    def __init__(self, dialect: Dialect, storage: MemoryStorage, scattered: "Scattered | None" = None) -> None:
+    def __init__(
+        self,
+        dialect: Dialect,
+        storage: MemoryStorage,
+        scattered: "Scattered | None" = None,
+        *,
+        large: Large = Large(),  # noqa: B008  # nothing is
+        blocking: bool = False,
+    ) -> None:
         talking = talk(dialect)
         [asked] = (request for request in talking.hear(dialect.subscribe()) if isinstance(request, Subscribe))
         talking.tell(asked, Subscribed(QUEUE, "", asked.consumer, 1))
@@ -55,10 +81,13 @@ class Reader:
             cast(
                 Store,
                 SimpleNamespace(
-                    blocking=False,
+                    blocking=blocking,
                     provider=storage,
                     memory=None,
-                    first_large=lambda queue_id, runs: None,
+                    first_large=large,
+                    begin=at_once,
+                    begin_large=at_once,
+                    large_rows=storage,
                     picks=lambda queue_id: scattered is not None,
                     begin_scattered=scattered,
                 ),
@@ -73,8 +102,10 @@ class Reader:
         self.done += runs
         self.sent += piece.count
 
-    def hand_out(self, runs: Sequence[Run]) -> None:
-        self.queue.add(Deliver(SESSION, self.consumer, QUEUE, 1, 0, list(runs)))
+    def hand_out(self, runs: Sequence[Run], *, failed_before: bool = False) -> None:
+        history = dict.fromkeys(_sequences(runs), 2) if failed_before else None
+        failed = dict.fromkeys(history, 1) if history else None
+        self.queue.add(Deliver(SESSION, self.consumer, QUEUE, 1, 0, list(runs), history, failed=failed))
 
     def turn(self) -> None:
         self.queue.pump(ROOM)
@@ -87,9 +118,11 @@ class Scattered:
     def __init__(self, storage: MemoryStorage) -> None:
         self.storage = storage
         self.begun: list[tuple[Future[Piece], list[Run]]] = []
+        self.bytes_asked: list[int] = []
 
     def __call__(self, queue_id: int, runs: list[Run], rows: int, max_bytes: int) -> "Future[Piece]":
         assert len(runs) <= rows
+        self.bytes_asked.append(max_bytes)
         future: Future[Piece] = Future()
         self.begun.append((future, list(runs)))
         return future
@@ -108,6 +141,8 @@ HAND_OUTS: dict[str, tuple[int, list[list[Run]]]] = {
     "of every second": (MANY, [ODD]),
     "far apart": (MANY, [FAR]),
     "many hand-outs": (MANY, [[run] for run in ODD]),
+    "one by one, failed before": (1, [ALL]),
+    "far apart, failed before": (MANY, [FAR]),
 }
 
 
@@ -117,7 +152,7 @@ def test_a_turn_encodes_no_more_than_fits_into_it_and_the_turns_encode_everythin
     batch, hand_outs = HAND_OUTS[name]
     reader = Reader(dialect, stored(batch))
     for runs in hand_outs:
-        reader.hand_out(runs)
+        reader.hand_out(runs, failed_before=name.endswith("failed before"))
     turns: list[int] = []
     while reader.queue:
         turns.append(sum(instructions(reader.turn).values()))
@@ -135,7 +170,7 @@ def _sequences(runs: Sequence[Run]) -> list[int]:
 def test_what_falls_due_is_read_together_and_gathered_meanwhile() -> None:
     storage = stored(MANY)
     scattered = Scattered(storage)
-    [bulk] = (dialect for dialect in DIALECTS if "batch/1" in dialect.name)
+    [bulk] = (dialect for dialect in DIALECTS if dialect.name.endswith("with batch/1"))
     reader = Reader(bulk, storage, scattered)
     due = [(sequence * 17 % MANY + 1,) * 2 for sequence in range(1, 161)]
     for at in range(0, 160, 40):
@@ -153,6 +188,28 @@ def test_what_falls_due_is_read_together_and_gathered_meanwhile() -> None:
     assert _sequences(reader.done) == [*_sequences(due), 1]
 
 
+@pytest.mark.parametrize(
+    ("compression", "room", "most"),
+    [
+        (Compression.NONE, 4 << 20, 1 << 20),
+        (Compression.NONE, 300_000, 300_000),
+        (Compression.NONE, 1, 1 << 16),
+        (Compression.GZIP, 4 << 20, 1 << 18),
+        (Compression.GZIP, 100_000, 100_000),
+    ],
+)
+def test_rows_far_apart_are_read_as_far_as_there_is_room_and_time_to_encode_them(
+    compression: Compression, room: int, most: int
+) -> None:
+    storage = stored(MANY)
+    scattered = Scattered(storage)
+    reader = Reader(DIALECTS[0], storage, scattered)
+    cast(NativeSession, reader.session)._state.outbox.compression = compression
+    reader.hand_out(ODD[:40])
+    reader.queue.pump(room)
+    assert scattered.bytes_asked == [most]
+
+
 def test_what_was_taken_back_while_it_was_read_comes_too_late() -> None:
     storage = stored(MANY)
     scattered = Scattered(storage)
@@ -164,3 +221,65 @@ def test_what_was_taken_back_while_it_was_read_comes_too_late() -> None:
     assert [run for deliver in deliveries for run in deliver.runs] == ODD[:80]
     scattered.end()
     assert not reader.done
+
+
+@st.composite
+def hand_outs(draw: st.DrawFn) -> tuple[list[list[Run]], Large]:
+    """Disjoint runs in any order, as priorities and delays put them, in some deliveries; any of their rows large."""
+    stretches = draw(st.lists(st.tuples(st.integers(1, 3), st.integers(1, 4)), min_size=1, max_size=7))
+    runs: list[Run] = []
+    end = 0
+    for gap, count in stretches:
+        runs.append((end + gap, end + gap + count - 1))
+        end += gap + count
+    runs = draw(st.permutations(runs))
+    cuts = sorted(draw(st.sets(st.integers(1, len(runs)), max_size=3)) | {len(runs)})
+    large = draw(st.sets(st.sampled_from(_sequences(runs)), max_size=6))
+    return [runs[start:stop] for start, stop in zip([0, *cuts], cuts, strict=False)], Large(*large)
+
+
+SMALL = stored(1)
+
+
+@settings(max_examples=150, deadline=None)
+@given(handed_out=hand_outs(), blocking=st.booleans(), room=st.sampled_from([1, 700, ROOM]))
+def test_large_rows_keep_their_place_among_runs_in_any_order(
+    handed_out: tuple[list[list[Run]], Large], blocking: bool, room: int
+) -> None:
+    deliveries, large = handed_out
+    reader = Reader(DIALECTS[0], SMALL, large=large, blocking=blocking)
+    wanted = _sequences([run for runs in deliveries for run in runs])
+    told: list[int] = []
+    deliver = reader.session.deliver
+
+    def told_of(item: Deliver, slices: Sequence[Slice]) -> None:
+        told.extend(sequence for part in slices for sequence in _of(part))
+        assert told == wanted[: len(told)], "each once, in the order of the hand-out"
+        deliver(item, slices)
+
+    reader.session.deliver = told_of  # type: ignore[method-assign]
+    for runs in deliveries:
+        reader.hand_out(runs)
+    for _ in range(10 * len(wanted)):
+        reader.queue.pump(room)
+    assert told == wanted, "all of them"
+    assert _sequences(reader.done) == wanted
+    assert not reader.queue
+
+
+def _of(part: Slice) -> range:
+    return range(part.first_sequence, part.first_sequence + part.rows.count)
+
+
+@pytest.mark.parametrize("blocking", [False, True])
+def test_what_is_taken_back_around_a_large_row_is_what_was_not_sent(blocking: bool) -> None:
+    order = [(40, 42), (7, 9), (20, 20), (3, 5)]
+    source = random.Random(3)
+    for large in _sequences(order):
+        reader = Reader(DIALECTS[0], SMALL, large=Large(large), blocking=blocking)
+        reader.hand_out(order)
+        for _ in range(source.randrange(4)):
+            reader.queue.pump(1)
+        deliveries, _ = reader.queue.take_back()
+        rest = [run for deliver in deliveries for run in deliver.runs]
+        assert _sequences([*reader.done, *rest]) == _sequences(order)

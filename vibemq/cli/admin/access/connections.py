@@ -77,6 +77,40 @@ def close(
     out.emit(found, f"{count_text(found['closed'], 'connection')} closed")
 
 
+@app.command()
+def redirect(
+    to: Annotated[str, typer.Argument(metavar="HOST:PORT", help="Where the client shall connect.")],
+    connection: Annotated[
+        str | None, typer.Option("--connection", "-c", metavar="CONNECTION", help="As `connections ls` shows it.")
+    ] = None,
+    user: Annotated[
+        str | None,
+        typer.Option("--user", "-u", metavar="USER", help="All connections of this user.", autocompletion=user_names),
+    ] = None,
+    url: Url = DEFAULT_URL,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    json: Json = False,
+) -> None:
+    """Tell a client to connect to another server. It gets no more messages here, and is closed after 30 s if it stays.
+    Only EventMesh clients over TCP can be told. Exit code 3 if there is no such connection.
+
+    Example: vibemq-admin connections redirect 10.0.0.7:10000 --user billing
+    """
+    if (connection is None) == (user is None):
+        raise Usage("name either one connection with --connection, or a user with --user")
+    host, _, port = to.rpartition(":")
+    if not host or not port.isdecimal() or not 1 <= int(port) <= _PORT_MAX:
+        raise Usage(f"{to!r} is no place to connect to; write HOST:PORT")
+    place = {"connection_id": connection} if user is None else {"user": user}
+    found = ask(url, timeout, "connections.redirect", host=host.strip("[]"), port=int(port), **place)
+    if not found["redirected"]:
+        raise NotFound("there is no such connection, or none whose protocol can be told to go elsewhere")
+    Output(json=json).emit(found, f"{count_text(found['redirected'], 'connection')} redirected")
+
+
+_PORT_MAX = 65_535
+
+
 def whoami(url: Url = DEFAULT_URL, timeout: Timeout = DEFAULT_TIMEOUT, json: Json = False) -> None:
     """Show as which user the broker knows you, and what you may do."""
     found = ask(url, timeout, "user.self")

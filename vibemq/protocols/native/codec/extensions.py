@@ -38,7 +38,12 @@ import orjson
 from vibemq.errors import RemoteProtocolError
 from vibemq.model.rows import Rows
 from vibemq.model.runs import Run, RunArrays, runs_of
-from vibemq.protocols.native.codec.extra_columns import EXTRAS_EXTENSION, WireColumns, decode_extras
+from vibemq.protocols.native.codec.extra_columns import (
+    EXTRAS_EXTENSION,
+    WireColumns,
+    decode_extras,
+    has_too_many,
+)
 from vibemq.protocols.native.codec.wire import I64, U32, VERSION, CommandType, read_str16, str16
 
 SETTLE_EXTENSION = "settle/1"
@@ -48,6 +53,7 @@ CURSOR_EXTENSION = "cursor/1"
 FAILURES_EXTENSION = "failures/1"
 REQUEST_EXTENSION = "request/1"
 SCATTERED_EXTENSION = "scattered/1"
+WHERE_EXTENSION = "where/1"
 EXTENSIONS = (
     SETTLE_EXTENSION,
     BATCH_EXTENSION,
@@ -57,6 +63,7 @@ EXTENSIONS = (
     REQUEST_EXTENSION,
     EXTRAS_EXTENSION,
     SCATTERED_EXTENSION,
+    WHERE_EXTENSION,
 )
 
 ToldAttempts = Mapping[int, int | tuple[int, int]]
@@ -150,7 +157,7 @@ class StageFrame:
     stage: dict[str, Any]
     """app, version, stage, chunk; unchecked."""
     rows: Rows
-    extras: dict[int, dict[str, Any]] | None = None
+    extras: dict[int, dict[str, Any]] | WireColumns | None = None
 
 
 @dataclass(slots=True)
@@ -388,15 +395,25 @@ class _Reader:
         flags = self.raw(1)[0]
         return self.json() if flags & _JSON_FLAG else None
 
-    def extras(self) -> tuple[dict[int, Any] | None, bytes | None]:
+    def extras(self) -> tuple[dict[int, Any] | WireColumns | None, bytes | None]:
         """As JSON, or columns of rows whose number comes later."""
         flags = self.raw(1)[0]
         if flags & _COLUMNS_FLAG:
             return None, self.raw(self.number(U32))
-        return _by_index(self.json(), "extras") if flags & _JSON_FLAG else None, None
+        return self._json_extras() if flags & _JSON_FLAG else None, None
+
+    def json_extras(self) -> dict[int, Any] | WireColumns | None:
+        """As JSON."""
+        return self._json_extras() if self.raw(1)[0] & _JSON_FLAG else None
+
+    def _json_extras(self) -> dict[int, Any] | WireColumns | None:
+        text = self.raw(self.number(U32))
+        return WireColumns(None, text) if has_too_many(text) else _by_index(self._parsed(text), "extras")
 
     def json(self) -> Any:
-        text = self.raw(self.number(U32))
+        return self._parsed(self.raw(self.number(U32)))
+
+    def _parsed(self, text: bytes) -> Any:
         try:
             return orjson.loads(text)
         except orjson.JSONDecodeError as error:
@@ -489,7 +506,7 @@ def parse_stage(body: bytes) -> StageFrame:
     about = reader.json()
     if not isinstance(about, dict):
         raise RemoteProtocolError("the stage of a Stage frame is not an object")
-    extras = _by_index(reader.json_block(), "extras")
+    extras = reader.json_extras()
     return StageFrame(message_id, queue, about, reader.rows(), extras)
 
 

@@ -11,6 +11,7 @@ A row without the extra has the value that says so: priority 1, a time of 0, a d
 Source: docs/spec/native.md, "Extensions".
 """
 
+import re
 import struct
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
@@ -134,7 +135,7 @@ class WireColumns:
     __slots__ = ("_columns", "block")
 
     def __init__(self, columns: Mapping[ExtraName, Any] | None, block: bytes) -> None:
-        """`columns` None: of too many rows."""
+        """`columns` None: of too many rows; these may have come as JSON, too."""
         self._columns = columns
         self.block = block
         """What they were read from."""
@@ -152,7 +153,7 @@ class WireColumns:
         """
         columns = self._columns
         if columns is None:
-            raise too_many_extras(count)
+            raise too_many_extras(f"{count:,}" if count > EXTRA_ROWS_MAX else f"more than {EXTRA_ROWS_MAX:,}")
         for name in (ExtraName.TTL_MS, ExtraName.DELAY_MS, ExtraName.DELIVER_AT):
             _check(columns.get(name, 0), name)
         if not columns or not count:
@@ -168,9 +169,32 @@ class WireColumns:
         )
 
 
-def too_many_extras(count: int) -> InvalidMessage:
+def has_too_many(text: bytes) -> bool:
+    """Whether extras as JSON are more than a frame may have: found out without parsing them, which would hold up
+    everybody. What is not more, or no JSON, is parsed in a few milliseconds."""
+    if text.count(b"{") <= _BRACES_MAX and text.count(b",") <= _COMMAS_MAX:
+        return False
+    # Some of them may stand in strings.
+    braces = 0
+    for marks, found in enumerate(_STRINGS_AND_MARKS.finditer(text), 1):
+        braces += text[found.start()] == _BRACE
+        if braces > _BRACES_MAX or marks > _MARKS_MAX:
+            return True
+    return False
+
+
+_BRACE = ord("{")
+_BRACES_MAX = EXTRA_ROWS_MAX + 1
+_COMMAS_MAX = EXTRA_ROWS_MAX * len(ExtraName)
+_MARKS_MAX = _BRACES_MAX + _COMMAS_MAX + EXTRA_ROWS_MAX * (len(ExtraName) + 2)
+"""With the strings: the number of each row, the names of what it has, and its dedup_id."""
+# A string without an end is one, too, and not looked through again from each of its quotation marks.
+_STRINGS_AND_MARKS = re.compile(rb'"(?:[^"\\]+|\\.)*+"?|[{,]', re.DOTALL)
+
+
+def too_many_extras(count: str) -> InvalidMessage:
     return InvalidMessage(
-        f"{count:,} rows of this frame have a priority, ttl_ms, delay_ms, deliver_at or dedup_id, and a frame may have "
+        f"{count} rows of this frame have a priority, ttl_ms, delay_ms, deliver_at or dedup_id, and a frame may have "
         f"{EXTRA_ROWS_MAX:,} such rows; nothing was accepted. Send them in several frames"
     )
 

@@ -1,12 +1,22 @@
+import struct
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from vibemq.errors import InvalidMessage, RemoteProtocolError
+from vibemq.model.rows import Rows
 from vibemq.protocols.native.bulk import message_extras
-from vibemq.protocols.native.codec.extra_columns import EXTRA_ROWS_MAX, INSTANT_MAX, decode_extras, encode_extras
+from vibemq.protocols.native.codec.extensions import parse_publish_many, parse_stage, publish_many, stage
+from vibemq.protocols.native.codec.extra_columns import (
+    EXTRA_ROWS_MAX,
+    INSTANT_MAX,
+    decode_extras,
+    encode_extras,
+    has_too_many,
+)
 
 NOW = 1_000_000
 ROWS = 12
@@ -57,6 +67,64 @@ def test_a_frame_has_extras_for_so_many_rows_and_not_more(told: str) -> None:
     assert len(read(EXTRA_ROWS_MAX)) == EXTRA_ROWS_MAX
     with pytest.raises(InvalidMessage, match=r"2,049 rows .* may have 2,048 such rows; nothing was accepted"):
         read(EXTRA_ROWS_MAX + 1)
+
+
+STRANGE_ID = '{"a":{,},"b":{,}}\\"{,'
+WHOLE = {"priority": 2, "ttl_ms": 5, "delay_ms": 6, "deliver_at": 7, "dedup_id": STRANGE_ID}
+
+
+def frame_of(extras: bytes, rows: int) -> bytes:
+    """A PublishMany with these extras as they are."""
+    small = b'{"0":{}}'
+    body = publish_many("id", "q", Rows.of([b""] * rows), {0: {}})
+    at = body.index(small)
+    return body[: at - 4] + struct.pack("!I", len(extras)) + extras + body[at + len(small) :]
+
+
+def stage_of(extras: bytes, rows: int) -> bytes:
+    small = b'{"0":{}}'
+    body = stage("id", "q", {"app": "a"}, Rows.of([b""] * rows), {0: {}})
+    at = body.index(small)
+    return body[: at - 4] + struct.pack("!I", len(extras)) + extras + body[at + len(small) :]
+
+
+@pytest.mark.parametrize("rows", [1, 3_000])
+@pytest.mark.parametrize(
+    "extras",
+    [
+        "{" + ",".join(f'"{number}":{{}}' for number in range(EXTRA_ROWS_MAX + 1)) + "}",
+        "{" + ",".join(f'"{number}":1' for number in range(40_000)) + "}",
+        '{"0":[' + "{}," * 40_000 + "{}]}",
+        '{"0":"{"' + '""' * 100_000 + "{" * 3_000,
+    ],
+    ids=["one too many", "numbers", "in a list", "no JSON"],
+)
+def test_extras_that_are_too_many_are_refused_before_they_are_parsed(
+    extras: str, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed: list[int] = []
+    loads = orjson.loads
+    monkeypatch.setattr(
+        "vibemq.protocols.native.codec.extensions.orjson.loads", lambda text: parsed.append(len(text)) or loads(text)
+    )
+    for body, parse in ((frame_of, parse_publish_many), (stage_of, parse_stage)):
+        frame = parse(body(extras.encode(), rows))
+        with pytest.raises(InvalidMessage, match=r"rows of this frame .* may have 2,048 such rows; nothing was accept"):
+            message_extras(frame.extras, rows, NOW)
+    assert all(size < 100 for size in parsed)
+
+
+def test_what_stands_in_strings_makes_extras_no_more_than_they_are() -> None:
+    extras = dict.fromkeys(range(EXTRA_ROWS_MAX), WHOLE)
+    frame = parse_publish_many(frame_of(orjson.dumps(extras, option=orjson.OPT_NON_STR_KEYS), EXTRA_ROWS_MAX))
+    assert frame.extras == extras
+    made = message_extras(frame.extras, EXTRA_ROWS_MAX, NOW)
+    assert made is not None
+    assert made[EXTRA_ROWS_MAX - 1].dedup_id == STRANGE_ID.encode()
+
+
+def test_quotation_marks_without_an_end_are_looked_through_once() -> None:
+    assert not has_too_many(b"{" + rb"\"" * 200_000 + b"," * 20_000)
 
 
 def test_few_rows_and_few_extras_stay_json() -> None:

@@ -1,0 +1,137 @@
+"""EventMesh over HTTP: a broker that is killed, and the other door of EventMesh."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, cast
+
+import httpx
+import orjson
+import pytest
+from anyio.to_thread import run_sync
+
+from tests.crash.ledger import BrokerProcess
+from tests.integration.eventmesh_http import IDENTITY, Answer, Client, Push, subscriber
+from tests.interop.eventmesh import MeshWire
+from tests.waiting import until
+
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+class MeshDoors(BrokerProcess):
+    """`vibemq serve` with both doors of EventMesh; ports stay the same over restarts."""
+
+    def __init__(self, folder: Path) -> None:
+        self.ports = {"eventmesh": 0, "eventmesh-http": 0}
+        self._config = folder / "vibemq.toml"
+        super().__init__(folder / "data", arguments=("--config", str(self._config)))
+
+    def start(self, *, prefix: tuple[str, ...] = ()) -> None:
+        listeners = ['[[listeners]]\nprotocol = "native"']
+        listeners += [f'[[listeners]]\nprotocol = "{name}"\nport = {port}' for name, port in self.ports.items()]
+        allowed = '[listeners.settings]\npush_allowed_networks = ["127.0.0.0/8"]'
+        self._config.write_text("\n".join([*listeners, allowed, ""]))
+        super().start(prefix=prefix)
+
+    def _read_until_ready(self, lines: IO[str]) -> None:
+        super()._read_until_ready(cast(IO[str], self._noting(lines)))
+
+    def _noting(self, lines: IO[str]) -> Iterator[str]:
+        for line in lines:
+            event = json.loads(line)
+            if event.get("protocol") in self.ports:
+                self.ports[event["protocol"]] = event["port"]
+            yield line
+
+    def client(self) -> Client:
+        url = f"http://127.0.0.1:{self.ports['eventmesh-http']}"
+        return Client(httpx.AsyncClient(base_url=url, timeout=60, trust_env=False), dict(IDENTITY))
+
+
+async def test_subscriptions_and_what_waits_for_them_survive_a_kill(tmp_path: Path) -> None:
+    broker = MeshDoors(tmp_path)
+    await run_sync(broker.start)
+    taking = False
+    got: set[str] = set()
+
+    def script(push: Push) -> Answer:
+        if not taking:
+            return Answer(hang=True)
+        got.add(push.content)
+        return Answer()
+
+    try:
+        async with subscriber(script) as app:
+            mesh = broker.client()
+            assert (await mesh.subscribe("t", app.url()))["retCode"] == 0
+            confirmed = {str(number) for number in range(40)}
+            for content in confirmed:
+                assert (await mesh.publish("t", content))["retCode"] == 0
+            await until(lambda: app.pushes)
+            await mesh.http.aclose()
+            await run_sync(broker.kill)
+            taking = True
+            await run_sync(broker.start)
+            await until(lambda: got == confirmed)
+            mesh = broker.client()
+            assert (await mesh.unsubscribe("t", app.url()))["retCode"] == 0
+            await mesh.http.aclose()
+            # What was unsubscribed before a kill stays so.
+            await run_sync(broker.kill)
+            await run_sync(broker.start)
+            mesh = broker.client()
+            before = len(app.pushes)
+            assert (await mesh.publish("t", "nobody"))["retCode"] == 0
+            async with subscriber() as other:
+                assert (await mesh.subscribe("t", other.url(), group="other"))["retCode"] == 0
+                await mesh.publish("t", "x")
+                await until(lambda: "x" in other.contents)
+            assert len(app.pushes) == before
+            await mesh.http.aclose()
+    finally:
+        await run_sync(broker.stop)
+
+
+async def test_tcp_and_http_on_one_topic(tmp_path: Path) -> None:
+    broker = MeshDoors(tmp_path)
+    await run_sync(broker.start)
+    mesh = broker.client()
+    event = {"specversion": "1.0", "id": "1", "source": "/s", "type": "y", "subject": "t"}
+    event |= {"datacontenttype": "application/cloudevents+json", "data": {"content": "c"}}
+    try:
+        async with subscriber() as app:
+            with MeshWire(broker.ports["eventmesh"]) as wire:
+                await run_sync(wire.hello, "tcp")
+                await run_sync(wire.subscribe, "t")
+                await run_sync(wire.listen)
+                await mesh.subscribe("t", app.url(), group="http")
+                # HTTP to TCP, in both forms.
+                assert (await mesh.publish("t", "from http"))["retCode"] == 0
+                frame = await run_sync(wire.next, "ASYNC_MESSAGE_TO_CLIENT")
+                assert (frame.json["topic"], frame.json["body"]) == ("t", "from http")
+                assert frame.json["properties"]["uniqueid"] == "2" * 30
+                await run_sync(wire.ack, frame)
+                mesh.headers["protocoltype"] = "cloudevents"
+                assert (await mesh.send(104, content=orjson.dumps(event).decode(), producergroup="p"))["retCode"] == 0
+                frame = await run_sync(wire.next, "ASYNC_MESSAGE_TO_CLIENT")
+                assert frame.properties["protocoltype"] == "cloudevents"
+                assert frame.json["subject"] == "t"
+                await run_sync(wire.ack, frame)
+                # TCP to HTTP.
+                await until(lambda: len(app.pushes) == 2)
+                with MeshWire(broker.ports["eventmesh"]) as publisher:
+                    await run_sync(lambda: publisher.hello("pub", "pub"))
+                    await run_sync(lambda: publisher.publish("t", "from tcp", colour="red"))
+                await until(lambda: len(app.pushes) == 3)
+                assert app.contents[0] == "from http"
+                assert orjson.loads(app.contents[1])["id"] == "1"
+                assert app.contents[2] == "from tcp"
+                assert orjson.loads(app.pushes[2].fields["extFields"])["colour"] == "red"
+    finally:
+        await mesh.http.aclose()
+        await run_sync(broker.stop)

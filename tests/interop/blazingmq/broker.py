@@ -1,0 +1,144 @@
+"""A broker with a BlazingMQ listener, and its clients: the model SDK on a socket."""
+
+import json
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any, Self, cast
+
+from tests.crash.ledger import BrokerProcess
+from tests.interop.blazingmq.model_sdk import ModelSdk
+from tests.waiting import WAIT_S
+from vibemq.protocols.blazingmq.codec.messages import ControlChoice
+
+PRIORITY, FANOUT, BROADCAST = "bmq.test.mmap.priority", "bmq.test.mmap.fanout", "bmq.test.mem.broadcast"
+DOMAINS = f"""
+[protocols.blazingmq.domains."{PRIORITY}"]
+mode = "priority"
+
+[protocols.blazingmq.domains."{FANOUT}"]
+mode = "fanout"
+app_ids = ["foo", "bar", "baz"]
+
+[protocols.blazingmq.domains."{BROADCAST}"]
+mode = "broadcast"
+"""
+"""Those that the test suites of BlazingMQ's SDKs expect."""
+APPS = ("foo", "bar", "baz")
+
+
+class BlazingmqBroker(BrokerProcess):
+    """`vibemq serve` with native and BlazingMQ listeners; both ports stay the same over restarts."""
+
+    def __init__(self, folder: Path, *, toml: str = "", domains: str = DOMAINS) -> None:
+        self.bmq_port = 0
+        self._config = folder / "vibemq.toml"
+        self._toml, self._domains = toml, domains
+        super().__init__(folder / "data", arguments=("--config", str(self._config)))
+
+    @property
+    def address(self) -> str:
+        return f"tcp://127.0.0.1:{self.bmq_port}"
+
+    def start(self, *, prefix: tuple[str, ...] = ()) -> None:
+        self._config.write_text(
+            f'{self._toml}\n[[listeners]]\nprotocol = "native"\n'
+            f'[[listeners]]\nprotocol = "blazingmq"\nport = {self.bmq_port}\n{self._domains}\n'
+        )
+        super().start(prefix=prefix)
+
+    def _read_until_ready(self, lines: IO[str]) -> None:
+        super()._read_until_ready(cast(IO[str], self._noting(lines)))
+
+    def _noting(self, lines: IO[str]) -> Iterator[str]:
+        for line in lines:
+            event = json.loads(line)
+            if event.get("protocol") == "blazingmq":
+                self.bmq_port = event["port"]
+            yield line
+
+
+class ModelClient:
+    """A model SDK with a blocking socket. What it is sent is judged as it is read."""
+
+    def __init__(self, port: int, sdk: ModelSdk | None = None, *, hello: bool = True) -> None:
+        self.sdk = sdk or ModelSdk()
+        self._port = port
+        self.socket = self._connect()
+        if hello:
+            self.greet()
+
+    def _connect(self) -> socket.socket:
+        connected = socket.create_connection(("127.0.0.1", self._port), timeout=WAIT_S)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return connected
+
+    def greet(self) -> None:
+        self.say(self.sdk.hello())
+        self.until(lambda: self.sdk.welcome)
+
+    def reconnect(self) -> None:
+        self.socket.close()
+        self.sdk.reconnected()
+        self.socket = self._connect()
+        self.greet()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+
+    def say(self, data: bytes) -> None:
+        self.socket.sendall(data)
+
+    def until(self, holds: Callable[[], Any]) -> Any:
+        """Read until the condition holds; return what it is then."""
+        while not (found := holds()):
+            self.read_once()
+        return found
+
+    def read_once(self) -> None:
+        data = self.socket.recv(1 << 18)
+        assert data, "the broker has closed the connection"
+        self.sdk.hear(data)
+        while self.sdk.replies:
+            self.say(self.sdk.replies.pop(0))
+
+    def ask(self, request: tuple[int, bytes]) -> ControlChoice:
+        """Send a request and wait for its answer."""
+        r_id, data = request
+        self.say(data)
+        answer: ControlChoice = self.until(lambda: self.sdk.got.responses.get(r_id))
+        return answer
+
+    def at_its_end(self) -> bytes:
+        """What comes until the broker closes the connection."""
+        parts = []
+        while data := self.socket.recv(1 << 16):
+            parts.append(data)
+        return b"".join(parts)
+
+    # -- what tests say often -----------------------------------------------------------------------------------------
+
+    def open_reader(self, uri: str, q_id: int = 0, *, flags: int = 2, sub_id: int | None = None, **how: Any) -> None:
+        """Open and configure. `how`: of `ModelSdk.configure`."""
+        app_id = how.get("app_id", "")
+        self.ask(self.sdk.open(uri, q_id, flags=flags, sub_id=sub_id, app_id=app_id))
+        self.ask(self.sdk.configure(q_id, **how))
+
+    def pushed(self, count: int) -> list[bytes]:
+        """Wait until so many messages have been pushed in all; return the payloads of all of them."""
+        self.until(lambda: len(self.sdk.got.pushes) >= count)
+        return self.payloads()
+
+    def payloads(self) -> list[bytes]:
+        return [push.data for push in self.sdk.got.pushes]
+
+    def post_and_wait(self, q_id: int, *payloads: bytes, **how: Any) -> None:
+        self.say(self.sdk.post(q_id, *payloads, **how))
+        self.until(lambda: not self.sdk.unacked)
+
+    def disconnect(self) -> None:
+        self.ask(self.sdk.disconnect())
+        self.socket.close()

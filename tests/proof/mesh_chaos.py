@@ -1,0 +1,303 @@
+"""EventMesh over TCP while brokers, publishers and subscribers are killed, and a ledger of what was promised.
+
+Publishers of both forms pipeline; two groups of two members acknowledge, but for poison, which nobody ever does. At the
+end every confirmed message has come to both groups, none came again after its acknowledgement was carried out, and the
+dead letters are the poison, once for each group.
+"""
+
+import asyncio
+import random
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import vibemq
+from tests.interop.eventmesh import EventMeshBroker
+from tests.proof.contract import Budget, Finding, Method, Result, Size
+from tests.proof.mesh_client import POISON, TOPIC, ChaosPeer, MeshLedger, name_in, published_as
+
+GROUPS = {"red": 2, "blue": 2}
+PUBLISHERS = 3
+WINDOW = 20
+POISON_SHARE = 0.01
+MAX_ATTEMPTS = 2
+QUEUE: dict[str, Any] = {
+    "mode": "fan-out-with-ack",
+    "durability": "strong",
+    "max_attempts": MAX_ATTEMPTS,
+    "ack_timeout_ms": 1_500,
+    "retry_base_ms": 20,
+    # A member that is killed has done nothing wrong: only poison runs out of attempts.
+    "lost_connection": "release",
+}
+CALM_S = 60.0
+LOST = (OSError, EOFError, asyncio.IncompleteReadError)
+
+
+@dataclass
+class MeshWorld:
+    broker: EventMeshBroker
+    rng: random.Random
+    ledger: MeshLedger = field(default_factory=MeshLedger)
+    peers: list[ChaosPeer] = field(default_factory=list)
+    """Connected ones, to be cut."""
+    life: int = 0
+    """Of the broker."""
+    stopped: bool = False
+    faults: dict[str, int] = field(default_factory=dict)
+
+    async def connect(self, group: str, purpose: str) -> ChaosPeer:
+        """As soon as there is somebody to connect to."""
+        while True:
+            with suppress(*LOST):
+                peer = await ChaosPeer.connected(self.broker.mesh_port, group, purpose)
+                self.peers.append(peer)
+                return peer
+            await asyncio.sleep(0.02)
+
+    def gone(self, peer: ChaosPeer) -> None:
+        peer.cut()
+        self.peers.remove(peer)
+
+
+async def publish(world: MeshWorld, number: int, rng: random.Random) -> None:
+    count = 0
+    while not world.stopped:
+        peer = await world.connect("publishers", "pub")
+        waiting: dict[str, str] = {}
+        try:
+            while not world.stopped:
+                while len(waiting) < WINDOW:
+                    count += 1
+                    kind = POISON if rng.random() < POISON_SHARE else "good"
+                    name = f"{kind}-{number}-{count}"
+                    form, body = published_as(name, event=kind == POISON or rng.random() < 0.5)
+                    world.ledger.tried.add(name)
+                    waiting[peer.say("ASYNC_MESSAGE_TO_SERVER", body, form=form)] = name
+                heard = await peer.heard()
+                if heard.cmd != "ASYNC_MESSAGE_TO_SERVER_ACK":
+                    continue
+                name = waiting.pop(heard.seq)
+                if heard.code == 0:
+                    world.ledger.confirmed.add(name)
+                await asyncio.sleep(0.002)
+        except LOST:
+            pass
+        world.gone(peer)
+
+
+async def consume(world: MeshWorld, group: str, rng: random.Random) -> None:
+    while True:
+        peer = await world.connect(group, "sub")
+        try:
+            topics = {"topicList": [{"topic": TOPIC, "mode": "CLUSTERING", "type": "ASYNC"}]}
+            await peer.asked("SUBSCRIBE_REQUEST", topics)
+            early = await peer.asked("LISTEN_REQUEST")
+            await _take(world, peer, group, rng, early)
+        except LOST:
+            pass
+        finally:
+            world.gone(peer)
+        await asyncio.sleep(rng.uniform(0, 0.05))
+
+
+async def _take(world: MeshWorld, peer: ChaosPeer, group: str, rng: random.Random, early: list[Any]) -> None:
+    acked: list[str] = []
+    asked, at_ask = "", 0
+    life = world.life
+    while True:
+        heard = early.pop(0) if early else await peer.heard()
+        if heard.cmd == "HEARTBEAT_RESPONSE":
+            if heard.seq == asked:
+                # What was acknowledged before it was carried out before it.
+                if world.life == life:
+                    world.ledger.settled.update(((group, name), life) for name in acked[:at_ask])
+                del acked[:at_ask]
+                asked = ""
+        elif heard.cmd == "ASYNC_MESSAGE_TO_CLIENT":
+            name = name_in(heard.body)
+            world.ledger.arrived(group, name, world.life)
+            if POISON not in name:
+                peer.say("ASYNC_MESSAGE_TO_CLIENT_ACK", seq=heard.seq)
+                acked.append(name)
+            if rng.random() < 0.02:
+                await asyncio.sleep(rng.uniform(0, 0.05))
+        if not asked and acked:
+            asked, at_ask = peer.say("HEARTBEAT_REQUEST"), len(acked)
+
+
+# -- faults -------------------------------------------------------------------------------------------------------
+
+
+async def _kill_broker(world: MeshWorld) -> None:
+    world.life += 1
+    await asyncio.to_thread(world.broker.kill)
+    await asyncio.sleep(world.rng.uniform(0, 0.2))
+    await asyncio.to_thread(world.broker.start)
+
+
+async def _cut_one(world: MeshWorld) -> None:
+    if world.peers:
+        world.rng.choice(world.peers).cut()
+
+
+async def _cut_all(world: MeshWorld) -> None:
+    for peer in list(world.peers):
+        peer.cut()
+
+
+async def _say_goodbye(world: MeshWorld) -> None:
+    """Subscribers and publishers alike: nothing is pushed to it from then on."""
+    if world.peers:
+        peer = world.rng.choice(world.peers)
+        with suppress(*LOST):
+            peer.say("CLIENT_GOODBYE_REQUEST")
+        await asyncio.sleep(world.rng.uniform(0, 0.1))
+        peer.close()
+
+
+async def _broken_bytes(world: MeshWorld) -> None:
+    if world.peers:
+        peer = world.rng.choice(world.peers)
+        peer._writer.write(world.rng.randbytes(world.rng.randint(1, 400)))
+        await asyncio.sleep(0.05)
+        peer.cut()
+
+
+FAULTS = {
+    "broker killed": _kill_broker,
+    "one cut": _cut_one,
+    "all cut": _cut_all,
+    "goodbye": _say_goodbye,
+    "broken bytes": _broken_bytes,
+}
+
+
+# -- a run --------------------------------------------------------------------------------------------------------
+
+
+async def storm(budget: Budget, result: Result) -> None:
+    broker = EventMeshBroker(budget.work)
+    await asyncio.to_thread(broker.start)
+    world = MeshWorld(broker, random.Random(budget.seed))
+    try:
+        async with vibemq.connect(broker.url) as mq:
+            await mq.create_queue(TOPIC, **QUEUE)
+        members = [
+            asyncio.create_task(consume(world, group, random.Random(f"{budget.seed}/{group}{number}")))
+            for group, count in GROUPS.items()
+            for number in range(count)
+        ]
+        await _until_there(world)
+        publishers = [
+            asyncio.create_task(publish(world, number, random.Random(f"{budget.seed}/{number}")))
+            for number in range(PUBLISHERS)
+        ]
+        await _blow(world, budget, result)
+        world.stopped = True
+        for peer in list(world.peers):
+            peer.cut()
+        await asyncio.gather(*publishers)
+        await _judge(world, budget, result)
+        for task in members:
+            task.cancel()
+        await asyncio.gather(*members, return_exceptions=True)
+    finally:
+        if broker.is_alive:
+            broker.kill()
+
+
+async def _until_there(world: MeshWorld) -> None:
+    """A group gets what is published once it is there; the first one all that was before."""
+    async with vibemq.connect(world.broker.url) as mq:
+        while len((await mq.queue_info(TOPIC)).groups) < len(GROUPS):
+            await asyncio.sleep(0.01)
+
+
+async def _blow(world: MeshWorld, budget: Budget, result: Result) -> None:
+    deadline = time.monotonic() + budget.seconds
+    while result.cases < budget.cases and time.monotonic() < deadline:
+        # Each once before chance decides, so that the short form has them all.
+        names = list(FAULTS)
+        name = names[result.cases] if result.cases < len(names) else world.rng.choice(names)
+        world.faults[name] = world.faults.get(name, 0) + 1
+        await FAULTS[name](world)
+        result.cases += 1
+        await asyncio.sleep(world.rng.uniform(0.1, 0.4))
+    result.complete = result.cases >= budget.cases
+
+
+async def _judge(world: MeshWorld, budget: Budget, result: Result) -> None:
+    ledger, repeat = world.ledger, f"python -m tests.proof.mesh_chaos {budget.cases} {budget.seed}"
+    wanted = {name for name in ledger.confirmed if POISON in name}
+    end = time.monotonic() + CALM_S
+    dead: list[str] = []
+    async with vibemq.connect(world.broker.url) as mq:
+        while time.monotonic() < end:
+            dead = await _dead_names(mq)
+            missing = [name for name in wanted if dead.count(name) < len(GROUPS)]
+            info = await mq.queue_info(TOPIC)
+            busy = any(group.waiting or group.in_flight for group in info.groups)
+            if not (missing or busy or any(map(ledger.lost, GROUPS))):
+                break
+            await asyncio.sleep(0.1)
+    lost = {name for group in GROUPS for name in ledger.lost(group)}
+    result.confirmed += len(ledger.confirmed)
+    result.lost += len(lost)
+    result.resurrected += len(ledger.phantoms) + len(ledger.risen)
+    result.figures |= {
+        "EventMesh faults": ", ".join(f"{name} {count}" for name, count in sorted(world.faults.items())),
+        "EventMesh dead letters": len(dead),
+        "EventMesh delivered more than once": ledger.doubled,
+    }
+    innocent = [name for name in dead if POISON not in name]
+    twice = [name for name in set(dead) if dead.count(name) > len(GROUPS)]
+    undead = [name for name in wanted if dead.count(name) < len(GROUPS)]
+    for what, names in (
+        ("were lost", lost),
+        ("came from nowhere", ledger.phantoms),
+        ("came after they were settled", ledger.risen),
+        ("are dead letters that nobody promised", innocent),
+        ("are dead letters too often", twice),
+        ("should be dead letters", undead),
+    ):
+        if names:
+            result.findings.append(Finding(f"{len(names)} messages {what}: {sorted(map(str, names))[:5]}", repeat))
+
+
+async def _dead_names(mq: vibemq.Client) -> list[str]:
+    names: list[str] = []
+    after: Any = None
+    while True:
+        page = await mq.admin("dlq.list", queue=TOPIC, limit=500, **({"after": after} if after is not None else {}))
+        names += [letter["id"] for letter in page["letters"]]
+        after = page.get("next")
+        if after is None:
+            return names
+
+
+def run(budget: Budget) -> Result:
+    result = Result(unit="faults")
+    asyncio.run(storm(budget, result))
+    return result
+
+
+METHOD = Method(
+    name="eventmesh",
+    title="EventMesh clients and their broker are killed",
+    run=run,
+    short=Size(6, 8),
+    crash=Size(cases=30, seconds=30),
+    torture=Size(cases=350, seconds=300),
+    waits=True,
+)
+
+if __name__ == "__main__":
+    import sys
+    import tempfile
+    from pathlib import Path
+
+    with tempfile.TemporaryDirectory() as folder:
+        cases, seed = int(sys.argv[1]), int(sys.argv[2])
+        print(run(Budget(cases, 3_600, seed, Path(folder))))

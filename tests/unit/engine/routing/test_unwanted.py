@@ -1,0 +1,85 @@
+"""Fan-out queues in which only the subscribers of the highest priority receive."""
+
+import pytest
+
+from tests.simulation.engine_driver import Driver
+from vibemq.errors import InvalidOptions
+from vibemq.model.options import DeliveryMode, QueueOptions
+from vibemq.model.selector import Selector
+
+LIVE = DeliveryMode.FAN_OUT_WITHOUT_ACK
+EVEN = Selector.parse("n % 2 == 0")
+
+
+def _driver(mode: DeliveryMode = LIVE) -> Driver:
+    driver = Driver()
+    driver.create(mode=mode, highest_priority_only=True)
+    return driver
+
+
+def test_each_of_the_highest_priority_is_given_every_message_and_the_others_none() -> None:
+    driver = _driver()
+    for session, priority in ((1, 5), (2, 1), (3, 5), (4, 0)):
+        driver.subscribe(session, priority=priority)
+    driver.publish(3)
+    assert driver.take() == {1: [1, 2, 3], 3: [1, 2, 3]}
+    assert driver.info().ready == 0
+    driver.check()
+
+
+def test_the_next_ones_take_over_from_then_on() -> None:
+    driver = _driver()
+    driver.subscribe(1, priority=5)
+    driver.subscribe(2, priority=1)
+    driver.publish(2)
+    driver.close(1)
+    driver.publish(2)
+    assert driver.take() == {1: [1, 2], 2: [3, 4]}
+    driver.subscribe(3, priority=2)
+    driver.publish(1)
+    assert driver.take() == {3: [5]}
+    driver.check()
+
+
+def test_selectors_are_honoured_within_the_highest_priority() -> None:
+    driver = _driver()
+    driver.subscribe(1, priority=5, where=EVEN)
+    driver.subscribe(2, priority=1)
+    driver.subscribe(3, priority=5)
+    driver.publish(4)
+    assert driver.take() == {1: [2, 4], 3: [1, 2, 3, 4]}
+    assert driver.info().ready == 0
+    driver.check()
+
+
+def test_a_named_group_is_no_part_of_it() -> None:
+    driver = _driver(DeliveryMode.FAN_OUT_WITH_ACK)
+    driver.subscribe(1, priority=5)
+    driver.subscribe(2, group="audit", priority=0)
+    driver.subscribe(3, priority=1)
+    driver.publish(2)
+    assert driver.take() == {1: [1, 2], 2: [1, 2]}
+    driver.check()
+
+
+def test_one_without_room_is_not_given_what_came_while_it_was_outranked() -> None:
+    driver = _driver()
+    driver.subscribe(1, priority=5)
+    driver.subscribe(2, priority=1, capacity_messages=0)
+    driver.publish(2)
+    assert driver.info().ready == 0
+    driver.check()
+
+
+def test_without_the_option_everybody_is_given_every_message() -> None:
+    driver = Driver()
+    driver.create(mode=LIVE)
+    driver.subscribe(1, priority=5)
+    driver.subscribe(2, priority=1)
+    driver.publish(1)
+    assert driver.take() == {1: [1], 2: [1]}
+
+
+def test_it_is_an_option_of_fan_out_queues() -> None:
+    with pytest.raises(InvalidOptions, match="highest_priority_only"):
+        QueueOptions(highest_priority_only=True).check_together()

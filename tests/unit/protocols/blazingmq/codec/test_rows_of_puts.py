@@ -1,0 +1,176 @@
+"""Posted messages to rows and rows to delivered messages; compression; GUIDs; features."""
+
+import tracemalloc
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vibemq.errors import InvalidMessage
+from vibemq.model.rows import Rows, RowView, pack_row
+from vibemq.model.selector import PropertyType
+from vibemq.protocols.blazingmq.codec.features import BROKER_FEATURES, has_new_style_properties, parse_features
+from vibemq.protocols.blazingmq.codec.guid import GuidMaker, guid_of_message_id, guid_text
+from vibemq.protocols.blazingmq.codec.options import sub_queue_ids_option
+from vibemq.protocols.blazingmq.codec.properties import SCHEMA_NONE, SCHEMA_OLD, MessageProperty, build_area
+from vibemq.protocols.blazingmq.codec.put import MESSAGE_PROPERTIES, PutMessage, put_message
+from vibemq.protocols.blazingmq.codec.rows import PIECE_BYTES, PayloadInflater, PutLoader, pushes_of_rows, row_of_put
+
+GUID = bytes.fromhex("400000000000003dd0b13e84bf23bf78")
+OPTION = sub_queue_ids_option([3])
+AREA = build_area([MessageProperty("n", PropertyType.INT64, 7), MessageProperty("k", PropertyType.STRING, "v")])
+OLD_AREA = build_area(
+    [MessageProperty("n", PropertyType.INT64, 7), MessageProperty("k", PropertyType.STRING, "v")], SCHEMA_OLD
+)
+HEADERS = {"n": "7", "k": "v", "vibemq-types": "n=int64"}
+
+
+def load(message: PutMessage, data_bytes_max: int = 1 << 20) -> RowView:
+    loader = PutLoader(message, message.guid, data_bytes_max)
+    while (row := loader.step()) is None:
+        pass
+    return RowView(row)
+
+
+def with_properties(data: bytes, schema_id: int, compression: int = 0) -> PutMessage:
+    return put_message(0, GUID, data, flags=1 | MESSAGE_PROPERTIES, compression=compression, schema_id=schema_id)
+
+
+def test_a_posted_message_is_a_row() -> None:
+    row = RowView(row_of_put(put_message(0, GUID, b"hello"), GUID))
+    assert (row.message_id, row.payload, row.headers) == ("400000000000003DD0B13E84BF23BF78", b"hello", {})
+
+
+@pytest.mark.parametrize("schema_id", [1, 2, 3, 0xFFFF])
+def test_its_properties_are_headers(schema_id: int) -> None:
+    row = load(with_properties(AREA + b"hello", schema_id))
+    assert (row.payload, row.headers) == (b"hello", HEADERS)
+
+
+def test_old_style_properties_too() -> None:
+    assert load(with_properties(OLD_AREA + b"hello", SCHEMA_OLD)).headers == HEADERS
+
+
+def test_the_new_style_compresses_the_payload_only() -> None:
+    row = load(with_properties(AREA + zlib.compress(b"A" * 3_000), 3, compression=1))
+    assert (row.payload, row.headers) == (b"A" * 3_000, HEADERS)
+
+
+def test_the_old_style_compresses_properties_and_payload_together() -> None:
+    row = load(with_properties(zlib.compress(OLD_AREA + b"A" * 3_000), SCHEMA_OLD, compression=1))
+    assert (row.payload, row.headers) == (b"A" * 3_000, HEADERS)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        put_message(0, GUID, b"x", compression=2),
+        put_message(0, GUID, b"x", compression=7),
+        put_message(0, GUID, b"no zlib", compression=1),
+        put_message(0, GUID, b"", compression=1),
+        put_message(0, GUID, zlib.compress(b"x" * 99)[:-1], compression=1),
+        put_message(0, GUID, b"x")._replace(fault="its padding says 9 bytes"),
+        with_properties(b"", 1),
+        with_properties(b"no area here", 1),
+        with_properties(AREA[:-1], 1),
+        with_properties(OLD_AREA, 1),
+        with_properties(b"no", 1, compression=1),
+        with_properties(zlib.compress(b"no area here"), SCHEMA_OLD, compression=1),
+    ],
+)
+def test_what_cannot_be_loaded_is_refused(message: PutMessage) -> None:
+    with pytest.raises(InvalidMessage):
+        load(message)
+
+
+@pytest.mark.parametrize("size", [0, 1, PIECE_BYTES - 1, PIECE_BYTES, PIECE_BYTES + 1, 3 * PIECE_BYTES])
+def test_a_payload_of_just_the_limit_passes(size: int) -> None:
+    message = put_message(0, GUID, zlib.compress(b"x" * size), compression=1)
+    assert load(message, size).payload == b"x" * size
+    if size:
+        with pytest.raises(InvalidMessage, match=f"more than {size - 1} bytes"):
+            load(message, size - 1)
+
+
+def test_a_bomb_is_stopped_at_the_limit_piece_by_piece() -> None:
+    bomb = zlib.compress(bytes(1 << 25), 1)
+    inflater = PayloadInflater(bomb, 1 << 20)
+    tracemalloc.start()
+    try:
+        for step in range(1, 5):
+            assert not inflater.step()
+            assert inflater.size == PIECE_BYTES * step
+        with pytest.raises(InvalidMessage, match="more than 1048576 bytes"):
+            inflater.step()
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_bytes_behind_the_stream_are_not_looked_at() -> None:
+    message = put_message(0, GUID, zlib.compress(b"x" * 99) + b"more", compression=1)
+    assert load(message).payload == b"x" * 99
+
+
+# -- deliveries -------------------------------------------------------------------------------------------------------
+
+
+def test_rows_of_a_posted_message_are_delivered_as_posted() -> None:
+    plain, typed = put_message(0, GUID, b"hello"), with_properties(AREA + b"hello", 2)
+    rows = Rows.of([row_of_put(message, GUID) for message in (plain, typed)])
+    first, second = pushes_of_rows(rows, 4, OPTION)
+    assert first == (4, GUID, 0, 0, 0, OPTION, b"hello")
+    assert second == (4, GUID, MESSAGE_PROPERTIES, 0, SCHEMA_NONE, OPTION, AREA + b"hello")
+
+
+def test_a_consumer_without_the_new_style_gets_the_old_one() -> None:
+    rows = Rows.of([row_of_put(with_properties(AREA + b"hello", 2), GUID)])
+    [message] = pushes_of_rows(rows, 4, OPTION, new_style=False)
+    assert message == (4, GUID, MESSAGE_PROPERTIES, 0, SCHEMA_OLD, OPTION, OLD_AREA + b"hello")
+
+
+def test_rows_with_one_block_of_headers_for_all() -> None:
+    rows = Rows.of([row_of_put(with_properties(AREA + b"hello", 2), GUID) for _ in range(5)])
+    assert {message.data for message in pushes_of_rows(rows, 4, OPTION)} == {AREA + b"hello"}
+
+
+@given(st.binary(min_size=1, max_size=40), st.binary(max_size=9))
+def test_rows_of_other_protocols_are_delivered_too(message_id: bytes, payload: bytes) -> None:
+    rows = Rows.of([pack_row(message_id, payload, [("region", "eu")])])
+    [message] = pushes_of_rows(rows, 0, OPTION)
+    assert message.data == build_area([MessageProperty("region", PropertyType.STRING, "eu")]) + payload
+    assert message.guid == guid_of_message_id(message_id) != bytes(16)
+
+
+# -- GUIDs and features -----------------------------------------------------------------------------------------------
+
+
+@given(st.binary(min_size=16, max_size=16).filter(any))
+def test_a_guid_is_found_again_in_the_id_of_its_row(guid: bytes) -> None:
+    text = guid_text(guid)
+    assert text == text.upper()
+    assert guid_of_message_id(text.encode()) == guid
+
+
+def test_other_ids_have_guids_of_their_own() -> None:
+    ids = [b"order-1", b"order-2", b"0" * 32, b"g" * 32, b"\xff" * 32]
+    guids = [guid_of_message_id(message_id) for message_id in ids]
+    assert len(set(guids)) == len(ids)
+    assert guids == [guid_of_message_id(message_id) for message_id in ids]
+    assert all(guid[0] >> 6 == 1 for guid in guids)
+
+
+def test_made_guids_are_of_version_one_and_unique() -> None:
+    maker = GuidMaker("0123456789abcdef0123456789abcdef", now=1_000)
+    made = [maker.make(now) for now in (1_000, 1_000, 1_001, 1_001, 5_000)]
+    assert len(set(made)) == 5
+    assert made[0].hex() == "40000000000000000000" + "0123456789ab"
+    assert made[3].hex() == "400003" + f"{1_000_000:014x}" + "0123456789ab"
+
+
+def test_features() -> None:
+    assert parse_features(BROKER_FEATURES)["HA"] == {"GRACEFUL_SHUTDOWN", "GRACEFUL_SHUTDOWN_V2"}
+    assert parse_features("A:x, y;B:;:z;A:w;;C") == {"A": {"x", "y", "w"}}
+    assert has_new_style_properties("PROTOCOL_ENCODING:JSON;MPS:MESSAGE_PROPERTIES_EX")
+    assert not has_new_style_properties("PROTOCOL_ENCODING:BER,JSON")

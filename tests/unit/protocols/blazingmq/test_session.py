@@ -1,0 +1,312 @@
+"""The session's answers and their order, byte by byte, with an engine that says what the test lets it say."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import pytest
+
+from tests.interop.blazingmq.model_sdk import READ, WRITE, ModelSdk
+from vibemq.errors import InvalidOptions, QueueFull, QueueNotFound, RemoteProtocolError
+from vibemq.model.commands import CreateQueue, Publish, SetCapacity, Settle, Settlement, Subscribe, Unsubscribe
+from vibemq.model.effects import ConsumerEnded, Deliver, Published, Reply, Subscribed
+from vibemq.model.rows import Rows, pack_row
+from vibemq.model.stored import Slice
+from vibemq.protocols.blazingmq import BlazingmqSession, BlazingmqSettings
+from vibemq.protocols.blazingmq.codec.events import HEARTBEAT_REQ, HEARTBEAT_RSP, ControlCodec
+from vibemq.protocols.blazingmq.codec.messages import ClientLanguage, RequestStatus, StatusCategory
+from vibemq.protocols.blazingmq.settings import Domain
+from vibemq.protocols.session import Authenticate, Goodbye, Request
+from vibemq.testing.session_conformance import NOW, SESSION, SOMEBODY, context
+
+URI, QUEUE = "bmq://d/q", "d..q"
+R = TypeVar("R")
+
+
+class Room:
+    """A session and its client, and what the session has asked of the engine."""
+
+    def __init__(self, sdk: ModelSdk | None = None, **domain: Any) -> None:
+        self.sdk = sdk or ModelSdk()
+        self.session = BlazingmqSession(context(), BlazingmqSettings(domains={"d": Domain(**domain)}))
+        self.now = NOW
+        self.asked: list[Request] = []
+        self.say(self.sdk.hello())
+
+    def say(self, data: bytes) -> None:
+        self.session.receive_data(data)
+        self.take()
+
+    def take(self) -> None:
+        self.session.tick(self.now)
+        while (requests := self.session.commands()) or self.session.unread:
+            for request in requests:
+                if isinstance(request, Authenticate):
+                    self.session.authenticated(request.token, SOMEBODY)
+                else:
+                    self.asked.append(request)
+        self.sdk.hear(self.session.data_to_send())
+
+    def next(self, kind: type[R]) -> R:
+        """The first command of this kind that was not looked at; it is not answered."""
+        found = next(request for request in self.asked if isinstance(request, kind))
+        self.asked.remove(found)
+        return found
+
+    def answer(self, request: Any, result: Any = None) -> None:
+        self.session.apply([Reply(SESSION, request.token, result)])
+        self.take()
+
+    def answer_all(self) -> None:
+        """As an engine that has nothing against anything."""
+        while self.asked:
+            request: Any = self.asked.pop(0)
+            if getattr(request, "token", None) is None:
+                continue
+            match request:
+                case Publish():
+                    self.answer(request, Published(request.queue, 1, request.rows.count))
+                case Subscribe():
+                    self.answer(request, Subscribed(request.queue, "", request.consumer, 1))
+                case _:
+                    self.answer(request)
+
+    def open(self, flags: int = READ | WRITE) -> None:
+        self.say(self.sdk.open(URI, 0, flags=flags)[1])
+        self.answer_all()
+
+    def configure(self, **how: Any) -> int:
+        """Returns the number of the consumer."""
+        self.say(self.sdk.configure(0, **how)[1])
+        (subscribe,) = (request for request in self.asked if isinstance(request, Subscribe))
+        self.answer_all()
+        return subscribe.consumer
+
+    def deliver(self, consumer: int, first: int, *payloads: bytes) -> None:
+        rows = Rows.of([pack_row(b"%032X" % (first + index), payload) for index, payload in enumerate(payloads)])
+        runs = [(first, first + len(payloads) - 1)]
+        self.session.deliver(Deliver(SESSION, consumer, QUEUE, 1, 0, runs), [Slice(first, NOW, rows)])
+        self.take()
+
+    @property
+    def pushed(self) -> list[bytes]:
+        return [push.data for push in self.sdk.got.pushes]
+
+
+@pytest.fixture
+def room() -> Room:
+    return Room()
+
+
+def test_opening_makes_the_queue_with_the_groups_of_its_applications() -> None:
+    room = Room(mode="fanout", app_ids=("foo", "bar"))
+    room.say(room.sdk.open(URI, 0, flags=WRITE)[1])
+    create = room.next(CreateQueue)
+    assert (create.queue, tuple(create.groups)) == (QUEUE, ("foo", "bar"))
+    probe = room.next(Publish)
+    assert (probe.rows.count, probe.create) == (0, False)
+    room.answer(create)
+    assert not room.sdk.queues[0].open
+    room.answer(probe, Published(QUEUE, 0, 0))
+    assert room.sdk.queues[0].open
+
+
+def test_a_queue_that_cannot_be_made_is_not_open(room: Room) -> None:
+    r_id, request = room.sdk.open(URI, 0)
+    room.say(request)
+    room.answer(room.next(CreateQueue), InvalidOptions("no"))
+    room.answer(room.next(Publish), QueueNotFound(QUEUE))
+    answer = room.sdk.got.responses[r_id]
+    assert isinstance(answer, RequestStatus)
+    assert answer.category is StatusCategory.E_INVALID_ARGUMENT
+    room.say(room.sdk.post(0, b"dropped"))
+    assert not room.asked
+
+
+def test_a_reader_is_handed_nothing_before_its_configure_is_answered(room: Room) -> None:
+    room.open()
+    room.say(room.sdk.configure(0, messages=7, size=99, priority=3, weight=2)[1])
+    subscribe = room.next(Subscribe)
+    assert (subscribe.capacity_messages, subscribe.priority, subscribe.weight) == (0, 3, 2)
+    assert subscribe.share is not None
+    assert (subscribe.share.messages, subscribe.share.size, subscribe.ack_timeout_ms) == (7, 99, 0)
+    assert not any(isinstance(request, SetCapacity) for request in room.asked)
+    room.answer(subscribe, Subscribed(QUEUE, "", subscribe.consumer, 1))
+    assert room.next(SetCapacity).consumer == subscribe.consumer
+    room.deliver(subscribe.consumer, 1, b"a")
+    assert room.pushed == [b"a"]
+
+
+def test_a_reconfigure_ends_the_old_sid_with_its_response(room: Room) -> None:
+    room.open()
+    old = room.configure()
+    room.say(room.sdk.configure(0)[1])
+    unsubscribe, subscribe = room.next(Unsubscribe), room.next(Subscribe)
+    assert unsubscribe.consumer == old
+    room.answer(subscribe, Subscribed(QUEUE, "", subscribe.consumer, 1))
+    room.deliver(old, 1, b"on its way")
+    assert room.pushed == [b"on its way"]
+    room.answer(unsubscribe)
+    room.deliver(subscribe.consumer, 2, b"new")
+    assert room.pushed == [b"on its way", b"new"]
+    room.deliver(old, 3, b"too late")
+    assert room.next(Settle).verb is Settlement.RELEASE
+    room.say(room.sdk.confirm(0, *(push.guid for push in room.sdk.got.pushes)))
+    settled = {(settle.consumer, *settle.runs) for settle in room.asked if isinstance(settle, Settle)}
+    assert settled == {(old, (1, 1)), (subscribe.consumer, (2, 2))}
+
+
+def test_a_limit_of_nothing_is_a_pause(room: Room) -> None:
+    room.open()
+    for how in ({"messages": 0}, {"size": 0}):
+        room.say(room.sdk.configure(0, **how)[1])
+        share = room.next(Subscribe).share
+        assert share is not None
+        assert share.messages == 0
+        room.answer_all()
+        assert not any(isinstance(request, SetCapacity) for request in room.asked)
+
+
+def test_closing_gives_back_what_is_held_before_it_is_answered(room: Room) -> None:
+    room.open()
+    consumer = room.configure()
+    room.deliver(consumer, 1, b"a", b"b")
+    r_id, request = room.sdk.close(0)
+    room.say(request)
+    unsubscribe = room.next(Unsubscribe)
+    room.deliver(consumer, 3, b"on its way")
+    assert room.pushed == [b"a", b"b"]
+    assert room.next(Settle).runs == [(3, 3)]
+    room.answer(unsubscribe)
+    release = room.next(Settle)
+    assert (release.verb, release.runs) == (Settlement.RELEASE, [(1, 2)])
+    assert r_id not in room.sdk.got.responses
+    room.answer(release)
+    assert r_id in room.sdk.got.responses
+    assert not room.session._state.consumers
+
+
+@pytest.mark.parametrize("leave", [lambda sdk: sdk.close(0), lambda sdk: sdk.disconnect()])
+def test_acks_come_before_the_last_answer(room: Room, leave: Callable[[ModelSdk], tuple[int, bytes]]) -> None:
+    room.open()
+    room.say(room.sdk.post(0, b"a", b"b"))
+    publish = room.next(Publish)
+    r_id, request = leave(room.sdk)
+    room.say(request)
+    room.answer_all()
+    assert r_id not in room.sdk.got.responses
+    room.answer(publish, Published(QUEUE, 1, 2, {1: QueueFull(QUEUE, "max_bytes 1", "bytes")}))
+    assert [status for _, status in room.sdk.got.acks] == [0, 2]
+    assert r_id in room.sdk.got.responses
+
+
+def test_a_disconnect_does_not_overtake_a_close(room: Room) -> None:
+    room.open()
+    consumer = room.configure()
+    room.deliver(consumer, 1, b"a")
+    closing, request = room.sdk.close(0)
+    room.say(request)
+    leaving, request = room.sdk.disconnect()
+    room.say(request)
+    room.answer(room.next(Unsubscribe))
+    release = room.next(Settle)
+    room.answer(room.next(Unsubscribe))
+    assert leaving not in room.sdk.got.responses
+    room.answer(release)
+    assert {closing, leaving} <= room.sdk.got.responses.keys()
+
+
+def test_a_disconnect_is_clean_and_nothing_is_taken_behind_it(room: Room) -> None:
+    room.open()
+    room.say(room.sdk.disconnect()[1] + room.sdk.post(0, b"late", ack=False))
+    room.answer(room.next(Unsubscribe))
+    assert room.next(Goodbye)
+    assert room.sdk.over
+    assert not room.asked
+
+
+def test_a_lost_connection_is_no_goodbye(room: Room) -> None:
+    room.open()
+    room.say(b"")
+    assert room.session.closing
+    assert not room.asked
+
+
+def test_consecutive_puts_are_one_publish_with_their_guids_as_dedup_ids(room: Room) -> None:
+    room.open()
+    room.say(b"".join(room.sdk.post(0, b"%d" % number) for number in range(5)))
+    publish = room.next(Publish)
+    assert publish.rows.count == 5
+    assert publish.extras is not None
+    ids = publish.rows.ids()
+    assert [publish.extras[index].dedup_id for index in range(5)] == ids
+    assert [bytes.fromhex(text.decode()) for text in ids] == list(room.sdk.unacked)
+
+
+def test_a_deleted_queue_ends_its_consumers_and_refuses_posts(room: Room) -> None:
+    room.open()
+    consumer = room.configure()
+    room.deliver(consumer, 1, b"a")
+    room.session.apply([ConsumerEnded(SESSION, consumer, QUEUE, QueueNotFound(QUEUE))])
+    room.say(room.sdk.confirm(0, room.sdk.got.pushes[0].guid))
+    assert not room.asked
+    room.say(room.sdk.post(0, b"b"))
+    room.answer(room.next(Publish), QueueNotFound(QUEUE))
+    assert [status for _, status in room.sdk.got.acks] == [5]
+    assert not room.session._state.consumers
+
+
+def test_two_deliveries_with_one_id_can_be_told_apart(room: Room) -> None:
+    room.open()
+    consumer = room.configure()
+    for sequence in (1, 2):
+        rows = Rows.of([pack_row(b"native id", b"x")])
+        deliver = Deliver(SESSION, consumer, QUEUE, 1, 0, [(sequence, sequence)])
+        room.session.deliver(deliver, [Slice(sequence, NOW, rows)])
+    room.take()
+    first, second = room.sdk.got.pushes
+    room.say(room.sdk.confirm(0, second.guid))
+    assert room.next(Settle).runs == [(2, 2)]
+    room.say(room.sdk.confirm(0, first.guid))
+    assert room.next(Settle).runs == [(1, 1)]
+
+
+def test_a_silent_client_is_asked_for_a_sign_of_life(room: Room) -> None:
+    for _ in range(10):
+        room.now += 30_000
+        room.take()
+        assert room.sdk.replies.pop() == HEARTBEAT_RSP
+        room.say(HEARTBEAT_RSP)
+    assert room.sdk.got.heartbeats == 10
+    for _ in range(4):
+        assert not room.session.closing
+        room.now += 30_000
+        room.take()
+    assert room.session.closing
+
+
+def test_a_java_client_is_never_sent_a_heartbeat() -> None:
+    room = Room(ModelSdk(codec=ControlCodec.JSON, language=ClientLanguage.E_JAVA))
+    assert room.session.next_deadline() is None
+    room.now += 10_000_000
+    room.take()
+    assert not room.session.closing
+    room.session.receive_data(HEARTBEAT_REQ)
+    room.session.commands()
+    assert room.session.data_to_send() == HEARTBEAT_RSP
+
+
+def test_another_identity_or_an_event_before_it_ends_the_connection() -> None:
+    for first in (ModelSdk().post(0, b"x"), b"\0\0\0\x08\x49\x02\0\0"):
+        session = BlazingmqSession(context(), BlazingmqSettings())
+        session.receive_data(first)
+        with pytest.raises(RemoteProtocolError):
+            session.commands()
+        assert session.closing
+
+
+def test_events_that_are_unknown_are_ignored_up_to_a_number(room: Room) -> None:
+    unknown = b"\0\0\0\x08\x49\x02\0\0"
+    room.say(unknown * 1_000)
+    assert not room.session.closing
+    with pytest.raises(RemoteProtocolError):
+        room.say(unknown)

@@ -1,0 +1,301 @@
+"""What a session asks of the broker, and when; the clock is the test's."""
+
+from typing import Any
+
+import orjson
+import pytest
+
+from vibemq.errors import AuthFailed, QueueNotFound, RemoteProtocolError, RequestFailed
+from vibemq.model.commands import (
+    CreateQueue,
+    DescribeQueue,
+    Extend,
+    Publish,
+    SetCapacity,
+    Settle,
+    Settlement,
+    Subscribe,
+    Unsubscribe,
+)
+from vibemq.model.effects import ConsumerEnded, Deliver, Published, Reply, Responded, Subscribed
+from vibemq.model.rows import Rows, pack_row
+from vibemq.model.stored import Slice
+from vibemq.protocols.eventmesh import EventMeshSession, EventMeshSettings
+from vibemq.protocols.eventmesh.tcp.frames import EventMeshDialect, EventMeshFrameReader, FrameLimits, encode_frame
+from vibemq.protocols.eventmesh.tcp.session import PIPELINED_BYTES_MAX, WORK_AT_ONCE
+from vibemq.protocols.session import Authenticate, Goodbye
+from vibemq.testing.session_conformance import NOW, SESSION, Talk, context
+
+DIALECT = EventMeshDialect.EM13
+AGENT = {"group": "g", "purpose": "sub", "version": "2", "username": "ann", "password": "pw"}
+
+
+def frame(cmd: str, body: Any = None, seq: Any = "1", code: int = 0, form: str = "") -> bytes:
+    header = {"cmd": cmd, "code": code, "seq": seq, "properties": {"protocoltype": form}}
+    return encode_frame(DIALECT, orjson.dumps(header), b"" if body is None else orjson.dumps(body))
+
+
+def publish(number: int, topic: str = "q", body: str = "x") -> bytes:
+    return frame("ASYNC_MESSAGE_TO_SERVER", {"topic": topic, "body": body}, str(number))
+
+
+def talk(**settings: Any) -> Talk:
+    talking = Talk(EventMeshSession(context(), EventMeshSettings(**settings)))
+    talking.hear(frame("HELLO_REQUEST", AGENT))
+    answers(talking)
+    return talking
+
+
+def answers(talking: Talk) -> list[dict[str, Any]]:
+    """Headers of what the session has said since the last time."""
+    reader, found = EventMeshFrameReader(FrameLimits(1 << 24, 1 << 16)), []
+    reader.receive_data(bytes(talking.sent) + talking.session.data_to_send())
+    talking.sent.clear()
+    while (each := reader.next_frame()) is not None:
+        found.append(orjson.loads(each.header) | {"body": each.body})
+    return found
+
+
+def subscribed(talking: Talk, topic: str = "q", *, listen: bool = True) -> int:
+    item = {"topic": topic, "mode": "CLUSTERING", "type": "ASYNC"}
+    heard = talking.hear(frame("SUBSCRIBE_REQUEST", {"topicList": [item]}))
+    (command,) = [each for each in heard if isinstance(each, Subscribe)]
+    talking.sent += talking.tell(command, Subscribed(topic, "g", command.consumer, 1))
+    if listen:
+        talking.hear(frame("LISTEN_REQUEST"))
+    return command.consumer
+
+
+def deliver(talking: Talk, consumer: int, *sequences: int) -> list[str]:
+    """Push messages; return the numbers of the pushes."""
+    first, last = sequences[0], sequences[-1]
+    rows = Rows.of([pack_row(f"m{sequence}", b"x") for sequence in sequences])
+    talking.session.deliver(Deliver(SESSION, consumer, "q", 1, 0, [(first, last)]), [Slice(first, NOW, rows)])
+    return [each["seq"] for each in answers(talking) if each["cmd"].endswith("_TO_CLIENT")]
+
+
+# -- before the login ---------------------------------------------------------------------------------------------
+
+
+def test_before_the_login_nothing_is_carried_out() -> None:
+    talking = Talk(EventMeshSession(context(authentication=True), EventMeshSettings()))
+    topics = {"topicList": ["q"]}
+    heard = talking.hear(publish(1) + frame("SUBSCRIBE_REQUEST", topics) + frame("LISTEN_REQUEST"))
+    heard += talking.hear(frame("REQUEST_TO_SERVER", {"topic": "q"}) + frame("RESPONSE_TO_SERVER", {"topic": "q"}))
+    assert heard == []
+    assert {each["code"] for each in answers(talking)} == {2}
+
+
+def test_before_the_login_frames_are_small() -> None:
+    session = EventMeshSession(context(authentication=True), EventMeshSettings())
+    session.receive_data(frame("HELLO_REQUEST", AGENT | {"path": "x" * 70_000}))
+    with pytest.raises(RemoteProtocolError, match="at most 65,536"):
+        list(session.commands())
+    assert session.closing
+
+
+def test_a_stranger_cannot_fill_memory_while_its_credentials_are_checked() -> None:
+    session = EventMeshSession(context(authentication=True), EventMeshSettings())
+    session.receive_data(frame("HELLO_REQUEST", AGENT) + publish(1))
+    (request,) = session.commands()
+    assert isinstance(request, Authenticate)
+    assert (request.username, request.password) == ("ann", "pw")
+    assert list(session.commands()) == []
+    for _ in range(2 + PIPELINED_BYTES_MAX // 65_536):
+        session.receive_data(publish(1, body="x" * 65_536))
+    with pytest.raises(RemoteProtocolError, match="sent ahead"):
+        list(session.commands())
+
+
+def test_a_login_without_credentials_is_refused_at_once() -> None:
+    session = EventMeshSession(context(authentication=True), EventMeshSettings())
+    session.receive_data(frame("HELLO_REQUEST", {"group": "g", "purpose": "pub", "version": "2"}))
+    assert list(session.commands()) == []
+    assert b'"code":2' in session.data_to_send()
+    assert session.closing
+
+
+def test_a_second_hello_gives_no_other_rights() -> None:
+    talking = talk()
+    assert talking.hear(frame("HELLO_REQUEST", AGENT | {"username": "root", "group": "other"})) == []
+    assert answers(talking)[0]["code"] == 0
+    consumer = subscribed(talking)
+    assert [each.group for each in talking.asked if isinstance(each, Subscribe)] == ["g"]
+    assert consumer == 1
+
+
+def test_a_refused_login_ends_the_connection() -> None:
+    session = EventMeshSession(context(authentication=True), EventMeshSettings())
+    session.receive_data(frame("HELLO_REQUEST", AGENT, 5) + publish(1))
+    (request,) = session.commands()
+    assert isinstance(request, Authenticate)
+    session.refused(request.token, AuthFailed("no"))
+    said = session.data_to_send()
+    assert b'"code":2' in said
+    assert b'"seq":5' in said
+    assert session.closing
+    assert list(session.commands()) == []
+
+
+# -- work ---------------------------------------------------------------------------------------------------------
+
+
+def test_what_was_sent_ahead_is_read_in_pieces() -> None:
+    talking = talk()
+    session, count = talking.session, 10 * WORK_AT_ONCE
+    session.receive_data(b"".join(publish(number) for number in range(count)))
+    sizes = []
+    while True:
+        sizes += [request.rows.count for request in session.commands() if isinstance(request, Publish)]
+        if not session.unread:
+            break
+    assert sizes == [WORK_AT_ONCE] * 10
+    session.receive_data(publish(1, body="x" * 900_000) + publish(2))
+    assert len(list(session.commands())) == 1
+    assert session.unread
+
+
+def test_topics_of_one_list_are_asked_for_in_pieces() -> None:
+    talking = talk()
+    session = talking.session
+    session.receive_data(frame("SUBSCRIBE_REQUEST", {"topicList": [f"t{number}" for number in range(170)]}, "9"))
+    most, known = 0, 0
+    while known < 170:
+        asked = [request for request in session.commands() if isinstance(request, DescribeQueue)]
+        most = max(most, len(asked))
+        session.apply([Reply(SESSION, request.token, None) for request in asked])
+        known += len(asked)
+    assert most == 50
+    assert b"SUBSCRIBE_RESPONSE" not in session.data_to_send(), "not before the engine has said yes to all"
+
+
+def test_publishes_beyond_what_may_wait_are_refused() -> None:
+    talking = talk(unanswered_max=3)
+    heard = talking.hear(b"".join(publish(number) for number in range(5)))
+    assert [each["seq"] for each in answers(talking)] == ["3", "4"]
+    (command,) = heard
+    assert isinstance(command, Publish)
+    talking.sent += talking.tell(command, Published("q", 1, 3))
+    assert [(each["seq"], each["code"]) for each in answers(talking)] == [("0", 0), ("1", 0), ("2", 0)]
+
+
+# -- topics -------------------------------------------------------------------------------------------------------
+
+
+def test_a_missing_topic_is_created_once_and_the_batch_published_again() -> None:
+    talking = talk()
+    (first,) = talking.hear(publish(1) + publish(2))
+    talking.session.apply([Reply(SESSION, first.token, QueueNotFound("q"))])
+    create, again = talking.session.commands()
+    assert isinstance(create, CreateQueue)
+    assert create.options is not None
+    assert create.options.is_fan_out
+    assert isinstance(again, Publish)
+    assert list(again.rows) == list(first.rows)
+    talking.sent += talking.tell(again, QueueNotFound("q"))
+    assert [(each["seq"], each["code"]) for each in answers(talking)] == [("1", 1), ("2", 1)]
+    assert list(talking.session.commands()) == []
+
+
+def test_topics_are_not_created_where_that_is_switched_off() -> None:
+    talking = talk(create_topics=False)
+    (first,) = talking.hear(publish(1))
+    talking.session.apply([Reply(SESSION, first.token, QueueNotFound("q"))])
+    assert [type(request) for request in talking.session.commands()] == [Publish]
+
+
+# -- pushes -------------------------------------------------------------------------------------------------------
+
+
+def test_credit_comes_with_listen() -> None:
+    talking = talk()
+    consumer = subscribed(talking, listen=False)
+    assert not [each for each in talking.asked if isinstance(each, SetCapacity)]
+    talking.hear(frame("LISTEN_REQUEST"))
+    (capacity,) = [each for each in talking.asked if isinstance(each, SetCapacity)]
+    assert (capacity.consumer, capacity.add_credit > 0) == (consumer, True)
+
+
+def test_acknowledgements_of_one_read_become_one_settlement() -> None:
+    talking = talk()
+    consumer = subscribed(talking)
+    seqs = deliver(talking, consumer, 5, 6, 7, 8)
+    assert seqs == ["1", "2", "3", "4"]
+    said = [frame("ASYNC_MESSAGE_TO_CLIENT_ACK", "text", seq) for seq in ("1", 2, "4", "4", "99", "x", None)]
+    (settle,) = talking.hear(b"".join(said))
+    assert settle == Settle(SESSION, None, consumer, Settlement.ACK, [(5, 6), (8, 8)])
+    (failed,) = talking.hear(frame("BROADCAST_MESSAGE_TO_CLIENT_ACK", None, "3", code=1))
+    assert isinstance(failed, Settle)
+    assert (failed.verb, failed.runs) == (Settlement.RETRY, [(7, 7)])
+
+
+def test_a_message_that_comes_again_has_a_number_of_its_own() -> None:
+    talking = talk()
+    consumer = subscribed(talking)
+    assert deliver(talking, consumer, 5) == ["1"]
+    assert deliver(talking, consumer, 5) == ["2"]
+    assert talking.hear(frame("ASYNC_MESSAGE_TO_CLIENT_ACK", None, "1")) == []
+    assert len(talking.hear(frame("ASYNC_MESSAGE_TO_CLIENT_ACK", None, "2"))) == 1
+
+
+def test_what_waits_behind_an_acknowledged_message_is_extended() -> None:
+    talking = talk()
+    consumer = subscribed(talking)
+    deliver(talking, consumer, 5, 6, 7)
+    talking.now += 5_000
+    settle, extend = talking.hear(frame("ASYNC_MESSAGE_TO_CLIENT_ACK", None, "2"))
+    assert isinstance(settle, Settle)
+    assert extend == Extend(SESSION, None, consumer, [(7, 7)])
+    assert len(talking.hear(frame("ASYNC_MESSAGE_TO_CLIENT_ACK", None, "3"))) == 1, "not at each of them"
+
+
+def test_after_goodbye_deliveries_go_back_and_the_end_is_clean() -> None:
+    talking = talk()
+    consumer = subscribed(talking)
+    deliver(talking, consumer, 5)
+    assert [type(each) for each in talking.hear(frame("CLIENT_GOODBYE_REQUEST"))] == [Unsubscribe]
+    assert answers(talking)[-1]["cmd"] == "CLIENT_GOODBYE_RESPONSE"
+    assert deliver(talking, consumer, 6) == []
+    (released,) = talking.session.commands()
+    assert isinstance(released, Settle)
+    assert (released.verb, released.runs) == (Settlement.RELEASE, [(6, 6)])
+    (acked,) = talking.hear(frame("ASYNC_MESSAGE_TO_CLIENT_ACK", None, "1"))
+    assert isinstance(acked, Settle)
+    assert [type(each) for each in talking.hear(b"")] == [Goodbye]
+
+
+def test_a_client_that_stays_after_goodbye_is_closed() -> None:
+    talking = talk()
+    talking.hear(frame("CLIENT_GOODBYE_REQUEST"))
+    deadline = talking.session.next_deadline()
+    assert deadline == NOW + 30_000
+    talking.session.tick(deadline)
+    assert [type(each) for each in talking.session.commands()] == [Goodbye]
+
+
+def test_a_lost_queue_sends_the_client_away() -> None:
+    talking = talk()
+    consumer = subscribed(talking)
+    answers(talking)
+    talking.session.apply([ConsumerEnded(SESSION, consumer, "q", QueueNotFound("q"))])
+    (goodbye,) = answers(talking)
+    assert (goodbye["cmd"], goodbye["code"]) == ("SERVER_GOODBYE_REQUEST", 1)
+    assert talking.session.closing
+
+
+@pytest.mark.parametrize("form", ["eventmeshmessage", "cloudevents"])
+def test_a_request_that_fails_is_answered_with_a_body(form: str) -> None:
+    """A Java client closes the connection at an answer without one."""
+    talking = talk()
+    event = {"specversion": "1.0", "id": "e", "source": "/", "type": "t", "subject": "q"}
+    body = event if form == "cloudevents" else {"topic": "q", "body": "x"}
+    (command,) = talking.hear(frame("REQUEST_TO_SERVER", body, "7", form=form))
+    assert isinstance(command, Publish)
+    assert command.requester is not None
+    talking.session.apply([Responded(SESSION, command.requester.token, RequestFailed("rejected"))])
+    (answer,) = answers(talking)
+    assert (answer["cmd"], answer["seq"], answer["code"]) == ("RESPONSE_TO_CLIENT", "7", 1)
+    assert answer["properties"] == {"protocoltype": form}
+    told = orjson.loads(answer["body"])
+    assert told["subject" if form == "cloudevents" else "topic"] == "q"
+    assert b"rejected" in answer["body"] or "data_base64" in told or "data" in told

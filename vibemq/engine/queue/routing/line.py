@@ -1,0 +1,67 @@
+"""The consumers of a group that want the same messages."""
+
+from vibemq.engine.queue.consumer import Consumer, Rotation
+from vibemq.model.selector import Selector
+
+
+class Line:
+    """Of them, only those of the highest priority receive."""
+
+    __slots__ = ("bit", "by_priority", "priority", "selector", "top", "turn")
+
+    def __init__(self, selector: Selector | None, bit: int) -> None:
+        self.selector = selector
+        """None: they take every message."""
+        self.bit = bit
+        self.by_priority: dict[int, Rotation] = {}
+        self.top = Rotation()
+        self.priority = 0
+        """Of `top`."""
+        self.turn = 0
+        """As in a group without selectors."""
+
+    def join(self, consumer: Consumer) -> None:
+        level = self.by_priority.get(consumer.priority)
+        if level is None:
+            level = self.by_priority[consumer.priority] = Rotation()
+            self._look_for_top()
+        level.join(consumer)
+
+    def retire(self, consumer: Consumer) -> None:
+        level = self.by_priority[consumer.priority]
+        level.remove(consumer)
+        if not level.members:
+            del self.by_priority[consumer.priority]
+            self._look_for_top()
+
+    def _look_for_top(self) -> None:
+        if self.by_priority:
+            self.priority = max(self.by_priority)
+            self.top = self.by_priority[self.priority]
+
+    def offer(self, consumer: Consumer) -> None:
+        self.by_priority[consumer.priority].offer(consumer)
+
+    @property
+    def active(self) -> int:
+        return sum(len(level.members) for level in self.by_priority.values())
+
+    def room(self, most: int) -> int:
+        """How many messages those who receive can take, up to so many."""
+        room = 0
+        for place in self.top.open:
+            room += max(0, self.top.members[place].room())
+            if room >= most:
+                return most
+        return room
+
+    def has_room(self) -> bool:
+        """Whether one of those who receive can take a message; those who cannot stand aside."""
+        places, members = self.top.open, self.top.members
+        while places:
+            consumer = members[places[-1]]
+            if consumer.room() > 0:
+                return True
+            places.pop()
+            consumer.stand_aside()
+        return False

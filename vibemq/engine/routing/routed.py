@@ -1,0 +1,164 @@
+"""Dispatch in a group whose consumers have selectors.
+
+The engine does not know what is in a message. It asks the server which selectors match (`Classify`), for as many
+messages as the consumers with room need, and goes on when the answer has come (`Classified`).
+"""
+
+from collections import deque
+
+from vibemq.engine.departure import SERVER_SESSION
+from vibemq.engine.queue.group import Group
+from vibemq.engine.queue.queue import Queue
+from vibemq.engine.queue.routing.line import Line
+from vibemq.engine.queue.routing.routes import Routes
+from vibemq.engine.queue.sizes import Sizes
+from vibemq.engine.routing.isolated import serve_isolated
+from vibemq.engine.routing.turns import Given, share_of, take_turns, tell
+from vibemq.engine.routing.unwanted import settle_unwanted
+from vibemq.engine.state import EngineState
+from vibemq.engine.step import Step
+from vibemq.model.commands import Classified
+from vibemq.model.effects import Classify
+from vibemq.model.runs import Run, run_count
+
+_FALLEN_AT_ONCE = 256
+_KINDS_PER_UNIT = 16
+"""Classes that are looked through for the cost of one run."""
+_PARTS_PER_UNIT = 8
+"""Runs of an answer that are dealt with for the cost of one that is handed out."""
+
+
+class Candidates:
+    """What a line may be given, as a source for its turns."""
+
+    __slots__ = ("_line", "_routes", "_runs", "ready_count")
+
+    def __init__(self, routes: Routes, line: Line, kinds: list[int], most: int) -> None:
+        self._routes, self._line = routes, line
+        self._runs = deque(routes.candidates(line, kinds, most))
+        self.ready_count = run_count(self._runs)
+
+    @property
+    def turn(self) -> int:
+        return self._line.turn
+
+    @turn.setter
+    def turn(self, place: int) -> None:
+        self._line.turn = place
+
+    def peek(self, sizes: Sizes, count: int) -> list[Run]:
+        found: list[Run] = []
+        for first, last in self._runs:
+            if count <= 0:
+                break
+            found.append((first, min(last, first + count - 1)))
+            count -= last - first + 1
+        return found
+
+    def pop(self, sizes: Sizes, count: int) -> list[Run]:
+        taken = self.peek(sizes, count)
+        for first, last in taken:
+            self._routes.sifted.remove(first, last)
+            self.ready_count -= last - first + 1
+            if self._runs[0][1] == last:
+                self._runs.popleft()
+            else:
+                self._runs[0] = last + 1, self._runs[0][1]
+        return taken
+
+
+def route(state: EngineState, step: Step, queue: Queue, group: Group, routes: Routes, units: int) -> int:
+    """As `dispatch`."""
+    sifted = group.ready
+    if not (sifted.count or group.scheduled.levels):
+        return 0
+    _take_fallen(step, queue, group)
+    given: Given = {}
+    left = units
+    kinds = routes.kinds([line for line in routes.lines.values() if line.has_room()])
+    for lines in routes.by_priority():
+        for line in lines:
+            its = kinds.get(line.bit)
+            if its and left > 0:
+                left -= _serve(state, step, queue, group, line, its, given, left) + len(its) // _KINDS_PER_UNIT
+    cost = tell(state, step, queue, group, given) if given else 1
+    if left <= 0:
+        step.touch(queue, group)
+    else:
+        _ask(state, step, queue, group, routes)
+    return cost
+
+
+def _take_fallen(step: Step, queue: Queue, group: Group) -> None:
+    """What was published with a delay that is over has its place by sequence here."""
+    scheduled = group.scheduled
+    if not scheduled.levels:
+        return
+    scheduled.advance(step.now)
+    for number in scheduled.fallen_levels():
+        level = scheduled.level(number)
+        entries = level.front(_FALLEN_AT_ONCE) if level is not None else []
+        scheduled.pop_front(number, len(entries))
+        for _, sequence in entries:
+            group.ready.add(sequence, sequence)
+        if len(entries) == _FALLEN_AT_ONCE:
+            step.touch(queue, group)
+
+
+def _serve(
+    state: EngineState,
+    step: Step,
+    queue: Queue,
+    group: Group,
+    line: Line,
+    kinds: list[int],
+    given: Given,
+    units: int,
+) -> int:
+    """The turns of one line's consumers; returns how many runs they were given."""
+    top, routes = line.top, group.routes
+    assert routes is not None
+    source = Candidates(routes, line, kinds, line.room(units))
+    if group.attempts and queue.options.hold_behind_failed:
+        return serve_isolated(state, step, queue, group, source, top, line.bit, given, units)
+    least = max(0, source.ready_count - units) if len(top.open) > units else 0
+    takers = top.weight
+    while source.ready_count > least and takers:
+        share = share_of(source.ready_count, takers, least)
+        takers = take_turns(step, queue, source, top, share, given, least)
+    return sum(len(given[consumer]) for consumer in top.members.values() if consumer in given)
+
+
+def _ask(state: EngineState, step: Step, queue: Queue, group: Group, routes: Routes) -> None:
+    question = routes.ask(state.questions + 1)
+    if question is None:
+        return
+    state.questions = question.number
+    selectors = tuple(line.selector for line in question.lines if line.selector is not None)
+    if selectors:
+        state.questioned[question.number] = queue, group
+        step.effects.append(Classify(SERVER_SESSION, question.number, queue.queue_id, question.runs, selectors))
+    else:
+        _apply(step, queue, group, routes, question.number, [])
+
+
+def classified(state: EngineState, step: Step, command: Classified) -> None:
+    """The server has looked. An answer to a question that nobody has any more is passed over."""
+    queue, group = state.questioned.pop(command.number, (None, None))
+    if queue is None or group is None or queue.deleted or queue.groups.get(group.name) is not group:
+        return
+    if group.routes is not None:
+        _apply(step, queue, group, group.routes, command.number, command.matched)
+
+
+def _apply(
+    step: Step, queue: Queue, group: Group, routes: Routes, number: int, matched: list[tuple[int, int, int]]
+) -> None:
+    unwanted = routes.answer(number, matched)
+    if unwanted is None:
+        return
+    step.work += 1 + len(matched) // _PARTS_PER_UNIT
+    if unwanted and not group.durable and queue.options.is_fan_out:
+        # It is the consumer's own, and nobody else will ever ask for them.
+        settle_unwanted(step, queue, group, unwanted)
+    step.touch(queue, group)

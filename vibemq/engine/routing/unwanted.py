@@ -1,0 +1,41 @@
+"""Messages of a passing group that its consumer is not to be given, and nobody else will ask for."""
+
+from vibemq.engine.queue.group import Group
+from vibemq.engine.queue.queue import Queue
+from vibemq.engine.requests.failing import note_acknowledged
+from vibemq.engine.step import Step
+from vibemq.model.runs import END, Run, run_count
+
+
+def settle_unwanted(step: Step, queue: Queue, group: Group, runs: list[Run]) -> None:
+    """As if the consumer had acknowledged them."""
+    group.forget_history(runs)
+    taken = [part for run in runs for part in group.take_waiting(*run)]
+    if not taken:
+        return
+    group.counters.settled += run_count(taken)
+    if queue.requests:
+        note_acknowledged(queue, taken)
+    step.note_settled(queue, group, taken)
+    step.free(queue)
+
+
+def is_outranked(queue: Queue, group: Group) -> bool:
+    """Whether a consumer of a higher priority receives in another passing group."""
+    if group.durable or len(queue.ranks) < 2:
+        return False
+    return max(consumer.priority for consumer in group.consumers if consumer.active) < max(queue.ranks)
+
+
+def settle_outranked(step: Step, queue: Queue, group: Group) -> int:
+    """Everything that waits; returns what it has cost."""
+    if not group.waiting:
+        return 0
+    last, cost = group.cut_waiting(0, END - 1, _RUNS_AT_ONCE)
+    settle_unwanted(step, queue, group, [(0, last)])
+    if group.waiting:
+        step.touch(queue, group)
+    return cost + 1
+
+
+_RUNS_AT_ONCE = 150

@@ -1,0 +1,171 @@
+"""Posted messages to stored rows, and rows to delivered messages.
+
+    id         the GUID as text
+    payload    as the application posted it, decompressed
+    headers    the properties, as `vibemq.model.selector` keeps typed properties: readable ones, and a list of types
+
+A zlib payload is decompressed when it is posted. What is stored is then what every consumer can read: native, OCaml and
+Spark consumers, dead letters, exports; none of them would know what to do with a compressed body, while the SDKs read a
+message whatever compression they were opened with. A payload that cannot be decompressed is refused to the one who sent
+it, before it is confirmed, and is no puzzle for each consumer after it. The price is processor time at the post, and
+the bytes that compression would have saved on disk and towards consumers.
+
+What comes out is bounded, since a megabyte may hold a gigabyte, and comes in pieces: a large payload is decompressed
+over several turns of the event loop.
+"""
+
+import struct
+import zlib
+from collections.abc import Sequence
+from enum import IntEnum
+
+from vibemq.errors import InvalidMessage
+from vibemq.model.rows import Rows
+from vibemq.protocols.blazingmq.codec.guid import guid_of_message_id, guid_text
+from vibemq.protocols.blazingmq.codec.properties import SCHEMA_NONE, SCHEMA_OLD, area_bytes
+from vibemq.protocols.blazingmq.codec.property_headers import NO_HEADERS, area_of_headers, headers_of_area
+from vibemq.protocols.blazingmq.codec.push import PushMessage
+from vibemq.protocols.blazingmq.codec.put import MESSAGE_PROPERTIES, PutMessage
+
+_U16 = struct.Struct("!H")
+_U32 = struct.Struct("!I")
+_ID_SIZE = b"\0\x20"
+
+PIECE_BYTES = 1 << 18
+"""Of output; about half a millisecond."""
+
+
+class CompressionType(IntEnum):
+    """CAT of a message."""
+
+    NONE = 0
+    ZLIB = 1
+
+
+class PayloadInflater:
+    """Decompresses one payload.
+
+    Args:
+        data: the whole zlib stream.
+        bytes_max: most bytes that may come out.
+    """
+
+    def __init__(self, data: bytes, bytes_max: int) -> None:
+        self._left = data
+        self._bytes_max = bytes_max
+        self._stream = zlib.decompressobj()
+        self._pieces: list[bytes] = []
+        self._size = 0
+
+    def step(self) -> bool:
+        """Decompress one more piece; whether that was the last.
+
+        Raises:
+            InvalidMessage: it is no zlib stream, not a whole one, or larger than the limit.
+        """
+        # One byte more than allowed tells a stream of just that size from a larger one.
+        wanted = min(PIECE_BYTES, self._bytes_max - self._size + 1)
+        try:
+            piece = self._stream.decompress(self._left, wanted)
+        except zlib.error as error:
+            raise InvalidMessage(f"a payload that is not zlib data: {error}") from None
+        self._left = self._stream.unconsumed_tail
+        self._size += len(piece)
+        if self._size > self._bytes_max:
+            raise InvalidMessage(f"a payload that decompresses to more than {self._bytes_max} bytes")
+        self._pieces.append(piece)
+        if self._stream.eof:
+            return True
+        if not piece and not self._left:
+            raise InvalidMessage("a zlib payload that is cut short")
+        return False
+
+    @property
+    def size(self) -> int:
+        """Of what has been decompressed so far."""
+        return self._size
+
+    def result(self) -> bytes:
+        """Once `step` has said that it is done."""
+        return b"".join(self._pieces)
+
+
+def row_of_put(message: PutMessage, guid: bytes) -> bytes:
+    """The row of a message that is not compressed.
+
+    Args:
+        guid: the message's own, or one made for it.
+
+    Raises:
+        InvalidMessage: it cannot be loaded.
+    """
+    if message.fault:
+        raise InvalidMessage(message.fault)
+    if message.compression != CompressionType.NONE:
+        raise InvalidMessage(f"compression {message.compression} is unknown here")
+    data = message.data
+    if not message.flags & MESSAGE_PROPERTIES:
+        return b"".join((_ID_SIZE, guid_text(guid).encode(), _U32.pack(len(data)), data, NO_HEADERS))
+    headers, payload_at = headers_of_area(data, message.schema_id)
+    size = _U32.pack(len(data) - payload_at)
+    return b"".join((_ID_SIZE, guid_text(guid).encode(), size, memoryview(data)[payload_at:], headers))
+
+
+class PutLoader:
+    """Makes the row of any message, decompressing a piece of it per step.
+
+    Args:
+        data_bytes_max: most bytes of properties and payload once decompressed.
+    """
+
+    def __init__(self, message: PutMessage, guid: bytes, data_bytes_max: int) -> None:
+        self._message = message
+        self._guid = guid
+        self._plain = b""
+        self._inflater: PayloadInflater | None = None
+        if message.compression == CompressionType.ZLIB and not message.fault:
+            compressed = message.data
+            if message.flags & MESSAGE_PROPERTIES and message.schema_id != SCHEMA_OLD:
+                # The properties of the new style are in front of what is compressed.
+                at = area_bytes(compressed)
+                self._plain, compressed = compressed[:at], compressed[at:]
+            self._inflater = PayloadInflater(compressed, max(0, data_bytes_max - len(self._plain)))
+
+    def step(self) -> bytes | None:
+        """The row once it is complete; None: call again.
+
+        Raises:
+            InvalidMessage: the message cannot be loaded.
+        """
+        if self._inflater is None:
+            return row_of_put(self._message, self._guid)
+        if not self._inflater.step():
+            return None
+        data = self._plain + self._inflater.result()
+        self._inflater = None
+        self._message = self._message._replace(compression=CompressionType.NONE, data=data)
+        return row_of_put(self._message, self._guid)
+
+
+def pushes_of_rows(rows: Rows, queue_id: int, options: bytes, *, new_style: bool = True) -> list[PushMessage]:
+    """Messages that deliver these rows, in order.
+
+    Args:
+        options: encoded; the same for all.
+        new_style: whether the consumer reads new-style properties.
+    """
+    schema = SCHEMA_NONE if new_style else SCHEMA_OLD
+    guids = map(guid_of_message_id, rows.ids())
+    payloads = rows.payloads()
+    common = rows.common_headers()
+    areas: Sequence[bytes]
+    if common is not None:
+        areas = [area_of_headers(common, schema)] * rows.count
+    else:
+        areas = [area_of_headers(block, schema) for block in rows.header_blocks()]
+    return [
+        PushMessage(queue_id, guid, MESSAGE_PROPERTIES, 0, schema, options, area + payload)
+        if area
+        else PushMessage(queue_id, guid, 0, 0, 0, options, payload)
+        for guid, payload, area in zip(guids, payloads, areas, strict=True)
+    ]

@@ -1,0 +1,97 @@
+"""PUSHes out, CONFIRMs in.
+
+A PUSH goes out under the sId of the consumer that the message was handed to, which is the one that the client knows:
+what comes for others is given back. It stands in the order of the answers, so never before the response that makes its
+sId known, nor behind the one that ends it.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Protocol
+
+from vibemq.model.commands import Settle, Settlement
+from vibemq.model.effects import Deliver
+from vibemq.model.runs import Run, runs_of
+from vibemq.model.stored import Slice
+from vibemq.protocols.blazingmq.codec.guid import guid_of_message_id
+from vibemq.protocols.blazingmq.codec.options import sub_queue_ids_option
+from vibemq.protocols.blazingmq.codec.push import PushMessage, build_pushes
+from vibemq.protocols.blazingmq.codec.rows import pushes_of_rows
+from vibemq.protocols.blazingmq.delivery_index import BlazingmqDeliveryIndex, Held
+from vibemq.protocols.blazingmq.state import BlazingmqState
+from vibemq.protocols.blazingmq.streams import StreamConsumer
+
+
+class CountsSettled(Protocol):
+    def settled(self, consumer: StreamConsumer, count: int) -> None:
+        """So many of the messages that it held are confirmed."""
+
+
+class Deliveries:
+    def __init__(self, state: BlazingmqState, index: BlazingmqDeliveryIndex, settled: CountsSettled) -> None:
+        self._state = state
+        self._index = index
+        self._settled = settled
+
+    def deliver(self, deliver: Deliver, slices: Sequence[Slice]) -> None:
+        state = self._state
+        consumer = state.consumers.get(deliver.consumer)
+        if consumer is None or not consumer.writable or consumer.stream.closing or state.disconnecting:
+            if not deliver.settled:
+                runs = [(piece.first_sequence, piece.first_sequence + piece.rows.count - 1) for piece in slices]
+                state.ask(Settle(state.context.session, None, deliver.consumer, Settlement.RELEASE, runs))
+            return
+        stream = consumer.stream
+        q_id, option = stream.q_id, sub_queue_ids_option((consumer.s_id,))
+        held = self._index.of((q_id, stream.sub_id))
+        messages: list[PushMessage] = []
+        for piece in slices:
+            pushes = pushes_of_rows(piece.rows, q_id, option, new_style=state.new_style)
+            if not deliver.settled:
+                self._hold(deliver, piece, pushes, held)
+                consumer.held += piece.rows.count
+            messages += pushes
+        state.out += build_pushes(messages)
+
+    def _hold(self, deliver: Deliver, piece: Slice, pushes: list[PushMessage], held: dict[bytes, Held]) -> None:
+        guids = [push[1] for push in pushes]
+        number, first = deliver.consumer, piece.first_sequence
+        if not held.keys().isdisjoint(guids) or len(set(guids)) < len(guids):
+            self._tell_apart(deliver.queue_id, first, pushes, held)
+            guids = [push[1] for push in pushes]
+        held.update(zip(guids, ((number, sequence) for sequence in range(first, first + len(guids))), strict=True))
+
+    def _tell_apart(self, queue_id: int, first: int, pushes: list[PushMessage], held: dict[bytes, Held]) -> None:
+        """A message whose GUID the stream holds already gets another for this time, or a CONFIRM could mean either. It
+        happens to ids of other protocols, whose publishers may use one twice."""
+        seen: set[bytes] = set()
+        for index, push in enumerate(pushes):
+            if push.guid in held or push.guid in seen:
+                pushes[index] = push._replace(guid=guid_of_message_id(b"%d/%d" % (queue_id, first + index)))
+            seen.add(pushes[index].guid)
+
+    def confirm(self, confirms: Iterator[tuple[int, bytes, int]], most: int) -> int:
+        """Take up to `most` confirms; return how many there were. What the client does not hold is ignored."""
+        of_streams: dict[tuple[int, int], list[bytes]] = {}
+        count = 0
+        for q_id, guid, sub_id in islice(confirms, most):
+            count += 1
+            guids = of_streams.get((q_id, sub_id))
+            if guids is None:
+                guids = of_streams[q_id, sub_id] = []
+            guids.append(guid)
+        state = self._state
+        for key, guids in of_streams.items():
+            for number, sequences in self._index.confirmed(key, guids).items():
+                state.ask(Settle(state.context.session, None, number, Settlement.ACK, _runs(sequences)))
+                consumer = state.consumers.get(number)
+                if consumer is not None:
+                    self._settled.settled(consumer, len(sequences))
+        return count
+
+
+def _runs(sequences: list[int]) -> list[Run]:
+    first, last = sequences[0], sequences[-1]
+    if last - first + 1 == len(sequences) and sequences == list(range(first, last + 1)):
+        return [(first, last)]
+    return runs_of(sequences)

@@ -1,0 +1,212 @@
+"""PUTs in, ACKs out: consecutive messages of a queue become one Publish, whose answer becomes one ACK event.
+
+An ACK is written once for each PUT that asked for one, on this connection, and only while the client knows the queue:
+the answer to a close waits for it. A message that is refused gets its ACK (a NACK) in any case.
+"""
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+from vibemq.errors import MessageTooLarge, VibeMQError
+from vibemq.model.commands import Publish
+from vibemq.model.effects import Published
+from vibemq.model.extras.columns import ExtraColumns
+from vibemq.model.rows import LARGE_ROW_BYTES, LargeRow, Rows
+from vibemq.protocols.blazingmq.codec.acks import AckStatus, build_acks
+from vibemq.protocols.blazingmq.codec.events import Event
+from vibemq.protocols.blazingmq.codec.guid import GuidMaker
+from vibemq.protocols.blazingmq.codec.put import ACK_REQUESTED, ZERO_GUID, PutMessage, PutReader
+from vibemq.protocols.blazingmq.codec.rows import PutLoader, row_of_put
+from vibemq.protocols.blazingmq.errors import ack_code_of
+from vibemq.protocols.blazingmq.state import BlazingmqState
+from vibemq.protocols.blazingmq.streams import OpenedQueue
+
+ROWS_BYTES_MAX = 1 << 20
+"""Of one Publish, unless a single message is larger."""
+_ID = slice(2, 34)
+"""Where a row has its id: the GUID's text."""
+Acked = list[tuple[int, bytes]]
+"""(correlation id, GUID), or with a negative id a message that asked for no ACK."""
+NO_ACK = -1
+STEP_WORK = 75
+"""What a step of decompression counts as, in messages."""
+
+
+class _Gathered:
+    """Messages of one queue that become one Publish."""
+
+    __slots__ = ("acks", "queue", "rows", "size")
+
+    def __init__(self, queue: OpenedQueue) -> None:
+        self.queue = queue
+        self.rows: list[bytes] = []
+        self.acks: Acked = []
+        self.size = 0
+
+
+class Puts:
+    """
+    Args:
+        answered: called when publishes have been answered: something may wait for that.
+    """
+
+    def __init__(self, state: BlazingmqState, answered: Callable[[], None]) -> None:
+        self._state = state
+        self._answered = answered
+        self._reader = PutReader()
+        self._gathered: _Gathered | None = None
+        self._loading: tuple[PutLoader, OpenedQueue, PutMessage, tuple[int, bytes]] | None = None
+        """A compressed message that takes several steps."""
+        self._left: list[PutMessage] = []
+        """Those behind it that have been taken."""
+        self._guids = GuidMaker(state.context.connection_id, state.context.now)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether messages have come that `read` has not taken."""
+        return self._loading is not None or bool(self._left) or bool(self._reader)
+
+    def add(self, events: Iterable[Event]) -> None:
+        self._reader.add(events)
+
+    def read(self, most: int) -> int:
+        """Take up to `most` messages; return how much work they were. `flush` sends the last ones on.
+
+        Raises:
+            RemoteProtocolError
+        """
+        if self._loading is not None:
+            return self._load_on(*self._loading)
+        messages = self._left or self._reader.take(most)
+        self._left = []
+        work = 0
+        for place, message in enumerate(messages):
+            gathered = self._gathered
+            if gathered is None or message[0] != gathered.queue.q_id or gathered.size > ROWS_BYTES_MAX:
+                self.flush()
+                gathered = self._gathered = self._gather(message)
+                if gathered is None:
+                    work += 1
+                    continue
+            work += 1 + (len(message[6]) >> 14)
+            if not self._take(gathered, message):
+                self._left = messages[place + 1 :]
+                break
+        return max(1, work)
+
+    def _load_on(self, loader: PutLoader, queue: OpenedQueue, message: PutMessage, ack: tuple[int, bytes]) -> int:
+        """A step of a message that takes several; those behind it wait."""
+        try:
+            row = loader.step()
+        except VibeMQError:
+            self._loading = None
+            self._refuse(queue, message)
+        else:
+            if row is not None:
+                self._loading = None
+                if self._gathered is None or self._gathered.queue is not queue:
+                    self.flush()
+                    self._gathered = _Gathered(queue)
+                self._add(self._gathered, row, *ack)
+        return STEP_WORK
+
+    def _gather(self, message: PutMessage) -> _Gathered | None:
+        """None: the client does not have the queue open, and would not survive an ACK of it."""
+        queue = self._state.queues.get(message.queue_id)
+        return None if queue is None or queue.closing else _Gathered(queue)
+
+    def _take(self, gathered: _Gathered, message: PutMessage) -> bool:
+        """False: it takes more steps, and the next ones have to wait."""
+        _, guid, flags, _, _, _, _, fault = message
+        correlation = NO_ACK
+        if self._state.makes_guids:
+            unusable = guid == ZERO_GUID
+            if flags & ACK_REQUESTED:
+                correlation = 0
+        else:
+            unusable = False
+            correlation = message.correlation_id if flags & ACK_REQUESTED else NO_ACK
+            guid = self._guids.make(self._state.now)
+        if unusable or fault or not gathered.queue.writers:
+            self._refuse(gathered.queue, message)
+            return True
+        limit = self._state.context.limits.message_bytes_max
+        try:
+            if message[3]:
+                loader = PutLoader(message, guid, limit)
+                if (row := loader.step()) is None:
+                    self._loading = loader, gathered.queue, message, (correlation, guid)
+                    return False
+            elif len(message[6]) > limit:
+                raise MessageTooLarge(f"a message of {len(message[6]):,} bytes; at most {limit:,} are accepted")
+            else:
+                row = row_of_put(message, guid)
+        except VibeMQError:
+            self._refuse(gathered.queue, message)
+            return True
+        self._add(gathered, row, correlation, guid)
+        return True
+
+    def _add(self, gathered: _Gathered, row: bytes, correlation: int, guid: bytes) -> None:
+        if len(row) > LARGE_ROW_BYTES:
+            self._publish_large(gathered.queue, row, correlation, guid)
+            return
+        gathered.rows.append(row)
+        gathered.acks.append((correlation, guid))
+        gathered.size += len(row)
+
+    def _refuse(self, queue: OpenedQueue, message: PutMessage) -> None:
+        if queue.known:
+            correlation = 0 if self._state.makes_guids else message.correlation_id
+            guid = message.guid if self._state.makes_guids else ZERO_GUID
+            self._state.send(build_acks([(AckStatus.UNKNOWN, correlation, guid, queue.q_id)]))
+
+    def flush(self) -> None:
+        """Publish what has been gathered."""
+        gathered, self._gathered = self._gathered, None
+        if gathered is not None:
+            self._send(gathered)
+
+    def _send(self, gathered: _Gathered) -> None:
+        rows, acks = gathered.rows, gathered.acks
+        gathered.rows, gathered.acks, gathered.size = [], [], 0
+        if rows:
+            self._publish(gathered.queue, Rows.of(rows), acks, [row[_ID] for row in rows])
+
+    def _publish_large(self, queue: OpenedQueue, row: bytes, correlation: int, guid: bytes) -> None:
+        self.flush()
+        self._gathered = _Gathered(queue)
+        memory = self._state.context.reserve_memory(len(row))
+        self._publish(queue, LargeRow(row, memory), [(correlation, guid)], [row[_ID]])
+
+    def _publish(self, queue: OpenedQueue, rows: Rows, acks: Acked, ids: list[bytes]) -> None:
+        state = self._state
+        queue.unanswered_puts += 1
+        token = state.asked(partial(self._published, queue, acks))
+        extras = None
+        if state.makes_guids and queue.domain.deduplication_ms:
+            extras = ExtraColumns(range(len(ids)), dedup_ids=ids)
+        state.ask(Publish(state.context.session, token, queue.name, rows, extras, create=False))
+
+    def _published(self, queue: OpenedQueue, acks: Acked, result: Any) -> None:
+        q_id = queue.q_id
+        queue.unanswered_puts -= 1
+        if isinstance(result, Published):
+            refused = result.refused
+            if refused:
+                told = [
+                    (ack_code_of(refused[index]), max(0, correlation), guid, q_id)
+                    if index in refused
+                    else (0, correlation, guid, q_id)
+                    for index, (correlation, guid) in enumerate(acks)
+                    if correlation >= 0 or index in refused
+                ]
+            else:
+                told = [(0, correlation, guid, q_id) for correlation, guid in acks if correlation >= 0]
+        else:
+            code = ack_code_of(result)
+            told = [(code, max(0, correlation), guid, q_id) for correlation, guid in acks]
+        if told and queue.known:
+            self._state.send(build_acks(told))
+        self._answered()

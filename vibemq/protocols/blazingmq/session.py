@@ -1,0 +1,339 @@
+"""One connection of a BlazingMQ client, without a socket or a clock. Contract: `vibemq.protocols.session.Session`.
+
+reading      codec.events, codec.put, codec.acks -> handshake, control (requests), puts, deliveries (confirms)
+answering    control, puts -> state (one queue of bytes: what is answered first is written first)
+delivering   deliveries, delivery_index (what a CONFIRM settles)
+
+The bytes keep the rules without which a real SDK dies: docs/spec/blazingmq.md, "What a client does not survive".
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from vibemq.errors import RemoteProtocolError, VibeMQError
+from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Reply
+from vibemq.model.stored import Slice
+from vibemq.protocols.blazingmq import handshake
+from vibemq.protocols.blazingmq.codec.acks import parse_confirms
+from vibemq.protocols.blazingmq.codec.control import decode_authentication, decode_control, decode_negotiation
+from vibemq.protocols.blazingmq.codec.events import (
+    HEARTBEAT_REQ,
+    HEARTBEAT_RSP,
+    Event,
+    EventReader,
+    EventType,
+)
+from vibemq.protocols.blazingmq.codec.messages import AuthenticationRequest, ClientIdentity, StatusCategory
+from vibemq.protocols.blazingmq.control import ControlRequests
+from vibemq.protocols.blazingmq.deliveries import Deliveries
+from vibemq.protocols.blazingmq.delivery_index import BlazingmqDeliveryIndex
+from vibemq.protocols.blazingmq.errors import category_of, status_text
+from vibemq.protocols.blazingmq.handshake import CredentialsAsked, IdentityAsked
+from vibemq.protocols.blazingmq.puts import Puts
+from vibemq.protocols.blazingmq.settings import BlazingmqSettings
+from vibemq.protocols.blazingmq.state import AwaitedAnswer, BlazingmqState
+from vibemq.protocols.session import Principal, Request, SessionContext
+
+CONTROL_BYTES_MAX = 65_536
+FRAMING_BYTES_MAX = 64
+"""Of a message: its header and its padding."""
+PIPELINED_BYTES_MAX = 262_144
+"""What a peer may send ahead while its credentials are checked."""
+AROUND_MESSAGE_BYTES = 4_096
+"""Of a PUT, around its data."""
+READ_BYTES = 262_144
+"""Events of about so many bytes are taken out of the stream together."""
+MESSAGES_AT_ONCE = 150
+"""Messages, confirms or requests that are read in about a millisecond."""
+UNKNOWN_EVENTS_MAX = 1_000
+UNKNOWN_REQUEST = 0x7FFF_FFFF
+UNANSWERED_MAX = 65_536
+"""Commands that may wait for their answers."""
+
+
+class BlazingmqSession:
+    """See `vibemq.protocols.session.Session` for what each verb means."""
+
+    def __init__(self, context: SessionContext, settings: BlazingmqSettings) -> None:
+        state = BlazingmqState(context, settings, context.now)
+        self._state = state
+        index = BlazingmqDeliveryIndex()
+        self._control = ControlRequests(state, index)
+        self._deliveries = Deliveries(state, index, self._control)
+        self._puts = Puts(state, self._control.look_at_drained)
+        self._reader = EventReader(
+            event_bytes_max=context.limits.handshake_bytes_max,
+            control_bytes_max=CONTROL_BYTES_MAX,
+            message_bytes_max=context.limits.message_bytes_max + AROUND_MESSAGE_BYTES,
+        )
+        self._events: list[Event] = []
+        """Read from the stream, and not yet looked at, the next one last."""
+        self._confirms: Any = None
+        """An iterator of confirms that are being read."""
+        self._authenticating = False
+        self._ended = False
+        """The client has ended its side."""
+        self._broken: RemoteProtocolError | None = None
+        self._arrived = False
+        """Bytes have come that `commands` has not looked at."""
+        self._more = False
+        self._unknown_events = 0
+        self._heard_at = context.now
+        self._pings = 0
+        """Heartbeats that the client has not answered."""
+
+    # -- in ---------------------------------------------------------------------------------------------------------
+
+    def receive_data(self, data: bytes) -> None:
+        if self._state.failed:
+            return
+        self._arrived = True
+        if not data:
+            self._ended = True
+            return
+        self._reader.receive_data(data)
+        if self._authenticating and self._reader.buffered_bytes > PIPELINED_BYTES_MAX:
+            self._break("more was sent ahead than is kept while credentials are checked")
+
+    def commands(self) -> Sequence[Request]:
+        state = self._state
+        if self._arrived:
+            self._arrived = False
+            self._heard_at = state.now
+            self._pings = 0
+        try:
+            self._read()
+        except RemoteProtocolError as error:
+            self._break(str(error), error)
+        self._puts.flush()
+        requests, state.requests = state.requests, []
+        if self._ended and not (state.failed or self._authenticating or self.unread or requests):
+            # The client is gone without a disconnect: what it held goes back as after a lost connection.
+            state.close()
+        if self._broken is not None and not requests:
+            raise self._broken
+        return requests
+
+    @property
+    def unread(self) -> bool:
+        return self._more and not (self._authenticating or self._state.failed)
+
+    def _break(self, why: str, error: RemoteProtocolError | None = None) -> None:
+        self._broken = error or RemoteProtocolError(why)
+        self._state.close()
+
+    def _read(self) -> None:
+        """Read as much as takes about a millisecond."""
+        state, left = self._state, MESSAGES_AT_ONCE
+        while left > 0 and not (self._authenticating or state.failed):
+            if self._puts.waiting:
+                left -= self._puts.read(left)
+            elif self._confirms is not None:
+                left -= self._read_confirms(left)
+            elif self._events or self._next_events():
+                left -= self._hear_some()
+            else:
+                self._more = False
+                break
+        else:
+            self._more = bool(
+                self._puts.waiting or self._confirms is not None or self._events or self._reader.buffered_bytes
+            )
+
+    def _next_events(self) -> bool:
+        # One at a time until the client is known: what may follow depends on what it is told.
+        events = self._reader.read(READ_BYTES if self._state.negotiated else 1)
+        events.reverse()
+        self._events = events
+        return bool(events)
+
+    def _hear_some(self) -> int:
+        """Look at the next event, or at the next ones that are alike; return how much work that was."""
+        events = self._events
+        kind = events[-1].type
+        if self._state.negotiated and kind in (EventType.PUT, EventType.CONFIRM):
+            alike = [events.pop()]
+            while events and events[-1].type == kind:
+                alike.append(events.pop())
+            if self._state.disconnecting:
+                return 1
+            if kind == EventType.PUT:
+                self._puts.add(alike)
+            else:
+                self._confirms = parse_confirms(alike)
+            return 0
+        self._puts.flush()
+        self._hear(events.pop())
+        return 10
+
+    def _read_confirms(self, most: int) -> int:
+        # What was put before keeps its place before.
+        self._puts.flush()
+        count = self._deliveries.confirm(self._confirms, most)
+        if count < most:
+            self._confirms = None
+        return count
+
+    def _hear(self, event: Event) -> None:
+        state, kind = self._state, event.type
+        if kind == EventType.HEARTBEAT_REQ:
+            state.send(HEARTBEAT_RSP)
+        elif kind == EventType.HEARTBEAT_RSP:
+            pass
+        elif kind == EventType.AUTHENTICATION:
+            self._hear_authentication(event)
+        elif kind == EventType.CONTROL:
+            self._hear_control(event)
+        elif not state.negotiated:
+            raise RemoteProtocolError("a client's first event is its identity")
+        else:
+            # Of brokers among each other, or of a later version; the real broker ignores them, too.
+            self._unknown_events += 1
+            if self._unknown_events > UNKNOWN_EVENTS_MAX:
+                raise RemoteProtocolError(f"more than {UNKNOWN_EVENTS_MAX:,} events that are unknown here")
+
+    def _hear_authentication(self, event: Event) -> None:
+        state = self._state
+        state.use_codec_of(event)
+        message = decode_authentication(event)
+        if state.principal is not None or state.negotiated or not isinstance(message, AuthenticationRequest):
+            raise RemoteProtocolError("an authentication event out of its place")
+        handshake.authenticate(state, message)
+        self._authenticating = not state.failed
+
+    def _hear_control(self, event: Event) -> None:
+        state = self._state
+        if not state.negotiated:
+            state.use_codec_of(event)
+            message = decode_negotiation(event)
+            if not isinstance(message, ClientIdentity):
+                raise RemoteProtocolError("a client's first control message is its identity")
+            handshake.negotiate(state, message)
+            self._authenticating = not (state.failed or state.negotiated)
+            self._let_in()
+        elif not state.disconnecting:
+            if state.unanswered > UNANSWERED_MAX:
+                raise RemoteProtocolError(f"more than {UNANSWERED_MAX:,} requests wait for their answers")
+            self._control.hear(decode_control(event))
+
+    def _let_in(self) -> None:
+        if self._state.negotiated:
+            self._reader.event_bytes_max = self._state.settings.event_bytes_max
+
+    # -- out --------------------------------------------------------------------------------------------------------
+
+    def authenticated(self, token: Any, principal: Principal) -> None:
+        state = self._state
+        state.principal = principal
+        self._authenticating = False
+        self._heard_at = state.now
+        if isinstance(token, CredentialsAsked):
+            handshake.credentials_count(state)
+        elif isinstance(token, IdentityAsked):
+            handshake.welcome(state)
+            self._let_in()
+        self._more = True
+
+    def refused(self, token: Any, error: VibeMQError) -> None:
+        state = self._state
+        if isinstance(token, CredentialsAsked):
+            self._authenticating = False
+            handshake.credentials_refused(state, error)
+        elif isinstance(token, IdentityAsked):
+            self._authenticating = False
+            handshake.turn_away(state, category_of(error), status_text(error))
+        elif isinstance(token, AwaitedAnswer):
+            state.answered(token, error)
+            if state.disconnecting:
+                self._control.look_at_drained()
+        elif token is None and state.principal is None:
+            # The connection itself is turned away. Nothing can be said before the client has spoken.
+            state.close()
+
+    def apply(self, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Reply):
+                if isinstance(effect.token, AwaitedAnswer):
+                    self._state.answered(effect.token, effect.result)
+            elif isinstance(effect, ConsumerEnded):
+                self._control.ended(effect.consumer)
+        if self._state.disconnecting:
+            self._control.look_at_drained()
+
+    def deliver(self, deliver: Deliver, slices: Sequence[Slice]) -> None:
+        self._deliveries.deliver(deliver, slices)
+
+    @property
+    def rows_at_once(self) -> int:
+        return 200
+
+    @property
+    def slices_at_once(self) -> int:
+        return 110
+
+    def data_to_send(self) -> bytes:
+        parts, self._state.out = self._state.out, []
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    # -- time -------------------------------------------------------------------------------------------------------
+
+    def tick(self, now: int) -> None:
+        state = self._state
+        state.now = max(state.now, now)
+        if state.closing:
+            return
+        deadline = self._deadline()
+        if deadline is not None and state.now >= deadline and not (self._arrived or self.unread):
+            self._look_for_life()
+
+    def _deadline(self) -> int | None:
+        state = self._state
+        if self._authenticating or self._ended:
+            return None
+        if not state.negotiated:
+            return state.context.now + state.context.limits.handshake_timeout_ms
+        if not state.knows_heartbeats:
+            return None
+        return self._heard_at + (self._pings + 1) * state.settings.ping_interval_ms
+
+    def _look_for_life(self) -> None:
+        state = self._state
+        if not state.negotiated or self._pings >= state.settings.missed_pings_max:
+            state.close()
+        else:
+            self._pings += 1
+            state.send(HEARTBEAT_REQ)
+
+    def next_deadline(self) -> int | None:
+        state = self._state
+        if state.closing:
+            return None
+        return state.now if state.requests else self._deadline()
+
+    # -- end --------------------------------------------------------------------------------------------------------
+
+    def shutdown(self, reason: str) -> None:
+        """The protocol has no goodbye of a broker: an SDK connects again when its connection ends."""
+
+    def fail(self, error: VibeMQError) -> None:
+        state = self._state
+        if state.closing:
+            return
+        if state.negotiated:
+            # An SDK logs the answer to a request that it has not made.
+            state.respond_status(UNKNOWN_REQUEST, StatusCategory.E_UNKNOWN, status_text(error))
+        elif self._authenticating:
+            handshake.turn_away(state, StatusCategory.E_NOT_READY, status_text(error))
+        state.close()
+
+    @property
+    def closing(self) -> bool:
+        return self._state.closing
+
+    @property
+    def principal(self) -> Principal | None:
+        return self._state.principal
+
+    @property
+    def client_name(self) -> str:
+        return self._state.client_name

@@ -1,0 +1,107 @@
+"""What a configure asks for: the consumers of a stream, each with its own limits, priority and condition."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vibemq.model.commands import SharedCapacity, StartAt, Subscribe
+from vibemq.model.selector import Selector
+from vibemq.protocols.blazingmq.codec.messages import (
+    ConsumerInfo,
+    ExpressionVersion,
+    QueueStreamParameters,
+    StreamSubscription,
+)
+from vibemq.protocols.blazingmq.errors import WrongRequest
+from vibemq.protocols.blazingmq.settings import DomainMode
+from vibemq.protocols.blazingmq.streams import Stream
+
+SUBSCRIPTIONS_MAX = 64
+"""Of one stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderWish:
+    """One subscription of a configure."""
+
+    s_id: int
+    messages: int
+    size: int
+    priority: int
+    weight: int
+    where: Selector | None = None
+
+    @property
+    def receives(self) -> bool:
+        """A limit of 0 is a pause, in messages as in bytes."""
+        return self.messages > 0 and self.size > 0
+
+    def subscribe(
+        self, session: int, token: Any, stream: Stream, consumer: int, place: int, messages_max: int
+    ) -> Subscribe:
+        """The command for it, which hands out nothing yet.
+
+        Args:
+            messages_max: most unconfirmed messages that it may have, however many it wants.
+            place: among the subscriptions of the stream; the one that had it before shares its limits with this one.
+        """
+        name = f"{stream.q_id}/{stream.sub_id}/{place}"
+        return Subscribe(
+            session,
+            token,
+            consumer,
+            stream.queue,
+            group=stream.group,
+            capacity_messages=0,
+            share=SharedCapacity(name, min(self.messages, messages_max) if self.receives else 0, self.size),
+            priority=self.priority,
+            weight=self.weight,
+            where=self.where,
+            # Held until they are confirmed, or the stream or the connection ends.
+            ack_timeout_ms=0,
+            start=StartAt.NOW if stream.domain.mode is DomainMode.BROADCAST else StartAt.DEFAULT,
+            create=False,
+        )
+
+
+def wishes_of(subscriptions: Sequence[StreamSubscription]) -> list[ReaderWish]:
+    """
+    Raises:
+        WrongRequest, InvalidSelector
+    """
+    if len(subscriptions) > SUBSCRIPTIONS_MAX:
+        raise WrongRequest(f"{len(subscriptions)} subscriptions of one stream; at most {SUBSCRIPTIONS_MAX} are served")
+    if len({subscription.s_id for subscription in subscriptions}) < len(subscriptions):
+        raise WrongRequest("two subscriptions of the stream have the same sId")
+    return [_wish(subscription) for subscription in subscriptions]
+
+
+def _wish(subscription: StreamSubscription) -> ReaderWish:
+    info = subscription.consumers[0] if subscription.consumers else ConsumerInfo()
+    expression = subscription.expression
+    where = None
+    if expression.version is not ExpressionVersion.E_UNDEFINED:
+        where = Selector.parse(expression.text)
+    return ReaderWish(
+        subscription.s_id,
+        max(0, info.max_unconfirmed_messages),
+        max(0, info.max_unconfirmed_bytes),
+        info.consumer_priority,
+        max(1, info.consumer_priority_count),
+        where,
+    )
+
+
+def wishes_of_legacy(sub_id: int, parameters: QueueStreamParameters) -> list[ReaderWish]:
+    """Of a configureQueueStream, whose deliveries carry the subId of openQueue."""
+    if not parameters.consumer_priority_count:
+        return []
+    return [
+        ReaderWish(
+            sub_id,
+            max(0, parameters.max_unconfirmed_messages),
+            max(0, parameters.max_unconfirmed_bytes),
+            parameters.consumer_priority,
+            max(1, parameters.consumer_priority_count),
+        )
+    ]

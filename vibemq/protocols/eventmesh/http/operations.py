@@ -1,0 +1,249 @@
+"""Operations by `code`. Source: docs/spec/eventmesh.md, "HTTP".
+
+Each answers the request, now or when the engine has decided; a refusal that it raises is answered by the session.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from vibemq.errors import NoReply, VibeMQError
+from vibemq.model.commands import Respond
+from vibemq.model.rows import Rows, RowView
+from vibemq.protocols.eventmesh.http.codes import EventMeshRefusal, RequestCode, RetCode
+from vibemq.protocols.eventmesh.http.fields import needed, parsed
+from vibemq.protocols.eventmesh.http.publishing import (
+    batch_messages,
+    check_size,
+    events_of,
+    form_message,
+    is_event,
+    reply_message,
+)
+from vibemq.protocols.eventmesh.http.replies import EventMeshAnswer, refusal_answer
+from vibemq.protocols.eventmesh.http.state import Exchange, HttpState, Subscribers
+from vibemq.protocols.eventmesh.http.topic_publish import publish_all, publish_message, publish_request
+from vibemq.protocols.eventmesh.messages import names
+from vibemq.protocols.eventmesh.messages.message import message_properties
+from vibemq.protocols.eventmesh.topics import SubscriptionMode, check_group, subscription_items
+from vibemq.protocols.session import Principal
+
+INVALID_CODE = "requestCode can't be null, or must be number"
+
+
+def begin(state: HttpState, exchange: Exchange) -> None:
+    """Raises VibeMQError: the refusal that is the answer."""
+    text = exchange.style.code
+    if is_event(exchange.request.headers) and text in ("0", "", "104", "102"):
+        send_events(state, exchange, "")
+        return
+    handler = _BY_CODE.get(int(text)) if text.isascii() and text.isdigit() and len(text) < 6 else None
+    if handler is None:
+        raise EventMeshRefusal(RetCode.REQUESTCODE_INVALID, INVALID_CODE, status=400)
+    _check_headers(exchange)
+    handler(state, exchange)
+
+
+def otherwise(exchange: Exchange) -> RetCode:
+    """What the operation answers to a failure that has no number of its own."""
+    text = exchange.style.code
+    return _OTHERWISE.get(int(text) if text.isascii() and text.isdigit() else 0, RetCode.SEND_ASYNC_MSG_ERR)
+
+
+def _check_headers(exchange: Exchange) -> None:
+    """A client that says which process it is says a number; what else its headers say is its own business."""
+    pid = exchange.request.headers.get("pid", "")
+    if pid and not (pid.isascii() and pid.isdigit()):
+        raise EventMeshRefusal(RetCode.PROTOCOL_HEADER_ERR, f"the header pid is {pid[:32]!r}; it must be a number")
+
+
+def group_of(exchange: Exchange) -> str:
+    """The consumer group; clients before 1.2 name none, but say who they are. Raises EventMeshRefusal."""
+    fields, headers = exchange.fields, exchange.request.headers
+    group = fields.get("consumergroup", "")
+    if not group.strip() and headers.get("sys") and headers.get("dcn"):
+        group = f"{headers['sys']}-{headers['dcn']}"
+    return check_group(group or needed(fields, "consumerGroup".lower()))
+
+
+def _teller(state: HttpState, success: str, failure: RetCode) -> Callable[[VibeMQError | None], None]:
+    def told(error: VibeMQError | None) -> None:
+        state.finish(EventMeshAnswer(text=success) if error is None else refusal_answer(error, failure))
+
+    return told
+
+
+# -- publishing -------------------------------------------------------------------------------------------------------
+
+
+def _send_async(state: HttpState, exchange: Exchange) -> None:
+    message = form_message(exchange.request.headers, exchange.fields)
+    message_id = message.message_id or state.context.new_id()
+    text = f"successSendResult[topic={message.topic}, messageId={message_id}]"
+    publish_message(state, message, message_id, _teller(state, text, RetCode.SEND_ASYNC_MSG_ERR))
+
+
+def _send_batch_v2(state: HttpState, exchange: Exchange) -> None:
+    message = form_message(exchange.request.headers, exchange.fields)
+    publish_message(state, message, state.context.new_id(), _teller(state, "success", RetCode.SEND_BATCHLOG_MSG_ERR))
+
+
+def _send_batch(state: HttpState, exchange: Exchange) -> None:
+    messages = batch_messages(exchange.fields)
+    publish_all(state, messages, _batch_teller(state, len(messages)))
+
+
+def send_events(state: HttpState, exchange: Exchange, topic: str) -> None:
+    """A body that is one CloudEvent, or several."""
+    events = events_of(exchange.request, topic)
+    if len(events) == 1:
+        text = f"successSendResult[topic={events[0].topic}, messageId={events[0].message_id}]"
+        told = _teller(state, text, RetCode.SEND_ASYNC_MSG_ERR)
+        publish_message(state, events[0], events[0].message_id, told)
+    else:
+        publish_all(state, events, _batch_teller(state, len(events)))
+
+
+def _batch_teller(state: HttpState, count: int) -> Callable[[list[VibeMQError]], None]:
+    def told(refusals: list[VibeMQError]) -> None:
+        if refusals:
+            why = (
+                f"of {count} messages, those of {len(refusals)} topics were not taken; the first because: {refusals[0]}"
+            )
+            code = refusal_answer(refusals[0], RetCode.SEND_BATCHLOG_MSG_ERR).ret_code
+            state.finish(EventMeshAnswer(code, why))
+        else:
+            state.finish(EventMeshAnswer())
+
+    return told
+
+
+# -- requests and replies ---------------------------------------------------------------------------------------------
+
+
+class RequestAsked:
+    """Token of a request: it comes back with the reply, or with the reason why there is none."""
+
+    def __init__(self, state: HttpState, topic: str) -> None:
+        self._state = state
+        self._topic = topic
+        self._exchange = state.exchange
+
+    def __call__(self, result: Rows | VibeMQError) -> None:
+        if self._state.exchange is not self._exchange:
+            return
+        if isinstance(result, VibeMQError):
+            text = str(result)
+            if isinstance(result, NoReply):
+                text = f"eventMesh waiting rr msg error: {text}"
+            self._state.finish(EventMeshAnswer(RetCode.WAITING_RR_MSG_ERR, text))
+            return
+        view = RowView(result[0])
+        headers = view.headers
+        reply = {
+            "topic": headers.get(names.TOPIC, self._topic),
+            "body": view.payload.decode(errors="replace"),
+            "properties": message_properties(headers),
+        }
+        self._state.finish(EventMeshAnswer(text=orjson.dumps(reply).decode()))
+
+
+def _send_sync(state: HttpState, exchange: Exchange) -> None:
+    message = form_message(exchange.request.headers, exchange.fields, ttl_needed=True)
+
+    def told(error: VibeMQError | None) -> None:
+        if error is not None:
+            state.finish(refusal_answer(error, RetCode.SEND_SYNC_MSG_ERR))
+
+    publish_request(state, message, RequestAsked(state, message.topic), told)
+
+
+def _reply(state: HttpState, exchange: Exchange) -> None:
+    reply = check_size(reply_message(exchange.request.headers, exchange.fields), state.context.limits)
+    if not reply.reply_address:
+        why = f"extFields must hold what the pushed request had in {', '.join(names.REPLY_NAMES)}"
+        raise EventMeshRefusal(RetCode.REPLY_MSG_ERR, why)
+    row = reply.row(state.context.new_id())
+    teller = _teller(state, "success", RetCode.REPLY_MSG_ERR)
+
+    def told(result: Any) -> None:
+        teller(result if isinstance(result, VibeMQError) else None)
+
+    state.ask(Respond(state.session, told, reply.reply_address, Rows.of([row])))
+
+
+# -- subscriptions ----------------------------------------------------------------------------------------------------
+
+
+def subscribers_of(state: HttpState) -> tuple[Subscribers, Principal]:
+    assert state.subscribers is not None, "a session that serves has its listener's subscribers"
+    assert state.principal is not None, "a request is begun when its sender is known"
+    return state.subscribers, state.principal
+
+
+def _subscribe(state: HttpState, exchange: Exchange) -> None:
+    fields = exchange.fields
+    items = subscription_items(parsed(fields, "topic"))
+    subscribe(state, exchange, items, needed(fields, "url"))
+
+
+def subscribe(state: HttpState, exchange: Exchange, items: Any, url: str) -> None:
+    subscribers, principal = subscribers_of(state)
+    if not items:
+        raise EventMeshRefusal(RetCode.PROTOCOL_BODY_ERR, "the list of topics is empty")
+    items = [
+        item.model_copy(update={"mode": SubscriptionMode.CLUSTERING}) if item.mode is None else item for item in items
+    ]
+    told = _teller(state, "success", RetCode.SUBSCRIBE_ERR)
+    subscribers.subscribe(principal, group_of(exchange), items, url, state.now, told)
+
+
+def _unsubscribe(state: HttpState, exchange: Exchange) -> None:
+    fields = exchange.fields
+    topics = [item.topic for item in subscription_items(parsed(fields, "topic"))]
+    unsubscribe(state, exchange, topics, needed(fields, "url"))
+
+
+def unsubscribe(state: HttpState, exchange: Exchange, topics: list[str], url: str) -> None:
+    subscribers, principal = subscribers_of(state)
+    told = _teller(state, "success", RetCode.UNSUBSCRIBE_ERR)
+    subscribers.unsubscribe(principal, group_of(exchange), topics, url, told)
+
+
+def _heartbeat(state: HttpState, exchange: Exchange) -> None:
+    subscribers, principal = subscribers_of(state)
+    needed(exchange.fields, "clienttype")
+    entities = parsed(exchange.fields, "heartbeatentities")
+    if not isinstance(entities, list):
+        raise EventMeshRefusal(RetCode.PROTOCOL_BODY_ERR, "the field heartbeatEntities must be a JSON list")
+    heard: list[tuple[str, str]] = []
+    for entity in entities:
+        topic, url = (entity.get("topic"), entity.get("url")) if isinstance(entity, dict) else (None, None)
+        if not isinstance(topic, str) or (url is not None and not isinstance(url, str)):
+            raise EventMeshRefusal(RetCode.PROTOCOL_BODY_ERR, "each of heartbeatEntities needs a topic and a url")
+        heard.append((topic, url or ""))
+    subscribers.heard(principal, group_of(exchange), heard, state.now)
+    state.finish(EventMeshAnswer())
+
+
+_Handler = Callable[[HttpState, Exchange], None]
+_BY_CODE: dict[int, _Handler] = {
+    RequestCode.MSG_SEND_SYNC: _send_sync,
+    RequestCode.MSG_BATCH_SEND: _send_batch,
+    RequestCode.MSG_SEND_ASYNC: _send_async,
+    RequestCode.MSG_BATCH_SEND_V2: _send_batch_v2,
+    RequestCode.HEARTBEAT: _heartbeat,
+    RequestCode.SUBSCRIBE: _subscribe,
+    RequestCode.UNSUBSCRIBE: _unsubscribe,
+    RequestCode.REPLY_MESSAGE: _reply,
+}
+_OTHERWISE: dict[int, RetCode] = {
+    RequestCode.MSG_SEND_SYNC: RetCode.SEND_SYNC_MSG_ERR,
+    RequestCode.MSG_BATCH_SEND: RetCode.SEND_BATCHLOG_MSG_ERR,
+    RequestCode.MSG_BATCH_SEND_V2: RetCode.SEND_BATCHLOG_MSG_ERR,
+    RequestCode.HEARTBEAT: RetCode.HEARTBEAT_ERR,
+    RequestCode.SUBSCRIBE: RetCode.SUBSCRIBE_ERR,
+    RequestCode.UNSUBSCRIBE: RetCode.UNSUBSCRIBE_ERR,
+    RequestCode.REPLY_MESSAGE: RetCode.REPLY_MSG_ERR,
+}

@@ -1,0 +1,259 @@
+"""Messages of one group and topic on their way to its subscribers' URLs.
+
+Messages wait in one line for the whole group, and a URL takes the next one when it is free: so one that is slow or
+hangs holds what it has, and no more. Each message has one URL at a time; after a failure another one is tried first.
+How often, and what then, is for the queue to say: an answer becomes an acknowledgement, a retry or a rejection.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from vibemq.errors import OutboundError, OutboundRefused, VibeMQError
+from vibemq.model.commands import SetCapacity, Settlement
+from vibemq.model.effects import Deliver
+from vibemq.model.stored import Slice
+from vibemq.protocols.eventmesh.http.codes import PushOutcome
+from vibemq.protocols.eventmesh.http.push.answers import PushVerdict, verdict_of
+from vibemq.protocols.eventmesh.http.push.inner_session import InnerSession
+from vibemq.protocols.eventmesh.http.push.requests import push_body, push_headers
+from vibemq.protocols.eventmesh.http.settings import EventMeshHttpSettings
+from vibemq.protocols.session import HttpCalls, Services
+
+WINDOW_MESSAGES = 64
+"""Messages of a group that are in the line or under way."""
+WINDOW_BYTES = 1 << 20
+REST_MS, REST_MAX_MS = 2_000, 30_000
+"""How long a URL is left alone that has not answered; doubled each time."""
+LAST_TRIES_MAX = 1_024
+SLOT_MS = 100
+"""So long one URL has a slot of those that all plug-ins share, if a push takes no longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class PushTools:
+    """What all groups share."""
+
+    services: Services
+    calls: HttpCalls
+    settings: EventMeshHttpSettings
+    failing: "SlotGate"
+
+
+class SlotGate:
+    """How many pushes to failing URLs may be under way; who finds no slot is called again when there may be one."""
+
+    def __init__(self, slots: int) -> None:
+        self._free = slots
+        self._waiting: deque[Callable[[], None]] = deque()
+
+    def take(self, again: Callable[[], None]) -> bool:
+        if self._free:
+            self._free -= 1
+            return True
+        self._waiting.append(again)
+        return False
+
+    def give(self) -> None:
+        self._free += 1
+        if self._waiting:
+            self._waiting.popleft()()
+
+
+@dataclass(slots=True)
+class _Line:
+    sequence: int
+    row: bytes
+
+
+class UrlLane:
+    """One URL of a group."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.sync = False
+        self.busy = 0
+        """Pushes under way."""
+        self.failures = 0
+        """In a row."""
+        self.rests_until = 0
+        self.wants_slot = False
+
+    def failed(self, now: int) -> int:
+        """How long it rests."""
+        rest_ms = min(REST_MS << min(self.failures, 5), REST_MAX_MS)
+        self.rests_until = now + rest_ms
+        self.failures += 1
+        return rest_ms
+
+    def worked(self) -> None:
+        self.failures, self.rests_until = 0, 0
+
+
+class PushGroup:
+    """`consumer` is its number in the session."""
+
+    def __init__(self, topic: str, session: InnerSession, tools: PushTools) -> None:
+        self.topic = topic
+        self.consumer = 0
+        self.lanes: dict[str, UrlLane] = {}
+        self.awaited: list[Callable[[VibeMQError | None], None]] = []
+        """Who wants to know when it consumes, or why it does not; empty once it does."""
+        self._session = session
+        self._tools = tools
+        self._line: deque[_Line] = deque()
+        self._last_tries: dict[int, str] = {}
+        """The URL at which a message has failed, by sequence."""
+        self._turn = 0
+        self._ended = False
+        self._paused = False
+        """No URL can be called for now, and nothing is handed out."""
+
+    def add(self, url: str, *, sync: bool) -> None:
+        lane = self.lanes.setdefault(url, UrlLane(url))
+        lane.sync = sync
+        self.go_on()
+
+    def remove(self, url: str) -> None:
+        """What is under way to it is still waited for."""
+        self.lanes.pop(url, None)
+        self.go_on()
+
+    def end(self) -> None:
+        """Nobody is left: what waits goes back unharmed, and what is under way is still settled."""
+        self._ended = True
+        while self._line:
+            self._session.settle(self.consumer, self._line.popleft().sequence, Settlement.RELEASE)
+        self._session.forget(self.consumer)
+
+    def deliver(self, deliver: Deliver, slices: Sequence[Slice]) -> None:
+        for piece in slices:
+            for sequence, row in enumerate(piece.rows, piece.first_sequence):
+                self._line.append(_Line(sequence, row))
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Give what waits to the URLs that are free."""
+        while self._line and not (self._ended or self._tools.services.stopping):
+            lane = self._free_lane(self._line[0].sequence)
+            if lane is None or not self._begin(lane):
+                return
+
+    def _free_lane(self, sequence: int) -> UrlLane | None:
+        """The next one in turn that is free and does not rest; where the message has failed is passed over while there
+        is another one."""
+        now, last = self._session.now, self._last_tries.get(sequence)
+        awake = [lane for lane in self.lanes.values() if lane.rests_until <= now]
+        if not awake:
+            self._pause()
+            return None
+        most = self._tools.settings.push_concurrency
+        others = [lane for lane in awake if lane.url != last] or awake
+        # One call finds out whether a URL works again.
+        free = [lane for lane in others if lane.busy < (1 if lane.failures else most) and not lane.wants_slot]
+        if not free:
+            return None
+        self._turn += 1
+        return free[self._turn % len(free)]
+
+    def _pause(self) -> None:
+        """What waits goes back to the queue, and comes again in its order."""
+        session = self._session
+        if self._paused or not self.lanes:
+            return
+        self._paused = True
+        session.ask(SetCapacity(session.number, None, self.consumer, 0))
+        while self._line:
+            session.settle(self.consumer, self._line.popleft().sequence, Settlement.RELEASE)
+        session.call_at(min(lane.rests_until for lane in self.lanes.values()) + 1, self._resume)
+
+    def _resume(self) -> None:
+        session = self._session
+        if self._ended or not self._paused:
+            return
+        self._paused = False
+        session.ask(SetCapacity(session.number, None, self.consumer, WINDOW_MESSAGES, WINDOW_BYTES))
+        self.go_on()
+
+    def _begin(self, lane: UrlLane) -> bool:
+        gated = lane.failures > 0
+        if gated and not self._tools.failing.take(lambda: self._slot_came(lane)):
+            lane.wants_slot = True
+            return self._has_other_lane()
+        lane.busy += 1
+        first = self._line.popleft()
+        self._tools.services.see_through(self._work, lane, first, gated)
+        return True
+
+    def _has_other_lane(self) -> bool:
+        return any(not lane.wants_slot and not lane.busy for lane in self.lanes.values())
+
+    def _slot_came(self, lane: UrlLane) -> None:
+        lane.wants_slot = False
+        self.go_on()
+
+    async def _work(self, lane: UrlLane, message: _Line | None, gated: bool) -> None:
+        """Push one message after the other, as long as there are some and the URL answers."""
+        session = self._session
+        try:
+            while message is not None:
+                async with self._tools.services.outbound:
+                    since = session.now
+                    while message is not None and session.now - since < SLOT_MS:
+                        answers = await self._push(lane, message)
+                        message = self._next(lane) if answers else None
+        except Exception as error:
+            if message is not None:
+                reason = f"the push could not be made: {type(error).__name__}"
+                session.settle(self.consumer, message.sequence, Settlement.RETRY, reason=reason)
+                message = None
+            raise
+        finally:
+            lane.busy -= 1
+            if message is not None:
+                session.settle(self.consumer, message.sequence, Settlement.RELEASE)
+            if gated:
+                self._tools.failing.give()
+            self.go_on()
+
+    def _next(self, lane: UrlLane) -> _Line | None:
+        """In turn: where the group has other URLs, one of them may be free."""
+        if not self._line or self._ended or self._tools.services.stopping:
+            return None
+        if len(self.lanes) != 1 or lane.url not in self.lanes:
+            return None
+        return self._line.popleft()
+
+    async def _push(self, lane: UrlLane, message: _Line) -> bool:
+        """Whether the URL answers."""
+        tools = self._tools
+        try:
+            body = push_body(self.topic, message.row, message.sequence, self._session.now, asks=lane.sync)
+            answer = await tools.calls.post(lane.url, push_headers(tools.settings, sync=lane.sync), body)
+        except OutboundError as error:
+            rest_ms = lane.failed(self._session.now)
+            delay_ms = 0 if self._has_awake() else rest_ms
+            reason = str(error) if isinstance(error, OutboundRefused) else f"{lane.url[:200]}: {error}"
+            self._settle(lane, message.sequence, PushVerdict(PushOutcome.RETRY, reason, delay_ms))
+            return False
+        lane.worked()
+        self._settle(lane, message.sequence, verdict_of(answer, tools.settings.push_retry_after_max_ms))
+        return True
+
+    def _has_awake(self) -> bool:
+        now = self._session.now
+        return any(lane.rests_until <= now for lane in self.lanes.values())
+
+    def _settle(self, lane: UrlLane, sequence: int, verdict: PushVerdict) -> None:
+        session, consumer = self._session, self.consumer
+        if verdict.outcome is PushOutcome.RETRY:
+            if len(self._last_tries) >= LAST_TRIES_MAX:
+                del self._last_tries[next(iter(self._last_tries))]
+            self._last_tries[sequence] = lane.url
+            session.settle(consumer, sequence, Settlement.RETRY, delay_ms=verdict.delay_ms, reason=verdict.reason)
+            return
+        self._last_tries.pop(sequence, None)
+        if verdict.outcome is PushOutcome.DONE:
+            session.acknowledge(consumer, sequence)
+        else:
+            session.settle(consumer, sequence, Settlement.REJECT, reason=verdict.reason)

@@ -1,0 +1,180 @@
+"""A session without a wire: a part of this plug-in asks the engine, and is called with the answers.
+
+Contract: `vibemq.protocols.session.Session`. What is asked is taken in the next turn of the loop.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from heapq import heappop, heappush
+from typing import Any
+
+from vibemq.errors import VibeMQError
+from vibemq.model.commands import Command, Settle, Settlement
+from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Reply
+from vibemq.model.runs import Run
+from vibemq.model.stored import Slice
+from vibemq.protocols.session import Principal, Request, SessionContext
+
+COMMANDS_AT_ONCE = 100
+"""Decided in about a millisecond; when the broker starts, there may be thousands."""
+Delivered = Callable[[Deliver, Sequence[Slice]], None]
+Ended = Callable[[VibeMQError], None]
+
+
+class InnerSession:
+    """Args:
+    parted: the broker has ended the session, for this reason.
+    """
+
+    def __init__(
+        self,
+        context: SessionContext,
+        principal: Principal | None,
+        *,
+        parted: Callable[[str], None],
+    ) -> None:
+        self._context = context
+        self._principal = principal
+        self._parted = parted
+        self._requests: list[Request] = []
+        self._acked: defaultdict[int, list[Run]] = defaultdict(list)
+        self._consumers: dict[int, tuple[Delivered, Ended]] = {}
+        self._last_consumer = 0
+        self._woken = False
+        self._closing = False
+        self.now = context.now
+        self._later: list[tuple[int, int, Callable[[], None]]] = []
+        """A heap of (instant, number, what to call)."""
+        self._last_call = 0
+
+    @property
+    def number(self) -> int:
+        return self._context.session
+
+    @property
+    def context(self) -> SessionContext:
+        return self._context
+
+    # -- what the plug-in says ----------------------------------------------------------------------------------------
+
+    def ask(self, command: Command) -> None:
+        """Its token, if any, is called with the result."""
+        self._requests.append(command)
+        self.wake()
+
+    def acknowledge(self, consumer: int, sequence: int) -> None:
+        """Many of one turn of the loop become one command."""
+        self._acked[consumer].append((sequence, sequence))
+        self.wake()
+
+    def settle(
+        self, consumer: int, sequence: int, verb: Settlement, *, delay_ms: int | None = None, reason: str = ""
+    ) -> None:
+        run = [(sequence, sequence)]
+        self.ask(Settle(self.number, None, consumer, verb, run, delay_ms=delay_ms, reason=reason))
+
+    def consumer(self, delivered: Delivered, ended: Ended) -> int:
+        """A number for a Subscribe."""
+        self._last_consumer += 1
+        self._consumers[self._last_consumer] = delivered, ended
+        return self._last_consumer
+
+    def forget(self, consumer: int) -> None:
+        """What is still handed out to it goes back unharmed."""
+        self._consumers.pop(consumer, None)
+
+    def call_at(self, instant: int, what: Callable[[], None]) -> None:
+        """Not before the instant."""
+        self._last_call += 1
+        heappush(self._later, (instant, self._last_call, what))
+        self.wake()
+
+    def wake(self) -> None:
+        if not self._woken:
+            self._woken = True
+            self._context.wake()
+
+    # -- what the server says -----------------------------------------------------------------------------------------
+
+    def receive_data(self, data: bytes) -> None:
+        """Nothing comes."""
+
+    def commands(self) -> Sequence[Request]:
+        self._woken = False
+        if self._acked:
+            for consumer, runs in self._acked.items():
+                self._requests.append(Settle(self.number, None, consumer, Settlement.ACK, sorted(runs)))
+            self._acked.clear()
+        requests = self._requests[:COMMANDS_AT_ONCE]
+        del self._requests[:COMMANDS_AT_ONCE]
+        return requests
+
+    @property
+    def unread(self) -> bool:
+        return bool(self._requests)
+
+    def authenticated(self, token: Any, principal: Principal) -> None:
+        """It never asks."""
+
+    def refused(self, token: Any, error: VibeMQError) -> None:
+        if token is not None:
+            token(error)
+
+    def apply(self, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Reply) and effect.token is not None:
+                effect.token(effect.result)
+            elif isinstance(effect, ConsumerEnded):
+                found = self._consumers.pop(effect.consumer, None)
+                if found is not None:
+                    found[1](effect.error)
+
+    def deliver(self, deliver: Deliver, slices: Sequence[Slice]) -> None:
+        found = self._consumers.get(deliver.consumer)
+        if found is not None:
+            found[0](deliver, slices)
+            return
+        runs = [(piece.first_sequence, piece.first_sequence + piece.rows.count - 1) for piece in slices]
+        self.ask(Settle(self.number, None, deliver.consumer, Settlement.RELEASE, runs))
+
+    @property
+    def rows_at_once(self) -> int:
+        return 100
+
+    def data_to_send(self) -> bytes:
+        return b""
+
+    def tick(self, now: int) -> None:
+        self.now = max(self.now, now)
+        while self._later and self._later[0][0] <= self.now:
+            heappop(self._later)[2]()
+
+    def next_deadline(self) -> int | None:
+        return self._later[0][0] if self._later else None
+
+    def shutdown(self, reason: str) -> None:
+        self._end(reason)
+
+    def fail(self, error: VibeMQError) -> None:
+        self._closing = True
+        self._end(str(error))
+
+    def _end(self, reason: str) -> None:
+        parted, self._parted = self._parted, _told_before
+        parted(reason)
+
+    @property
+    def closing(self) -> bool:
+        return self._closing
+
+    @property
+    def principal(self) -> Principal | None:
+        return self._principal
+
+    @property
+    def client_name(self) -> str:
+        return "eventmesh-http"
+
+
+def _told_before(reason: str) -> None:
+    """The end is told once."""

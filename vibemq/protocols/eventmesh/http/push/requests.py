@@ -1,0 +1,88 @@
+"""The form that is posted to a subscriber's URL."""
+
+import base64
+from collections.abc import Mapping
+from urllib.parse import quote_plus
+
+import orjson
+
+from vibemq.model.rows import RowView
+from vibemq.protocols.eventmesh.http.codes import RequestCode
+from vibemq.protocols.eventmesh.http.settings import EventMeshHttpSettings
+from vibemq.protocols.eventmesh.messages import names
+from vibemq.protocols.eventmesh.messages.cloudevent import write_event
+from vibemq.protocols.eventmesh.messages.forms import form_of
+from vibemq.protocols.eventmesh.messages.message import message_properties
+from vibemq.protocols.eventmesh.messages.names import Form
+
+_SECRETS = frozenset({"username", "passwd", "password", "token", "ip", "authorization"})
+"""Of publishers that send them along: not for subscribers."""
+_BASE64 = "base64"
+
+
+def push_headers(settings: EventMeshHttpSettings, *, sync: bool) -> dict[str, str]:
+    code = RequestCode.HTTP_PUSH_CLIENT_SYNC if sync else RequestCode.HTTP_PUSH_CLIENT_ASYNC
+    return {
+        "content-type": "application/x-www-form-urlencoded; charset=UTF-8",
+        "code": str(int(code)),
+        "language": "JAVA",
+        "version": "1.0",
+        "eventmeshcluster": settings.cluster,
+        "eventmeship": settings.address,
+        "eventmeshenv": settings.environment,
+        "eventmeshidc": settings.idc,
+    }
+
+
+def push_body(topic: str, row: bytes, sequence: int, now: int, *, asks: bool) -> bytes:
+    """Args:
+    asks: the subscription answers requests: the properties that bring a reply home are among `extFields`.
+    """
+    view = RowView(row)
+    headers = view.headers
+    more = _reply_properties(headers) if asks else {}
+    properties = {name: _text(value) for name, value in message_properties(headers).items() if name not in _SECRETS}
+    if form_of(headers) is Form.CLOUDEVENT:
+        content = write_event(headers.get(names.TOPIC, topic), view.message_id, view.payload, headers, more)
+    else:
+        content, encoded = _content(view.payload)
+        if encoded:
+            properties[names.ENCODING] = _BASE64
+    properties |= more
+    number = properties.get("bizseqno") or properties.get("bizSeqNo") or f"{now:013d}{sequence % 10_000_000:07d}"
+    unique = properties.get("uniqueid") or properties.get("uniqueId") or view.message_id
+    return b"&".join(
+        (
+            b"content=" + _escaped(content),
+            b"bizseqno=" + _escaped(number.encode()),
+            b"bizSeqNo=" + _escaped(number.encode()),
+            b"uniqueId=" + _escaped(unique.encode()),
+            b"randomNo=%d%04d" % (now, sequence % 10_000),
+            b"topic=" + _escaped(topic.encode()),
+            b"extFields=" + _escaped(orjson.dumps(properties)),
+        )
+    )
+
+
+def _reply_properties(headers: Mapping[str, str]) -> dict[str, str]:
+    address = headers.get(names.REPLY_TO)
+    if not address:
+        return {}
+    return {names.REPLY_TOKEN: address, names.REPLY_CLIENT: names.CLUSTER, names.REPLY_CLUSTER: names.CLUSTER}
+
+
+def _content(payload: bytes) -> tuple[bytes, bool]:
+    """A form holds text: what is none goes as base64, and a property says so."""
+    try:
+        payload.decode()
+    except UnicodeDecodeError:
+        return base64.b64encode(payload), True
+    return payload, False
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else orjson.dumps(value).decode()
+
+
+def _escaped(value: bytes) -> bytes:
+    return quote_plus(value).encode("ascii")

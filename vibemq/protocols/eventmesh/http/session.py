@@ -1,0 +1,280 @@
+"""One HTTP connection, without a socket or a clock. Contract: `vibemq.protocols.session.Session`.
+
+Requests are answered one after the other, in the order in which they came.
+"""
+
+import base64
+import binascii
+from collections.abc import Sequence
+from typing import Any
+from weakref import WeakMethod
+
+from vibemq.errors import VibeMQError
+from vibemq.model.effects import Deliver, Effect, Reply, Responded
+from vibemq.model.stored import Slice
+from vibemq.protocols.eventmesh.http import operations, uri_endpoints
+from vibemq.protocols.eventmesh.http.codes import RetCode
+from vibemq.protocols.eventmesh.http.fields import form_fields, json_fields
+from vibemq.protocols.eventmesh.http.publishing import is_event
+from vibemq.protocols.eventmesh.http.replies import AnswerStyle, AnswerWriter, EventMeshAnswer, refusal_answer
+from vibemq.protocols.eventmesh.http.request import HttpReader, HttpRequest
+from vibemq.protocols.eventmesh.http.settings import EventMeshHttpSettings
+from vibemq.protocols.eventmesh.http.state import Exchange, HttpCredentials, HttpState, Subscribers
+from vibemq.protocols.http1 import Http1Error
+from vibemq.protocols.session import Authenticate, Principal, Request, SessionContext
+
+REQUESTS_AT_ONCE = 8
+"""Requests that are taken in about a millisecond."""
+VERSIONS = ("1.0", "2.0")
+_JSON = "application/json"
+
+
+class LoginAsked:
+    """Token of an Authenticate."""
+
+
+class EventMeshHttpSession:
+    """See `vibemq.protocols.session.Session` for what each verb means."""
+
+    def __init__(
+        self, context: SessionContext, settings: EventMeshHttpSettings, subscribers: Subscribers | None
+    ) -> None:
+        finish = WeakMethod(self._finish)
+
+        def finish_it(answer: EventMeshAnswer) -> None:
+            """What still waits for an answer must not keep a session whose connection has gone."""
+            found = finish()
+            if found is not None:
+                found(answer)
+
+        self._state = HttpState(context, settings, subscribers, context.now, finish=finish_it)
+        self._out: list[bytes] = []
+        self._reader = HttpReader(
+            head_bytes_max=settings.head_bytes_max, body_bytes_max=settings.body_bytes_max, send=self._out.append
+        )
+        self._writer = AnswerWriter(settings)
+        self._credentials: HttpCredentials | None = None
+        """Of the principal."""
+        self._began_at = 0
+        """When the first byte of a request came that is not whole; 0: there is none."""
+        self._idle_since = context.now
+        self._unread = False
+        self._closing = False
+        self._name = ""
+
+    @classmethod
+    def alone(cls, context: SessionContext, settings: EventMeshHttpSettings) -> "EventMeshHttpSession":
+        """Without subscribers: it cannot be asked to subscribe."""
+        return cls(context, settings, None)
+
+    # -- in ---------------------------------------------------------------------------------------------------------
+
+    def receive_data(self, data: bytes) -> None:
+        if not self._closing:
+            self._reader.receive_data(data)
+
+    def commands(self) -> Sequence[Request]:
+        state = self._state
+        self._unread = False
+        for _ in range(REQUESTS_AT_ONCE):
+            if self._closing or not self._advance():
+                break
+            if state.requests:
+                break
+        else:
+            self._unread = True
+        if state.exchange is None and not self._unread:
+            self._note_time()
+            if self._reader.ended:
+                self._closing = True
+        requests, state.requests = state.requests, []
+        return requests
+
+    def _advance(self) -> bool:
+        """Take the next step with the request that is under way, or take the next request. False: nothing to do."""
+        state = self._state
+        if state.exchange is None:
+            try:
+                request = self._reader.next_request()
+            except Http1Error as refusal:
+                self._reader.refuse(refusal)
+                self._closing = True
+                return False
+            if request is None:
+                return False
+            self._hear(request)
+            return True
+        if state.exchange.admitted and not state.exchange.begun:
+            self._begin(state.exchange)
+            return True
+        return bool(state.requests)
+
+    def _note_time(self) -> None:
+        if not self._reader.begun:
+            self._began_at = 0
+        elif not self._began_at:
+            self._began_at = self._state.now
+
+    @property
+    def unread(self) -> bool:
+        return self._unread and not self._closing
+
+    def _hear(self, request: HttpRequest) -> None:
+        state = self._state
+        self._began_at = 0
+        style = AnswerStyle(request.headers.get("code", "0"), keep=self._reader.keeps)
+        if request.method not in ("GET", "POST"):
+            self._answer_bare(405, style)
+            return
+        if request.headers.get("version", "1.0") not in VERSIONS:
+            self._answer_bare(400, style)
+            return
+        credentials = _credentials_of(request)
+        exchange = state.exchange = Exchange(request, {}, style, credentials)
+        try:
+            self._read_fields(exchange)
+        except VibeMQError as error:
+            self._finish(refusal_answer(error, RetCode.PROTOCOL_BODY_ERR))
+            return
+        if state.principal is not None and credentials == self._credentials:
+            exchange.admitted = True
+            return
+        state.principal, self._credentials = None, None
+        state.requests.append(Authenticate(LoginAsked(), credentials.username, credentials.password, credentials.token))
+
+    def _read_fields(self, exchange: Exchange) -> None:
+        request = exchange.request
+        exchange.style.uri = uri_endpoints.handler_of(request.path) is not None
+        fields = form_fields(request.query.encode("latin-1")) if request.query else {}
+        if request.body and not is_event(request.headers):
+            kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+            fields = {**fields, **(json_fields(request.body) if kind == _JSON else form_fields(request.body))}
+        exchange.fields = fields
+        if "code" not in request.headers and "code" in fields:
+            exchange.style.code = fields["code"]
+
+    def _begin(self, exchange: Exchange) -> None:
+        exchange.begun = True
+        handler = uri_endpoints.handler_of(exchange.request.path)
+        headers = exchange.request.headers
+        self._name = f"{headers.get('sys', '')}-{headers.get('pid', '')}".strip("-")[:128]
+        try:
+            (handler or operations.begin)(self._state, exchange)
+        except VibeMQError as error:
+            self._finish(refusal_answer(error, operations.otherwise(exchange)))
+
+    # -- out --------------------------------------------------------------------------------------------------------
+
+    def _finish(self, answer: EventMeshAnswer) -> None:
+        """Answer the request that is under way."""
+        state, exchange = self._state, self._state.exchange
+        if exchange is None or self._closing:
+            return
+        style = exchange.style
+        headers = self._writer.headers(answer, style)
+        self._reader.answer(answer.status, headers, self._writer.body(answer, style, state.now))
+        self._answered(exchange.begun)
+
+    def _answer_bare(self, status: int, style: AnswerStyle) -> None:
+        self._reader.answer(status, b"connection: keep-alive\r\n" if style.keep else b"connection: close\r\n", b"")
+        self._answered(begun=False)
+
+    def _answered(self, begun: bool) -> None:
+        state = self._state
+        state.exchange = None
+        self._idle_since = state.now
+        if not self._reader.keeps:
+            self._closing = True
+        if begun:
+            # What comes behind it has come, or the answer was decided elsewhere: the session has to be looked at.
+            state.context.wake()
+
+    def authenticated(self, token: Any, principal: Principal) -> None:
+        state = self._state
+        state.principal = principal
+        if state.exchange is not None:
+            self._credentials = state.exchange.credentials
+            state.exchange.admitted = True
+
+    def refused(self, token: Any, error: VibeMQError) -> None:
+        if isinstance(token, LoginAsked):
+            self._finish(refusal_answer(error, RetCode.ACL_ERR))
+        elif token is not None:
+            token(error)
+        elif self._state.exchange is None:
+            # The connection itself is turned away.
+            text = str(error).encode() + b"\n"
+            head = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-type: text/plain\r\n"
+            self._out.append(head + b"retry-after: 1\r\ncontent-length: %d\r\n\r\n" % len(text) + text)
+            self._closing = True
+
+    def apply(self, effects: Sequence[Effect]) -> None:
+        self._state.telling = True
+        try:
+            for effect in effects:
+                if isinstance(effect, Reply | Responded) and effect.token is not None:
+                    effect.token(effect.result)
+        finally:
+            self._state.telling = False
+
+    def deliver(self, deliver: Deliver, slices: Sequence[Slice]) -> None:
+        """It consumes nothing."""
+
+    @property
+    def rows_at_once(self) -> int:
+        return 100
+
+    def data_to_send(self) -> bytes:
+        data = self._out[0] if len(self._out) == 1 else b"".join(self._out)
+        self._out.clear()
+        return data
+
+    # -- time -------------------------------------------------------------------------------------------------------
+
+    def tick(self, now: int) -> None:
+        self._state.now = max(self._state.now, now)
+        deadline = self.next_deadline()
+        if deadline is not None and now >= deadline and not self._reader.fresh:
+            self._closing = True
+
+    def next_deadline(self) -> int | None:
+        if self._closing or self._state.exchange is not None:
+            return None
+        settings = self._state.settings
+        if self._began_at:
+            return self._began_at + settings.request_timeout_ms
+        return self._idle_since + settings.keep_alive_ms
+
+    # -- the end ----------------------------------------------------------------------------------------------------
+
+    def shutdown(self, reason: str) -> None:
+        """HTTP has no goodbye: what was asked is answered, and the connection closed."""
+
+    def fail(self, error: VibeMQError) -> None:
+        self._closing = True
+
+    @property
+    def closing(self) -> bool:
+        return self._closing
+
+    @property
+    def principal(self) -> Principal | None:
+        return self._state.principal
+
+    @property
+    def client_name(self) -> str:
+        return self._name
+
+
+def _credentials_of(request: HttpRequest) -> HttpCredentials:
+    headers = request.headers
+    kind, _, given = headers.get("authorization", "").partition(" ")
+    if kind.lower() == "bearer":
+        return HttpCredentials(token=given.strip())
+    if kind.lower() == "basic":
+        try:
+            name, _, password = base64.b64decode(given.strip(), validate=True).decode().partition(":")
+        except (binascii.Error, UnicodeDecodeError):
+            return HttpCredentials()
+        return HttpCredentials(name, password)
+    return HttpCredentials(headers.get("username", ""), headers.get("passwd", ""), headers.get("token", ""))

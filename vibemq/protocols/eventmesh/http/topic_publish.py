@@ -1,0 +1,133 @@
+"""Messages on their way to their topics, which are made when they are first used."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from vibemq.errors import InvalidOptions, QueueNotFound, VibeMQError
+from vibemq.model.commands import Command, CreateQueue, Publish, Requester
+from vibemq.model.effects import Published
+from vibemq.model.options import Durability, QueueOptions
+from vibemq.model.records import Extras
+from vibemq.model.rows import Rows
+from vibemq.protocols.eventmesh.http.publishing import check_size
+from vibemq.protocols.eventmesh.http.state import HttpState
+from vibemq.protocols.eventmesh.messages import names
+from vibemq.protocols.eventmesh.messages.received import ReceivedMessage
+from vibemq.protocols.eventmesh.topics import topic_options
+
+Told = Callable[[VibeMQError | None], None]
+
+
+class Asker(Protocol):
+    """A session that commands can be given to."""
+
+    def ask(self, command: Command) -> None: ...
+
+
+def ask_for_queue(asker: Asker, session: int, name: str, options: QueueOptions, told: Callable[[Any], None]) -> None:
+    """Have a queue made, if it is missing. A storage that keeps nothing gets one that keeps nothing."""
+
+    def answered(result: Any) -> None:
+        if isinstance(result, InvalidOptions) and options.durability is not Durability.TRANSIENT:
+            weaker = options.with_changes(durability=Durability.TRANSIENT)
+            asker.ask(CreateQueue(session, told, name, weaker))
+        else:
+            told(result)
+
+    asker.ask(CreateQueue(session, answered, name, options))
+
+
+class TopicPublish:
+    """Rows for one topic, as one publish. `told` gets the reason why they, or the first of them, were not taken."""
+
+    def __init__(
+        self, state: HttpState, topic: str, rows: Rows, extras: Extras | None, told: Told, requester: Requester | None
+    ) -> None:
+        self._state = state
+        self._topic = topic
+        self._rows = rows
+        self._extras = extras
+        self._told = told
+        self._requester = requester
+
+    def begin(self) -> None:
+        self._publish(self._published, create=False)
+
+    def _publish(self, then: Callable[[Any], None], *, create: bool) -> None:
+        state = self._state
+        state.ask(
+            Publish(
+                state.session, then, self._topic, self._rows, self._extras, create=create, requester=self._requester
+            )
+        )
+
+    def _published(self, result: Any) -> None:
+        state = self._state
+        if isinstance(result, QueueNotFound) and state.settings.create_topics:
+            options = topic_options(state.context.queue_defaults, state.settings.durability)
+            ask_for_queue(state, state.session, self._topic, options, self._created)
+        else:
+            self._told(refusal_in(result))
+
+    def _created(self, result: Any) -> None:
+        """Who may not create it is told so by the publish."""
+        if isinstance(result, VibeMQError):
+            self._told(result)
+            return
+        self._publish(lambda again: self._told(refusal_in(again)), create=True)
+
+
+def refusal_in(result: Any) -> VibeMQError | None:
+    if isinstance(result, VibeMQError):
+        return result
+    if isinstance(result, Published) and result.refused:
+        return next(iter(result.refused.values()))
+    return None
+
+
+def publish_message(state: HttpState, message: ReceivedMessage, message_id: str, told: Told) -> None:
+    """Raises InvalidMessage, InvalidQueueName, MessageTooLarge."""
+    check_size(message, state.context.limits)
+    extra = message.extra(state.now)  # noqa: S610  # no Django here
+    rows = Rows.of([message.row(message_id)])
+    TopicPublish(state, message.topic, rows, {0: extra} if extra else None, told, None).begin()
+
+
+def publish_request(state: HttpState, message: ReceivedMessage, token: Any, told: Told) -> None:
+    """With a reply to wait for, which comes to `token`. Raises as `publish_message`."""
+    check_size(message, state.context.limits)
+    settings = state.settings
+    timeout_ms = min(message.ttl_ms or settings.reply_timeout_ms, settings.reply_timeout_max_ms)
+    address, message_id = state.context.new_id(), state.context.new_id()
+    row = message.row(message_id, (names.REPLY_TO, address), (names.CORRELATION_ID, message_id))
+    requester = Requester(address, token, timeout_ms)
+    TopicPublish(state, message.topic, Rows.of([row]), None, told, requester).begin()
+
+
+def publish_all(
+    state: HttpState, messages: Sequence[ReceivedMessage], told: Callable[[list[VibeMQError]], None]
+) -> None:
+    """Of a batch, one publish for each topic; `told` gets the refusals of topics when all are decided.
+
+    Raises:
+        InvalidMessage, InvalidQueueName, MessageTooLarge: nothing was published.
+    """
+    by_topic: dict[str, tuple[list[bytes], dict[int, Any]]] = {}
+    for message in messages:
+        check_size(message, state.context.limits)
+        rows, extras = by_topic.setdefault(message.topic, ([], {}))
+        extra = message.extra(state.now)  # noqa: S610  # no Django here
+        if extra is not None:
+            extras[len(rows)] = extra
+        rows.append(message.row(state.context.new_id()))
+    left, refusals = [len(by_topic)], list[VibeMQError]()
+
+    def one_told(error: VibeMQError | None) -> None:
+        left[0] -= 1
+        if error is not None:
+            refusals.append(error)
+        if not left[0]:
+            told(refusals)
+
+    for topic, (rows, extras) in by_topic.items():
+        TopicPublish(state, topic, Rows.of(rows), extras or None, one_told, None).begin()

@@ -1,0 +1,4 @@
+"""EventMesh over TCP.
+
+frames -> package -> session -> publishing, subscriptions, pushes -> model commands
+"""

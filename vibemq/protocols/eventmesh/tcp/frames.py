@@ -1,0 +1,184 @@
+"""Frames of EventMesh over TCP: bytes in, frames out. No sockets, no clock.
+
+    magic    `WEMQ` or `EventMesh`
+    version  `0000`
+    total    u32 BE   what it counts is the dialect's
+    header   u32 BE   H
+    header   H bytes, JSON
+    body     the rest
+
+    dialect  magic      total       body
+    wemq     WEMQ       8 + H + B   total - 8 - H
+    em8      EventMesh  8 + H + B   total - 8 - H
+    em13     EventMesh  13 + H + B  total - 13 - H
+
+Source: docs/spec/eventmesh.md, "Frames".
+"""
+
+import struct
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+import orjson
+
+from vibemq.errors import RemoteProtocolError
+
+_VERSION = b"0000"
+_SIZES = struct.Struct("!II")
+
+
+class EventMeshDialect(Enum):
+    """(magic and version, what the total length counts beside header and body)"""
+
+    WEMQ = (b"WEMQ0000", 8)
+    EM8 = (b"EventMesh0000", 8)
+    EM13 = (b"EventMesh0000", 13)
+
+    def __init__(self, start: bytes, counted: int) -> None:
+        # Attributes of their own: `value` of a member costs a call, and every frame asks for both.
+        self.start = start
+        self.counted = counted
+
+
+class EventMeshFrame(NamedTuple):
+    header: bytes
+    body: bytes
+    """Empty where it is absent."""
+
+
+def encode_frame(dialect: EventMeshDialect, header: bytes, body: bytes = b"") -> bytes:
+    size = len(header)
+    return b"%b%b%b%b" % (dialect.start, _SIZES.pack(dialect.counted + size + len(body), size), header, body)
+
+
+@dataclass(frozen=True, slots=True)
+class FrameLimits:
+    total_max: int
+    """Of the field of the total length."""
+    header_bytes_max: int
+
+
+class EventMeshFrameReader:
+    """Cuts a stream into frames. The first one decides the dialect, for ever."""
+
+    def __init__(self, limits: FrameLimits) -> None:
+        self.limits = limits
+        """May be exchanged between frames."""
+        self.dialect: EventMeshDialect | None = None
+        self._data = b""
+        self._at = 0
+        self._more: list[bytes] = []
+        self._size = 0
+        """Bytes that are not cut yet."""
+        self._needed = 4
+        """As many of them are known to be needed before anything can be told."""
+
+    @property
+    def size(self) -> int:
+        """Bytes that are kept."""
+        return self._size
+
+    @property
+    def ready(self) -> bool:
+        """Whether there may be a frame, or a fault."""
+        return self._size >= self._needed
+
+    def receive_data(self, data: bytes) -> None:
+        self._more.append(data)
+        self._size += len(data)
+
+    def next_frame(self) -> EventMeshFrame | None:
+        """The next frame, or None: more bytes are needed.
+
+        Raises:
+            RemoteProtocolError: this is no frame, or one beyond a limit.
+        """
+        if self._size < self._needed:
+            return None
+        if self._more:
+            self._data = b"".join((self._data[self._at :], *self._more))
+            self._at = 0
+            self._more.clear()
+        if self.dialect is None:
+            self.dialect = self._recognized()
+            if self.dialect is None:
+                return None
+        return self._cut(self.dialect)
+
+    def _cut(self, dialect: EventMeshDialect) -> EventMeshFrame | None:
+        start, counted = dialect.start, dialect.counted
+        data, at = self._data, self._at
+        sizes_at = at + len(start)
+        if self._size < len(start) + 8:
+            self._check_start(start)
+            # A wrong byte is told as soon as it has come.
+            self._needed = self._size + 1
+            return None
+        if not data.startswith(start, at):
+            self._check_start(start)
+        total, header_size = _SIZES.unpack_from(data, sizes_at)
+        if total > self.limits.total_max or header_size > self.limits.header_bytes_max or not header_size:
+            self._refuse(total, header_size)
+        if counted + header_size > total:
+            raise RemoteProtocolError(f"a frame says {total} bytes in all, and a header of {header_size}")
+        end = sizes_at + 8 + total - counted
+        if end > len(data):
+            self._needed = end - at
+            return None
+        header_at = sizes_at + 8
+        body_at = header_at + header_size
+        self._at = end
+        self._size -= end - at
+        self._needed = 1
+        return EventMeshFrame(data[header_at:body_at], data[body_at:end])
+
+    def _check_start(self, start: bytes) -> None:
+        found = self._data[self._at : self._at + len(start)]
+        if not start.startswith(found):
+            raise RemoteProtocolError(f"a frame begins with {start.decode()}, not with {_shown(found)}")
+
+    def _refuse(self, total: int, header_size: int) -> None:
+        limits = self.limits
+        if not header_size:
+            raise RemoteProtocolError("a frame needs a header, and has none")
+        if total > limits.total_max:
+            raise RemoteProtocolError(f"a frame of {total:,} bytes; at most {limits.total_max:,} are allowed")
+        raise RemoteProtocolError(f"a header of {header_size:,} bytes; at most {limits.header_bytes_max:,} are allowed")
+
+    def _recognized(self) -> EventMeshDialect | None:
+        """The dialect of the first frame; None: more bytes are needed."""
+        data = self._data
+        if data[:4] == EventMeshDialect.WEMQ.start[:4]:
+            return EventMeshDialect.WEMQ
+        start = EventMeshDialect.EM8.start
+        self._check_start(start)
+        if len(data) < len(start) + 8:
+            self._needed = self._size + 1
+            return None
+        total, header_size = _SIZES.unpack_from(data, len(start))
+        if total > self.limits.total_max or header_size > self.limits.header_bytes_max or not header_size:
+            self._refuse(total, header_size)
+        body_size = total - EventMeshDialect.EM13.counted - header_size
+        if body_size < 0:
+            return EventMeshDialect.EM8
+        body_at = len(start) + 8 + header_size
+        if len(data) < body_at + body_size:
+            self._needed = body_at + body_size
+            return None
+        # What is cut off of a JSON object is none: five bytes are missing where the total leaves version and magic out.
+        return EventMeshDialect.EM13 if _is_json(data[body_at : body_at + body_size]) else EventMeshDialect.EM8
+
+
+def _is_json(body: bytes) -> bool:
+    if not body:
+        return True
+    try:
+        orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return False
+    return True
+
+
+def _shown(data: bytes) -> str:
+    return repr(data[:16].decode("latin-1"))

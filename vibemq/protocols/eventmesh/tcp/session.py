@@ -1,0 +1,354 @@
+"""One connection of an EventMesh client over TCP, without a socket or a clock.
+
+Contract: `vibemq.protocols.session.Session`.
+
+reading      frames (bytes) -> package (headers) -> publishing, subscriptions, pushes (what is asked of the engine)
+answering    publishing, subscriptions -> package -> frames
+delivering   subscriptions -> pushes
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vibemq.errors import AuthRequired, InvalidMessage, NotAuthenticated, RemoteProtocolError, VibeMQError
+from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Reply, Responded
+from vibemq.model.stored import Slice
+from vibemq.protocols.eventmesh.settings import EventMeshSettings
+from vibemq.protocols.eventmesh.tcp import package as wire
+from vibemq.protocols.eventmesh.tcp.bodies import UserAgent, read_agent, read_subscription, redirect_body
+from vibemq.protocols.eventmesh.tcp.errors import text_of
+from vibemq.protocols.eventmesh.tcp.frames import EventMeshDialect, EventMeshFrameReader, FrameLimits
+from vibemq.protocols.eventmesh.tcp.package import Cmd, OPStatus, Package, read_package
+from vibemq.protocols.eventmesh.tcp.publishing import EventMeshBatch, EventMeshPublishing, EventMeshRequested
+from vibemq.protocols.eventmesh.tcp.pushes import EventMeshPushes
+from vibemq.protocols.eventmesh.tcp.state import EventMeshState
+from vibemq.protocols.eventmesh.tcp.subscriptions import (
+    EventMeshSubscribeAsked,
+    EventMeshSubscriptions,
+    EventMeshUnsubscribeAsked,
+    TopicAsked,
+)
+from vibemq.protocols.session import Authenticate, Goodbye, Principal, Request, SessionContext
+
+PIPELINED_BYTES_MAX = 262_144
+"""What a peer may send ahead while its credentials are checked."""
+WORK_AT_ONCE = 96
+"""Frames that are read in about a millisecond; the body of each 8 KiB costs as much as a frame."""
+_COST_BYTES = 8_192
+_LEAVE_MS = 30_000
+"""How long a client that has said goodbye, or was sent elsewhere, may take to close."""
+
+
+@dataclass(slots=True)
+class HelloAsked:
+    """Token of an Authenticate."""
+
+    package: Package
+    agent: UserAgent
+
+
+class EventMeshSession:
+    """See `vibemq.protocols.session.Session` for what each verb means."""
+
+    def __init__(self, context: SessionContext, settings: EventMeshSettings) -> None:
+        self._state = state = EventMeshState(context, settings, context.now)
+        first = min(context.limits.handshake_bytes_max, settings.frame_bytes_max)
+        self._reader = EventMeshFrameReader(FrameLimits(first, min(first, settings.header_bytes_max)))
+        self._subscriptions = EventMeshSubscriptions(state, self._subscription_ended)
+        self._pushes = EventMeshPushes(state, self._subscriptions)
+        self._publishing = EventMeshPublishing(state, self._pushes.oldest_request)
+        self._authenticating = False
+        self._ended = False
+        """The client has ended its side."""
+        self._broken: RemoteProtocolError | None = None
+        self._unread = False
+        """Bytes have come that `commands` has not looked at: the client is not silent, whatever the time."""
+        self._heard_at = context.now
+        self._leave_at: int | None = None
+        """When a client is closed that has said goodbye."""
+
+    # -- in ---------------------------------------------------------------------------------------------------------
+
+    def receive_data(self, data: bytes) -> None:
+        if self._state.failed:
+            return
+        self._unread = True
+        if not data:
+            self._ended = True
+            return
+        self._reader.receive_data(data)
+        if self._authenticating and self._reader.size > PIPELINED_BYTES_MAX:
+            self._break(RemoteProtocolError("more was sent ahead than is kept while credentials are checked"))
+
+    def commands(self) -> Sequence[Request]:
+        state = self._state
+        if self._unread:
+            self._unread = False
+            self._heard_at = state.now
+        if not (self._authenticating or state.failed):
+            self._read()
+        if self._ended and not (state.failed or self._authenticating or self.unread):
+            self._end()
+        requests, state.requests = state.requests, []
+        if self._broken is not None and state.closing and not requests:
+            raise self._broken
+        return requests
+
+    @property
+    def unread(self) -> bool:
+        return self._reader.ready and not (self._authenticating or self._state.failed)
+
+    def _read(self) -> None:
+        work = WORK_AT_ONCE
+        try:
+            while work > 0 and not (self._authenticating or self._state.failed or self._subscriptions.asking):
+                frame = self._reader.next_frame()
+                if frame is None:
+                    break
+                work -= 1 + len(frame.body) // _COST_BYTES
+                self._state.dialect = self._reader.dialect or EventMeshDialect.EM13
+                self._hear(read_package(frame))
+        except RemoteProtocolError as error:
+            self._gathered()
+            self._break(error)
+        self._gathered()
+
+    def _break(self, error: RemoteProtocolError) -> None:
+        self._broken = error
+        self._state.give_up(error)
+
+    def _gathered(self) -> None:
+        """Have done what was gathered of the frames so far, before anything else is asked."""
+        self._publishing.flush()
+        self._pushes.flush()
+
+    def _hear(self, package: Package) -> None:
+        cmd = package.cmd
+        try:
+            if self._state.agent is None:
+                self._before_hello(package)
+            elif cmd is Cmd.ASYNC_MESSAGE_TO_SERVER or cmd is Cmd.BROADCAST_MESSAGE_TO_SERVER:
+                self._publishing.publish(package)
+            elif cmd in wire.PUSH_ACKS:
+                self._pushes.acked(package)
+            else:
+                self._gathered()
+                self._obey(package)
+        except RemoteProtocolError:
+            raise
+        except VibeMQError as error:
+            self._state.refuse(package, error)
+
+    def _before_hello(self, package: Package) -> None:
+        if package.cmd is Cmd.HELLO_REQUEST:
+            self._hello(package)
+        elif package.cmd is Cmd.RECOMMEND_REQUEST or package.cmd in wire.UNANSWERED:
+            return
+        else:
+            raise NotAuthenticated("no session is found; HELLO_REQUEST comes first")
+
+    def _hello(self, package: Package) -> None:
+        state, context = self._state, self._state.context
+        try:
+            agent = read_agent(package.body)
+        except VibeMQError as error:
+            self._turn_away(package, OPStatus.FAIL, text_of(error))
+            return
+        state.before_1_3 = package.old
+        secret = agent.password or agent.token
+        if not secret and context.certified:
+            state.ask(Authenticate(HelloAsked(package, agent)))
+        elif not secret and context.authentication:
+            why = AuthRequired("this broker needs a login; give the client `username` and `password`, or a `token`")
+            self._turn_away(package, OPStatus.ACL_FAIL, text_of(why))
+            return
+        else:
+            token = agent.token or agent.password
+            state.ask(Authenticate(HelloAsked(package, agent), agent.username, agent.password, token))
+        self._authenticating = True
+
+    def _turn_away(self, package: Package, code: int, text: str) -> None:
+        state = self._state
+        state.answer(Cmd.HELLO_RESPONSE, package.seq, code, text)
+        state.failed = state.closing = True
+
+    def _obey(self, package: Package) -> None:
+        state, cmd = self._state, package.cmd
+        if cmd is Cmd.REQUEST_TO_SERVER:
+            self._publishing.request(package)
+        elif cmd is Cmd.RESPONSE_TO_SERVER:
+            self._publishing.respond(package)
+        elif cmd is Cmd.SUBSCRIBE_REQUEST:
+            self._check_purpose()
+            self._subscriptions.subscribe(package, read_subscription(package.body))
+        elif cmd is Cmd.UNSUBSCRIBE_REQUEST:
+            self._check_purpose()
+            self._subscriptions.unsubscribe(package)
+        elif cmd is Cmd.LISTEN_REQUEST:
+            self._check_purpose()
+            self._subscriptions.listen(package)
+        elif cmd is Cmd.HEARTBEAT_REQUEST or cmd is Cmd.HELLO_REQUEST:
+            state.answer(wire.ANSWERS[cmd], package.seq)
+        elif cmd is Cmd.CLIENT_GOODBYE_REQUEST:
+            self._leave(package)
+        elif cmd not in wire.UNANSWERED:
+            raise InvalidMessage(f"{cmd} is not a command that this server carries out")
+
+    def _check_purpose(self) -> None:
+        agent = self._state.agent
+        if self._state.leaving:
+            raise InvalidMessage("the client has said goodbye")
+        if agent is None or not agent.subscribes:
+            raise InvalidMessage("client purpose config is not sub")
+
+    def _leave(self, package: Package) -> None:
+        """The client said goodbye: it gets nothing more, and may still acknowledge what it has."""
+        state = self._state
+        if not state.leaving:
+            state.leaving = True
+            self._subscriptions.stop()
+            self._leave_at = state.now + _LEAVE_MS
+        state.answer(Cmd.CLIENT_GOODBYE_RESPONSE, package.seq)
+
+    def _end(self) -> None:
+        """The client has ended its side: what it holds goes to others. Without a goodbye, the connection is lost."""
+        state = self._state
+        state.failed = True
+        if state.leaving:
+            state.ask(Goodbye())
+        else:
+            state.closing = True
+
+    # -- out --------------------------------------------------------------------------------------------------------
+
+    def authenticated(self, token: Any, principal: Principal) -> None:
+        state, settings = self._state, self._state.settings
+        self._authenticating = False
+        self._heard_at = state.now
+        state.principal = principal
+        state.agent = token.agent
+        self._reader.limits = FrameLimits(settings.frame_bytes_max, settings.header_bytes_max)
+        state.answer(Cmd.HELLO_RESPONSE, token.package.seq)
+
+    def refused(self, token: Any, error: VibeMQError) -> None:
+        state = self._state
+        if isinstance(token, HelloAsked):
+            self._authenticating = False
+            self._turn_away(token.package, OPStatus.ACL_FAIL, text_of(error))
+        elif token is not None:
+            self._answered(token, error)
+        elif state.agent is None:
+            # The connection itself is turned away, before it has shown its dialect.
+            state.failed = state.closing = True
+
+    def apply(self, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Reply):
+                self._answered(effect.token, effect.result)
+            elif isinstance(effect, Responded):
+                self._publishing.responded(effect.token, effect.result)
+            elif isinstance(effect, ConsumerEnded):
+                self._pushes.forget(effect.consumer)
+                self._subscriptions.ended(effect.consumer, effect.error)
+
+    def _answered(self, token: Any, result: Any) -> None:
+        match token:
+            case EventMeshBatch():
+                self._publishing.published(token, result)
+            case EventMeshRequested():
+                self._publishing.requested(token, result)
+            case TopicAsked():
+                self._subscriptions.described(token, result)
+            case EventMeshSubscribeAsked():
+                self._subscriptions.subscribed(token, result)
+            case EventMeshUnsubscribeAsked():
+                self._subscriptions.unsubscribed(token)
+
+    def _subscription_ended(self, error: VibeMQError) -> None:
+        """There is no frame for it; a client that is sent away comes back and subscribes again, or is told why not."""
+        self._state.give_up(error)
+
+    def deliver(self, deliver: Deliver, slices: Sequence[Slice]) -> None:
+        self._pushes.deliver(deliver, slices)
+
+    @property
+    def rows_at_once(self) -> int:
+        return 100
+
+    def data_to_send(self) -> bytes:
+        parts, self._state.out = self._state.out, []
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    # -- time -------------------------------------------------------------------------------------------------------
+
+    def tick(self, now: int) -> None:
+        state = self._state
+        state.now = max(state.now, now)
+        if state.closing:
+            return
+        deadline = self._deadline()
+        if deadline is None or state.now < deadline or (self._unread and state.agent is not None):
+            return
+        if self._leave_at is not None and state.now >= self._leave_at:
+            state.failed = True
+            self._leave_at = None
+            state.ask(Goodbye())
+        elif state.agent is None:
+            # It may not be one of ours at all.
+            state.failed = state.closing = True
+        elif not state.failed:
+            wait_ms = state.settings.idle_timeout_ms
+            state.give_up(InvalidMessage(f"nothing was heard from this client for {wait_ms:,} ms"))
+
+    def _deadline(self) -> int | None:
+        state = self._state
+        if self._authenticating:
+            return None
+        if state.agent is None:
+            return state.context.now + state.context.limits.handshake_timeout_ms
+        silence = self._heard_at + state.settings.idle_timeout_ms
+        return silence if self._leave_at is None else min(silence, self._leave_at)
+
+    def next_deadline(self) -> int | None:
+        state = self._state
+        if state.closing:
+            return None
+        return state.now if state.requests else self._deadline()
+
+    # -- end --------------------------------------------------------------------------------------------------------
+
+    def redirect(self, host: str, port: int) -> bool:
+        """Send the client to another server. It is closed after 30 s if it does not go. False: it has not begun."""
+        state = self._state
+        if state.agent is None or state.closing or state.failed:
+            return False
+        state.send(wire.plain_frame(state.dialect, Cmd.REDIRECT_TO_CLIENT, redirect_body(host, port)))
+        if not state.leaving:
+            state.leaving = True
+            self._subscriptions.stop()
+        self._leave_at = state.now + _LEAVE_MS
+        return True
+
+    def shutdown(self, reason: str) -> None:
+        state = self._state
+        if state.agent is not None and not state.failed:
+            text = "graceful normal quit from eventmesh" if reason == "server_shutdown" else reason
+            state.say_goodbye(OPStatus.SUCCESS if reason == "server_shutdown" else OPStatus.FAIL, text)
+
+    def fail(self, error: VibeMQError) -> None:
+        if not self._state.closing:
+            self._state.give_up(error)
+
+    @property
+    def closing(self) -> bool:
+        return self._state.closing
+
+    @property
+    def principal(self) -> Principal | None:
+        return self._state.principal
+
+    @property
+    def client_name(self) -> str:
+        agent = self._state.agent
+        return f"{agent.group_name} ({agent.purpose})" if agent is not None else ""

@@ -1,0 +1,219 @@
+"""Calls to URLs that others have named: guarded, bounded, over connections that are kept."""
+
+import asyncio
+import ipaddress
+import ssl
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from vibemq.errors import ConfigInvalid, OutboundFailed, OutboundRefused
+from vibemq.protocols.session import HttpAnswer
+from vibemq.server.outbound.addresses import Network, check_addresses
+from vibemq.server.outbound.connection import OutboundConnection, connect
+from vibemq.server.outbound.targets import Address, Target, parse_target
+
+IDLE_PER_TARGET_MAX = 8
+IDLE_S = 30.0
+"""A connection without calls for so long is closed. Servers close theirs, too, at times of their own."""
+RESOLVED_TOGETHER_MAX = 8
+CONNECT_TIMEOUT_S = 3.0
+TARGETS_MAX = 4_096
+"""Parsed URLs that are remembered."""
+
+Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+_Key = tuple[bool, str, int]
+
+
+async def resolve_by_system(host: str, port: int) -> Sequence[str]:
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=0, proto=6)
+    return [str(address[4][0]) for address in found]
+
+
+class OutboundCalls:
+    """Args:
+    allowed: networks beside those of the public internet.
+    timeout_s: of a call, the connection included.
+    tls: None = the system's certificates.
+    resolve: (host, port) -> addresses, as text.
+    """
+
+    def __init__(
+        self,
+        *,
+        allowed: Sequence[Network] = (),
+        timeout_s: float = 5.0,
+        tls: ssl.SSLContext | None = None,
+        resolve: Resolve = resolve_by_system,
+    ) -> None:
+        self._allowed = tuple(allowed)
+        self._timeout_s = timeout_s
+        self._tls = tls
+        self._resolve = resolve
+        self._resolving = asyncio.Semaphore(RESOLVED_TOGETHER_MAX)
+        self._idle: dict[_Key, deque[tuple[OutboundConnection, float]]] = {}
+        self._targets: dict[str, Target] = {}
+        self._sweep: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
+
+    @classmethod
+    def configured(cls, *, allowed: Sequence[str], timeout_ms: int, ca_file: str | None) -> "OutboundCalls":
+        """Raises ConfigInvalid: a network or a file that cannot be used."""
+        tls = None
+        try:
+            networks = [ipaddress.ip_network(text, strict=False) for text in allowed]
+        except ValueError as error:
+            raise ConfigInvalid(f"a network that may be called is not one: {error}; write it as 10.1.0.0/16") from None
+        if ca_file is not None:
+            try:
+                tls = ssl.create_default_context()
+                tls.load_verify_locations(ca_file)
+            except (OSError, ssl.SSLError) as error:
+                raise ConfigInvalid(f"the file of authorities {ca_file} cannot be used: {error}") from None
+        return cls(allowed=networks, timeout_s=timeout_ms / 1_000, tls=tls)
+
+    async def check(self, url: str) -> None:
+        """Whether the URL may be called at this moment; nothing is sent. A name that has no address yet may pass.
+
+        Raises:
+            OutboundRefused: it may not, and why.
+        """
+        target = self._target(url)
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                await self._addresses(target)
+        except (OutboundFailed, TimeoutError):
+            return
+
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
+        """The answer, whatever its status.
+
+        Raises:
+            OutboundRefused: the URL may not be called.
+            OutboundFailed: no answer that can be read, in time.
+        """
+        target = self._target(url)
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await self._post(target, _lines(headers), body)
+        except TimeoutError:
+            raise OutboundFailed(f"no answer from {target.authority} within {self._timeout_s:g} s") from None
+
+    def close(self) -> None:
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
+        for kept in self._idle.values():
+            for connection, _ in kept:
+                connection.close()
+        self._idle.clear()
+
+    def _target(self, url: str) -> Target:
+        target = self._targets.get(url)
+        if target is None:
+            target = parse_target(url)
+            if len(self._targets) >= TARGETS_MAX:
+                self._targets.clear()
+            self._targets[url] = target
+        return target
+
+    async def _post(self, target: Target, headers: bytes, body: bytes) -> HttpAnswer:
+        key = (target.secure, target.host, target.port)
+        connection = self._take_idle(key) or await self._connect(target)
+        kept = connection.used
+        try:
+            answer = await connection.post(target, headers, body)
+        except OutboundFailed:
+            if not kept or connection.heard:
+                raise
+            # The server may have closed a kept connection just when it was used.
+            connection = await self._connect(target)
+            answer = await connection.post(target, headers, body)
+        if connection.open:
+            self._keep(key, connection)
+        return answer
+
+    async def _connect(self, target: Target) -> OutboundConnection:
+        why: OSError | None = None
+        for address in await self._addresses(target):
+            try:
+                async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                    return await connect(target, address, self._tls_context())
+            except OSError as error:
+                why = error
+        raise OutboundFailed(f"{target.authority} cannot be reached: {_told(why)}")
+
+    async def _addresses(self, target: Target) -> list[Address]:
+        """All of them have been checked; a connection is made to one of these and to no other."""
+        if target.address is not None:
+            found: list[Address] = [target.address]
+        else:
+            found = await self._resolved(target)
+        check_addresses(target.host, found, self._allowed)
+        return found
+
+    async def _resolved(self, target: Target) -> list[Address]:
+        async with self._resolving:
+            try:
+                texts = await self._resolve(target.host, target.port)
+            except (OSError, UnicodeError) as error:
+                raise OutboundFailed(f"the name {target.host!r} has no address: {error}") from None
+        try:
+            found = [ipaddress.ip_address(text) for text in dict.fromkeys(texts)]
+        except ValueError:
+            raise OutboundRefused(f"the name {target.host!r} stands for something that is no address") from None
+        if not found:
+            raise OutboundFailed(f"the name {target.host!r} has no address")
+        return found
+
+    def _tls_context(self) -> ssl.SSLContext:
+        if self._tls is None:
+            self._tls = ssl.create_default_context()
+        return self._tls
+
+    # -- connections that are kept ------------------------------------------------------------------------------------
+
+    def _take_idle(self, key: _Key) -> OutboundConnection | None:
+        kept = self._idle.get(key)
+        while kept:
+            connection, _ = kept.pop()
+            if not kept:
+                del self._idle[key]
+            if connection.open:
+                return connection
+        return None
+
+    def _keep(self, key: _Key, connection: OutboundConnection) -> None:
+        kept = self._idle.setdefault(key, deque())
+        kept.append((connection, self._loop.time() + IDLE_S))
+        if len(kept) > IDLE_PER_TARGET_MAX:
+            kept.popleft()[0].close()
+        if self._sweep is None:
+            self._sweep = self._loop.call_later(IDLE_S, self._close_idle)
+
+    def _close_idle(self) -> None:
+        """While there are none, nothing runs."""
+        self._sweep = None
+        now = self._loop.time()
+        for key, kept in list(self._idle.items()):
+            while kept and (kept[0][1] <= now or not kept[0][0].open):
+                kept.popleft()[0].close()
+            if not kept:
+                del self._idle[key]
+        if self._idle:
+            self._sweep = self._loop.call_later(IDLE_S / 2, self._close_idle)
+
+
+def _lines(headers: Mapping[str, str]) -> bytes:
+    """Raises OutboundRefused: a header that is none."""
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    if lines.count("\r") != len(headers) or lines.count("\n") != len(headers) or not lines.isascii():
+        raise OutboundRefused("a header of the call is not one line of ASCII")
+    return lines.encode()
+
+
+def _told(error: OSError | None) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate does not count ({error.verify_message})"
+    if isinstance(error, TimeoutError):
+        return f"nobody has answered within {CONNECT_TIMEOUT_S:g} s"
+    return str(error.strerror or error) if error is not None else "it has no address"
