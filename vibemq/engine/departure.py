@@ -34,6 +34,7 @@ USES: frozenset[type] = frozenset(
         ask.ChangeQueue,
         ask.Subscribe,
         ask.SeekGroup,
+        ask.FilterGroup,
         ask.JoinCursor,
         ask.CommitCursor,
         ask.PlanBatch,

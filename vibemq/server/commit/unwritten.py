@@ -68,11 +68,16 @@ class Unwritten:
         """Return when the rows of the runs, or everything decided so far, is appended or refused."""
         if queue_id is not None and not self.names(queue_id, runs):
             return
+        if wait := self.wait():
+            await wait
+
+    def wait(self) -> asyncio.Future[None] | None:
+        """Done when everything decided so far is appended or refused; None when it is now."""
         if not (self._pending or self._appending):
-            return
+            return None
         wait: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         (self._waits_gathered if self._pending else self._waits_begun).append(wait)
-        await wait
+        return wait
 
 
 def _let_go(waits: list[asyncio.Future[None]]) -> None:

@@ -96,7 +96,13 @@ class Classifier:
 
     def take(self, question: Classify) -> None:
         """Answer it, in a later turn of the loop."""
-        self._go_on(Look(question, question.runs))
+        look, unwritten = Look(question, question.runs), self._store.unwritten
+        wait = unwritten.wait() if unwritten.names(question.queue_id, question.runs) else None
+        if wait is None:
+            self._go_on(look)
+        else:
+            # A read that comes before the append finds nothing, and what is not found matches nothing.
+            wait.add_done_callback(lambda _: self._go_on(look))
 
     def _go_on(self, look: Look) -> None:
         if look.rest and self._store.blocking:
