@@ -162,7 +162,7 @@ NO_REQUESTS = [
     (b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\ncontent-length: 3\r\n\r\n0\r\n\r\n", 400),
     (b"POST / HTTP/1.1\r\ntransfer-encoding: gzip\r\n\r\n", 501),
     (b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n", 400),
-    (b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\nfffffff\r\n", 413),
+    (b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\nfffffff\r\n", 400),
     (b"POST / HTTP/1.1\r\nx: " + b"y" * 40_000, 431),
     (b"POST / HTTP/1.1\r\n" + b"x: y\r\n" * 200 + b"\r\n", 431),
     (b"POST / HTTP/1.1\r\nx : y\r\n\r\n", 400),
@@ -170,6 +170,9 @@ NO_REQUESTS = [
     (b"EventMesh0000\x00\x00\x00\x20\r\n\r\n", 400),
     (b"POST / HTTP/2.0\r\n\r\n", 400),
     (b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n", 400),
+    (b"CONNECT example.org:443 HTTP/1.1\r\n\r\n", 400),
+    (b"GET / HTTP/1.1\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\n", 400),
+    (b"GET / HTTP/1.1\nx: y\n\n\r\n\r\n", 400),
 ]
 
 
