@@ -16,6 +16,7 @@ from tests.integration.eventmesh_http import Answer, Push, Script, client, http_
 from tests.waiting import until
 from vibemq.auth.passwords import hash_password
 from vibemq.config import Auth
+from vibemq.model.effects import QueueInfo
 from vibemq.protocols.eventmesh.http.push.registry import QUEUE
 from vibemq.server.broker import Broker
 from vibemq.testing.timed_broker import TimedBroker
@@ -222,10 +223,8 @@ async def test_subscriptions_outlive_the_broker_and_unsubscribed_ones_do_not(tmp
             async with Broker(settings=settings) as broker, client(broker) as mesh:
                 await mesh.publish("t", str(round_))
                 await until(lambda: len(app.pushes) == round_)  # noqa: B023  # called at once
-                async with vibemq.connect(broker.url) as mq:
-                    info = await mq.queue_info(QUEUE)
-                    assert info is not None
-                    assert info.ready + info.in_flight == 1
+                info = await subscriptions_of(broker)
+                assert info.ready + info.in_flight == 1
         assert not left.pushes
 
 
@@ -247,9 +246,7 @@ async def test_only_who_has_sent_a_heartbeat_ends_without_one(tmp_path: Path) ->
         broker.advance(60)
 
         async def one_left() -> bool:
-            async with vibemq.connect(broker.url) as mq:
-                info = await mq.queue_info(QUEUE)
-            return info is not None and info.in_flight == 2
+            return (await subscriptions_of(broker)).in_flight == 2
 
         await until(one_left)
         await mesh.publish("t", "x")
@@ -257,25 +254,11 @@ async def test_only_who_has_sent_a_heartbeat_ends_without_one(tmp_path: Path) ->
         assert not quiet.pushes
 
 
-async def test_nobody_else_can_write_subscriptions(tmp_path: Path) -> None:
-    async with Broker(settings=http_settings(tmp_path, provider="lmdb")) as broker, subscriber() as app:
-        forged = {"version": 1, "user": "anonymous", "token_id": "", "group": "g", "topic": "t", "url": app.url()}
-        async with vibemq.connect(broker.url) as mq, client(broker) as mesh:
-            await mq.publish(QUEUE, {**forged, "sync": False, "beating": False})
-            await until(lambda: _is_empty(mq, QUEUE))
-            await mesh.publish("t", "x")
-    async with Broker(settings=http_settings(tmp_path, provider="lmdb")) as broker, client(broker) as mesh:
-        await mesh.publish("t", "y")
-        async with vibemq.connect(broker.url) as mq:
-            info = await mq.queue_info("t")
-            assert info is not None
-            assert not info.groups or not any(group.consumers for group in info.groups)
-    assert not app.pushes
-
-
-async def _is_empty(mq: vibemq.Client, queue: str) -> bool:
-    info = await mq.queue_info(queue)
-    return info is not None and info.ready + info.in_flight == 0
+async def subscriptions_of(broker: Broker) -> QueueInfo:
+    """The queue where they are kept."""
+    async with vibemq.connect(broker.url) as mq:
+        [found] = [info for info in await mq.list_queues() if info.name == QUEUE]
+    return found
 
 
 # -- with others ------------------------------------------------------------------------------------------------------
