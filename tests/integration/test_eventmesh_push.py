@@ -254,6 +254,29 @@ async def test_only_who_has_sent_a_heartbeat_ends_without_one(tmp_path: Path) ->
         assert not quiet.pushes
 
 
+@pytest.mark.parametrize("topics", [5, pytest.param(100, marks=pytest.mark.long)])
+async def test_many_subscriptions_are_there_again_after_a_restart(tmp_path: Path, topics: int) -> None:
+    """Ten groups of ten URLs for each topic: up to 10,000. Each group gets each message once."""
+    settings = http_settings(tmp_path, provider="lmdb")
+    items = orjson.dumps(
+        [{"topic": f"t{number}", "mode": "CLUSTERING", "type": "ASYNC"} for number in range(topics)]
+    ).decode()
+    async with subscriber() as app:
+        async with Broker(settings=settings) as broker, client(broker) as mesh:
+            for group in range(10):
+                for number in range(10):
+                    url = app.url(f"/{group}/{number}")
+                    assert (await mesh.send(206, topic=items, url=url, consumerGroup=f"g{group}"))["retCode"] == 0
+        async with Broker(settings=settings) as broker, client(broker) as mesh:
+            for number in range(topics):
+                assert (await mesh.publish(f"t{number}", f"m{number}"))["retCode"] == 0
+            await until(lambda: len(app.pushes) >= 10 * topics)
+            info = await subscriptions_of(broker)
+            assert (info.ready, info.in_flight) == (0, 100 * topics)
+    got = Counter((push.path.split("/")[1], push.content) for push in app.pushes)
+    assert got == {(str(group), f"m{number}"): 1 for group in range(10) for number in range(topics)}
+
+
 async def subscriptions_of(broker: Broker) -> QueueInfo:
     """The queue where they are kept."""
     async with vibemq.connect(broker.url) as mq:
