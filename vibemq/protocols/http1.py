@@ -154,7 +154,7 @@ def _length(headers: dict[str, str], heard: _HeadHeard, version: str) -> int:
 
 
 def _keeps(headers: dict[str, str], version: str) -> bool:
-    """Of HTTP. `HttpParser.should_keep_alive` knows it only within a callback, which does not know its parser."""
+    """llhttp knows it, too, but only within a callback, which does not know its parser."""
     connection = headers.get("connection", "").lower()
     words = {word.strip() for word in connection.split(",")}
     return "close" not in words and (version == "1.1" or "keep-alive" in words)
