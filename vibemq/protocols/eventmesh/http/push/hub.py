@@ -16,11 +16,7 @@ from vibemq.errors import InvalidMessage, LimitError, RequestFailed, ShuttingDow
 from vibemq.model.commands import Unsubscribe
 from vibemq.model.options import check_queue_name
 from vibemq.protocols.eventmesh.http.push.exchanges import Exchanges, HubExchange
-from vibemq.protocols.eventmesh.http.push.groups import (
-    PushGroup,
-    PushTools,
-    SlotGate,
-)
+from vibemq.protocols.eventmesh.http.push.groups import PUSHES_MAX, PushGroup, PushTools
 from vibemq.protocols.eventmesh.http.push.inner_session import InnerSession
 from vibemq.protocols.eventmesh.http.push.openings import GroupOpening
 from vibemq.protocols.eventmesh.http.push.registry import (
@@ -29,6 +25,7 @@ from vibemq.protocols.eventmesh.http.push.registry import (
     SubscriptionKey,
     SubscriptionRegistry,
 )
+from vibemq.protocols.eventmesh.http.push.slots import PushSlots
 from vibemq.protocols.eventmesh.http.settings import EventMeshHttpSettings
 from vibemq.protocols.eventmesh.http.state import Done
 from vibemq.protocols.eventmesh.topics import SubscriptionItem
@@ -54,7 +51,8 @@ class SubscriptionHub:
             ca_file=settings.push_ca_file,
         )
         self._calls = calls
-        self._tools = PushTools(services, calls, settings, SlotGate(settings.push_failing_concurrency))
+        slots = PushSlots(PUSHES_MAX, settings.push_failing_concurrency, lambda what: self._own.call_soon(what))
+        self._tools = PushTools(services, calls, settings, slots)
         self._known: dict[SubscriptionKey, KeptSubscription] = {}
         self._by_group: dict[GroupKey, dict[SubscriptionKey, KeptSubscription]] = {}
         self._sessions: dict[_User, tuple[InnerSession, Peer]] = {}
