@@ -153,8 +153,9 @@ class PeerDriver:
 
     @property
     def busy(self) -> bool:
-        """A batch is being decided step by step; until it is, nothing more should be read from the peer."""
-        return bool(self._works)
+        """A batch is being decided step by step, or the session wants to know first who its peer is: nothing more
+        should be read from the peer."""
+        return bool(self._works) or getattr(self.session, "awaits_login", False)
 
     @property
     def hears_answers(self) -> bool:

@@ -33,6 +33,8 @@ class HttpReader:
         self._searched = 0
         self._head: RequestHead | None = None
         self._body: BodyReader | None = None
+        self._continues = False
+        """The client waits for a word before it sends the body."""
         self._answering = False
         """The request that was returned last is not answered."""
         self._last: tuple[bytes, RequestHead] | None = None
@@ -61,30 +63,46 @@ class HttpReader:
         """The peer has ended its stream, and nothing more can be made of it."""
         return self._ended and not self.fresh
 
-    def next_request(self) -> HttpRequest | None:
-        """The next one that is whole; None: not yet, or the one before it is not answered.
-
-        Raises:
-            Http1Error: what came is no request, or too large a one; the stream ends.
-        """
+    def next_head(self) -> RequestHead | None:
+        """That of the request which `next_request` is going to return. None: not yet. Raises Http1Error."""
         if self._answering or not self.keeps:
             self.fresh = False
             return None
         if self._head is None and not self._read_head():
             self.fresh = False
             return None
+        return self._head
+
+    def next_request(self, body_bytes_max: int | None = None) -> HttpRequest | None:
+        """The next one that is whole; None: not yet, or the one before it is not answered.
+
+        Args:
+            body_bytes_max: of this request, if it is less.
+
+        Raises:
+            Http1Error: what came is no request, or too large a one; the stream ends.
+        """
+        if self.next_head() is None:
+            return None
         assert self._head is not None
-        assert self._body is not None
+        if self._body is None:
+            self._body = BodyReader(self._head, body_bytes_max or self._body_bytes_max)
+            if self._continues and not self._buffer:
+                self._send(CONTINUE)
         if not self._body.take(self._buffer, ended=self._ended):
             self.fresh = self._body.more
             return None
         head, body = self._head, self._body.body
         self._head = self._body = None
         self._answering, self.keeps = True, head.keeps and not (self._ended and not self._buffer)
-        path, _, query = head.target.partition("?")
-        if not path.startswith("/"):
-            path = "/" + path.partition("://")[2].partition("/")[2]
-        return HttpRequest(head.method, unquote(path) if "%" in path else path, query, head.headers, body)
+        return request_of(head, body)
+
+    def without_body(self) -> HttpRequest:
+        """The request whose head came last, to be refused: the connection ends with its answer."""
+        assert self._head is not None
+        head, self._head, self._body = self._head, None, None
+        self._answering, self.keeps = True, False
+        return request_of(head, b"")
 
     def _read_head(self) -> bool:
         buffer = self._buffer
@@ -95,6 +113,8 @@ class HttpReader:
             self._searched = len(buffer)
             if len(buffer) > self._head_bytes_max:
                 raise Http1Error(f"the head of a request has at most {self._head_bytes_max:,} bytes here", 431)
+            if b"\n\n" in buffer or b"\n\r\n" in buffer:
+                raise Http1Error("the lines of a head end with CR and LF here, and one of these ends with LF alone")
             if self._ended and buffer:
                 raise Http1Error("the stream ended within the head of a request")
             return False
@@ -104,9 +124,8 @@ class HttpReader:
         if self._last is None or self._last[0] != head:
             self._last = head, request_head(head)
         self._head = self._last[1]
-        self._body = BodyReader(self._head, self._body_bytes_max)
-        if self._head.length and not buffer and self._head.headers.get("expect", "").lower() == "100-continue":
-            self._send(CONTINUE)
+        self._body = None
+        self._continues = bool(self._head.length) and self._head.headers.get("expect", "").lower() == "100-continue"
         return True
 
     def answer(self, status: int, headers: bytes, body: bytes) -> None:
@@ -122,6 +141,13 @@ class HttpReader:
         text = str(error).encode(errors="replace") + b"\n"
         lines = b"content-type: text/plain; charset=UTF-8\r\nconnection: close\r\n"
         self.answer(error.status, lines, text)
+
+
+def request_of(head: RequestHead, body: bytes) -> HttpRequest:
+    path, _, query = head.target.partition("?")
+    if not path.startswith("/"):
+        path = "/" + path.partition("://")[2].partition("/")[2]
+    return HttpRequest(head.method, unquote(path) if "%" in path else path, query, head.headers, body)
 
 
 def _reason(status: int) -> bytes:

@@ -5,7 +5,7 @@ Requests are answered one after the other, in the order in which they came.
 
 import base64
 import binascii
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from weakref import WeakMethod
 
@@ -20,7 +20,7 @@ from vibemq.protocols.eventmesh.http.replies import AnswerStyle, AnswerWriter, E
 from vibemq.protocols.eventmesh.http.request import HttpReader, HttpRequest
 from vibemq.protocols.eventmesh.http.settings import EventMeshHttpSettings
 from vibemq.protocols.eventmesh.http.state import Exchange, HttpCredentials, HttpState, Subscribers
-from vibemq.protocols.http1 import Http1Error
+from vibemq.protocols.http1 import Http1Error, RequestHead
 from vibemq.protocols.session import Authenticate, Principal, Request, SessionContext
 
 REQUESTS_AT_ONCE = 8
@@ -55,6 +55,8 @@ class EventMeshHttpSession:
         self._writer = AnswerWriter(settings)
         self._credentials: HttpCredentials | None = None
         """Of the principal."""
+        self._asked: HttpCredentials | None = None
+        """Of a request with a large body, which is not read before they have been checked."""
         self._began_at = 0
         """When the first byte of a request came that is not whole; 0: there is none."""
         self._idle_since = context.now
@@ -83,9 +85,9 @@ class EventMeshHttpSession:
                 break
         else:
             self._unread = True
-        if state.exchange is None and self._reader.fresh:
+        if state.exchange is None and self._asked is None and self._reader.fresh:
             self._unread = True
-        elif state.exchange is None and not self._unread:
+        elif state.exchange is None and self._asked is None and not self._unread:
             self._note_time()
             if self._reader.ended:
                 self._closing = True
@@ -95,9 +97,15 @@ class EventMeshHttpSession:
     def _advance(self) -> bool:
         """Take the next step with the request that is under way, or take the next request. False: nothing to do."""
         state = self._state
+        if self._asked is not None:
+            return False
         if state.exchange is None:
             try:
-                request = self._reader.next_request()
+                head = self._reader.next_head()
+                if head is not None and self._is_too_large_for_strangers(head):
+                    self._ask_for_login(_credentials_of(head.headers))
+                    return True
+                request = self._reader.next_request(self._body_bytes_max(head))
             except Http1Error as refusal:
                 self._reader.refuse(refusal)
                 self._closing = True
@@ -110,6 +118,36 @@ class EventMeshHttpSession:
             self._begin(state.exchange)
             return True
         return bool(state.requests)
+
+    def _knows(self, headers: Mapping[str, str]) -> bool:
+        """Whether the login of the request has been checked."""
+        state = self._state
+        if not state.context.authentication:
+            return True
+        return state.principal is not None and _credentials_of(headers) == self._credentials
+
+    def _body_bytes_max(self, head: RequestHead | None) -> int:
+        most = self._state.settings.body_bytes_max
+        if head is None or self._knows(head.headers):
+            return most
+        return min(most, self._state.context.limits.handshake_bytes_max)
+
+    def _is_too_large_for_strangers(self, head: RequestHead) -> bool:
+        """In chunks, it may be."""
+        large = head.length < 0 or head.length > self._state.context.limits.handshake_bytes_max
+        if head.length > self._state.settings.body_bytes_max:
+            return False
+        return large and not self._knows(head.headers)
+
+    def _ask_for_login(self, credentials: HttpCredentials) -> None:
+        state = self._state
+        self._asked = credentials
+        state.principal, self._credentials = None, None
+        state.requests.append(Authenticate(LoginAsked(), credentials.username, credentials.password, credentials.token))
+
+    @property
+    def awaits_login(self) -> bool:
+        return self._asked is not None
 
     def _note_time(self) -> None:
         if not self._reader.begun:
@@ -131,7 +169,7 @@ class EventMeshHttpSession:
         if request.headers.get("version", "1.0") not in VERSIONS:
             self._answer_bare(400, style)
             return
-        credentials = _credentials_of(request)
+        credentials = _credentials_of(request.headers)
         exchange = state.exchange = Exchange(request, {}, style, credentials)
         try:
             self._read_fields(exchange)
@@ -194,12 +232,23 @@ class EventMeshHttpSession:
     def authenticated(self, token: Any, principal: Principal) -> None:
         state = self._state
         state.principal = principal
+        if self._asked is not None:
+            self._credentials, self._asked = self._asked, None
+            state.context.wake()
+            return
         if state.exchange is not None:
             self._credentials = state.exchange.credentials
             state.exchange.admitted = True
 
     def refused(self, token: Any, error: VibeMQError) -> None:
-        if isinstance(token, LoginAsked):
+        if isinstance(token, LoginAsked) and self._asked is not None:
+            credentials, self._asked = self._asked, None
+            request = self._reader.without_body()
+            style = AnswerStyle(request.headers.get("code", "0"), keep=False)
+            style.uri = uri_endpoints.handler_of(request.path) is not None
+            self._state.exchange = Exchange(request, {}, style, credentials)
+            self._finish(refusal_answer(error, RetCode.ACL_ERR))
+        elif isinstance(token, LoginAsked):
             self._finish(refusal_answer(error, RetCode.ACL_ERR))
         elif token is not None:
             token(error)
@@ -240,7 +289,7 @@ class EventMeshHttpSession:
             self._closing = True
 
     def next_deadline(self) -> int | None:
-        if self._closing or self._state.exchange is not None:
+        if self._closing or self._asked is not None or self._state.exchange is not None:
             return None
         settings = self._state.settings
         if self._began_at:
@@ -268,8 +317,7 @@ class EventMeshHttpSession:
         return self._name
 
 
-def _credentials_of(request: HttpRequest) -> HttpCredentials:
-    headers = request.headers
+def _credentials_of(headers: Mapping[str, str]) -> HttpCredentials:
     kind, _, given = headers.get("authorization", "").partition(" ")
     if kind.lower() == "bearer":
         return HttpCredentials(token=given.strip())

@@ -2,11 +2,17 @@
 
 import gc
 import weakref
+from dataclasses import replace
 
+import pytest
+
+from vibemq.errors import AuthFailed
 from vibemq.model.commands import Publish
 from vibemq.protocols.eventmesh.http import EventMeshHttpSession, EventMeshHttpSettings
 from vibemq.protocols.session import Authenticate, Principal
 from vibemq.testing.session_conformance import context
+
+CHUNKED = b"transfer-encoding: chunked\r\n\r\n%x\r\ncontent=%s\r\n0\r\n\r\n"
 
 
 def test_a_session_that_is_gone_frees_its_memory_at_once() -> None:
@@ -25,3 +31,56 @@ def test_a_session_that_is_gone_frees_its_memory_at_once() -> None:
         publish.token(None)
     finally:
         gc.enable()
+
+
+LARGE = b"x" * 1_000_000
+HEAD = (
+    b"POST /?code=104&topic=t HTTP/1.1\r\nusername: ann\r\npasswd: secret\r\n"
+    b"content-type: application/x-www-form-urlencoded\r\n"
+)
+
+
+def session_of_a_stranger() -> EventMeshHttpSession:
+    return EventMeshHttpSession.alone(replace(context(), authentication=True), EventMeshHttpSettings())
+
+
+@pytest.mark.parametrize(
+    "body", [b"content-length: %d\r\n\r\ncontent=%s" % (len(LARGE) + 8, LARGE), CHUNKED % (len(LARGE) + 8, LARGE)]
+)
+def test_a_large_body_is_read_once_its_login_is_checked(body: bytes) -> None:
+    session = session_of_a_stranger()
+    session.receive_data(HEAD + body[:1_000])
+    [login] = session.commands()
+    assert isinstance(login, Authenticate)
+    assert (session.awaits_login, session.unread) == (True, False), "nothing more is read"
+    assert session.commands() == []
+    session.authenticated(login.token, Principal("ann", superuser=True))
+    assert (session.awaits_login, session.unread) == (False, False)
+    session.receive_data(body[1_000:])
+    found = list(session.commands())
+    while session.unread:
+        found += session.commands()
+    [publish] = found
+    assert isinstance(publish, Publish)
+    assert len(publish.rows[0]) > len(LARGE)
+
+
+def test_who_is_refused_sends_no_large_body() -> None:
+    session = session_of_a_stranger()
+    session.receive_data(HEAD + b"expect: 100-continue\r\ncontent-length: 1000000\r\n\r\n")
+    [login] = session.commands()
+    assert isinstance(login, Authenticate)
+    session.refused(login.token, AuthFailed("no"))
+    answer = session.data_to_send()
+    assert b'"retCode":20' in answer
+    assert b"connection: close" in answer
+    assert b"100 Continue" not in answer
+    assert session.closing
+
+
+def test_a_head_of_lines_that_end_with_lf_alone_is_answered() -> None:
+    session = session_of_a_stranger()
+    session.receive_data(b"GET / HTTP/1.1\nhost: x\n\n")
+    assert session.commands() == []
+    assert session.data_to_send().startswith(b"HTTP/1.1 400 ")
+    assert session.closing
