@@ -339,13 +339,17 @@ async def test_a_request_by_http_is_answered_by_a_url_and_by_a_native_client(tmp
             async def serve() -> None:
                 async with mq.subscribe("native") as messages:
                     async for message in messages:
-                        await message.reply(b"native reply")
+                        await message.reply(b"\xff\x00" if message.payload == b"binary" else b"native reply")
                         await message.ack()
-                        return
+                        if message.payload == b"binary":
+                            return
 
             serving = asyncio.ensure_future(serve())
             answer = await mesh.send(101, topic="native", content="q", ttl="60000", bizseqno="1", uniqueid="2")
             assert orjson.loads(answer["retMsg"])["body"] == "native reply"
+            answer = await mesh.send(101, topic="native", content="binary", ttl="60000", bizseqno="1", uniqueid="2")
+            told = orjson.loads(answer["retMsg"])
+            assert (told["body"], told["properties"]["eventmesh-encoding"]) == ("/wA=", "base64")
             await serving
 
 

@@ -1,15 +1,21 @@
 """EventMesh over HTTP: what is asked of the part that all subscribers share is always answered."""
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
 import orjson
 import pytest
+from pydantic import SecretStr
 
-from tests.integration.eventmesh_http import Client, client, http_settings, subscriber
+import vibemq
+from tests.integration.eventmesh_http import Answer, Client, client, http_settings, subscriber
 from tests.waiting import until
+from vibemq.auth.passwords import hash_password
+from vibemq.config import Auth
 from vibemq.protocols.eventmesh.http.push.registry import SubscriptionRegistry
 from vibemq.server.broker import Broker
+from vibemq.server.net import plugin_services
 from vibemq.testing.timed_broker import TimedBroker
 
 pytestmark = pytest.mark.anyio
@@ -23,7 +29,9 @@ def anyio_backend() -> str:
 async def ask(mesh: Client, verb: str, topics: Sequence[str], url: str, group: str = "g") -> int:
     body = {"url": url, "consumerGroup": group, "topic": [{"topic": topic, "mode": "CLUSTERING"} for topic in topics]}
     answer = await mesh.http.post(
-        f"/eventmesh/{verb}/local", content=orjson.dumps(body), headers={"content-type": "application/json"}
+        f"/eventmesh/{verb}/local",
+        content=orjson.dumps(body),
+        headers={**mesh.headers, "content-type": "application/json"},
     )
     code: int = orjson.loads(answer.content)["retCode"]
     return code
@@ -80,3 +88,36 @@ async def test_when_the_shared_part_fails_it_begins_anew(
         await mesh.publish("last", "last")
         await until(lambda: "last" in app.contents)
         assert app.contents[before:] == ["last"]
+
+
+async def test_urls_that_hang_do_not_hold_up_the_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plugin_services, "GRACE_S", 0.1)
+    settings = http_settings(tmp_path, push_timeout_ms=60_000)
+    async with subscriber(lambda push: Answer(hang=True)) as app:
+        async with Broker(settings=settings.model_copy(update={"drain_timeout_ms": 120_000})) as broker:
+            async with client(broker) as mesh:
+                for number in range(60):
+                    await ask(mesh, "subscribe", ["t"], app.url(f"/{number}"), group=f"g{number}")
+                await mesh.publish("t", "x")
+                await until(lambda: app.pushes)
+            begun = len(app.pushes)
+            async with asyncio.timeout(40):
+                await broker.stop()
+        assert begun <= len(app.pushes) <= 8, "those that wait for a slot do not begin"
+
+
+async def test_a_changed_password_silences_nobody(tmp_path: Path) -> None:
+    settings = http_settings(tmp_path, auth=Auth(superuser="root", superuser_password=SecretStr("secret")))
+    async with (
+        TimedBroker(settings=settings) as broker,
+        subscriber() as app,
+        client(broker, username="ann", passwd="first") as ann,
+        vibemq.connect(broker.url.replace("://", "://root:secret@")) as mq,
+    ):
+        await mq.admin("user.add", user="ann", password_hash=hash_password("first"))
+        await mq.admin("user.grant", user="ann", queues="t", actions=["subscribe", "publish", "create"])
+        assert await ask(ann, "subscribe", ["t"], app.url()) == 0
+        await mq.admin("user.password", user="ann", password="another password")
+        ann.headers["passwd"] = "another password"
+        assert (await ann.publish("t", "x"))["retCode"] == 0
+        await until(lambda: app.contents == ["x"])

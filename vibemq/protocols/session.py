@@ -247,8 +247,9 @@ class Services(Protocol):
         """Run a task until it ends or the broker does. An exception is logged and ends that task only."""
 
     def see_through(self, work: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
-        """The same for something that should not be broken off: the stop waits for it, within the drain timeout, before
-        its peers are told. Once the broker is `stopping`, nothing is begun any more."""
+        """The same for something that should not be broken off: before its peers are told, the stop waits for it, two
+        seconds at most and within the drain timeout; then it is cancelled. Once the broker is `stopping`, nothing is
+        begun any more."""
 
     @property
     def stopping(self) -> bool: ...

@@ -22,6 +22,8 @@ Create = Callable[[SessionContext], Session]
 OUTBOUND_MAX = 64
 TURNS_LEFT = 3
 """Of the loop, for the last words of tasks that the stop has waited for."""
+GRACE_S = 2.0
+"""For tasks that the stop waits for. A server that hangs must not hold up the stop."""
 ROOM_BYTES = 262_144
 """Bytes of deliveries that a peer without a socket takes in one turn of the loop."""
 
@@ -130,6 +132,8 @@ class PluginServices:
         self._begun = BackgroundTasks(tasks, fatal)
         self._fatal = fatal
         self._scopes: set[anyio.CancelScope] = set()
+        self._last_scopes: set[anyio.CancelScope] = set()
+        """Of tasks that the stop waits for."""
         self._peers: set[LoosePeer] = set()
         self._stopping = False
         self._seen_through = 0
@@ -183,9 +187,11 @@ class PluginServices:
     async def stop(self, reason: str) -> None:
         """Say goodbye to its peers, wait until what they asked is answered, then end its tasks."""
         self._stopping = True
-        while self._seen_through:
-            await self._somebody_done.wait()
-            self._somebody_done.clear()
+        with anyio.move_on_after(GRACE_S):
+            await self._until_seen_through()
+        for scope in list(self._last_scopes):
+            scope.cancel()
+        await self._until_seen_through()
         for _ in range(TURNS_LEFT):
             # What they have said last is on its way to their peers.
             await asyncio.sleep(0)
@@ -196,12 +202,17 @@ class PluginServices:
                 await peer.until_ended()
         self.cut()
 
+    async def _until_seen_through(self) -> None:
+        while self._seen_through:
+            await self._somebody_done.wait()
+            self._somebody_done.clear()
+
     def cut(self) -> None:
         """The same at once."""
         self._stopping = True
         for peer in list(self._peers):
             peer.close()
-        for scope in list(self._scopes):
+        for scope in [*self._scopes, *self._last_scopes]:
             scope.cancel()
         for close in self._closers:
             close()
@@ -212,7 +223,8 @@ class PluginServices:
         if self._stopping and not last:
             return
         with anyio.CancelScope() as scope:
-            self._scopes.add(scope)
+            scopes = self._last_scopes if last else self._scopes
+            scopes.add(scope)
             try:
                 await work(*arguments)
             except StorageFailed as error:
@@ -220,4 +232,4 @@ class PluginServices:
             except Exception:
                 log.exception("a task of the plug-in %s has failed", self._name)
             finally:
-                self._scopes.discard(scope)
+                scopes.discard(scope)

@@ -3,6 +3,7 @@
 Forms, JSON objects and query parameters are read alike. Of a name that comes twice the first value counts.
 """
 
+import base64
 from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import parse_qsl
@@ -12,6 +13,8 @@ import orjson
 from vibemq.protocols.eventmesh.http.codes import EventMeshRefusal, RetCode
 
 FIELDS_MAX = 256
+BASE64 = "base64"
+"""What the property `eventmesh-encoding` says of a content that is no text."""
 
 
 def form_fields(text: bytes) -> dict[str, str]:
@@ -85,3 +88,12 @@ def properties_of(fields: Mapping[str, str]) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise EventMeshRefusal(RetCode.PROTOCOL_BODY_ERR, "the field extFields must be a JSON object")
     return value
+
+
+def text_payload(payload: bytes) -> tuple[bytes, bool]:
+    """Forms and JSON hold text: what is none goes as base64, and a property says so (the second value)."""
+    try:
+        payload.decode()
+    except UnicodeDecodeError:
+        return base64.b64encode(payload), True
+    return payload, False

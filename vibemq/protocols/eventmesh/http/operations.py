@@ -12,7 +12,7 @@ from vibemq.errors import NoReply, VibeMQError
 from vibemq.model.commands import Respond
 from vibemq.model.rows import Rows, RowView
 from vibemq.protocols.eventmesh.http.codes import EventMeshRefusal, RequestCode, RetCode
-from vibemq.protocols.eventmesh.http.fields import needed, parsed
+from vibemq.protocols.eventmesh.http.fields import BASE64, needed, parsed, text_payload
 from vibemq.protocols.eventmesh.http.publishing import (
     batch_messages,
     check_size,
@@ -143,10 +143,14 @@ class RequestAsked:
             return
         view = RowView(result[0])
         headers = view.headers
+        content, encoded = text_payload(view.payload)
+        properties = dict(message_properties(headers))
+        if encoded:
+            properties[names.ENCODING] = BASE64
         reply = {
             "topic": headers.get(names.TOPIC, self._topic),
-            "body": view.payload.decode(errors="replace"),
-            "properties": message_properties(headers),
+            "body": content.decode(),
+            "properties": properties,
         }
         self._state.finish(EventMeshAnswer(text=orjson.dumps(reply).decode()))
 

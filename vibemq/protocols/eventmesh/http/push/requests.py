@@ -1,6 +1,5 @@
 """The form that is posted to a subscriber's URL."""
 
-import base64
 from collections.abc import Mapping
 from urllib.parse import quote_plus
 
@@ -8,6 +7,7 @@ import orjson
 
 from vibemq.model.rows import RowView
 from vibemq.protocols.eventmesh.http.codes import RequestCode
+from vibemq.protocols.eventmesh.http.fields import BASE64, text_payload
 from vibemq.protocols.eventmesh.http.settings import EventMeshHttpSettings
 from vibemq.protocols.eventmesh.messages import names
 from vibemq.protocols.eventmesh.messages.cloudevent import write_event
@@ -17,7 +17,6 @@ from vibemq.protocols.eventmesh.messages.names import Form
 
 _SECRETS = frozenset({"username", "passwd", "password", "token", "ip", "authorization"})
 """Of publishers that send them along: not for subscribers."""
-_BASE64 = "base64"
 
 
 def push_headers(settings: EventMeshHttpSettings, *, sync: bool) -> dict[str, str]:
@@ -45,9 +44,9 @@ def push_body(topic: str, row: bytes, sequence: int, now: int, *, asks: bool) ->
     if form_of(headers) is Form.CLOUDEVENT:
         content = write_event(headers.get(names.TOPIC, topic), view.message_id, view.payload, headers, more)
     else:
-        content, encoded = _content(view.payload)
+        content, encoded = text_payload(view.payload)
         if encoded:
-            properties[names.ENCODING] = _BASE64
+            properties[names.ENCODING] = BASE64
     properties |= more
     number = properties.get("bizseqno") or properties.get("bizSeqNo") or f"{now:013d}{sequence % 10_000_000:07d}"
     unique = properties.get("uniqueid") or properties.get("uniqueId") or view.message_id
@@ -69,15 +68,6 @@ def _reply_properties(headers: Mapping[str, str]) -> dict[str, str]:
     if not address:
         return {}
     return {names.REPLY_TOKEN: address, names.REPLY_CLIENT: names.CLUSTER, names.REPLY_CLUSTER: names.CLUSTER}
-
-
-def _content(payload: bytes) -> tuple[bytes, bool]:
-    """A form holds text: what is none goes as base64, and a property says so."""
-    try:
-        payload.decode()
-    except UnicodeDecodeError:
-        return base64.b64encode(payload), True
-    return payload, False
 
 
 def _text(value: object) -> str:
