@@ -13,7 +13,8 @@ from tests.integration.eventmesh_http import Answer, Client, client, http_settin
 from tests.waiting import until
 from vibemq.auth.passwords import hash_password
 from vibemq.config import Auth
-from vibemq.protocols.eventmesh.http.push.registry import SubscriptionRegistry
+from vibemq.model.commands import DeleteQueue
+from vibemq.protocols.eventmesh.http.push.registry import QUEUE, SubscriptionRegistry
 from vibemq.server.broker import Broker
 from vibemq.server.net import plugin_services
 from vibemq.testing.timed_broker import TimedBroker
@@ -121,3 +122,30 @@ async def test_a_changed_password_silences_nobody(tmp_path: Path) -> None:
         ann.headers["passwd"] = "another password"
         assert (await ann.publish("t", "x"))["retCode"] == 0
         await until(lambda: app.contents == ["x"])
+
+
+async def test_when_the_queue_of_subscriptions_is_deleted_they_are_kept_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registries: list[SubscriptionRegistry] = []
+    start = SubscriptionRegistry.start
+
+    def started(registry: SubscriptionRegistry) -> None:
+        registries.append(registry)
+        start(registry)
+
+    monkeypatch.setattr(SubscriptionRegistry, "start", started)
+    settings = http_settings(tmp_path, provider="lmdb")
+    async with subscriber() as app:
+        async with Broker(settings=settings) as broker, client(broker) as mesh:
+            for topic in ("again", "quiet"):
+                assert await ask(mesh, "subscribe", [topic], app.url()) == 0
+            session = registries[0]._session
+            session.ask(DeleteQueue(session.number, None, QUEUE))
+            await until(lambda: len(registries) == 2)
+            assert await ask(mesh, "subscribe", ["again"], app.url()) == 0
+            await until(lambda: len(registries[0]._held) == 2)
+        async with Broker(settings=settings) as broker, client(broker) as mesh:
+            for topic in ("again", "quiet"):
+                await mesh.publish(topic, topic)
+            await until(lambda: sorted(app.contents) == ["again", "quiet"])

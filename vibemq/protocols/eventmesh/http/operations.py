@@ -92,19 +92,20 @@ def _send_batch_v2(state: HttpState, exchange: Exchange) -> None:
 
 
 def _send_batch(state: HttpState, exchange: Exchange) -> None:
-    messages = batch_messages(exchange.fields)
-    publish_all(state, messages, _batch_teller(state, len(messages)))
+    count, messages = batch_messages(exchange.fields)
+    state.work = publish_all(state, messages, _batch_teller(state, count))
 
 
 def send_events(state: HttpState, exchange: Exchange, topic: str) -> None:
     """A body that is one CloudEvent, or several."""
-    events = events_of(exchange.request, topic)
-    if len(events) == 1:
-        text = f"successSendResult[topic={events[0].topic}, messageId={events[0].message_id}]"
+    count, events = events_of(exchange.request, topic)
+    if count == 1:
+        event = next(events)
+        text = f"successSendResult[topic={event.topic}, messageId={event.message_id}]"
         told = _teller(state, text, RetCode.SEND_ASYNC_MSG_ERR)
-        publish_message(state, events[0], events[0].message_id, told)
+        publish_message(state, event, event.message_id, told)
     else:
-        publish_all(state, events, _batch_teller(state, len(events)))
+        state.work = publish_all(state, events, _batch_teller(state, count))
 
 
 def _batch_teller(state: HttpState, count: int) -> Callable[[list[VibeMQError]], None]:

@@ -1,7 +1,7 @@
 """Publishes of a request: what was said, as messages for the engine."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -24,6 +24,13 @@ _EVENT = "ce-"
 _KEPT = ("bizseqno", "uniqueid", "producergroup", "tag", "ttl")
 """Fields of a form that consumers of all protocols are shown as properties."""
 _KEPT_HEADERS = ("source", "type", "bizseqno", "uniqueid", "ttl", "producergroup")
+
+
+class MessageList(NamedTuple):
+    """Of a batch, to be read some at a time."""
+
+    size: int
+    messages: Iterator[ReceivedMessage]
 
 
 def form_message(headers: Mapping[str, str], fields: Mapping[str, str], *, ttl_needed: bool = False) -> ReceivedMessage:
@@ -52,8 +59,8 @@ def _properties(fields: Mapping[str, str]) -> dict[str, Any]:
     return properties
 
 
-def batch_messages(fields: Mapping[str, str]) -> list[ReceivedMessage]:
-    """Of the field `contents` (code 102). Raises EventMeshRefusal, InvalidMessage."""
+def batch_messages(fields: Mapping[str, str]) -> MessageList:
+    """Of the field `contents` (code 102). Raises EventMeshRefusal; InvalidMessage when they are read."""
     contents = parsed(fields, "contents")
     if isinstance(contents, str):
         contents = json_value(contents)
@@ -64,7 +71,7 @@ def batch_messages(fields: Mapping[str, str]) -> list[ReceivedMessage]:
     if size and size != str(len(contents)):
         why = f"the field size is {size[:16]!r}, and contents holds {len(contents)} messages"
         raise EventMeshRefusal(RetCode.PROTOCOL_BODY_ERR, why)
-    return [_batch_message(number, item, fields) for number, item in enumerate(contents)]
+    return MessageList(len(contents), (_batch_message(number, item, fields) for number, item in enumerate(contents)))
 
 
 def _batch_message(number: int, item: Any, fields: Mapping[str, str]) -> ReceivedMessage:
@@ -95,7 +102,7 @@ def is_event(headers: Mapping[str, str]) -> bool:
     return kind in (STRUCTURED, BATCH) or "ce-specversion" in headers
 
 
-def events_of(request: HttpRequest, topic: str) -> list[ReceivedMessage]:
+def events_of(request: HttpRequest, topic: str) -> MessageList:
     """The events of such a body. `topic`: of the path; "" = the subject names it.
 
     Raises:
@@ -106,9 +113,9 @@ def events_of(request: HttpRequest, topic: str) -> list[ReceivedMessage]:
         values = json_value(request.body)
         if not isinstance(values, list) or not 0 < len(values) <= BATCH_MAX:
             raise EventMeshRefusal(RetCode.PROTOCOL_BODY_ERR, f"a batch is a JSON list of 1 to {BATCH_MAX:,} events")
-        return [_structured(orjson.dumps(value), topic) for value in values]
+        return MessageList(len(values), (_structured(orjson.dumps(value), topic) for value in values))
     if kind == STRUCTURED:
-        return [_structured(request.body, topic)]
+        return MessageList(1, iter([_structured(request.body, topic)]))
     attributes: dict[str, Any] = {
         name.removeprefix(_EVENT): value for name, value in request.headers.items() if name.startswith(_EVENT)
     }
@@ -116,7 +123,7 @@ def events_of(request: HttpRequest, topic: str) -> list[ReceivedMessage]:
         attributes["datacontenttype"] = request.headers["content-type"]
     if topic:
         attributes.setdefault("subject", topic)
-    return [_at(topic, event_of(attributes, request.body))]
+    return MessageList(1, iter([_at(topic, event_of(attributes, request.body))]))
 
 
 def _structured(raw: bytes, topic: str) -> ReceivedMessage:

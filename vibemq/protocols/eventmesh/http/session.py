@@ -5,7 +5,7 @@ Requests are answered one after the other, in the order in which they came.
 
 import base64
 import binascii
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from weakref import WeakMethod
 
@@ -25,6 +25,8 @@ from vibemq.protocols.session import Authenticate, Principal, Request, SessionCo
 
 REQUESTS_AT_ONCE = 8
 """Requests that are taken in about a millisecond."""
+WORK_AT_ONCE = 40
+"""The same of the messages of a batch."""
 VERSIONS = ("1.0", "2.0")
 _JSON = "application/json"
 
@@ -85,6 +87,8 @@ class EventMeshHttpSession:
                 break
         else:
             self._unread = True
+        if state.work is not None:
+            self._unread = True
         if state.exchange is None and self._asked is None and self._reader.fresh:
             self._unread = True
         elif state.exchange is None and self._asked is None and not self._unread:
@@ -99,6 +103,8 @@ class EventMeshHttpSession:
         state = self._state
         if self._asked is not None:
             return False
+        if state.work is not None:
+            return self._work_on(state.work)
         if state.exchange is None:
             try:
                 head = self._reader.next_head()
@@ -116,8 +122,22 @@ class EventMeshHttpSession:
             return True
         if state.exchange.admitted and not state.exchange.begun:
             self._begin(state.exchange)
-            return True
+            return state.work is None
         return bool(state.requests)
+
+    def _work_on(self, work: Iterator[None]) -> bool:
+        """False: it goes on in another turn."""
+        try:
+            for _ in range(WORK_AT_ONCE):
+                if next(work, work) is work:
+                    self._state.work = None
+                    return True
+        except VibeMQError as error:
+            self._state.work = None
+            assert self._state.exchange is not None
+            self._finish(refusal_answer(error, operations.otherwise(self._state.exchange)))
+            return True
+        return False
 
     def _knows(self, headers: Mapping[str, str]) -> bool:
         """Whether the login of the request has been checked."""

@@ -1,6 +1,6 @@
 """What the parts of one HTTP session share."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -64,6 +64,8 @@ class HttpState:
     principal: Principal | None = None
     requests: list[Request] = field(default_factory=list)
     exchange: Exchange | None = None
+    work: Iterator[None] | None = None
+    """What is left to do for the exchange before anything is asked, in steps."""
     telling: bool = False
     """Answers are being told."""
     finish: Callable[[EventMeshAnswer], None] = lambda answer: None

@@ -1,6 +1,6 @@
 """Messages on their way to their topics, which are made when they are first used."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from vibemq.errors import InvalidOptions, QueueNotFound, VibeMQError
@@ -104,30 +104,55 @@ def publish_request(state: HttpState, message: ReceivedMessage, token: Any, told
     TopicPublish(state, message.topic, Rows.of([row]), None, told, requester).begin()
 
 
-def publish_all(
-    state: HttpState, messages: Sequence[ReceivedMessage], told: Callable[[list[VibeMQError]], None]
-) -> None:
-    """Of a batch, one publish for each topic; `told` gets the refusals of topics when all are decided.
+TOPICS_TOGETHER = 32
+"""Of a batch, that are published, or made, at a time: others have their turn between them."""
 
-    Raises:
-        InvalidMessage, InvalidQueueName, MessageTooLarge: nothing was published.
-    """
-    by_topic: dict[str, tuple[list[bytes], dict[int, Any]]] = {}
-    for message in messages:
+
+class TopicBatch:
+    """Rows of several topics, one publish for each; `told` gets the refusals of topics when all are decided."""
+
+    def __init__(self, state: HttpState, told: Callable[[list[VibeMQError]], None]) -> None:
+        self._state = state
+        self._told = told
+        self._topics: dict[str, tuple[list[bytes], dict[int, Any]]] = {}
+        self._under_way = 0
+        self._refusals: list[VibeMQError] = []
+
+    def add(self, message: ReceivedMessage) -> None:
+        state = self._state
         check_size(message, state.context.limits)
-        rows, extras = by_topic.setdefault(message.topic, ([], {}))
+        rows, extras = self._topics.setdefault(message.topic, ([], {}))
         extra = message.extra(state.now)  # noqa: S610  # no Django here
         if extra is not None:
             extras[len(rows)] = extra
         rows.append(message.row(state.context.new_id()))
-    left, refusals = [len(by_topic)], list[VibeMQError]()
 
-    def one_told(error: VibeMQError | None) -> None:
-        left[0] -= 1
+    def publish(self) -> None:
+        while self._topics and self._under_way < TOPICS_TOGETHER:
+            topic = next(iter(self._topics))
+            rows, extras = self._topics.pop(topic)
+            self._under_way += 1
+            TopicPublish(self._state, topic, Rows.of(rows), extras or None, self._one_told, None).begin()
+
+    def _one_told(self, error: VibeMQError | None) -> None:
+        self._under_way -= 1
         if error is not None:
-            refusals.append(error)
-        if not left[0]:
-            told(refusals)
+            self._refusals.append(error)
+        self.publish()
+        if not self._under_way:
+            self._told(self._refusals)
 
-    for topic, (rows, extras) in by_topic.items():
-        TopicPublish(state, topic, Rows.of(rows), extras or None, one_told, None).begin()
+
+def publish_all(
+    state: HttpState, messages: Iterator[ReceivedMessage], told: Callable[[list[VibeMQError]], None]
+) -> Iterator[None]:
+    """A message at each step; when all can be published, they are.
+
+    Raises:
+        VibeMQError: one of them is no message; nothing was published.
+    """
+    batch = TopicBatch(state, told)
+    for message in messages:
+        batch.add(message)
+        yield
+    batch.publish()

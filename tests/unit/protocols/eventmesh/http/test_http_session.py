@@ -3,11 +3,14 @@
 import gc
 import weakref
 from dataclasses import replace
+from urllib.parse import quote_plus
 
+import orjson
 import pytest
 
 from vibemq.errors import AuthFailed
 from vibemq.model.commands import Publish
+from vibemq.model.effects import Reply
 from vibemq.protocols.eventmesh.http import EventMeshHttpSession, EventMeshHttpSettings
 from vibemq.protocols.session import Authenticate, Principal
 from vibemq.testing.session_conformance import context
@@ -84,3 +87,29 @@ def test_a_head_of_lines_that_end_with_lf_alone_is_answered() -> None:
     assert session.commands() == []
     assert session.data_to_send().startswith(b"HTTP/1.1 400 ")
     assert session.closing
+
+
+def test_a_batch_is_read_and_its_topics_are_published_in_turns() -> None:
+    session = EventMeshHttpSession.alone(context(), EventMeshHttpSettings())
+    contents = orjson.dumps([{"topic": f"t{number % 100}", "msg": "x"} for number in range(3_000)])
+    body = b"contents=" + quote_plus(contents).encode()
+    head = b"POST /?code=102 HTTP/1.1\r\ncontent-type: application/x-www-form-urlencoded\r\n"
+    session.receive_data(head + b"content-length: %d\r\n\r\n%s" % (len(body), body))
+    found = list(session.commands())
+    while session.unread:
+        found += session.commands()
+    [login] = found
+    assert isinstance(login, Authenticate)
+    session.authenticated(login.token, Principal("anonymous", superuser=True))
+    turns, begun, published = 0, 0, 0
+    commands = list(session.commands())
+    while session.unread or commands:
+        turns += 1
+        assert len(commands) <= 32, "few topics at a time"
+        begun += len(commands)
+        published += sum(command.rows.count for command in commands if isinstance(command, Publish))
+        session.apply([Reply(1, command.token, None) for command in commands if isinstance(command, Publish)])
+        commands = list(session.commands())
+    assert (begun, published) == (100, 3_000)
+    assert turns > 3_000 // 40
+    assert b'"retCode":0' in session.data_to_send()
