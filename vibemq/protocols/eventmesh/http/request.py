@@ -108,12 +108,13 @@ class HttpReader:
         buffer = self._buffer
         while buffer[:2] == b"\r\n":
             del buffer[:2]
-        end = buffer.find(END_OF_HEAD, max(0, self._searched - 3), self._head_bytes_max + len(END_OF_HEAD))
+        searched = max(0, self._searched - 3)
+        end = buffer.find(END_OF_HEAD, searched, self._head_bytes_max + len(END_OF_HEAD))
         if end < 0:
             self._searched = len(buffer)
             if len(buffer) > self._head_bytes_max:
                 raise Http1Error(f"the head of a request has at most {self._head_bytes_max:,} bytes here", 431)
-            if b"\n\n" in buffer or b"\n\r\n" in buffer:
+            if buffer.find(b"\n\n", searched) >= 0 or buffer.find(b"\n\r\n", searched) >= 0:
                 raise Http1Error("the lines of a head end with CR and LF here, and one of these ends with LF alone")
             if self._ended and buffer:
                 raise Http1Error("the stream ended within the head of a request")

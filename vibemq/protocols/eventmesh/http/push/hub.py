@@ -37,6 +37,8 @@ HOST = "eventmesh-http"
 """Where the plug-in's own peers come from, for logs."""
 TRY_AGAIN_MS = 30_000
 """A group that has lost its subscription asks again so often: a permission may have come back, or a queue."""
+HEARD_AT_ONCE = 20
+"""Heartbeats of one request; the first of a subscription is kept."""
 TOPICS_REMEMBERED_MAX = 20_000
 _User = tuple[str, str]
 
@@ -177,6 +179,12 @@ class SubscriptionHub:
         self._end(kept.key, told)
 
     def heard(self, principal: Principal, group: str, entities: Sequence[tuple[str, str]], now: int) -> None:
+        self._heard(principal, group, entities[:HEARD_AT_ONCE], now)
+        for begin in range(HEARD_AT_ONCE, len(entities), HEARD_AT_ONCE):
+            some = entities[begin : begin + HEARD_AT_ONCE]
+            self._own.call_soon(partial(self._heard, principal, group, some, now))
+
+    def _heard(self, principal: Principal, group: str, entities: Sequence[tuple[str, str]], now: int) -> None:
         for topic, url in entities:
             key = SubscriptionKey(principal.name, principal.token_id, group, topic, url)
             kept = self._known.get(key)
@@ -281,17 +289,18 @@ class SubscriptionHub:
         return self._sessions[user][0]
 
     def _parted(self, user: _User, reason: str) -> None:
-        """The broker stops, or the login that the user had does not count any more: with another password it may at
-        once."""
-        del self._sessions[user]
+        """The broker stops; or the login that the user had does not count any more, and with another password it may at
+        once; or something is wrong here, which may be so again."""
+        session, _ = self._sessions.pop(user)
         if self._services.stopping:
             return
+        again_ms = TRY_AGAIN_MS if session.closing else 0
         for group_key in [key for key in self._groups if key[:2] == user]:
-            self._own.call_soon(partial(self._group_of_ended_login, group_key, self._groups[group_key]))
+            self._own.call_soon(partial(self._group_without_session, group_key, self._groups[group_key], again_ms))
 
-    def _group_of_ended_login(self, group_key: GroupKey, group: PushGroup) -> None:
+    def _group_without_session(self, group_key: GroupKey, group: PushGroup, again_ms: int) -> None:
         if self._groups.get(group_key) is group:
-            self.group_lost(group_key, again_ms=0)
+            self.group_lost(group_key, again_ms)
 
     def group_opened(self, key: SubscriptionKey, group: PushGroup, error: VibeMQError | None) -> None:
         self._openings.pop(key.of_group, None)
