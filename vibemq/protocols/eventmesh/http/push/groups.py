@@ -19,7 +19,7 @@ from vibemq.protocols.eventmesh.http.codes import PushOutcome
 from vibemq.protocols.eventmesh.http.push.answers import PushVerdict, verdict_of
 from vibemq.protocols.eventmesh.http.push.inner_session import InnerSession
 from vibemq.protocols.eventmesh.http.push.requests import push_body, push_headers
-from vibemq.protocols.eventmesh.http.push.slots import PushSlot, PushSlots, Standing
+from vibemq.protocols.eventmesh.http.push.slots import PushSlot, PushSlots, UrlStanding
 from vibemq.protocols.eventmesh.http.settings import EventMeshHttpSettings
 from vibemq.protocols.session import HttpCalls, Services
 
@@ -70,10 +70,10 @@ class UrlLane:
         self.wish: PushSlot | None = None
         """It waits for a slot."""
 
-    def standing(self, now: int) -> Standing:
+    def standing(self, now: int) -> UrlStanding:
         if self.failures:
-            return Standing.FAILING
-        return Standing.PROVEN if self.worked_at and now - self.worked_at < PROVEN_MS else Standing.NEW
+            return UrlStanding.FAILING
+        return UrlStanding.PROVEN if self.worked_at and now - self.worked_at < PROVEN_MS else UrlStanding.NEW
 
     def failed(self, now: int) -> int:
         """How long it rests."""

@@ -19,7 +19,7 @@ CALLS_AT_ONCE = 50
 """Of those that wait, in one turn of the loop."""
 
 
-class Standing(IntEnum):
+class UrlStanding(IntEnum):
     """Of a URL. The smaller is called first."""
 
     PROVEN = 0
@@ -33,7 +33,7 @@ class PushSlot:
 
     user: str
     host: str
-    standing: Standing
+    standing: UrlStanding
     again: Callable[[], None]
 
 
@@ -77,11 +77,11 @@ class PushSlots:
     def __init__(self, most: int, unproven: int, later: Callable[[Callable[[], None]], None]) -> None:
         all_parts, unproven_part, failing = _Part(most), _Part(unproven), _Part((unproven + 1) // 2)
         self._parts = {
-            Standing.PROVEN: (all_parts,),
-            Standing.NEW: (all_parts, unproven_part),
-            Standing.FAILING: (all_parts, unproven_part, failing),
+            UrlStanding.PROVEN: (all_parts,),
+            UrlStanding.NEW: (all_parts, unproven_part),
+            UrlStanding.FAILING: (all_parts, unproven_part, failing),
         }
-        self._waiting: dict[Standing, OrderedDict[str, _ByHost]] = {each: OrderedDict() for each in Standing}
+        self._waiting: dict[UrlStanding, OrderedDict[str, _ByHost]] = {each: OrderedDict() for each in UrlStanding}
         self._later = later
         self._calling = False
 

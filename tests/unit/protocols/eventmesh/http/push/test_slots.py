@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from vibemq.protocols.eventmesh.http.push.slots import CALLS_AT_ONCE, PushSlot, PushSlots, Standing
+from vibemq.protocols.eventmesh.http.push.slots import CALLS_AT_ONCE, PushSlot, PushSlots, UrlStanding
 
 
 class World:
@@ -12,7 +12,7 @@ class World:
         self.called: list[PushSlot] = []
         self.taken: list[PushSlot] = []
 
-    def wish(self, user: str, host: str, standing: Standing, *, takes: bool = True) -> PushSlot:
+    def wish(self, user: str, host: str, standing: UrlStanding, *, takes: bool = True) -> PushSlot:
         def again() -> None:
             self.called.append(slot)
             if takes:
@@ -34,38 +34,38 @@ class World:
 
 def test_urls_that_hang_leave_slots_to_others() -> None:
     """Whatever is asked for before: another user, and another host of the same user, find a slot."""
-    for standing in Standing:
+    for standing in UrlStanding:
         world = World()
         for number in range(1_000):
             world.ask(world.wish("mallory", f"host{number}", standing))
-        assert world.ask(world.wish("ann", "app", Standing.PROVEN))
-        if standing is not Standing.FAILING:
-            assert world.ask(world.wish("ann", "app", Standing.NEW)) or standing is Standing.PROVEN
+        assert world.ask(world.wish("ann", "app", UrlStanding.PROVEN))
+        if standing is not UrlStanding.FAILING:
+            assert world.ask(world.wish("ann", "app", UrlStanding.NEW)) or standing is UrlStanding.PROVEN
         world = World()
         for _ in range(1_000):
             world.ask(world.wish("mallory", "hangs", standing))
-        assert world.ask(world.wish("mallory", "works", Standing.NEW))
-        assert world.ask(world.wish("mallory", "works", Standing.PROVEN))
+        assert world.ask(world.wish("mallory", "works", UrlStanding.NEW))
+        assert world.ask(world.wish("mallory", "works", UrlStanding.PROVEN))
 
 
 def test_unproven_urls_take_only_their_part() -> None:
     world = World()
     for number in range(200):
-        world.ask(world.wish(f"user{number}", f"host{number}", Standing.FAILING))
+        world.ask(world.wish(f"user{number}", f"host{number}", UrlStanding.FAILING))
     assert len(world.taken) == 8
     for number in range(200):
-        world.ask(world.wish(f"user{number}", f"host{number}", Standing.NEW))
+        world.ask(world.wish(f"user{number}", f"host{number}", UrlStanding.NEW))
     assert len(world.taken) == 16
     for number in range(200):
-        world.ask(world.wish(f"user{number}", f"host{number}", Standing.PROVEN))
+        world.ask(world.wish(f"user{number}", f"host{number}", UrlStanding.PROVEN))
     assert len(world.taken) == 48
 
 
 def test_who_does_not_take_its_slot_leaves_it_to_the_next() -> None:
     world = World(1, 1)
-    assert world.ask(world.wish("u", "a", Standing.FAILING))
-    world.ask(world.wish("u", "b", Standing.FAILING, takes=False))
-    last = world.wish("u", "c", Standing.FAILING)
+    assert world.ask(world.wish("u", "a", UrlStanding.FAILING))
+    world.ask(world.wish("u", "b", UrlStanding.FAILING, takes=False))
+    last = world.wish("u", "c", UrlStanding.FAILING)
     world.ask(last)
     world.give()
     assert world.taken == [last]
@@ -73,10 +73,10 @@ def test_who_does_not_take_its_slot_leaves_it_to_the_next() -> None:
 
 def test_many_that_do_not_take_are_called_in_turns() -> None:
     world = World(1, 1)
-    world.ask(world.wish("u", "a", Standing.NEW))
+    world.ask(world.wish("u", "a", UrlStanding.NEW))
     for number in range(3 * CALLS_AT_ONCE):
-        world.ask(world.wish("u", f"b{number}", Standing.NEW, takes=False))
-    last = world.wish("u", "c", Standing.NEW)
+        world.ask(world.wish("u", f"b{number}", UrlStanding.NEW, takes=False))
+    last = world.wish("u", "c", UrlStanding.NEW)
     world.ask(last)
     world.give()
     assert len(world.called) == CALLS_AT_ONCE
@@ -87,13 +87,13 @@ def test_many_that_do_not_take_are_called_in_turns() -> None:
 
 def test_users_and_hosts_take_turns_and_who_withdraws_is_not_called() -> None:
     world = World(1, 1)
-    world.ask(world.wish("u", "a", Standing.NEW))
+    world.ask(world.wish("u", "a", UrlStanding.NEW))
     for _ in range(3):
-        world.ask(world.wish("mallory", "one", Standing.NEW))
-    world.ask(world.wish("mallory", "two", Standing.NEW))
-    gone = world.wish("bob", "x", Standing.NEW)
+        world.ask(world.wish("mallory", "one", UrlStanding.NEW))
+    world.ask(world.wish("mallory", "two", UrlStanding.NEW))
+    gone = world.wish("bob", "x", UrlStanding.NEW)
     world.ask(gone)
-    world.ask(world.wish("ann", "app", Standing.NEW))
+    world.ask(world.wish("ann", "app", UrlStanding.NEW))
     world.slots.withdraw(gone)
     world.slots.withdraw(gone)
     for _ in range(5):
