@@ -29,8 +29,6 @@ _ID = slice(2, 34)
 Acked = list[tuple[int, bytes]]
 """(correlation id, GUID), or with a negative id a message that asked for no ACK."""
 NO_ACK = -1
-STEP_WORK = 75
-"""What a step of decompression counts as, in messages."""
 
 
 class _Gathered:
@@ -82,6 +80,9 @@ class Puts:
         self._left = []
         work = 0
         for place, message in enumerate(messages):
+            if self._loading is not None or work >= most:
+                self._left = messages[place:]
+                break
             gathered = self._gathered
             if gathered is None or message[0] != gathered.queue.q_id or gathered.size > ROWS_BYTES_MAX:
                 self.flush()
@@ -89,10 +90,7 @@ class Puts:
                 if gathered is None:
                     work += 1
                     continue
-            work += 1 + (len(message[6]) >> 14)
-            if not self._take(gathered, message):
-                self._left = messages[place + 1 :]
-                break
+            work += 1 + (len(message[6]) >> 14) + self._take(gathered, message)
         return max(1, work)
 
     def _load_on(self, loader: PutLoader, queue: OpenedQueue, message: PutMessage, ack: tuple[int, bytes]) -> int:
@@ -109,15 +107,16 @@ class Puts:
                     self.flush()
                     self._gathered = _Gathered(queue)
                 self._add(self._gathered, row, *ack)
-        return STEP_WORK
+        return loader.work
 
     def _gather(self, message: PutMessage) -> _Gathered | None:
         """None: the client does not have the queue open, and would not survive an ACK of it."""
         queue = self._state.queues.get(message.queue_id)
         return None if queue is None or queue.closing else _Gathered(queue)
 
-    def _take(self, gathered: _Gathered, message: PutMessage) -> bool:
-        """False: it takes more steps, and the next ones have to wait."""
+    def _take(self, gathered: _Gathered, message: PutMessage) -> int:
+        """Returns how much work it was beside the copying. With `_loading` set it takes more steps, and the next ones
+        have to wait."""
         _, guid, flags, _, _, _, _, fault = message
         correlation = NO_ACK
         if self._state.makes_guids:
@@ -130,23 +129,26 @@ class Puts:
             guid = self._guids.make(self._state.now)
         if unusable or fault or not gathered.queue.writers:
             self._refuse(gathered.queue, message)
-            return True
+            return 0
+        work = 0
         limit = self._state.context.limits.message_bytes_max
         try:
             if message[3]:
                 loader = PutLoader(message, guid, limit)
-                if (row := loader.step()) is None:
+                row = loader.step()
+                work = loader.work
+                if row is None:
                     self._loading = loader, gathered.queue, message, (correlation, guid)
-                    return False
+                    return work
             elif len(message[6]) > limit:
                 raise MessageTooLarge(f"a message of {len(message[6]):,} bytes; at most {limit:,} are accepted")
             else:
                 row = row_of_put(message, guid)
         except VibeMQError:
             self._refuse(gathered.queue, message)
-            return True
+            return work
         self._add(gathered, row, correlation, guid)
-        return True
+        return work
 
     def _add(self, gathered: _Gathered, row: bytes, correlation: int, guid: bytes) -> None:
         if len(row) > LARGE_ROW_BYTES:

@@ -1,5 +1,6 @@
 """The session's answers and their order, byte by byte, with an engine that says what the test lets it say."""
 
+import zlib
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -14,6 +15,7 @@ from vibemq.model.stored import Slice
 from vibemq.protocols.blazingmq import BlazingmqSession, BlazingmqSettings
 from vibemq.protocols.blazingmq.codec.events import HEARTBEAT_REQ, HEARTBEAT_RSP, ControlCodec
 from vibemq.protocols.blazingmq.codec.messages import ClientLanguage, RequestStatus, StatusCategory
+from vibemq.protocols.blazingmq.codec.put import build_puts, put_message
 from vibemq.protocols.blazingmq.settings import Domain
 from vibemq.protocols.session import Authenticate, Goodbye, Request
 from vibemq.testing.session_conformance import NOW, SESSION, SOMEBODY, context
@@ -253,6 +255,21 @@ def test_a_deleted_queue_ends_its_consumers_and_refuses_posts(room: Room) -> Non
     room.answer(room.next(Publish), QueueNotFound(QUEUE))
     assert [status for _, status in room.sdk.got.acks] == [5]
     assert not room.session._state.consumers
+
+
+def test_what_is_decompressed_in_one_turn_is_bounded(room: Room) -> None:
+    room.open()
+    body = zlib.compress(bytes(250_000))
+    puts = build_puts([put_message(0, room.sdk.guid(), body, compression=1) for _ in range(20)])
+    room.session.receive_data(puts)
+    rows: list[int] = []
+    while True:
+        published = [request for request in room.session.commands() if isinstance(request, Publish)]
+        if not published and not room.session.unread:
+            break
+        rows.append(sum(publish.rows.count for publish in published))
+    assert sum(rows) == 20
+    assert max(rows) <= 4
 
 
 def test_two_deliveries_with_one_id_can_be_told_apart(room: Room) -> None:

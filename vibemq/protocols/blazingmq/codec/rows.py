@@ -33,6 +33,12 @@ _ID_SIZE = b"\0\x20"
 
 PIECE_BYTES = 1 << 18
 """Of output; about half a millisecond."""
+INPUT_BYTES = 1 << 16
+"""Of input to a step: a stream of empty blocks has no output that would end it."""
+
+
+STREAM_WORK = 4
+"""What a step of decompression counts beside its output, in messages."""
 
 
 class CompressionType(IntEnum):
@@ -51,7 +57,9 @@ class PayloadInflater:
     """
 
     def __init__(self, data: bytes, bytes_max: int) -> None:
-        self._left = data
+        self._data = memoryview(data)
+        self._at = 0
+        """So much has been taken by `_stream`, which keeps nothing of it but `unconsumed_tail`."""
         self._bytes_max = bytes_max
         self._stream = zlib.decompressobj()
         self._pieces: list[bytes] = []
@@ -65,18 +73,21 @@ class PayloadInflater:
         """
         # One byte more than allowed tells a stream of just that size from a larger one.
         wanted = min(PIECE_BYTES, self._bytes_max - self._size + 1)
+        given = self._data[self._at : self._at + INPUT_BYTES]
         try:
-            piece = self._stream.decompress(self._left, wanted)
+            piece = self._stream.decompress(given, wanted)
         except zlib.error as error:
             raise InvalidMessage(f"a payload that is not zlib data: {error}") from None
-        self._left = self._stream.unconsumed_tail
+        # What is not taken is given again from its place, so that no tail is copied twice.
+        taken = len(given) - len(self._stream.unconsumed_tail)
+        self._at += taken
         self._size += len(piece)
         if self._size > self._bytes_max:
             raise InvalidMessage(f"a payload that decompresses to more than {self._bytes_max} bytes")
         self._pieces.append(piece)
         if self._stream.eof:
             return True
-        if not piece and not self._left:
+        if not piece and not taken:
             raise InvalidMessage("a zlib payload that is cut short")
         return False
 
@@ -122,6 +133,8 @@ class PutLoader:
         self._message = message
         self._guid = guid
         self._plain = b""
+        self.work = 0
+        """Of the last step, in messages that are not compressed."""
         self._inflater: PayloadInflater | None = None
         if message.compression == CompressionType.ZLIB and not message.fault:
             compressed = message.data
@@ -139,7 +152,10 @@ class PutLoader:
         """
         if self._inflater is None:
             return row_of_put(self._message, self._guid)
-        if not self._inflater.step():
+        before, self.work = self._inflater.size, STREAM_WORK
+        done = self._inflater.step()
+        self.work += self._inflater.size - before >> 12
+        if not done:
             return None
         data = self._plain + self._inflater.result()
         self._inflater = None
