@@ -7,7 +7,6 @@ sId known, nor behind the one that ends it.
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Protocol
 
 from vibemq.model.commands import Settle, Settlement
 from vibemq.model.effects import Deliver
@@ -19,19 +18,12 @@ from vibemq.protocols.blazingmq.codec.push import PushMessage, build_pushes
 from vibemq.protocols.blazingmq.codec.rows import pushes_of_rows
 from vibemq.protocols.blazingmq.delivery_index import BlazingmqDeliveryIndex, Held
 from vibemq.protocols.blazingmq.state import BlazingmqState
-from vibemq.protocols.blazingmq.streams import StreamConsumer
-
-
-class CountsSettled(Protocol):
-    def settled(self, consumer: StreamConsumer, count: int) -> None:
-        """So many of the messages that it held are confirmed."""
 
 
 class Deliveries:
-    def __init__(self, state: BlazingmqState, index: BlazingmqDeliveryIndex, settled: CountsSettled) -> None:
+    def __init__(self, state: BlazingmqState, index: BlazingmqDeliveryIndex) -> None:
         self._state = state
         self._index = index
-        self._settled = settled
 
     def deliver(self, deliver: Deliver, slices: Sequence[Slice]) -> None:
         state = self._state
@@ -86,7 +78,7 @@ class Deliveries:
                 state.ask(Settle(state.context.session, None, number, Settlement.ACK, _runs(sequences)))
                 consumer = state.consumers.get(number)
                 if consumer is not None:
-                    self._settled.settled(consumer, len(sequences))
+                    state.settled(consumer, len(sequences))
         return count
 
 

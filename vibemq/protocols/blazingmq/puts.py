@@ -46,10 +46,10 @@ class _Gathered:
 class Puts:
     """
     Args:
-        answered: called when publishes have been answered: something may wait for that.
+        answered: called when publishes of a queue have been answered: something may wait for that.
     """
 
-    def __init__(self, state: BlazingmqState, answered: Callable[[], None]) -> None:
+    def __init__(self, state: BlazingmqState, answered: Callable[[OpenedQueue], None]) -> None:
         self._state = state
         self._answered = answered
         self._reader = PutReader()
@@ -211,4 +211,4 @@ class Puts:
             told = [(code, max(0, correlation), guid, q_id) for correlation, guid in acks]
         if told and queue.known:
             self._state.send(build_acks(told))
-        self._answered()
+        self._answered(queue)

@@ -59,8 +59,8 @@ class BlazingmqSession:
         self._state = state
         index = BlazingmqDeliveryIndex()
         self._control = ControlRequests(state, index)
-        self._deliveries = Deliveries(state, index, self._control)
-        self._puts = Puts(state, self._control.look_at_drained)
+        self._deliveries = Deliveries(state, index)
+        self._puts = Puts(state, self._control.departures.puts_answered)
         self._reader = EventReader(
             event_bytes_max=context.limits.handshake_bytes_max,
             control_bytes_max=CONTROL_BYTES_MAX,
@@ -107,7 +107,7 @@ class BlazingmqSession:
             self._break(str(error), error)
         self._puts.flush()
         requests, state.requests = state.requests, []
-        if self._ended and not (state.failed or self._authenticating or self.unread or requests):
+        if self._ended and not (state.failed or state.disconnecting or self._authenticating or self.unread or requests):
             # The client is gone without a disconnect: what it held goes back as after a lost connection.
             state.close()
         if self._broken is not None and not requests:
@@ -245,7 +245,7 @@ class BlazingmqSession:
         elif isinstance(token, AwaitedAnswer):
             state.answered(token, error)
             if state.disconnecting:
-                self._control.look_at_drained()
+                self._control.departures.part_if_done()
         elif token is None and state.principal is None:
             # The connection itself is turned away. Nothing can be said before the client has spoken.
             state.close()
@@ -256,9 +256,16 @@ class BlazingmqSession:
                 if isinstance(effect.token, AwaitedAnswer):
                     self._state.answered(effect.token, effect.result)
             elif isinstance(effect, ConsumerEnded):
-                self._control.ended(effect.consumer)
+                self._consumer_ended(effect)
         if self._state.disconnecting:
-            self._control.look_at_drained()
+            self._control.departures.part_if_done()
+
+    def _consumer_ended(self, ended: ConsumerEnded) -> None:
+        """The protocol cannot tell a client that a queue is gone, or that it may not read it any more. Its connection
+        ends: an SDK connects again and opens its queues again, where it hears how things are."""
+        if self._control.ended(ended.consumer) and not self._state.failed:
+            self._state.respond_status(UNKNOWN_REQUEST, category_of(ended.error), status_text(ended.error))
+            self._state.say_goodbye()
 
     def deliver(self, deliver: Deliver, slices: Sequence[Slice]) -> None:
         self._deliveries.deliver(deliver, slices)

@@ -7,10 +7,20 @@ from typing import Any, TypeVar
 import pytest
 
 from tests.interop.blazingmq.model_sdk import READ, WRITE, ModelSdk
-from vibemq.errors import InvalidOptions, QueueFull, QueueNotFound, RemoteProtocolError
-from vibemq.model.commands import CreateQueue, Publish, SetCapacity, Settle, Settlement, Subscribe, Unsubscribe
+from vibemq.errors import InvalidOptions, QueueFull, QueueNotFound, RateLimited, RemoteProtocolError
+from vibemq.model.commands import (
+    CreateQueue,
+    Publish,
+    SetCapacity,
+    SetShare,
+    Settle,
+    Settlement,
+    Subscribe,
+    Unsubscribe,
+)
 from vibemq.model.effects import ConsumerEnded, Deliver, Published, Reply, Subscribed
 from vibemq.model.rows import Rows, pack_row
+from vibemq.model.runs import END
 from vibemq.model.stored import Slice
 from vibemq.protocols.blazingmq import BlazingmqSession, BlazingmqSettings
 from vibemq.protocols.blazingmq.codec.events import HEARTBEAT_REQ, HEARTBEAT_RSP, ControlCodec
@@ -141,31 +151,95 @@ def test_a_reader_is_handed_nothing_before_its_configure_is_answered(room: Room)
 def test_a_reconfigure_ends_the_old_sid_with_its_response(room: Room) -> None:
     room.open()
     old = room.configure()
-    room.say(room.sdk.configure(0)[1])
-    unsubscribe, subscribe = room.next(Unsubscribe), room.next(Subscribe)
-    assert unsubscribe.consumer == old
-    room.answer(subscribe, Subscribed(QUEUE, "", subscribe.consumer, 1))
+    room.say(room.sdk.configure(0, messages=7, size=99)[1])
+    pause, subscribe = room.next(SetCapacity), room.next(Subscribe)
+    assert (pause.consumer, pause.capacity_messages) == (old, 0)
+    assert subscribe.share is not None
+    assert (subscribe.share.messages, subscribe.share.size) == (None, None)
     room.deliver(old, 1, b"on its way")
-    assert room.pushed == [b"on its way"]
+    room.answer(subscribe, Subscribed(QUEUE, "", subscribe.consumer, 1))
+    unsubscribe, share = room.next(Unsubscribe), room.next(SetShare)
+    assert unsubscribe.consumer == old
+    assert (share.share, share.capacity_messages, share.capacity_bytes) == (subscribe.share.name, 7, 99)
+    room.deliver(old, 2, b"the last")
+    assert room.pushed == [b"on its way", b"the last"]
     room.answer(unsubscribe)
-    room.deliver(subscribe.consumer, 2, b"new")
-    assert room.pushed == [b"on its way", b"new"]
-    room.deliver(old, 3, b"too late")
+    assert room.next(SetCapacity).consumer == subscribe.consumer
+    room.deliver(subscribe.consumer, 3, b"new")
+    assert room.pushed == [b"on its way", b"the last", b"new"]
+    room.deliver(old, 4, b"too late")
     assert room.next(Settle).verb is Settlement.RELEASE
     room.say(room.sdk.confirm(0, *(push.guid for push in room.sdk.got.pushes)))
     settled = {(settle.consumer, *settle.runs) for settle in room.asked if isinstance(settle, Settle)}
-    assert settled == {(old, (1, 1)), (subscribe.consumer, (2, 2))}
+    assert settled == {(old, (1, 2)), (subscribe.consumer, (3, 3))}
 
 
-def test_a_limit_of_nothing_is_a_pause(room: Room) -> None:
+def test_a_refused_reconfigure_leaves_the_reader_as_it_was(room: Room) -> None:
     room.open()
+    old = room.configure()
+    r_id, request = room.sdk.configure(0, expressions=("a == 1", "b == 1"))
+    room.say(request)
+    assert room.next(SetCapacity).capacity_messages == 0
+    first, second = room.next(Subscribe), room.next(Subscribe)
+    room.answer(first, Subscribed(QUEUE, "", first.consumer, 1))
+    room.answer(second, RateLimited("too fast"))
+    assert isinstance(room.sdk.got.responses[r_id], RequestStatus)
+    assert {room.next(Unsubscribe).consumer, room.next(Unsubscribe).consumer} == {first.consumer, second.consumer}
+    resumed = room.next(SetCapacity)
+    assert (resumed.consumer, resumed.capacity_messages) == (old, END)
+    assert not room.asked
+    room.deliver(old, 1, b"still under the old sId")
+    assert room.pushed == [b"still under the old sId"]
+    assert room.configure() not in (old, first.consumer, second.consumer)
+
+
+def test_a_refused_reconfigure_of_a_paused_reader_leaves_it_paused(room: Room) -> None:
+    room.open()
+    room.configure(messages=0)
+    room.say(room.sdk.configure(0)[1])
+    room.answer(room.next(Subscribe), RateLimited("too fast"))
+    room.next(SetCapacity)
+    assert not any(isinstance(request, SetCapacity) for request in room.asked)
+
+
+def test_configures_of_a_stream_are_carried_out_one_after_another(room: Room) -> None:
+    room.open()
+    old = room.configure()
+    asked = [room.sdk.configure(0, priority=priority) for priority in (1, 2)]
+    room.say(b"".join(request for _, request in asked))
+    subscribe = room.next(Subscribe)
+    assert subscribe.priority == 1
+    assert not any(isinstance(request, Subscribe) for request in room.asked)
+    room.answer(subscribe, Subscribed(QUEUE, "", subscribe.consumer, 1))
+    unsubscribe = room.next(Unsubscribe)
+    assert unsubscribe.consumer == old
+    room.answer(unsubscribe)
+    assert list(room.sdk.got.responses)[-1] == asked[0][0]
+    assert room.next(Subscribe).priority == 2
+
+
+def test_a_close_answers_the_configures_that_wait_first(room: Room) -> None:
+    room.open()
+    room.configure()
+    asked = [room.sdk.configure(0), room.sdk.configure(0), room.sdk.close(0)]
+    room.say(b"".join(request for _, request in asked))
+    room.answer_all()
+    responses = list(room.sdk.got.responses.items())[-3:]
+    assert [r_id for r_id, _ in responses] == [r_id for r_id, _ in asked]
+    assert [isinstance(answer, RequestStatus) for _, answer in responses] == [True, True, False]
+    assert not room.session._state.queues
+
+
+def test_a_limit_of_nothing_is_a_pause() -> None:
     for how in ({"messages": 0}, {"size": 0}):
+        room = Room()
+        room.open()
         room.say(room.sdk.configure(0, **how)[1])
-        share = room.next(Subscribe).share
-        assert share is not None
-        assert share.messages == 0
-        room.answer_all()
-        assert not any(isinstance(request, SetCapacity) for request in room.asked)
+        subscribe = room.next(Subscribe)
+        assert subscribe.share is not None
+        assert subscribe.share.messages == 0
+        room.answer(subscribe, Subscribed(QUEUE, "", subscribe.consumer, 1))
+        assert not room.asked
 
 
 def test_closing_gives_back_what_is_held_before_it_is_answered(room: Room) -> None:
@@ -244,17 +318,91 @@ def test_consecutive_puts_are_one_publish_with_their_guids_as_dedup_ids(room: Ro
     assert [bytes.fromhex(text.decode()) for text in ids] == list(room.sdk.unacked)
 
 
-def test_a_deleted_queue_ends_its_consumers_and_refuses_posts(room: Room) -> None:
+def test_a_deleted_queue_ends_the_connection_of_its_reader(room: Room) -> None:
     room.open()
     consumer = room.configure()
     room.deliver(consumer, 1, b"a")
+    room.session.apply([ConsumerEnded(SESSION, consumer, QUEUE, QueueNotFound(QUEUE))] * 2)
+    room.take()
+    assert [type(request) for request in room.asked] == [Goodbye]
+    (word,) = room.sdk.got.last_words
+    assert isinstance(word, RequestStatus)
+    assert QUEUE in word.message
+
+
+def test_a_queue_that_goes_while_its_reader_leaves_is_no_news(room: Room) -> None:
+    room.open()
+    consumer = room.configure()
+    room.deliver(consumer, 1, b"a")
+    room.say(room.sdk.close(0)[1])
     room.session.apply([ConsumerEnded(SESSION, consumer, QUEUE, QueueNotFound(QUEUE))])
-    room.say(room.sdk.confirm(0, room.sdk.got.pushes[0].guid))
-    assert not room.asked
+    room.answer_all()
+    assert not room.session._state.queues
+    assert not room.session.closing
+
+
+def test_posts_to_a_deleted_queue_are_refused(room: Room) -> None:
+    room.open(WRITE)
     room.say(room.sdk.post(0, b"b"))
     room.answer(room.next(Publish), QueueNotFound(QUEUE))
     assert [status for _, status in room.sdk.got.acks] == [5]
-    assert not room.session._state.consumers
+
+
+@pytest.mark.parametrize("q_id", [0x8000_0000, 0xFFFF_FFF5, 0xFFFF_FFFF])
+def test_a_q_id_that_no_message_can_carry_is_refused(room: Room, q_id: int) -> None:
+    r_id, request = room.sdk.open(URI, q_id)
+    room.say(request)
+    answer = room.sdk.got.responses[r_id]
+    assert isinstance(answer, RequestStatus)
+    assert answer.category is StatusCategory.E_INVALID_ARGUMENT
+
+
+def test_a_disconnect_with_the_end_behind_it_is_clean(room: Room) -> None:
+    room.open()
+    room.say(room.sdk.post(0, b"a") + room.sdk.disconnect()[1])
+    publish = room.next(Publish)
+    room.say(b"")
+    assert not room.session.closing
+    room.answer_all()
+    room.answer(publish, Published(QUEUE, 1, 1))
+    assert room.sdk.over
+    assert room.next(Goodbye)
+
+
+def test_what_is_closed_twice_counts_once(room: Room) -> None:
+    room.open(WRITE)
+    asked = [room.sdk.close(0, flags=WRITE), room.sdk.close(0, flags=WRITE)]
+    room.say(b"".join(request for _, request in asked))
+    room.answer_all()
+    first, second = (room.sdk.got.responses[r_id] for r_id, _ in asked)
+    assert not isinstance(first, RequestStatus)
+    assert isinstance(second, RequestStatus)
+    assert room.session._state.handles == 0
+
+
+def test_an_application_is_read_once_in_a_queue() -> None:
+    room = Room(mode="fanout", app_ids=("foo",))
+    asked = [room.sdk.open(URI, 0, flags=READ, sub_id=sub_id, app_id="foo") for sub_id in (1, 2)]
+    room.say(b"".join(request for _, request in asked))
+    room.answer_all()
+    second = room.sdk.got.responses[asked[1][0]]
+    assert isinstance(second, RequestStatus)
+    assert second.category is StatusCategory.E_INVALID_ARGUMENT
+
+
+def test_a_connection_has_so_many_readers_and_writers() -> None:
+    room = Room()
+    room.session._state.settings = BlazingmqSettings(domains={"d": Domain()}, queues_max=3)
+    asked = [room.sdk.open(f"{URI}{number}", number, flags=flags) for number, flags in enumerate((WRITE, 6, READ))]
+    room.say(b"".join(request for _, request in asked))
+    room.answer_all()
+    assert [isinstance(room.sdk.got.responses[r_id], RequestStatus) for r_id, _ in asked] == [False, False, True]
+    room.say(room.sdk.close(0, flags=WRITE)[1])
+    room.answer_all()
+    r_id, request = room.sdk.open(f"{URI}2", 2, flags=READ)
+    room.say(request)
+    room.answer_all()
+    assert not isinstance(room.sdk.got.responses[r_id], RequestStatus)
 
 
 def test_what_is_decompressed_in_one_turn_is_bounded(room: Room) -> None:

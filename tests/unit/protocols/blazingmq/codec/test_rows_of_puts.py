@@ -117,11 +117,11 @@ def test_a_bomb_is_stopped_at_the_limit_piece_by_piece() -> None:
 
 def test_a_stream_that_says_nothing_is_taken_piece_by_piece() -> None:
     empty_blocks = b"\x78\x9c" + b"\0\0\0\xff\xff" * (4 * INPUT_BYTES // 5)
-    inflater, steps = PayloadInflater(empty_blocks, 1 << 20), 0
+    inflater = PayloadInflater(empty_blocks, 1 << 20)
+    for _ in range(4):
+        assert not inflater.step()
     with pytest.raises(InvalidMessage, match="cut short"):
-        while not inflater.step():
-            steps += 1
-    assert steps >= 4
+        inflater.step()
 
 
 def test_bytes_behind_the_stream_are_not_looked_at() -> None:
