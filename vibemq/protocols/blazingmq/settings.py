@@ -118,7 +118,7 @@ class BlazingmqSettings(BaseModel):
     event_bytes_max: Annotated[int, Field(ge=1_048_576)] = 70_000_000
     """Largest event of a client; an SDK sends what it has to send again in one event."""
     queues_max: Annotated[int, Field(ge=1)] = 10_000
-    """Streams that one connection may open."""
+    """Readers and writers of queues that one connection may have open."""
     unconfirmed_messages_max: Annotated[int, Field(ge=1)] = 250_000
     """Of one subscription, whatever its client says: the broker remembers each of them."""
     heartbeat_interval_ms: Annotated[int, Field(ge=100)] = 3_000
