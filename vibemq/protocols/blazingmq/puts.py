@@ -16,8 +16,8 @@ from vibemq.model.rows import LARGE_ROW_BYTES, LargeRow, Rows
 from vibemq.protocols.blazingmq.codec.acks import AckStatus, build_acks
 from vibemq.protocols.blazingmq.codec.events import Event
 from vibemq.protocols.blazingmq.codec.guid import GuidMaker
-from vibemq.protocols.blazingmq.codec.put import ACK_REQUESTED, ZERO_GUID, PutMessage, PutReader
-from vibemq.protocols.blazingmq.codec.rows import PutLoader, row_of_put
+from vibemq.protocols.blazingmq.codec.put import ACK_REQUESTED, MESSAGE_PROPERTIES, ZERO_GUID, PutMessage, PutReader
+from vibemq.protocols.blazingmq.codec.rows import PutLoader, properties_work, row_of_put
 from vibemq.protocols.blazingmq.errors import ack_code_of
 from vibemq.protocols.blazingmq.state import BlazingmqState
 from vibemq.protocols.blazingmq.streams import OpenedQueue
@@ -143,6 +143,8 @@ class Puts:
             elif len(message[6]) > limit:
                 raise MessageTooLarge(f"a message of {len(message[6]):,} bytes; at most {limit:,} are accepted")
             else:
+                if flags & MESSAGE_PROPERTIES:
+                    work = properties_work(message[6])
                 row = row_of_put(message, guid)
         except VibeMQError:
             self._refuse(gathered.queue, message)

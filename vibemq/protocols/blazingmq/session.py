@@ -45,6 +45,8 @@ READ_BYTES = 262_144
 """Events of about so many bytes are taken out of the stream together."""
 MESSAGES_AT_ONCE = 150
 """Messages, confirms or requests that are read in about a millisecond."""
+CONTROL_WORK_SHIFT = 4
+"""So many bytes of a request, 1 << 4, are as much work as a message: each two may be a value, or a condition."""
 UNKNOWN_EVENTS_MAX = 1_000
 UNKNOWN_REQUEST = 0x7FFF_FFFF
 UNANSWERED_MAX = 65_536
@@ -163,8 +165,9 @@ class BlazingmqSession:
                 self._confirms = parse_confirms(alike)
             return 0
         self._puts.flush()
-        self._hear(events.pop())
-        return 10
+        event = events.pop()
+        self._hear(event)
+        return 1 + (event.end - event.start >> CONTROL_WORK_SHIFT)
 
     def _read_confirms(self, most: int) -> int:
         # What was put before keeps its place before.

@@ -31,6 +31,9 @@ _U16 = struct.Struct("!H")
 _U32 = struct.Struct("!I")
 _ID_SIZE = b"\0\x20"
 
+_COUNT_AT = 5
+_FEW_PROPERTIES = 16
+
 PIECE_BYTES = 1 << 18
 """Of output; about half a millisecond."""
 INPUT_BYTES = 1 << 16
@@ -101,6 +104,13 @@ class PayloadInflater:
         return b"".join(self._pieces)
 
 
+def properties_work(data: bytes | memoryview) -> int:
+    """What the properties in front of uncompressed data count as, in messages without any: those beyond a few take a
+    long way."""
+    count = data[_COUNT_AT] if len(data) > _COUNT_AT else 0
+    return count if count > _FEW_PROPERTIES else count >> 2
+
+
 def row_of_put(message: PutMessage, guid: bytes) -> bytes:
     """The row of a message that is not compressed.
 
@@ -160,6 +170,8 @@ class PutLoader:
         data = self._plain + self._inflater.result()
         self._inflater = None
         self._message = self._message._replace(compression=CompressionType.NONE, data=data)
+        if self._message.flags & MESSAGE_PROPERTIES:
+            self.work += properties_work(data)
         return row_of_put(self._message, self._guid)
 
 
