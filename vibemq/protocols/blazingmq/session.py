@@ -23,7 +23,12 @@ from vibemq.protocols.blazingmq.codec.events import (
     EventReader,
     EventType,
 )
-from vibemq.protocols.blazingmq.codec.messages import AuthenticationRequest, ClientIdentity, StatusCategory
+from vibemq.protocols.blazingmq.codec.messages import (
+    AuthenticationRequest,
+    ClientIdentity,
+    ControlMessage,
+    StatusCategory,
+)
 from vibemq.protocols.blazingmq.control import ControlRequests
 from vibemq.protocols.blazingmq.deliveries import Deliveries
 from vibemq.protocols.blazingmq.delivery_index import BlazingmqDeliveryIndex
@@ -72,6 +77,9 @@ class BlazingmqSession:
         """Read from the stream, and not yet looked at, the next one last."""
         self._confirms: Any = None
         """An iterator of confirms that are being read."""
+        self._request: ControlMessage | None = None
+        """Read, and not yet carried out, which for a large one is as much work."""
+        self._request_work = 0
         self._authenticating = False
         self._ended = False
         """The client has ended its side."""
@@ -132,6 +140,8 @@ class BlazingmqSession:
                 left -= self._puts.read(left)
             elif self._confirms is not None:
                 left -= self._read_confirms(left)
+            elif self._request is not None:
+                left -= self._carry_out(self._request)
             elif self._events or self._next_events():
                 left -= self._hear_some()
             else:
@@ -139,7 +149,11 @@ class BlazingmqSession:
                 break
         else:
             self._more = bool(
-                self._puts.waiting or self._confirms is not None or self._events or self._reader.buffered_bytes
+                self._puts.waiting
+                or self._confirms is not None
+                or self._request is not None
+                or self._events
+                or self._reader.buffered_bytes
             )
 
     def _next_events(self) -> bool:
@@ -167,7 +181,8 @@ class BlazingmqSession:
         self._puts.flush()
         event = events.pop()
         self._hear(event)
-        return 1 + (event.end - event.start >> CONTROL_WORK_SHIFT)
+        self._request_work = 1 + (event.end - event.start >> CONTROL_WORK_SHIFT)
+        return self._request_work
 
     def _read_confirms(self, most: int) -> int:
         # What was put before keeps its place before.
@@ -195,6 +210,11 @@ class BlazingmqSession:
             if self._unknown_events > UNKNOWN_EVENTS_MAX:
                 raise RemoteProtocolError(f"more than {UNKNOWN_EVENTS_MAX:,} events that are unknown here")
 
+    def _carry_out(self, request: ControlMessage) -> int:
+        self._request = None
+        self._control.hear(request)
+        return self._request_work
+
     def _hear_authentication(self, event: Event) -> None:
         state = self._state
         state.use_codec_of(event)
@@ -217,7 +237,7 @@ class BlazingmqSession:
         elif not state.disconnecting:
             if state.unanswered > UNANSWERED_MAX:
                 raise RemoteProtocolError(f"more than {UNANSWERED_MAX:,} requests wait for their answers")
-            self._control.hear(decode_control(event))
+            self._request = decode_control(event)
 
     def _let_in(self) -> None:
         if self._state.negotiated:
