@@ -10,12 +10,13 @@ from itertools import islice
 
 from vibemq.model.commands import Settle, Settlement
 from vibemq.model.effects import Deliver
+from vibemq.model.rows import LargeRow
 from vibemq.model.runs import Run, runs_of
 from vibemq.model.stored import Slice
 from vibemq.protocols.blazingmq.codec.guid import guid_of_message_id
 from vibemq.protocols.blazingmq.codec.options import sub_queue_ids_option
 from vibemq.protocols.blazingmq.codec.push import PushMessage, build_pushes
-from vibemq.protocols.blazingmq.codec.rows import pushes_of_rows
+from vibemq.protocols.blazingmq.codec.rows import push_around_row, pushes_of_rows
 from vibemq.protocols.blazingmq.delivery_index import BlazingmqDeliveryIndex, Held
 from vibemq.protocols.blazingmq.state import BlazingmqState
 
@@ -38,11 +39,23 @@ class Deliveries:
         held = self._index.of((q_id, stream.sub_id))
         messages: list[PushMessage] = []
         for piece in slices:
-            pushes = pushes_of_rows(piece.rows, q_id, option, new_style=state.new_style)
+            rows = piece.rows
+            if isinstance(rows, LargeRow):
+                pushes = [PushMessage(q_id, guid_of_message_id(rows.ids()[0]), 0, 0, 0, option, b"")]
+            else:
+                pushes = pushes_of_rows(rows, q_id, option, new_style=state.new_style)
             if not deliver.settled:
                 self._hold(deliver, piece, pushes, held)
-                consumer.held += piece.rows.count
-            messages += pushes
+                consumer.held += rows.count
+            if isinstance(rows, LargeRow):
+                state.out += build_pushes(messages)
+                messages = []
+                before, part, behind = push_around_row(rows, pushes[0], new_style=state.new_style)
+                state.send(before)
+                state.send_row(part)
+                state.send(behind)
+            else:
+                messages += pushes
         state.out += build_pushes(messages)
 
     def _hold(self, deliver: Deliver, piece: Slice, pushes: list[PushMessage], held: dict[bytes, Held]) -> None:

@@ -14,7 +14,7 @@ from vibemq.model.effects import Published
 from vibemq.model.extras.columns import ExtraColumns
 from vibemq.model.rows import LARGE_ROW_BYTES, LargeRow, Rows
 from vibemq.protocols.blazingmq.codec.acks import AckStatus, build_acks
-from vibemq.protocols.blazingmq.codec.events import Event
+from vibemq.protocols.blazingmq.codec.events import Event, LargeEvent
 from vibemq.protocols.blazingmq.codec.guid import GuidMaker
 from vibemq.protocols.blazingmq.codec.put import ACK_REQUESTED, MESSAGE_PROPERTIES, ZERO_GUID, PutMessage, PutReader
 from vibemq.protocols.blazingmq.codec.rows import PutLoader, properties_work, row_of_put
@@ -56,6 +56,10 @@ class Puts:
         self._gathered: _Gathered | None = None
         self._loading: tuple[PutLoader, OpenedQueue, PutMessage, tuple[int, bytes]] | None = None
         """A compressed message that takes several steps."""
+        self._memory: Any = None
+        """Of the large message that is being taken."""
+        self.waits_for_memory = False
+        """A message is large once it is decompressed, and there is no memory for it."""
         self._left: list[PutMessage] = []
         """Those behind it that have been taken."""
         self._guids = GuidMaker(state.context.connection_id, state.context.now)
@@ -68,6 +72,11 @@ class Puts:
     def add(self, events: Iterable[Event]) -> None:
         self._reader.add(events)
 
+    def add_large(self, event: LargeEvent) -> None:
+        """An event with one large message; nothing may be `waiting`."""
+        self._reader.add((event,))
+        self._memory = event.memory
+
     def read(self, most: int) -> int:
         """Take up to `most` messages; return how much work they were. `flush` sends the last ones on.
 
@@ -76,6 +85,10 @@ class Puts:
         """
         if self._loading is not None:
             return self._load_on(*self._loading)
+        if self._memory is not None and not self._left:
+            # Its checksum takes some milliseconds, and so does its row.
+            self._left = self._reader.take(1)
+            return most
         messages = self._left or self._reader.take(most)
         self._left = []
         work = 0
@@ -91,14 +104,22 @@ class Puts:
                     work += 1
                     continue
             work += 1 + (len(message[6]) >> 14) + self._take(gathered, message)
+        if self._loading is None:
+            self._memory = None
         return max(1, work)
 
     def _load_on(self, loader: PutLoader, queue: OpenedQueue, message: PutMessage, ack: tuple[int, bytes]) -> int:
         """A step of a message that takes several; those behind it wait."""
+        if loader.memory_wanted:
+            self._memory = self._state.context.reserve_memory(loader.memory_wanted)
+            self.waits_for_memory = self._memory is None
+            if self._memory is None:
+                return 0
+            loader.memory_is_there()
         try:
             row = loader.step()
         except VibeMQError:
-            self._loading = None
+            self._loading = self._memory = None
             self._refuse(queue, message)
         else:
             if row is not None:
@@ -107,6 +128,7 @@ class Puts:
                     self.flush()
                     self._gathered = _Gathered(queue)
                 self._add(self._gathered, row, *ack)
+                self._memory = None
         return loader.work
 
     def _gather(self, message: PutMessage) -> _Gathered | None:
@@ -134,7 +156,7 @@ class Puts:
         limit = self._state.context.limits.message_bytes_max
         try:
             if message[3]:
-                loader = PutLoader(message, guid, limit)
+                loader = PutLoader(message, guid, limit, has_memory=self._memory is not None)
                 row = loader.step()
                 work = loader.work
                 if row is None:
@@ -181,7 +203,8 @@ class Puts:
     def _publish_large(self, queue: OpenedQueue, row: bytes, correlation: int, guid: bytes) -> None:
         self.flush()
         self._gathered = _Gathered(queue)
-        memory = self._state.context.reserve_memory(len(row))
+        # Without memory it is a message just below the bound, which its headers have brought above it.
+        memory, self._memory = self._memory, None
         self._publish(queue, LargeRow(row, memory), [(correlation, guid)], [row[_ID]])
 
     def _publish(self, queue: OpenedQueue, rows: Rows, acks: Acked, ids: list[bytes]) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from vibemq.errors import RemoteProtocolError, VibeMQError
 from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Reply
+from vibemq.model.rows import Rows
 from vibemq.model.stored import Slice
 from vibemq.protocols.blazingmq import handshake
 from vibemq.protocols.blazingmq.codec.acks import parse_confirms
@@ -22,6 +23,7 @@ from vibemq.protocols.blazingmq.codec.events import (
     Event,
     EventReader,
     EventType,
+    LargeEvent,
 )
 from vibemq.protocols.blazingmq.codec.messages import (
     AuthenticationRequest,
@@ -52,6 +54,8 @@ MESSAGES_AT_ONCE = 150
 """Messages, confirms or requests that are read in about a millisecond."""
 CONTROL_WORK_SHIFT = 4
 """So many bytes of a request, 1 << 4, are as much work as a message: each two may be a value, or a condition."""
+LARGE_PROGRESS_BYTES = 65_536
+"""Of a large message, what a client has to send within `limits.message_timeout_ms`."""
 UNKNOWN_EVENTS_MAX = 1_000
 UNKNOWN_REQUEST = 0x7FFF_FFFF
 UNANSWERED_MAX = 65_536
@@ -72,6 +76,7 @@ class BlazingmqSession:
             event_bytes_max=context.limits.handshake_bytes_max,
             control_bytes_max=CONTROL_BYTES_MAX,
             message_bytes_max=context.limits.message_bytes_max + AROUND_MESSAGE_BYTES,
+            reserve_memory=context.reserve_memory,
         )
         self._events: list[Event] = []
         """Read from the stream, and not yet looked at, the next one last."""
@@ -87,7 +92,11 @@ class BlazingmqSession:
         self._arrived = False
         """Bytes have come that `commands` has not looked at."""
         self._more = False
+        self._row: Rows | None = None
+        """Follows what `data_to_send` has returned last."""
         self._unknown_events = 0
+        self._progress: tuple[int, int] | None = None
+        """When a large message has last come on by a piece worth counting, and what was left of it."""
         self._heard_at = context.now
         self._pings = 0
         """Heartbeats that the client has not answered."""
@@ -126,16 +135,23 @@ class BlazingmqSession:
 
     @property
     def unread(self) -> bool:
-        return self._more and not (self._authenticating or self._state.failed)
+        return self._more and not (self._authenticating or self._state.failed or self._puts.waits_for_memory)
+
+    @property
+    def large_left(self) -> int:
+        """Bytes of a large message of the client that have not come; 0: none is under way."""
+        return self._reader.large_left
 
     def _break(self, why: str, error: RemoteProtocolError | None = None) -> None:
         self._broken = error or RemoteProtocolError(why)
+        self._reader.end()
         self._state.close()
 
     def _read(self) -> None:
         """Read as much as takes about a millisecond."""
         state, left = self._state, MESSAGES_AT_ONCE
-        while left > 0 and not (self._authenticating or state.failed):
+        self._puts.waits_for_memory = False
+        while left > 0 and not (self._authenticating or state.failed or self._puts.waits_for_memory):
             if self._puts.waiting:
                 left -= self._puts.read(left)
             elif self._confirms is not None:
@@ -167,6 +183,11 @@ class BlazingmqSession:
         """Look at the next event, or at the next ones that are alike; return how much work that was."""
         events = self._events
         kind = events[-1].type
+        event = events[-1]
+        if kind == EventType.PUT and isinstance(event, LargeEvent) and not self._state.disconnecting:
+            events.pop()
+            self._puts.add_large(event)
+            return MESSAGES_AT_ONCE
         if self._state.negotiated and kind in (EventType.PUT, EventType.CONFIRM):
             alike = [events.pop()]
             while events and events[-1].type == kind:
@@ -179,7 +200,7 @@ class BlazingmqSession:
                 self._confirms = parse_confirms(alike)
             return 0
         self._puts.flush()
-        event = events.pop()
+        events.pop()
         self._hear(event)
         self._request_work = 1 + (event.end - event.start >> CONTROL_WORK_SHIFT)
         return self._request_work
@@ -302,8 +323,17 @@ class BlazingmqSession:
         return 110
 
     def data_to_send(self) -> bytes:
-        parts, self._state.out = self._state.out, []
+        state = self._state
+        if state.before_rows:
+            parts, self._row = state.before_rows.popleft()
+            return b"".join(parts)
+        parts, state.out = state.out, []
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def row_to_send(self) -> Rows | None:
+        """A part of a large row that follows what `data_to_send` has returned; call that again behind it."""
+        row, self._row = self._row, None
+        return row
 
     # -- time -------------------------------------------------------------------------------------------------------
 
@@ -312,11 +342,38 @@ class BlazingmqSession:
         state.now = max(state.now, now)
         if state.closing:
             return
-        deadline = self._deadline()
+        if self._reader.waits_for_memory or self._puts.waits_for_memory:
+            # It is not read, so it cannot be heard.
+            self._heard_at, self._pings = state.now, 0
+        self._look_at_large()
+        deadline = self._silence_deadline()
         if deadline is not None and state.now >= deadline and not (self._arrived or self.unread):
             self._look_for_life()
 
+    def _look_at_large(self) -> None:
+        """A client that has begun a large message, and does not come on with it, holds memory that others wait for."""
+        state, left = self._state, self._reader.large_left
+        if not left:
+            self._progress = None
+        elif self._progress is None or not 0 <= self._progress[1] - left < LARGE_PROGRESS_BYTES:
+            self._progress = state.now, left
+        elif state.now >= self._stall_deadline(self._progress) and not (self._arrived or self.unread):
+            wait_ms = state.context.limits.message_timeout_ms
+            self.fail(
+                RemoteProtocolError(
+                    f"less than {LARGE_PROGRESS_BYTES:,} B of a large message have come within {wait_ms} ms"
+                    " (limits.message_timeout_ms); send it faster, or in smaller messages"
+                )
+            )
+
+    def _stall_deadline(self, progress: tuple[int, int]) -> int:
+        return progress[0] + self._state.context.limits.message_timeout_ms
+
     def _deadline(self) -> int | None:
+        deadlines = [self._silence_deadline(), None if self._progress is None else self._stall_deadline(self._progress)]
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+    def _silence_deadline(self) -> int | None:
         state = self._state
         if self._authenticating or self._ended:
             return None
@@ -354,6 +411,7 @@ class BlazingmqSession:
             state.respond_status(UNKNOWN_REQUEST, StatusCategory.E_UNKNOWN, status_text(error))
         elif self._authenticating:
             handshake.turn_away(state, StatusCategory.E_NOT_READY, status_text(error))
+        self._reader.end()
         state.close()
 
     @property

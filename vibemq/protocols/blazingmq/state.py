@@ -1,11 +1,13 @@
 """What the parts of one session share: who the client is, its requests, its bytes to send in their order."""
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from vibemq.errors import VibeMQError
 from vibemq.model.commands import Unsubscribe
+from vibemq.model.rows import LargeRow
 from vibemq.protocols.blazingmq.codec.control import encode_control
 from vibemq.protocols.blazingmq.codec.events import ControlCodec, Event
 from vibemq.protocols.blazingmq.codec.messages import ControlChoice, RequestStatus, StatusCategory
@@ -73,6 +75,8 @@ class BlazingmqState:
     last_consumer: int = 0
     requests: list[Request] = field(default_factory=list)
     out: list[bytes] = field(default_factory=list)
+    before_rows: deque[tuple[list[bytes], LargeRow]] = field(default_factory=deque)
+    """What is written before `out`: bytes, and a part of a large row behind them."""
     unanswered: int = 0
     """Commands whose answers this session waits for."""
 
@@ -99,6 +103,11 @@ class BlazingmqState:
 
     def send(self, event: bytes) -> None:
         self.out.append(event)
+
+    def send_row(self, row: LargeRow) -> None:
+        """Write a part of a row, which is not copied; bytes that belong around it are sent before and behind."""
+        self.before_rows.append((self.out, row))
+        self.out = []
 
     # -- queues and consumers ---------------------------------------------------------------------------------------
 

@@ -1,7 +1,9 @@
 """The session's answers and their order, byte by byte, with an engine that says what the test lets it say."""
 
+import random
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import pytest
@@ -19,12 +21,13 @@ from vibemq.model.commands import (
     Unsubscribe,
 )
 from vibemq.model.effects import ConsumerEnded, Deliver, Published, Reply, Subscribed
-from vibemq.model.rows import Rows, pack_row
+from vibemq.model.rows import LargeRow, Rows, pack_row
 from vibemq.model.runs import END
 from vibemq.model.stored import Slice
 from vibemq.protocols.blazingmq import BlazingmqSession, BlazingmqSettings
 from vibemq.protocols.blazingmq.codec.events import HEARTBEAT_REQ, HEARTBEAT_RSP, ControlCodec
 from vibemq.protocols.blazingmq.codec.messages import ClientLanguage, RequestStatus, StatusCategory
+from vibemq.protocols.blazingmq.codec.properties import MessageProperty, PropertyType, build_area, parse_area
 from vibemq.protocols.blazingmq.codec.put import build_puts, put_message
 from vibemq.protocols.blazingmq.settings import Domain
 from vibemq.protocols.session import Authenticate, Goodbye, Request
@@ -37,9 +40,12 @@ R = TypeVar("R")
 class Room:
     """A session and its client, and what the session has asked of the engine."""
 
-    def __init__(self, sdk: ModelSdk | None = None, **domain: Any) -> None:
+    def __init__(
+        self, sdk: ModelSdk | None = None, reserve_memory: Callable[[int], Any] | None = None, **domain: Any
+    ) -> None:
         self.sdk = sdk or ModelSdk()
-        self.session = BlazingmqSession(context(), BlazingmqSettings(domains={"d": Domain(**domain)}))
+        lent = context() if reserve_memory is None else replace(context(), reserve_memory=reserve_memory)
+        self.session = BlazingmqSession(lent, BlazingmqSettings(domains={"d": Domain(**domain)}))
         self.now = NOW
         self.asked: list[Request] = []
         self.say(self.sdk.hello())
@@ -418,6 +424,128 @@ def test_what_is_decompressed_in_one_turn_is_bounded(room: Room) -> None:
         rows.append(sum(publish.rows.count for publish in published))
     assert sum(rows) == 20
     assert max(rows) <= 4
+
+
+class Memory:
+    """Of a broker: grants what the test lets it grant."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+        self.granted = False
+
+    def reserve(self, size: int) -> object:
+        self.asked.append(size)
+        return Share(size) if self.granted else None
+
+
+class Share:
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+
+def large_room(memory: Memory) -> Room:
+    room = Room(reserve_memory=memory.reserve)
+    room.open(WRITE)
+    return room
+
+
+@pytest.mark.parametrize("flags", [1, 3])
+def test_a_large_message_waits_for_memory_and_holds_it(flags: int) -> None:
+    memory = Memory()
+    room = large_room(memory)
+    area = build_area([MessageProperty("n", PropertyType.INT64, 7)]) if flags & 2 else b""
+    body = bytes(range(256)) * 8_192
+    message = put_message(0, room.sdk.guid(), area + body, flags=flags, schema_id=flags >> 1)
+    room.sdk.unacked[message.guid] = message
+    data = build_puts([message])
+    room.say(data[:1_000])
+    assert not room.session.unread
+    assert room.session.large_left == 0, "nobody is to blame while it waits"
+    memory.granted = True
+    room.take()
+    assert memory.asked == [len(data) - 8] * 2
+    assert room.session.large_left == len(data) - 1_000
+    room.say(data[1_000:])
+    publish = room.next(Publish)
+    assert isinstance(publish.rows, LargeRow)
+    assert publish.rows.payloads() == [body]
+    assert publish.rows.memory.size == len(data) - 8
+    assert room.session._puts._memory is None
+    room.answer(publish, Published(QUEUE, 1, 1))
+    assert [status for _, status in room.sdk.got.acks] == [0]
+
+
+def test_what_is_large_once_it_is_decompressed_waits_for_memory() -> None:
+    memory = Memory()
+    room = large_room(memory)
+    body = bytes(3 << 20)
+    room.say(build_puts([put_message(0, room.sdk.guid(), zlib.compress(body), flags=0, compression=1)]))
+    room.say(room.sdk.post(0, b"behind it"))
+    assert not room.session.unread
+    assert set(memory.asked) == {len(body)}
+    assert not room.asked
+    memory.granted = True
+    room.take()
+    first, second = room.next(Publish), room.next(Publish)
+    assert isinstance(first.rows, LargeRow)
+    assert first.rows.payloads() == [body]
+    assert first.rows.memory.size == len(body)
+    assert second.rows.payloads() == [b"behind it"]
+
+
+def test_a_large_compressed_message_asks_for_all_of_its_memory_at_once() -> None:
+    memory = Memory()
+    memory.granted = True
+    room = large_room(memory)
+    body = random.Random(1).randbytes(2 << 20)
+    room.say(build_puts([put_message(0, room.sdk.guid(), zlib.compress(body), flags=0, compression=1)]))
+    assert room.next(Publish).rows.payloads() == [body]
+    (asked,) = memory.asked
+    assert asked > len(body) + context().limits.message_bytes_max
+
+
+@pytest.mark.parametrize("language", [ClientLanguage.E_CPP, ClientLanguage.E_JAVA])
+def test_a_large_message_that_does_not_come_on_ends_the_connection(language: ClientLanguage) -> None:
+    room = Room(ModelSdk(codec=ControlCodec.JSON, language=language))
+    room.open(WRITE)
+    room.say(room.sdk.post(0, bytes(2 << 20))[:1_000])
+    for _ in range(3):
+        room.now += 29_000
+        room.say(bytes(65_536))
+    assert not room.session.closing
+    room.now += 29_999
+    room.say(bytes(100))
+    assert not room.session.closing
+    assert room.session.next_deadline() == room.now + 1
+    room.now += 1
+    room.take()
+    assert room.session.closing
+    assert len(room.sdk.got.last_words) == 1
+
+
+@pytest.mark.parametrize("size", range(3 << 20, (3 << 20) + 4))
+def test_a_large_row_is_written_as_it_is(room: Room, size: int) -> None:
+    room.open()
+    consumer = room.configure()
+    for sequence, headers in ((1, [("x", "y")]), (2, [])):
+        data = pack_row(b"%032X" % sequence, bytes(size), headers)
+        row = LargeRow(data, Share(len(data)), (1, sequence))
+        deliver = Deliver(SESSION, consumer, QUEUE, 1, 0, [(sequence, sequence)])
+        room.session.deliver(deliver, [Slice(sequence, NOW, row)])
+    small = Rows.of([pack_row(b"%032X" % 3, b"behind them")])
+    room.session.deliver(Deliver(SESSION, consumer, QUEUE, 1, 0, [(3, 3)]), [Slice(3, NOW, small)])
+    sent = [room.session.data_to_send()]
+    while (part := room.session.row_to_send()) is not None:
+        assert isinstance(part, LargeRow)
+        assert part.part is not None
+        assert part.memory.size == len(part.data)
+        assert part.origin == (1, len(sent) // 2 + 1)
+        sent += [part.data[slice(*part.part)], room.session.data_to_send()]
+    room.sdk.hear(b"".join(sent))
+    first, second, third = room.sdk.got.pushes
+    properties, at = parse_area(first.data, first.schema_id)
+    assert [(one.name, one.value) for one in properties] == [("x", "y")]
+    assert (first.data[at:], second.data, third.data) == (bytes(size), bytes(size), b"behind them")
 
 
 def test_two_deliveries_with_one_id_can_be_told_apart(room: Room) -> None:

@@ -20,11 +20,11 @@ from collections.abc import Sequence
 from enum import IntEnum
 
 from vibemq.errors import InvalidMessage
-from vibemq.model.rows import Rows
+from vibemq.model.rows import LARGE_ROW_BYTES, LargeRow, Rows, RowView
 from vibemq.protocols.blazingmq.codec.guid import guid_of_message_id, guid_text
 from vibemq.protocols.blazingmq.codec.properties import SCHEMA_NONE, SCHEMA_OLD, area_bytes
 from vibemq.protocols.blazingmq.codec.property_headers import NO_HEADERS, area_of_headers, headers_of_area
-from vibemq.protocols.blazingmq.codec.push import PushMessage
+from vibemq.protocols.blazingmq.codec.push import PushMessage, around_push
 from vibemq.protocols.blazingmq.codec.put import MESSAGE_PROPERTIES, PutMessage
 
 _U16 = struct.Struct("!H")
@@ -57,9 +57,10 @@ class PayloadInflater:
     Args:
         data: the whole zlib stream.
         bytes_max: most bytes that may come out.
+        kept_max: what is larger is only counted, until there is memory for it.
     """
 
-    def __init__(self, data: bytes, bytes_max: int) -> None:
+    def __init__(self, data: bytes | memoryview, bytes_max: int, kept_max: int = 1 << 62) -> None:
         self._data = memoryview(data)
         self._at = 0
         """So much has been taken by `_stream`, which keeps nothing of it but `unconsumed_tail`."""
@@ -67,6 +68,18 @@ class PayloadInflater:
         self._stream = zlib.decompressobj()
         self._pieces: list[bytes] = []
         self._size = 0
+        self._kept_max = kept_max
+
+    def again(self) -> None:
+        """There is memory for what has been counted: decompress it from the beginning."""
+        self._at = self._size = 0
+        self._stream = zlib.decompressobj()
+        self._kept_max = self._bytes_max
+
+    @property
+    def counted(self) -> bool:
+        """Whether it is larger than what is kept."""
+        return self._size > self._kept_max
 
     def step(self) -> bool:
         """Decompress one more piece; whether that was the last.
@@ -87,7 +100,10 @@ class PayloadInflater:
         self._size += len(piece)
         if self._size > self._bytes_max:
             raise InvalidMessage(f"a payload that decompresses to more than {self._bytes_max} bytes")
-        self._pieces.append(piece)
+        if self.counted:
+            self._pieces.clear()
+        else:
+            self._pieces.append(piece)
         if self._stream.eof:
             return True
         if not piece and not taken:
@@ -127,7 +143,8 @@ def row_of_put(message: PutMessage, guid: bytes) -> bytes:
     data = message.data
     if not message.flags & MESSAGE_PROPERTIES:
         return b"".join((_ID_SIZE, guid_text(guid).encode(), _U32.pack(len(data)), data, NO_HEADERS))
-    headers, payload_at = headers_of_area(data, message.schema_id)
+    area = data if isinstance(data, bytes) else bytes(data[: area_bytes(data)])
+    headers, payload_at = headers_of_area(area, message.schema_id)
     size = _U32.pack(len(data) - payload_at)
     return b"".join((_ID_SIZE, guid_text(guid).encode(), size, memoryview(data)[payload_at:], headers))
 
@@ -137,22 +154,31 @@ class PutLoader:
 
     Args:
         data_bytes_max: most bytes of properties and payload once decompressed.
+        has_memory: for a large message.
     """
 
-    def __init__(self, message: PutMessage, guid: bytes, data_bytes_max: int) -> None:
+    def __init__(self, message: PutMessage, guid: bytes, data_bytes_max: int, *, has_memory: bool = False) -> None:
         self._message = message
         self._guid = guid
         self._plain = b""
         self.work = 0
         """Of the last step, in messages that are not compressed."""
+        self.memory_wanted = 0
+        """It is a large message of so many bytes, which goes on with `memory_is_there`."""
         self._inflater: PayloadInflater | None = None
         if message.compression == CompressionType.ZLIB and not message.fault:
             compressed = message.data
             if message.flags & MESSAGE_PROPERTIES and message.schema_id != SCHEMA_OLD:
                 # The properties of the new style are in front of what is compressed.
                 at = area_bytes(compressed)
-                self._plain, compressed = compressed[:at], compressed[at:]
-            self._inflater = PayloadInflater(compressed, max(0, data_bytes_max - len(self._plain)))
+                self._plain, compressed = bytes(compressed[:at]), compressed[at:]
+            bytes_max = max(0, data_bytes_max - len(self._plain))
+            self._inflater = PayloadInflater(compressed, bytes_max, bytes_max if has_memory else LARGE_ROW_BYTES)
+
+    def memory_is_there(self) -> None:
+        assert self._inflater is not None
+        self.memory_wanted = 0
+        self._inflater.again()
 
     def step(self) -> bytes | None:
         """The row once it is complete; None: call again.
@@ -161,18 +187,40 @@ class PutLoader:
             InvalidMessage: the message cannot be loaded.
         """
         if self._inflater is None:
+            self.work = len(self._message.data) >> 14
             return row_of_put(self._message, self._guid)
         before, self.work = self._inflater.size, STREAM_WORK
         done = self._inflater.step()
         self.work += self._inflater.size - before >> 12
-        if not done:
+        if done and self._inflater.counted:
+            self.memory_wanted = len(self._plain) + self._inflater.size
+        if not done or self.memory_wanted:
             return None
         data = self._plain + self._inflater.result()
         self._inflater = None
         self._message = self._message._replace(compression=CompressionType.NONE, data=data)
         if self._message.flags & MESSAGE_PROPERTIES:
             self.work += properties_work(data)
+        if len(data) > LARGE_ROW_BYTES:
+            # The row is another copy: in the next step.
+            return None
         return row_of_put(self._message, self._guid)
+
+
+def push_around_row(row: LargeRow, push: PushMessage, *, new_style: bool = True) -> tuple[bytes, LargeRow, bytes]:
+    """The event that delivers a large row: what comes before its payload, the row as what is sent is its payload alone,
+    and what comes behind.
+
+    Args:
+        push: without properties and data.
+    """
+    view = RowView(row.data)
+    end, schema = view.headers_at, SCHEMA_NONE if new_style else SCHEMA_OLD
+    area = area_of_headers(row.data[end:], schema)
+    if area:
+        push = push._replace(flags=MESSAGE_PROPERTIES, schema_id=schema, data=area)
+    before, behind = around_push(push, view.payload_size)
+    return before, LargeRow(row.data, row.memory, row.origin, (end - view.payload_size, end)), behind
 
 
 def pushes_of_rows(rows: Rows, queue_id: int, options: bytes, *, new_style: bool = True) -> list[PushMessage]:
