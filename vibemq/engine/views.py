@@ -29,6 +29,7 @@ def group_info(group: Group, next_sequence: int) -> GroupInfo:
         user=group.owner,
         selectors=0 if group.routes is None else len(group.routes.lines),
         look_ahead_full=group.routes is not None and group.routes.stalled,
+        where="" if group.where is None else group.where.text,
     )
 
 

@@ -21,6 +21,7 @@ from vibemq.engine.queue.tail import Tail
 from vibemq.model.instants import Instants
 from vibemq.model.records import Attempts
 from vibemq.model.runs import END, Run, RunSet, run_count, runs_of, smallest_of
+from vibemq.model.selector import Selector
 
 
 @dataclass(slots=True)
@@ -72,7 +73,7 @@ _NO_TAIL: "Tail[Group]" = Tail()
 """Of a queue's only group: it is told at once."""
 _NO_CONSUMERS: dict[Consumer, None] = {}
 _NO_LEVELS: dict[int, Rotation] = {}
-_NOBODY_HELD_UP: dict[int, tuple[int, int]] = {}
+_NOBODY_HELD_UP: dict[int, tuple[tuple[int, int], int]] = {}
 _SOMEBODY = Rotation()
 """The top consumers of a group whose routes know them."""
 _SOMEBODY.open.append(0)
@@ -124,8 +125,9 @@ class Group:
         self.attempts: dict[int, Attempts] = _NO_ATTEMPTS
         """History of messages that came back at least once; those held with history are here too."""
         self.in_flight = 0
-        self.held_up: dict[int, tuple[int, int]] = _NOBODY_HELD_UP
-        """For each source of messages: the next one, which has failed, and until when it waits; END when that is over.
+        self.held_up: dict[int, tuple[tuple[int, int], int]] = _NOBODY_HELD_UP
+        """For each source of messages: the next one, with its number of failures, and until when it waits; END when
+        that is over.
         See `QueueOptions.hold_behind_failed`."""
         self.cursor: Cursor | None = None
         """Reads by ranges instead of being handed messages; such a group has no consumers."""
@@ -137,7 +139,8 @@ class Group:
         self.top: Rotation | None = None
         """The active consumers of the highest priority; only they receive, even when all of them are full."""
         self.routes: Routes | None = None
-        """Only while one of the active consumers has a selector. All of them are known there, and `top` has nobody."""
+        """Only while one of the active consumers has a selector, or the group a filter. All consumers are known there,
+        and `top` has nobody."""
         self.turn = 0
         """The place from which on the next hand-out looks for a consumer with room."""
         self.armed_at = END
@@ -213,11 +216,11 @@ class Group:
             min(until for _, until in self.held_up.values()) if self.held_up else END,
         )
 
-    def hold_up(self, key: int, sequence: int, until: int) -> None:
-        """Nothing of that source is handed out until then."""
+    def hold_up(self, key: int, failure: tuple[int, int], until: int) -> None:
+        """Nothing of that source is handed out until then, because of that message and its number of failures."""
         if self.held_up is _NOBODY_HELD_UP:
             self.held_up = {}
-        self.held_up[key] = sequence, until
+        self.held_up[key] = failure, until
 
     def let_go(self, now: int) -> bool:
         """Whether some source has waited long enough."""
@@ -254,6 +257,23 @@ class Group:
             self.top = self._levels[max(self._levels)]
         level.join(consumer)
 
+    @property
+    def where(self) -> Selector | None:
+        """Its filter: what does not match is settled by itself, whether or not there are consumers."""
+        return self.routes.where if self.routes is not None else None
+
+    def filter_by(self, where: Selector | None) -> None:
+        """All that waits is looked at anew."""
+        if self.routes is None:
+            if where is None:
+                return
+            self._begin_routes()
+        assert self.routes is not None
+        self.routes.filter_by(where)
+        if not self.routes.needed:
+            self._end_routes(self.routes)
+        self._tail.move(self, attended=self.attended)
+
     def _begin_routes(self) -> None:
         self._ready = sifted = Sifted.of(self.ready)
         self.routes = Routes(sifted)
@@ -264,7 +284,7 @@ class Group:
         self._levels, self.top = {}, _SOMEBODY
 
     def _end_routes(self, routes: Routes) -> None:
-        """Nobody has a selector any more."""
+        """Nobody has a selector any more, and there is no filter."""
         self._ready = routes.sifted.unsifted()
         self.routes, self.top = None, None
         for consumer in self.consumers:
@@ -315,7 +335,7 @@ class Group:
 
     @property
     def attended(self) -> bool:
-        """Whether some consumer receives."""
+        """Whether new messages mean something to do: some consumer receives, or there is a filter."""
         return self.top is not None
 
     @property

@@ -7,7 +7,7 @@ from vibemq.engine.queue.consumer import Consumer
 from vibemq.engine.queue.routing.line import Line
 from vibemq.engine.queue.routing.sifted import Matched, Sifted
 from vibemq.errors import InvalidOptions
-from vibemq.model.runs import Run
+from vibemq.model.runs import Run, RunSet
 from vibemq.model.selector import Selector
 
 SELECTORS_MAX = 64
@@ -31,18 +31,29 @@ class Question:
     lines: list[Line]
     late: bool
     """Whether others have been asked about these messages before."""
+    where: Selector | None = None
+    """The filter of the group, which is asked once, with the first."""
+
+    @property
+    def selectors(self) -> tuple[Selector, ...]:
+        """Those of the lines that have one, and the filter."""
+        found = [line.selector for line in self.lines if line.selector is not None]
+        return (*found, self.where) if self.where is not None else tuple(found)
 
 
 class Routes:
     """A message goes to the lines of the highest priority among those that match it, and to no other: when their
     consumers are full, it waits for them."""
 
-    __slots__ = ("_by_priority", "_known_highest", "_late_turn", "lines", "question", "sifted", "stalled")
+    __slots__ = ("_by_priority", "_known_highest", "_late_turn", "lines", "question", "sifted", "stalled", "where")
 
     def __init__(self, sifted: Sifted) -> None:
         self.sifted = sifted
         self.lines: dict[str, Line] = {}
         """By the text of the selector, "" without one; in the order in which they came."""
+        self.where: Selector | None = None
+        """The filter of the group: what it does not match is settled. Everything else is known to match it, but what
+        nobody has looked at yet."""
         self.question: Question | None = None
         self.stalled = False
         """It keeps so much that it does not look further ahead."""
@@ -80,8 +91,15 @@ class Routes:
 
     @property
     def needed(self) -> bool:
-        """Whether somebody still has a selector."""
-        return any(text for text in self.lines)
+        """Whether somebody still has a selector, or the group a filter."""
+        return self.where is not None or any(text for text in self.lines)
+
+    def filter_by(self, where: Selector | None) -> None:
+        """Another filter, or none. An answer that is on its way counts no more: it was about the one before."""
+        self.where = where
+        self.question = None
+        if where is not None:
+            self.sifted.look_again()
 
     def check_room_for(self, selector: Selector | None) -> None:
         """Raises InvalidOptions when there are too many different ones."""
@@ -142,32 +160,48 @@ class Routes:
     # -- questions ----------------------------------------------------------------------------------------------------
 
     def ask(self, number: int) -> Question | None:
-        """What has to be looked at next, so that consumers with room get something; None when nothing has, or a
-        question is open. `number`: of the question, which no other of any group has."""
+        """What has to be looked at next, so that consumers with room get something, or nothing waits that the filter
+        does not match; None when nothing has, or a question is open. `number`: of the question, which no other of any
+        group has."""
         if self.question is not None:
             return None
         open_lines = [line for line in self.lines.values() if line.has_room()]
-        if not open_lines:
+        if not open_lines and self.where is None:
             return None
+        ahead, late = True, [line for line in open_lines if self.sifted.behind[line.bit].count]
         most = ASKED_MESSAGES
         if self.sifted.kept_runs > LOOK_AHEAD_RUNS_MAX:
             # What is held up by messages that nobody has looked at yet would never go otherwise.
             most = ASKED_IF_MANY
             kinds = self.kinds(open_lines)
-            open_lines = [line for line in open_lines if line.bit in kinds]
-        self.stalled = not open_lines
+            ahead = bool(kinds)
+            if self.sifted.told_runs > 2 * LOOK_AHEAD_RUNS_MAX:
+                late = [line for line in late if line.bit in kinds]
+        self.stalled = not (ahead or late)
         if self.stalled:
             return None
-        late = [line for line in open_lines if self.sifted.behind[line.bit].count]
-        self._late_turn = bool(late) and (not self._late_turn or not self.sifted.fresh.count)
+        self._late_turn = bool(late) and (not self._late_turn or not (ahead and self.sifted.fresh.count))
         if self._late_turn:
             line = late[0]
             runs = self.sifted.behind[line.bit].next(most)[:ASKED_RUNS]
             self.question = Question(number, runs, [line], late=True)
-        elif self.sifted.fresh.count:
+        elif ahead and self.sifted.fresh.count:
             runs = self.sifted.fresh.next(most)[:ASKED_RUNS]
-            self.question = Question(number, runs, list(self.lines.values()), late=False)
+            self.question = Question(number, runs, list(self.lines.values()), late=False, where=self.where)
         return self.question
+
+    def unfit(self, number: int, matched: Iterable[Matched]) -> list[Run]:
+        """What of the messages in question the filter does not match. Once they are gone, `answer` is about the
+        others."""
+        question = self.question
+        if question is None or question.number != number or question.where is None:
+            return []
+        place = len(question.selectors) - 1
+        unfit = RunSet([part for run in question.runs for part in sorted(self.sifted.fresh.overlap(*run))])
+        for first, last, places in matched:
+            if places >> place & 1:
+                unfit.remove(first, last)
+        return unfit.runs()
 
     def answer(self, number: int, matched: Iterable[Matched]) -> list[Run] | None:
         """The bits of `matched` are the places of those lines of the question that have selectors. Returns which

@@ -62,8 +62,9 @@ class Sifted(Ready):
         found = super().remove(first, last)
         if found:
             left = run_count(found) - run_count(self.fresh.remove(first, last))
-            for members in self.behind.values():
-                members.remove(first, last)
+            if left:
+                for members in self.behind.values():
+                    members.remove(first, last)
             for bits in list(self.classes):
                 # Each message is in one class at most.
                 if not left:
@@ -114,6 +115,15 @@ class Sifted(Ready):
                 for run in members.runs():
                     self._put(left, *run)
 
+    def look_again(self) -> None:
+        """Nothing is known of anything any more."""
+        everything = self.members()
+        self.fresh.clear()
+        self.fresh.fill(everything)
+        self.classes.clear()
+        for members in self.behind.values():
+            members.clear()
+
     def tell(self, bit: int, first: int, last: int) -> None:
         """A selector that was behind matches these."""
         rest = RunSet(self.behind[bit].overlap(first, last))
@@ -162,6 +172,11 @@ class Sifted(Ready):
 
     def _limits(self, bit: int, level: int) -> int:
         return min(_known_until(self.fresh, level), _known_until(self.behind[bit], level))
+
+    @property
+    def told_runs(self) -> int:
+        """The same without what some selectors have yet to be asked about: to ask about it takes nothing more."""
+        return self.kept_runs - sum(members.run_count for members in self.behind.values())
 
     @property
     def kept_runs(self) -> int:
