@@ -81,7 +81,7 @@ class ControlRequests:
     def _open(self, r_id: int, request: OpenQueue) -> None:
         state, handle = self._state, request.handle_parameters
         uri = parse_uri(handle.uri)
-        _check_handle(handle)
+        _check_handle(handle, uri)
         named = state.settings.queue_of(uri)
         if named is None:
             raise UnknownHere(
@@ -109,7 +109,8 @@ class ControlRequests:
         groups = domain.app_ids if domain.mode is DomainMode.FANOUT else ()
         waiting.count += 1
         token = state.asked(partial(_created, waiting))
-        state.ask(CreateQueue(session, token, name, domain.queue_options(), groups=groups))
+        create = CreateQueue(session, token, name, domain.queue_options(), groups=groups, filters=domain.filters())
+        state.ask(create)
         if handle.write_count:
             # Tells whether the client may publish, and whether a queue that it may not create is there.
             state.ask(Publish(session, state.asked_of(waiting), name, _NO_ROWS, create=False))
@@ -171,7 +172,7 @@ def _created(waiting: AwaitedAnswers, result: Any) -> None:
     waiting.one(None if isinstance(result, NotAuthorized) else result)
 
 
-def _check_handle(handle: QueueHandleParameters) -> None:
+def _check_handle(handle: QueueHandleParameters, uri: QueueUri) -> None:
     """Raises WrongRequest."""
     reads, writes = bool(handle.flags & READ), bool(handle.flags & WRITE)
     if handle.admin_count or handle.flags & ADMIN:
@@ -182,5 +183,8 @@ def _check_handle(handle: QueueHandleParameters) -> None:
         raise WrongRequest("openQueue asks neither for reading nor for writing")
     if handle.q_id > Q_ID_MAX:
         raise WrongRequest(f"qId {handle.q_id} does not fit into the headers of messages; the largest is {Q_ID_MAX}")
-    if writes and handle.sub_id_info is not None and handle.sub_id_info.app_id != DEFAULT_APP_ID:
+    info = handle.sub_id_info
+    if writes and (uri.app_id is not None or (info is not None and info.app_id != DEFAULT_APP_ID)):
         raise WrongRequest("an application id is for reading; open the queue for writing without ?id=")
+    if uri.app_id is not None and info is not None and info.app_id not in (uri.app_id, DEFAULT_APP_ID):
+        raise WrongRequest(f"the URI names the application {uri.app_id!r}, and subIdInfo {info.app_id[:64]!r}")
