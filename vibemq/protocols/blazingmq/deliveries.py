@@ -8,6 +8,7 @@ sId known, nor behind the one that ends it.
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
+from vibemq.errors import RemoteProtocolError
 from vibemq.model.commands import Settle, Settlement
 from vibemq.model.effects import Deliver
 from vibemq.model.rows import LargeRow
@@ -76,15 +77,24 @@ class Deliveries:
             seen.add(pushes[index].guid)
 
     def confirm(self, confirms: Iterator[tuple[int, bytes, int]], most: int) -> int:
-        """Take up to `most` confirms; return how many there were. What the client does not hold is ignored."""
+        """Take up to `most` confirms; return how many there were. What the client does not hold is ignored.
+
+        Raises:
+            RemoteProtocolError: one that cannot be read; those before it are taken.
+        """
         of_streams: dict[tuple[int, int], list[bytes]] = {}
         count = 0
-        for q_id, guid, sub_id in islice(confirms, most):
-            count += 1
-            guids = of_streams.get((q_id, sub_id))
-            if guids is None:
-                guids = of_streams[q_id, sub_id] = []
-            guids.append(guid)
+        broken: RemoteProtocolError | None = None
+        try:
+            for q_id, guid, sub_id in islice(confirms, most):
+                count += 1
+                guids = of_streams.get((q_id, sub_id))
+                if guids is None:
+                    guids = of_streams[q_id, sub_id] = []
+                guids.append(guid)
+        except RemoteProtocolError as error:
+            # Those before it count.
+            broken = error
         state = self._state
         for key, guids in of_streams.items():
             for number, sequences in self._index.confirmed(key, guids).items():
@@ -92,6 +102,8 @@ class Deliveries:
                 consumer = state.consumers.get(number)
                 if consumer is not None:
                     state.settled(consumer, len(sequences))
+        if broken is not None:
+            raise broken
         return count
 
 

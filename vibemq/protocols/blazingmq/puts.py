@@ -27,8 +27,7 @@ ROWS_BYTES_MAX = 1 << 20
 _ID = slice(2, 34)
 """Where a row has its id: the GUID's text."""
 Acked = list[tuple[int, bytes]]
-"""(correlation id, GUID), or with a negative id a message that asked for no ACK."""
-NO_ACK = -1
+"""(correlation id, GUID); of a message that asked for no ACK the id is inverted, and so negative."""
 
 
 class _Gathered:
@@ -140,15 +139,15 @@ class Puts:
         """Returns how much work it was beside the copying. With `_loading` set it takes more steps, and the next ones
         have to wait."""
         _, guid, flags, _, _, _, _, fault = message
-        correlation = NO_ACK
+        unusable = False
         if self._state.makes_guids:
+            correlation = 0
             unusable = guid == ZERO_GUID
-            if flags & ACK_REQUESTED:
-                correlation = 0
         else:
-            unusable = False
-            correlation = message.correlation_id if flags & ACK_REQUESTED else NO_ACK
+            correlation = message.correlation_id
             guid = self._guids.make(self._state.now)
+        if not flags & ACK_REQUESTED:
+            correlation = ~correlation
         if unusable or fault or not gathered.queue.writers:
             self._refuse(gathered.queue, message)
             return 0
@@ -223,7 +222,7 @@ class Puts:
             refused = result.refused
             if refused:
                 told = [
-                    (ack_code_of(refused[index]), max(0, correlation), guid, q_id)
+                    (ack_code_of(refused[index]), _sent(correlation), guid, q_id)
                     if index in refused
                     else (0, correlation, guid, q_id)
                     for index, (correlation, guid) in enumerate(acks)
@@ -233,7 +232,11 @@ class Puts:
                 told = [(0, correlation, guid, q_id) for correlation, guid in acks if correlation >= 0]
         else:
             code = ack_code_of(result)
-            told = [(code, max(0, correlation), guid, q_id) for correlation, guid in acks]
+            told = [(code, _sent(correlation), guid, q_id) for correlation, guid in acks]
         if told and queue.known:
             self._state.send(build_acks(told))
         self._answered(queue)
+
+
+def _sent(correlation: int) -> int:
+    return correlation if correlation >= 0 else ~correlation

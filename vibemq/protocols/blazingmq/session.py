@@ -98,6 +98,8 @@ class BlazingmqSession:
         self._progress: tuple[int, int] | None = None
         """When a large message has last come on by a piece worth counting, and what was left of it."""
         self._heard_at = context.now
+        self._waits_since = context.now
+        """For the next step of the client's way in."""
         self._pings = 0
         """Heartbeats that the client has not answered."""
 
@@ -270,7 +272,7 @@ class BlazingmqSession:
         state = self._state
         state.principal = principal
         self._authenticating = False
-        self._heard_at = state.now
+        self._heard_at = self._waits_since = state.now
         if isinstance(token, CredentialsAsked):
             handshake.credentials_count(state)
         elif isinstance(token, IdentityAsked):
@@ -378,7 +380,7 @@ class BlazingmqSession:
         if self._authenticating or self._ended:
             return None
         if not state.negotiated:
-            return state.context.now + state.context.limits.handshake_timeout_ms
+            return self._waits_since + state.context.limits.handshake_timeout_ms
         if not state.knows_heartbeats:
             return None
         return self._heard_at + (self._pings + 1) * state.settings.ping_interval_ms

@@ -25,8 +25,22 @@ from vibemq.model.rows import LargeRow, Rows, pack_row
 from vibemq.model.runs import END
 from vibemq.model.stored import Slice
 from vibemq.protocols.blazingmq import BlazingmqSession, BlazingmqSettings
-from vibemq.protocols.blazingmq.codec.events import HEARTBEAT_REQ, HEARTBEAT_RSP, ControlCodec
-from vibemq.protocols.blazingmq.codec.messages import ClientLanguage, RequestStatus, StatusCategory
+from vibemq.protocols.blazingmq.codec.acks import parse_acks
+from vibemq.protocols.blazingmq.codec.control import encode_authentication
+from vibemq.protocols.blazingmq.codec.events import (
+    HEARTBEAT_REQ,
+    HEARTBEAT_RSP,
+    ControlCodec,
+    EventReader,
+    EventType,
+    event,
+)
+from vibemq.protocols.blazingmq.codec.messages import (
+    AuthenticationRequest,
+    ClientLanguage,
+    RequestStatus,
+    StatusCategory,
+)
 from vibemq.protocols.blazingmq.codec.properties import MessageProperty, PropertyType, build_area, parse_area
 from vibemq.protocols.blazingmq.codec.put import build_puts, put_message
 from vibemq.protocols.blazingmq.settings import Domain
@@ -409,6 +423,51 @@ def test_a_connection_has_so_many_readers_and_writers() -> None:
     room.say(request)
     room.answer_all()
     assert not isinstance(room.sdk.got.responses[r_id], RequestStatus)
+
+
+def test_confirms_before_a_broken_one_count(room: Room) -> None:
+    room.open()
+    consumer = room.configure()
+    room.deliver(consumer, 1, b"a")
+    broken = event(EventType.CONFIRM, (b"\x15\0\0\0",), 4)
+    room.session.receive_data(room.sdk.confirm(0, room.sdk.got.pushes[0].guid) + broken)
+    (settle,) = room.session.commands()
+    assert isinstance(settle, Settle)
+    assert settle.runs == [(1, 1)]
+    with pytest.raises(RemoteProtocolError):
+        room.session.commands()
+
+
+def test_a_refusal_has_the_correlation_id_of_a_java_client() -> None:
+    room = Room(ModelSdk(codec=ControlCodec.JSON, language=ClientLanguage.E_JAVA))
+    room.open(WRITE)
+    posted = [put_message(0, bytes((0, 1, 2, number)) + bytes(12), b"x", flags=number & 1) for number in range(2)]
+    room.session.receive_data(build_puts(posted))
+    (publish,) = room.session.commands()
+    assert isinstance(publish, Publish)
+    room.session.apply([Reply(SESSION, publish.token, QueueNotFound(QUEUE))])
+    reader = EventReader(event_bytes_max=1_000, control_bytes_max=1_000)
+    reader.receive_data(room.session.data_to_send())
+    (acks,) = reader.read()
+    assert [ack.correlation_id for ack in parse_acks(acks)] == [0x010200, 0x010201]
+
+
+def test_the_time_to_negotiate_counts_from_the_answer_to_the_login() -> None:
+    sdk, session = ModelSdk(), BlazingmqSession(context(), BlazingmqSettings())
+    login = AuthenticationRequest(mechanism="anonymous")
+    session.receive_data(encode_authentication(ControlCodec.BER, login))
+    (check,) = session.commands()
+    assert isinstance(check, Authenticate)
+    late = NOW + 60_000
+    session.tick(late)
+    session.authenticated(check.token, SOMEBODY)
+    session.commands()
+    session.tick(late + 4_999)
+    assert not session.closing
+    session.receive_data(sdk.hello())
+    session.commands()
+    session.tick(late + 10_000)
+    assert not session.closing
 
 
 def test_what_is_decompressed_in_one_turn_is_bounded(room: Room) -> None:
