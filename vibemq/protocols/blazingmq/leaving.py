@@ -35,6 +35,9 @@ class Departures:
         self._delivery_index = delivery_index
         self._closing: dict[int, list[_Leaving]] = {}
         """By qId what waits for the publishes of its queue."""
+        self._streams: list[Stream] = []
+        """Of a disconnect that has begun, those that have not been ended."""
+        self._disconnected: AwaitedAnswers | None = None
         self._parting: _Leaving | None = None
         """A disconnect that waits for everything."""
 
@@ -70,28 +73,34 @@ class Departures:
 
     def _release(self, streams: Sequence[Stream], leaving: _Leaving) -> None:
         """Have what the streams hold given back, in its order; what is handed out meanwhile goes back unwritten."""
-        state, session = self._state, self._state.context.session
-        waiting = AwaitedAnswers(partial(self._give_back, streams, leaving))
+        answers = AwaitedAnswers(partial(self._when_drained, leaving))
         for stream in streams:
-            stream.closing = True
-            for consumer in state.active_of(stream):
-                consumer.active = False
-                state.ask(Unsubscribe(session, state.asked_of(waiting), consumer.number))
-        if waiting.count == 1:
-            state.in_turn(waiting)
-        waiting.done()
+            self._end(stream, answers)
+        if answers.count == 1:
+            self._state.in_turn(answers)
+        answers.done()
 
-    def _give_back(self, streams: Sequence[Stream], leaving: _Leaving, _: VibeMQError | None) -> None:
+    def _end(self, stream: Stream, leaving: AwaitedAnswers) -> None:
         state, session = self._state, self._state.context.session
-        waiting = AwaitedAnswers(partial(self._when_drained, leaving))
-        for stream in streams:
-            held: dict[int, list[Run]] = self._delivery_index.take_stream((stream.q_id, stream.sub_id))
-            for number, runs in held.items():
-                state.ask(Settle(session, state.asked_of(waiting), number, Settlement.RELEASE, runs))
-            for number in stream.consumers:
-                state.consumers.pop(number, None)
-            stream.consumers.clear()
-        waiting.done()
+        stream.closing = True
+        leaving.count += 1
+        answers = AwaitedAnswers(partial(self._give_back, stream, leaving))
+        for consumer in state.active_of(stream):
+            consumer.active = False
+            state.ask(Unsubscribe(session, state.asked_of(answers), consumer.number))
+        if answers.count == 1:
+            state.in_turn(answers)
+        answers.done()
+
+    def _give_back(self, stream: Stream, leaving: AwaitedAnswers, _: VibeMQError | None) -> None:
+        state, session = self._state, self._state.context.session
+        held: dict[int, list[Run]] = self._delivery_index.take_stream((stream.q_id, stream.sub_id))
+        for number, runs in held.items():
+            state.ask(Settle(session, state.asked_of(leaving), number, Settlement.RELEASE, runs))
+        for number in stream.consumers:
+            state.consumers.pop(number, None)
+        stream.consumers.clear()
+        leaving.done()
 
     # -- publishes on their way ---------------------------------------------------------------------------------------
 
@@ -113,10 +122,32 @@ class Departures:
     # -- disconnect ---------------------------------------------------------------------------------------------------
 
     def disconnect(self, r_id: int) -> None:
+        """Begins it; its streams end with `go_on`."""
         state = self._state
         state.disconnecting = True
-        streams = [stream for queue in state.queues.values() for stream in queue.streams.values() if not stream.closing]
-        self._release(streams, _Leaving(r_id))
+        self._streams = [
+            stream for queue in state.queues.values() for stream in queue.streams.values() if not stream.closing
+        ]
+        self._disconnected = AwaitedAnswers(partial(self._when_drained, _Leaving(r_id)))
+
+    @property
+    def under_way(self) -> bool:
+        """A disconnect has begun, and `go_on` has not come to its end."""
+        return self._disconnected is not None
+
+    def go_on(self, most: int) -> int:
+        """End some of the streams; return how many."""
+        state, answers = self._state, self._disconnected
+        assert answers is not None
+        streams, self._streams = self._streams[:most], self._streams[most:]
+        for stream in streams:
+            self._end(stream, answers)
+        if not self._streams:
+            self._disconnected = None
+            if answers.count == 1:
+                state.in_turn(answers)
+            answers.done()
+        return len(streams)
 
     def part_if_done(self) -> None:
         """Answer the disconnect, behind everything else."""

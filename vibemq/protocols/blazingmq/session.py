@@ -154,7 +154,9 @@ class BlazingmqSession:
         state, left = self._state, MESSAGES_AT_ONCE
         self._puts.waits_for_memory = False
         while left > 0 and not (self._authenticating or state.failed or self._puts.waits_for_memory):
-            if self._puts.waiting:
+            if self._control.departures.under_way:
+                left -= 1 + self._control.departures.go_on(left)
+            elif self._puts.waiting:
                 left -= self._puts.read(left)
             elif self._confirms is not None:
                 left -= self._read_confirms(left)
@@ -167,7 +169,8 @@ class BlazingmqSession:
                 break
         else:
             self._more = bool(
-                self._puts.waiting
+                self._control.departures.under_way
+                or self._puts.waiting
                 or self._confirms is not None
                 or self._request is not None
                 or self._events

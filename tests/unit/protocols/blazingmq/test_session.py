@@ -377,6 +377,22 @@ def test_a_q_id_that_no_message_can_carry_is_refused(room: Room, q_id: int) -> N
     assert answer.category is StatusCategory.E_INVALID_ARGUMENT
 
 
+def test_a_disconnect_ends_some_streams_in_each_turn() -> None:
+    room = Room()
+    for q_id in range(400):
+        room.say(room.sdk.open(f"{URI}{q_id}", q_id, flags=READ)[1])
+        room.answer_all()
+    room.session.receive_data(room.sdk.disconnect()[1])
+    asked = []
+    while (requests := room.session.commands()) or room.session.unread:
+        asked.append(len(requests))
+        room.asked += requests
+    assert sum(asked) == 400
+    assert max(asked) <= 150
+    room.answer_all()
+    assert room.sdk.over
+
+
 def test_a_disconnect_with_the_end_behind_it_is_clean(room: Room) -> None:
     room.open()
     room.say(room.sdk.post(0, b"a") + room.sdk.disconnect()[1])
