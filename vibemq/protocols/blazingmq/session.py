@@ -321,7 +321,7 @@ class BlazingmqSession:
 
     @property
     def rows_at_once(self) -> int:
-        return 200
+        return self._deliveries.rows_at_once
 
     @property
     def slices_at_once(self) -> int:

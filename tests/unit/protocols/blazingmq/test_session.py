@@ -598,6 +598,19 @@ def test_a_large_message_that_does_not_come_on_ends_the_connection(language: Cli
     assert len(room.sdk.got.last_words) == 1
 
 
+def test_of_rows_with_many_properties_few_are_asked_for_at_once(room: Room) -> None:
+    room.open()
+    consumer = room.configure()
+    sequence = 1
+    for headers, most in (([], 200), ([(f"p{number}", "x") for number in range(250)], 3), ([], 200)):
+        for _ in range(8):
+            rows = Rows.of([pack_row(b"%032X" % (sequence + index), b"x", headers) for index in range(3)])
+            deliver = Deliver(SESSION, consumer, QUEUE, 1, 0, [(sequence, sequence + 2)])
+            room.session.deliver(deliver, [Slice(sequence, NOW, rows)])
+            sequence += 3
+        assert room.session.rows_at_once == most
+
+
 @pytest.mark.parametrize("size", range(3 << 20, (3 << 20) + 4))
 def test_a_large_row_is_written_as_it_is(room: Room, size: int) -> None:
     room.open()

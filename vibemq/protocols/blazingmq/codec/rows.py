@@ -120,10 +120,15 @@ class PayloadInflater:
         return b"".join(self._pieces)
 
 
+def properties_in(data: bytes | memoryview) -> int:
+    """How many properties are in front of uncompressed data that has some."""
+    return data[_COUNT_AT] if len(data) > _COUNT_AT else 0
+
+
 def properties_work(data: bytes | memoryview) -> int:
     """What the properties in front of uncompressed data count as, in messages without any: those beyond a few take a
     long way."""
-    count = data[_COUNT_AT] if len(data) > _COUNT_AT else 0
+    count = properties_in(data)
     return count if count > _FEW_PROPERTIES else count >> 2
 
 
