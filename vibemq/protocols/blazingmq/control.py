@@ -12,6 +12,7 @@ from vibemq.errors import NotAuthorized, VibeMQError
 from vibemq.model.commands import CreateQueue, Publish
 from vibemq.model.rows import Rows
 from vibemq.protocols.blazingmq.codec.messages import (
+    DEFAULT_APP_ID,
     AdminCommand,
     CloseQueue,
     ConfigureQueueStream,
@@ -30,7 +31,7 @@ from vibemq.protocols.blazingmq.delivery_index import BlazingmqDeliveryIndex
 from vibemq.protocols.blazingmq.errors import UnknownHere, WrongRequest
 from vibemq.protocols.blazingmq.leaving import Departures
 from vibemq.protocols.blazingmq.queue_names import QueueUri, parse_uri
-from vibemq.protocols.blazingmq.settings import DEFAULT_APP_ID, DomainMode
+from vibemq.protocols.blazingmq.settings import DomainMode
 from vibemq.protocols.blazingmq.state import AwaitedAnswers, BlazingmqState
 from vibemq.protocols.blazingmq.streams import OpenedQueue, Stream
 

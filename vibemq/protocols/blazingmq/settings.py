@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from vibemq.errors import InvalidOptions, InvalidQueueName, InvalidSelector
 from vibemq.model.options import DeliveryMode, Durability, LostConnection, Overflow, QueueOptions, enum_of
 from vibemq.model.selector import Selector
+from vibemq.protocols.blazingmq.codec.messages import DEFAULT_APP_ID
 from vibemq.protocols.blazingmq.queue_names import QueueUri, check_domain, is_app_id, queue_name
 
 NotNegative = Annotated[int, Field(ge=0)]
@@ -114,7 +115,6 @@ class Domain(BaseModel):
         )
 
 
-DEFAULT_APP_ID = "__default"
 _MODES = {
     DomainMode.PRIORITY: DeliveryMode.ROUND_ROBIN,
     DomainMode.FANOUT: DeliveryMode.FAN_OUT_WITH_ACK,
