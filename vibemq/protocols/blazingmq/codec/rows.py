@@ -207,7 +207,8 @@ class PutLoader:
         if self._message.flags & MESSAGE_PROPERTIES:
             self.work += properties_work(data)
         if len(data) > LARGE_ROW_BYTES:
-            # The row is another copy: in the next step.
+            # The row is another copy: in the next step, and in another turn.
+            self.work += len(data) >> 14
             return None
         return row_of_put(self._message, self._guid)
 
