@@ -19,8 +19,9 @@ import orjson
 
 from vibemq.errors import InvalidMessage
 from vibemq.protocols.eventmesh.messages import names
-from vibemq.protocols.eventmesh.messages.message import CORE, exact_properties
+from vibemq.protocols.eventmesh.messages.message import CORE, PROPERTIES_MAX, exact_properties
 from vibemq.protocols.eventmesh.messages.names import Form
+from vibemq.protocols.eventmesh.messages.nesting import check_depth, json_text, too_deep
 from vibemq.protocols.eventmesh.messages.received import ReceivedMessage, json_object, ttl_of
 
 _VERSIONS = ("1.0", "0.3")
@@ -44,6 +45,9 @@ def event_of(attributes: Mapping[str, Any], payload: bytes) -> ReceivedMessage:
     Raises:
         InvalidMessage: an attribute is missing or of a wrong type.
     """
+    if len(attributes) > PROPERTIES_MAX:
+        most = f"at most {PROPERTIES_MAX:,} are allowed"
+        raise InvalidMessage(f"a CloudEvent has {len(attributes):,} attributes; {most}")
     _check(attributes)
     headers, exact = [(names.FORM, str(Form.CLOUDEVENT))], dict[str, Any]()
     for name, value in attributes.items():
@@ -105,7 +109,7 @@ def event_data(fields: Mapping[str, Any], raw: bytes | str) -> bytes:
     """The bytes of an event's data. `raw`: the event, as it came.
 
     Raises:
-        InvalidMessage: they are not base64, as the event says.
+        InvalidMessage: they are not base64, as the event says; or they nest too deeply.
     """
     encoded = fields.get("data_base64")
     if encoded is None and fields.get("datacontentencoding") == "base64":
@@ -119,10 +123,14 @@ def event_data(fields: Mapping[str, Any], raw: bytes | str) -> bytes:
     if isinstance(data, str) and not is_json_type(str(content_type)):
         return data.encode()
     # Mostly they were written as we would write them; then their bytes are known without a second look.
-    written = orjson.dumps(data)
+    check_depth(data, "the data of a CloudEvent")
+    written = json_text(data, "the data of a CloudEvent")
     if b'"data":' + written in (raw.encode() if isinstance(raw, str) else raw):
         return written
-    return _raw_member(raw if isinstance(raw, str) else raw.decode(), "data").encode()
+    try:
+        return _raw_member(raw if isinstance(raw, str) else raw.decode(), "data").encode()
+    except RecursionError:
+        raise too_deep("a CloudEvent") from None
 
 
 def _decoded(encoded: Any) -> bytes:
@@ -171,6 +179,9 @@ def write_event(
 
     Args:
         more: extensions that are added.
+
+    Raises:
+        InvalidMessage: as `write_message`.
     """
     fields = event_attributes(topic, message_id, payload, headers)
     fields.update(more)
@@ -203,6 +214,8 @@ def event_attributes(topic: str, message_id: str, payload: bytes, headers: Mappi
     kept: dict[str, str] = {}
     for name, value in headers.items():
         plain = name.removeprefix(names.EVENT)
+        if plain in _DATA and plain != name:
+            continue
         if plain != name and (not is_message or plain in CORE):
             fields[plain] = value
         elif _EXTENSION.fullmatch(name) and name not in fields and name not in CORE and name not in _DATA:
@@ -211,7 +224,7 @@ def event_attributes(topic: str, message_id: str, payload: bytes, headers: Mappi
             kept[name] = value
     exact = exact_properties(headers) if names.EXACT in headers else {}
     if not is_message:
-        fields.update((name, value) for name, value in exact.items() if value == "")
+        fields.update((name, value) for name, value in exact.items() if value == "" and name not in _DATA)
         exact = {}
     if exact:
         kept[names.EXACT] = headers[names.EXACT]

@@ -5,14 +5,13 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
-
 from vibemq.errors import InvalidMessage
 from vibemq.model.rows import RowView, pack_row
 from vibemq.protocols.eventmesh.messages import names
 from vibemq.protocols.eventmesh.messages.cloudevent import event_data, event_of
 from vibemq.protocols.eventmesh.messages.message import message_of
 from vibemq.protocols.eventmesh.messages.names import Form
+from vibemq.protocols.eventmesh.messages.nesting import json_text
 from vibemq.protocols.eventmesh.messages.received import ReceivedMessage, json_object
 
 _KNOWN_MAX = 512
@@ -119,4 +118,4 @@ class RowsOf:
 
 
 def _key(value: Any) -> bytes:
-    return orjson.dumps(value)
+    return json_text(value, "the message")
