@@ -21,7 +21,7 @@ from vibemq.errors import InvalidMessage
 from vibemq.protocols.eventmesh.messages import names
 from vibemq.protocols.eventmesh.messages.message import CORE, PROPERTIES_MAX, exact_properties
 from vibemq.protocols.eventmesh.messages.names import Form
-from vibemq.protocols.eventmesh.messages.nesting import check_depth, json_text, too_deep
+from vibemq.protocols.eventmesh.messages.nesting import json_text
 from vibemq.protocols.eventmesh.messages.received import ReceivedMessage, json_object, ttl_of
 
 _VERSIONS = ("1.0", "0.3")
@@ -123,14 +123,13 @@ def event_data(fields: Mapping[str, Any], raw: bytes | str) -> bytes:
     if isinstance(data, str) and not is_json_type(str(content_type)):
         return data.encode()
     # Mostly they were written as we would write them; then their bytes are known without a second look.
-    check_depth(data, "the data of a CloudEvent")
     written = json_text(data, "the data of a CloudEvent")
     if b'"data":' + written in (raw.encode() if isinstance(raw, str) else raw):
         return written
     try:
         return _raw_member(raw if isinstance(raw, str) else raw.decode(), "data").encode()
     except RecursionError:
-        raise too_deep("a CloudEvent") from None
+        raise InvalidMessage("a CloudEvent nests too deeply; send its data as text or as base64") from None
 
 
 def _decoded(encoded: Any) -> bytes:

@@ -66,7 +66,6 @@ def _payload(body: Any, properties: Mapping[str, Any]) -> bytes:
     if body is None:
         return b""
     if not isinstance(body, str):
-        check_depth(body, "the body of an EventMeshMessage")
         return json_text(body, "the body of an EventMeshMessage")
     if properties.get(names.ENCODING) != "base64":
         return body.encode()
