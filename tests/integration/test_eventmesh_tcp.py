@@ -371,7 +371,7 @@ def test_a_message_that_cannot_be_written_is_dead_lettered_and_ends_no_session(
     mq.publish(topic, b"after")
     assert bodies(peer, 1) == ["after"]
     (letter,) = wait_until(lambda: dead_letters(mq, topic))
-    assert f"the header {header} nests too deeply" in letter["reason"]
+    assert f"the header {header} nests too deeply" in letter["error"]
     mq.publish(topic, b"more")
     assert bodies(peer, 1) == ["more"]
 

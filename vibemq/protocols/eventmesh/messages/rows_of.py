@@ -5,13 +5,14 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
+
 from vibemq.errors import InvalidMessage
 from vibemq.model.rows import RowView, pack_row
 from vibemq.protocols.eventmesh.messages import names
 from vibemq.protocols.eventmesh.messages.cloudevent import event_data, event_of
 from vibemq.protocols.eventmesh.messages.message import message_of
 from vibemq.protocols.eventmesh.messages.names import Form
-from vibemq.protocols.eventmesh.messages.nesting import json_text
 from vibemq.protocols.eventmesh.messages.received import ReceivedMessage, json_object
 
 _KNOWN_MAX = 512
@@ -110,7 +111,7 @@ class RowsOf:
             raise InvalidMessage(f"the message for topic {message.topic!r}: {error}") from None
         at = RowView(block).headers_at
         known = _Known(message.topic, _U16.unpack_from(block, at)[0], block[at + 2 :], message.ttl_ms)
-        if keep and len(key) <= _KNOWN_BYTES_MAX:
+        if keep and 0 < len(key) <= _KNOWN_BYTES_MAX:
             if len(self._known) >= _KNOWN_MAX:
                 self._known.clear()
             self._known[key] = known
@@ -118,4 +119,8 @@ class RowsOf:
 
 
 def _key(value: Any) -> bytes:
-    return json_text(value, "the message")
+    """What it is known by; empty: it nests too deeply, and whoever reads it says where."""
+    try:
+        return orjson.dumps(value)
+    except orjson.JSONEncodeError:
+        return b""
