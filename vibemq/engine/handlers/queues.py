@@ -44,6 +44,7 @@ from vibemq.model.effects import ConsumerEnded, Counted, Removed
 from vibemq.model.options import (
     Durability,
     QueueOptions,
+    check_new_queue_name,
     check_queue_name,
     options_from_dict,
     options_to_dict,
@@ -101,7 +102,7 @@ def create_queue(state: EngineState, step: Step, command: CreateQueue) -> None:
         else:
             step.answer_unchanged(command, state.need_of_known)
         return
-    name = check_queue_name(command.queue)
+    name = check_new_queue_name(command.queue)
     _check_groups(command)
     options = command.options or _defaults(state)
     options.check_together()
