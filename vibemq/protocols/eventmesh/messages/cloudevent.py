@@ -29,6 +29,9 @@ _REQUIRED = ("id", "source", "type", "specversion")
 _DATA = frozenset({"data", "data_base64", "datacontenttype", "datacontentencoding"})
 _JSON_TYPE = re.compile(r"\s*(application|text)/([a-z0-9.+-]*\+)?json\s*(;.*)?", re.IGNORECASE)
 _EXTENSION = re.compile("[a-z0-9]+")
+_ESCAPED = re.compile(r"\\u00(?:61|64|74)")
+"""Letters of `data` in another spelling."""
+_BLANK = " \t\n\r"
 _BLANKS = re.compile(r"[ \t\n\r]*")
 _SOURCE, _TYPE = names.CLUSTER, names.MADE_TYPE
 
@@ -126,8 +129,9 @@ def event_data(fields: Mapping[str, Any], raw: bytes | str) -> bytes:
     written = json_text(data, "the data of a CloudEvent")
     if b'"data":' + written in (raw.encode() if isinstance(raw, str) else raw):
         return written
+    text = raw if isinstance(raw, str) else raw.decode()
     try:
-        return _raw_member(raw if isinstance(raw, str) else raw.decode(), "data").encode()
+        return (_last_data(text, fields) or _raw_member(text, "data")).encode()
     except RecursionError:
         raise InvalidMessage("a CloudEvent nests too deeply; send its data as text or as base64") from None
 
@@ -141,6 +145,26 @@ def _decoded(encoded: Any) -> bytes:
 
 def is_json_type(content_type: str) -> bool:
     return _JSON_TYPE.fullmatch(content_type) is not None
+
+
+def _last_data(text: str, fields: Mapping[str, Any]) -> str:
+    """As `_raw_member` of `data`, without looking at each value in it: of an object or a list that is the last member, while no
+    other member is one; "": it is not known to be that."""
+    if not isinstance(fields["data"], (dict, list)):
+        return ""
+    name = '"data"'
+    before, _, behind = text.partition(name)
+    try:
+        # That this can be read shows that the name is no part of a text or of a value.
+        first = orjson.loads(f"{before}{name}:0}}")
+    except orjson.JSONDecodeError:
+        return ""
+    # Another member behind it would end in another character, or be one of these again.
+    if first.keys() != fields.keys() or any(isinstance(fields[each], (dict, list)) for each in first if each != "data"):
+        return ""
+    value = behind[_after(_BLANKS.match, behind, 0) + 1 :].rstrip(_BLANK)[:-1].strip(_BLANK)
+    again = name in value or _ESCAPED.search(value) is not None
+    return value if value.endswith(("}", "]")) and not again else ""
 
 
 def _raw_member(text: str, wanted: str) -> str:
