@@ -148,8 +148,8 @@ def is_json_type(content_type: str) -> bool:
 
 
 def _last_data(text: str, fields: Mapping[str, Any]) -> str:
-    """As `_raw_member` of `data`, without looking at each value in it: of an object or a list that is the last member, while no
-    other member is one; "": it is not known to be that."""
+    """As `_raw_member` of `data`, without looking at each value in it: of an object or a list that is the last member,
+    while no other member is one; "": it is not known to be that."""
     if not isinstance(fields["data"], (dict, list)):
         return ""
     name = '"data"'
