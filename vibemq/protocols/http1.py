@@ -2,9 +2,11 @@
 
 llhttp reads with every leniency off. What is added here: a head is looked at once it is whole and a body is kept only
 within its limit; a connection is neither upgraded nor a tunnel; no transfer coding but chunked. Every message has a
-parser of its own, which is given its bytes and none behind them.
+parser of its own, which is given its bytes and none behind them. A request that would rather go on in another protocol
+(Java's client asks for HTTP/2 so) is read as one that has not said so, as RFC 9110, 7.8, allows.
 """
 
+import re
 from typing import NamedTuple
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser, HttpResponseParser
@@ -15,6 +17,8 @@ HEADERS_MAX = 128
 END_OF_HEAD = b"\r\n\r\n"
 CHUNKED, UNTIL_END = -1, -2
 """Instead of a length: in chunks, and until the stream ends."""
+_UPGRADE = re.compile(rb"(?i)\r\nupgrade:")
+_UPGRADE_PASSED_OVER = b"\r\nupgrade-passed-over:"
 _ONCE = ("host", "transfer-encoding")
 _FRAMING_BYTES_MAX = 8_192
 """Sizes of chunks and trailers; beyond it, half of what the body may have."""
@@ -76,7 +80,7 @@ class _HeadHeard:
 
 def request_head(head: bytes) -> RequestHead:
     """`head`: without its empty line. Raises Http1Error."""
-    heard, raw = _HeadHeard(), head + END_OF_HEAD
+    heard, raw = _HeadHeard(), _UPGRADE.sub(_UPGRADE_PASSED_OVER, head) + END_OF_HEAD
     parser = HttpRequestParser(heard)
     version = _read_head(parser, heard, raw)
     headers = _headers(heard.headers)
@@ -103,7 +107,7 @@ def _read_head(parser: HttpRequestParser | HttpResponseParser, heard: _HeadHeard
     try:
         parser.feed_data(raw)
     except HttpParserUpgrade:
-        why = "the protocol is not changed and nothing is tunnelled here; leave out the header Upgrade, and CONNECT"
+        why = "the protocol is not changed and nothing is tunnelled here; leave out CONNECT and Upgrade"
         raise Http1Error(why) from None
     except HttpParserError as error:
         if heard.complete:
