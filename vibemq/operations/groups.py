@@ -418,7 +418,6 @@ def _entry(group: GroupInfo, cursor: CursorInfo | None) -> dict[str, Any]:
         "consumers": group.consumers,
         "user": group.user,
         "selectors": group.selectors,
-        "look_ahead_full": group.look_ahead_full,
     }
     if cursor is not None:
         entry |= cursor_json(cursor)
