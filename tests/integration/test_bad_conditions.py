@@ -109,7 +109,7 @@ def test_a_broken_configuration_is_one_sentence(
     [
         (
             "[[listeners]]\nprotocol = 'smoke-signals'\n",
-            ["listeners[0].protocol", "'smoke-signals'", "choose one of native"],
+            ["listeners[0].protocol", "'smoke-signals'", "choose one of blazingmq"],
         ),
         ("[storage.settings]\nsegmnt_bytes = 1\n", ["storage.settings.segmnt_bytes", "did you mean segment_bytes?"]),
         ("[storage]\nprovider = 'punchcards'\n", ["storage.provider", "punchcards", "choose one of", "sqlite"]),

@@ -701,6 +701,16 @@ def test_only_reasons_of_dead_letters_are_known(vibemq: Run) -> None:
     assert vibemq("admin", "dlq", "ls", "--reason", "overflow")[0] == 0
 
 
+def test_sub_shows_as_many_as_were_asked_for_without_acknowledging(vibemq: Run, queue: str) -> None:
+    with blocking.connect(os.environ["VIBEMQ_URL"]) as mq:
+        mq.publish_many(queue, range(700))
+        code, shown, _ = vibemq("sub", queue, "--no-ack", "--count", "600")
+        assert (code, len(shown)) == (0, 600)
+        info = mq.queue_info(queue)
+        assert info is not None
+        assert info.ready == 700
+
+
 def test_sub_shows_only_what_matches(vibemq: Run, queue: str) -> None:
     for region in ("eu", "us"):
         vibemq("pub", queue, f"from {region}", "--header", f"region={region}")

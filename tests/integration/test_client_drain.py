@@ -1,11 +1,13 @@
 """Ending gracefully: nothing that a program has in hand is delivered again. Against real brokers."""
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import anyio
@@ -14,8 +16,9 @@ import pytest
 import vibemq
 from tests.crash.ledger import BrokerProcess
 from tests.docs.pages import REPOSITORY, blocks
+from tests.integration.test_client_sync import address, serving_in_a_thread
 from tests.names import queue_named_after
-from tests.waiting import until, wait_until
+from tests.waiting import WAIT_S, until, wait_until
 from vibemq.errors import LocalProtocolError
 
 MESSAGES = 600
@@ -168,3 +171,52 @@ def test_vibemq_sub_ends_gracefully(broker: BrokerProcess, queue: str) -> None:
                 assert (sub.wait(60), "Traceback" in notes) == (0, False)
         left = mq.fetch(queue, max=5_000, timeout=0)
         assert sorted([*map(int, printed), *(message.body for message in left)]) == list(range(5_000))
+
+
+@contextmanager
+def sub_in_a_pipe(queue: str, url: str) -> Iterator["subprocess.Popen[bytes]"]:
+    """`vibemq sub --follow --drain` that has begun to print; nothing reads its output."""
+    script = str(Path(sys.executable).parent / "vibemq")
+    command = [script, "sub", queue, "--follow", "--drain", "--url", url]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as sub:
+        try:
+            assert sub.stdout is not None
+            assert os.read(sub.stdout.fileno(), 1)
+            yield sub
+        finally:
+            sub.kill()
+
+
+def test_vibemq_sub_ends_while_the_broker_is_away() -> None:
+    with contextlib.ExitStack() as stack:
+        with serving_in_a_thread() as gone:
+            with vibemq.sync.connect(address(gone)) as mq:
+                mq.publish("orders", 1)
+            sub = stack.enter_context(sub_in_a_pipe("orders", address(gone)))
+        assert sub.stderr is not None
+        assert b"no connection" in sub.stderr.readline()
+        sub.send_signal(signal.SIGTERM)
+        said = sub.stderr.read()
+        assert (sub.wait(WAIT_S), b"error" in said) == (0, False), said
+
+
+def test_vibemq_sub_ends_gracefully_when_nobody_reads_its_output(broker: BrokerProcess, queue: str) -> None:
+    with vibemq.sync.connect(broker.url) as mq:
+        mq.publish_many(queue, ["x" * 1_000] * 2_000)
+        with sub_in_a_pipe(queue, broker.url) as sub:
+            # More than a pipe holds is printed, so that it waits for a reader.
+            sub.send_signal(signal.SIGTERM)
+            assert sub.wait(WAIT_S) == 0
+        info = mq.queue_info(queue)
+        assert info is not None
+        assert (info.ready > 1_000, info.in_flight) == (True, 0)
+
+
+def test_vibemq_sub_ends_without_a_word_when_its_reader_has_gone(broker: BrokerProcess, queue: str) -> None:
+    with vibemq.sync.connect(broker.url) as mq:
+        mq.publish_many(queue, ["x" * 1_000] * 2_000)
+    with sub_in_a_pipe(queue, broker.url) as sub:
+        assert sub.stdout is not None
+        assert sub.stderr is not None
+        sub.stdout.close()
+        assert (sub.wait(WAIT_S), sub.stderr.read()) == (1, b"")

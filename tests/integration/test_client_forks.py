@@ -149,8 +149,15 @@ def test_an_asynchronous_client_refuses_in_the_child(broker: FakeBroker) -> None
                 for refused in (mq.ping(), mq.publish("orders", 9), anext(messages), mq.subscribe("orders").start()):
                     with pytest.raises(ClientForked, match="connect in the child"):
                         await refused
+                calls = mq.flush, mq.open, messages.drain, mq.publisher("orders").__aenter__
+                for call in calls:
+                    with pytest.raises(ClientForked, match="connect in the child"):
+                        await call()
                 async with vibemq.connect(address(broker)) as own:
                     assert (await own.publish("orders", 4)).sequence == 4
+                # There is nothing to wait for.
+                await messages.stop()
+                await mq.close()
 
             def work() -> None:
                 # Python takes the forked child for one whose loop runs.
@@ -228,3 +235,55 @@ def test_a_child_that_ends_like_any_program_says_nothing(broker: FakeBroker, tmp
         ended = subprocess.run(command, stderr=stderr, timeout=WAIT_S, check=False, cwd=tmp_path)
     assert (ended.returncode, said.read_text()) == (0, "")
     assert broker.queue("orders").next_sequence == 4
+
+
+@pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
+def test_an_idle_child_ends_with_the_status_that_it_gives(broker: FakeBroker, tmp_path: Path, loop: str) -> None:
+    """It uses nothing of what it has inherited. Whoever connects again in the child would hide that libuv's pool has
+    threads to join which only the parent has."""
+    host, port = address(broker).removeprefix("vibemq://").split(":")
+    program = f"""
+        import asyncio, os, sys, threading
+        if {loop!r} == "asyncio":
+            sys.modules["uvloop"] = None
+        import vibemq
+        named, numbered = (vibemq.sync.connect(f"vibemq://{{host}}:{port}") for host in ("localhost", {host!r}))
+        try:
+            vibemq.sync.connect("vibemqs://localhost:{port}")
+        except vibemq.errors.NotConnected:
+            pass
+        with_uvloop = {{}}
+        if {loop!r} == "uvloop":
+            import uvloop
+            with_uvloop["loop_factory"] = uvloop.new_event_loop
+        begun, end = threading.Event(), threading.Event()
+
+        async def embed():
+            async with vibemq.Broker(host="localhost") as broker, vibemq.connect(broker.url) as mq:
+                await mq.publish("orders", 1)
+                begun.set()
+                while not end.is_set():
+                    await asyncio.sleep(0.05)
+
+        def run():
+            with asyncio.Runner(**with_uvloop) as runner:
+                runner.run(embed())
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        begun.wait()
+        child = os.fork()
+        if not child:
+            sys.exit(7)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        end.set()
+        thread.join()
+        named.publish("orders", 1)
+        numbered.publish("orders", 2)
+        sys.exit(status)
+    """
+    said = tmp_path / "said"
+    with said.open("w") as stderr:
+        command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(program)]
+        ended = subprocess.run(command, stderr=stderr, timeout=WAIT_S, check=False, cwd=tmp_path)
+    assert (ended.returncode, said.read_text()) == (7, "")

@@ -84,6 +84,29 @@ async def test_closing_waits_no_longer_for_a_connection_than_offline_timeout() -
         tasks.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize("away", [False, True])
+async def test_closing_takes_no_longer_than_command_timeout(away: bool) -> None:
+    """Nothing else ends the wait here: neither the connection, nor `offline_timeout`, nor a caller that has gone."""
+    broker = FakeBroker()
+    policy = replace(QUICK, offline_timeout=600.0)
+    async with anyio.create_task_group() as tasks:
+        await broker.start(tasks)
+        mq = vibemq.connect(f"vibemq://127.0.0.1:{broker.port}", reconnect=policy, command_timeout=1.0)
+        await mq.open()
+        broker.silent = True
+        if away:
+            await broker.stop()
+            await until(lambda: not mq.is_connected)
+        async with anyio.create_task_group() as cancelled:
+            cancelled.start_soon(mq.publish, "orders", 0)
+            await until(lambda: mq.unconfirmed == 1)
+            cancelled.cancel_scope.cancel()
+        await mq.publish("orders", 1, wait=False)
+        with anyio.fail_after(60), pytest.raises(PublishFailed):
+            await mq.close()
+        tasks.cancel_scope.cancel()
+
+
 async def test_what_is_published_is_confirmed_before_the_end() -> None:
     broker = FakeBroker()
     async with anyio.create_task_group() as tasks:

@@ -361,6 +361,7 @@ COMMANDS: dict[type, tuple[str, Provoke | None]] = {
     c.ChangeAccounts: SERVERS_OWN,
     c.SetFlow: SERVERS_OWN,
     c.CloseSession: SERVERS_OWN,
+    c.Classified: SERVERS_OWN,
     c.EndConsumers: SERVERS_OWN,
     c.SetPressure: SERVERS_OWN,
 }

@@ -46,6 +46,29 @@ async def taken(messages: Subscription[Any], count: int) -> list[int]:
     return found
 
 
+@pytest.mark.parametrize("mode", [DeliveryMode.ROUND_ROBIN, DeliveryMode.FAN_OUT_WITH_ACK])
+@pytest.mark.parametrize("durability", ["transient", "async", "weak", "strong"])
+@pytest.mark.parametrize("storage", ["sqlite", "lmdb"])
+async def test_what_is_published_while_somebody_waits_is_looked_at_when_it_can_be_read(
+    tmp_path: Path, storage: str, durability: str, mode: DeliveryMode
+) -> None:
+    """The engine asks about messages that it has decided on, and that may not be appended yet."""
+    count, publishers = 60, 4
+    async with TimedBroker(tmp_path / "data", storage=storage) as broker, vibemq.connect(broker.url) as mq:
+        await mq.create_queue("orders", durability=durability, mode=mode)
+        async with mq.subscribe("orders", where='region == "eu"') as messages:
+            await mq.ping()
+
+            async def publish_some(first: int) -> None:
+                for number in range(first, count, publishers):
+                    await mq.publish("orders", number, headers={"region": "eu", "total": str(number)})
+
+            async with anyio.create_task_group() as tasks:
+                for first in range(publishers):
+                    tasks.start_soon(publish_some, first)
+                assert sorted(await taken(messages, count)) == list(range(count))
+
+
 @pytest.mark.parametrize("storage", ["memory", "sqlite", "lmdb"])
 async def test_only_what_matches_is_delivered_and_the_rest_waits(tmp_path: Path, storage: str) -> None:
     async with TimedBroker(tmp_path / "data", storage=storage) as broker, vibemq.connect(broker.url) as mq:

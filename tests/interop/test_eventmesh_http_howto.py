@@ -33,7 +33,7 @@ def test_the_session_with_curl(tmp_path: Path) -> None:
     def real(text: str) -> str:
         return text.replace("10105", str(broker.ports["eventmesh-http"])).replace("8088", subscriber_port)
 
-    [program] = [block.text for block in SHOWN if block.words == ("python",)]
+    [program] = [block.text for block in SHOWN if block.words == ("python", "fragment")]
     got = tmp_path / "got"
     try:
         with got.open("w") as out, (tmp_path / "errors").open("w") as errors:

@@ -31,6 +31,10 @@ ROWS: dict[str, Row] = {
             "unit/protocols/eventmesh/tcp/test_tcp_session.py::test_before_the_login_frames_are_small",
             "unit/protocols/eventmesh/tcp/test_tcp_session.py::"
             "test_a_stranger_cannot_fill_memory_while_its_credentials_are_checked",
+            "unit/protocols/blazingmq/test_handshake.py::test_before_the_login_events_are_small",
+            "unit/protocols/blazingmq/test_handshake.py::test_before_the_login_nothing_is_decompressed",
+            "unit/protocols/blazingmq/test_handshake.py::"
+            "test_a_stranger_cannot_fill_memory_while_its_credentials_are_checked",
             "unit/server/access/test_newcomers.py::test_the_address_with_the_most_makes_room_for_one_with_few",
             "unit/proof/test_fuzz_sessions.py::test_decompression_before_the_login_is_found",
         ),
@@ -70,6 +74,9 @@ ROWS: dict[str, Row] = {
             "security/test_strangers.py::test_a_second_login_that_fails_gives_nothing",
             "unit/protocols/eventmesh/tcp/test_tcp_session.py::test_before_the_login_nothing_is_carried_out",
             "unit/protocols/eventmesh/tcp/test_tcp_session.py::test_a_second_hello_gives_no_other_rights",
+            "unit/protocols/blazingmq/test_handshake.py::test_before_the_login_nothing_is_carried_out",
+            "unit/protocols/blazingmq/test_handshake.py::test_what_comes_behind_the_credentials_waits_for_their_check",
+            "unit/protocols/blazingmq/test_handshake.py::test_a_second_login_gives_no_other_rights",
             "integration/test_ownership.py::test_a_second_connect_with_fewer_rights_ends_what_it_may_not",
             "unit/protocols/native/test_native_session.py::test_a_failed_second_connect_leaves_the_session_as_it_was",
         ),
@@ -227,8 +234,9 @@ ROWS: dict[str, Row] = {
             "security/test_source.py::test_only_these_protocols_are_spoken",
             "integration/test_omq_broker.py::test_credentials_in_the_id",
             "integration/test_eventmesh_tcp.py::test_logins_and_permissions",
+            "integration/test_blazingmq_users.py::test_who_sends_no_credentials_is_told_so",
+            "integration/test_blazingmq_users.py::test_wrong_credentials_are_refused",
         ),
-        but="BlazingMQ is not spoken.",
     ),
 }
 

@@ -92,6 +92,6 @@ def test_every_command_that_changes_or_removes_what_others_have_is_logged() -> N
 
 
 def test_only_these_protocols_are_spoken() -> None:
-    assert names("protocols") == ["eventmesh", "eventmesh-http", "native", "omq"], (
+    assert names("protocols") == ["blazingmq", "eventmesh", "eventmesh-http", "native", "omq"], (
         "a new protocol needs its own tests of S1, S4 and S18"
     )

@@ -11,7 +11,7 @@ from tests.simulation.test_engine_chaos import Chaos
 from vibemq.engine.backoff import retry_delay_ms
 from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import Queue
-from vibemq.model.commands import Command, CreateQueue, Subscribe
+from vibemq.model.commands import Command, CreateQueue, Settle, Subscribe
 from vibemq.model.effects import Deliver, Effect
 from vibemq.model.options import QueueOptions
 from vibemq.model.selector import Selector
@@ -25,6 +25,8 @@ HOLDING = {"hold_behind_failed": True, "retry_base_ms": 300, "retry_max_ms": 900
 class SelectiveChaos(Chaos):
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
+        self.with_own_delay: set[int] = set()
+        """Sequences that some consumer has given back with a delay of its own, in whichever queue."""
         # Outside of what is checked: the answers of the others are counted.
         self.driver.watch = lambda effects: None
         self.driver.create("q1", **HOLDING)
@@ -46,7 +48,10 @@ class SelectiveChaos(Chaos):
         if self.random.random() < 0.1:
             # Answers come late, and together.
             self.driver.looks = not self.driver.looks
-        return super().command()
+        command = super().command()
+        if isinstance(command, Settle) and command.delay_ms is not None:
+            self.with_own_delay.update(sequence for first, last in command.runs for sequence in range(first, last + 1))
+        return command
 
     def crash(self) -> None:
         self.driver.questions.clear()
@@ -85,6 +90,8 @@ class SelectiveChaos(Chaos):
             return
         for sequence, failed in (deliver.failed or {}).items():
             group = next(group for group in queue.groups.values() if group.group_id == deliver.group_id)
+            if sequence in self.with_own_delay:
+                continue
             wait_ms = retry_delay_ms(failed, base_ms=300, max_ms=900, jitter=1)
             since = self.driver.now - group.attempts[sequence].last_failed_at
             assert since >= wait_ms, f"{sequence} has failed {failed} times and comes back after {since} ms"

@@ -22,9 +22,7 @@ def run_app(app: typer.Typer, name: str, arguments: Sequence[str] | None = None)
     except typer.Abort:
         return ExitCode.INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output has left (`| head`): nobody is there to be told, not even at interpreter exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return ExitCode.FAILED
+        return _reader_left()
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
     except BaseException as raised:
@@ -34,11 +32,19 @@ def run_app(app: typer.Typer, name: str, arguments: Sequence[str] | None = None)
         if isinstance(error, KeyboardInterrupt):
             # In a group, beside what it interrupted.
             return ExitCode.INTERRUPTED
+        if isinstance(error, BrokenPipeError):
+            return _reader_left()
         if error is None:
             raise
         tell(error, json=wants_json(words), stream=sys.stderr)
         return exit_code_of(error)
     return result if isinstance(result, int) else ExitCode.OK
+
+
+def _reader_left() -> ExitCode:
+    """The reader of our output has left (`| head`): nobody is there to be told, not even at interpreter exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return ExitCode.FAILED
 
 
 def wants_json(words: Sequence[str]) -> bool:

@@ -2,6 +2,7 @@
 
 import base64
 import logging
+import os
 import signal
 import sys
 from dataclasses import dataclass
@@ -17,8 +18,11 @@ from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, Json, Queue, Timeout,
 from vibemq.cli.online import require_queue, settings_for
 from vibemq.cli.output import Output, count_text, instant_text
 from vibemq.client import Message, MessageBatch, Subscription, connect
+from vibemq.client.connecting.own_thread import in_own_thread
 
 PREFETCH = 500
+OUTPUT_PATIENCE_S = 2.0
+"""At a signal, for what reads our output; then what is not written goes back to the queue."""
 
 
 class _Plain(logging.Formatter):
@@ -41,6 +45,11 @@ class Wish:
     """End gracefully at a signal."""
 
 
+@dataclass(slots=True)
+class PrintedCount:
+    messages: int = 0
+
+
 def sub(
     queue: Queue,
     count: Annotated[
@@ -55,7 +64,9 @@ def sub(
     ack: Annotated[
         bool,
         typer.Option(
-            "--ack/--no-ack", help="Acknowledge printed messages, or release them without counting a failed attempt."
+            "--ack/--no-ack",
+            help="Acknowledge printed messages, or release them at the end without counting a failed attempt: without"
+            " --count, the command then ends after --prefetch messages.",
         ),
     ] = True,
     reject: Annotated[
@@ -115,7 +126,9 @@ def sub(
         logging.basicConfig(level=logging.WARNING, handlers=[handler])
     start = "beginning" if from_beginning else "default"
     wish = Wish(count, None if follow else idle / 1000, ack, reject, json, verbose, drain)
-    prefetch = min(prefetch, count) if count is not None else prefetch
+    if count is not None:
+        # What is only looked at is held until the end.
+        prefetch = min(prefetch, count) if ack else count
     options = {"group": group, "prefetch": prefetch, "start": start, "where": where}
     received = anyio.run(partial(_consume, queue, url, timeout, options, wish, create=create))
     Output(json=json).note(f"{count_text(received, 'message')}", style="dim")
@@ -131,45 +144,60 @@ async def _consume(queue: str, url: str, timeout: float, options: dict[str, Any]
             await require_queue(mq, queue, "check its name, or add --create")
         async with mq.subscribe(queue, **options) as subscription:
             received = await _print_until_told(subscription, wish)
-            if wish.ack:
+            if wish.ack and not subscription.draining:
                 # Everything before a ping has been handled when it is answered: the settlements are.
                 await mq.ping()
             return received
 
 
 async def _print_until_told(subscription: Subscription[Any], wish: Wish) -> int:
+    printed = PrintedCount()
     if not wish.drain:
-        return await _print_all(subscription, wish)
+        await _print_all(subscription, wish, printed)
+        return printed.messages
+    printing, ended = anyio.CancelScope(), anyio.Event()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_drain_at_signal, subscription)
-        received = await _print_all(subscription, wish)
-        tasks.cancel_scope.cancel()
-    return received
+        tasks.start_soon(_drain_at_signal, subscription, printing, ended)
+        with printing:
+            await _print_all(subscription, wish, printed)
+        ended.set()
+        if not subscription.draining:
+            tasks.cancel_scope.cancel()
+    if subscription.draining and wish.ack and not printing.cancelled_caught:
+        # Until the broker knows what is settled. Without a connection there is nothing to wait for.
+        await subscription.drain()
+    return printed.messages
 
 
-async def _drain_at_signal(subscription: Subscription[Any]) -> None:
+async def _drain_at_signal(subscription: Subscription[Any], printing: anyio.CancelScope, ended: anyio.Event) -> None:
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async for _ in signals:
             break
     # From here on a signal ends the program at once.
-    await subscription.drain()
+    await subscription.drain(timeout=0)
+    with anyio.move_on_after(OUTPUT_PATIENCE_S):
+        await ended.wait()
+    printing.cancel()
 
 
-async def _print_all(subscription: Subscription[Any], wish: Wish) -> int:
-    received = 0
-    while wish.count is None or received < wish.count:
+async def _print_all(subscription: Subscription[Any], wish: Wish, printed: PrintedCount) -> None:
+    while wish.count is None or printed.messages < wish.count:
         batch = await _next(subscription, wish)
         if batch is None:
             break
-        messages = list(batch) if wish.count is None else batch[: wish.count - received]
-        _write(sys.stdout.buffer, b"".join(line_of(message, wish) for message in messages))
+        messages = list(batch) if wish.count is None else batch[: wish.count - printed.messages]
+        lines = b"".join(line_of(message, wish) for message in messages)
+        if wish.drain:
+            # Nobody may be reading: a signal has to come through all the same.
+            await in_own_thread(partial(_write_all, sys.stdout.fileno(), lines), "vibemq output")
+        else:
+            _write(sys.stdout.buffer, lines)
         for message in messages:
             _settle(message, wish)
-        received += len(messages)
-        if not wish.ack and received >= subscription.prefetch:
+        printed.messages += len(messages)
+        if not wish.ack and printed.messages >= subscription.prefetch:
             # What is only looked at stays held, so the broker has no reason to hand out more.
             break
-    return received
 
 
 async def _next(subscription: Subscription[Any], wish: Wish) -> MessageBatch[Any] | None:
@@ -194,6 +222,13 @@ def _write(stream: BinaryIO, data: bytes) -> None:
     # Settled only after it is out: a reader that has gone (`| head`) leaves the rest in the queue.
     stream.write(data)
     stream.flush()
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    """Past the buffer of `sys.stdout`, which would be locked at the end of the program if nobody reads."""
+    left = memoryview(data)
+    while left:
+        left = left[os.write(descriptor, left) :]
 
 
 def line_of(message: Message[Any], wish: Wish) -> bytes:

@@ -74,6 +74,12 @@ class ClientSettings:
         if self.tls_ca or self.tls_certificate or self.tls_server_name:
             # Whoever names certificates means TLS; without it they would be ignored in silence.
             object.__setattr__(self, "tls", True)
+        for name in ("port", "max_message_bytes", "max_unconfirmed", "max_unconfirmed_bytes"):
+            if type(getattr(self, name)) is not int:
+                raise ConfigInvalid(f"{name} must be a whole number, not {getattr(self, name)!r}")
+        for name in ("keep_alive", "command_timeout"):
+            if type(getattr(self, name)) not in (int, float):
+                raise ConfigInvalid(f"{name} must be a number of seconds, not {getattr(self, name)!r}")
         if not 0 < self.port <= 65535:
             raise ConfigInvalid(f"port must be 1 to 65535, not {self.port}")
         if not 0 < self.max_message_bytes <= MESSAGE_BYTES_MAX:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar, overload
+from typing import Any, Literal, NoReturn, Self, TypeVar, overload
 
 import anyio
 
@@ -100,6 +100,12 @@ def connect(
     return Client(settings, hooks=hooks_of_a_client(settings, hooks))
 
 
+WAITING = (
+    "vibemq.connect has the client for await, which is opened by `async with vibemq.connect(…) as mq:` or by `await "
+    "mq.open()`; vibemq.sync.connect has the blocking client, for `with`"
+)
+
+
 class Client:
     """A connection to one broker that reconnects. Made by `connect`; used within `async with`, or between `open()`
     and `close()`, which any tasks of one loop may call: fixtures, start-up and shut-down hooks.
@@ -138,6 +144,8 @@ class Client:
             VibeMQError: the broker refuses.
         """
         if self._life is not None:
+            if self._link.inherited:
+                self._link.check()
             raise NotConnected("a client is opened once; make another with vibemq.connect")
         self._link = ClientLink(self.settings, anyio.current_time(), self.listeners, current_loop(), self.hooks)
         self._supervisor = Supervisor(self._link)
@@ -157,15 +165,25 @@ class Client:
             raise
 
     async def close(self) -> None:
-        """Wait for the confirms of what is published, and disconnect. Closing twice, or without `open`, is fine.
+        """Wait for the confirms of what is published, and disconnect. Closing twice, or without `open`, is fine; in a
+        forked child, where the connection is the parent's, it does nothing.
 
-        It waits for up to `command_timeout`, and without a connection for up to `ReconnectPolicy.offline_timeout`;
-        after that, what is not confirmed has failed.
+        It takes at most `command_timeout` in all, with or without a connection; what is not confirmed then has failed.
 
         Raises:
             PublishFailed: messages of `publish(..., wait=False)` failed; the client is closed all the same.
+            LocalProtocolError: this is not the event loop that opened it; nothing has changed.
         """
         await self._end(None)
+
+    def __await__(self) -> NoReturn:
+        raise TypeError(WAITING)
+
+    def __enter__(self) -> NoReturn:
+        raise TypeError(WAITING)
+
+    def __exit__(self, *_: object) -> NoReturn:
+        raise TypeError(WAITING)
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -178,8 +196,9 @@ class Client:
 
     async def _end(self, error: BaseException | None) -> None:
         """`error`: of the program, on its way."""
-        if self._life is None:
+        if self._life is None or self._life.ended or self._link.inherited:
             return
+        self._link.check_loop()
         unwaited = self._publishing.unwaited
         try:
             await self._supervisor.close(wait_for_confirms=error is None)
@@ -335,6 +354,7 @@ class Client:
         Raises:
             PublishFailed: some of it failed, now or since the last time that failures were raised.
         """
+        self._link.check_loop()
         await self._publishing.unwaited.settled()
         self._publishing.unwaited.raise_failures()
 

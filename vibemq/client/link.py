@@ -143,6 +143,8 @@ class ClientLink:
         self._listeners = listeners or ConnectionListeners()
         self._current_loop = current_loop
         self._loop = current_loop() if current_loop is not None else None
+        self.inherited = False
+        """Of the parent, in a forked child."""
         self.outbox = Outbox(messages_max=settings.max_unconfirmed, bytes_max=settings.max_unconfirmed_bytes)
         self.protocol: ClientProtocol | None = None
         """None while offline."""
@@ -236,6 +238,7 @@ class ClientLink:
 
     def forget_inherited(self, failure: Failure) -> None:
         """As `fail`, in a forked child: whoever waits belongs to the parent, and is not woken."""
+        self.inherited = True
         self.protocol = None
         self.failure = failure
         for subscriber in self.subscriptions.values():
@@ -259,8 +262,11 @@ class ClientLink:
         """
         Raises:
             LocalProtocolError: this is not the event loop that opened the client.
-            VibeMQError: there will be no further connection.
+            ClientForked: it is the parent's.
+            VibeMQError: this is another event loop, and there will be no further connection.
         """
+        if self.inherited:
+            self.check()
         if self._current_loop is None:
             return
         try:

@@ -68,11 +68,12 @@ class Publishing:
         self._check(queue)
         if not isinstance(timeout, int | float | timedelta):
             raise LocalProtocolError(f"timeout is {timeout!r}; it must be a number of seconds, or a timedelta")
-        timeout_ms = milliseconds(timeout, "timeout")
-        if not 0 < timeout_ms <= TIMEOUT_MS_MAX:
+        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+        if not 0 < seconds <= TIMEOUT_MS_MAX / 1000:
             raise LocalProtocolError(
-                f"timeout is {timeout_ms / 1000:g} s; it must be more than 0 and at most {TIMEOUT_MS_MAX // 1000:,} s"
+                f"timeout is {seconds:g} s; it must be more than 0 and at most {TIMEOUT_MS_MAX // 1000:,} s"
             )
+        timeout_ms = milliseconds(seconds, "timeout")
         return await self._link.reply_to(queue, self._link.packer.row(message), extra_of(message), timeout_ms / 1000)
 
     async def many(self, queue: str, messages: Iterable[Any], common: Outgoing | None, *, dedup: bool) -> PublishReport:
@@ -84,6 +85,11 @@ class Publishing:
             raise LocalProtocolError(
                 f"publish_many takes many bodies, and this is one {type(messages).__name__}, whose parts would be"
                 " published one by one; write publish(queue, body), or publish_many(queue, [body])"
+            )
+        if not isinstance(messages, Iterable):
+            raise LocalProtocolError(
+                f"publish_many takes many bodies, and this is {messages!r:.80}; write publish(queue, body), or"
+                " publish_many(queue, [body])"
             )
         batches: list[PublishBatch] = []
         try:
@@ -171,6 +177,10 @@ class Publishing:
             # A turn for the writer, before the frames outgrow what is worth gathering.
             self._turn = TURN_MESSAGES
             await checkpoint()
+
+    def check_loop(self) -> None:
+        """See `ClientLink.check_loop`."""
+        self._link.check_loop()
 
     async def room(self) -> None:
         """Wait until more may be published, or nothing will be."""
@@ -303,6 +313,7 @@ class Publisher:
         Raises:
             PublishRefused: some were refused; their indexes count from the last flush.
         """
+        self._publishing.check_loop()
         for _, batch in list(self._batches):
             await batch.done.wait()
         self._drop_settled()
@@ -312,6 +323,7 @@ class Publisher:
         return sent
 
     async def __aenter__(self) -> Self:
+        self._publishing.check_loop()
         return self
 
     async def __aexit__(

@@ -70,6 +70,8 @@ class SubscribeOptions:
     def __post_init__(self) -> None:
         if self.prefetch is not None and self.prefetch < 1:
             raise LocalProtocolError(f"prefetch is {self.prefetch}; it must be 1 or more")
+        if self.prefetch_bytes < 0:
+            raise LocalProtocolError(f"prefetch_bytes is {self.prefetch_bytes}; it must be 0 (no bound) or more")
         if self.share is not None and not 1 <= len(self.share) <= SHARE_CHARACTERS_MAX:
             raise LocalProtocolError(f"share is {self.share[:64]!r}; it must be a text of 1 to 256 characters")
         if not 1 <= self.weight <= WEIGHT_MAX:
@@ -331,6 +333,8 @@ class Subscription(Generic[T]):
         Args:
             release: give back what is unsettled; otherwise it may still be settled, while the connection lasts.
         """
+        if not self._stopped and not self._link.inherited:
+            self._link.check_loop()
         left = self.leave(release=release)
         if left is not None:
             await left.wait()
@@ -407,6 +411,7 @@ class Subscription(Generic[T]):
         """
         if timeout is not None:
             check_wait(timeout)
+        self._link.check_loop()
         left = self.begin_drain()
         with anyio.move_on_after(timeout):
             if left is not None:

@@ -17,7 +17,9 @@ def dispatch(state: EngineState, step: Step, queue: Queue, group: Group, units: 
     if top is None:
         return 0
     if queue.options.highest_priority_only and is_outranked(queue, group):
-        return settle_outranked(step, queue, group)
+        cost = settle_outranked(step, queue, group)
+        if cost:
+            return cost
     if not top.open:
         return 0
     if group.routes is not None:

@@ -9,6 +9,7 @@ async with vibemq.Broker(data_dir="data") as broker:
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from vibemq.operations import Caller
 from vibemq.server.assembly import Assembly, assemble
 from vibemq.server.clock import Clock, TimeSource
 from vibemq.server.commit.storage_threads import Store
+from vibemq.server.forking import FORKED, let_go, no_longer, watch_forks
 from vibemq.server.life import BrokerLife, Ending
 from vibemq.server.monitoring.health import Report
 from vibemq.server.monitoring.metrics import Metrics
@@ -103,6 +105,10 @@ class Broker:
         self._block: anyio.CancelScope | None = None
         """What `async with` cancels when the broker ends by itself."""
         self._services: list[PluginServices] = []
+        self._data_dir = ""
+        """Without links, while the broker runs."""
+        self._inherited = False
+        """Of the parent, in a forked child."""
         self._closing = False
         """Everything is on disk; who asks storage for something now is told that it is closed."""
         self.report = Report(self.status, self.metrics_counters, series_max=settings.http.metrics_queues_max)
@@ -118,6 +124,7 @@ class Broker:
             ConfigInvalid, StorageError: nothing was served.
             RuntimeError: it has been started before, or no asyncio loop runs.
         """
+        self._refuse_in_child()
         await self._life.start()
 
     async def run(self) -> None:
@@ -136,6 +143,7 @@ class Broker:
         Returns:
             what can be awaited for the end. That raises StorageFailed when the broker has ended by itself.
         """
+        self._refuse_in_child()
         return self._life.stop()
 
     async def reload(self, *, by: str = "the program") -> dict[str, Any]:
@@ -167,10 +175,12 @@ class Broker:
 
     def metrics(self) -> dict[str, Any]:
         """As /metrics/ shows them."""
+        self._refuse_in_child()
         return self.report.json_metrics(self.report.snapshots.at_once())
 
     def health(self) -> dict[str, Any]:
         """As /health/ shows it."""
+        self._refuse_in_child()
         return self.report.health(self.report.snapshots.at_once())
 
     async def time_has_moved(self) -> None:
@@ -215,6 +225,9 @@ class Broker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
         assert self._block is not None
+        if self._inherited:
+            # It is the parent who leaves, some time; what this process ends with must be seen.
+            return False
         self._life.when_broken(None)
         failure: BaseException | None = None
         with anyio.CancelScope(shield=True):
@@ -227,7 +240,18 @@ class Broker:
             raise failure
         return bool(swallowed)
 
+    def forked(self) -> None:
+        """See `vibemq.server.forking.ForkWatcher`."""
+        self._inherited = True
+        ports = {listening.port for listening in self.listening}
+        if self._web is not None:
+            ports.add(self._web.port)
+        let_go(self, self._data_dir, ports)
+
     async def _begin(self, tasks: TaskGroup) -> None:
+        # From here on there is something to let go of, until `_abandon`.
+        self._data_dir = os.path.realpath(self.settings.data_dir)
+        watch_forks(self)
         settings = self.settings
         endpoints = [
             (listener, endpoint_of(listener, settings.protocol_options(listener))) for listener in settings.listeners
@@ -301,6 +325,8 @@ class Broker:
         self._store = store
 
     async def _finish(self) -> None:
+        if self._inherited:
+            return
         assert self._parts is not None
         try:
             await drain(self._parts, self.status, self.listening, self._services, self.settings.drain_timeout_ms)
@@ -316,6 +342,9 @@ class Broker:
 
     async def _abandon(self) -> None:
         """Let go of everything without another word to storage. Harmless after a proper end."""
+        if self._inherited:
+            return
+        no_longer(self)
         for listening in self.listening:
             listening.acceptor.close()
         for services in self._services:
@@ -392,7 +421,12 @@ class Broker:
         assert self._reloader is not None
         return self._reloader
 
+    def _refuse_in_child(self) -> None:
+        if self._inherited:
+            raise RuntimeError(FORKED)
+
     def _running(self) -> Assembly:
+        self._refuse_in_child()
         if self._parts is None:
             raise RuntimeError(
                 "the broker is not running; use `async with Broker(...) as broker:` or `await broker.start()`"

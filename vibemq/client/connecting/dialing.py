@@ -7,9 +7,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
-from anyio.abc import ByteStream
+from anyio.abc import ByteStream, SocketStream
+from anyio.streams.tls import TLSStream
 
 from vibemq.client.address import ClientSettings
+from vibemq.client.connecting.names import Address, addresses_of, first_reached
 from vibemq.client.connecting.own_task import on_asyncio
 from vibemq.client.connecting.plain_socket import connect_plain
 from vibemq.client.protocol import ClientProtocol
@@ -121,16 +123,47 @@ def _file_sentence(error: Exception, settings: ClientSettings) -> str:
 async def _open(settings: ClientSettings, context: ssl.SSLContext | None) -> ByteStream:
     if context is None and on_asyncio():
         return await connect_plain(settings.host, settings.port)
+    stream = await _connect_tcp(settings.host, settings.port)
     if context is None:
-        return await anyio.connect_tcp(settings.host, settings.port)
-    return await anyio.connect_tcp(
-        settings.host,
-        settings.port,
-        ssl_context=context,
-        tls_hostname=settings.tls_server_name or settings.host,
-        # A broker that ends without a TLS goodbye is the usual end of a connection, no error.
-        tls_standard_compatible=False,
-    )
+        return stream
+    try:
+        return await TLSStream.wrap(
+            stream,
+            server_side=False,
+            hostname=settings.tls_server_name or settings.host,
+            ssl_context=context,
+            # A broker that ends without a TLS goodbye is the usual end of a connection, no error.
+            standard_compatible=False,
+        )
+    except BaseException:
+        await anyio.aclose_forcefully(stream)
+        raise
+
+
+async def _connect_tcp(host: str, port: int) -> SocketStream:
+    """`anyio.connect_tcp`, but that nothing is looked up by the event loop: see `names`."""
+    made: list[SocketStream] = []
+
+    async def reach(address: Address) -> SocketStream:
+        try:
+            made.append(await anyio.connect_tcp(address[1], port))
+        except OSError as error:
+            # anyio says only that all attempts failed: its cause is the reason.
+            raise (error.__cause__ if isinstance(error.__cause__, OSError) else error) from None
+        return made[-1]
+
+    try:
+        stream, others = await first_reached(await addresses_of(host, port), reach)
+    except BaseException:
+        await _close(made)
+        raise
+    await _close(others)
+    return stream
+
+
+async def _close(streams: list[SocketStream]) -> None:
+    for each in streams:
+        await anyio.aclose_forcefully(each)
 
 
 async def _shake_hands(stream: ByteStream, settings: ClientSettings) -> ClientProtocol:

@@ -33,6 +33,10 @@ class OwnTask:
 
             self._task = trio.lowlevel.spawn_system_task(self._run, name=name)
 
+    @property
+    def ended(self) -> bool:
+        return self._ended.is_set()
+
     async def stop(self) -> None:
         """Cancel the work and wait for its end, also when the caller is cancelled."""
         self._scope.cancel()

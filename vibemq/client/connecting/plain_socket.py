@@ -4,16 +4,14 @@ They are what a `DirectConnection` begins with: `anyio.connect_tcp` does not giv
 """
 
 import asyncio
+import errno
+import os
 import socket
-from ipaddress import ip_address
 
 import anyio
 from anyio.abc import ByteStream
 
-HEAD_START_S = 0.25
-"""Of one address of a name before the next one is tried as well (RFC 6555)."""
-
-_Address = tuple[socket.AddressFamily, str]
+from vibemq.client.connecting.names import Address, addresses_of, first_reached
 
 
 class PlainSocket(ByteStream):
@@ -55,41 +53,24 @@ class PlainSocket(ByteStream):
 
 
 async def connect_plain(host: str, port: int) -> PlainSocket:
-    """As `anyio.connect_tcp`: several addresses of a name are tried one after the other, and beside each other when one
-    takes long.
+    """As `anyio.connect_tcp`, but that nothing is looked up by the event loop: see `names`.
 
     Raises:
         OSError: the name is not known; or no address could be reached, whose reasons are its cause.
     """
     made: list[socket.socket] = []
-    failures: list[OSError] = []
 
-    async def attempt(address: _Address, tried: anyio.Event) -> None:
-        try:
-            connected = await _connect(*address, port)
-        except OSError as error:
-            failures.append(error)
-        else:
-            made.append(connected)
-            tasks.cancel_scope.cancel()
-        finally:
-            tried.set()
+    async def reach(address: Address) -> socket.socket:
+        made.append(await _connect(*address, port))
+        return made[-1]
 
-    addresses = await _addresses(host, port)
     try:
-        async with anyio.create_task_group() as tasks:
-            for address in addresses:
-                tried = anyio.Event()
-                tasks.start_soon(attempt, address, tried)
-                with anyio.move_on_after(HEAD_START_S):
-                    await tried.wait()
+        connected, others = await first_reached(await addresses_of(host, port), reach)
     except BaseException:
         _close(made)
         raise
-    if not made:
-        raise OSError("no address could be reached") from _together(failures)
-    _close(made[1:])
-    return PlainSocket(made[0])
+    _close(others)
+    return PlainSocket(connected)
 
 
 def _close(sockets: list[socket.socket]) -> None:
@@ -97,32 +78,36 @@ def _close(sockets: list[socket.socket]) -> None:
         each.close()
 
 
-def _together(failures: list[OSError]) -> BaseException:
-    return failures[0] if len(failures) == 1 else ExceptionGroup("no address could be reached", failures)
-
-
-async def _addresses(host: str, port: int) -> list[_Address]:
-    """One of IPv6 first, if there is any, then one of IPv4."""
-    try:
-        version = ip_address(host).version
-    except ValueError:
-        pass
-    else:
-        return [(socket.AF_INET6 if version == 6 else socket.AF_INET, host)]
-    known = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    found = list(dict.fromkeys((family, str(address[0])) for family, *_, address in known))
-    sixth = [address for address in found if address[0] == socket.AF_INET6]
-    others = [address for address in found if address[0] != socket.AF_INET6]
-    return [*sixth[:1], *others[:1], *sixth[1:], *others[1:]]
-
-
 async def _connect(family: socket.AddressFamily, address: str, port: int) -> socket.socket:
     connected = socket.socket(family, socket.SOCK_STREAM)
     try:
         connected.setblocking(False)
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        await asyncio.get_running_loop().sock_connect(connected, (address, port))
+        await _connected(connected, (address, port))
     except BaseException:
         connected.close()
         raise
     return connected
+
+
+async def _connected(connecting: socket.socket, address: tuple[str, int]) -> None:
+    """As the loop's `sock_connect`, which has uvloop look up addresses, too, in libuv's pool: see `names`."""
+    if os.name == "nt":  # Where there is no uvloop, and no loop that waits for a socket to become writable.
+        await asyncio.get_running_loop().sock_connect(connecting, address)
+        return
+    number = connecting.connect_ex(address)
+    if number in (errno.EINPROGRESS, errno.EINTR):
+        await _writable(connecting)
+        number = connecting.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    if number:
+        raise OSError(number, os.strerror(number))
+
+
+async def _writable(waiting: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    writable = asyncio.Event()
+    loop.add_writer(waiting.fileno(), writable.set)
+    try:
+        await writable.wait()
+    finally:
+        loop.remove_writer(waiting.fileno())

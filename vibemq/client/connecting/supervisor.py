@@ -74,20 +74,25 @@ class Supervisor:
             detach_sockets([self._connection.descriptor])
 
     async def close(self, *, wait_for_confirms: bool) -> None:
-        """Say goodbye, bounded in time: settlements and publishes first, then Disconnect, then the broker hangs up.
-        Without a connection, publishes wait for the next one, as long as `offline_timeout` says."""
+        """Say goodbye, within `command_timeout` in all: settlements and publishes first, then Disconnect, then the
+        broker hangs up. Without a connection, publishes wait for the next one, but no longer than `offline_timeout`."""
         link = self._link
+        command_timeout = link.settings.command_timeout
+        deadline = anyio.current_time() + command_timeout
         offline = link.protocol is None
         for subscriber in list(link.subscriptions.values()):
             subscriber.halt()
             if offline:
                 link.forget(subscriber)  # The next connection is for publishes only.
         if wait_for_confirms and link.failure is None:
-            settings = link.settings
-            with anyio.move_on_after(settings.reconnect.offline_timeout if offline else settings.command_timeout):
+            offline_timeout = link.settings.reconnect.offline_timeout if offline else None
+            with anyio.move_on_after(
+                min(command_timeout if offline_timeout is None else offline_timeout, command_timeout)
+            ):
                 await link.outbox.idle.wait()
         self._closing = True
-        with anyio.move_on_after(GOODBYE_SECONDS, shield=True):
+        goodbye_s = min(GOODBYE_SECONDS, max(0.0, deadline - anyio.current_time()))
+        with anyio.move_on_after(goodbye_s, shield=True):
             if self._connection is not None:
                 link.goodbye()
                 await self._ended.wait()

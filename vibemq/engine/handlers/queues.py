@@ -165,6 +165,11 @@ def change_queue(state: EngineState, step: Step, command: ChangeQueue) -> None:
             f"queue {queue.name!r} cannot change from or to transient; delete the queue and create it again"
         )
     options.check_together()
+    if queue.options.hold_behind_failed and not options.hold_behind_failed:
+        for group in queue.groups.values():
+            if group.held_up:
+                group.held_up.clear()
+                step.touch(queue, group)
     queue.options = options
     queue.attended = queue.attended and options.auto_delete
     lifetime.begin(state, queue, step.now)

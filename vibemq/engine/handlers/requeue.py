@@ -57,9 +57,9 @@ def _failed(history: Attempts, now: int, error: str) -> Attempts:
 
 
 def _with_due(state: EngineState, step: Step, queue: Queue, history: Attempts, delay_ms: int | None) -> Attempts:
-    if queue.options.hold_behind_failed and not delay_ms:
-        # It waits where it is, in front of the others.
-        return history
+    if queue.options.hold_behind_failed:
+        # Without a delay of its own it waits where it is, in front of the others. Else they do not wait for it.
+        return history if delay_ms is None else history._replace(due_at=step.now + delay_ms)
     if delay_ms is None:
         delay_ms = retry_delay_ms(
             history.failed,

@@ -196,4 +196,5 @@ def take_back(state: EngineState, step: Step, consumer: Consumer, *, clean: bool
     if clean or queue.options.lost_connection is LostConnection.RELEASE:
         release(state, step, queue, group, held)
     else:
-        fail(state, step, queue, group, held, "connection lost", 0)
+        # Others get it at once, unless they have to wait for what has failed.
+        fail(state, step, queue, group, held, "connection lost", None if queue.options.hold_behind_failed else 0)

@@ -72,7 +72,7 @@ _NO_TAIL: "Tail[Group]" = Tail()
 """Of a queue's only group: it is told at once."""
 _NO_CONSUMERS: dict[Consumer, None] = {}
 _NO_LEVELS: dict[int, Rotation] = {}
-_NOBODY_HELD_UP: dict[int, tuple[int, int]] = {}
+_NOBODY_HELD_UP: dict[int, tuple[tuple[int, int], int]] = {}
 _SOMEBODY = Rotation()
 """The top consumers of a group whose routes know them."""
 _SOMEBODY.open.append(0)
@@ -124,8 +124,9 @@ class Group:
         self.attempts: dict[int, Attempts] = _NO_ATTEMPTS
         """History of messages that came back at least once; those held with history are here too."""
         self.in_flight = 0
-        self.held_up: dict[int, tuple[int, int]] = _NOBODY_HELD_UP
-        """For each source of messages: the next one, which has failed, and until when it waits; END when that is over.
+        self.held_up: dict[int, tuple[tuple[int, int], int]] = _NOBODY_HELD_UP
+        """For each source of messages: the next one, with its number of failures, and until when it waits; END when
+        that is over.
         See `QueueOptions.hold_behind_failed`."""
         self.cursor: Cursor | None = None
         """Reads by ranges instead of being handed messages; such a group has no consumers."""
@@ -213,11 +214,11 @@ class Group:
             min(until for _, until in self.held_up.values()) if self.held_up else END,
         )
 
-    def hold_up(self, key: int, sequence: int, until: int) -> None:
-        """Nothing of that source is handed out until then."""
+    def hold_up(self, key: int, failure: tuple[int, int], until: int) -> None:
+        """Nothing of that source is handed out until then, because of that message and its number of failures."""
         if self.held_up is _NOBODY_HELD_UP:
             self.held_up = {}
-        self.held_up[key] = sequence, until
+        self.held_up[key] = failure, until
 
     def let_go(self, now: int) -> bool:
         """Whether some source has waited long enough."""

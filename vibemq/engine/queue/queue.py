@@ -168,6 +168,7 @@ class Queue:
         "parked",
         "published",
         "queue_id",
+        "ranked_from",
         "ranks",
         "redirected",
         "refused",
@@ -200,6 +201,8 @@ class Queue:
         """By name."""
         self.ranks = _NO_RANKS
         """Consumers of each priority that receive in passing groups."""
+        self.ranked_from = 1
+        """What was published before it was for consumers that now have a lower priority than others."""
         self.whole: Group | None = None
         """A group that had all that any group has when it was made: as long as it has lost nothing, it still has."""
         self.starts_max = 0
@@ -375,6 +378,8 @@ class Queue:
         """So many more consumers of that priority receive in passing groups."""
         if self.ranks is _NO_RANKS:
             self.ranks = {}
+        if change > 0 and all(priority > other for other in self.ranks):
+            self.ranked_from = self.next_sequence
         count = self.ranks.get(priority, 0) + change
         if count:
             self.ranks[priority] = count

@@ -11,6 +11,7 @@ from vibemq.engine.queue.queue import Queue
 from vibemq.engine.routing.turns import Given, Source, share_of, take_turns, tell
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step
+from vibemq.model.records import Attempts
 from vibemq.model.runs import END
 
 _LOOKED_AT = 512
@@ -67,19 +68,25 @@ def _free(state: EngineState, step: Step, queue: Queue, group: Group, source: So
             elif count:
                 return count
             else:
-                return _is_over(state, step, queue, group, key, sequence, history.failed)
+                return _is_over(state, step, queue, group, key, sequence, history)
     return count
 
 
-def _is_over(state: EngineState, step: Step, queue: Queue, group: Group, key: int, sequence: int, failed: int) -> bool:
+def _is_over(
+    state: EngineState, step: Step, queue: Queue, group: Group, key: int, sequence: int, history: Attempts
+) -> bool:
     """Whether the next message, which has failed, has waited long enough."""
-    known, until = group.held_up.get(key, (0, 0))
-    if known != sequence:
-        options = queue.options
-        until = step.now + retry_delay_ms(failed, base_ms=options.retry_base_ms, max_ms=options.retry_max_ms, jitter=1)
-        group.hold_up(key, sequence, until)
+    if history.due_at:
+        # It has waited for a delay of its own, among the delayed ones.
+        return True
+    failure = sequence, history.failed
+    known, until = group.held_up.get(key, (None, 0))
+    if known != failure:
+        base_ms, max_ms = queue.options.retry_base_ms, queue.options.retry_max_ms
+        until = step.now + retry_delay_ms(history.failed, base_ms=base_ms, max_ms=max_ms, jitter=1)
+        group.hold_up(key, failure, until)
     if until < END and step.now < until:
         state.arm_part(queue, group, until)
         return False
-    group.hold_up(key, sequence, END)
+    group.hold_up(key, failure, END)
     return True

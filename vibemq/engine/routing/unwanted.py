@@ -28,11 +28,15 @@ def is_outranked(queue: Queue, group: Group) -> bool:
 
 
 def settle_outranked(step: Step, queue: Queue, group: Group) -> int:
-    """Everything that waits; returns what it has cost."""
-    if not group.waiting:
+    """What waits of that which was published since a consumer of a higher priority came; returns what it has cost, 0
+    when there was nothing."""
+    before = group.waiting
+    if not before:
         return 0
-    last, cost = group.cut_waiting(0, END - 1, _RUNS_AT_ONCE)
-    settle_unwanted(step, queue, group, [(0, last)])
+    last, cost = group.cut_waiting(queue.ranked_from, END - 1, _RUNS_AT_ONCE)
+    settle_unwanted(step, queue, group, [(queue.ranked_from, last)])
+    if group.waiting == before:
+        return 0
     if group.waiting:
         step.touch(queue, group)
     return cost + 1

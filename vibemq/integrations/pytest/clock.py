@@ -1,5 +1,6 @@
 """Time that tests move."""
 
+import math
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
@@ -39,8 +40,10 @@ class BrokerClock:
         the broker has done what is due then; connections stay.
 
         Raises:
-            ValueError: the time would go back.
+            ValueError: the time would go back, or is no number.
         """
+        if not all(map(math.isfinite, (days, hours, minutes, seconds))):
+            raise ValueError("the broker's clock takes steps that are numbers, and advance was called with nan or inf")
         passed = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds).total_seconds()
         if not passed >= 0:
             raise ValueError(f"the broker's clock cannot go back, and advance was called with {passed} s")

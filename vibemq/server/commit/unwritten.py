@@ -66,13 +66,19 @@ class Unwritten:
 
     async def written(self, queue_id: int | None = None, runs: Sequence[Run] = ()) -> None:
         """Return when the rows of the runs, or everything decided so far, is appended or refused."""
+        wait = self.begin_wait(queue_id, runs)
+        if wait is not None:
+            await wait
+
+    def begin_wait(self, queue_id: int | None = None, runs: Sequence[Run] = ()) -> "asyncio.Future[None] | None":
+        """The same for who does not await; None: it is so already."""
         if queue_id is not None and not self.names(queue_id, runs):
-            return
+            return None
         if not (self._pending or self._appending):
-            return
+            return None
         wait: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         (self._waits_gathered if self._pending else self._waits_begun).append(wait)
-        await wait
+        return wait
 
 
 def _let_go(waits: list[asyncio.Future[None]]) -> None:

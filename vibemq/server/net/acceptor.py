@@ -10,6 +10,10 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable, Sequence
+from functools import partial
+
+import anyio
+import anyio.to_thread
 
 log = logging.getLogger("vibemq.listener")
 
@@ -25,8 +29,10 @@ async def bound_sockets(host: str, port: int) -> list[socket.socket]:
 
     Raises OSError, also when it has none of them.
     """
-    loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    look_up = partial(socket.getaddrinfo, host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    # Not by the event loop: a process that is forked from one with an embedded broker does not have the threads of
+    # uvloop's pool, joins them when it exits all the same, and ends by a signal.
+    found = await anyio.to_thread.run_sync(look_up)
     sockets: list[socket.socket] = []
     absent: OSError | None = None
     try:

@@ -95,8 +95,17 @@ class Classifier:
         self._failed = failed
 
     def take(self, question: Classify) -> None:
-        """Answer it, in a later turn of the loop."""
-        self._go_on(Look(question, question.runs))
+        """Answer it, in a later turn of the loop, and once the rows are appended: before that a read finds nothing,
+        and what is not found matches nothing."""
+        wait = self._store.unwritten.begin_wait(question.queue_id, question.runs)
+        if wait is None:
+            self._go_on(Look(question, question.runs))
+        else:
+            wait.add_done_callback(partial(self._written, question))
+
+    def _written(self, question: Classify, wait: "asyncio.Future[None]") -> None:
+        if not wait.cancelled():
+            self._go_on(Look(question, question.runs))
 
     def _go_on(self, look: Look) -> None:
         if look.rest and self._store.blocking:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import anyio
 import pytest
 
-from vibemq.client.connecting import plain_socket
+from vibemq.client.connecting import names, plain_socket
 from vibemq.client.connecting.plain_socket import connect_plain
 
 pytestmark = pytest.mark.anyio
@@ -25,13 +25,13 @@ def port() -> Iterator[int]:
 
 
 def known_as(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
-    async def look_up(*_: object, **__: object) -> list[object]:
+    def look_up(*_: object, **__: object) -> list[object]:
         return [
             (socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0))
             for address in addresses
         ]
 
-    monkeypatch.setattr(anyio, "getaddrinfo", look_up)
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
 
 
 async def test_an_address_is_not_looked_up(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,7 +50,7 @@ async def test_every_address_of_a_name_is_tried(port: int, monkeypatch: pytest.M
 
 async def test_a_slow_address_does_not_keep_the_next_one_waiting(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     known_as(monkeypatch, "127.0.0.9", "127.0.0.1")
-    monkeypatch.setattr(plain_socket, "HEAD_START_S", 0.0)
+    monkeypatch.setattr(names, "HEAD_START_S", 0.0)
     connect, ended = plain_socket._connect, []
 
     async def slow_or_real(family: socket.AddressFamily, address: str, port: int) -> socket.socket:
@@ -94,3 +94,9 @@ async def test_the_end_of_the_stream_and_a_closed_socket(port: int) -> None:
     await stream.aclose()
     with pytest.raises(anyio.ClosedResourceError):
         await stream.send(b"more")
+
+
+@pytest.mark.parametrize("host", ["\u2028x", "a" * 70 + ".invalid", "bücher.invalid"])
+async def test_what_is_no_name_is_refused_like_one_that_nobody_knows(host: str) -> None:
+    with pytest.raises(OSError, match=r"no name of a host|not known|resolution|failure"):
+        await connect_plain(host, 1)

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.simulation.engine_driver import Driver
-from vibemq.model.commands import PurgeQueue, Settlement
+from vibemq.model.commands import ChangeQueue, PurgeQueue, SetCapacity, Settlement
 from vibemq.model.options import UNLIMITED_ATTEMPTS, DeliveryMode
 from vibemq.model.selector import Selector
 
@@ -138,3 +138,53 @@ def test_it_is_so_after_a_restart_too() -> None:
     assert driver.take() == {1: [1]}
     driver.advance(1_000)
     assert driver.take() == {1: [2]}
+
+
+@pytest.mark.parametrize("delay_ms", [0, 5_000])
+def test_a_delay_of_its_own_is_the_only_wait_and_holds_up_nobody(delay_ms: int) -> None:
+    driver = _driver(retry_base_ms=60_000, retry_max_ms=120_000, max_attempts=9)
+    driver.publish(3)
+    driver.subscribe(1, capacity_messages=1)
+    assert driver.take() == {1: [1]}
+    driver.settle(1, 1, verb=Settlement.RETRY, delay_ms=delay_ms)
+    if delay_ms:
+        for other in (2, 3):
+            assert driver.take() == {1: [other]}
+            driver.settle(1, other)
+        driver.advance(delay_ms)
+    assert driver.take() == {1: [1]}
+    driver.check()
+
+
+def test_nobody_waits_any_more_when_the_option_is_switched_off() -> None:
+    driver = _driver(retry_base_ms=60_000, retry_max_ms=120_000)
+    driver.publish(3)
+    driver.subscribe(1, capacity_messages=1)
+    driver.take()
+    driver.settle(1, 1, verb=Settlement.RETRY)
+    assert driver.take() == {}
+    driver.ask(ChangeQueue(9, None, "q", {"hold_behind_failed": False}))
+    assert driver.take() == {1: [1]}
+    driver.check()
+
+
+def test_each_failure_is_waited_for_whoever_asks() -> None:
+    driver = _driver(retry_base_ms=60_000, retry_max_ms=120_000, max_attempts=9)
+    driver.publish(3)
+    driver.subscribe(1, capacity_messages=1)
+    driver.take()
+    driver.settle(1, 1, verb=Settlement.RETRY)
+    driver.handle(SetCapacity(1, None, 1, 0, 0))
+    driver.advance(61_000)
+    driver.close(1, clean=True)
+    driver.subscribe(2, capacity_messages=1, where=ALL)
+    driver.advance(61_000)
+    assert driver.take() == {2: [1]}
+    driver.settle(2, 1, verb=Settlement.RETRY)
+    driver.close(2, clean=True)
+    driver.take()
+    driver.subscribe(3, capacity_messages=1)
+    assert driver.take() == {}, "it has failed again just now"
+    driver.advance(120_000)
+    assert driver.take() == {3: [1]}
+    driver.check()

@@ -83,3 +83,24 @@ def test_without_the_option_everybody_is_given_every_message() -> None:
 def test_it_is_an_option_of_fan_out_queues() -> None:
     with pytest.raises(InvalidOptions, match="highest_priority_only"):
         QueueOptions(highest_priority_only=True).check_together()
+
+
+@pytest.mark.parametrize("mode", [LIVE, DeliveryMode.FAN_OUT_WITH_ACK])
+def test_what_was_published_before_a_higher_one_came_is_still_given(mode: DeliveryMode) -> None:
+    driver = _driver(mode)
+    driver.subscribe(1, priority=0, capacity_messages=2)
+    driver.publish(5)
+    first = driver.take()
+    driver.subscribe(2, priority=5)
+    driver.publish(2)
+    got = first.get(1, [])
+    others: list[int] = []
+    for _ in range(5):
+        held = got[-2:]
+        if mode is DeliveryMode.FAN_OUT_WITH_ACK:
+            driver.settle(1, *held)
+        told = driver.take()
+        others += told.get(2, [])
+        got = got + told.get(1, [])
+    assert (got, others) == ([1, 2, 3, 4, 5], [6, 7])
+    driver.check()

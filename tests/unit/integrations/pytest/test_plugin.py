@@ -77,6 +77,9 @@ def test_clients_queues_and_time(run: Run) -> None:
             assert vibemq_client.reconnects == 0
             with pytest.raises(ValueError, match="cannot go back"):
                 vibemq_clock.advance(seconds=-1)
+            for no_number in (float("nan"), float("inf")):
+                with pytest.raises(ValueError, match="nan or inf"):
+                    vibemq_clock.advance(hours=no_number)
 
         def test_a_lease_runs_out(vibemq_client, vibemq_queue, vibemq_clock):
             vibemq_client.publish(vibemq_queue, 1)

@@ -118,7 +118,7 @@ def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
     bind = socket.socket.bind
 
-    async def getaddrinfo(self: object, host: str, port: int, **_: object) -> list[object]:
+    def getaddrinfo(host: str, port: int, **_: object) -> list[object]:
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, port)) for each in found[host]]
 
     def binding(self: socket.socket, address: tuple[str, int]) -> None:
@@ -126,7 +126,7 @@ def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[str, ...]]:
             raise OSError(errno.EADDRNOTAVAIL, "Cannot assign requested address")
         bind(self, address)
 
-    monkeypatch.setattr(asyncio.BaseEventLoop, "getaddrinfo", getaddrinfo)
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
     monkeypatch.setattr(socket.socket, "bind", binding)
     return found
 

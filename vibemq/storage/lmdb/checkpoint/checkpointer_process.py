@@ -27,10 +27,13 @@ import os
 import subprocess
 import sys
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from vibemq.storage.local.inherited import let_go_of
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +44,8 @@ give back and fault in each transaction's memory a third of what was left. The c
 
 PAUSE_S = (0.1, 0.5, 2.0, 10.0)
 STOP_TIMEOUT_S = 30.0
+
+_links: "weakref.WeakSet[CheckpointerLink]" = weakref.WeakSet()
 
 
 class CheckpointerLink:
@@ -65,6 +70,13 @@ class CheckpointerLink:
         self._failures = 0
         """Deaths since it last did something useful."""
         self.last_error = ""
+        _links.add(self)
+
+    def forked(self) -> None:
+        """In a forked child: a pipe that stays open keeps the checkpointer from seeing that the broker is gone."""
+        if self._process is not None:
+            pipes = [pipe for pipe in (self._process.stdin, self._process.stdout) if pipe is not None]
+            let_go_of([pipe.fileno() for pipe in pipes if not pipe.closed])
 
     @property
     def running(self) -> bool:
@@ -186,3 +198,15 @@ def checkpointer_arguments(data_dir: Path, **numbers: int) -> list[str]:
     for name, number in numbers.items():
         arguments += (f"--{name.replace('_', '-')}", str(number))
     return arguments
+
+
+def _let_go_in_child() -> None:
+    for link in list(_links):
+        try:
+            link.forked()
+        except OSError:
+            # The others have to know all the same.
+            logger.exception("the pipes of the parent's checkpointer stay open in this forked process")
+
+
+os.register_at_fork(after_in_child=_let_go_in_child)

@@ -1,0 +1,59 @@
+"""Arguments of a kind that cannot be used are named, and told how to write them."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import vibemq
+from tests.integration.fake_broker import FakeBroker
+from tests.integration.test_client_sync import address, serving_in_a_thread
+from vibemq.errors import ConfigInvalid, LocalProtocolError
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[FakeBroker]:
+    with serving_in_a_thread() as broker:
+        yield broker
+
+
+@pytest.mark.parametrize("name", ["max_message_bytes", "max_unconfirmed", "max_unconfirmed_bytes", "command_timeout"])
+@pytest.mark.parametrize("value", ["x", True])
+def test_an_option_of_another_kind(name: str, value: object) -> None:
+    with pytest.raises(ConfigInvalid, match=f"{name} must be a (whole )?number"):
+        vibemq.connect("vibemq://localhost", **{name: value})
+
+
+@pytest.mark.anyio
+async def test_the_client_for_await_is_not_awaited_and_has_no_with() -> None:
+    mq: Any = vibemq.connect("vibemq://localhost")
+    with pytest.raises(TypeError, match="async with"):
+        await mq
+    with pytest.raises(TypeError, match=r"vibemq\.sync\.connect"), mq:
+        pass
+
+
+@pytest.mark.parametrize("bodies", [None, 5])
+def test_many_that_are_not_many(broker: FakeBroker, bodies: Any) -> None:
+    with (
+        vibemq.sync.connect(address(broker)) as mq,
+        pytest.raises(LocalProtocolError, match=rf"publish_many takes many bodies, and this is {bodies}"),
+    ):
+        mq.publish_many("orders", bodies)
+
+
+@pytest.mark.parametrize("timeout", [0, -1, float("inf"), float("nan"), 1e12])
+def test_the_bounds_of_a_request_are_told_alike(broker: FakeBroker, timeout: float) -> None:
+    with (
+        vibemq.sync.connect(address(broker)) as mq,
+        pytest.raises(LocalProtocolError, match=r"timeout is .* s; it must be more than 0 and at most 4,294,967 s"),
+    ):
+        mq.request("orders", 1, timeout=timeout)
+
+
+def test_a_negative_bound_of_bytes(broker: FakeBroker) -> None:
+    with (
+        vibemq.sync.connect(address(broker)) as mq,
+        pytest.raises(LocalProtocolError, match=r"prefetch_bytes is -1; it must be 0 \(no bound\) or more"),
+    ):
+        mq.subscribe("orders", prefetch_bytes=-1)
