@@ -17,7 +17,7 @@ SELECTORS_MAX = 64
 ASKED_MESSAGES = 512
 """Messages that are looked at together: an answer in which every second one matches takes about 3 ms."""
 ASKED_RUNS = 256
-ANSWERS_MAX = 4_096
+ANSWERS_MAX = 2_048
 """To one question: with many lines fewer messages are looked at together."""
 KNOWN_RUNS_MAX = 512
 """With more stretches a line that is full is told nothing more: it is asked again when it has room."""
