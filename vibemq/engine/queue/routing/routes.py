@@ -50,7 +50,9 @@ class Question:
 
 
 @dataclass(slots=True)
-class Answered:
+class LookedAt:
+    """What an answer has brought."""
+
     unwanted: list[Run]
     """What is for nobody."""
     cost: int
@@ -208,7 +210,7 @@ class Routes:
         self._asked_until[level] = max(self._asked_until.get(level, 0), stretches[-1][1])
         return True
 
-    def answer(self, number: int, matched: Iterable[Matched]) -> Answered | None:
+    def answer(self, number: int, matched: Iterable[Matched]) -> LookedAt | None:
         """The bits of `matched` are the places of those lines of the question that have selectors. None for an answer
         to no question."""
         question = self.question
@@ -241,7 +243,7 @@ class Routes:
             found[place] = sorted([*found.get(place, ()), *left])
         for place, runs in found.items():
             question.lines[place].known.add_all(question.level, runs)
-        return Answered([] if everything or unasked else left, cost)
+        return LookedAt([] if everything or unasked else left, cost)
 
     def _learners(self, question: Question, there: list[Line | None], unasked: list[Line]) -> int:
         """The bits of those who are told the answer; the others are asked again when they need it."""
