@@ -1,7 +1,7 @@
 """The consumers of a group that want the same messages."""
 
 from vibemq.engine.queue.consumer import Consumer, Rotation
-from vibemq.engine.queue.routing.places import Places
+from vibemq.engine.queue.routing.places import QueuePlaces
 from vibemq.model.selector import Selector
 
 
@@ -18,9 +18,9 @@ class Line:
         """None: they take every message."""
         self.key = key
         """Names it within the group while it is there; not 0."""
-        self.known = Places()
+        self.known = QueuePlaces()
         """Of messages that it matches, and no line above it does."""
-        self.behind = Places()
+        self.behind = QueuePlaces()
         """What it has yet to be asked about, beside what is fresh."""
         self.above: frozenset[Line] = frozenset()
         """The lines of a higher priority."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from vibemq.model.runs import END, Run, RunSet
 
 
-class Places:
+class QueuePlaces:
     __slots__ = ("_levels",)
 
     def __init__(self) -> None:

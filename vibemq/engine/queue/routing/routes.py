@@ -6,7 +6,7 @@ from itertools import count
 
 from vibemq.engine.queue.consumer import Consumer, Rotation
 from vibemq.engine.queue.routing.line import Line
-from vibemq.engine.queue.routing.places import Places
+from vibemq.engine.queue.routing.places import QueuePlaces
 from vibemq.engine.queue.routing.sifted import Sifted
 from vibemq.errors import InvalidOptions
 from vibemq.model.runs import Run, without
@@ -41,7 +41,7 @@ class Question:
     """All that there were, those with a selector first."""
     late: Line | None
     """The line for which it is asked, of messages that others were asked about before; None: they were fresh."""
-    unseen: Places
+    unseen: QueuePlaces
     """The stretches."""
 
     @property
@@ -203,7 +203,7 @@ class Routes:
         if not runs:
             return False
         unseen.remove(level, stretches)
-        asked = Places()
+        asked = QueuePlaces()
         asked.add_all(level, stretches)
         lines = sorted(self.lines.values(), key=lambda line: line.selector is None)
         self.question = Question(number, level, stretches, runs, lines, late, asked)

@@ -4,7 +4,7 @@ Nobody has looked yet at what came in, or came back: it is fresh. What is known 
 """
 
 from vibemq.engine.queue.ready import NORMAL, Levels, Ready
-from vibemq.engine.queue.routing.places import Places
+from vibemq.engine.queue.routing.places import QueuePlaces
 from vibemq.model.runs import END, Run, RunSet
 
 
@@ -13,7 +13,7 @@ class Sifted(Ready):
 
     def __init__(self, levels: Levels | None = None) -> None:
         super().__init__(levels)
-        self.fresh = Places()
+        self.fresh = QueuePlaces()
 
     @classmethod
     def of(cls, ready: Ready) -> "Sifted":
@@ -56,15 +56,15 @@ class Sifted(Ready):
         """The levels in the order of hand-out."""
         return sorted(self.levels(), reverse=True)
 
-    def next_unseen(self, unseen: Places, most: int, most_runs: int) -> tuple[int, list[Run], list[Run]]:
-        """Of the first level that has some: (level, stretches, messages), as `Places.next`."""
+    def next_unseen(self, unseen: QueuePlaces, most: int, most_runs: int) -> tuple[int, list[Run], list[Run]]:
+        """Of the first level that has some: (level, stretches, messages), as `QueuePlaces.next`."""
         for level in self.descending():
             members = self.members_of(level)
             if unseen.first_at(level, members) < END:
                 return level, *unseen.next(level, members, most, most_runs)
         return NORMAL, [], []
 
-    def candidates(self, known: Places, unseen: list[Places], most: int) -> tuple[list[Run], int]:
+    def candidates(self, known: QueuePlaces, unseen: list[QueuePlaces], most: int) -> tuple[list[Run], int]:
         """What is known to be a line's and may be handed out, about `most` runs in order, and how many stretches were
         looked at.
 
