@@ -84,7 +84,7 @@ def route(state: EngineState, step: Step, queue: Queue, group: Group, routes: Ro
         for line in lines:
             if left > 0 and line.known and line.has_room():
                 left -= _serve(state, step, queue, group, line, given, left)
-    cost = tell(state, step, queue, group, given) if given else 1
+    cost = max(units - left, tell(state, step, queue, group, given) if given else 1)
     if left <= 0:
         step.touch(queue, group)
     else:
