@@ -1,6 +1,7 @@
 """Every protocol's session keeps the promises of `vibemq.protocols.session`."""
 
 from dataclasses import replace
+from urllib.parse import urlencode
 
 import orjson
 import pytest
@@ -21,6 +22,7 @@ from vibemq.protocols.blazingmq.codec.messages import (
 from vibemq.protocols.blazingmq.codec.put import build_puts, put_message
 from vibemq.protocols.blazingmq.settings import Domain
 from vibemq.protocols.eventmesh import EventMeshSession, EventMeshSettings
+from vibemq.protocols.eventmesh.http import EventMeshHttpSession, EventMeshHttpSettings
 from vibemq.protocols.eventmesh.tcp.frames import EventMeshDialect
 from vibemq.protocols.eventmesh.tcp.frames import encode_frame as eventmesh_frame
 from vibemq.protocols.native import NativeSession, NativeSettings
@@ -229,6 +231,52 @@ DIALECTS = [
     blazingmq(ClientLanguage.E_JAVA, ControlCodec.JSON),
 ]
 CHECKS = [getattr(suite, name) for name in dir(suite) if name.startswith("check_") and name != "check_session"]
+
+
+SOMEBODY = ("username: somebody", "passwd: secret")
+
+
+def http_post(path: str, body: bytes, *headers: str) -> bytes:
+    lines = "".join(f"{line}\r\n" for line in headers)
+    return f"POST {path} HTTP/1.1\r\n{lines}content-length: {len(body)}\r\n\r\n".encode() + body
+
+
+def http_publish(message_id: str, payload: bytes) -> bytes:
+    form = urlencode({"topic": QUEUE, "content": payload, "uniqueid": message_id, "bizseqno": message_id})
+    kind = "content-type: application/x-www-form-urlencoded"
+    return http_post("/", form.encode(), "code: 104", kind, *SOMEBODY)
+
+
+EVENTMESH_HTTP = Dialect(
+    name="EventMesh over HTTP",
+    create=lambda context: EventMeshHttpSession.alone(context, EventMeshHttpSettings(create_topics=False)),
+    # The first request logs in, as every other does whose credentials differ.
+    hello=http_post("/eventmesh/subscribe/none", b"", *SOMEBODY),
+    publish=http_publish,
+    subscribe=lambda: http_post("/eventmesh/subscribe/none", b"", *SOMEBODY),
+    publishes_alone=True,
+    has_goodbye=False,
+    keep_alive=lambda now: http_post("/eventmesh/subscribe/none", b"", *SOMEBODY),
+    silence_ms=EventMeshHttpSettings().keep_alive_ms,
+)
+"""It has a part of the contract only: HTTP has no handshake, no goodbye and nothing that is delivered to its sender;
+one request is answered before the next is looked at, and what cannot be read is answered, too. `HTTP_CHECKS` can be put
+to it; subscriptions are the hub's, and tests/integration/test_eventmesh_push.py has them."""
+HTTP_CHECKS = (
+    suite.check_silent_until_spoken_to,
+    suite.check_publish_refused,
+    suite.check_any_cut_is_the_same,
+    suite.check_garbage,
+    suite.check_end_of_stream,
+    suite.check_relative_times_on_a_busy_connection,
+    suite.check_silence_counts_from_the_last_word,
+    suite.check_shutdown,
+)
+
+
+@pytest.mark.parametrize("check", HTTP_CHECKS, ids=lambda check: check.__name__)
+def test_what_of_the_promises_fits_http(check) -> None:
+    check(EVENTMESH_HTTP)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)

@@ -223,6 +223,7 @@ OPERATION_ROWS: dict[str, Row | Prepared] = {
     ),
     "group.set": cursor("group.set", LOG, group="g2", max_lag_ms=10**9),
     "group.seek": cursor("group.seek", HOLES, group="g1", start="earliest"),
+    "group.filter": lambda w, n: w.peer.ask("group.filter", NEWS, group="filtered", where=f"n > {n}"),
     "group.delete": (
         lambda w, n: (w.peer.ask("group.join", HOLES, group=f"old-{n}"), f"old-{n}")[1],
         lambda w, group: w.peer.ask("group.delete", HOLES, group=group),

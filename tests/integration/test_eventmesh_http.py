@@ -1,17 +1,20 @@
 """EventMesh over HTTP, on a real broker and real sockets: what requests are answered."""
 
+import ssl
 from pathlib import Path
 from typing import Any
 
 import anyio
+import httpx
 import orjson
 import pytest
 
 import vibemq
-from tests.integration.eventmesh_http import IDENTITY, client, form, http_settings, raw, subscriber
+from tests.integration.certificates import Authority
+from tests.integration.eventmesh_http import IDENTITY, Client, client, form, http_settings, raw, subscriber, url_of
 from tests.waiting import WAIT_S, until
 from vibemq.auth.passwords import hash_password
-from vibemq.config import Auth, Permission, User
+from vibemq.config import Auth, Permission, Tls, User
 from vibemq.server.broker import Broker
 from vibemq.testing.timed_broker import TimedBroker
 
@@ -162,7 +165,7 @@ NO_REQUESTS = [
     (b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\ncontent-length: 3\r\n\r\n0\r\n\r\n", 400),
     (b"POST / HTTP/1.1\r\ntransfer-encoding: gzip\r\n\r\n", 501),
     (b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n", 400),
-    (b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\nfffffff\r\n", 413),
+    (b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\nfffffff\r\n", 400),
     (b"POST / HTTP/1.1\r\nx: " + b"y" * 40_000, 431),
     (b"POST / HTTP/1.1\r\n" + b"x: y\r\n" * 200 + b"\r\n", 431),
     (b"POST / HTTP/1.1\r\nx : y\r\n\r\n", 400),
@@ -170,6 +173,8 @@ NO_REQUESTS = [
     (b"EventMesh0000\x00\x00\x00\x20\r\n\r\n", 400),
     (b"POST / HTTP/2.0\r\n\r\n", 400),
     (b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n", 400),
+    (b"CONNECT example.org:443 HTTP/1.1\r\n\r\n", 400),
+    (b"GET / HTTP/1.1\nx: y\n\n\r\n\r\n", 400),
 ]
 
 
@@ -182,6 +187,28 @@ async def test_what_is_no_request_ends_its_own_connection_only(tmp_path: Path) -
             assert b"connection: close" in answer, data
         assert (await mesh.publish("t", "2"))["retCode"] == 0
         assert await bodies(broker, "t", 2) == [b"1", b"2"]
+
+
+async def test_over_tls(tmp_path: Path) -> None:
+    authority = Authority.made_in(tmp_path)
+    server = authority.sign("server")
+    plain = http_settings(tmp_path)
+    native, door = plain.listeners
+    sealed = door.model_copy(update={"tls": Tls(certificate=server.certificate, key=server.key)})
+    settings = plain.model_copy(update={"listeners": (native, sealed)})
+    trust = ssl.create_default_context(cafile=str(authority.ca))
+    async with Broker(settings=settings) as broker, subscriber() as app:
+        url = url_of(broker).replace("http:", "https:")
+        async with httpx.AsyncClient(base_url=url, verify=trust, timeout=60, trust_env=False) as http:
+            mesh = Client(http)
+            assert (await mesh.subscribe("t", app.url()))["retCode"] == 0
+            content = "x" * 300_000
+            assert (await mesh.publish("t", content))["retCode"] == 0
+            await until(lambda: app.contents == [content])
+        with pytest.raises((httpx.HTTPError, AssertionError)):
+            async with client(broker) as unsealed:
+                await unsealed.publish("t", "in the clear")
+        assert app.contents == [content]
 
 
 async def test_who_sends_slowly_or_nothing_is_hung_up_on(tmp_path: Path) -> None:

@@ -1,7 +1,10 @@
 """EventMesh over HTTP: a broker that is killed, and the other door of EventMesh."""
 
+import asyncio
 import json
+import random
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, cast
 
@@ -10,8 +13,9 @@ import orjson
 import pytest
 from anyio.to_thread import run_sync
 
+import vibemq
 from tests.crash.ledger import BrokerProcess
-from tests.integration.eventmesh_http import IDENTITY, Answer, Client, Push, subscriber
+from tests.integration.eventmesh_http import IDENTITY, Answer, Client, Push, Script, subscriber
 from tests.interop.eventmesh import MeshWire
 from tests.waiting import until
 
@@ -95,6 +99,68 @@ async def test_subscriptions_and_what_waits_for_them_survive_a_kill(tmp_path: Pa
             await mesh.http.aclose()
     finally:
         await run_sync(broker.stop)
+
+
+@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.long)])
+async def test_a_ledger_over_kills_of_the_broker(tmp_path: Path, kills: int) -> None:
+    """What was confirmed before a kill comes to the URLs, which fail as dice say, of both groups; nothing comes that
+    nobody has published."""
+    dice = random.Random(kills)
+    broker = MeshDoors(tmp_path)
+    await run_sync(broker.start)
+    tried, confirmed = set[str](), set[str]()
+    taken: dict[str, set[str]] = {"a": set(), "b": set()}
+
+    def script_of(group: str) -> Script:
+        def script(push: Push) -> Answer:
+            roll = dice.random()
+            if roll < 0.1:
+                return Answer(raw=b"")
+            if roll < 0.2:
+                return Answer(raw=b"HTTP/1.1 503 Busy\r\ncontent-length: 0\r\n\r\n")
+            taken[group].add(push.content)
+            return Answer()
+
+        return script
+
+    async def publish(life: int, number: int) -> None:
+        """Until the broker is gone."""
+        mesh, count = broker.client(), 0
+        with suppress(httpx.HTTPError):
+            while True:
+                content = f"{life}-{number}-{count}"
+                tried.add(content)
+                if (await mesh.publish("t", content, bizseqno=content))["retCode"] == 0:
+                    confirmed.add(content)
+                count += 1
+        await mesh.http.aclose()
+
+    try:
+        async with subscriber(script_of("a")) as a, subscriber(script_of("b")) as b:
+            await make_queue(broker)
+            mesh = broker.client()
+            for group, app in (("a", a), ("b", b)):
+                assert (await mesh.subscribe("t", app.url(), group=group))["retCode"] == 0
+            await mesh.http.aclose()
+            for life in range(1, kills + 1):
+                before, pushed = len(confirmed), len(a.pushes) + len(b.pushes)
+                publishers = [asyncio.ensure_future(publish(life, number)) for number in range(3)]
+                await until(lambda: len(confirmed) > before + 20 and len(a.pushes) + len(b.pushes) > pushed)  # noqa: B023  # called at once
+                await run_sync(broker.kill)
+                await asyncio.gather(*publishers)
+                await run_sync(broker.start)
+            await until(lambda: all(group >= confirmed for group in taken.values()))
+            assert all(group <= tried for group in taken.values())
+    finally:
+        await run_sync(broker.stop)
+
+
+async def make_queue(broker: MeshDoors) -> None:
+    """As EventMesh makes it, but that it tries again soon, and as often as it takes."""
+    async with vibemq.connect(broker.url) as mq:
+        await mq.create_queue(
+            "t", mode="fan-out-with-ack", durability="strong", max_attempts=1_000, retry_base_ms=10, retry_max_ms=50
+        )
 
 
 async def test_tcp_and_http_on_one_topic(tmp_path: Path) -> None:

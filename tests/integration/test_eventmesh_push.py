@@ -16,6 +16,7 @@ from tests.integration.eventmesh_http import Answer, Push, Script, client, http_
 from tests.waiting import until
 from vibemq.auth.passwords import hash_password
 from vibemq.config import Auth
+from vibemq.model.effects import QueueInfo
 from vibemq.protocols.eventmesh.http.push.registry import QUEUE
 from vibemq.server.broker import Broker
 from vibemq.testing.timed_broker import TimedBroker
@@ -222,10 +223,8 @@ async def test_subscriptions_outlive_the_broker_and_unsubscribed_ones_do_not(tmp
             async with Broker(settings=settings) as broker, client(broker) as mesh:
                 await mesh.publish("t", str(round_))
                 await until(lambda: len(app.pushes) == round_)  # noqa: B023  # called at once
-                async with vibemq.connect(broker.url) as mq:
-                    info = await mq.queue_info(QUEUE)
-                    assert info is not None
-                    assert info.ready + info.in_flight == 1
+                info = await subscriptions_of(broker)
+                assert info.ready + info.in_flight == 1
         assert not left.pushes
 
 
@@ -247,9 +246,7 @@ async def test_only_who_has_sent_a_heartbeat_ends_without_one(tmp_path: Path) ->
         broker.advance(60)
 
         async def one_left() -> bool:
-            async with vibemq.connect(broker.url) as mq:
-                info = await mq.queue_info(QUEUE)
-            return info is not None and info.in_flight == 2
+            return (await subscriptions_of(broker)).in_flight == 2
 
         await until(one_left)
         await mesh.publish("t", "x")
@@ -257,25 +254,34 @@ async def test_only_who_has_sent_a_heartbeat_ends_without_one(tmp_path: Path) ->
         assert not quiet.pushes
 
 
-async def test_nobody_else_can_write_subscriptions(tmp_path: Path) -> None:
-    async with Broker(settings=http_settings(tmp_path, provider="lmdb")) as broker, subscriber() as app:
-        forged = {"version": 1, "user": "anonymous", "token_id": "", "group": "g", "topic": "t", "url": app.url()}
-        async with vibemq.connect(broker.url) as mq, client(broker) as mesh:
-            await mq.publish(QUEUE, {**forged, "sync": False, "beating": False})
-            await until(lambda: _is_empty(mq, QUEUE))
-            await mesh.publish("t", "x")
-    async with Broker(settings=http_settings(tmp_path, provider="lmdb")) as broker, client(broker) as mesh:
-        await mesh.publish("t", "y")
-        async with vibemq.connect(broker.url) as mq:
-            info = await mq.queue_info("t")
-            assert info is not None
-            assert not info.groups or not any(group.consumers for group in info.groups)
-    assert not app.pushes
+@pytest.mark.parametrize("topics", [5, pytest.param(100, marks=pytest.mark.long)])
+async def test_many_subscriptions_are_there_again_after_a_restart(tmp_path: Path, topics: int) -> None:
+    """Ten groups of ten URLs for each topic: up to 10,000. Each group gets each message once."""
+    settings = http_settings(tmp_path, provider="lmdb")
+    items = orjson.dumps(
+        [{"topic": f"t{number}", "mode": "CLUSTERING", "type": "ASYNC"} for number in range(topics)]
+    ).decode()
+    async with subscriber() as app:
+        async with Broker(settings=settings) as broker, client(broker) as mesh:
+            for group in range(10):
+                for number in range(10):
+                    url = app.url(f"/{group}/{number}")
+                    assert (await mesh.send(206, topic=items, url=url, consumerGroup=f"g{group}"))["retCode"] == 0
+        async with Broker(settings=settings) as broker, client(broker) as mesh:
+            for number in range(topics):
+                assert (await mesh.publish(f"t{number}", f"m{number}"))["retCode"] == 0
+            await until(lambda: len(app.pushes) >= 10 * topics)
+            info = await subscriptions_of(broker)
+            assert (info.ready, info.in_flight) == (0, 100 * topics)
+    got = Counter((push.path.split("/")[1], push.content) for push in app.pushes)
+    assert got == {(str(group), f"m{number}"): 1 for group in range(10) for number in range(topics)}
 
 
-async def _is_empty(mq: vibemq.Client, queue: str) -> bool:
-    info = await mq.queue_info(queue)
-    return info is not None and info.ready + info.in_flight == 0
+async def subscriptions_of(broker: Broker) -> QueueInfo:
+    """The queue where they are kept."""
+    async with vibemq.connect(broker.url) as mq:
+        [found] = [info for info in await mq.list_queues() if info.name == QUEUE]
+    return found
 
 
 # -- with others ------------------------------------------------------------------------------------------------------

@@ -59,9 +59,10 @@ def _requests(stream: bytes, step: int) -> tuple[list[tuple[str, str, bytes]], i
     try:
         for start in range(0, len(stream), step):
             reader.receive_data(stream[start : start + step])
-            while (request := reader.next_request()) is not None:
-                found.append((request.method, request.path, request.body))
-                reader.answer(200, b"", b"")
+            while reader.fresh:
+                if (request := reader.next_request()) is not None:
+                    found.append((request.method, request.path, request.body))
+                    reader.answer(200, b"", b"")
     except Http1Error as error:
         return found, error.status
     return found, 0

@@ -1,8 +1,8 @@
-"""EventMesh over TCP while brokers, publishers and subscribers are killed, and a ledger of what was promised.
+"""EventMesh while brokers, publishers and subscribers are killed, and a ledger of what was promised.
 
 Publishers of both forms pipeline; two groups of two members acknowledge, but for poison, which nobody ever does. At the
 end every confirmed message has come to both groups, none came again after its acknowledgement was carried out, and the
-dead letters are the poison, once for each group.
+dead letters are the poison, once for each group. Over HTTP the same broker pushes to URLs that fail at random.
 """
 
 import asyncio
@@ -14,8 +14,10 @@ from typing import Any
 
 import vibemq
 from tests.interop.eventmesh import EventMeshBroker
+from tests.proof import mesh_http
 from tests.proof.contract import Budget, Finding, Method, Result, Size
 from tests.proof.mesh_client import POISON, TOPIC, ChaosPeer, MeshLedger, name_in, published_as
+from tests.proof.mesh_http import HttpSide
 
 GROUPS = {"red": 2, "blue": 2}
 PUBLISHERS = 3
@@ -39,6 +41,7 @@ LOST = (OSError, EOFError, asyncio.IncompleteReadError)
 class MeshWorld:
     broker: EventMeshBroker
     rng: random.Random
+    http: HttpSide
     ledger: MeshLedger = field(default_factory=MeshLedger)
     peers: list[ChaosPeer] = field(default_factory=list)
     """Connected ones, to be cut."""
@@ -178,34 +181,43 @@ FAULTS = {
 
 
 async def storm(budget: Budget, result: Result) -> None:
-    broker = EventMeshBroker(budget.work)
+    side = HttpSide(random.Random(f"{budget.seed}/http"))
+    broker = EventMeshBroker(budget.work, toml=side.toml)
     await asyncio.to_thread(broker.start)
-    world = MeshWorld(broker, random.Random(budget.seed))
+    world = MeshWorld(broker, random.Random(budget.seed), side)
     try:
         async with vibemq.connect(broker.url) as mq:
             await mq.create_queue(TOPIC, **QUEUE)
-        members = [
-            asyncio.create_task(consume(world, group, random.Random(f"{budget.seed}/{group}{number}")))
-            for group, count in GROUPS.items()
-            for number in range(count)
-        ]
-        await _until_there(world)
-        publishers = [
-            asyncio.create_task(publish(world, number, random.Random(f"{budget.seed}/{number}")))
-            for number in range(PUBLISHERS)
-        ]
-        await _blow(world, budget, result)
-        world.stopped = True
-        for peer in list(world.peers):
-            peer.cut()
-        await asyncio.gather(*publishers)
-        await _judge(world, budget, result)
-        for task in members:
-            task.cancel()
-        await asyncio.gather(*members, return_exceptions=True)
+            await mq.create_queue(mesh_http.TOPIC, **mesh_http.QUEUE)
+        async with side.served():
+            await _storm(world, budget, result)
     finally:
         if broker.is_alive:
             broker.kill()
+
+
+async def _storm(world: MeshWorld, budget: Budget, result: Result) -> None:
+    members = [
+        asyncio.create_task(consume(world, group, random.Random(f"{budget.seed}/{group}{number}")))
+        for group, count in GROUPS.items()
+        for number in range(count)
+    ]
+    await _until_there(world)
+    publishers = [
+        asyncio.create_task(publish(world, number, random.Random(f"{budget.seed}/{number}")))
+        for number in range(PUBLISHERS)
+    ]
+    posting = asyncio.create_task(world.http.publish())
+    await _blow(world, budget, result)
+    world.stopped = world.http.calm = True
+    for peer in list(world.peers):
+        peer.cut()
+    posting.cancel()
+    await asyncio.gather(*publishers)
+    await _judge(world, budget, result)
+    for task in members:
+        task.cancel()
+    await asyncio.gather(posting, *members, return_exceptions=True)
 
 
 async def _until_there(world: MeshWorld) -> None:
@@ -239,24 +251,26 @@ async def _judge(world: MeshWorld, budget: Budget, result: Result) -> None:
             missing = [name for name in wanted if dead.count(name) < len(GROUPS)]
             info = await mq.queue_info(TOPIC)
             busy = any(group.waiting or group.in_flight for group in info.groups)
-            if not (missing or busy or any(map(ledger.lost, GROUPS))):
+            if not (missing or busy or world.http.lost or any(map(ledger.lost, GROUPS))):
                 break
             await asyncio.sleep(0.1)
-    lost = {name for group in GROUPS for name in ledger.lost(group)}
-    result.confirmed += len(ledger.confirmed)
+    lost = {name for group in GROUPS for name in ledger.lost(group)} | world.http.lost
+    phantoms = ledger.phantoms | world.http.phantoms
+    result.confirmed += len(ledger.confirmed) + len(world.http.confirmed)
     result.lost += len(lost)
-    result.resurrected += len(ledger.phantoms) + len(ledger.risen)
+    result.resurrected += len(phantoms) + len(ledger.risen)
     result.figures |= {
         "EventMesh faults": ", ".join(f"{name} {count}" for name, count in sorted(world.faults.items())),
         "EventMesh dead letters": len(dead),
         "EventMesh delivered more than once": ledger.doubled,
+        "EventMesh over HTTP": f"{len(world.http.confirmed):,} confirmed, {world.http.failed:,} pushes failed",
     }
     innocent = [name for name in dead if POISON not in name]
     twice = [name for name in set(dead) if dead.count(name) > len(GROUPS)]
     undead = [name for name in wanted if dead.count(name) < len(GROUPS)]
     for what, names in (
         ("were lost", lost),
-        ("came from nowhere", ledger.phantoms),
+        ("came from nowhere", phantoms),
         ("came after they were settled", ledger.risen),
         ("are dead letters that nobody promised", innocent),
         ("are dead letters too often", twice),

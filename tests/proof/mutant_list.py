@@ -516,6 +516,22 @@ SELECTORS = (
         by=(SELECTOR_SIM,),
     ),
     Mutant(
+        "an answer about the filter before settles what the new one matches",
+        "engine/queue/routing/routes.py",
+        "        self.where = where\n        self._drop_question()\n",
+        "        self.where = where\n",
+        sign=r"although it matches the filter|is not what the filter .* matches|wait in vain in a group whose filter",
+        by=(SELECTOR_SIM,),
+    ),
+    Mutant(
+        "a filter is gone after a restart",
+        "engine/recovery.py",
+        "        group.filter_by(Selector.parse(stored.where))\n",
+        "",
+        sign=r"the filter is not the one that is kept",
+        by=(SELECTOR_SIM,),
+    ),
+    Mutant(
         "a message that has failed holds up nobody",
         "engine/routing/isolated.py",
         "    if until < END and step.now < until:\n",

@@ -63,6 +63,8 @@ ROWS: dict[str, Row] = {
             "integration/test_permissions.py::test_no_command_passes_after_a_revocation",
             "integration/test_permissions.py::test_no_topic_is_served_after_a_revocation",
             "unit/auth/test_policy.py::test_the_servers_own_words_are_nobodys",
+            "unit/auth/test_policy.py::test_nobody_has_a_right_to_a_queue_of_the_brokers_own",
+            "integration/test_own_queues.py::test_no_protocol_reaches_a_queue_of_the_brokers_own",
             "unit/operations/test_registry.py::test_an_operation_without_a_row_cannot_be_declared",
         ),
     ),

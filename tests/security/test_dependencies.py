@@ -16,6 +16,7 @@ KNOWN = {
     "click": "BSD",
     "google-crc32c": "Apache",
     "h11": "MIT",
+    "httptools": "MIT",
     "idna": "BSD",
     "lmdb": "OLDAP-2.8",
     "markdown-it-py": "MIT",

@@ -195,6 +195,7 @@ class Driver:
     def restart(self, *, down_ms: int = 0) -> None:
         """kill -9: what waits is lost; a new engine goes on from the disk."""
         self.waiting.clear()
+        self.questions.clear()
         self.now += down_ms
         self._forget_transient()
         self.engine = self._new_engine()
@@ -309,6 +310,7 @@ class Driver:
                 on_disk = unsettled_on_disk(stored.next_sequence, kept, stored.dropped)
                 assert on_disk == group.unsettled_set(), group.name
                 assert (kept.name, kept.durable, kept.epoch) == (group.name, group.durable, group.epoch)
+                assert kept.where == (group.where.text if group.where else ""), "the filter is not the one that is kept"
                 if not queue.options.consumers_settle:
                     # A crash hands out again what was handed out before it.
                     continue

@@ -3,6 +3,8 @@
 - nobody is given what its selector does not match
 - nobody is given what a selector of a higher priority matches
 - when everything is told, nobody with room waits for a message that is there for it, however little the group keeps
+- where a group has a filter, nobody is given what it does not match, nothing of that waits in the end, and the looks at
+  messages settle nothing else
 - a message that has failed in a queue that holds up others is not handed out before its backoff is over
 """
 
@@ -11,15 +13,17 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
+from tests.simulation.engine_driver import sequences
 from tests.simulation.test_engine_chaos import Chaos
 from vibemq.engine.backoff import retry_delay_ms
 from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import Queue
 from vibemq.engine.queue.routing import routes
 from vibemq.engine.queue.routing.line import Line
-from vibemq.model.commands import Command, CreateQueue, Settle, Subscribe
-from vibemq.model.effects import Deliver, Effect
-from vibemq.model.options import QueueOptions
+from vibemq.model.commands import Command, CreateQueue, FilterGroup, Settle, StartAt, Subscribe
+from vibemq.model.effects import Classify, Deliver, Effect, Outcome, Responded
+from vibemq.model.options import DeliveryMode, QueueOptions
+from vibemq.model.records import Settled
 from vibemq.model.selector import Selector
 
 SELECTORS = [None, *map(Selector.parse, ("n % 2 == 0", "n % 2 == 1", "n % 3 == 0", "n > 20", "n < 0", "missing"))]
@@ -37,7 +41,43 @@ class SelectiveChaos(Chaos):
         # Outside of what is checked: the answers of the others are counted.
         self.driver.watch = lambda effects: None
         self.driver.create("q1", **HOLDING)
+        fan_out = QueueOptions(mode=DeliveryMode.FAN_OUT_WITH_ACK)
+        filters = {"g": self.random.choice(SELECTORS), "h": self.random.choice(SELECTORS)}
+        self.driver.ask(CreateQueue(9, None, "q2", fan_out, groups=list(filters), filters=filters))
         self.driver.watch = self.watch
+        self.looked_at: Group | None = None
+        """Whose messages the question is about that is being answered."""
+        self.before: set[int] = set()
+        """What it had not settled before."""
+        self.given: set[int] = set()
+        """What has been handed out meanwhile."""
+        self._look, self._submit = self.driver.look, self.driver.submit
+        self.driver.look = self.look  # type: ignore[method-assign]
+        self.driver.submit = self.submit  # type: ignore[method-assign]
+
+    def look(self, question: Classify) -> list[Effect]:
+        _, self.looked_at = self.driver.engine._state.questioned.get(question.number, (None, None))
+        self.before = set() if self.looked_at is None else {*self.looked_at.unsettled_set()}
+        self.given.clear()
+        told = self._look(question)
+        self.looked_at = None
+        return told
+
+    def submit(self, outcome: Outcome) -> list[Effect]:
+        """What a look settles the filter does not match; unless it has been handed out meanwhile to somebody who does
+        not settle."""
+        # A request that has expired meanwhile is settled with it.
+        group = None if any(isinstance(effect, Responded) for effect in outcome.effects) else self.looked_at
+        for effect in outcome.effects:
+            if isinstance(effect, Deliver):
+                self.given.update(sequences(effect.runs))
+        for record in outcome.records:
+            if isinstance(record, Settled) and group is not None and group.where is not None:
+                # What a full disk did not take was settled earlier, perhaps by another filter.
+                for sequence in ({*sequences(record.runs)} & self.before) - self.given:
+                    fits = record.group_id == group.group_id and group.where.matches({"n": sequence})
+                    assert not fits, f"{sequence} is settled although it matches the filter {group.where}"
+        return self._submit(outcome)
 
     def live(self, steps: int) -> None:
         with self.limits():
@@ -62,19 +102,23 @@ class SelectiveChaos(Chaos):
             for group in queue.groups.values():
                 if group.routes is not None and not group.held_up:
                     self.check_nobody_waits(queue, group)
+                if group.where is not None:
+                    waiting = sequences(group.ready.runs())
+                    unfit = [sequence for sequence in waiting if not group.where.matches({"n": sequence})]
+                    assert not unfit, f"{unfit} wait in vain in a group whose filter is {group.where}"
 
     def command(self) -> Command:
         if self.random.random() < 0.1:
             # Answers come late, and together.
             self.driver.looks = not self.driver.looks
+        if self.random.random() < 0.08:
+            start = self.random.choice(list(StartAt))
+            group, where = self.random.choice(["g", "h"]), self.random.choice(SELECTORS)
+            return self.token(FilterGroup(3, None, self.queue(), group, where, start, self.random.randint(0, 60)))
         command = super().command()
         if isinstance(command, Settle) and command.delay_ms is not None:
             self.with_own_delay.update(sequence for first, last in command.runs for sequence in range(first, last + 1))
         return command
-
-    def crash(self) -> None:
-        self.driver.questions.clear()
-        super().crash()
 
     def subscribe(self) -> Command:
         command: Any = super().subscribe()
@@ -88,6 +132,9 @@ class SelectiveChaos(Chaos):
         assert isinstance(command.options, QueueOptions)
         only = command.options.is_fan_out and self.random.random() < 0.5
         command.options = command.options.with_changes(**HOLDING, highest_priority_only=only)
+        if command.options.is_fan_out and self.random.random() < 0.5:
+            command.groups = ["g", "i"]
+            command.filters = {"g": self.random.choice(SELECTORS)}
         return command
 
     def watch(self, effects: list[Effect]) -> None:
@@ -98,19 +145,21 @@ class SelectiveChaos(Chaos):
 
     def check_wanted(self, deliver: Deliver) -> None:
         state = self.driver.engine._state
+        queue = state.queues_by_id[deliver.queue_id]
+        group = next(group for group in queue.groups.values() if group.group_id == deliver.group_id)
         consumer = state.consumer(deliver.session, deliver.consumer)
         selector = consumer.selector if consumer is not None else None
         for first, last in deliver.runs:
             for sequence in range(first, last + 1):
                 wanted = selector is None or selector.matches({"n": sequence})
                 assert wanted, f"{sequence} is not what {selector} wants"
-        queue = state.queues_by_id[deliver.queue_id]
+                fits = group.where is None or group.where.matches({"n": sequence})
+                assert fits, f"{sequence} is not what the filter {group.where} matches"
         if consumer is not None and consumer.active and consumer.group.routes is not None:
             self.check_no_spill_over(deliver, consumer.group.routes.lines, consumer.selector)
         if not queue.options.hold_behind_failed:
             return
         for sequence, failed in (deliver.failed or {}).items():
-            group = next(group for group in queue.groups.values() if group.group_id == deliver.group_id)
             if sequence in self.with_own_delay:
                 continue
             wait_ms = retry_delay_ms(failed, base_ms=300, max_ms=900, jitter=1)

@@ -6,7 +6,7 @@ from vibemq.auth.matrix import COMMANDS, INSPECT, NEVER, Row
 from vibemq.auth.policy import Policy
 from vibemq.errors import AuthError, VibeMQError, forget_frames
 from vibemq.model.access import Principal, ResourceKind
-from vibemq.model.commands import Command, DeleteGroup, Publish, SeekGroup, Stage, Subscribe
+from vibemq.model.commands import Command, DeleteGroup, FilterGroup, Publish, SeekGroup, Stage, Subscribe
 
 KNOWN_MAX = 1024
 """Queue names come from the peer: a client that walks through names must not grow this without end."""
@@ -58,9 +58,9 @@ class Grants:
             return error
         if isinstance(command, Publish | Subscribe | Stage):
             command.create = command.create and actor.may_create
-        if isinstance(command, Subscribe | Stage | DeleteGroup | SeekGroup):
+        if isinstance(command, Subscribe | Stage | DeleteGroup | SeekGroup | FilterGroup):
             command.user = actor.user
-        if isinstance(command, DeleteGroup | SeekGroup):
+        if isinstance(command, DeleteGroup | SeekGroup | FilterGroup):
             command.manage = actor.may_manage
         if kind in _BY_QUEUE:
             if len(self._known) >= KNOWN_MAX:

@@ -53,6 +53,7 @@ COMMANDS: Mapping[type, Row] = {
     c.ListQueues: (LIST,),
     c.DeleteGroup: (SUBSCRIBE, MANAGE),
     c.SeekGroup: (SUBSCRIBE, MANAGE),
+    c.FilterGroup: (SUBSCRIBE, MANAGE),
     c.Stage: (PUBLISH, CREATE_MISSING, TRANSACT),
     # The server's own, on behalf of an operation whose row was checked before, or of nobody.
     c.JoinCursor: (NEVER,),
@@ -112,6 +113,7 @@ OPERATIONS: Mapping[str, Row] = {
     "group.quarantine": (SUBSCRIBE, MANAGE),
     "group.set": (SUBSCRIBE, MANAGE),
     "group.seek": (SUBSCRIBE, MANAGE),
+    "group.filter": (SUBSCRIBE, MANAGE),
     "group.delete": (SUBSCRIBE, MANAGE),
     # Without the argument `queue` they concern every queue, which needs a rule for `*`.
     "dlq.list": (INSPECT,),

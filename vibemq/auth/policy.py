@@ -10,9 +10,11 @@ from typing import Any
 from vibemq.auth.matrix import Row, resource_name
 from vibemq.errors import NotAuthenticated, NotAuthorized
 from vibemq.model.access import Action, NeededPermission, Principal, ResourceKind, Rule, When
+from vibemq.model.options import is_own_queue
 
 _FREE = frozenset((Action.OWN, Action.LIST))
 _NAMED = frozenset((ResourceKind.QUEUE, ResourceKind.GROUP, ResourceKind.TRANSACTION))
+_OF_QUEUES = frozenset((ResourceKind.QUEUE, ResourceKind.GROUP))
 _NAMES_MAX = 64
 
 
@@ -125,6 +127,8 @@ class Policy:
                 f"{operation or 'this request'} requires a superuser, and user {name!r} is not one; "
                 "connect as a superuser, or ask the broker's operator"
             )
+        if kind in _OF_QUEUES and is_own_queue(resource):
+            return NotAuthorized(f"queue {resource[:_NAMES_MAX]!r} is the broker's own; no user may use or change it")
         place = ""
         if kind in _NAMED:
             place = f" on {kind} {resource[:_NAMES_MAX]!r}" if resource else f" on every {kind}"
@@ -138,6 +142,8 @@ class Policy:
         """`resource`: "" stands for all resources of the kind, which only a rule for `*` covers."""
         action = permission.action
         if principal is None or action is Action.NEVER:
+            return False
+        if permission.kind in _OF_QUEUES and action is not Action.INSPECT and is_own_queue(resource):
             return False
         if action in _FREE or self.is_superuser(principal):
             return True

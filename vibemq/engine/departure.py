@@ -35,6 +35,7 @@ USES: frozenset[type] = frozenset(
         ask.ChangeQueue,
         ask.Subscribe,
         ask.SeekGroup,
+        ask.FilterGroup,
         ask.JoinCursor,
         ask.CommitCursor,
         ask.PlanBatch,

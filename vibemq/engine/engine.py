@@ -551,6 +551,7 @@ _OWN_HANDLERS: dict[type, Callable[..., Slices | None]] = {
     ask.ListQueues: _list,
     ask.DeleteGroup: groups.drop_group,
     ask.SeekGroup: groups.seek_group,
+    ask.FilterGroup: groups.filter_group,
     ask.JoinCursor: cursor_requests.join,
     ask.CommitCursor: cursor_requests.commit,
     ask.PlanBatch: plans.plan,

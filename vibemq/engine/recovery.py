@@ -20,6 +20,7 @@ from vibemq.model.instants import Instants
 from vibemq.model.options import Durability
 from vibemq.model.records import Attempts, TransactionsForgotten
 from vibemq.model.runs import END, RunSet
+from vibemq.model.selector import Selector
 from vibemq.model.stored import Chunk, StoredGroup, StoredQueue, StoredState
 from vibemq.model.upcoming import Upcoming
 
@@ -137,6 +138,9 @@ def _group(state: EngineState, step: Step, queue: Queue, stored_queue: StoredQue
     group = add_group(state, queue, stored.name, durable=stored.durable, start=start)
     group.epoch = stored.epoch
     group.owner = stored.owner
+    if stored.where:
+        group.filter_by(Selector.parse(stored.where))
+        step.touch(queue, group)
     unsettled = _unsettled(stored_queue, stored)
     group.counters.entered = len(unsettled)
     for run in unsettled.runs():

@@ -28,6 +28,7 @@ def group_info(group: Group, next_sequence: int) -> GroupInfo:
         owner="" if cursor is None else cursor.owner,
         user=group.owner,
         selectors=0 if group.routes is None else len(group.routes.lines),
+        where="" if group.where is None else group.where.text,
     )
 
 

@@ -212,6 +212,9 @@ class CreateQueue:
     groups: Sequence[str] = ()
     """Durable groups that it shall have from its beginning; those that an existing queue lacks are added to it, and
     get what it still keeps."""
+    filters: Mapping[str, Selector | None] = field(default_factory=dict)
+    """Of these groups: the filter that each shall have from now on, None for none. A group that is not named here
+    keeps the one that it has."""
 
 
 @dataclass(slots=True)
@@ -317,6 +320,27 @@ class SeekGroup:
     queue: QueueName
     group: str
     start: StartAt
+    start_sequence: int = 0
+    user: str = ""
+    manage: bool = True
+    """As in `DeleteGroup`."""
+
+
+@dataclass(slots=True)
+class FilterGroup:
+    """Give a durable group of a fan-out queue a filter, another one, or none; the group is made if it is missing.
+
+    What does not match is settled for the group by itself. A filter counts for all that waits and for all that comes;
+    what is in flight is looked at if it comes back. Reply: `GroupInfo`.
+    """
+
+    session: int
+    token: Any
+    queue: QueueName
+    group: str
+    where: Selector | None
+    start: StartAt = StartAt.DEFAULT
+    """Where a group that is missing begins."""
     start_sequence: int = 0
     user: str = ""
     manage: bool = True
@@ -681,6 +705,7 @@ Command = (
     | ListQueues
     | DeleteGroup
     | SeekGroup
+    | FilterGroup
     | JoinCursor
     | CommitCursor
     | PlanBatch

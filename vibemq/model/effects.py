@@ -90,6 +90,8 @@ class GroupInfo:
     user: str = ""
     selectors: int = 0
     """Different ones of its consumers, those without one included; 0 = none has any."""
+    where: str = ""
+    """Its filter; "" = none."""
 
 
 @dataclass(slots=True)

@@ -165,6 +165,21 @@ def check_queue_name(name: str) -> str:
     )
 
 
+OWN_QUEUE_PREFIX = "~"
+"""Begins the names of queues that are the broker's own. No user has a right to them (`vibemq.auth.policy`), and no name
+that a user may give to a queue begins so."""
+
+
+def is_own_queue(name: str) -> bool:
+    return name.startswith(OWN_QUEUE_PREFIX)
+
+
+def check_new_queue_name(name: str) -> str:
+    """The same for a queue that is created by a command, which may be the broker's own."""
+    check_queue_name(name.removeprefix(OWN_QUEUE_PREFIX))
+    return name
+
+
 def _may_name_a_queue(character: str) -> bool:
     # Only the basic plane: the .NET peer looks at UTF-16 units and refuses surrogates.
     return (character.isalpha() or character.isdecimal() or character in "-_.") and character < "\U00010000"

@@ -246,6 +246,16 @@ class GroupOwned:
 
 
 @dataclass(slots=True)
+class GroupFiltered:
+    """Of a durable group's messages, those that do not match are settled by themselves from now on."""
+
+    queue_id: int
+    group_id: int
+    where: str
+    """The text of a selector; "" = every message is the group's."""
+
+
+@dataclass(slots=True)
 class MessagesAdded:
     """Consecutive new messages; `extras` maps an index in `rows` to what is special about that message."""
 
@@ -366,6 +376,7 @@ Record = (
     | PlanMade
     | PlansForgotten
     | GroupOwned
+    | GroupFiltered
     | MessagesAdded
     | HandedOut
     | Returned

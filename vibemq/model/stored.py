@@ -74,6 +74,8 @@ class StoredGroup(_OnFirstUse):
     """The user to whom it belongs; "" = nobody."""
     plans: dict[int, Plan] = _LATER
     """By number, ascending."""
+    where: str = ""
+    """The text of its filter; "" = none."""
     made: ClassVar[dict[str, Callable[[], Any]]] = {
         "taken": RunSet,
         "pending": RunSet,

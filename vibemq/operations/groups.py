@@ -13,6 +13,7 @@ from vibemq.model.commands import (
     CommitCursor,
     DeleteGroup,
     EnterBatch,
+    FilterGroup,
     JoinCursor,
     PlanBatch,
     Quarantine,
@@ -22,6 +23,7 @@ from vibemq.model.commands import (
 )
 from vibemq.model.effects import CursorInfo, GroupInfo
 from vibemq.model.runs import run_count
+from vibemq.model.selector import Selector
 from vibemq.model.stored import Slice
 from vibemq.operations.arguments import Arguments, Limit, QueueName, Rejects, Runs, Text, Whole, page_size
 from vibemq.operations.contracts import CommandSession, EngineQuestions, StoreAccess
@@ -84,6 +86,14 @@ class JoinArguments(CursorLimits):
         description="The epoch of the group for which `begin` was decided, so that it counts once: where the group has "
         "acknowledged messages and another epoch, it is refused; left out: not checked.",
     )
+
+
+class FilterArguments(OfGroup):
+    where: str = Field(
+        description="The selector that messages of the group must match; others are acknowledged for it by themselves. "
+        "Empty: every message is the group's."
+    )
+    start: str | None = Field(None, description=f"Where a group that is missing begins: {START}.")
 
 
 class SeekArguments(OfGroup):
@@ -310,6 +320,17 @@ class Groups:
         )
         return cursor_json(self._readers.cursor(queue, group)) if found.cursor else asdict(found)
 
+    async def filter(self, caller: Caller, wanted: FilterArguments) -> dict[str, Any]:
+        """The group is made if it is missing."""
+        queue, group = wanted.queue, wanted.group
+        self._readers.groups(queue, None, 1, wanted.incarnation)
+        where = Selector.parse(wanted.where) if wanted.where else None
+        start, sequence = (StartAt.DEFAULT, 0) if wanted.start is None else await self._start(queue, wanted.start)
+        found = await self._local.ask(
+            lambda session, token: caller.owned(FilterGroup(session, token, queue, group, where, start, sequence))
+        )
+        return asdict(found)
+
     async def delete(self, caller: Caller, wanted: OfGroup) -> dict[str, Any]:
         self._readers.groups(wanted.queue, None, 1, wanted.incarnation)
         await self._local.ask(
@@ -418,6 +439,7 @@ def _entry(group: GroupInfo, cursor: CursorInfo | None) -> dict[str, Any]:
         "consumers": group.consumers,
         "user": group.user,
         "selectors": group.selectors,
+        "where": group.where,
     }
     if cursor is not None:
         entry |= cursor_json(cursor)
@@ -460,6 +482,14 @@ OPERATIONS: list[Operation[Any]] = [
         SeekArguments,
         Groups,
         task=Groups.seek,
+        audited=True,
+    ),
+    Operation(
+        "group.filter",
+        "Give a durable group of a fan-out queue a filter, made if it is missing.",
+        FilterArguments,
+        Groups,
+        task=Groups.filter,
         audited=True,
     ),
     Operation("group.delete", "Delete a group.", OfGroup, Groups, task=Groups.delete, audited=True),

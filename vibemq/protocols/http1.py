@@ -1,26 +1,30 @@
-"""HTTP/1.1 messages, read from bytes: heads and bodies. Pure; strict where two readers could differ.
+"""HTTP/1.1 messages, read from bytes by llhttp (httptools): heads and bodies. Pure; strict where readers could differ.
 
-A head is read whole, once its empty line has come. Lines end with CRLF, header names are tokens, nothing is folded,
-a length is given once and never beside a transfer coding: what is read here is what any other reader reads.
+llhttp reads with every leniency off. What is added here: a head is looked at once it is whole and a body is kept only
+within its limit; a connection is neither upgraded nor a tunnel; no transfer coding but chunked. Every message has a
+parser of its own, which is given its bytes and none behind them. A request that would rather go on in another protocol
+(Java's client asks for HTTP/2 so) is read as one that has not said so, as RFC 9110, 7.8, allows.
 """
 
 import re
 from typing import NamedTuple
 
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser, HttpResponseParser
+
 from vibemq.errors import RemoteProtocolError
 
-_TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
-_UNPRINTABLE = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
-_REQUEST_LINE = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]{1,32}) ([!-~\x80-\xff]+) HTTP/1\.([01])")
-_STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([0-9]{3})( .*)?")
-_LENGTH = re.compile(r"[0-9]{1,18}")
-_CHUNK = re.compile(rb"([0-9A-Fa-f]{1,12})[ \t]*(;.*)?")
-_CHUNK_LINE_MAX = 1_024
-_TRAILER_BYTES_MAX = 8_192
 HEADERS_MAX = 128
 END_OF_HEAD = b"\r\n\r\n"
 CHUNKED, UNTIL_END = -1, -2
 """Instead of a length: in chunks, and until the stream ends."""
+_UPGRADE = re.compile(rb"(?i)\r\nupgrade:")
+_UPGRADE_PASSED_OVER = b"\r\nupgrade-passed-over:"
+_ONCE = ("host", "transfer-encoding")
+_FRAMING_BYTES_MAX = 8_192
+"""Sizes of chunks and trailers; beyond it, half of what the body may have."""
+_PIECE_BYTES = 16_384
+_PIECE_WORK = 128
+"""What it costs to hand over a piece, in bytes that could be read meanwhile."""
 
 
 class Http1Error(RemoteProtocolError):
@@ -39,6 +43,7 @@ class RequestHead(NamedTuple):
     length: int
     keeps: bool
     """The connection goes on after it."""
+    raw: bytes
 
 
 class ResponseHead(NamedTuple):
@@ -46,48 +51,83 @@ class ResponseHead(NamedTuple):
     headers: dict[str, str]
     length: int
     keeps: bool
+    raw: bytes
+
+
+class _HeadHeard:
+    """What a parser tells of a head."""
+
+    __slots__ = ("complete", "headers", "target", "whole")
+
+    def __init__(self) -> None:
+        self.target = b""
+        self.headers: list[tuple[bytes, bytes]] = []
+        self.complete = self.whole = False
+
+    def on_url(self, part: bytes) -> None:
+        self.target += part
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        self.complete = True
+
+    def on_message_complete(self) -> None:
+        """It has no body."""
+        self.whole = True
 
 
 def request_head(head: bytes) -> RequestHead:
     """`head`: without its empty line. Raises Http1Error."""
-    line, _, rest = head.partition(b"\r\n")
-    found = _REQUEST_LINE.fullmatch(line)
-    if found is None:
-        raise Http1Error("the first line is not that of an HTTP/1.1 request")
-    headers = _headers(rest)
-    method, target, minor = found.groups()
-    length = _length(headers, old=minor == b"0", otherwise=0)
-    return RequestHead(method.decode(), target.decode("latin-1"), headers, length, _keeps(headers, minor))
+    heard, raw = _HeadHeard(), _UPGRADE.sub(_UPGRADE_PASSED_OVER, head) + END_OF_HEAD
+    parser = HttpRequestParser(heard)
+    version = _read_head(parser, heard, raw)
+    headers = _headers(heard.headers)
+    length = _length(headers, heard, version)
+    method = parser.get_method().decode()
+    return RequestHead(method, heard.target.decode("latin-1"), headers, length, _keeps(headers, version), raw)
 
 
 def response_head(head: bytes) -> ResponseHead:
     """`head`: without its empty line. Raises Http1Error."""
-    line, _, rest = head.partition(b"\r\n")
-    found = _STATUS_LINE.fullmatch(line)
-    if found is None:
+    heard, raw = _HeadHeard(), head + END_OF_HEAD
+    parser = HttpResponseParser(heard)
+    version = _read_head(parser, heard, raw)
+    status = parser.get_status_code()
+    if status < 100 or not head.startswith(b"HTTP/"):
         raise Http1Error("the first line is not that of an HTTP/1.1 answer")
-    headers = _headers(rest)
-    minor, status = found.group(1), int(found.group(2))
-    if status < 200 or status in (204, 304):
-        length = 0
-    else:
-        length = _length(headers, old=minor == b"0", otherwise=UNTIL_END)
-    return ResponseHead(status, headers, length, _keeps(headers, minor) and length != UNTIL_END)
+    headers = _headers(heard.headers)
+    length = _length(headers, heard, version)
+    return ResponseHead(status, headers, length, _keeps(headers, version) and length != UNTIL_END, raw)
 
 
-def _headers(block: bytes) -> dict[str, str]:
-    headers: dict[str, str] = {}
-    lines = block.split(b"\r\n") if block else []
-    if len(lines) > HEADERS_MAX:
+def _read_head(parser: HttpRequestParser | HttpResponseParser, heard: _HeadHeard, raw: bytes) -> str:
+    """The version."""
+    try:
+        parser.feed_data(raw)
+    except HttpParserUpgrade:
+        why = "the protocol is not changed and nothing is tunnelled here; leave out CONNECT and Upgrade"
+        raise Http1Error(why) from None
+    except HttpParserError as error:
+        if heard.complete:
+            raise Http1Error("the transfer coding is not chunked", 501) from None
+        raise Http1Error(f"the head is not that of HTTP/1.1: {error}") from None
+    version = parser.get_http_version()
+    if not heard.complete or version not in ("1.0", "1.1"):
+        raise Http1Error("the first line is not that of HTTP/1.1")
+    return version
+
+
+def _headers(found: list[tuple[bytes, bytes]]) -> dict[str, str]:
+    if len(found) > HEADERS_MAX:
         raise Http1Error(f"more than {HEADERS_MAX} headers", 431)
-    for line in lines:
-        name, colon, value = line.partition(b":")
-        if not colon or _TOKEN.fullmatch(name) is None or _UNPRINTABLE.search(value) is not None:
-            raise Http1Error("a header cannot be read")
+    headers: dict[str, str] = {}
+    for name, value in found:
         key = name.decode().lower()
         if key not in headers:
             headers[key] = _text(value.strip(b" \t"))
-        elif key in ("content-length", "transfer-encoding", "host"):
+        elif key in _ONCE:
             raise Http1Error(f"the header {key} comes twice")
         elif key == "connection":
             headers[key] += "," + _text(value)
@@ -102,25 +142,46 @@ def _text(value: bytes) -> str:
         return value.decode("latin-1")
 
 
-def _length(headers: dict[str, str], *, old: bool, otherwise: int) -> int:
-    coding, text = headers.get("transfer-encoding"), headers.get("content-length")
+def _length(headers: dict[str, str], heard: _HeadHeard, version: str) -> int:
+    coding = headers.get("transfer-encoding")
     if coding is not None:
-        if text is not None or old:
-            raise Http1Error("a length beside a transfer coding, or a transfer coding of HTTP/1.0")
+        if version == "1.0":
+            raise Http1Error("a transfer coding of HTTP/1.0")
         if coding.lower() != "chunked":
             raise Http1Error("the transfer coding is not chunked", 501)
+    if heard.whole:
+        return 0
+    if coding is not None:
         return CHUNKED
-    if text is None:
-        return otherwise
-    if _LENGTH.fullmatch(text) is None:
-        raise Http1Error("the length is not a number")
-    return int(text)
+    # The parser has seen that it is a number, given once and not beside a transfer coding.
+    return int(headers.get("content-length", UNTIL_END))
 
 
-def _keeps(headers: dict[str, str], minor: bytes) -> bool:
+def _keeps(headers: dict[str, str], version: str) -> bool:
+    """llhttp knows it, too, but only within a callback, which does not know its parser."""
     connection = headers.get("connection", "").lower()
     words = {word.strip() for word in connection.split(",")}
-    return "close" not in words and (minor == b"1" or "keep-alive" in words)
+    return "close" not in words and (version == "1.1" or "keep-alive" in words)
+
+
+class _BodyHeard:
+    """What a parser tells of a body. It is not told of headers: it would collect those of trailers."""
+
+    __slots__ = ("most", "parts", "size", "whole")
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.parts: list[bytes] = []
+        self.size = 0
+        self.whole = False
+
+    def on_body(self, part: bytes) -> None:
+        self.size += len(part)
+        if self.size <= self.most:
+            self.parts.append(part)
+
+    def on_message_complete(self) -> None:
+        self.whole = True
 
 
 class BodyReader:
@@ -130,92 +191,67 @@ class BodyReader:
         most: bytes; a longer body is refused before it is kept.
     """
 
-    def __init__(self, length: int, most: int) -> None:
-        if length > most:
-            raise Http1Error(f"the body is longer than {most:,} bytes", 413)
-        self._length = length
-        self._most = most
-        self._parts: list[bytes] = []
-        self._size = 0
-        self._left = 0
-        """Of a chunk, with its CRLF; -1: its CRLF and nothing else has to come."""
-        self._trailing = 0
-        self._ends = False
-        """The last chunk has come, and trailers may follow."""
+    def __init__(self, head: RequestHead | ResponseHead, most: int) -> None:
+        self._length = head.length
+        self._too_long = f"the body is longer than {most:,} bytes"
+        if self._length > most:
+            raise Http1Error(self._too_long, 413)
+        self._heard = _BodyHeard(most)
+        self._fed = 0
+        self.more = False
+        """`take` has stopped because of its time, and can go on."""
+        if self._length:
+            kind = HttpRequestParser if isinstance(head, RequestHead) else HttpResponseParser
+            self._parser = kind(self._heard)
+            self._parser.feed_data(head.raw)
 
     @property
     def body(self) -> bytes:
-        return self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+        parts = self._heard.parts
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def take(self, buffer: bytearray, *, ended: bool = False) -> bool:
         """Whether the body is whole; what belongs to it leaves the buffer. `ended`: nothing more comes. Raises
         Http1Error."""
-        if self._length >= 0:
-            missing = self._length - self._size
-            self._add(buffer, missing)
-            whole = self._size == self._length
-        elif self._length == UNTIL_END:
-            self._add(buffer, len(buffer))
-            whole = ended
-        else:
-            whole = self._take_chunks(buffer)
-        if ended and not whole:
-            raise Http1Error("the stream ended before the body was whole")
-        return whole
+        if not self._length:
+            return True
+        if self._length == CHUNKED:
+            self._take_chunks(buffer)
+        elif buffer:
+            self._feed(buffer, len(buffer) if self._length == UNTIL_END else self._length - self._fed)
+        if self._heard.whole or not ended or self.more:
+            return self._heard.whole
+        if self._length == UNTIL_END:
+            return True
+        raise Http1Error("the stream ended before the body was whole")
 
-    def _add(self, buffer: bytearray, size: int) -> None:
-        if size and buffer:
-            part = bytes(buffer[:size])
-            del buffer[: len(part)]
-            self._size += len(part)
-            if self._size > self._most:
-                raise Http1Error(f"the body is longer than {self._most:,} bytes", 413)
-            self._parts.append(part)
+    def _take_chunks(self, buffer: bytearray) -> None:
+        """A body in chunks ends with an empty line; what is fed behind it would begin the next message."""
+        work, self.more = 0, False
+        while buffer and not self._heard.whole:
+            if work >= _PIECE_BYTES:
+                self.more = True
+                return
+            end = buffer.find(END_OF_HEAD, 0, _PIECE_BYTES)
+            # The last three could be the beginning of an empty line.
+            size = end + len(END_OF_HEAD) if end >= 0 else min(len(buffer), _PIECE_BYTES) - len(END_OF_HEAD) + 1
+            if size <= 0:
+                return
+            self._feed(buffer, size)
+            work += size + _PIECE_WORK
+            if self._fed - self._heard.size > _FRAMING_BYTES_MAX + self._heard.most // 2:
+                raise Http1Error("the body comes in too small chunks, or with too long trailers", 431)
 
-    def _take_chunks(self, buffer: bytearray) -> bool:
-        while buffer:
-            if self._ends:
-                return self._take_trailer(buffer)
-            if self._left > 0:
-                before = self._size
-                self._add(buffer, self._left)
-                self._left -= self._size - before
-                if not self._left:
-                    self._left = -1
-            elif self._left == -1:
-                if len(buffer) < 2:
-                    return False
-                if buffer[:2] != b"\r\n":
-                    raise Http1Error("a chunk does not end where it should")
-                del buffer[:2]
-                self._left = 0
-            elif not self._take_size(buffer):
-                return False
-        return False
-
-    def _take_size(self, buffer: bytearray) -> bool:
-        end = buffer.find(b"\r\n", 0, _CHUNK_LINE_MAX)
-        if end < 0:
-            if len(buffer) >= _CHUNK_LINE_MAX:
-                raise Http1Error("the size of a chunk cannot be read")
-            return False
-        found = _CHUNK.fullmatch(bytes(buffer[:end]))
-        if found is None or _UNPRINTABLE.search(found.group()) is not None:
-            raise Http1Error("the size of a chunk cannot be read")
-        del buffer[: end + 2]
-        self._left = int(found.group(1), 16)
-        if self._size + self._left > self._most:
-            raise Http1Error(f"the body is longer than {self._most:,} bytes", 413)
-        self._ends = self._left == 0
-        return True
-
-    def _take_trailer(self, buffer: bytearray) -> bool:
-        """Nobody reads what stands there."""
-        while (end := buffer.find(b"\r\n")) >= 0:
-            del buffer[: end + 2]
-            self._trailing += end + 2
-            if not end:
-                return True
-        if self._trailing + len(buffer) > _TRAILER_BYTES_MAX:
-            raise Http1Error("the trailers are too long", 431)
-        return False
+    def _feed(self, buffer: bytearray, size: int) -> None:
+        piece = buffer if size >= len(buffer) else bytes(memoryview(buffer)[:size])
+        self._fed += len(piece)
+        broken = ""
+        try:
+            self._parser.feed_data(piece)
+        except HttpParserError as error:
+            broken = f"the body cannot be read: {error}"
+        del buffer[: len(piece)]
+        if self._heard.size > self._heard.most:
+            raise Http1Error(self._too_long, 413)
+        if broken:
+            raise Http1Error(broken)

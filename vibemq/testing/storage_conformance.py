@@ -34,7 +34,9 @@ from vibemq.model.records import (
     Dropped,
     GroupCreated,
     GroupDeleted,
+    GroupFiltered,
     GroupMoved,
+    GroupOwned,
     HandedOut,
     MessageExtra,
     MessagesAdded,
@@ -387,6 +389,30 @@ def check_cursors_and_their_plans_come_back(subject: Subject) -> None:
         with subject.opened(data_dir) as (storage, state):
             assert plans(state, 1) == {301: "after the move"}
             assert plans(state, 2) == {}
+            assert list(storage.check()) == []
+
+
+@durable
+def check_filters_of_groups_come_back(subject: Subject) -> None:
+    _, state = restart(
+        subject,
+        [
+            [*queue(), added(1, 30), GroupCreated(1, 1, "eu", True, 1), GroupCreated(1, 2, "all", True, 1)],
+            [GroupFiltered(1, 1, 'region == "eu"'), GroupFiltered(1, 2, "n > 3"), GroupFiltered(1, 9, "n > 4")],
+            [GroupOwned(1, 1, "ann"), GroupFiltered(1, 2, ""), Settled(1, 1, [(2, 7)])],
+        ],
+    )
+    assert [(group.owner, group.where) for group in state.queues[1].groups.values()] == [
+        ("", ""),
+        ("ann", 'region == "eu"'),
+        ("", ""),
+    ]
+    with subject.opened() as (storage, _):
+        storage.append([GroupFiltered(1, 2, "total > 5"), GroupDeleted(1, 1), GroupCreated(1, 1, "eu", True, 1)])
+        storage.backup(subject.data_dir.parent / "copy")
+    for data_dir in (None, subject.data_dir.parent / "copy"):
+        with subject.opened(data_dir) as (storage, state):
+            assert [group.where for group in state.queues[1].groups.values()] == ["", "", "total > 5"]
             assert list(storage.check()) == []
 
 

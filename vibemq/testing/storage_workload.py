@@ -18,6 +18,7 @@ from vibemq.model.records import (
     Dropped,
     GroupCreated,
     GroupDeleted,
+    GroupFiltered,
     GroupMoved,
     GroupOwned,
     GroupRenamed,
@@ -251,7 +252,10 @@ class Workload:
 
     def _cursor_or_transaction(self, queue: StoredQueue, group: StoredGroup) -> Record:
         app = f"app-{self._random.randrange(3)}"
-        verb = self._random.randrange(7)
+        verb = self._random.randrange(8)
+        if verb == 7:
+            where = self._random.choice(("", "n > 3", 'region == "eu"'))
+            return GroupFiltered(queue.queue_id, group.group_id, where)
         if verb == 5:
             number = max(group.plans, default=0) + 1
             return PlanMade(queue.queue_id, group.group_id, number, Plan(f"tag {number}", f"end {number}"))

@@ -9,7 +9,7 @@ from vibemq.auth.grants import KNOWN_MAX, Grants
 from vibemq.auth.matrix import COMMANDS, OPERATIONS, PUBLISH, check_total, permissions_of, resource_name
 from vibemq.auth.policy import Policy
 from vibemq.errors import NotAuthenticated, NotAuthorized
-from vibemq.model.access import Principal, ResourceKind, Rule
+from vibemq.model.access import Principal, ResourceKind, Rule, When
 from vibemq.model.commands import DeleteGroup, Publish, SetFlow, Stage, Subscribe
 from vibemq.model.rows import Rows
 
@@ -107,3 +107,27 @@ def test_what_is_remembered_about_queue_names_is_bounded() -> None:
     for number in range(3 * KNOWN_MAX):
         assert grants.check(ANN, publish(f"q{number}")) is None
     assert len(grants._known) <= KNOWN_MAX
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_nobody_has_a_right_to_a_queue_of_the_brokers_own(enabled: bool) -> None:
+    """Whatever the rules: no command and no operation that names it passes, but for looking at its figures."""
+    rules = [rule("*", "*"), rule("*", "*", kind=ResourceKind.GROUP), rule("*", "*", kind=ResourceKind.TRANSACTION)]
+    policy = Policy({"ann": rules, "root": rules}, superusers=["root"], enabled=enabled)
+    of_queues = (ResourceKind.QUEUE, ResourceKind.GROUP)
+    seen = 0
+    for row in (*COMMANDS.values(), *OPERATIONS.values()):
+        needed = [permission for permission in row if permission.kind in of_queues]
+        if not needed or set(needed) <= {matrix.INSPECT}:
+            continue
+        seen += 1
+        for argument in {permission.argument or "queue" for permission in needed} - {""}:
+            arguments = {"queue": "q", "group": "g", "app": "a", argument: "~own"}
+            for principal in (ANN, Principal("root", superuser=True)):
+                ordinary = {**arguments, argument: "own"}
+                policy.admit(principal, tuple(needed), ordinary.get)
+                if any(permission.when is not When.ALWAYS for permission in needed) and len(needed) == 1:
+                    continue
+                with pytest.raises(NotAuthorized, match=r"'~own.*the broker's own"):
+                    policy.admit(principal, tuple(needed), arguments.get)
+    assert seen > 30

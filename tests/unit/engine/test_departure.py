@@ -47,6 +47,7 @@ def gone(driver: Driver) -> list[str]:
         ask.Subscribe(2, None, 1, "q"),
         ask.Subscribe(2, None, 1, "q", credit=1),
         ask.SeekGroup(2, None, "q", "g", ask.StartAt.NOW),
+        ask.FilterGroup(2, None, "q", "g", None),
         ask.JoinCursor(2, None, "q", "g"),
     ],
     ids=lambda command: type(command).__name__,
@@ -69,7 +70,8 @@ def test_others_may_publish_and_look(driver: Driver) -> None:
 
 
 OTHER_TEXTS = {
-    *("group", "groups", "user", "owner", "app", "query", "import_id", "incarnation", "plan", "tag", "end", "end_tag"),
+    *("group", "user", "owner", "app", "query", "import_id", "incarnation", "plan", "tag", "end", "end_tag"),
+    *("groups", "filters"),
     *("empty_mark", "reason", "rejects", "why", "changes", "after", "visible", "share", "address"),
     # Hidden queues, which have no option to go away by themselves.
     *("stage", "stages"),
@@ -104,6 +106,7 @@ def test_every_command_about_a_queue_is_open_or_closed_on_purpose() -> None:
         "DeleteGroup.queue",
         "DeleteQueue.queue",
         "EnterBatch.queue",
+        "FilterGroup.queue",
         "JoinCursor.queue",
         "MoveMessages.queue",
         "PlanBatch.queue",

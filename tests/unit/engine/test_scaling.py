@@ -22,6 +22,7 @@ from vibemq.model.commands import Settlement
 from vibemq.model.effects import Deliver, Incomplete, Outcome, Reply
 from vibemq.model.options import DeliveryMode, Overflow, QueueOptions, Retention
 from vibemq.model.records import MessageExtra, UserRemoved, tag_of
+from vibemq.model.selector import Selector
 
 SUBSCRIBER, OPERATOR = 902, 9
 N = 32
@@ -413,6 +414,10 @@ ASKED: dict[type, list[Any]] = {
     ask.ListQueues: [ask.ListQueues(OPERATOR, "t")],
     ask.DeleteGroup: [ask.DeleteGroup(OPERATOR, "t", "q", "c")],
     ask.SeekGroup: [ask.SeekGroup(OPERATOR, "t", "q", "new", ask.StartAt.NOW)],
+    ask.FilterGroup: [
+        ask.FilterGroup(OPERATOR, "t", "q", "new", Selector.parse("n > 3"), ask.StartAt.NOW),
+        ask.FilterGroup(OPERATOR, "t", "q", "new", None, ask.StartAt.NOW),
+    ],
     ask.JoinCursor: [ask.JoinCursor(OPERATOR, "t", "q", "c"), ask.JoinCursor(OPERATOR, "t", "q", "new")],
     ask.CommitCursor: [ask.CommitCursor(OPERATOR, "t", "q", "c", 1, 5)],
     ask.PlanBatch: [ask.PlanBatch(OPERATOR, "t", "q", "c", 1, "tag", "end")],

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vibemq.protocols.eventmesh.http.request import HttpReader, HttpRequest
-from vibemq.protocols.http1 import CHUNKED, UNTIL_END, BodyReader, Http1Error, request_head, response_head
+from vibemq.protocols.http1 import UNTIL_END, BodyReader, Http1Error, request_head, response_head
 
 REQUESTS = (
     b"POST /a%20b?c=d HTTP/1.1\r\nCode: 104\r\nContent-Length: 5\r\n\r\nhello"
@@ -43,11 +43,33 @@ def test_requests_cut_anywhere_are_the_same() -> None:
     assert taken([REQUESTS[at : at + 1] for at in range(len(REQUESTS))]) == whole
 
 
+def test_a_request_that_would_rather_go_on_in_another_protocol_is_read_as_any_other() -> None:
+    """As Java's client asks by default."""
+    wish = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAA\r\n"
+    stream = b"POST /a HTTP/1.1\r\n" + wish + b"Content-Length: 2\r\n\r\nhi" + REQUESTS
+    first, *others = taken([stream])
+    assert (first.path, first.body) == ("/a", b"hi")
+    assert others == taken([REQUESTS])
+
+
 @pytest.mark.parametrize(
     ("head", "status"),
     [
         (b"", 400),
-        (b"POST  / HTTP/1.1", 400),
+        (b"\r\n", 400),
+        (b"POST /", 400),
+        (b"POST x HTTP/1.1", 400),
+        (b"POST / HTTP/2.0", 400),
+        (b"POST / HTTP/1.1 ", 400),
+        (b"POST /\xff HTTP/1.1", 400),
+        (b"PUBLISH / HTTP/1.1", 400),
+        (b"CONNECT host:1 HTTP/1.1", 400),
+        (b"POST / HTTP/1.1\nx: y", 400),
+        (b"POST / HTTP/1.1\r\nx: y\n", 400),
+        (b"POST / HTTP/1.1\r\n: y", 400),
+        (b"POST / HTTP/1.1\r\n x: y", 400),
+        (b"POST / HTTP/1.1\r\nx: \x00", 400),
+        (b"POST / HTTP/1.1\r\nhost: a\r\nhost: a", 400),
         (b"POST / HTTP/1.2", 400),
         (b"POST /a b HTTP/1.1", 400),
         (b"P\x00ST / HTTP/1.1", 400),
@@ -60,10 +82,15 @@ def test_requests_cut_anywhere_are_the_same() -> None:
         (b"POST / HTTP/1.1\r\ncontent-length: 1\r\ncontent-length: 1", 400),
         (b"POST / HTTP/1.1\r\ncontent-length: 1, 1", 400),
         (b"POST / HTTP/1.1\r\ncontent-length: +1", 400),
+        (b"POST / HTTP/1.1\r\ncontent-length: 1\r\ncontent-length: 2", 400),
+        (b"POST / HTTP/1.1\r\ncontent-length: " + b"9" * 30, 400),
         (b"POST / HTTP/1.1\r\ncontent-length: 1_0", 400),
         (b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\ncontent-length: 1", 400),
         (b"POST / HTTP/1.0\r\ntransfer-encoding: chunked", 400),
+        (b"POST / HTTP/1.1\r\ncontent-length: 1\r\ntransfer-encoding: chunked", 400),
         (b"POST / HTTP/1.1\r\ntransfer-encoding: gzip, chunked", 501),
+        (b"POST / HTTP/1.1\r\ntransfer-encoding: xchunked", 501),
+        (b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\ntransfer-encoding: chunked", 400),
         (b"POST / HTTP/1.1\r\n" + b"\r\n".join([b"x: y"] * 129), 431),
     ],
 )
@@ -84,21 +111,108 @@ def test_what_keeps_a_connection() -> None:
     assert response_head(b"HTTP/1.1 204 No Content\r\ncontent-length: 7").length == 0
 
 
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"",
+        b"HTTP/1.1 20 OK",
+        b"HTTP/1.1 099 OK",
+        b"HTTP/1.1 2000 OK",
+        b"HTTP/2.0 200 OK",
+        b"RTSP/1.0 200 OK",
+        b"HTTP/1.1 200 OK\nx: y",
+        b"HTTP/1.1 200 OK\r\nx: y\r\n folded",
+        b"HTTP/1.1 101 Switching\r\nconnection: upgrade\r\nupgrade: h2c",
+        b"HTTP/1.1 101 Switching",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: gzip",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ncontent-length: 1",
+        b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 1",
+    ],
+)
+def test_answers_that_are_refused(head: bytes) -> None:
+    with pytest.raises(Http1Error):
+        response_head(head)
+
+
+def chunked() -> BodyReader:
+    return BodyReader(request_head(b"POST / HTTP/1.1\r\ntransfer-encoding: chunked"), 100)
+
+
+def take_all(made: BodyReader, data: bytes, step: int) -> None:
+    buffer = bytearray()
+    for at in range(0, len(data), step):
+        buffer += data[at : at + step]
+        made.take(buffer)
+        while made.more:
+            made.take(buffer)
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        (b"x\r\n\r\n.", 400),
+        (b"-1\r\n...", 400),
+        (b"0x1\r\n...", 400),
+        (b"1 \r\na\r\n...", 400),
+        (b"1\r\nab\r\n...", 400),
+        (b"1\na\r\n...", 400),
+        (b"1\r\na\n...", 400),
+        (b"1;a\nb\r\na\r\n...", 400),
+        (b"0\r\n\n...", 400),
+        (b"0\r\nx y\r\n\r\n", 400),
+        (b"0\r\ncontent-length: 5\r\n\r\n", 400),
+        (b"1" * 2_000, 400),
+        (b"65\r\n" + b"x" * 101 + b"...", 413),
+        (b"0\r\nx: " + b"y" * 9_000, 431),
+        (b"1;" + b"y" * 9_000, 431),
+        (b"1\r\na\r\n" * 2_000, 413),
+    ],
+)
+def test_chunks_that_are_refused(data: bytes, status: int) -> None:
+    for step in (len(data), 1):
+        with pytest.raises(Http1Error) as refused:
+            take_all(chunked(), data, step)
+        assert refused.value.status == status
+
+
 def test_bodies_that_are_refused() -> None:
-    for length, data in (
-        (CHUNKED, b"x\r\n"),
-        (CHUNKED, b"-1\r\n"),
-        (CHUNKED, b"1\r\nab\r\n"),
-        (CHUNKED, b"65\r\n"),
-        (CHUNKED, b"1" * 2_000),
-        (CHUNKED, b"0\r\n" + b"x" * 9_000),
-        (UNTIL_END, b"x" * 101),
-        (101, b""),
-    ):
-        with pytest.raises(Http1Error):
-            BodyReader(length, 100).take(bytearray(data))
+    until_end = response_head(b"HTTP/1.1 200 OK")
+    with pytest.raises(Http1Error, match="longer"):
+        BodyReader(until_end, 100).take(bytearray(b"x" * 101))
+    with pytest.raises(Http1Error, match="longer"):
+        BodyReader(request_head(b"POST / HTTP/1.1\r\ncontent-length: 101"), 100)
     with pytest.raises(Http1Error, match="ended before"):
-        BodyReader(3, 100).take(bytearray(b"ab"), ended=True)
+        BodyReader(request_head(b"POST / HTTP/1.1\r\ncontent-length: 3"), 100).take(bytearray(b"ab"), ended=True)
+    with pytest.raises(Http1Error, match="ended before"):
+        chunked().take(bytearray(b"0\r\n\r"), ended=True)
+
+
+def test_a_body_takes_its_bytes_and_no_others() -> None:
+    for head, data in (
+        (b"content-length: 3", b"abc"),
+        (b"transfer-encoding: chunked", b"3\r\nabc\r\n0\r\n\r\n"),
+        (b"transfer-encoding: chunked", b"1\r\na\r\n2\r\nbc\r\n0\r\nx: y\r\n\r\n"),
+    ):
+        buffer = bytearray(data + b"GET / HTTP/1.1\r\n\r\n")
+        made = BodyReader(request_head(b"POST / HTTP/1.1\r\n" + head), 100)
+        assert made.take(buffer)
+        assert (made.body, bytes(buffer)) == (b"abc", b"GET / HTTP/1.1\r\n\r\n")
+    until_end, buffer = BodyReader(response_head(b"HTTP/1.1 200 OK"), 100), bytearray(b"abc")
+    assert not until_end.take(buffer)
+    assert until_end.take(buffer, ended=True)
+    assert until_end.body == b"abc"
+
+
+def test_a_body_of_many_chunks_is_taken_in_turns() -> None:
+    buffer = bytearray(b"1\r\na\r\n" * 20_000 + b"0\r\n\r\n")
+    made = BodyReader(request_head(b"POST / HTTP/1.1\r\ntransfer-encoding: chunked"), 1_000_000)
+    turns, before = 0, len(buffer)
+    while not made.take(buffer):
+        assert made.more
+        assert before - len(buffer) <= 32_768
+        turns, before = turns + 1, len(buffer)
+    assert turns >= 6
+    assert made.body == b"a" * 20_000
 
 
 def test_a_body_is_never_kept_beyond_its_limit() -> None:

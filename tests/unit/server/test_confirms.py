@@ -19,6 +19,7 @@ from vibemq.model.commands import Command, Settlement, StartAt
 from vibemq.model.effects import CursorInfo, Effect, Outcome, Reply
 from vibemq.model.options import DeliveryMode, Durability, QueueOptions
 from vibemq.model.records import MessageExtra, Record, UserRemoved, tag_of
+from vibemq.model.selector import Selector
 from vibemq.server.clock import Clock
 from vibemq.server.commit.committer import Committer
 from vibemq.server.commit.loop_cycle import LoopCycle
@@ -183,6 +184,7 @@ COMMANDS: dict[str, Make] = {
     "remove listed": lambda _: ask.RemoveListed(SESSION, None, "q", [8, 9]),
     "drop group": lambda _: ask.DeleteGroup(SESSION, None, "log", "other"),
     "seek": lambda _: ask.SeekGroup(SESSION, None, "log", "other", StartAt.NOW),
+    "filter": lambda _: ask.FilterGroup(SESSION, None, "log", "other", Selector.parse("n > 3")),
     "join": lambda _: ask.JoinCursor(SESSION, None, "log", "reader"),
     "commit": lambda epoch: ask.CommitCursor(SESSION, None, "log", "reader", epoch, 5),
     "plan": lambda epoch: ask.PlanBatch(SESSION, None, "log", "reader", epoch, tag_of("end"), "later"),

@@ -43,7 +43,12 @@ def list_groups(queue: Queue, url: Url = DEFAULT_URL, timeout: Timeout = DEFAULT
     """List the groups of a queue with the backlog of each."""
     groups = ask_all(url, timeout, "group.list", "groups", queue=queue)
     columns = ("group", "kind", "acknowledged below", "waiting", "in flight", "consumers", "epoch", "user", "reader")
-    Output(json=json).emit_many(groups, table(columns, [_row(group) for group in groups]))
+    rows = [_row(group) for group in groups]
+    if any(group.get("where") for group in groups):
+        with_filters = [(*row, group.get("where") or "-") for row, group in zip(rows, groups, strict=True)]
+        Output(json=json).emit_many(groups, table((*columns, "filter"), with_filters))
+    else:
+        Output(json=json).emit_many(groups, table(columns, rows))
 
 
 def _row(group: dict[str, Any]) -> tuple[object, ...]:
@@ -141,6 +146,38 @@ def configure(
 def _limits(hold: int | None, max_lag: int | None, max_lag_size: int | None) -> dict[str, int]:
     given = {"hold_ms": hold, "max_lag_ms": max_lag, "max_lag_bytes": max_lag_size}
     return {name: value for name, value in given.items() if value is not None}
+
+
+@app.command("filter")
+def filter_messages(
+    queue: Queue,
+    group: Group,
+    where: Annotated[
+        str | None, typer.Option("--where", help="""The condition on properties, such as 'region == "eu"'.""")
+    ] = None,
+    none: Annotated[bool, typer.Option("--none", help="Take the filter away: every message is the group's.")] = False,
+    start: Annotated[
+        str | None,
+        typer.Option("--start", help="Where a group that is missing begins: earliest, latest, sequence:N or time:MS."),
+    ] = None,
+    url: Url = DEFAULT_URL,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    json: Json = False,
+) -> None:
+    """Give a group of a fan-out queue a filter. What does not match is acknowledged for the group by itself.
+
+    The group is made if it is missing. A new filter counts for all that waits and for all that comes.
+
+    Example: vibemq-admin group filter orders eu --where 'region == "eu"'
+    """
+    if (where is None) != none:
+        raise Usage("say which messages are the group's with --where, or take its filter away with --none")
+    if where == "":
+        raise Usage("--where is empty; use --none to take the filter away")
+    begin = {} if start is None else {"start": start}
+    found = ask(url, timeout, "group.filter", queue=queue, group=group, where=where or "", **begin)
+    says = f"has what matches {where}" if where else "has every message"
+    Output(json=json).emit(found, f"group {group} of queue {queue}: {says}")
 
 
 @app.command()

@@ -24,6 +24,7 @@ REQUESTS: dict[str, tuple[str, ...]] = {
     "group create": ("group.list", "group.join"),
     "group set": ("group.set",),
     "group seek": ("group.list", "group.seek"),
+    "group filter": ("group.filter",),
     "group quarantine": ("group.quarantine",),
     "group rm": ("group.list", "group.delete"),
     "dlq ls": ("dlq.list",),

@@ -18,8 +18,9 @@ from vibemq.engine.step import Step
 from vibemq.errors import InvalidOptions, NotAuthorized
 from vibemq.model.commands import StartAt
 from vibemq.model.options import Durability
-from vibemq.model.records import GroupCreated, GroupDeleted, GroupMoved, GroupOwned, GroupRenamed
+from vibemq.model.records import GroupCreated, GroupDeleted, GroupFiltered, GroupMoved, GroupOwned, GroupRenamed
 from vibemq.model.runs import END, Run, RunSet, gaps, runs_of
+from vibemq.model.selector import Selector
 
 PASSING_PREFIX = "~"
 GROUP_NAME_MAX = 256
@@ -55,6 +56,31 @@ def claim(step: Step, queue: Queue, group: Group, user: str) -> None:
     if user and not group.owner and group.durable and group.name != WAITING_NAME:
         group.owner = user
         step.note_structure(GroupOwned(queue.queue_id, group.group_id, user), durable_need(queue))
+
+
+def check_filter(queue: Queue, group: Group | None) -> None:
+    """Raises InvalidOptions when the group, which may be missing yet, cannot have one."""
+    if not queue.options.is_fan_out:
+        raise InvalidOptions(
+            f"queue {queue.name!r} is a work queue, and only groups of fan-out queues have filters; subscribe with a "
+            "selector, or use a fan-out queue"
+        )
+    if group is not None and group.cursor is not None:
+        raise InvalidOptions(
+            f"group {group.name!r} of queue {queue.name!r} is a cursor, which reads every message of a range and "
+            "cannot have a filter; use a group with another name"
+        )
+
+
+def set_filter(step: Step, queue: Queue, group: Group, where: Selector | None) -> bool:
+    """Whether it had another one before."""
+    if group.where == where:
+        return False
+    group.filter_by(where)
+    text = "" if where is None else where.text
+    step.note_structure(GroupFiltered(queue.queue_id, group.group_id, text), durable_need(queue))
+    step.touch(queue, group)
+    return True
 
 
 def group_for(

@@ -1,7 +1,8 @@
-"""SeekGroup and DeleteGroup: what an operator or an owner does to a durable group."""
+"""SeekGroup, FilterGroup and DeleteGroup: what an operator or an owner does to a durable group."""
 
 from vibemq.engine.handlers.cursors.requests import moved
 from vibemq.engine.handlers.fan_out import (
+    check_filter,
     check_group_name,
     check_owner,
     claim,
@@ -11,6 +12,7 @@ from vibemq.engine.handlers.fan_out import (
     move_group,
     open_waiting_group,
     remove_consumer,
+    set_filter,
 )
 from vibemq.engine.handlers.queues import end_consumers, find
 from vibemq.engine.queue.queue import WAITING_NAME
@@ -18,7 +20,7 @@ from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step
 from vibemq.engine.views import group_info
 from vibemq.errors import GroupFenced, GroupNotFound, InvalidOptions
-from vibemq.model.commands import DeleteGroup, SeekGroup
+from vibemq.model.commands import DeleteGroup, FilterGroup, SeekGroup
 
 
 def seek_group(state: EngineState, step: Step, command: SeekGroup) -> None:
@@ -42,6 +44,23 @@ def seek_group(state: EngineState, step: Step, command: SeekGroup) -> None:
             remove_consumer(step, consumer)
         moved(step, queue, group)
     step.answer(command, group_info(group, queue.next_sequence), need)
+
+
+def filter_group(state: EngineState, step: Step, command: FilterGroup) -> None:
+    """Create the group if it is missing, and give it the filter. Its consumers go on."""
+    queue = find(state, command.queue)
+    group = queue.groups.get(command.group)
+    if group is not None and (not group.durable or command.group == WAITING_NAME):
+        raise GroupNotFound(f"group {command.group!r} of queue {queue.name!r} has no name, and cannot have a filter")
+    check_filter(queue, group)
+    if group is None:
+        name = check_group_name(command.group)
+        group, _ = group_for(state, step, queue, name, command.start, command.start_sequence)
+        claim(step, queue, group, command.user)
+    else:
+        check_owner(queue, group, command.user, manage=command.manage)
+    set_filter(step, queue, group, command.where)
+    step.answer(command, group_info(group, queue.next_sequence), durable_need(queue))
 
 
 def drop_group(state: EngineState, step: Step, command: DeleteGroup) -> None:

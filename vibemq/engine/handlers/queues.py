@@ -1,7 +1,7 @@
 """Queues come, change and go; what waits in them can be purged or picked out."""
 
 from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from functools import partial
 
 from vibemq.engine import lifetime
@@ -13,7 +13,14 @@ from vibemq.engine.handlers.dead_lettering import (
     visible_runs,
     waiting_among,
 )
-from vibemq.engine.handlers.fan_out import check_group_name, durable_need, group_for, open_waiting_group
+from vibemq.engine.handlers.fan_out import (
+    check_filter,
+    check_group_name,
+    durable_need,
+    group_for,
+    open_waiting_group,
+    set_filter,
+)
 from vibemq.engine.pacing import STEP_UNITS, Slices, is_crowded, pieces
 from vibemq.engine.queue.consumer import Consumer
 from vibemq.engine.queue.queue import Parked, Queue
@@ -37,6 +44,7 @@ from vibemq.model.effects import ConsumerEnded, Counted, Removed
 from vibemq.model.options import (
     Durability,
     QueueOptions,
+    check_new_queue_name,
     check_queue_name,
     options_from_dict,
     options_to_dict,
@@ -86,19 +94,21 @@ def create_queue(state: EngineState, step: Step, command: CreateQueue) -> None:
     if existing is not None:
         if command.must_match:
             _check_match(existing, command.options or _defaults(state))
-        for group in command.groups:
-            check_group_name(group)
-        if _add_groups(state, step, existing, command.groups):
+        _check_groups(command)
+        for group in command.filters:
+            check_filter(existing, existing.groups.get(group))
+        if _add_groups(state, step, existing, command):
             step.answer(command, None, durable_need(existing))
         else:
             step.answer_unchanged(command, state.need_of_known)
         return
-    name = check_queue_name(command.queue)
-    for group in command.groups:
-        check_group_name(group)
+    name = check_new_queue_name(command.queue)
+    _check_groups(command)
     options = command.options or _defaults(state)
     options.check_together()
     _check_durability(state, options)
+    if command.filters and not options.is_fan_out:
+        raise InvalidOptions(f"queue {name!r} is to be a work queue, and only groups of fan-out queues have filters")
     if options.exclusive and not command.session:
         raise InvalidOptions(
             f"queue {name!r} cannot be exclusive: an exclusive queue belongs to the connection that creates it, and "
@@ -108,16 +118,25 @@ def create_queue(state: EngineState, step: Step, command: CreateQueue) -> None:
     lifetime.begin(state, queue, step.now)
     if options.exclusive:
         lifetime.own(state, queue, command.session)
-    _add_groups(state, step, queue, command.groups)
+    _add_groups(state, step, queue, command)
     step.answer(command, None, Durability.STRONG)
 
 
-def _add_groups(state: EngineState, step: Step, queue: Queue, names: Sequence[str]) -> bool:
-    """Whether there were any to add."""
-    missing = [name for name in names if name not in queue.groups]
+def _check_groups(command: CreateQueue) -> None:
+    for group in command.groups:
+        check_group_name(group)
+    for group in command.filters:
+        if group not in command.groups:
+            raise InvalidOptions(f"there is a filter for group {group[:64]!r}, which is not among the groups to create")
+
+
+def _add_groups(state: EngineState, step: Step, queue: Queue, command: CreateQueue) -> bool:
+    """Whether anything had to be changed."""
+    missing = [name for name in command.groups if name not in queue.groups]
     for name in missing:
         group_for(state, step, queue, name, StartAt.BEGINNING, 0)
-    return bool(missing)
+    changed = [set_filter(step, queue, queue.groups[name], where) for name, where in command.filters.items()]
+    return bool(missing) or any(changed)
 
 
 def _defaults(state: EngineState) -> QueueOptions:

@@ -21,6 +21,7 @@ from vibemq.engine.queue.tail import Tail
 from vibemq.model.instants import Instants
 from vibemq.model.records import Attempts
 from vibemq.model.runs import END, Run, RunSet, run_count, runs_of, smallest_of
+from vibemq.model.selector import Selector
 
 
 @dataclass(slots=True)
@@ -138,7 +139,8 @@ class Group:
         self.top: Rotation | None = None
         """The active consumers of the highest priority; only they receive, even when all of them are full."""
         self.routes: Routes | None = None
-        """Only while one of the active consumers has a selector. All of them are known there, and `top` has nobody."""
+        """Only while one of the active consumers has a selector, or the group a filter. All consumers are known there,
+        and `top` has nobody."""
         self.turn = 0
         """The place from which on the next hand-out looks for a consumer with room."""
         self.armed_at = END
@@ -255,6 +257,23 @@ class Group:
             self.top = self._levels[max(self._levels)]
         level.join(consumer)
 
+    @property
+    def where(self) -> Selector | None:
+        """Its filter: what does not match is settled by itself, whether or not there are consumers."""
+        return self.routes.where if self.routes is not None else None
+
+    def filter_by(self, where: Selector | None) -> None:
+        """All that waits is looked at anew."""
+        if self.routes is None:
+            if where is None:
+                return
+            self._begin_routes()
+        assert self.routes is not None
+        self.routes.filter_by(where)
+        if not self.routes.needed:
+            self._end_routes(self.routes)
+        self._tail.move(self, attended=self.attended)
+
     def _begin_routes(self) -> None:
         # Nothing is copied, so that a selector that comes and goes costs the same whatever the group has.
         self._ready = sifted = Sifted.of(self.ready)
@@ -263,7 +282,7 @@ class Group:
         self._levels, self.top = {}, _SOMEBODY
 
     def _end_routes(self, routes: Routes) -> None:
-        """Nobody has a selector any more."""
+        """Nobody has a selector any more, and there is no filter."""
         self._ready = routes.sifted.unsifted()
         self.routes = None
         self._levels, self.turn = routes.give_back()
@@ -312,7 +331,7 @@ class Group:
 
     @property
     def attended(self) -> bool:
-        """Whether some consumer receives."""
+        """Whether new messages mean something to do: some consumer receives, or there is a filter."""
         return self.top is not None
 
     @property

@@ -1,4 +1,4 @@
-"""Dispatch in a group whose consumers have selectors.
+"""Dispatch in a group whose consumers have selectors, or that has a filter.
 
 The engine does not know what is in a message. It asks the server which selectors match (`Classify`), for as many
 messages as the consumers with room need, and goes on when the answer has come (`Classified`).
@@ -136,8 +136,13 @@ def _ask(state: EngineState, step: Step, queue: Queue, group: Group, routes: Rou
     if question is None:
         return
     state.questions = question.number
-    state.questioned[question.number] = queue, group
-    step.effects.append(Classify(SERVER_SESSION, question.number, queue.queue_id, question.runs, question.selectors))
+    selectors = question.selectors
+    if selectors:
+        state.questioned[question.number] = queue, group
+        step.effects.append(Classify(SERVER_SESSION, question.number, queue.queue_id, question.runs, selectors))
+    else:
+        # Those who take everything, while the group has a filter and nobody a selector.
+        _apply(step, queue, group, routes, question.number, [])
 
 
 def classified(state: EngineState, step: Step, command: Classified) -> None:
@@ -152,10 +157,13 @@ def classified(state: EngineState, step: Step, command: Classified) -> None:
 def _apply(
     step: Step, queue: Queue, group: Group, routes: Routes, number: int, matched: list[tuple[int, int, int]]
 ) -> None:
+    unfit = routes.unfit(number, matched)
+    if unfit:
+        settle_unwanted(step, queue, group, unfit)
     answered = routes.answer(number, matched)
     if answered is None:
         return
-    step.work += 1 + (len(matched) + answered.cost) // _PARTS_PER_UNIT
+    step.work += 1 + (len(matched) + len(unfit) + answered.cost) // _PARTS_PER_UNIT
     if answered.unwanted and not group.durable and queue.options.is_fan_out:
         # It is the consumer's own, and nobody else will ever ask for them.
         settle_unwanted(step, queue, group, answered.unwanted)

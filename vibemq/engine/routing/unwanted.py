@@ -1,4 +1,5 @@
-"""Messages of a passing group that its consumer is not to be given, and nobody else will ask for."""
+"""Messages that a group's consumers are not to be given, and nobody else will ask for: the consumer of a passing group
+does not want them, or the filter of the group does not match them."""
 
 from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import Queue

@@ -82,6 +82,8 @@ class OutboundConnection(asyncio.Protocol):
                 assert self._head is not None
                 assert self._body is not None
                 if not self._body.take(self._buffer, ended=ended):
+                    if self._body.more:
+                        continue
                     return
                 if self._head.status >= 200:
                     self._answered(self._head, self._body.body)
@@ -99,9 +101,7 @@ class OutboundConnection(asyncio.Protocol):
             return False
         self._head = response_head(bytes(self._buffer[:end]))
         del self._buffer[: end + len(END_OF_HEAD)]
-        if self._head.status == 101:
-            raise Http1Error("it changes the protocol, which nobody has asked for")
-        self._body = BodyReader(self._head.length, ANSWER_BYTES_MAX)
+        self._body = BodyReader(self._head, ANSWER_BYTES_MAX)
         return True
 
     def _answered(self, head: ResponseHead, body: bytes) -> None:

@@ -50,6 +50,7 @@ from vibemq.model.records import (
     Dropped,
     GroupCreated,
     GroupDeleted,
+    GroupFiltered,
     GroupMoved,
     GroupOwned,
     GroupRenamed,
@@ -580,6 +581,7 @@ _ENCODERS: dict[type, tuple[int, Callable[[Any], bytes]]] = {
     TokenStored: (23, lambda r: dump_json([r.token.token_id, dump_token(r.token)])),
     TokenRemoved: (24, _plain("token_id")),
     QueueAttended: (25, _plain("queue_id")),
+    GroupFiltered: (27, _plain("queue_id", "group_id", "where")),
 }
 
 _DECODERS: dict[int, Callable[[memoryview], Record]] = {
@@ -609,4 +611,5 @@ _DECODERS: dict[int, Callable[[memoryview], Record]] = {
     24: _plain_decoder(TokenRemoved, str),
     25: _plain_decoder(QueueAttended, int),
     _APART_TAG: partial(_decode_added, apart=True),
+    27: _plain_decoder(GroupFiltered, int, int, str),
 }

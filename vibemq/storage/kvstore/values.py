@@ -100,19 +100,21 @@ def _options(text: bytes) -> QueueOptions:
 
 def pack_group(group: StoredGroup) -> bytes:
     facts = [] if group.cursor is None else [dump_cursor(group.cursor)]
-    owner = [group.owner] if group.owner else []
-    return dump_json([group.name, group.durable, group.head, group.epoch, *facts, *owner])
+    texts = [group.owner, group.where] if group.where else [group.owner] if group.owner else []
+    return dump_json([group.name, group.durable, group.head, group.epoch, *facts, *texts])
 
 
 def unpack_group(group_id: int, body: bytes) -> StoredGroup:
     fields = orjson.loads(body)
-    owner, cursor = "", None
-    if isinstance(fields, list) and len(fields) > 4 and isinstance(fields[-1], str):
-        owner = fields.pop()
+    texts: list[str] = []
+    cursor = None
+    while isinstance(fields, list) and len(fields) > 4 and isinstance(fields[-1], str):
+        texts.insert(0, fields.pop())
+    owner, where = checked([*texts, "", ""][: max(2, len(texts))], str, str)
     if isinstance(fields, list) and len(fields) == 5:
         cursor = load_cursor(fields.pop())
     group = StoredGroup(group_id, *checked(fields, str, bool, int, int))
-    group.cursor, group.owner = cursor, owner
+    group.cursor, group.owner, group.where = cursor, owner, where
     return group
 
 

@@ -31,6 +31,7 @@ from vibemq.model.records import (
     Dropped,
     GroupCreated,
     GroupDeleted,
+    GroupFiltered,
     GroupMoved,
     GroupOwned,
     GroupRenamed,
@@ -207,7 +208,7 @@ def _change_options(queue: StoredQueue, record: QueueChanged, dirty: Dirty | Non
 
 def _group_record(
     state: StoredState,
-    record: GroupCreated | GroupRenamed | GroupDeleted | GroupMoved | CursorChanged | GroupOwned,
+    record: GroupCreated | GroupRenamed | GroupDeleted | GroupMoved | CursorChanged | GroupOwned | GroupFiltered,
     dirty: Dirty | None,
 ) -> None:
     queue = state.queues.get(record.queue_id)
@@ -231,6 +232,9 @@ def _group_record(
         return
     if isinstance(record, GroupOwned):
         group.owner = record.owner
+        return
+    if isinstance(record, GroupFiltered):
+        group.where = record.where
         return
     if isinstance(record, CursorChanged):
         group.epoch, group.cursor = record.facts.epoch, record.facts

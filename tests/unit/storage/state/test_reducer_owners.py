@@ -1,6 +1,7 @@
 """Owners of groups and applications in the store, and stores that were written before there were any."""
 
 import orjson
+import pytest
 
 from vibemq.model.options import QueueOptions
 from vibemq.model.records import GroupCreated, GroupOwned, QueueCreated, TransactionDecided
@@ -34,8 +35,14 @@ def test_owners_are_kept() -> None:
     done = StoredTransaction(3, 1, [5], "tag", "ann", [(0, 1), (3, 3)])
     assert unpack_transaction(pack_transaction(done)) == done
     for cursor in (None, unpack_group(1, b'["g",true,7,2,[4,2,0,0,0,false,1,"x",[],[]]]').cursor):
-        group = StoredGroup(1, "g", True, 7, 2, cursor=cursor, owner="ann")
-        assert unpack_group(1, pack_group(group)) == group
+        for owner, where in (("ann", ""), ("ann", "n > 3"), ("", "n > 3")):
+            group = StoredGroup(1, "g", True, 7, 2, cursor=cursor, owner=owner, where=where)
+            assert unpack_group(1, pack_group(group)) == group
+
+
+def test_a_group_with_too_many_texts_is_damage() -> None:
+    with pytest.raises(ValueError, match="expected"):
+        unpack_group(1, b'["g",true,7,2,"ann","n > 3","more"]')
 
 
 def test_an_owner_is_applied_to_its_group_alone() -> None:

@@ -21,6 +21,11 @@ def missing(queue: Queue, group: str) -> GroupNotFound:
 
 
 def cursor_of(queue: Queue, group: Group) -> Cursor:
+    if group.where is not None:
+        raise InvalidOptions(
+            f"group {group.name!r} of queue {queue.name!r} has a filter and cannot be read by ranges, which would have "
+            "what does not match in them; choose another group"
+        )
     if group.cursor is None:
         raise InvalidOptions(
             f"group {group.name!r} of queue {queue.name!r} has ordinary subscribers and cannot be read by ranges; "

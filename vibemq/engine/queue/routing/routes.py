@@ -43,10 +43,14 @@ class Question:
     """The line for which it is asked, of messages that others were asked about before; None: they were fresh."""
     unseen: QueuePlaces
     """The stretches."""
+    where: Selector | None
+    """The filter of the group, which is asked once, about what is fresh."""
 
     @property
     def selectors(self) -> tuple[Selector, ...]:
-        return tuple(line.selector for line in self.lines if line.selector is not None)
+        """Those of the lines that have one, and the filter."""
+        found = [line.selector for line in self.lines if line.selector is not None]
+        return (*found, self.where) if self.where is not None else tuple(found)
 
 
 @dataclass(slots=True)
@@ -68,12 +72,15 @@ class Routes:
     others.
     """
 
-    __slots__ = ("_asked_until", "_by_priority", "_late_turns", "lines", "question", "sifted")
+    __slots__ = ("_asked_until", "_by_priority", "_late_turns", "lines", "question", "sifted", "where")
 
     def __init__(self, sifted: Sifted) -> None:
         self.sifted = sifted
         self.lines: dict[str, Line] = {}
         """By the text of the selector, "" without one; in the order in which they came."""
+        self.where: Selector | None = None
+        """The filter of the group: what it does not match is settled. Everything else is known to match it, but what
+        nobody has looked at yet."""
         self.question: Question | None = None
         self._asked_until: dict[int, int] = {}
         """Of each level, the last one that somebody was asked about."""
@@ -124,8 +131,22 @@ class Routes:
 
     @property
     def needed(self) -> bool:
-        """Whether somebody still has a selector."""
-        return any(text for text in self.lines)
+        """Whether somebody still has a selector, or the group a filter."""
+        return self.where is not None or any(text for text in self.lines)
+
+    def filter_by(self, where: Selector | None) -> None:
+        """Another filter, or none. An answer that is on its way counts no more: it was about the one before."""
+        self.where = where
+        self._drop_question()
+        if where is not None:
+            self.sifted.look_again()
+
+    def _drop_question(self) -> None:
+        question = self.question
+        self.question = None
+        if question is not None:
+            asked = self.sifted.fresh if question.late is None else question.late.behind
+            asked.add_all(question.level, question.stretches)
 
     def check_room_for(self, selector: Selector | None) -> None:
         """Raises InvalidOptions when there are too many different ones."""
@@ -179,12 +200,13 @@ class Routes:
     # -- questions ----------------------------------------------------------------------------------------------------
 
     def ask(self, number: int) -> Question | None:
-        """What has to be looked at next, so that consumers with room get something; None when nothing has, or a
-        question is open. `number`: of the question, which no other of any group has."""
+        """What has to be looked at next, so that consumers with room get something, or nothing waits that the filter
+        does not match; None when nothing has, or a question is open. `number`: of the question, which no other of any
+        group has."""
         if self.question is not None:
             return None
         hungry = [line for line in self.lines.values() if line.has_room() and not self.candidates(line, 1)[0]]
-        if not hungry:
+        if not hungry and self.where is None:
             return None
         # Those that are behind, one after the other, and what is fresh have their turns.
         turns = [line for line in hungry if line.behind]
@@ -198,7 +220,7 @@ class Routes:
 
     def _ask(self, number: int, late: Line | None) -> bool:
         unseen = self.sifted.fresh if late is None else late.behind
-        share = ANSWERS_MAX // len(self.lines)
+        share = ANSWERS_MAX // (len(self.lines) + 1)
         level, stretches, runs = self.sifted.next_unseen(unseen, min(ASKED_MESSAGES, share), min(ASKED_RUNS, share))
         if not runs:
             return False
@@ -206,9 +228,18 @@ class Routes:
         asked = QueuePlaces()
         asked.add_all(level, stretches)
         lines = sorted(self.lines.values(), key=lambda line: line.selector is None)
-        self.question = Question(number, level, stretches, runs, lines, late, asked)
+        where = self.where if late is None else None
+        self.question = Question(number, level, stretches, runs, lines, late, asked, where)
         self._asked_until[level] = max(self._asked_until.get(level, 0), stretches[-1][1])
         return True
+
+    def unfit(self, number: int, matched: Iterable[Matched]) -> list[Run]:
+        """What of the messages in question the filter does not match. To be called before `answer`."""
+        question = self.question
+        if question is None or question.number != number or question.where is None:
+            return []
+        bit = 1 << len(question.selectors) - 1
+        return without(question.runs, sorted((first, last) for first, last, bits in matched if bits & bit))
 
     def answer(self, number: int, matched: Iterable[Matched]) -> LookedAt | None:
         """The bits of `matched` are the places of those lines of the question that have selectors. None for an answer
@@ -222,12 +253,13 @@ class Routes:
         learners = self._learners(question, there, unasked)
         places = {line: place for place, line in enumerate(there) if line is not None}
         masks = [sum(1 << places[line] for line in lines if line in places) for lines in self.by_priority()]
-        everything = 1 << len(there) - 1 if there[-1] is not None and there[-1].selector is None else 0
+        everything = 1 << len(there) - 1 if there and there[-1] is not None and there[-1].selector is None else 0
+        asked = (1 << sum(line.selector is not None for line in question.lines)) - 1
         found: dict[int, list[Run]] = {}
         wanted: list[Run] = []
         cost = 0
         for first, last, bits in sorted(matched):
-            targets = next((both for mask in masks if (both := (bits | everything) & mask)), 0)
+            targets = next((both for mask in masks if (both := (bits & asked | everything) & mask)), 0)
             if not targets:
                 continue
             wanted.append((first, last))

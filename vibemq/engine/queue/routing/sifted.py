@@ -20,7 +20,7 @@ class Sifted(Ready):
         """What that one holds, which is not used any more. Everything is fresh."""
         sifted = cls(ready.queue_levels)
         sifted._plain, sifted._levels, sifted.count = ready._plain, ready._levels, ready.count
-        sifted._all_fresh()
+        sifted.look_again()
         return sifted
 
     def unsifted(self) -> Ready:
@@ -29,7 +29,8 @@ class Sifted(Ready):
         ready._plain, ready._levels, ready.count = self._plain, self._levels, self.count
         return ready
 
-    def _all_fresh(self) -> None:
+    def look_again(self) -> None:
+        """Everything is fresh."""
         for level in self.levels():
             self.fresh.add(level, 0, END)
 
@@ -42,7 +43,7 @@ class Sifted(Ready):
 
     def fill(self, members: RunSet) -> None:
         super().fill(members)
-        self._all_fresh()
+        self.look_again()
 
     def clear(self) -> None:
         super().clear()
@@ -86,9 +87,10 @@ class Sifted(Ready):
 
 
 def _first_known(places: RunSet, members: RunSet, limit: int, most: int) -> tuple[list[Run], int]:
-    """Up to `most` runs of the members at these places, up to `limit`. Places before the first one are given up."""
+    """Up to `most` runs of the members at these places, up to `limit`. Places without any are given up."""
     found: list[Run] = []
-    looked = gone = 0
+    gone: list[Run] = []
+    looked = 0
     for first, last in _runs_of(places, most + _PASSED_OVER):
         if first > limit or most <= 0:
             break
@@ -97,10 +99,10 @@ def _first_known(places: RunSet, members: RunSet, limit: int, most: int) -> tupl
         if number:
             found += members.overlap(first, stop)
             most -= number
-        elif not found:
-            gone = min(last, limit)
-    if gone:
-        places.remove(0, gone)
+        else:
+            gone.append((first, min(last, limit)))
+    for run in gone:
+        places.remove(*run)
     return found, looked
 
 

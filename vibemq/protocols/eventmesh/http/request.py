@@ -76,7 +76,7 @@ class HttpReader:
         assert self._head is not None
         assert self._body is not None
         if not self._body.take(self._buffer, ended=self._ended):
-            self.fresh = False
+            self.fresh = self._body.more
             return None
         head, body = self._head, self._body.body
         self._head = self._body = None
@@ -104,7 +104,7 @@ class HttpReader:
         if self._last is None or self._last[0] != head:
             self._last = head, request_head(head)
         self._head = self._last[1]
-        self._body = BodyReader(self._head.length, self._body_bytes_max)
+        self._body = BodyReader(self._head, self._body_bytes_max)
         if self._head.length and not buffer and self._head.headers.get("expect", "").lower() == "100-continue":
             self._send(CONTINUE)
         return True

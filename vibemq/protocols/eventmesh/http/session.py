@@ -83,7 +83,9 @@ class EventMeshHttpSession:
                 break
         else:
             self._unread = True
-        if state.exchange is None and not self._unread:
+        if state.exchange is None and self._reader.fresh:
+            self._unread = True
+        elif state.exchange is None and not self._unread:
             self._note_time()
             if self._reader.ended:
                 self._closing = True

@@ -15,13 +15,13 @@ import orjson
 from vibemq.errors import VibeMQError
 from vibemq.model.commands import Publish, Settle, Settlement, Subscribe
 from vibemq.model.effects import Deliver
-from vibemq.model.options import Durability, LostConnection, Overflow, QueueOptions
+from vibemq.model.options import OWN_QUEUE_PREFIX, Durability, LostConnection, Overflow, QueueOptions
 from vibemq.model.rows import Rows, RowView, pack_row
 from vibemq.model.stored import Slice
 from vibemq.protocols.eventmesh.http.push.inner_session import InnerSession
 from vibemq.protocols.eventmesh.http.topic_publish import ask_for_queue, refusal_in
 
-QUEUE = "eventmesh-http.subscriptions"
+QUEUE = f"{OWN_QUEUE_PREFIX}eventmesh-http.subscriptions"
 CAPACITY = 1 << 40
 _ATTEMPTS = 1 << 40
 _VERSION = 1
