@@ -82,7 +82,7 @@ def route(state: EngineState, step: Step, queue: Queue, group: Group, routes: Ro
     left = units
     for lines in routes.by_priority():
         for line in lines:
-            if left > 0 and line.known and line.has_room():
+            if left > 0 and line.known and line.top.open:
                 left -= _serve(state, step, queue, group, line, given, left)
     cost = max(units - left, tell(state, step, queue, group, given) if given else 1)
     if left <= 0:
@@ -120,7 +120,8 @@ def _serve(
     """The turns of one line's consumers; returns what it has cost."""
     top, routes = line.top, group.routes
     assert routes is not None
-    source = Candidates(routes, line, line.room(units))
+    # Who has no room finds that out at its turn, and only when there is something for it.
+    source = Candidates(routes, line, max(1, line.room(units)))
     if group.attempts and queue.options.hold_behind_failed:
         return source.cost + serve_isolated(state, step, queue, group, source, top, line.key, given, units)
     least = max(0, source.ready_count - units) if len(top.open) > units else 0

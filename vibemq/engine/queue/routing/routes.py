@@ -205,7 +205,8 @@ class Routes:
         group has."""
         if self.question is not None:
             return None
-        hungry = [line for line in self.lines.values() if line.has_room() and not self.candidates(line, 1)[0]]
+        fresh = self.sifted.has_some_of(self.sifted.fresh)
+        hungry = [line for line in self.lines.values() if self._is_hungry(line, fresh=fresh)]
         if not hungry and self.where is None:
             return None
         # Those that are behind, one after the other, and what is fresh have their turns.
@@ -217,6 +218,12 @@ class Routes:
             if self._ask(number, line):
                 break
         return self.question
+
+    def _is_hungry(self, line: Line, *, fresh: bool) -> bool:
+        # Whoever has no room may stand in line for it, and be called: only when there is something to look at, or
+        # those who share their room would call each other for ever.
+        unseen = fresh or self.sifted.has_some_of(line.behind)
+        return unseen and not self.candidates(line, 1)[0] and line.has_room()
 
     def _ask(self, number: int, late: Line | None) -> bool:
         unseen = self.sifted.fresh if late is None else late.behind

@@ -57,6 +57,10 @@ class Sifted(Ready):
         """The levels in the order of hand-out."""
         return sorted(self.levels(), reverse=True)
 
+    def has_some_of(self, places: QueuePlaces) -> bool:
+        """Whether a message is at one of these places."""
+        return bool(places) and any(places.first_at(level, self.members_of(level)) < END for level in self.levels())
+
     def next_unseen(self, unseen: QueuePlaces, most: int, most_runs: int) -> tuple[int, list[Run], list[Run]]:
         """Of the first level that has some: (level, stretches, messages), as `QueuePlaces.next`."""
         for level in self.descending():

@@ -9,12 +9,12 @@ from bench.guard.counting import instructions
 from tests.simulation.engine_driver import Driver
 from vibemq.engine.queue.routing import routes
 from vibemq.engine.queue.routing.routes import Routes
-from vibemq.model.commands import RemoveMessages, Settle, Settlement, Unsubscribe
+from vibemq.model.commands import RemoveMessages, Settle, Settlement, SharedCapacity, Unsubscribe
 from vibemq.model.selector import Selector
 
 EVEN, ODD, SMALL = (Selector.parse(text) for text in ("n % 2 == 0", "n % 2 == 1", "n < 5"))
-STEP_INSTRUCTIONS_MAX = 200_000
-"""Less than 2 ms."""
+STEP_INSTRUCTIONS_MAX = 250_000
+"""About 2 ms."""
 
 
 def _driver(published: int = 0, **options: object) -> Driver:
@@ -224,3 +224,18 @@ def test_a_selector_that_comes_and_goes_costs_the_same_however_many_consumers_th
     assert sum(instructions(come_and_go).values()) < 40_000
     driver.publish(4)
     assert driver.take() == {10: [1], 11: [2], 12: [3], 13: [4]}
+
+
+def test_consumers_that_share_their_room_do_not_call_each_other_when_there_is_nothing_for_them() -> None:
+    driver = _driver()
+    driver.publish(1, size=1)
+    for number, where in enumerate((EVEN, SMALL, Selector.parse("n < 3"))):
+        driver.subscribe(1, consumer=number, where=where, share=SharedCapacity("s", 1))
+    assert driver.take() == {1: [1]}
+    driver.settle(1, 1, consumer=1)
+    driver.publish(2, size=1)
+    assert driver.take() == {1: [2]}
+    driver.settle(1, 2, consumer=0)
+    assert driver.take() == {1: [3]}
+    driver.settle(1, 3, consumer=1)
+    assert driver.info().ready == 0
