@@ -117,6 +117,9 @@ class Driver:
 
     def look(self, question: Classify) -> list[Effect]:
         """Answer a question."""
+        return self.handle(self.answer_to(question))
+
+    def answer_to(self, question: Classify) -> Classified:
         matched: list[tuple[int, int, int]] = []
         for first, last in question.runs:
             for sequence in range(first, last + 1):
@@ -126,7 +129,7 @@ class Driver:
                     matched[-1] = (matched[-1][0], sequence, bits)
                 elif bits:
                     matched.append((sequence, sequence, bits))
-        return self.handle(Classified(0, None, question.number, matched))
+        return Classified(0, None, question.number, matched)
 
     def _settle_written(self, told: list[Effect]) -> list[Effect]:
         """What nobody acknowledges is settled when it is written to its consumer."""

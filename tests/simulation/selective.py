@@ -1,28 +1,35 @@
 """As `test_engine_chaos`, where most consumers have selectors, and some queues hold up what is behind a failed message.
 
 - nobody is given what its selector does not match
-- when everything is told, nobody with room waits for a message that is there for it
+- nobody is given what a selector of a higher priority matches
+- when everything is told, nobody with room waits for a message that is there for it, however little the group keeps
 - where a group has a filter, nobody is given what it does not match, nothing of that waits in the end, and the looks at
   messages settle nothing else
 - a message that has failed in a queue that holds up others is not handed out before its backoff is over
 """
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
+from unittest.mock import patch
 
 from tests.simulation.engine_driver import sequences
 from tests.simulation.test_engine_chaos import Chaos
 from vibemq.engine.backoff import retry_delay_ms
 from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import Queue
+from vibemq.engine.queue.routing import routes
+from vibemq.engine.queue.routing.line import Line
 from vibemq.model.commands import Command, CreateQueue, FilterGroup, Settle, StartAt, Subscribe
-from vibemq.model.effects import Classify, Deliver, Effect, Outcome
+from vibemq.model.effects import Classify, Deliver, Effect, Outcome, Responded
 from vibemq.model.options import DeliveryMode, QueueOptions
 from vibemq.model.records import Settled
 from vibemq.model.selector import Selector
 
 SELECTORS = [None, *map(Selector.parse, ("n % 2 == 0", "n % 2 == 1", "n % 3 == 0", "n > 20", "n < 0", "missing"))]
 
-
+LIMITS = {"ASKED_MESSAGES": (1, 5), "ASKED_RUNS": (1, 3), "KNOWN_RUNS_MAX": (1, 3), "BEHIND_RUNS_MAX": (1, 2)}
+"""So small that every group meets them."""
 HOLDING = {"hold_behind_failed": True, "retry_base_ms": 300, "retry_max_ms": 900, "max_attempts": 5}
 
 
@@ -59,7 +66,8 @@ class SelectiveChaos(Chaos):
     def submit(self, outcome: Outcome) -> list[Effect]:
         """What a look settles the filter does not match; unless it has been handed out meanwhile to somebody who does
         not settle."""
-        group = self.looked_at
+        # A request that has expired meanwhile is settled with it.
+        group = None if any(isinstance(effect, Responded) for effect in outcome.effects) else self.looked_at
         for effect in outcome.effects:
             if isinstance(effect, Deliver):
                 self.given.update(sequences(effect.runs))
@@ -72,7 +80,19 @@ class SelectiveChaos(Chaos):
         return self._submit(outcome)
 
     def live(self, steps: int) -> None:
-        super().live(steps)
+        with self.limits():
+            super().live(steps)
+            self.let_all_be_told()
+
+    @contextmanager
+    def limits(self) -> Iterator[None]:
+        with ExitStack() as stack:
+            if self.random.random() < 0.8:
+                for name, some in LIMITS.items():
+                    stack.enter_context(patch.object(routes, name, self.random.randint(*some)))
+            yield
+
+    def let_all_be_told(self) -> None:
         self.driver.looks = True
         while self.driver.questions:
             self.driver.look(self.driver.questions.pop(0))
@@ -135,6 +155,8 @@ class SelectiveChaos(Chaos):
                 assert wanted, f"{sequence} is not what {selector} wants"
                 fits = group.where is None or group.where.matches({"n": sequence})
                 assert fits, f"{sequence} is not what the filter {group.where} matches"
+        if consumer is not None and consumer.active and consumer.group.routes is not None:
+            self.check_no_spill_over(deliver, consumer.group.routes.lines, consumer.selector)
         if not queue.options.hold_behind_failed:
             return
         for sequence, failed in (deliver.failed or {}).items():
@@ -143,6 +165,15 @@ class SelectiveChaos(Chaos):
             wait_ms = retry_delay_ms(failed, base_ms=300, max_ms=900, jitter=1)
             since = self.driver.now - group.attempts[sequence].last_failed_at
             assert since >= wait_ms, f"{sequence} has failed {failed} times and comes back after {since} ms"
+
+    def check_no_spill_over(self, deliver: Deliver, lines: dict[str, Line], selector: Selector | None) -> None:
+        own = lines["" if selector is None else selector.text]
+        above = [line for line in lines.values() if line.priority > own.priority]
+        for first, last in deliver.runs:
+            for sequence in range(first, last + 1):
+                for line in above:
+                    spilt = line.selector is None or line.selector.matches({"n": sequence})
+                    assert not spilt, f"{sequence} is given to {selector}, and {line.selector} is above it"
 
     def check_nobody_waits(self, queue: Queue, group: Group) -> None:
         routes = group.routes

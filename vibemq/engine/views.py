@@ -28,7 +28,6 @@ def group_info(group: Group, next_sequence: int) -> GroupInfo:
         owner="" if cursor is None else cursor.owner,
         user=group.owner,
         selectors=0 if group.routes is None else len(group.routes.lines),
-        look_ahead_full=group.routes is not None and group.routes.stalled,
         where="" if group.where is None else group.where.text,
     )
 

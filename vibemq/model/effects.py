@@ -90,8 +90,6 @@ class GroupInfo:
     user: str = ""
     selectors: int = 0
     """Different ones of its consumers, those without one included; 0 = none has any."""
-    look_ahead_full: bool = False
-    """It keeps so many scattered messages that it looks for matching ones no further."""
     where: str = ""
     """Its filter; "" = none."""
 

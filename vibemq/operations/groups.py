@@ -439,7 +439,6 @@ def _entry(group: GroupInfo, cursor: CursorInfo | None) -> dict[str, Any]:
         "consumers": group.consumers,
         "user": group.user,
         "selectors": group.selectors,
-        "look_ahead_full": group.look_ahead_full,
         "where": group.where,
     }
     if cursor is not None:

@@ -275,22 +275,18 @@ class Group:
         self._tail.move(self, attended=self.attended)
 
     def _begin_routes(self) -> None:
+        # Nothing is copied, so that a selector that comes and goes costs the same whatever the group has.
         self._ready = sifted = Sifted.of(self.ready)
         self.routes = Routes(sifted)
-        for level in self._levels.values():
-            for consumer in list(level.members.values()):
-                level.remove(consumer)
-                self.routes.join(consumer)
+        self.routes.take_over(self._levels, self.turn)
         self._levels, self.top = {}, _SOMEBODY
 
     def _end_routes(self, routes: Routes) -> None:
         """Nobody has a selector any more, and there is no filter."""
         self._ready = routes.sifted.unsifted()
-        self.routes, self.top = None, None
-        for consumer in self.consumers:
-            if consumer.active:
-                routes.retire(consumer)
-                self._stand_in_line(consumer)
+        self.routes = None
+        self._levels, self.turn = routes.give_back()
+        self.top = self._levels[max(self._levels)] if self._levels else None
 
     def retire(self, consumer: Consumer) -> None:
         """It receives nothing more; what it holds stays its own."""

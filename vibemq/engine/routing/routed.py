@@ -22,8 +22,8 @@ from vibemq.model.effects import Classify
 from vibemq.model.runs import Run, run_count
 
 _FALLEN_AT_ONCE = 256
-_KINDS_PER_UNIT = 16
-"""Classes that are looked through for the cost of one run."""
+_LOOKED_PER_UNIT = 16
+"""Stretches that are looked through for the cost of one run that is handed out."""
 _PARTS_PER_UNIT = 8
 """Runs of an answer that are dealt with for the cost of one that is handed out."""
 
@@ -31,12 +31,16 @@ _PARTS_PER_UNIT = 8
 class Candidates:
     """What a line may be given, as a source for its turns."""
 
-    __slots__ = ("_line", "_routes", "_runs", "ready_count")
+    __slots__ = ("_line", "_routes", "_runs", "cost", "ready_count", "taken")
 
-    def __init__(self, routes: Routes, line: Line, kinds: list[int], most: int) -> None:
+    def __init__(self, routes: Routes, line: Line, most: int) -> None:
         self._routes, self._line = routes, line
-        self._runs = deque(routes.candidates(line, kinds, most))
+        runs, looked = routes.candidates(line, most)
+        self.cost = looked // _LOOKED_PER_UNIT
+        self._runs = deque(runs)
         self.ready_count = run_count(self._runs)
+        self.taken = 0
+        """Runs."""
 
     @property
     def turn(self) -> int:
@@ -57,6 +61,7 @@ class Candidates:
 
     def pop(self, sizes: Sizes, count: int) -> list[Run]:
         taken = self.peek(sizes, count)
+        self.taken += len(taken)
         for first, last in taken:
             self._routes.sifted.remove(first, last)
             self.ready_count -= last - first + 1
@@ -75,13 +80,11 @@ def route(state: EngineState, step: Step, queue: Queue, group: Group, routes: Ro
     _take_fallen(step, queue, group)
     given: Given = {}
     left = units
-    kinds = routes.kinds([line for line in routes.lines.values() if line.has_room()])
     for lines in routes.by_priority():
         for line in lines:
-            its = kinds.get(line.bit)
-            if its and left > 0:
-                left -= _serve(state, step, queue, group, line, its, given, left) + len(its) // _KINDS_PER_UNIT
-    cost = tell(state, step, queue, group, given) if given else 1
+            if left > 0 and line.known and line.top.open:
+                left -= _serve(state, step, queue, group, line, given, left)
+    cost = max(units - left, tell(state, step, queue, group, given) if given else 1)
     if left <= 0:
         step.touch(queue, group)
     else:
@@ -111,22 +114,22 @@ def _serve(
     queue: Queue,
     group: Group,
     line: Line,
-    kinds: list[int],
     given: Given,
     units: int,
 ) -> int:
-    """The turns of one line's consumers; returns how many runs they were given."""
+    """The turns of one line's consumers; returns what it has cost."""
     top, routes = line.top, group.routes
     assert routes is not None
-    source = Candidates(routes, line, kinds, line.room(units))
+    # Who has no room finds that out at its turn, and only when there is something for it.
+    source = Candidates(routes, line, max(1, line.room(units)))
     if group.attempts and queue.options.hold_behind_failed:
-        return serve_isolated(state, step, queue, group, source, top, line.bit, given, units)
+        return source.cost + serve_isolated(state, step, queue, group, source, top, line.key, given, units)
     least = max(0, source.ready_count - units) if len(top.open) > units else 0
     takers = top.weight
     while source.ready_count > least and takers:
         share = share_of(source.ready_count, takers, least)
         takers = take_turns(step, queue, source, top, share, given, least)
-    return sum(len(given[consumer]) for consumer in top.members.values() if consumer in given)
+    return source.cost + source.taken
 
 
 def _ask(state: EngineState, step: Step, queue: Queue, group: Group, routes: Routes) -> None:
@@ -139,6 +142,7 @@ def _ask(state: EngineState, step: Step, queue: Queue, group: Group, routes: Rou
         state.questioned[question.number] = queue, group
         step.effects.append(Classify(SERVER_SESSION, question.number, queue.queue_id, question.runs, selectors))
     else:
+        # Those who take everything, while the group has a filter and nobody a selector.
         _apply(step, queue, group, routes, question.number, [])
 
 
@@ -157,11 +161,11 @@ def _apply(
     unfit = routes.unfit(number, matched)
     if unfit:
         settle_unwanted(step, queue, group, unfit)
-    unwanted = routes.answer(number, matched)
-    if unwanted is None:
+    answered = routes.answer(number, matched)
+    if answered is None:
         return
-    step.work += 1 + (len(matched) + len(unfit)) // _PARTS_PER_UNIT
-    if unwanted and not group.durable and queue.options.is_fan_out:
+    step.work += 1 + (len(matched) + len(unfit) + answered.cost) // _PARTS_PER_UNIT
+    if answered.unwanted and not group.durable and queue.options.is_fan_out:
         # It is the consumer's own, and nobody else will ever ask for them.
-        settle_unwanted(step, queue, group, unwanted)
+        settle_unwanted(step, queue, group, answered.unwanted)
     step.touch(queue, group)

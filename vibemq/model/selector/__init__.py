@@ -14,7 +14,7 @@ from vibemq.model.selector.properties import (
     properties_in,
     properties_of,
 )
-from vibemq.model.selector.selector import Selector
+from vibemq.model.selector.selector import Selector, SelectorSet
 from vibemq.model.selector.values import Text
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "Property",
     "PropertyType",
     "Selector",
+    "SelectorSet",
     "Text",
     "header_of",
     "headers_of",

@@ -237,7 +237,7 @@ def _decoded(text: bytes) -> bytes | None:
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """The properties that a selector uses, and the headers in which they may be."""
+    """The properties that a selector uses, or several do, and the headers in which they may be."""
 
     names: tuple[str, ...]
     keys: dict[bytes, str]
@@ -273,7 +273,7 @@ def known_values(data: bytes, offset: int, looked: Looked) -> _Known:
         at = end
     types = types_in(listed) if len(listed) <= _TYPES_BYTES_REMEMBERED else _types_of(looked.names, listed)
     known: _Known = {}
-    for name in looked.names:
+    for name in looked.names if types else raw:
         text, kind = raw.get(name), types.get(name)
         if kind is not None and (text or kind[0] in (PropertyType.STRING, PropertyType.BINARY)):
             known[name] = _value(*kind, text or b"")

@@ -1,6 +1,6 @@
 """A condition on the properties of a message, such as `region == "eu" && total > 100`."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from vibemq.model.selector.parser import Evaluate, Parser
@@ -53,6 +53,29 @@ class Selector:
 
     def __repr__(self) -> str:
         return f"Selector({self.text!r})"
+
+
+class SelectorSet:
+    """Several selectors that are asked about the same rows."""
+
+    __slots__ = ("_looked", "_selectors")
+
+    def __init__(self, selectors: Sequence[Selector]) -> None:
+        self._selectors = selectors
+        self._looked = Looked.of(dict.fromkeys(name for selector in selectors for name in selector.names))
+
+    def __len__(self) -> int:
+        return len(self._selectors)
+
+    def matching_block(self, data: bytes, offset: int) -> int:
+        """A bit for each of them that matches, as `Selector.matches_block`. The headers are read once for all."""
+        known = known_values(data, offset, self._looked)
+        bits, bit = 0, 1
+        for selector in self._selectors:
+            if selector._meets(known):
+                bits |= bit
+            bit <<= 1
+        return bits
 
 
 @lru_cache(_PARSED_MAX)

@@ -8,18 +8,21 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import repeat
 
 from vibemq.model.commands import Classified, Command
 from vibemq.model.effects import Classify
 from vibemq.model.rows import Rows
 from vibemq.model.runs import Run
-from vibemq.model.selector import Selector
+from vibemq.model.selector import SelectorSet
 from vibemq.server.commit.storage_threads import Store
 from vibemq.server.net.pacer import Pacer
 from vibemq.storage.reading import ReadsRows, leading, read_piece
 
 ROWS_AT_ONCE = 64
-"""In one step on the loop."""
+"""Read in one step on the loop."""
+ANSWERS_AT_ONCE = 256
+"""Of one selector about one row: these of a step take from 0.2 to 2 ms."""
 BYTES_AT_ONCE = 131_072
 ROWS_IN_THREAD = 1_024
 BYTES_IN_THREAD = 1 << 20
@@ -36,13 +39,21 @@ class Look:
 
     def read(self, storage: ReadsRows, rows: int, size: int) -> None:
         """Look at the next of them, about so many. May run in a thread, while nobody else has it."""
+        for _ in self.steps(storage, rows, size):
+            pass
+
+    def steps(self, storage: ReadsRows, rows: int, size: int) -> Iterator[None]:
+        """The same in steps."""
         wanted, later = leading(self.rest, rows, _RUNS_AT_ONCE)
         piece = read_piece(storage, self.question.queue_id, wanted, size)
-        selectors = self.question.selectors
+        selectors = SelectorSet(self.question.selectors)
+        at_once = max(1, ANSWERS_AT_ONCE // len(selectors))
         for part in piece.slices:
             for place, bits in enumerate(matching(part.rows, selectors)):
                 if bits:
                     self.note(part.first_sequence + place, part.first_sequence + place, bits)
+                if place % at_once == at_once - 1:
+                    yield
         for first, last in piece.damaged:
             # It is handed out, and dealt with as every damaged message is.
             self.note(first, last, (1 << len(selectors)) - 1)
@@ -55,23 +66,18 @@ class Look:
             self.matched.append((first, last, bits))
 
 
-def matching(rows: Rows, selectors: Sequence[Selector]) -> list[int]:
+def matching(rows: Rows, selectors: SelectorSet) -> Iterator[int]:
     """Of each row, a bit for each selector that matches it."""
     common = rows.common_headers()
     if common is not None:
-        return rows.count * [_bits(selectors, common)]
+        yield from repeat(selectors.matching_block(common, 0), rows.count)
+        return
     known: dict[bytes, int] = {}
-    found: list[int] = []
     for block in rows.header_blocks():
         bits = known.get(block)
         if bits is None:
-            bits = known[block] = _bits(selectors, block)
-        found.append(bits)
-    return found
-
-
-def _bits(selectors: Sequence[Selector], block: bytes) -> int:
-    return sum(selector.matches_block(block, 0) << place for place, selector in enumerate(selectors))
+            bits = known[block] = selectors.matching_block(block, 0)
+        yield bits
 
 
 class Classifier:
@@ -126,7 +132,7 @@ class Classifier:
                     self._store.begin_large(read).add_done_callback(partial(self._came, look))
                     return
             try:
-                look.read(provider, rows, BYTES_AT_ONCE)
+                yield from look.steps(provider, rows, BYTES_AT_ONCE)
             except Exception as error:
                 self._failed(error)
                 return

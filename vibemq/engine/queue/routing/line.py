@@ -1,18 +1,29 @@
 """The consumers of a group that want the same messages."""
 
 from vibemq.engine.queue.consumer import Consumer, Rotation
+from vibemq.engine.queue.routing.places import QueuePlaces
 from vibemq.model.selector import Selector
 
 
 class Line:
-    """Of them, only those of the highest priority receive."""
+    """Of them, only those of the highest priority receive.
 
-    __slots__ = ("bit", "by_priority", "priority", "selector", "top", "turn")
+    What the group has looked at, and is neither known nor behind, is not for this line.
+    """
 
-    def __init__(self, selector: Selector | None, bit: int) -> None:
+    __slots__ = ("above", "behind", "by_priority", "key", "known", "priority", "selector", "top", "turn")
+
+    def __init__(self, selector: Selector | None, key: int) -> None:
         self.selector = selector
         """None: they take every message."""
-        self.bit = bit
+        self.key = key
+        """Names it within the group while it is there; not 0."""
+        self.known = QueuePlaces()
+        """Of messages that it matches, and no line above it does."""
+        self.behind = QueuePlaces()
+        """What it has yet to be asked about, beside what is fresh."""
+        self.above: frozenset[Line] = frozenset()
+        """The lines of a higher priority."""
         self.by_priority: dict[int, Rotation] = {}
         self.top = Rotation()
         self.priority = 0
@@ -26,6 +37,11 @@ class Line:
             level = self.by_priority[consumer.priority] = Rotation()
             self._look_for_top()
         level.join(consumer)
+
+    def take_over(self, by_priority: dict[int, Rotation], turn: int) -> None:
+        """All of these, who were somewhere else."""
+        self.by_priority, self.turn = by_priority, turn
+        self._look_for_top()
 
     def retire(self, consumer: Consumer) -> None:
         level = self.by_priority[consumer.priority]

@@ -2,24 +2,30 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import count
 
-from vibemq.engine.queue.consumer import Consumer
+from vibemq.engine.queue.consumer import Consumer, Rotation
 from vibemq.engine.queue.routing.line import Line
-from vibemq.engine.queue.routing.sifted import Matched, Sifted
+from vibemq.engine.queue.routing.places import QueuePlaces
+from vibemq.engine.queue.routing.sifted import Sifted
 from vibemq.errors import InvalidOptions
-from vibemq.model.runs import Run, RunSet
+from vibemq.model.runs import Run, without
 from vibemq.model.selector import Selector
 
 SELECTORS_MAX = 64
 """Different ones of a group at a time."""
-LOOK_AHEAD_RUNS_MAX = 50_000
-"""Runs that a group keeps; with more of them it does not look further ahead, until some of them have gone."""
 ASKED_MESSAGES = 512
 """Messages that are looked at together: an answer in which every second one matches takes about 3 ms."""
 ASKED_RUNS = 256
-_HIGHEST_MAX = 4_096
-ASKED_IF_MANY = 64
-"""Instead of `ASKED_MESSAGES`, beyond `LOOK_AHEAD_RUNS_MAX`."""
+ANSWERS_MAX = 2_048
+"""To one question: with many lines fewer messages are looked at together."""
+KNOWN_RUNS_MAX = 512
+"""With more stretches a line that is full is told nothing more: it is asked again when it has room."""
+BEHIND_RUNS_MAX = 256
+"""Stretches that a line has yet to be asked about; with more of them it is asked about what is between them, too."""
+
+Matched = tuple[int, int, int]
+"""First and last sequence, and the bits of the selectors that match them."""
 
 
 @dataclass(slots=True)
@@ -27,12 +33,18 @@ class Question:
     """What the server is asked about, and has not answered yet."""
 
     number: int
+    level: int
+    stretches: list[Run]
     runs: list[Run]
+    """The messages in them, as they were."""
     lines: list[Line]
-    late: bool
-    """Whether others have been asked about these messages before."""
-    where: Selector | None = None
-    """The filter of the group, which is asked once, with the first."""
+    """All that there were, those with a selector first."""
+    late: Line | None
+    """The line for which it is asked, of messages that others were asked about before; None: they were fresh."""
+    unseen: QueuePlaces
+    """The stretches."""
+    where: Selector | None
+    """The filter of the group, which is asked once, about what is fresh."""
 
     @property
     def selectors(self) -> tuple[Selector, ...]:
@@ -41,11 +53,26 @@ class Question:
         return (*found, self.where) if self.where is not None else tuple(found)
 
 
+@dataclass(slots=True)
+class LookedAt:
+    """What an answer has brought."""
+
+    unwanted: list[Run]
+    """What is for nobody."""
+    cost: int
+    """How much there was to be remembered, in stretches."""
+
+
 class Routes:
     """A message goes to the lines of the highest priority among those that match it, and to no other: when their
-    consumers are full, it waits for them."""
+    consumers are full, it waits for them.
 
-    __slots__ = ("_by_priority", "_known_highest", "_late_turn", "lines", "question", "sifted", "stalled", "where")
+    Everything that is known here can be found out again, so it is forgotten where it would be too much. A line with
+    room always goes on: it is asked about the next messages that it has not been asked about, whatever is known of
+    others.
+    """
+
+    __slots__ = ("_asked_until", "_by_priority", "_late_turns", "lines", "question", "sifted", "where")
 
     def __init__(self, sifted: Sifted) -> None:
         self.sifted = sifted
@@ -55,23 +82,37 @@ class Routes:
         """The filter of the group: what it does not match is settled. Everything else is known to match it, but what
         nobody has looked at yet."""
         self.question: Question | None = None
-        self.stalled = False
-        """It keeps so much that it does not look further ahead."""
-        self._late_turn = False
+        self._asked_until: dict[int, int] = {}
+        """Of each level, the last one that somebody was asked about."""
+        self._late_turns = 0
         self._by_priority: list[list[Line]] | None = None
-        self._known_highest: dict[int, int] = {}
-        """Of classes, until a priority changes."""
 
     # -- consumers ----------------------------------------------------------------------------------------------------
 
+    def take_over(self, by_priority: dict[int, Rotation], turn: int) -> None:
+        """Those who are there already, and have no selector."""
+        if by_priority:
+            line = self._open(None)
+            line.take_over(by_priority, turn)
+            self._set_order()
+
+    def give_back(self) -> tuple[dict[int, Rotation], int]:
+        """The same, when nobody else is there."""
+        line = self.lines.get("")
+        return (line.by_priority, line.turn) if line is not None else ({}, 0)
+
     def join(self, consumer: Consumer) -> None:
-        text = _text(consumer.selector)
-        line = self.lines.get(text)
+        line = self.lines.get(_text(consumer.selector))
         if line is None:
-            line = self.lines[text] = Line(consumer.selector, self._free_bit())
-            self.sifted.open(line.bit)
+            line = self._open(consumer.selector)
         line.join(consumer)
-        self._forget_order()
+        self._set_order()
+
+    def _open(self, selector: Selector | None) -> Line:
+        taken = {line.key for line in self.lines.values()}
+        line = self.lines[_text(selector)] = Line(selector, next(key for key in count(1) if key not in taken))
+        self._look_again(line)
+        return line
 
     def retire(self, consumer: Consumer) -> None:
         text = _text(consumer.selector)
@@ -79,8 +120,7 @@ class Routes:
         line.retire(consumer)
         if not line.by_priority:
             del self.lines[text]
-            self.sifted.close(line.bit)
-        self._forget_order()
+        self._set_order()
 
     def offer(self, consumer: Consumer) -> None:
         self.lines[_text(consumer.selector)].offer(consumer)
@@ -97,9 +137,16 @@ class Routes:
     def filter_by(self, where: Selector | None) -> None:
         """Another filter, or none. An answer that is on its way counts no more: it was about the one before."""
         self.where = where
-        self.question = None
+        self._drop_question()
         if where is not None:
             self.sifted.look_again()
+
+    def _drop_question(self) -> None:
+        question = self.question
+        self.question = None
+        if question is not None:
+            asked = self.sifted.fresh if question.late is None else question.late.behind
+            asked.add_all(question.level, question.stretches)
 
     def check_room_for(self, selector: Selector | None) -> None:
         """Raises InvalidOptions when there are too many different ones."""
@@ -109,11 +156,7 @@ class Routes:
                 "of one group; let consumers share selectors, or use other groups or queues"
             )
 
-    def _free_bit(self) -> int:
-        taken = sum(line.bit for line in self.lines.values())
-        return ~taken & (taken + 1)
-
-    # -- hand-out -----------------------------------------------------------------------------------------------------
+    # -- priorities ---------------------------------------------------------------------------------------------------
 
     def by_priority(self) -> list[list[Line]]:
         """The lines of each priority, the highest first."""
@@ -124,38 +167,35 @@ class Routes:
             self._by_priority = [levels[priority] for priority in sorted(levels, reverse=True)]
         return self._by_priority
 
-    def candidates(self, line: Line, kinds: list[int], most: int) -> list[Run]:
-        """What the line may be given now, in order: about `most` runs of each of these classes."""
-        there = [bits for bits in kinds if bits in self.sifted.classes]
-        return self.sifted.candidates(line.bit, there, most) if there else []
-
-    def kinds(self, lines: Iterable[Line]) -> dict[int, list[int]]:
-        """Of these lines, bit -> the classes whose messages go to it."""
-        wanted = sum(line.bit for line in lines)
-        found: dict[int, list[int]] = {}
-        for bits in self.sifted.classes:
-            left = self._highest(bits) & wanted
-            while left:
-                bit = left & -left
-                left ^= bit
-                found.setdefault(bit, []).append(bits)
-        return found
-
-    def _highest(self, bits: int) -> int:
-        """The lines of the highest priority among those that match a class."""
-        known = self._known_highest.get(bits)
-        if known is None:
-            some = [line for line in self.lines.values() if line.bit & bits]
-            highest = max((line.priority for line in some), default=0)
-            known = sum(line.bit for line in some if line.priority == highest)
-            if len(self._known_highest) >= _HIGHEST_MAX:
-                self._known_highest.clear()
-            self._known_highest[bits] = known
-        return known
-
-    def _forget_order(self) -> None:
+    def _set_order(self) -> None:
+        """After lines have come or gone, or their priorities changed: what is known has to hold for the new order."""
         self._by_priority = None
-        self._known_highest.clear()
+        above: frozenset[Line] = frozenset()
+        for lines in self.by_priority():
+            for line in lines:
+                before, line.above = line.above, above
+                if before is above or before == above:
+                    continue
+                if above - before:
+                    _doubt(line)
+                if before - above:
+                    self._look_again(line)
+            above = above.union(lines)
+
+    def _look_again(self, line: Line) -> None:
+        """Whatever others were asked about may be the line's."""
+        for level, last in self._asked_until.items():
+            line.behind.add(level, 0, last)
+
+    # -- hand-out -----------------------------------------------------------------------------------------------------
+
+    def candidates(self, line: Line, most: int) -> tuple[list[Run], int]:
+        """As `Sifted.candidates`."""
+        unseen = [self.sifted.fresh, line.behind]
+        question = self.question
+        if question is not None and (question.late is None or question.late is line):
+            unseen.append(question.unseen)
+        return self.sifted.candidates(line.known, unseen, most)
 
     # -- questions ----------------------------------------------------------------------------------------------------
 
@@ -165,94 +205,124 @@ class Routes:
         group has."""
         if self.question is not None:
             return None
-        open_lines = [line for line in self.lines.values() if line.has_room()]
-        if not open_lines and self.where is None:
+        fresh = self.sifted.has_some_of(self.sifted.fresh)
+        hungry = [line for line in self.lines.values() if self._is_hungry(line, fresh=fresh)]
+        if not hungry and self.where is None:
             return None
-        ahead, late = True, [line for line in open_lines if self.sifted.behind[line.bit].count]
-        most = ASKED_MESSAGES
-        if self.sifted.kept_runs > LOOK_AHEAD_RUNS_MAX:
-            # What is held up by messages that nobody has looked at yet would never go otherwise.
-            most = ASKED_IF_MANY
-            kinds = self.kinds(open_lines)
-            ahead = bool(kinds)
-            if self.sifted.told_runs > 2 * LOOK_AHEAD_RUNS_MAX:
-                late = [line for line in late if line.bit in kinds]
-        self.stalled = not (ahead or late)
-        if self.stalled:
-            return None
-        self._late_turn = bool(late) and (not self._late_turn or not (ahead and self.sifted.fresh.count))
-        if self._late_turn:
-            line = late[0]
-            runs = self.sifted.behind[line.bit].next(most)[:ASKED_RUNS]
-            self.question = Question(number, runs, [line], late=True)
-        elif ahead and self.sifted.fresh.count:
-            runs = self.sifted.fresh.next(most)[:ASKED_RUNS]
-            self.question = Question(number, runs, list(self.lines.values()), late=False, where=self.where)
+        # Those that are behind, one after the other, and what is fresh have their turns.
+        turns = [line for line in hungry if line.behind]
+        self._late_turns += 1
+        at = self._late_turns // 2 % len(turns) if turns else 0
+        late: list[Line | None] = [*turns[at:], *turns[:at]]
+        for line in [*late, None] if self._late_turns % 2 else [None, *late]:
+            if self._ask(number, line):
+                break
         return self.question
 
+    def _is_hungry(self, line: Line, *, fresh: bool) -> bool:
+        # Whoever has no room may stand in line for it, and be called: only when there is something to look at, or
+        # those who share their room would call each other for ever.
+        unseen = fresh or self.sifted.has_some_of(line.behind)
+        return unseen and not self.candidates(line, 1)[0] and line.has_room()
+
+    def _ask(self, number: int, late: Line | None) -> bool:
+        unseen = self.sifted.fresh if late is None else late.behind
+        share = ANSWERS_MAX // (len(self.lines) + 1)
+        level, stretches, runs = self.sifted.next_unseen(unseen, min(ASKED_MESSAGES, share), min(ASKED_RUNS, share))
+        if not runs:
+            return False
+        unseen.remove(level, stretches)
+        asked = QueuePlaces()
+        asked.add_all(level, stretches)
+        lines = sorted(self.lines.values(), key=lambda line: line.selector is None)
+        where = self.where if late is None else None
+        self.question = Question(number, level, stretches, runs, lines, late, asked, where)
+        self._asked_until[level] = max(self._asked_until.get(level, 0), stretches[-1][1])
+        return True
+
     def unfit(self, number: int, matched: Iterable[Matched]) -> list[Run]:
-        """What of the messages in question the filter does not match. Once they are gone, `answer` is about the
-        others."""
+        """What of the messages in question the filter does not match. To be called before `answer`."""
         question = self.question
         if question is None or question.number != number or question.where is None:
             return []
-        place = len(question.selectors) - 1
-        unfit = RunSet([part for run in question.runs for part in sorted(self.sifted.fresh.overlap(*run))])
-        for first, last, places in matched:
-            if places >> place & 1:
-                unfit.remove(first, last)
-        return unfit.runs()
+        bit = 1 << len(question.selectors) - 1
+        return without(question.runs, sorted((first, last) for first, last, bits in matched if bits & bit))
 
-    def answer(self, number: int, matched: Iterable[Matched]) -> list[Run] | None:
-        """The bits of `matched` are the places of those lines of the question that have selectors. Returns which
-        messages nobody wants; None for an answer to no question."""
+    def answer(self, number: int, matched: Iterable[Matched]) -> LookedAt | None:
+        """The bits of `matched` are the places of those lines of the question that have selectors. None for an answer
+        to no question."""
         question = self.question
         if question is None or question.number != number:
             return None
         self.question = None
-        bits = _Bits(question.lines, {line.bit for line in self.lines.values() if line in question.lines})
-        if question.late:
-            return self._answer_late(question, matched)
-        everything = bits.without_selector
-        known = [(first, last, bits.of(places)) for first, last, places in matched]
-        if everything:
-            left = self.sifted.sift(question.runs, _with_rest(known, question.runs, everything), bits.asked)
-        else:
-            left = self.sifted.sift(question.runs, [part for part in known if part[2]], bits.asked)
-        return left
+        there = [line if self.lines.get(_text(line.selector)) is line else None for line in question.lines]
+        unasked = [line for line in self.lines.values() if line not in there]
+        learners = self._learners(question, there, unasked)
+        places = {line: place for place, line in enumerate(there) if line is not None}
+        masks = [sum(1 << places[line] for line in lines if line in places) for lines in self.by_priority()]
+        everything = 1 << len(there) - 1 if there and there[-1] is not None and there[-1].selector is None else 0
+        asked = (1 << sum(line.selector is not None for line in question.lines)) - 1
+        found: dict[int, list[Run]] = {}
+        wanted: list[Run] = []
+        cost = 0
+        for first, last, bits in sorted(matched):
+            targets = next((both for mask in masks if (both := (bits & asked | everything) & mask)), 0)
+            if not targets:
+                continue
+            wanted.append((first, last))
+            targets &= learners
+            while targets:
+                place = (targets & -targets).bit_length() - 1
+                targets &= targets - 1
+                found.setdefault(place, []).append((first, last))
+                cost += 1
+        left = without(question.runs, wanted)
+        if everything & learners:
+            place = len(there) - 1
+            found[place] = sorted([*found.get(place, ()), *left])
+        for place, runs in found.items():
+            question.lines[place].known.add_all(question.level, runs)
+        return LookedAt([] if everything or unasked else left, cost)
 
-    def _answer_late(self, question: Question, matched: Iterable[Matched]) -> list[Run]:
-        line = question.lines[0]
-        if self.lines.get(_text(line.selector)) is not line:
-            return []
-        found = matched if line.selector is not None else [(first, last, 1) for first, last in question.runs]
-        for first, last, _ in found:
-            self.sifted.tell(line.bit, first, last)
-        self.sifted.caught_up(line.bit, question.runs)
-        return []
+    def _learners(self, question: Question, there: list[Line | None], unasked: list[Line]) -> int:
+        """The bits of those who are told the answer; the others are asked again when they need it."""
+        learners = 0
+        level, stretches = question.level, question.stretches
+        for place, line in enumerate(there):
+            if line is None:
+                continue
+            if self._learns(question, line, unasked):
+                learners |= 1 << place
+                if question.late is not None and question.late is not line:
+                    line.behind.remove(level, stretches)
+            elif question.late is None or question.late is line:
+                line.behind.add_all(level, stretches, BEHIND_RUNS_MAX)
+        if question.late is None:
+            for line in unasked:
+                line.behind.add_all(level, stretches, BEHIND_RUNS_MAX)
+        return learners
+
+    def _learns(self, question: Question, line: Line, unasked: list[Line]) -> bool:
+        if any(other.priority > line.priority for other in unasked):
+            # It may be for one that came meanwhile.
+            return False
+        if question.late is line:
+            return True
+        if line.known.run_count >= KNOWN_RUNS_MAX:
+            return False
+        first = line.behind.first_at(question.level, self.sifted.members_of(question.level))
+        if question.late is None:
+            # What comes after others that it has yet to be asked about is asked about with these.
+            return question.stretches[-1][1] < first
+        return question.stretches[0][0] <= first <= question.stretches[-1][1]
 
 
-class _Bits:
-    """From places in a question to the bits of the lines that are still there."""
-
-    def __init__(self, lines: list[Line], there: set[int]) -> None:
-        self.asked = sum(there)
-        self._bits = [line.bit if line.bit in there else 0 for line in lines if line.selector is not None]
-        self.without_selector = sum(line.bit for line in lines if line.selector is None and line.bit in there)
-        self._known: dict[int, int] = {}
-
-    def of(self, places: int) -> int:
-        found = self._known.get(places)
-        if found is None:
-            found = sum(bit for place, bit in enumerate(self._bits) if places >> place & 1) | self.without_selector
-            self._known[places] = found
-        return found
-
-
-def _with_rest(known: list[Matched], runs: list[Run], bits: int) -> list[Matched]:
-    """What nothing is known of is wanted by those who take everything."""
-    # The pieces that come first count: what is left of each run goes to the last ones.
-    return [*known, *((first, last, bits) for first, last in runs)]
+def _doubt(line: Line) -> None:
+    """What it knows may be for a line that is above it now."""
+    for level in line.known.levels():
+        known = line.known.of(level)
+        line.behind.add_all(level, [(known.first, known.last)], BEHIND_RUNS_MAX)
+    line.known.clear()
 
 
 def _text(selector: Selector | None) -> str:
