@@ -45,7 +45,9 @@ def test_it_prints_and_ends_alike(words: list[str], tmp_path: Path, monkeypatch:
 
 
 def test_a_signal_is_its_exit_code(tmp_path: Path) -> None:
-    command = ForkedCommand(["vibemq", "serve", "--data-dir", str(tmp_path / "d"), "--port", "0"], tmp_path / "log")
+    command = ForkedCommand(
+        ["vibemq", "serve", "--data-dir", str(tmp_path / "d"), "--port", "0", "--http-port", "0"], tmp_path / "log"
+    )
     assert command.stdout is not None
     assert command.stdout.readline() != ""
     assert command.poll() is None

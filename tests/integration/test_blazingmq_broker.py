@@ -43,6 +43,10 @@ redelivery_delay_ms = 20
 [protocols.blazingmq.domains."made.*"]
 [protocols.blazingmq.domains.forgetful]
 deduplication_ms = 0
+[protocols.blazingmq.domains.filtered]
+mode = "fanout"
+app_ids = ["some", "every"]
+subscriptions = {some = "total > 2"}
 [protocols.blazingmq.domains.native]
 plain_names = true
 """
@@ -406,6 +410,21 @@ def with_total(sdk: ModelSdk, total: int) -> PutMessage:
 
 def payloads_of(pushes: Iterable[PushMessage]) -> list[bytes]:
     return [push.data[4 * int.from_bytes(push.data[1:4], "big") :] for push in pushes]
+
+
+def test_an_application_gets_what_its_subscription_matches(broker: BlazingmqBroker) -> None:
+    with ModelClient(broker.bmq_port) as client:
+        uri = new_uri("filtered")
+        client.ask(client.sdk.open(uri, 0, flags=WRITE))
+        areas = [build_area([MessageProperty("total", PropertyType.INT64, number)]) for number in range(6)]
+        puts = [put_message(0, client.sdk.guid(), area, flags=3, schema_id=1) for area in areas]
+        client.sdk.unacked.update((put.guid, put) for put in puts)
+        client.say(build_puts(puts))
+        for sub_id, app_id in enumerate(("some", "every"), 1):
+            client.open_reader(uri, sub_id=sub_id, app_id=app_id)
+        client.pushed(9)
+        of_streams = [len(stream.unconfirmed) for stream in client.sdk.queues[0].streams.values()]
+        assert of_streams == [3, 6]
 
 
 def test_subscriptions_get_what_their_expressions_match(broker: BlazingmqBroker) -> None:

@@ -238,3 +238,17 @@ def test_a_dead_letter_is_replayed_as_it_was_posted(
         reader.say(reader.sdk.confirm(0, guid))
         wait_until(lambda: is_empty(mq, queue))
     assert mq.admin("dlq.list", queue=queue)["letters"] == []
+
+
+def test_a_reader_of_a_deleted_queue_opens_it_anew(broker: ThreeListeners, mq: vibemq.sync.Client) -> None:
+    name = f"q-{uuid4().hex[:12]}"
+    uri = f"bmq://{PRIORITY}/{name}"
+    with ModelClient(broker.bmq_port) as client:
+        client.open_reader(uri)
+        mq.delete_queue(f"{PRIORITY}..{name}")
+        client.sdk.hear(client.at_its_end())
+        assert len(client.sdk.got.last_words) == 1
+        client.reconnect()
+        client.open_reader(uri, flags=READ | WRITE)
+        client.post_and_wait(0, b"again")
+        assert client.pushed(1) == [b"again"]

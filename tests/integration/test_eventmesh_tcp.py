@@ -362,6 +362,20 @@ def test_what_is_not_acknowledged_goes_to_another_and_then_to_the_dlq(
     no_more(second)
 
 
+@pytest.mark.parametrize("header", ["eventmesh-properties", "eventmesh-headers"])
+def test_a_message_that_cannot_be_written_is_dead_lettered_and_ends_no_session(
+    wire: Any, mq: vibemq.sync.Client, topic: str, header: str
+) -> None:
+    peer = subscriber(wire, topic, "g")
+    mq.publish(topic, "poison", headers={header: '{"a":' + "[" * 253 + "]" * 253 + "}"})
+    mq.publish(topic, b"after")
+    assert bodies(peer, 1) == ["after"]
+    (letter,) = wait_until(lambda: dead_letters(mq, topic))
+    assert f"the header {header} nests too deeply" in letter["error"]
+    mq.publish(topic, b"more")
+    assert bodies(peer, 1) == ["more"]
+
+
 def test_a_client_that_works_slowly_keeps_what_waits_in_it(broker: MeshBroker, wire: Any, topic: str) -> None:
     """It acknowledges one message after the other; those behind are not given to others meanwhile."""
     reader, publisher = subscriber(wire, topic, "g"), wire("p", "pub")

@@ -93,7 +93,7 @@ def events(data: bytes) -> Hashable:
     stream = data[1:]
     found, failed = _cut(stream, len(stream) or 1)
     again, failed_again = _cut(stream, 1 + data[0] % 61)
-    if (again, failed_again) != (found, failed):
+    if (_joined(again), failed_again) != (_joined(found), failed):
         raise Broken("another cut of the stream, other events")
     kinds = []
     for one in found:
@@ -116,6 +116,17 @@ def _cut(stream: bytes, step: int) -> tuple[list[tuple[int, int, bytes]], bool]:
     except RemoteProtocolError:
         return found, True
     return found, False
+
+
+def _joined(found: list[tuple[int, int, bytes]]) -> list[tuple[int, int, bytes]]:
+    """The messages of a large PUT event come in groups as they have arrived."""
+    joined: list[tuple[int, int, bytes]] = []
+    for kind, codec, body in found:
+        if kind == EventType.PUT and joined and joined[-1][0] == kind:
+            joined[-1] = kind, codec, joined[-1][2] + body
+        else:
+            joined.append((kind, codec, body))
+    return joined
 
 
 def _content(event: Event) -> Hashable:

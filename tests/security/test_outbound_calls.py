@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from tests.integration.certificates import Authority
+from tests.waiting import until
 from vibemq.errors import ConfigInvalid, OutboundFailed, OutboundRefused
 from vibemq.server.outbound.addresses import why_not_public
 from vibemq.server.outbound.calls import OutboundCalls
+from vibemq.server.outbound.connection import connect
 from vibemq.server.outbound.targets import parse_target
 
 pytestmark = pytest.mark.anyio
@@ -294,6 +296,45 @@ async def test_answers_that_are_none_fail_and_end_the_connection(answer: bytes) 
         calls = OutboundCalls(allowed=LOOPBACK)
         with pytest.raises(OutboundFailed):
             await calls.post(f"http://127.0.0.1:{server.port}/", {}, b"")
+        calls.close()
+
+
+ENDLESS = {
+    "interim": (b"", b"HTTP/1.1 102 Processing\r\n\r\n", "interim"),
+    "trailers": (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\n", b"a: b\r\n", "trailers"),
+    "chunks": (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n", b"1\r\na\r\n", "too small chunks"),
+}
+
+
+@pytest.mark.parametrize("kind", ENDLESS)
+async def test_an_endless_answer_fails_and_is_read_in_turns(kind: str) -> None:
+    """Never more than a millisecond's work for what has come in one piece, and meanwhile nothing more is read."""
+    begin, again, why = ENDLESS[kind]
+    async with inner() as server:
+        server.answer = b""
+        target = parse_target(f"http://127.0.0.1:{server.port}/")
+        assert target.address is not None
+        connection = await connect(target, target.address, ssl.create_default_context())
+        call = asyncio.create_task(connection.post(target, b"", b""))
+        await until(lambda: server.heads)
+        connection.data_received(begin + again * (131_072 // len(again)))
+        left = len(connection._buffer)
+        assert left > 90_000, "some is read at once"
+        assert connection._transport is not None
+        assert not connection._transport.is_reading()
+        connection.data_received(b"")
+        assert len(connection._buffer) == left, "what comes meanwhile begins no second reader"
+        with pytest.raises(OutboundFailed, match=why):
+            await call
+        assert not connection.open
+
+
+async def test_some_interim_answers_may_come_before_the_answer() -> None:
+    async with inner() as server:
+        server.answer = b"HTTP/1.1 102 Processing\r\n\r\n" * 8 + server.answer
+        calls = OutboundCalls(allowed=LOOPBACK)
+        answer = await calls.post(f"http://127.0.0.1:{server.port}/", {}, b"")
+        assert (answer.status, answer.body) == (200, b"ok")
         calls.close()
 
 

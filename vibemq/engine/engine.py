@@ -112,11 +112,10 @@ class Engine:
             told, facts = len(step.effects), step.facts
             try:
                 slices = batch.slices
-                begun = slices is not None
                 if slices is None:
                     slices = _HANDLERS[type(command)](state, step, command)
                 if slices is not None:
-                    batch.slices = None
+                    begun, batch.slices = batch.slices is not None, None
                     if not work_off(slices, step, units, begun=begun):
                         batch.slices = slices
             except VibeMQError as error:
@@ -175,7 +174,7 @@ class Engine:
         The caller must also fail, in order, every outcome that the engine made after that one and before this call:
         their records may build on the missing ones. Only then are the holes in the sequences recorded soundly.
         """
-        step = self._begin(now, failed=True)
+        step = self._begin(now)
         state = self._state
         state.totals.failed_outcomes += 1
         outcome = state.open.pop(ticket)
@@ -296,12 +295,10 @@ class Engine:
 
     # -- inside ---------------------------------------------------------------------------------------------------
 
-    def _begin(self, now: int, *, failed: bool = False) -> Step:
+    def _begin(self, now: int) -> Step:
         state = self._state
         if now > state.now:
             state.now = now
-        if state.owed_behind and not failed:
-            rollback.owe_what_followed(state)
         return Step(state.now)
 
     def _carry(self, step: Step) -> None:
@@ -408,8 +405,11 @@ class Engine:
         return len(some)
 
     def _pay(self, step: Step) -> None:
-        """Put what is owed before the records of this outcome."""
+        """Put what is owed before the records of this outcome. Every outcome with records comes here, so that of two
+        series of failures the first is paid before the second begins."""
         state = self._state
+        if state.owed_behind:
+            rollback.owe_what_followed(state)
         if state.owed:
             step.records = state.owed + step.records
             step.durability = max(step.durability, Durability.STRONG)

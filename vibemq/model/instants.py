@@ -9,6 +9,7 @@ from array import array
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from itertools import compress
+from typing import cast
 
 from vibemq.model.runs import Run, runs_of
 
@@ -139,6 +140,9 @@ class Instants(MutableMapping[int, int]):
             at += len(some)
 
     def _put_row(self, number: int, place: int, instants: Sequence[int]) -> None:
+        page = self._pages.get(number)
+        if isinstance(page, array) and self._put_within(number, page, place, instants):
+            return
         row = self._row(number)
         before = len(row) - row.count(0)
         row[place : place + len(instants)] = instants
@@ -149,6 +153,21 @@ class Instants(MutableMapping[int, int]):
             self._add_page(number, _packed(row))
         self._fill[number] = len(row) - row.count(0)
         self._count += self._fill[number] - before
+
+    def _put_within(self, number: int, page: "array[int]", place: int, instants: Sequence[int]) -> bool:
+        """Put them into an array as it is, cheaper than to make it anew; False: they do not fit its numbers."""
+        base, lowest = _base_of(page), min(instants)
+        if lowest <= base or (len(page) > PAGE and max(instants) - base >= _SPAN):
+            return False
+        if number in self._shared:
+            self._own(number, page)
+            page = cast("array[int]", self._pages[number])
+        end = place + len(instants)
+        added = page[place:end].count(0)
+        page[place:end] = array(page.typecode, [instant - base for instant in instants] if base else instants)
+        self._fill[number] += added
+        self._count += added
+        return True
 
     def _row(self, number: int) -> list[int]:
         """The instants of a page by place, 0 where there is none."""

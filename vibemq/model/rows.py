@@ -201,14 +201,22 @@ class Rows:
 class LargeRow(Rows):
     """One row above `LARGE_ROW_BYTES`."""
 
-    __slots__ = ("memory", "origin", "prepared")
+    __slots__ = ("memory", "origin", "part", "prepared")
 
-    def __init__(self, data: bytes, memory: Any = None, origin: tuple[int, int] | None = None) -> None:
+    def __init__(
+        self,
+        data: bytes,
+        memory: Any = None,
+        origin: tuple[int, int] | None = None,
+        part: tuple[int, int] | None = None,
+    ) -> None:
         super().__init__(1, _U32.pack(len(data)), data)
         self.origin = origin
         """Queue and sequence, by which it can be read again from a store."""
         self.memory = memory
         """What holds its part of the broker's memory for large bodies; given back when it is dropped."""
+        self.part = part
+        """From where to where it is sent to a peer that is sent a part of it only; None: the whole row."""
         self.prepared: Any = None
         """The place where a storage provider has written it ahead of its record."""
 

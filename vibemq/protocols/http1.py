@@ -107,7 +107,7 @@ def _read_head(parser: HttpRequestParser | HttpResponseParser, heard: _HeadHeard
     try:
         parser.feed_data(raw)
     except HttpParserUpgrade:
-        why = "the protocol is not changed and nothing is tunnelled here; leave out CONNECT, and the header Upgrade of an answer"
+        why = "the protocol is not changed and nothing is tunnelled here; leave out CONNECT and Upgrade"
         raise Http1Error(why) from None
     except HttpParserError as error:
         if heard.complete:

@@ -49,6 +49,7 @@ from vibemq.protocols.blazingmq.codec.put import PutMessage, build_puts, put_mes
 
 READ, WRITE = 2, 4
 DEFAULT_APP = "__default"
+UNKNOWN_REQUEST = 0x7FFF_FFFF
 _ANSWERS = {OpenQueue: OpenQueueResponse, ConfigureStream: ConfigureStreamResponse, CloseQueue: CloseQueueResponse}
 _NUMBERS = count(1)
 
@@ -84,6 +85,8 @@ class Received:
     """(GUID, status)."""
     pushes: list[PushMessage] = field(default_factory=list)
     heartbeats: int = 0
+    last_words: list[ControlChoice] = field(default_factory=list)
+    """Answers to a request that was not made, which an SDK logs."""
 
 
 class ModelSdk:
@@ -253,6 +256,9 @@ class ModelSdk:
             return
         message = decode_control(event)
         r_id, answer = message.r_id, message.choice
+        if r_id == UNKNOWN_REQUEST:
+            self.got.last_words.append(answer)
+            return
         assert r_id in self._pending, f"the answer to request {r_id}, which was answered or never made"
         request, about = self._pending.pop(r_id)
         self.got.responses[r_id] = answer

@@ -114,6 +114,21 @@ def test_a_million_in_order_take_eight_bytes_each(monkeypatch: pytest.MonkeyPatc
     assert sum(map(sys.getsizeof, instants._pages.values())) < 9 << 20
 
 
+run_puts = st.tuples(st.integers(1, 1_500), st.integers(64, 300), st.sampled_from([1, 1 << 20, 1 << 33, 1 << 41]))
+
+
+@given(st.lists(run_puts, min_size=1, max_size=6))
+def test_neighbours_are_put_into_a_page_that_is_there(puts: list[tuple[int, int, int]]) -> None:
+    instants, model = Instants(), dict[int, int]()
+    for first, size, base in puts:
+        before, known = instants.copy(), dict(model)
+        some = [base + step for step in range(size)]
+        instants.put_columns(range(first, first + size), some)
+        model.update(enumerate(some, first))
+        assert (instants, len(instants)) == (model, len(model))
+        assert (before, len(before)) == (known, len(known))
+
+
 @given(
     st.lists(st.tuples(st.integers(1, 3_000), st.integers(1, 1_500), st.sampled_from([1, 7, 1 << 40])), max_size=6),
     st.integers(1, 3_000),

@@ -9,8 +9,9 @@ binary in base64. One more header names the types of those that are not plain st
     vibemq-types  total=int64,paid=bool
 
 A name that a header cannot have, or that means something to the broker (`priority`, `reply-to`, `vibemq-…`), is kept as
-`vibemq-property-` and the name in percent encoding. A string that is empty, or no UTF-8, is listed among the types too,
-so that nothing is lost where headers without a value are left out. A header whose type is not named is text.
+`vibemq-property-` and the name in percent encoding. A string is listed among the types too when it is empty, or no
+UTF-8, so that nothing is lost where headers without a value are left out, and when it reads as a number or a bool, for
+which a selector would take it. A header whose type is not named is text.
 """
 
 from base64 import b64decode, b64encode
@@ -33,6 +34,8 @@ OWN_HEADERS = frozenset({"priority", "reply-to", "correlation-id"})
 VALUE_BYTES_MAX = 0xFFFF
 """Of a header, and so of a property as it is kept, and of the list of types."""
 _TYPES_REMEMBERED = 1024
+_TYPES_BYTES_REMEMBERED = 1024
+"""Longer lists are read anew each time: a thousand of the longest would take a gigabyte."""
 
 
 class PropertyType(IntEnum):
@@ -59,6 +62,7 @@ _ENCODED_STRING = "string-base64"
 _WORDS = {kind: kind.name.lower() for kind in PropertyType}
 _KINDS: dict[str, tuple[PropertyType, bool]] = {word: (kind, False) for kind, word in _WORDS.items()}
 _KINDS[_ENCODED_STRING] = (PropertyType.STRING, True)
+_FIRST_OF_OTHERS = frozenset(bytes((first,)) for first in b"-0123456789tf")
 _Types = Mapping[str, tuple[PropertyType, bool]]
 _NO_TYPES: _Types = {}
 
@@ -136,12 +140,15 @@ def name_of(header: str) -> str:
     return unquote_to_bytes(header.removeprefix(PROPERTY_PREFIX)).decode(errors="surrogateescape")
 
 
-@lru_cache(_TYPES_REMEMBERED)
 def types_in(listed: bytes) -> _Types:
     """Property -> (its type, whether it is a string in base64), of the header that lists them. What cannot be read in
     it is left out."""
     if not listed:
         return _NO_TYPES
+    return _remembered_types(listed) if len(listed) <= _TYPES_BYTES_REMEMBERED else _types(listed)
+
+
+def _types(listed: bytes) -> _Types:
     types: dict[str, tuple[PropertyType, bool]] = {}
     for entry in listed.decode(errors="replace").split(","):
         name, _, word = entry.rpartition("=")
@@ -149,6 +156,20 @@ def types_in(listed: bytes) -> _Types:
         if kind is not None:
             types[unquote_to_bytes(name).decode(errors="surrogateescape")] = kind
     return types
+
+
+_remembered_types = lru_cache(_TYPES_REMEMBERED)(_types)
+
+
+def _types_of(names: Iterable[str], listed: bytes) -> _Types:
+    """The same of these properties only, where a list is too long to be read for each look at it."""
+    found: dict[str, tuple[PropertyType, bool]] = {}
+    for name in names:
+        _, here, rest = (b"," + listed).rpartition(b",%s=" % _quoted(name).encode())
+        kind = _KINDS.get(rest.partition(b",")[0].decode(errors="replace")) if here else None
+        if kind is not None:
+            found[name] = kind
+    return found
 
 
 def _quoted(name: str) -> str:
@@ -173,10 +194,15 @@ def _kept(name: str, kind: PropertyType, value: bool | int | str | bytes) -> tup
         raw = value.encode(errors="surrogateescape")
         if not _is_text(raw):
             return b64encode(raw).decode(), _ENCODED_STRING
-        return value, "" if value else _WORDS[kind]
+        return value, "" if value and not reads_otherwise(raw) else _WORDS[kind]
     if kind in BITS and isinstance(value, int) and not isinstance(value, bool) and _fits(value, kind):
         return str(value), _WORDS[kind]
     raise InvalidMessage(f"property {name!r} of type {kind.name} cannot be {value!r}")
+
+
+def reads_otherwise(text: bytes) -> bool:
+    """Whether text without a type would be an integer or a bool where one is needed; a STRING never is."""
+    return text[:1] in _FIRST_OF_OTHERS and (text in (b"true", b"false") or integer_in(text) is not None)
 
 
 def _fits(value: int, kind: PropertyType) -> bool:
@@ -245,7 +271,7 @@ def known_values(data: bytes, offset: int, looked: Looked) -> _Known:
         elif key == _TYPES_KEY:
             listed = data[value_at + 2 : end]
         at = end
-    types = types_in(listed) if listed else _NO_TYPES
+    types = types_in(listed) if len(listed) <= _TYPES_BYTES_REMEMBERED else _types_of(looked.names, listed)
     known: _Known = {}
     for name in looked.names:
         text, kind = raw.get(name), types.get(name)

@@ -7,31 +7,30 @@ sId known, nor behind the one that ends it.
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Protocol
 
+from vibemq.errors import RemoteProtocolError
 from vibemq.model.commands import Settle, Settlement
 from vibemq.model.effects import Deliver
+from vibemq.model.rows import LargeRow
 from vibemq.model.runs import Run, runs_of
 from vibemq.model.stored import Slice
 from vibemq.protocols.blazingmq.codec.guid import guid_of_message_id
 from vibemq.protocols.blazingmq.codec.options import sub_queue_ids_option
 from vibemq.protocols.blazingmq.codec.push import PushMessage, build_pushes
-from vibemq.protocols.blazingmq.codec.rows import pushes_of_rows
+from vibemq.protocols.blazingmq.codec.rows import properties_in, push_around_row, pushes_of_rows
 from vibemq.protocols.blazingmq.delivery_index import BlazingmqDeliveryIndex, Held
 from vibemq.protocols.blazingmq.state import BlazingmqState
-from vibemq.protocols.blazingmq.streams import StreamConsumer
 
-
-class CountsSettled(Protocol):
-    def settled(self, consumer: StreamConsumer, count: int) -> None:
-        """So many of the messages that it held are confirmed."""
+ROWS_AT_ONCE = 200
+"""Rows that are encoded in about two milliseconds if they have few properties. Four of those are as much as a row."""
 
 
 class Deliveries:
-    def __init__(self, state: BlazingmqState, index: BlazingmqDeliveryIndex, settled: CountsSettled) -> None:
+    def __init__(self, state: BlazingmqState, index: BlazingmqDeliveryIndex) -> None:
         self._state = state
         self._index = index
-        self._settled = settled
+        self.rows_at_once = ROWS_AT_ONCE // 8
+        """By the properties of the last ones. It begins low, and doubles with those that have few."""
 
     def deliver(self, deliver: Deliver, slices: Sequence[Slice]) -> None:
         state = self._state
@@ -46,12 +45,31 @@ class Deliveries:
         held = self._index.of((q_id, stream.sub_id))
         messages: list[PushMessage] = []
         for piece in slices:
-            pushes = pushes_of_rows(piece.rows, q_id, option, new_style=state.new_style)
+            rows = piece.rows
+            if isinstance(rows, LargeRow):
+                pushes = [PushMessage(q_id, guid_of_message_id(rows.ids()[0]), 0, 0, 0, option, b"")]
+            else:
+                pushes = pushes_of_rows(rows, q_id, option, new_style=state.new_style)
             if not deliver.settled:
                 self._hold(deliver, piece, pushes, held)
-                consumer.held += piece.rows.count
-            messages += pushes
+                consumer.held += rows.count
+            if isinstance(rows, LargeRow):
+                state.out += build_pushes(messages)
+                messages = []
+                before, part, behind = push_around_row(rows, pushes[0], new_style=state.new_style)
+                state.send(before)
+                state.send_row(part)
+                state.send(behind)
+            else:
+                messages += pushes
+                self._note_work(pushes)
         state.out += build_pushes(messages)
+
+    def _note_work(self, pushes: list[PushMessage]) -> None:
+        count = len(pushes)
+        if count:
+            work = count + (sum(properties_in(push.data) for push in pushes if push.flags) >> 2)
+            self.rows_at_once = max(1, min(ROWS_AT_ONCE, 2 * self.rows_at_once, ROWS_AT_ONCE * count // work))
 
     def _hold(self, deliver: Deliver, piece: Slice, pushes: list[PushMessage], held: dict[bytes, Held]) -> None:
         guids = [push[1] for push in pushes]
@@ -71,22 +89,33 @@ class Deliveries:
             seen.add(pushes[index].guid)
 
     def confirm(self, confirms: Iterator[tuple[int, bytes, int]], most: int) -> int:
-        """Take up to `most` confirms; return how many there were. What the client does not hold is ignored."""
+        """Take up to `most` confirms; return how many there were. What the client does not hold is ignored.
+
+        Raises:
+            RemoteProtocolError: one that cannot be read; those before it are taken.
+        """
         of_streams: dict[tuple[int, int], list[bytes]] = {}
         count = 0
-        for q_id, guid, sub_id in islice(confirms, most):
-            count += 1
-            guids = of_streams.get((q_id, sub_id))
-            if guids is None:
-                guids = of_streams[q_id, sub_id] = []
-            guids.append(guid)
+        broken: RemoteProtocolError | None = None
+        try:
+            for q_id, guid, sub_id in islice(confirms, most):
+                count += 1
+                guids = of_streams.get((q_id, sub_id))
+                if guids is None:
+                    guids = of_streams[q_id, sub_id] = []
+                guids.append(guid)
+        except RemoteProtocolError as error:
+            # Those before it count.
+            broken = error
         state = self._state
         for key, guids in of_streams.items():
             for number, sequences in self._index.confirmed(key, guids).items():
                 state.ask(Settle(state.context.session, None, number, Settlement.ACK, _runs(sequences)))
                 consumer = state.consumers.get(number)
                 if consumer is not None:
-                    self._settled.settled(consumer, len(sequences))
+                    state.settled(consumer, len(sequences))
+        if broken is not None:
+            raise broken
         return count
 
 

@@ -4,38 +4,37 @@ Never CANCELED, after which the C++ SDK waits for ever, and never NOT_CONNECTED,
 """
 
 from vibemq.errors import EngineError, ErrorCode, InvalidMessage, VibeMQError
+from vibemq.protocols.blazingmq.codec.acks import AckStatus
 from vibemq.protocols.blazingmq.codec.messages import StatusCategory
 
 _TEXT_CHARACTERS_MAX = 1024
-STORED, LIMIT_MESSAGES, LIMIT_BYTES, REFUSED, STORAGE_FAILURE, NOT_READY = 0, 1, 2, 5, 6, 7
-"""Codes of an ACK."""
 
-WIRE_CODES: dict[ErrorCode, tuple[StatusCategory, int]] = dict.fromkeys(
-    ErrorCode, (StatusCategory.E_UNKNOWN, REFUSED)
+WIRE_CODES: dict[ErrorCode, tuple[StatusCategory, AckStatus]] = dict.fromkeys(
+    ErrorCode, (StatusCategory.E_UNKNOWN, AckStatus.UNKNOWN)
 ) | {
-    ErrorCode.INVALID_MESSAGE: (StatusCategory.E_INVALID_ARGUMENT, REFUSED),
-    ErrorCode.INVALID_PAYLOAD: (StatusCategory.E_INVALID_ARGUMENT, REFUSED),
-    ErrorCode.INVALID_OPTIONS: (StatusCategory.E_INVALID_ARGUMENT, REFUSED),
-    ErrorCode.INVALID_SELECTOR: (StatusCategory.E_INVALID_ARGUMENT, REFUSED),
-    ErrorCode.MESSAGE_TOO_LARGE: (StatusCategory.E_INVALID_ARGUMENT, REFUSED),
-    ErrorCode.UNKNOWN_COMMAND: (StatusCategory.E_NOT_SUPPORTED, REFUSED),
-    ErrorCode.INVALID_QUEUE: (StatusCategory.E_REFUSED, REFUSED),
-    ErrorCode.QUEUE_EXCLUSIVE: (StatusCategory.E_REFUSED, REFUSED),
-    ErrorCode.QUEUE_FULL: (StatusCategory.E_REFUSED, LIMIT_MESSAGES),
-    ErrorCode.NOT_AUTHENTICATED: (StatusCategory.E_REFUSED, REFUSED),
-    ErrorCode.AUTH_REQUIRED: (StatusCategory.E_REFUSED, REFUSED),
-    ErrorCode.AUTH_FAILED: (StatusCategory.E_REFUSED, REFUSED),
-    ErrorCode.NOT_AUTHORIZED: (StatusCategory.E_REFUSED, REFUSED),
-    ErrorCode.FORBIDDEN: (StatusCategory.E_REFUSED, REFUSED),
-    ErrorCode.RATE_LIMITED: (StatusCategory.E_REFUSED, NOT_READY),
-    ErrorCode.CONNECTION_LIMIT: (StatusCategory.E_REFUSED, NOT_READY),
-    ErrorCode.BLOCKED: (StatusCategory.E_NOT_READY, NOT_READY),
-    ErrorCode.SHUTTING_DOWN: (StatusCategory.E_NOT_READY, NOT_READY),
-    ErrorCode.STORAGE_FULL: (StatusCategory.E_NOT_READY, STORAGE_FAILURE),
-    ErrorCode.STORAGE_DAMAGED: (StatusCategory.E_UNKNOWN, STORAGE_FAILURE),
-    ErrorCode.STORAGE_FAILED: (StatusCategory.E_UNKNOWN, STORAGE_FAILURE),
-    ErrorCode.STORAGE_FENCED: (StatusCategory.E_NOT_READY, STORAGE_FAILURE),
-    ErrorCode.STORAGE_LOCKED: (StatusCategory.E_NOT_READY, STORAGE_FAILURE),
+    ErrorCode.INVALID_MESSAGE: (StatusCategory.E_INVALID_ARGUMENT, AckStatus.UNKNOWN),
+    ErrorCode.INVALID_PAYLOAD: (StatusCategory.E_INVALID_ARGUMENT, AckStatus.UNKNOWN),
+    ErrorCode.INVALID_OPTIONS: (StatusCategory.E_INVALID_ARGUMENT, AckStatus.UNKNOWN),
+    ErrorCode.INVALID_SELECTOR: (StatusCategory.E_INVALID_ARGUMENT, AckStatus.UNKNOWN),
+    ErrorCode.MESSAGE_TOO_LARGE: (StatusCategory.E_INVALID_ARGUMENT, AckStatus.UNKNOWN),
+    ErrorCode.UNKNOWN_COMMAND: (StatusCategory.E_NOT_SUPPORTED, AckStatus.UNKNOWN),
+    ErrorCode.INVALID_QUEUE: (StatusCategory.E_REFUSED, AckStatus.UNKNOWN),
+    ErrorCode.QUEUE_EXCLUSIVE: (StatusCategory.E_REFUSED, AckStatus.UNKNOWN),
+    ErrorCode.QUEUE_FULL: (StatusCategory.E_REFUSED, AckStatus.LIMIT_MESSAGES),
+    ErrorCode.NOT_AUTHENTICATED: (StatusCategory.E_REFUSED, AckStatus.UNKNOWN),
+    ErrorCode.AUTH_REQUIRED: (StatusCategory.E_REFUSED, AckStatus.UNKNOWN),
+    ErrorCode.AUTH_FAILED: (StatusCategory.E_REFUSED, AckStatus.UNKNOWN),
+    ErrorCode.NOT_AUTHORIZED: (StatusCategory.E_REFUSED, AckStatus.UNKNOWN),
+    ErrorCode.FORBIDDEN: (StatusCategory.E_REFUSED, AckStatus.UNKNOWN),
+    ErrorCode.RATE_LIMITED: (StatusCategory.E_REFUSED, AckStatus.NOT_READY),
+    ErrorCode.CONNECTION_LIMIT: (StatusCategory.E_REFUSED, AckStatus.NOT_READY),
+    ErrorCode.BLOCKED: (StatusCategory.E_NOT_READY, AckStatus.NOT_READY),
+    ErrorCode.SHUTTING_DOWN: (StatusCategory.E_NOT_READY, AckStatus.NOT_READY),
+    ErrorCode.STORAGE_FULL: (StatusCategory.E_NOT_READY, AckStatus.STORAGE_FAILURE),
+    ErrorCode.STORAGE_DAMAGED: (StatusCategory.E_UNKNOWN, AckStatus.STORAGE_FAILURE),
+    ErrorCode.STORAGE_FAILED: (StatusCategory.E_UNKNOWN, AckStatus.STORAGE_FAILURE),
+    ErrorCode.STORAGE_FENCED: (StatusCategory.E_NOT_READY, AckStatus.STORAGE_FAILURE),
+    ErrorCode.STORAGE_LOCKED: (StatusCategory.E_NOT_READY, AckStatus.STORAGE_FAILURE),
 }
 """Total over the codes; those left out cannot come of what this protocol asks, or are nobody's business."""
 
@@ -54,10 +53,10 @@ def category_of(error: VibeMQError) -> StatusCategory:
     return WIRE_CODES[error.code][0]
 
 
-def ack_code_of(error: VibeMQError) -> int:
+def ack_code_of(error: VibeMQError) -> AckStatus:
     """Code of the ACK of a message that was refused with this error."""
     if error.code is ErrorCode.QUEUE_FULL and getattr(error, "limited_by", "") == "bytes":
-        return LIMIT_BYTES
+        return AckStatus.LIMIT_BYTES
     return WIRE_CODES[error.code][1]
 
 

@@ -14,10 +14,10 @@ from vibemq.model.effects import Published
 from vibemq.model.extras.columns import ExtraColumns
 from vibemq.model.rows import LARGE_ROW_BYTES, LargeRow, Rows
 from vibemq.protocols.blazingmq.codec.acks import AckStatus, build_acks
-from vibemq.protocols.blazingmq.codec.events import Event
+from vibemq.protocols.blazingmq.codec.events import Event, LargeEvent
 from vibemq.protocols.blazingmq.codec.guid import GuidMaker
-from vibemq.protocols.blazingmq.codec.put import ACK_REQUESTED, ZERO_GUID, PutMessage, PutReader
-from vibemq.protocols.blazingmq.codec.rows import PutLoader, row_of_put
+from vibemq.protocols.blazingmq.codec.put import ACK_REQUESTED, MESSAGE_PROPERTIES, ZERO_GUID, PutMessage, PutReader
+from vibemq.protocols.blazingmq.codec.rows import PutLoader, properties_work, row_of_put
 from vibemq.protocols.blazingmq.errors import ack_code_of
 from vibemq.protocols.blazingmq.state import BlazingmqState
 from vibemq.protocols.blazingmq.streams import OpenedQueue
@@ -27,10 +27,7 @@ ROWS_BYTES_MAX = 1 << 20
 _ID = slice(2, 34)
 """Where a row has its id: the GUID's text."""
 Acked = list[tuple[int, bytes]]
-"""(correlation id, GUID), or with a negative id a message that asked for no ACK."""
-NO_ACK = -1
-STEP_WORK = 75
-"""What a step of decompression counts as, in messages."""
+"""(correlation id, GUID); of a message that asked for no ACK the id is inverted, and so negative."""
 
 
 class _Gathered:
@@ -48,16 +45,20 @@ class _Gathered:
 class Puts:
     """
     Args:
-        answered: called when publishes have been answered: something may wait for that.
+        answered: called when publishes of a queue have been answered: something may wait for that.
     """
 
-    def __init__(self, state: BlazingmqState, answered: Callable[[], None]) -> None:
+    def __init__(self, state: BlazingmqState, answered: Callable[[OpenedQueue], None]) -> None:
         self._state = state
         self._answered = answered
         self._reader = PutReader()
         self._gathered: _Gathered | None = None
         self._loading: tuple[PutLoader, OpenedQueue, PutMessage, tuple[int, bytes]] | None = None
         """A compressed message that takes several steps."""
+        self._memory: Any = None
+        """Of the large message that is being taken."""
+        self.waits_for_memory = False
+        """A message is large once it is decompressed, and there is no memory for it."""
         self._left: list[PutMessage] = []
         """Those behind it that have been taken."""
         self._guids = GuidMaker(state.context.connection_id, state.context.now)
@@ -70,6 +71,11 @@ class Puts:
     def add(self, events: Iterable[Event]) -> None:
         self._reader.add(events)
 
+    def add_large(self, event: LargeEvent) -> None:
+        """An event with one large message; nothing may be `waiting`."""
+        self._reader.add((event,))
+        self._memory = event.memory
+
     def read(self, most: int) -> int:
         """Take up to `most` messages; return how much work they were. `flush` sends the last ones on.
 
@@ -78,10 +84,17 @@ class Puts:
         """
         if self._loading is not None:
             return self._load_on(*self._loading)
+        if self._memory is not None and not self._left:
+            # Its checksum takes some milliseconds, and so does its row.
+            self._left = self._reader.take(1)
+            return most
         messages = self._left or self._reader.take(most)
         self._left = []
         work = 0
         for place, message in enumerate(messages):
+            if self._loading is not None or work >= most:
+                self._left = messages[place:]
+                break
             gathered = self._gathered
             if gathered is None or message[0] != gathered.queue.q_id or gathered.size > ROWS_BYTES_MAX:
                 self.flush()
@@ -89,18 +102,23 @@ class Puts:
                 if gathered is None:
                     work += 1
                     continue
-            work += 1 + (len(message[6]) >> 14)
-            if not self._take(gathered, message):
-                self._left = messages[place + 1 :]
-                break
+            work += 1 + (len(message[6]) >> 14) + self._take(gathered, message)
+        if self._loading is None:
+            self._memory = None
         return max(1, work)
 
     def _load_on(self, loader: PutLoader, queue: OpenedQueue, message: PutMessage, ack: tuple[int, bytes]) -> int:
         """A step of a message that takes several; those behind it wait."""
+        if loader.memory_wanted:
+            self._memory = self._state.context.reserve_memory(loader.memory_wanted)
+            self.waits_for_memory = self._memory is None
+            if self._memory is None:
+                return 0
+            loader.memory_is_there()
         try:
             row = loader.step()
         except VibeMQError:
-            self._loading = None
+            self._loading = self._memory = None
             self._refuse(queue, message)
         else:
             if row is not None:
@@ -109,44 +127,51 @@ class Puts:
                     self.flush()
                     self._gathered = _Gathered(queue)
                 self._add(self._gathered, row, *ack)
-        return STEP_WORK
+                self._memory = None
+        return loader.work
 
     def _gather(self, message: PutMessage) -> _Gathered | None:
         """None: the client does not have the queue open, and would not survive an ACK of it."""
         queue = self._state.queues.get(message.queue_id)
         return None if queue is None or queue.closing else _Gathered(queue)
 
-    def _take(self, gathered: _Gathered, message: PutMessage) -> bool:
-        """False: it takes more steps, and the next ones have to wait."""
+    def _take(self, gathered: _Gathered, message: PutMessage) -> int:
+        """Returns how much work it was beside the copying. With `_loading` set it takes more steps, and the next ones
+        have to wait."""
         _, guid, flags, _, _, _, _, fault = message
-        correlation = NO_ACK
+        unusable = False
         if self._state.makes_guids:
+            correlation = 0
             unusable = guid == ZERO_GUID
-            if flags & ACK_REQUESTED:
-                correlation = 0
         else:
-            unusable = False
-            correlation = message.correlation_id if flags & ACK_REQUESTED else NO_ACK
+            correlation = message.correlation_id
             guid = self._guids.make(self._state.now)
+        if not flags & ACK_REQUESTED:
+            correlation = ~correlation
         if unusable or fault or not gathered.queue.writers:
             self._refuse(gathered.queue, message)
-            return True
+            return 0
+        work = 0
         limit = self._state.context.limits.message_bytes_max
         try:
             if message[3]:
-                loader = PutLoader(message, guid, limit)
-                if (row := loader.step()) is None:
+                loader = PutLoader(message, guid, limit, has_memory=self._memory is not None)
+                row = loader.step()
+                work = loader.work
+                if row is None:
                     self._loading = loader, gathered.queue, message, (correlation, guid)
-                    return False
+                    return work
             elif len(message[6]) > limit:
                 raise MessageTooLarge(f"a message of {len(message[6]):,} bytes; at most {limit:,} are accepted")
             else:
+                if flags & MESSAGE_PROPERTIES:
+                    work = properties_work(message[6])
                 row = row_of_put(message, guid)
         except VibeMQError:
             self._refuse(gathered.queue, message)
-            return True
+            return work
         self._add(gathered, row, correlation, guid)
-        return True
+        return work
 
     def _add(self, gathered: _Gathered, row: bytes, correlation: int, guid: bytes) -> None:
         if len(row) > LARGE_ROW_BYTES:
@@ -177,7 +202,8 @@ class Puts:
     def _publish_large(self, queue: OpenedQueue, row: bytes, correlation: int, guid: bytes) -> None:
         self.flush()
         self._gathered = _Gathered(queue)
-        memory = self._state.context.reserve_memory(len(row))
+        # Without memory it is a message just below the bound, which its headers have brought above it.
+        memory, self._memory = self._memory, None
         self._publish(queue, LargeRow(row, memory), [(correlation, guid)], [row[_ID]])
 
     def _publish(self, queue: OpenedQueue, rows: Rows, acks: Acked, ids: list[bytes]) -> None:
@@ -196,7 +222,7 @@ class Puts:
             refused = result.refused
             if refused:
                 told = [
-                    (ack_code_of(refused[index]), max(0, correlation), guid, q_id)
+                    (ack_code_of(refused[index]), _sent(correlation), guid, q_id)
                     if index in refused
                     else (0, correlation, guid, q_id)
                     for index, (correlation, guid) in enumerate(acks)
@@ -206,7 +232,11 @@ class Puts:
                 told = [(0, correlation, guid, q_id) for correlation, guid in acks if correlation >= 0]
         else:
             code = ack_code_of(result)
-            told = [(code, max(0, correlation), guid, q_id) for correlation, guid in acks]
+            told = [(code, _sent(correlation), guid, q_id) for correlation, guid in acks]
         if told and queue.known:
             self._state.send(build_acks(told))
-        self._answered()
+        self._answered(queue)
+
+
+def _sent(correlation: int) -> int:
+    return correlation if correlation >= 0 else ~correlation

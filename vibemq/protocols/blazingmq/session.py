@@ -12,6 +12,7 @@ from typing import Any
 
 from vibemq.errors import RemoteProtocolError, VibeMQError
 from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Reply
+from vibemq.model.rows import Rows
 from vibemq.model.stored import Slice
 from vibemq.protocols.blazingmq import handshake
 from vibemq.protocols.blazingmq.codec.acks import parse_confirms
@@ -22,8 +23,14 @@ from vibemq.protocols.blazingmq.codec.events import (
     Event,
     EventReader,
     EventType,
+    LargeEvent,
 )
-from vibemq.protocols.blazingmq.codec.messages import AuthenticationRequest, ClientIdentity, StatusCategory
+from vibemq.protocols.blazingmq.codec.messages import (
+    AuthenticationRequest,
+    ClientIdentity,
+    ControlMessage,
+    StatusCategory,
+)
 from vibemq.protocols.blazingmq.control import ControlRequests
 from vibemq.protocols.blazingmq.deliveries import Deliveries
 from vibemq.protocols.blazingmq.delivery_index import BlazingmqDeliveryIndex
@@ -45,6 +52,10 @@ READ_BYTES = 262_144
 """Events of about so many bytes are taken out of the stream together."""
 MESSAGES_AT_ONCE = 150
 """Messages, confirms or requests that are read in about a millisecond."""
+CONTROL_WORK_SHIFT = 4
+"""So many bytes of a request, 1 << 4, are as much work as a message: each two may be a value, or a condition."""
+LARGE_PROGRESS_BYTES = 65_536
+"""Of a large message, what a client has to send within `limits.message_timeout_ms`."""
 UNKNOWN_EVENTS_MAX = 1_000
 UNKNOWN_REQUEST = 0x7FFF_FFFF
 UNANSWERED_MAX = 65_536
@@ -59,17 +70,21 @@ class BlazingmqSession:
         self._state = state
         index = BlazingmqDeliveryIndex()
         self._control = ControlRequests(state, index)
-        self._deliveries = Deliveries(state, index, self._control)
-        self._puts = Puts(state, self._control.look_at_drained)
+        self._deliveries = Deliveries(state, index)
+        self._puts = Puts(state, self._control.departures.puts_answered)
         self._reader = EventReader(
             event_bytes_max=context.limits.handshake_bytes_max,
             control_bytes_max=CONTROL_BYTES_MAX,
             message_bytes_max=context.limits.message_bytes_max + AROUND_MESSAGE_BYTES,
+            reserve_memory=context.reserve_memory,
         )
         self._events: list[Event] = []
         """Read from the stream, and not yet looked at, the next one last."""
         self._confirms: Any = None
         """An iterator of confirms that are being read."""
+        self._request: ControlMessage | None = None
+        """Read, and not yet carried out, which for a large one is as much work."""
+        self._request_work = 0
         self._authenticating = False
         self._ended = False
         """The client has ended its side."""
@@ -77,8 +92,14 @@ class BlazingmqSession:
         self._arrived = False
         """Bytes have come that `commands` has not looked at."""
         self._more = False
+        self._row: Rows | None = None
+        """Follows what `data_to_send` has returned last."""
         self._unknown_events = 0
+        self._progress: tuple[int, int] | None = None
+        """When a large message has last come on by a piece worth counting, and what was left of it."""
         self._heard_at = context.now
+        self._waits_since = context.now
+        """For the next step of the client's way in."""
         self._pings = 0
         """Heartbeats that the client has not answered."""
 
@@ -107,7 +128,7 @@ class BlazingmqSession:
             self._break(str(error), error)
         self._puts.flush()
         requests, state.requests = state.requests, []
-        if self._ended and not (state.failed or self._authenticating or self.unread or requests):
+        if self._ended and not (state.failed or state.disconnecting or self._authenticating or self.unread or requests):
             # The client is gone without a disconnect: what it held goes back as after a lost connection.
             state.close()
         if self._broken is not None and not requests:
@@ -116,20 +137,31 @@ class BlazingmqSession:
 
     @property
     def unread(self) -> bool:
-        return self._more and not (self._authenticating or self._state.failed)
+        return self._more and not (self._authenticating or self._state.failed or self._puts.waits_for_memory)
+
+    @property
+    def large_left(self) -> int:
+        """Bytes of a large message of the client that have not come; 0: none is under way."""
+        return self._reader.large_left
 
     def _break(self, why: str, error: RemoteProtocolError | None = None) -> None:
         self._broken = error or RemoteProtocolError(why)
+        self._reader.end()
         self._state.close()
 
     def _read(self) -> None:
         """Read as much as takes about a millisecond."""
         state, left = self._state, MESSAGES_AT_ONCE
-        while left > 0 and not (self._authenticating or state.failed):
-            if self._puts.waiting:
+        self._puts.waits_for_memory = False
+        while left > 0 and not (self._authenticating or state.failed or self._puts.waits_for_memory):
+            if self._control.departures.under_way:
+                left -= 1 + self._control.departures.go_on(left)
+            elif self._puts.waiting:
                 left -= self._puts.read(left)
             elif self._confirms is not None:
                 left -= self._read_confirms(left)
+            elif self._request is not None:
+                left -= self._carry_out(self._request)
             elif self._events or self._next_events():
                 left -= self._hear_some()
             else:
@@ -137,7 +169,12 @@ class BlazingmqSession:
                 break
         else:
             self._more = bool(
-                self._puts.waiting or self._confirms is not None or self._events or self._reader.buffered_bytes
+                self._control.departures.under_way
+                or self._puts.waiting
+                or self._confirms is not None
+                or self._request is not None
+                or self._events
+                or self._reader.buffered_bytes
             )
 
     def _next_events(self) -> bool:
@@ -151,6 +188,11 @@ class BlazingmqSession:
         """Look at the next event, or at the next ones that are alike; return how much work that was."""
         events = self._events
         kind = events[-1].type
+        event = events[-1]
+        if kind == EventType.PUT and isinstance(event, LargeEvent) and not self._state.disconnecting:
+            events.pop()
+            self._puts.add_large(event)
+            return MESSAGES_AT_ONCE
         if self._state.negotiated and kind in (EventType.PUT, EventType.CONFIRM):
             alike = [events.pop()]
             while events and events[-1].type == kind:
@@ -163,8 +205,10 @@ class BlazingmqSession:
                 self._confirms = parse_confirms(alike)
             return 0
         self._puts.flush()
-        self._hear(events.pop())
-        return 10
+        events.pop()
+        self._hear(event)
+        self._request_work = 1 + (event.end - event.start >> CONTROL_WORK_SHIFT)
+        return self._request_work
 
     def _read_confirms(self, most: int) -> int:
         # What was put before keeps its place before.
@@ -192,6 +236,11 @@ class BlazingmqSession:
             if self._unknown_events > UNKNOWN_EVENTS_MAX:
                 raise RemoteProtocolError(f"more than {UNKNOWN_EVENTS_MAX:,} events that are unknown here")
 
+    def _carry_out(self, request: ControlMessage) -> int:
+        self._request = None
+        self._control.hear(request)
+        return self._request_work
+
     def _hear_authentication(self, event: Event) -> None:
         state = self._state
         state.use_codec_of(event)
@@ -214,7 +263,7 @@ class BlazingmqSession:
         elif not state.disconnecting:
             if state.unanswered > UNANSWERED_MAX:
                 raise RemoteProtocolError(f"more than {UNANSWERED_MAX:,} requests wait for their answers")
-            self._control.hear(decode_control(event))
+            self._request = decode_control(event)
 
     def _let_in(self) -> None:
         if self._state.negotiated:
@@ -226,7 +275,7 @@ class BlazingmqSession:
         state = self._state
         state.principal = principal
         self._authenticating = False
-        self._heard_at = state.now
+        self._heard_at = self._waits_since = state.now
         if isinstance(token, CredentialsAsked):
             handshake.credentials_count(state)
         elif isinstance(token, IdentityAsked):
@@ -245,7 +294,7 @@ class BlazingmqSession:
         elif isinstance(token, AwaitedAnswer):
             state.answered(token, error)
             if state.disconnecting:
-                self._control.look_at_drained()
+                self._control.departures.part_if_done()
         elif token is None and state.principal is None:
             # The connection itself is turned away. Nothing can be said before the client has spoken.
             state.close()
@@ -256,24 +305,40 @@ class BlazingmqSession:
                 if isinstance(effect.token, AwaitedAnswer):
                     self._state.answered(effect.token, effect.result)
             elif isinstance(effect, ConsumerEnded):
-                self._control.ended(effect.consumer)
+                self._consumer_ended(effect)
         if self._state.disconnecting:
-            self._control.look_at_drained()
+            self._control.departures.part_if_done()
+
+    def _consumer_ended(self, ended: ConsumerEnded) -> None:
+        """The protocol cannot tell a client that a queue is gone, or that it may not read it any more. Its connection
+        ends: an SDK connects again and opens its queues again, where it hears how things are."""
+        if self._control.ended(ended.consumer) and not self._state.failed:
+            self._state.respond_status(UNKNOWN_REQUEST, category_of(ended.error), status_text(ended.error))
+            self._state.say_goodbye()
 
     def deliver(self, deliver: Deliver, slices: Sequence[Slice]) -> None:
         self._deliveries.deliver(deliver, slices)
 
     @property
     def rows_at_once(self) -> int:
-        return 200
+        return self._deliveries.rows_at_once
 
     @property
     def slices_at_once(self) -> int:
         return 110
 
     def data_to_send(self) -> bytes:
-        parts, self._state.out = self._state.out, []
+        state = self._state
+        if state.before_rows:
+            parts, self._row = state.before_rows.popleft()
+            return b"".join(parts)
+        parts, state.out = state.out, []
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def row_to_send(self) -> Rows | None:
+        """A part of a large row that follows what `data_to_send` has returned; call that again behind it."""
+        row, self._row = self._row, None
+        return row
 
     # -- time -------------------------------------------------------------------------------------------------------
 
@@ -282,16 +347,43 @@ class BlazingmqSession:
         state.now = max(state.now, now)
         if state.closing:
             return
-        deadline = self._deadline()
+        if self._reader.waits_for_memory or self._puts.waits_for_memory:
+            # It is not read, so it cannot be heard.
+            self._heard_at, self._pings = state.now, 0
+        self._look_at_large()
+        deadline = self._silence_deadline()
         if deadline is not None and state.now >= deadline and not (self._arrived or self.unread):
             self._look_for_life()
 
+    def _look_at_large(self) -> None:
+        """A client that has begun a large message, and does not come on with it, holds memory that others wait for."""
+        state, left = self._state, self._reader.large_left
+        if not left:
+            self._progress = None
+        elif self._progress is None or not 0 <= self._progress[1] - left < LARGE_PROGRESS_BYTES:
+            self._progress = state.now, left
+        elif state.now >= self._stall_deadline(self._progress) and not (self._arrived or self.unread):
+            wait_ms = state.context.limits.message_timeout_ms
+            self.fail(
+                RemoteProtocolError(
+                    f"less than {LARGE_PROGRESS_BYTES:,} B of a large message have come within {wait_ms} ms"
+                    " (limits.message_timeout_ms); send it faster, or in smaller messages"
+                )
+            )
+
+    def _stall_deadline(self, progress: tuple[int, int]) -> int:
+        return progress[0] + self._state.context.limits.message_timeout_ms
+
     def _deadline(self) -> int | None:
+        deadlines = [self._silence_deadline(), None if self._progress is None else self._stall_deadline(self._progress)]
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+    def _silence_deadline(self) -> int | None:
         state = self._state
         if self._authenticating or self._ended:
             return None
         if not state.negotiated:
-            return state.context.now + state.context.limits.handshake_timeout_ms
+            return self._waits_since + state.context.limits.handshake_timeout_ms
         if not state.knows_heartbeats:
             return None
         return self._heard_at + (self._pings + 1) * state.settings.ping_interval_ms
@@ -324,6 +416,7 @@ class BlazingmqSession:
             state.respond_status(UNKNOWN_REQUEST, StatusCategory.E_UNKNOWN, status_text(error))
         elif self._authenticating:
             handshake.turn_away(state, StatusCategory.E_NOT_READY, status_text(error))
+        self._reader.end()
         state.close()
 
     @property

@@ -6,8 +6,10 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from vibemq.errors import InvalidOptions, InvalidQueueName
+from vibemq.errors import InvalidOptions, InvalidQueueName, InvalidSelector
 from vibemq.model.options import DeliveryMode, Durability, LostConnection, Overflow, QueueOptions, enum_of
+from vibemq.model.selector import Selector
+from vibemq.protocols.blazingmq.codec.messages import DEFAULT_APP_ID
 from vibemq.protocols.blazingmq.queue_names import QueueUri, check_domain, is_app_id, queue_name
 
 NotNegative = Annotated[int, Field(ge=0)]
@@ -34,6 +36,8 @@ class Domain(BaseModel):
     mode: DomainMode = DomainMode.PRIORITY
     app_ids: tuple[str, ...] = ()
     """The applications of a fan-out: each has a durable group of its own from the beginning of the queue."""
+    subscriptions: dict[str, str] = Field(default_factory=dict)
+    """Application -> an expression: of the queue's messages only those that match it are for the application."""
     durability: str | None = None
     """`strong`, `weak`, `async` or `transient`; None: strong, for a broadcast transient."""
     message_ttl_ms: NotNegative = 0
@@ -76,7 +80,18 @@ class Domain(BaseModel):
             raise ValueError(f"app_ids are for the mode fanout; a domain of mode {self.mode} has none")
         if not self.app_ids and self.mode is DomainMode.FANOUT:
             raise ValueError("a domain of mode fanout needs app_ids, the applications that read its queues")
+        for app_id, expression in self.subscriptions.items():
+            if app_id not in self.app_ids:
+                raise ValueError(f"there is a subscription for {app_id!r}, which is not among the app_ids")
+            try:
+                Selector.parse(expression)
+            except InvalidSelector as error:
+                raise ValueError(f"the subscription of {app_id!r}: {error}") from None
         return self
+
+    def filters(self) -> dict[str, Selector | None]:
+        """By application."""
+        return {app_id: Selector.parse(expression) for app_id, expression in self.subscriptions.items()}
 
     def queue_options(self) -> QueueOptions:
         passing = self.mode is DomainMode.BROADCAST
@@ -100,7 +115,6 @@ class Domain(BaseModel):
         )
 
 
-DEFAULT_APP_ID = "__default"
 _MODES = {
     DomainMode.PRIORITY: DeliveryMode.ROUND_ROBIN,
     DomainMode.FANOUT: DeliveryMode.FAN_OUT_WITH_ACK,
@@ -118,7 +132,7 @@ class BlazingmqSettings(BaseModel):
     event_bytes_max: Annotated[int, Field(ge=1_048_576)] = 70_000_000
     """Largest event of a client; an SDK sends what it has to send again in one event."""
     queues_max: Annotated[int, Field(ge=1)] = 10_000
-    """Streams that one connection may open."""
+    """Readers and writers of queues that one connection may have open."""
     unconfirmed_messages_max: Annotated[int, Field(ge=1)] = 250_000
     """Of one subscription, whatever its client says: the broker remembers each of them."""
     heartbeat_interval_ms: Annotated[int, Field(ge=100)] = 3_000

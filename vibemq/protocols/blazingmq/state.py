@@ -1,17 +1,20 @@
 """What the parts of one session share: who the client is, its requests, its bytes to send in their order."""
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from vibemq.errors import VibeMQError
+from vibemq.model.commands import Unsubscribe
+from vibemq.model.rows import LargeRow
 from vibemq.protocols.blazingmq.codec.control import encode_control
 from vibemq.protocols.blazingmq.codec.events import ControlCodec, Event
 from vibemq.protocols.blazingmq.codec.messages import ControlChoice, RequestStatus, StatusCategory
 from vibemq.protocols.blazingmq.errors import category_of, status_text
 from vibemq.protocols.blazingmq.settings import BlazingmqSettings
-from vibemq.protocols.blazingmq.streams import OpenedQueue, StreamConsumer
-from vibemq.protocols.session import Principal, Request, SessionContext
+from vibemq.protocols.blazingmq.streams import OpenedQueue, Stream, StreamConsumer
+from vibemq.protocols.session import Goodbye, Principal, Request, SessionContext
 
 
 @dataclass(slots=True)
@@ -20,6 +23,27 @@ class AwaitedAnswer:
 
     then: Callable[[Any], None]
     """Called with the result, or with an error of the family."""
+
+
+@dataclass(slots=True)
+class AwaitedAnswers:
+    """Of several commands, for which one response waits. Made with a count of 1, which `done` takes off when all
+    commands have been asked."""
+
+    then: Callable[[VibeMQError | None], None]
+    """Called with the first error among them, if there is any."""
+    count: int = 1
+    error: VibeMQError | None = None
+
+    def one(self, result: Any) -> None:
+        if isinstance(result, VibeMQError) and self.error is None:
+            self.error = result
+        self.done()
+
+    def done(self) -> None:
+        self.count -= 1
+        if not self.count:
+            self.then(self.error)
 
 
 @dataclass(slots=True)
@@ -46,9 +70,13 @@ class BlazingmqState:
     """By the client's qId."""
     consumers: dict[int, StreamConsumer] = field(default_factory=dict)
     """By number."""
+    handles: int = 0
+    """Readers and writers of all queues."""
     last_consumer: int = 0
     requests: list[Request] = field(default_factory=list)
     out: list[bytes] = field(default_factory=list)
+    before_rows: deque[tuple[list[bytes], LargeRow]] = field(default_factory=deque)
+    """What is written before `out`: bytes, and a part of a large row behind them."""
     unanswered: int = 0
     """Commands whose answers this session waits for."""
 
@@ -60,12 +88,60 @@ class BlazingmqState:
         self.unanswered += 1
         return AwaitedAnswer(then)
 
+    def asked_of(self, answers: AwaitedAnswers) -> AwaitedAnswer:
+        """The token of one command more that a response waits for."""
+        answers.count += 1
+        return self.asked(answers.one)
+
+    def in_turn(self, answers: AwaitedAnswers) -> None:
+        """Wait for what was asked before, by asking for something that does nothing."""
+        self.ask(Unsubscribe(self.context.session, self.asked_of(answers), 0))
+
     def answered(self, token: AwaitedAnswer, result: Any) -> None:
         self.unanswered -= 1
         token.then(result)
 
     def send(self, event: bytes) -> None:
         self.out.append(event)
+
+    def send_row(self, row: LargeRow) -> None:
+        """Write a part of a row, which is not copied; bytes that belong around it are sent before and behind."""
+        self.before_rows.append((self.out, row))
+        self.out = []
+
+    # -- queues and consumers ---------------------------------------------------------------------------------------
+
+    def add_stream(self, queue: OpenedQueue, stream: Stream) -> None:
+        queue.streams[stream.sub_id] = stream
+        self.handles += 1
+
+    def drop_stream(self, queue: OpenedQueue, stream: Stream) -> None:
+        if queue.streams.get(stream.sub_id) is stream:
+            del queue.streams[stream.sub_id]
+            self.handles -= 1
+
+    def add_writers(self, queue: OpenedQueue, count: int) -> None:
+        queue.writers += count
+        self.handles += count
+
+    def forget_unused(self, queue: OpenedQueue) -> None:
+        if not (queue.writers > 0 or queue.streams) and self.queues.get(queue.q_id) is queue:
+            del self.queues[queue.q_id]
+
+    def active_of(self, stream: Stream) -> list[StreamConsumer]:
+        known = self.consumers
+        return [known[number] for number in sorted(stream.consumers) if known[number].active]
+
+    def forget_if_done(self, consumer: StreamConsumer) -> None:
+        if not (consumer.active or consumer.held):
+            self.consumers.pop(consumer.number, None)
+            consumer.stream.consumers.discard(consumer.number)
+
+    def settled(self, consumer: StreamConsumer, count: int) -> None:
+        """So many of the messages that it held are confirmed."""
+        consumer.held -= count
+        if not (consumer.active or consumer.writable):
+            self.forget_if_done(consumer)
 
     # -- control events ---------------------------------------------------------------------------------------------
 
@@ -81,6 +157,14 @@ class BlazingmqState:
 
     def respond_status(self, r_id: int, category: StatusCategory, text: str) -> None:
         self.respond(r_id, RequestStatus(category=category, code=int(category), message=text))
+
+    # -- the end ----------------------------------------------------------------------------------------------------
+
+    def say_goodbye(self) -> None:
+        """The connection ends once everything is answered, and its client has not died."""
+        if not self.failed:
+            self.failed = True
+            self.ask(Goodbye())
 
     def close(self) -> None:
         self.failed = self.closing = True

@@ -4,7 +4,9 @@ A queue refers to its streams and a consumer to its stream, never the other way:
 once.
 """
 
+from collections import deque
 from dataclasses import dataclass, field
+from typing import Any
 
 from vibemq.protocols.blazingmq.queue_names import QueueUri
 from vibemq.protocols.blazingmq.settings import Domain
@@ -17,6 +19,8 @@ class StreamConsumer:
     number: int
     stream: "Stream"
     s_id: int
+    receives: bool = True
+    """Its limits let it be handed something."""
     active: bool = True
     """Not yet replaced: it may be handed messages."""
     writable: bool = True
@@ -42,6 +46,10 @@ class Stream:
     closing: bool = False
     consumers: set[int] = field(default_factory=set)
     """Numbers of the current ones, and of those that still hold messages."""
+    configuring: bool = False
+    """A configure is being carried out."""
+    configures: deque[Any] = field(default_factory=deque)
+    """Those that have come meanwhile."""
 
 
 @dataclass(slots=True, eq=False)
@@ -52,6 +60,8 @@ class OpenedQueue:
     """Of our queue."""
     domain: Domain
     writers: int = 0
+    leaving_writers: int = 0
+    """Of those, given up by a close that is not answered yet."""
     streams: dict[int, Stream] = field(default_factory=dict)
     """By subId."""
     unanswered_puts: int = 0

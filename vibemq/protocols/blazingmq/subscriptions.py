@@ -36,16 +36,20 @@ class ReaderWish:
         """A limit of 0 is a pause, in messages as in bytes."""
         return self.messages > 0 and self.size > 0
 
+    def limits(self, messages_max: int) -> tuple[int, int]:
+        """(messages, bytes) of the share; `messages_max`: most of them, however many are wanted."""
+        return (min(self.messages, messages_max), self.size) if self.receives else (0, max(1, self.size))
+
     def subscribe(
-        self, session: int, token: Any, stream: Stream, consumer: int, place: int, messages_max: int
+        self, session: int, token: Any, stream: Stream, consumer: int, place: int, limits: tuple[int, int] | None
     ) -> Subscribe:
         """The command for it, which hands out nothing yet.
 
         Args:
-            messages_max: most unconfirmed messages that it may have, however many it wants.
             place: among the subscriptions of the stream; the one that had it before shares its limits with this one.
+            limits: None: those that its predecessor has, until this one takes its place.
         """
-        name = f"{stream.q_id}/{stream.sub_id}/{place}"
+        messages, size = limits or (None, None)
         return Subscribe(
             session,
             token,
@@ -53,7 +57,7 @@ class ReaderWish:
             stream.queue,
             group=stream.group,
             capacity_messages=0,
-            share=SharedCapacity(name, min(self.messages, messages_max) if self.receives else 0, self.size),
+            share=SharedCapacity(share_name(stream, place), messages, size),
             priority=self.priority,
             weight=self.weight,
             where=self.where,
@@ -62,6 +66,10 @@ class ReaderWish:
             start=StartAt.NOW if stream.domain.mode is DomainMode.BROADCAST else StartAt.DEFAULT,
             create=False,
         )
+
+
+def share_name(stream: Stream, place: int) -> str:
+    return f"{stream.q_id}/{stream.sub_id}/{place}"
 
 
 def wishes_of(subscriptions: Sequence[StreamSubscription]) -> list[ReaderWish]:

@@ -92,7 +92,7 @@ class Acceptor:
         self._refuses = refuses
         self._tls = tls
         self._handshake_timeout_s = handshake_timeout_s if tls is not None else None
-        self._beginning: set[asyncio.Task[None]] = set()
+        self._beginning: dict[asyncio.Task[None], socket.socket] = {}
         self._retries: set[asyncio.TimerHandle] = set()
         self._closed = False
         for each in sockets:
@@ -108,8 +108,11 @@ class Acceptor:
             each.close()
         for retry in self._retries:
             retry.cancel()
-        for task in self._beginning:
-            task.cancel()
+        if self._tls is not None:
+            # Their handshakes fail. A task is not cancelled: uvloop would close a connection that has just been made
+            # without telling its protocol, which would wait for its end.
+            for connected in self._beginning.values():
+                _cut(connected)
 
     def _accept(self, listening: socket.socket) -> None:
         for _ in range(TAKEN_PER_TURN):
@@ -142,8 +145,8 @@ class Acceptor:
     def _begin(self, connected: socket.socket) -> None:
         connected.setblocking(False)
         task = self._loop.create_task(self._connect(connected))
-        self._beginning.add(task)
-        task.add_done_callback(self._beginning.discard)
+        self._beginning[task] = connected
+        task.add_done_callback(self._beginning.pop)
 
     async def _connect(self, connected: socket.socket) -> None:
         try:
@@ -153,6 +156,13 @@ class Acceptor:
         except OSError as error:
             # It has gone, or its handshake failed (`vibemq.server.net.tls` says why).
             log.debug("a connection came to nothing: %s", error)
+
+
+def _cut(connected: socket.socket) -> None:
+    try:
+        connected.shutdown(socket.SHUT_RDWR)
+    except OSError as error:
+        log.debug("a connection has gone meanwhile: %s", error)
 
 
 def _refuse(connected: socket.socket, said: bytes) -> None:

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
@@ -66,19 +67,26 @@ def keep_watch(transport: asyncio.BaseTransport, *, eager_acks: bool) -> Callabl
     connected = transport.get_extra_info("socket")
     if connected is None or connected.family not in (socket.AF_INET, socket.AF_INET6):
         return None
-    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    set_option = partial(_set_option, connected)
+    set_option(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (
         ("TCP_KEEPIDLE", KEEP_ALIVE_S),
         ("TCP_KEEPINTVL", KEEP_ALIVE_INTERVAL_S),
         ("TCP_KEEPCNT", KEEP_ALIVE_PROBES),
     ):
         if hasattr(socket, name):
-            connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+            set_option(socket.IPPROTO_TCP, getattr(socket, name), value)
     quick_ack = getattr(socket, "TCP_QUICKACK", None)
     if quick_ack is None or not eager_acks:
         return None
     # The kernel goes back to its own ways by itself.
-    return partial(connected.setsockopt, socket.IPPROTO_TCP, quick_ack, 1)
+    return partial(set_option, socket.IPPROTO_TCP, quick_ack, 1)
+
+
+def _set_option(connected: Any, level: int, option: int, value: int) -> None:
+    # A peer that has reset the connection by now is no fault of ours, and the loop tells of its end by itself.
+    with suppress(OSError):
+        connected.setsockopt(level, option, value)
 
 
 class Connection(asyncio.Protocol):

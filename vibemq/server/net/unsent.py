@@ -24,18 +24,23 @@ PIECE_BYTES = 262_144
 class SentRow:
     """How far a row is."""
 
-    __slots__ = ("at", "origin", "row", "size")
+    __slots__ = ("at", "origin", "row", "row_bytes", "size", "start")
 
     def __init__(self, row: Rows) -> None:
         self.row: Rows | None = row
         """None: let go."""
-        self.size = row.size
+        self.row_bytes = row.size
+        part: tuple[int, int] = getattr(row, "part", None) or (0, row.size)
+        self.start, end = part
+        self.size = end - self.start
         self.at = 0
+        """Behind `start`."""
         self.origin = getattr(row, "origin", None)
 
     def next_piece(self) -> bytes:
         assert self.row is not None
-        piece = self.row.data[self.at : self.at + PIECE_BYTES]
+        at = self.start + self.at
+        piece = self.row.data[at : at + min(PIECE_BYTES, self.size - self.at)]
         self.at += len(piece)
         return piece
 
@@ -117,7 +122,7 @@ class Unsent:
         self._asked = part
         read = partial(self._read, part)
         memory = self._store.memory
-        share = None if memory is None else memory.take(self, part.size, read)
+        share = None if memory is None else memory.take(self, part.row_bytes, read)
         if memory is None or share is not None:
             read(share)
 
@@ -142,7 +147,7 @@ class Unsent:
             self._failed(error)
             return
         row = done.result()
-        if row is None or row.size != part.size:
+        if row is None or row.size != part.row_bytes:
             self._lost("the rest of a large message that it was reading is not there any more")
             return
         part.row = row

@@ -11,6 +11,10 @@ from vibemq.server.outbound.targets import Address, Target
 
 ANSWER_BYTES_MAX = 65_536
 HEAD_BYTES_MAX = 16_384
+INTERIM_MAX = 8
+"""Answers with a status below 200, of which a server may send some before its answer."""
+STEPS_AT_ONCE = 2
+"""Heads, or pieces of a body, that are read in about a millisecond; then others have their turn."""
 
 
 class OutboundConnection(asyncio.Protocol):
@@ -22,6 +26,10 @@ class OutboundConnection(asyncio.Protocol):
         self._buffer = bytearray()
         self._head: ResponseHead | None = None
         self._body: BodyReader | None = None
+        self._interim = 0
+        self._ended, self._why = False, ""
+        self._later: asyncio.Handle | None = None
+        """What goes on with the bytes that have come; until then, nothing more is read."""
         self.open = False
         """Whether another call may be made."""
         self.used = False
@@ -34,10 +42,9 @@ class OutboundConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.open = False
-        self._read(ended=True)
-        if self._waits:
-            why = f" ({exc})" if exc is not None else ""
-            self._fail(f"the connection was closed before the answer was whole{why}")
+        self._ended, self._why = True, f" ({exc})" if exc is not None else ""
+        if self._later is None:
+            self._read()
 
     @property
     def _waits(self) -> bool:
@@ -55,6 +62,7 @@ class OutboundConnection(asyncio.Protocol):
         assert self._transport is not None
         self._waiting = asyncio.get_running_loop().create_future()
         self._head = self._body = None
+        self._interim = 0
         self.used, self.heard = True, False
         line = f"POST {target.path} HTTP/1.1\r\nhost: {target.authority}\r\n".encode()
         self._transport.write(b"%s%scontent-length: %d\r\n\r\n%s" % (line, headers, len(body), body))
@@ -74,24 +82,50 @@ class OutboundConnection(asyncio.Protocol):
             return
         self.heard = True
         self._buffer += data
-        self._read(ended=False)
+        if self._later is None:
+            self._read()
 
-    def _read(self, *, ended: bool) -> None:
+    def _read(self) -> None:
+        """Some of what has come."""
+        self._later = None
         try:
-            while self._waits and (self._body is not None or self._read_head()):
-                assert self._head is not None
-                assert self._body is not None
-                if not self._body.take(self._buffer, ended=ended):
-                    if self._body.more:
-                        continue
-                    return
-                if self._head.status >= 200:
-                    self._answered(self._head, self._body.body)
-                else:
-                    self._body = None
+            for _ in range(STEPS_AT_ONCE):
+                if not (self._waits and self._step()):
+                    break
+            else:
+                self._go_on_later()
+                return
         except Http1Error as error:
             error.__traceback__ = None
             self._fail(f"the answer cannot be read: {error}")
+        if self._ended and self._waits:
+            self._fail(f"the connection was closed before the answer was whole{self._why}")
+        elif self._transport is not None and not (self._ended or self._transport.is_closing()):
+            self._transport.resume_reading()
+
+    def _go_on_later(self) -> None:
+        if not self._waits:
+            return
+        if self._transport is not None and not (self._ended or self._transport.is_closing()):
+            self._transport.pause_reading()
+        self._later = asyncio.get_running_loop().call_soon(self._read)
+
+    def _step(self) -> bool:
+        """Read a head, or a piece of a body. False: more has to come. Raises Http1Error."""
+        if self._body is None and not self._read_head():
+            return False
+        assert self._head is not None
+        assert self._body is not None
+        if not self._body.take(self._buffer, ended=self._ended):
+            return self._body.more
+        if self._head.status >= 200:
+            self._answered(self._head, self._body.body)
+        else:
+            self._body = None
+            self._interim += 1
+            if self._interim > INTERIM_MAX:
+                raise Http1Error(f"more than {INTERIM_MAX} interim answers come before it")
+        return True
 
     def _read_head(self) -> bool:
         end = self._buffer.find(END_OF_HEAD, 0, HEAD_BYTES_MAX)

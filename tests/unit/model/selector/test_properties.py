@@ -6,7 +6,17 @@ from hypothesis import strategies as st
 
 from vibemq.errors import InvalidMessage
 from vibemq.model.rows import RowView, pack_row
-from vibemq.model.selector import Property, PropertyType, header_of, headers_of, name_of, properties_in, properties_of
+from vibemq.model.selector import (
+    Property,
+    PropertyType,
+    Selector,
+    header_of,
+    headers_of,
+    name_of,
+    properties_in,
+    properties_of,
+)
+from vibemq.model.selector import properties as kept_properties
 
 _BITS = {PropertyType.CHAR: 8, PropertyType.SHORT: 16, PropertyType.INT32: 32, PropertyType.INT64: 64}
 
@@ -19,8 +29,10 @@ def _property(kind: PropertyType) -> st.SearchStrategy[Property]:
     if kind is PropertyType.BOOL:
         values: st.SearchStrategy[bool | int | str | bytes] = st.booleans()
     elif kind is PropertyType.STRING:
-        values = st.binary(max_size=20).map(_bytes_as_text) | st.text(
-            st.characters(exclude_categories=["Cs"]), max_size=20
+        values = (
+            st.sampled_from(["7", "-1", "true"])
+            | st.binary(max_size=20).map(_bytes_as_text)
+            | st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
         )
     elif kind is PropertyType.BINARY:
         values = st.binary(max_size=20)
@@ -110,3 +122,24 @@ def test_too_many_types_and_names_that_come_twice_are_refused() -> None:
 @given(names)
 def test_every_name_has_a_header_of_its_own(name: str) -> None:
     assert name_of(header_of(name)) == name
+
+
+@pytest.mark.parametrize(("text", "as_number"), [("7", "x == 7"), ("-7", "x < 0"), ("true", "x"), ("false", "!x")])
+def test_a_string_is_a_string_whatever_it_reads_as(text: str, as_number: str) -> None:
+    row = pack_row("m", b"", headers_of([("x", Property(PropertyType.STRING, text))]))
+    at = RowView(row).headers_at
+    assert Selector.parse(f'x == "{text}"').matches_block(row, at)
+    assert not Selector.parse(as_number).matches_block(row, at)
+    assert properties_in(row, at) == {"x": Property(PropertyType.STRING, text)}
+
+
+def test_of_a_long_list_of_types_a_selector_reads_what_it_needs() -> None:
+    many = [(f"p{number}", Property(PropertyType.INT32, number)) for number in range(1_000)]
+    known = [("x", Property(PropertyType.BOOL, True)), *many, ("é=,", Property(PropertyType.INT64, 5))]
+    row = pack_row("m", b"", headers_of(known))
+    at = RowView(row).headers_at
+    remembered = kept_properties._remembered_types.cache_info().currsize
+    for text, wanted in (("x", True), ("p0 == 0 && p999 == 999", True), ("exists(p99) && p9", False), ("p", False)):
+        assert Selector.parse(text).matches_block(row, at) is wanted
+    assert properties_in(row, at) == dict(known)
+    assert kept_properties._remembered_types.cache_info().currsize == remembered

@@ -6,8 +6,9 @@ import pytest
 from pydantic import ValidationError
 
 from vibemq.model.options import DeliveryMode, Durability, LostConnection, Overflow
+from vibemq.model.selector import Selector
 from vibemq.protocols.blazingmq.queue_names import QueueUri
-from vibemq.protocols.blazingmq.settings import BlazingmqSettings, Domain
+from vibemq.protocols.blazingmq.settings import BlazingmqSettings, Domain, DomainMode
 
 
 def settings(**domains: dict[str, Any]) -> BlazingmqSettings:
@@ -22,6 +23,14 @@ def test_a_domain_decides_what_its_queues_are() -> None:
     assert (fanout.mode, fanout.durability) == (DeliveryMode.FAN_OUT_WITH_ACK, Durability.WEAK)
     broadcast = Domain.model_validate({"mode": "broadcast"}).queue_options()
     assert (broadcast.mode, broadcast.durability) == (DeliveryMode.FAN_OUT_WITHOUT_ACK, Durability.TRANSIENT)
+
+
+def test_applications_have_subscriptions() -> None:
+    domain = Domain(mode=DomainMode.FANOUT, app_ids=("a", "b"), subscriptions={"a": "x > 1"})
+    assert domain.filters() == {"a": Selector.parse("x > 1")}
+    for app_id, expression in (("c", "x > 1"), ("a", "x >"), ("a", "1 == 1")):
+        with pytest.raises(ValidationError, match=app_id):
+            Domain(mode=DomainMode.FANOUT, app_ids=("a", "b"), subscriptions={app_id: expression})
 
 
 def test_attempts_count_only_where_they_are_limited() -> None:

@@ -7,6 +7,7 @@ import ssl
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from typing import cast
 
 import pytest
 
@@ -28,7 +29,10 @@ class Door:
 
     refuses: Callable[[str], bytes | None] = lambda host: None
     tls: ssl.SSLContext | None = None
+    made: Callable[[], None] = lambda: None
+    """Called while a connection is being made."""
     taken: list[asyncio.BaseTransport] = field(default_factory=list)
+    lost: list[asyncio.BaseProtocol] = field(default_factory=list)
     port: int = 0
 
     async def open(self) -> Acceptor:
@@ -37,6 +41,10 @@ class Door:
         class Guest(asyncio.Protocol):
             def connection_made(self, transport: asyncio.BaseTransport) -> None:
                 door.taken.append(transport)
+                door.made()
+
+            def connection_lost(self, exc: Exception | None) -> None:
+                door.lost.append(self)
 
         self.sockets = await bound_sockets("127.0.0.1", 0)
         self.port = self.sockets[0].getsockname()[1]
@@ -107,6 +115,35 @@ async def test_nobody_is_taken_after_the_end() -> None:
     acceptor.close()
     with pytest.raises(ConnectionRefusedError):
         door.dial()
+
+
+@pytest.mark.parametrize("anyio_backend", [("asyncio", {"use_uvloop": each}) for each in (False, True)])
+async def test_a_connection_that_is_being_made_at_the_end_goes_on() -> None:
+    door = Door()
+    acceptor = await door.open()
+    door.made = acceptor.close
+    with door.dial() as peer:
+        await until(lambda: len(door.taken) == 1)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        transport = cast(asyncio.Transport, door.taken[0])
+        transport.write(b"goodbye")
+        transport.write_eof()
+        assert await asyncio.to_thread(peer.recv, 100) == b"goodbye"
+        transport.close()
+        await until(lambda: len(door.lost) == 1)
+
+
+@pytest.mark.parametrize("anyio_backend", [("asyncio", {"use_uvloop": each}) for each in (False, True)])
+async def test_a_handshake_that_is_under_way_at_the_end_fails() -> None:
+    door = Door(tls=ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+    acceptor = await door.open()
+    with door.dial() as peer:
+        await until(lambda: bool(acceptor._beginning))
+        acceptor.close()
+        assert await asyncio.to_thread(peer.recv, 100) == b""
+        await until(lambda: not acceptor._beginning)
+    assert door.taken == []
 
 
 HERE, ABSENT = "127.0.0.1", ("127.0.0.98", "127.0.0.99")

@@ -11,11 +11,12 @@ Source: docs/spec/blazingmq.md, "Framing".
 """
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from vibemq.errors import RemoteProtocolError
+from vibemq.model.rows import LARGE_ROW_BYTES
 
 EVENT_HEADER = struct.Struct("!IBBBB")
 EVENT_HEADER_BYTES = EVENT_HEADER.size
@@ -27,9 +28,12 @@ OTHER_BYTES_MAX = 8 << 20
 
 _WHOLE_BYTES_MAX = 1 << 18
 """A larger PUT event is taken message by message."""
+_EVENTS_AT_ONCE = 2_048
+"""A header alone is an event: so many are cut out in about half a millisecond."""
 _PIECE_BYTES = 1 << 14
 _MESSAGE_LENGTH_BYTES = 4
 _MESSAGE_BYTES_MIN = 36
+_COMPRESSION_AT = 7
 _MESSAGE_WORDS = (1 << 28) - 1
 _VERSION = 1 << 6
 _FRAGMENT = 1 << 31
@@ -74,6 +78,16 @@ class Event(NamedTuple):
         return self.data[self.start : self.end]
 
 
+class LargeEvent(Event):
+    """One with a single large message, and what holds the memory for it."""
+
+    memory: Any = None
+
+
+def _any_memory(size: int) -> Any:
+    return size
+
+
 class EventReader:
     """Cuts a stream into events. What it keeps of an event that is not complete is what has come of it, no more.
 
@@ -85,12 +99,25 @@ class EventReader:
         control_bytes_max: largest CONTROL or AUTHENTICATION event.
         message_bytes_max: a message of a large PUT event that is larger comes without its data, as one that cannot be
             loaded.
+        reserve_memory: (bytes of a large message) -> what holds the memory for it; None: not now.
     """
 
-    def __init__(self, *, event_bytes_max: int, control_bytes_max: int, message_bytes_max: int = 1 << 30) -> None:
+    def __init__(
+        self,
+        *,
+        event_bytes_max: int,
+        control_bytes_max: int,
+        message_bytes_max: int = 1 << 30,
+        reserve_memory: Callable[[int], Any] = _any_memory,
+    ) -> None:
         self.event_bytes_max = event_bytes_max
         self.control_bytes_max = control_bytes_max
         self.message_bytes_max = message_bytes_max
+        self._reserve_memory = reserve_memory
+        self._memory: Any = None
+        """Of the large message that comes."""
+        self.waits_for_memory = False
+        """A large message has begun, and there is no memory for it: nothing is read until there is."""
         self._data = b""
         self._at = 0
         self._more: list[bytes | bytearray] = []
@@ -136,17 +163,24 @@ class EventReader:
         length is not known."""
         return self._needed if self.buffered_bytes and self._needed > EVENT_HEADER_BYTES else 0
 
+    @property
+    def large_left(self) -> int:
+        """Bytes of a large message that have not come; 0: none has begun, or it waits for memory."""
+        return 0 if self._memory is None else max(0, self._needed - self.buffered_bytes)
+
     def read(self, bytes_max: int = 1 << 62) -> list[Event]:
-        """The next complete events, until their bytes reach `bytes_max`; an empty list: more must come first.
+        """The next complete events, until their bytes reach `bytes_max` or they are very many; an empty list: more must
+        come first.
 
         Raises:
             RemoteProtocolError: an event that cannot be; those before it have been returned by an earlier call.
         """
+        self.waits_for_memory = False
         events = [] if self._put_left or self._to_skip else self._plain_events(bytes_max)
         if events:
             return events
         try:
-            while bytes_max > 0 and self._have_enough():
+            while bytes_max > 0 and not self.waits_for_memory and self._have_enough():
                 event = self._next_messages(bytes_max) if self._put_left else self._next_event()
                 if event is not None:
                     events.append(event)
@@ -164,7 +198,9 @@ class EventReader:
         last, largest = len(data), min(self.control_bytes_max, self.event_bytes_max, _WHOLE_BYTES_MAX)
         unpack, new, append = EVENT_HEADER.unpack_from, tuple.__new__, events.append
         stop = min(last, at + bytes_max)
-        while at < stop and last - at >= EVENT_HEADER_BYTES:
+        for _ in range(_EVENTS_AT_ONCE):
+            if at >= stop or last - at < EVENT_HEADER_BYTES:
+                break
             length, kind, words, specific, _ = unpack(data, at)
             end = at + length
             if end > last or length & 3 or kind >> 6 != 1 or words != 2 or not EVENT_HEADER_BYTES <= length <= largest:
@@ -209,12 +245,33 @@ class EventReader:
             self._put_left = length - 4 * words
             self._needed = _MESSAGE_LENGTH_BYTES
             return None
+        if length > LARGE_ROW_BYTES and not self._has_memory(length):
+            return None
         if len(data) - at < length:
             self._needed = length
             return None
         self._needed = EVENT_HEADER_BYTES
         self._at = at + length
-        return Event(kind & 63, specific >> 5, data, at + 4 * words, at + length)
+        found = (kind & 63, specific >> 5, data, at + 4 * words, at + length)
+        event = Event(*found)
+        return self._large(event) if length > LARGE_ROW_BYTES else event
+
+    def _has_memory(self, size: int) -> bool:
+        if self._memory is None:
+            self._memory = self._reserve_memory(size)
+            self.waits_for_memory = self._memory is None
+        return not self.waits_for_memory
+
+    def _large(self, whole: Event) -> LargeEvent:
+        event = LargeEvent(*whole)
+        event.memory, self._memory = self._memory, None
+        return event
+
+    def end(self) -> None:
+        """Nothing is read any more: let go of what has come, and of the memory for the rest."""
+        self._memory, self._data, self._at, self._more_bytes = None, b"", 0, 0
+        self._more.clear()
+        self.waits_for_memory = False
 
     def _next_messages(self, bytes_max: int) -> Event | None:
         """Whole messages of the large PUT event, as an event of their own. None: the next one is not complete."""
@@ -230,6 +287,8 @@ class EventReader:
                 raise RemoteProtocolError(f"a message of {size} bytes in a PUT event that has {left} bytes left")
             if size > self.message_bytes_max:
                 return self._messages(start, at) if at > start else self._too_large(size)
+            if size > LARGE_ROW_BYTES:
+                return self._messages(start, at) if at > start else self._large_message(size, end)
             if at + size > end:
                 break
             at += size
@@ -244,6 +303,21 @@ class EventReader:
         self._put_left -= end - start
         self._needed = _MESSAGE_LENGTH_BYTES if self._put_left else EVENT_HEADER_BYTES
         return Event(EventType.PUT, 0, self._data, start, end)
+
+    def _large_message(self, size: int, end: int) -> Event | None:
+        at = self._at
+        if end - at < _COMPRESSION_AT + 1:
+            self._needed = _COMPRESSION_AT + 1
+            return None
+        # What is compressed and what comes of it are there together. Both are asked for at once: who had the one and
+        # waited for the other could wait for ever.
+        inflated = self.message_bytes_max if self._data[at + _COMPRESSION_AT] & 0xE0 else 0
+        if not self._has_memory(size + inflated):
+            return None
+        if at + size > end:
+            self._needed = size
+            return None
+        return self._large(self._messages(at, at + size))
 
     def _too_large(self, size: int) -> Event | None:
         """The header of a message, and instead of its data a padding that cannot be: enough for a refusal."""
@@ -303,7 +377,7 @@ def unpadded_end(data: bytes, start: int, end: int) -> int:
     return end - padding
 
 
-def event(kind: EventType, pieces: Iterable[bytes], body_bytes: int, codec: int = 0) -> bytes:
+def event(kind: EventType, pieces: Iterable[bytes | memoryview], body_bytes: int, codec: int = 0) -> bytes:
     """Build an event out of its body's pieces.
 
     Args:

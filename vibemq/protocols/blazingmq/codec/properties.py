@@ -156,7 +156,7 @@ def parse_area(data: bytes, schema_id: int) -> tuple[list[MessageProperty], int]
     return found, layout.area_bytes
 
 
-def area_bytes(data: bytes) -> int:
+def area_bytes(data: bytes | memoryview) -> int:
     """Where the payload begins, without a look at the properties.
 
     Raises:
@@ -167,7 +167,7 @@ def area_bytes(data: bytes) -> int:
     return _area_bytes(data)
 
 
-def _area_bytes(data: bytes) -> int:
+def _area_bytes(data: bytes | memoryview) -> int:
     return 4 * int.from_bytes(data[1:4], "big")
 
 

@@ -15,13 +15,14 @@ from typing import NamedTuple
 from vibemq.errors import InvalidMessage
 from vibemq.model.rows import header_values
 from vibemq.model.selector import TYPES_HEADER, Property, PropertyType, headers_of, name_of, properties_of
-from vibemq.model.selector.properties import types_in
+from vibemq.model.selector.properties import reads_otherwise, types_in
 from vibemq.model.selector.values import integer_in
 from vibemq.protocols.blazingmq.codec.properties import (
     NAME_BYTES_MAX,
     PROPERTIES_MAX,
     SCHEMA_OLD,
     TYPES_BY_NUMBER,
+    AreaLayout,
     MessageProperty,
     area_head,
     area_layout,
@@ -50,7 +51,7 @@ def headers_of_area(data: bytes, schema_id: int) -> tuple[bytes, int]:
     """
     layout = area_layout(data, schema_id)
     names = tuple([data[at:value_at] for at, value_at, _ in layout.places])
-    keys = _keys_of(names, layout.kinds) if _is_small(names) else None
+    keys = _keys_of(names, _listed_kinds(data, layout)) if _is_small(names) else None
     if keys is None:
         return _any_headers_of_area(data, schema_id)
     pieces = [keys.how_many]
@@ -61,6 +62,17 @@ def headers_of_area(data: bytes, schema_id: int) -> tuple[bytes, int]:
         pieces += (key, _U16.pack(len(text)), text)
     pieces.append(keys.types)
     return b"".join(pieces), layout.area_bytes
+
+
+def _listed_kinds(data: bytes, layout: AreaLayout) -> bytes:
+    """The kinds, with those of strings that have to be listed as such."""
+    kinds = layout.kinds
+    if PropertyType.STRING not in kinds:
+        return kinds
+    return bytes(
+        _LISTED_STRING if kind == PropertyType.STRING and reads_otherwise(data[at:end]) else kind
+        for kind, (_, at, end) in zip(kinds, layout.places, strict=True)
+    )
 
 
 def _any_headers_of_area(data: bytes, schema_id: int) -> tuple[bytes, int]:
@@ -95,7 +107,7 @@ class _Keys(NamedTuple):
 def _keys_of(names: tuple[bytes, ...], kinds: bytes) -> _Keys | None:
     """None: their names or types take the long way, which also says what is wrong with them."""
     examples = [
-        (name.decode(errors="surrogateescape"), Property(TYPES_BY_NUMBER[kind], _EXAMPLES[kind]))
+        (name.decode(errors="surrogateescape"), Property(TYPES_BY_NUMBER[kind & _KIND], _EXAMPLES[kind]))
         for name, kind in zip(names, kinds, strict=True)
     ]
     try:
@@ -111,6 +123,8 @@ def _keys_of(names: tuple[bytes, ...], kinds: bytes) -> _Keys | None:
     )
 
 
+_LISTED_STRING, _KIND = 64 | PropertyType.STRING, 63
+"""A string that reads as something else, so that its type is listed; and the type in the number of a kind."""
 _EXAMPLES: dict[int, bool | int | str | bytes] = {
     PropertyType.BOOL: True,
     PropertyType.CHAR: 1,
@@ -119,6 +133,7 @@ _EXAMPLES: dict[int, bool | int | str | bytes] = {
     PropertyType.INT64: 1,
     PropertyType.STRING: "x",
     PropertyType.BINARY: b"x",
+    _LISTED_STRING: "1",
 }
 """Values that have their type's usual word in the list of types."""
 
@@ -156,6 +171,7 @@ _TO_TEXT: dict[int, Callable[[bytes], bytes | None]] = {
     PropertyType.INT64: _text_of_number,
     PropertyType.STRING: _text_of_string,
     PropertyType.BINARY: _text_of_binary,
+    _LISTED_STRING: _text_of_string,
 }
 
 

@@ -61,6 +61,21 @@ def build_pushes(messages: Iterable[PushMessage], *, event_bytes_soft_max: int =
     return events
 
 
+def around_push(message: PushMessage, payload_bytes: int) -> tuple[bytes, bytes]:
+    """An event of one message whose payload stands elsewhere: what comes before the payload, and what behind it.
+
+    Args:
+        message: with the properties area alone as its data.
+    """
+    queue_id, guid, flags, compression, schema_id, options, area = message
+    data_bytes = len(area) + payload_bytes
+    padding = PADDINGS[data_bytes & 3]
+    size = _HEADER.size + len(options) + data_bytes + len(padding)
+    second = len(options) << 6 | compression << 5 | _HEADER_WORDS
+    header = _HEADER.pack(flags << 28 | size >> 2, second, queue_id, guid, schema_id, 0)
+    return event(EventType.PUSH, (header, options, area), size), padding
+
+
 def parse_pushes(pushed: Event) -> Iterator[PushMessage]:
     """The messages of an event, as a client reads them.
 

@@ -22,12 +22,15 @@ from typing import NamedTuple
 import google_crc32c
 
 from vibemq.errors import RemoteProtocolError
+from vibemq.model.rows import LARGE_ROW_BYTES
 from vibemq.protocols.blazingmq.codec.events import PADDINGS, Event, EventType, event
 
 _HEADER = struct.Struct("!IIi16sIHH")
 _HEADER_WORDS = _HEADER.size // 4
 _OLD_HEADER_WORDS = 8
 _WORDS = (1 << 28) - 1
+_CRC_BYTES = 1 << 16
+"""The checksum is computed of bytes only, so of a view piece by piece."""
 
 ACK_REQUESTED = 1
 MESSAGE_PROPERTIES = 2
@@ -45,7 +48,7 @@ class PutMessage(NamedTuple):
     """0: the properties, if any, are old style."""
     crc32c: int
     """0: the client has not computed it."""
-    data: bytes
+    data: bytes | memoryview
     """Properties area and payload as they came, without the padding."""
     fault: str
     """Why the message cannot be loaded ("" when it can): answered by a NACK, while the connection stays."""
@@ -82,7 +85,7 @@ class PutReader:
                 an earlier call.
         """
         messages: list[PutMessage] = []
-        unpack, append, new, checksum = _HEADER.unpack_from, messages.append, tuple.__new__, google_crc32c.value
+        unpack, append, new, checksum = _HEADER.unpack_from, messages.append, tuple.__new__, _checksum
         while self._events:
             _, _, data, start, end = self._events[0]
             at = self._at or start
@@ -101,7 +104,9 @@ class PutReader:
                     fault = ""
                     if not 0 < padding < 5 or stop - padding < body:
                         fault, padding = f"its padding says {padding} bytes", 0
-                    content = data[body : stop - padding]
+                    # What is large is copied once, into its row.
+                    source = data if stop - body <= LARGE_ROW_BYTES else memoryview(data)
+                    content = source[body : stop - padding]
                     if crc and not fault and checksum(content) != crc:
                         fault = "its data does not have the checksum that the client gave it"
                     flags, compression = first >> 28, second >> 5 & 7
@@ -122,6 +127,15 @@ class PutReader:
         return messages
 
 
+def _checksum(data: bytes | memoryview) -> int:
+    if isinstance(data, bytes):
+        return int(google_crc32c.value(data))
+    crc = 0
+    for at in range(0, len(data), _CRC_BYTES):
+        crc = google_crc32c.extend(crc, bytes(data[at : at + _CRC_BYTES]))
+    return crc
+
+
 def _contradiction(data: bytes, at: int, end: int) -> str:
     if end - at < _HEADER.size:
         return f"a message of {end - at} bytes in a PUT event; its header alone has {_HEADER.size}"
@@ -134,7 +148,7 @@ def _contradiction(data: bytes, at: int, end: int) -> str:
 
 def build_puts(messages: Sequence[PutMessage], *, header_words: int = _HEADER_WORDS) -> bytes:
     """One PUT event, as clients send it. Each message's `crc32c` goes out as it is; see `put_message`."""
-    pieces: list[bytes] = []
+    pieces: list[bytes | memoryview] = []
     total = 0
     for queue_id, guid, flags, compression, schema_id, crc, data, _ in messages:
         padding = PADDINGS[len(data) & 3]

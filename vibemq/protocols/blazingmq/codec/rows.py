@@ -20,19 +20,28 @@ from collections.abc import Sequence
 from enum import IntEnum
 
 from vibemq.errors import InvalidMessage
-from vibemq.model.rows import Rows
+from vibemq.model.rows import LARGE_ROW_BYTES, LargeRow, Rows, RowView
 from vibemq.protocols.blazingmq.codec.guid import guid_of_message_id, guid_text
 from vibemq.protocols.blazingmq.codec.properties import SCHEMA_NONE, SCHEMA_OLD, area_bytes
 from vibemq.protocols.blazingmq.codec.property_headers import NO_HEADERS, area_of_headers, headers_of_area
-from vibemq.protocols.blazingmq.codec.push import PushMessage
+from vibemq.protocols.blazingmq.codec.push import PushMessage, around_push
 from vibemq.protocols.blazingmq.codec.put import MESSAGE_PROPERTIES, PutMessage
 
 _U16 = struct.Struct("!H")
 _U32 = struct.Struct("!I")
 _ID_SIZE = b"\0\x20"
 
+_COUNT_AT = 5
+_FEW_PROPERTIES = 16
+
 PIECE_BYTES = 1 << 18
 """Of output; about half a millisecond."""
+INPUT_BYTES = 1 << 16
+"""Of input to a step: a stream of empty blocks has no output that would end it."""
+
+
+STREAM_WORK = 4
+"""What a step of decompression counts beside its output, in messages."""
 
 
 class CompressionType(IntEnum):
@@ -48,14 +57,29 @@ class PayloadInflater:
     Args:
         data: the whole zlib stream.
         bytes_max: most bytes that may come out.
+        kept_max: what is larger is only counted, until there is memory for it.
     """
 
-    def __init__(self, data: bytes, bytes_max: int) -> None:
-        self._left = data
+    def __init__(self, data: bytes | memoryview, bytes_max: int, kept_max: int = 1 << 62) -> None:
+        self._data = memoryview(data)
+        self._at = 0
+        """So much has been taken by `_stream`, which keeps nothing of it but `unconsumed_tail`."""
         self._bytes_max = bytes_max
         self._stream = zlib.decompressobj()
         self._pieces: list[bytes] = []
         self._size = 0
+        self._kept_max = kept_max
+
+    def again(self) -> None:
+        """There is memory for what has been counted: decompress it from the beginning."""
+        self._at = self._size = 0
+        self._stream = zlib.decompressobj()
+        self._kept_max = self._bytes_max
+
+    @property
+    def counted(self) -> bool:
+        """Whether it is larger than what is kept."""
+        return self._size > self._kept_max
 
     def step(self) -> bool:
         """Decompress one more piece; whether that was the last.
@@ -65,18 +89,24 @@ class PayloadInflater:
         """
         # One byte more than allowed tells a stream of just that size from a larger one.
         wanted = min(PIECE_BYTES, self._bytes_max - self._size + 1)
+        given = self._data[self._at : self._at + INPUT_BYTES]
         try:
-            piece = self._stream.decompress(self._left, wanted)
+            piece = self._stream.decompress(given, wanted)
         except zlib.error as error:
             raise InvalidMessage(f"a payload that is not zlib data: {error}") from None
-        self._left = self._stream.unconsumed_tail
+        # What is not taken is given again from its place, so that no tail is copied twice.
+        taken = len(given) - len(self._stream.unconsumed_tail)
+        self._at += taken
         self._size += len(piece)
         if self._size > self._bytes_max:
             raise InvalidMessage(f"a payload that decompresses to more than {self._bytes_max} bytes")
-        self._pieces.append(piece)
+        if self.counted:
+            self._pieces.clear()
+        else:
+            self._pieces.append(piece)
         if self._stream.eof:
             return True
-        if not piece and not self._left:
+        if not piece and not taken:
             raise InvalidMessage("a zlib payload that is cut short")
         return False
 
@@ -88,6 +118,18 @@ class PayloadInflater:
     def result(self) -> bytes:
         """Once `step` has said that it is done."""
         return b"".join(self._pieces)
+
+
+def properties_in(data: bytes | memoryview) -> int:
+    """How many properties are in front of uncompressed data that has some."""
+    return data[_COUNT_AT] if len(data) > _COUNT_AT else 0
+
+
+def properties_work(data: bytes | memoryview) -> int:
+    """What the properties in front of uncompressed data count as, in messages without any: those beyond a few take a
+    long way."""
+    count = properties_in(data)
+    return count if count > _FEW_PROPERTIES else count >> 2
 
 
 def row_of_put(message: PutMessage, guid: bytes) -> bytes:
@@ -106,7 +148,8 @@ def row_of_put(message: PutMessage, guid: bytes) -> bytes:
     data = message.data
     if not message.flags & MESSAGE_PROPERTIES:
         return b"".join((_ID_SIZE, guid_text(guid).encode(), _U32.pack(len(data)), data, NO_HEADERS))
-    headers, payload_at = headers_of_area(data, message.schema_id)
+    area = data if isinstance(data, bytes) else bytes(data[: area_bytes(data)])
+    headers, payload_at = headers_of_area(area, message.schema_id)
     size = _U32.pack(len(data) - payload_at)
     return b"".join((_ID_SIZE, guid_text(guid).encode(), size, memoryview(data)[payload_at:], headers))
 
@@ -116,20 +159,31 @@ class PutLoader:
 
     Args:
         data_bytes_max: most bytes of properties and payload once decompressed.
+        has_memory: for a large message.
     """
 
-    def __init__(self, message: PutMessage, guid: bytes, data_bytes_max: int) -> None:
+    def __init__(self, message: PutMessage, guid: bytes, data_bytes_max: int, *, has_memory: bool = False) -> None:
         self._message = message
         self._guid = guid
         self._plain = b""
+        self.work = 0
+        """Of the last step, in messages that are not compressed."""
+        self.memory_wanted = 0
+        """It is a large message of so many bytes, which goes on with `memory_is_there`."""
         self._inflater: PayloadInflater | None = None
         if message.compression == CompressionType.ZLIB and not message.fault:
             compressed = message.data
             if message.flags & MESSAGE_PROPERTIES and message.schema_id != SCHEMA_OLD:
                 # The properties of the new style are in front of what is compressed.
                 at = area_bytes(compressed)
-                self._plain, compressed = compressed[:at], compressed[at:]
-            self._inflater = PayloadInflater(compressed, max(0, data_bytes_max - len(self._plain)))
+                self._plain, compressed = bytes(compressed[:at]), compressed[at:]
+            bytes_max = max(0, data_bytes_max - len(self._plain))
+            self._inflater = PayloadInflater(compressed, bytes_max, bytes_max if has_memory else LARGE_ROW_BYTES)
+
+    def memory_is_there(self) -> None:
+        assert self._inflater is not None
+        self.memory_wanted = 0
+        self._inflater.again()
 
     def step(self) -> bytes | None:
         """The row once it is complete; None: call again.
@@ -138,13 +192,41 @@ class PutLoader:
             InvalidMessage: the message cannot be loaded.
         """
         if self._inflater is None:
+            self.work = len(self._message.data) >> 14
             return row_of_put(self._message, self._guid)
-        if not self._inflater.step():
+        before, self.work = self._inflater.size, STREAM_WORK
+        done = self._inflater.step()
+        self.work += self._inflater.size - before >> 12
+        if done and self._inflater.counted:
+            self.memory_wanted = len(self._plain) + self._inflater.size
+        if not done or self.memory_wanted:
             return None
         data = self._plain + self._inflater.result()
         self._inflater = None
         self._message = self._message._replace(compression=CompressionType.NONE, data=data)
+        if self._message.flags & MESSAGE_PROPERTIES:
+            self.work += properties_work(data)
+        if len(data) > LARGE_ROW_BYTES:
+            # The row is another copy: in the next step, and in another turn.
+            self.work += len(data) >> 14
+            return None
         return row_of_put(self._message, self._guid)
+
+
+def push_around_row(row: LargeRow, push: PushMessage, *, new_style: bool = True) -> tuple[bytes, LargeRow, bytes]:
+    """The event that delivers a large row: what comes before its payload, the row as what is sent is its payload alone,
+    and what comes behind.
+
+    Args:
+        push: without properties and data.
+    """
+    view = RowView(row.data)
+    end, schema = view.headers_at, SCHEMA_NONE if new_style else SCHEMA_OLD
+    area = area_of_headers(row.data[end:], schema)
+    if area:
+        push = push._replace(flags=MESSAGE_PROPERTIES, schema_id=schema, data=area)
+    before, behind = around_push(push, view.payload_size)
+    return before, LargeRow(row.data, row.memory, row.origin, (end - view.payload_size, end)), behind
 
 
 def pushes_of_rows(rows: Rows, queue_id: int, options: bytes, *, new_style: bool = True) -> list[PushMessage]:

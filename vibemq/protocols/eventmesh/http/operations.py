@@ -29,6 +29,8 @@ from vibemq.protocols.eventmesh.messages.message import message_properties
 from vibemq.protocols.eventmesh.topics import SubscriptionMode, check_group, subscription_items
 from vibemq.protocols.session import Principal
 
+TOPICS_MAX = 1_000
+"""Of one request to subscribe or to unsubscribe."""
 INVALID_CODE = "requestCode can't be null, or must be number"
 
 
@@ -184,8 +186,16 @@ def subscribers_of(state: HttpState) -> tuple[Subscribers, Principal]:
 
 def _subscribe(state: HttpState, exchange: Exchange) -> None:
     fields = exchange.fields
-    items = subscription_items(parsed(fields, "topic"))
+    items = subscription_items(check_topics(parsed(fields, "topic")))
     subscribe(state, exchange, items, needed(fields, "url"))
+
+
+def check_topics(value: Any) -> Any:
+    """The same, before each of them is looked at. Raises EventMeshRefusal: they are too many for one request."""
+    if isinstance(value, list) and len(value) > TOPICS_MAX:
+        why = f"{len(value):,} topics in one request; name at most {TOPICS_MAX:,}, and ask several times"
+        raise EventMeshRefusal(RetCode.PROTOCOL_BODY_ERR, why)
+    return value
 
 
 def subscribe(state: HttpState, exchange: Exchange, items: Any, url: str) -> None:
@@ -201,7 +211,7 @@ def subscribe(state: HttpState, exchange: Exchange, items: Any, url: str) -> Non
 
 def _unsubscribe(state: HttpState, exchange: Exchange) -> None:
     fields = exchange.fields
-    topics = [item.topic for item in subscription_items(parsed(fields, "topic"))]
+    topics = [item.topic for item in subscription_items(check_topics(parsed(fields, "topic")))]
     unsubscribe(state, exchange, topics, needed(fields, "url"))
 
 

@@ -48,7 +48,8 @@ class EventMeshHttpSettings(BaseModel):
     push_concurrency: Annotated[int, Field(ge=1, le=64)] = 1
     """Pushes of one subscription that are under way to one URL at a time. With one, they arrive in order."""
     push_failing_concurrency: Annotated[int, Field(ge=1, le=48)] = 16
-    """Pushes that are under way together to URLs whose last push has failed."""
+    """Pushes that are under way together to URLs that have not answered lately; at most half of them to those whose
+    last push has failed."""
     push_retry_after_max_ms: Annotated[int, Field(ge=1)] = 3_600_000
     """The longest that a subscriber may have a push wait (`Retry-After`)."""
     push_ca_file: str | None = None

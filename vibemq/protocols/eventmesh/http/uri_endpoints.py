@@ -57,7 +57,7 @@ def _unsubscribe(state: HttpState, exchange: Exchange) -> None:
 
 
 def _topics(exchange: Exchange) -> Any:
-    return json_value(needed(exchange.fields, "topic"))
+    return operations.check_topics(json_value(needed(exchange.fields, "topic")))
 
 
 def _topic_told(state: HttpState) -> Callable[[Any], None]:

@@ -19,8 +19,9 @@ import orjson
 
 from vibemq.errors import InvalidMessage
 from vibemq.protocols.eventmesh.messages import names
-from vibemq.protocols.eventmesh.messages.message import CORE, exact_properties
+from vibemq.protocols.eventmesh.messages.message import CORE, PROPERTIES_MAX, exact_properties
 from vibemq.protocols.eventmesh.messages.names import Form
+from vibemq.protocols.eventmesh.messages.nesting import json_text
 from vibemq.protocols.eventmesh.messages.received import ReceivedMessage, json_object, ttl_of
 
 _VERSIONS = ("1.0", "0.3")
@@ -28,6 +29,9 @@ _REQUIRED = ("id", "source", "type", "specversion")
 _DATA = frozenset({"data", "data_base64", "datacontenttype", "datacontentencoding"})
 _JSON_TYPE = re.compile(r"\s*(application|text)/([a-z0-9.+-]*\+)?json\s*(;.*)?", re.IGNORECASE)
 _EXTENSION = re.compile("[a-z0-9]+")
+_ESCAPED = re.compile(r"\\u00(?:61|64|74)")
+"""Letters of `data` in another spelling."""
+_BLANK = " \t\n\r"
 _BLANKS = re.compile(r"[ \t\n\r]*")
 _SOURCE, _TYPE = names.CLUSTER, names.MADE_TYPE
 
@@ -44,6 +48,9 @@ def event_of(attributes: Mapping[str, Any], payload: bytes) -> ReceivedMessage:
     Raises:
         InvalidMessage: an attribute is missing or of a wrong type.
     """
+    if len(attributes) > PROPERTIES_MAX:
+        most = f"at most {PROPERTIES_MAX:,} are allowed"
+        raise InvalidMessage(f"a CloudEvent has {len(attributes):,} attributes; {most}")
     _check(attributes)
     headers, exact = [(names.FORM, str(Form.CLOUDEVENT))], dict[str, Any]()
     for name, value in attributes.items():
@@ -105,7 +112,7 @@ def event_data(fields: Mapping[str, Any], raw: bytes | str) -> bytes:
     """The bytes of an event's data. `raw`: the event, as it came.
 
     Raises:
-        InvalidMessage: they are not base64, as the event says.
+        InvalidMessage: they are not base64, as the event says; or they nest too deeply.
     """
     encoded = fields.get("data_base64")
     if encoded is None and fields.get("datacontentencoding") == "base64":
@@ -119,10 +126,14 @@ def event_data(fields: Mapping[str, Any], raw: bytes | str) -> bytes:
     if isinstance(data, str) and not is_json_type(str(content_type)):
         return data.encode()
     # Mostly they were written as we would write them; then their bytes are known without a second look.
-    written = orjson.dumps(data)
+    written = json_text(data, "the data of a CloudEvent")
     if b'"data":' + written in (raw.encode() if isinstance(raw, str) else raw):
         return written
-    return _raw_member(raw if isinstance(raw, str) else raw.decode(), "data").encode()
+    text = raw if isinstance(raw, str) else raw.decode()
+    try:
+        return (_last_data(text, fields) or _raw_member(text, "data")).encode()
+    except RecursionError:
+        raise InvalidMessage("a CloudEvent nests too deeply; send its data as text or as base64") from None
 
 
 def _decoded(encoded: Any) -> bytes:
@@ -134,6 +145,26 @@ def _decoded(encoded: Any) -> bytes:
 
 def is_json_type(content_type: str) -> bool:
     return _JSON_TYPE.fullmatch(content_type) is not None
+
+
+def _last_data(text: str, fields: Mapping[str, Any]) -> str:
+    """As `_raw_member` of `data`, without looking at each value in it: of an object or a list that is the last member,
+    while no other member is one; "": it is not known to be that."""
+    if not isinstance(fields["data"], (dict, list)):
+        return ""
+    name = '"data"'
+    before, _, behind = text.partition(name)
+    try:
+        # That this can be read shows that the name is no part of a text or of a value.
+        first = orjson.loads(f"{before}{name}:0}}")
+    except orjson.JSONDecodeError:
+        return ""
+    # Another member behind it would end in another character, or be one of these again.
+    if first.keys() != fields.keys() or any(isinstance(fields[each], (dict, list)) for each in first if each != "data"):
+        return ""
+    value = behind[_after(_BLANKS.match, behind, 0) + 1 :].rstrip(_BLANK)[:-1].strip(_BLANK)
+    again = name in value or _ESCAPED.search(value) is not None
+    return value if value.endswith(("}", "]")) and not again else ""
 
 
 def _raw_member(text: str, wanted: str) -> str:
@@ -171,6 +202,9 @@ def write_event(
 
     Args:
         more: extensions that are added.
+
+    Raises:
+        InvalidMessage: as `write_message`.
     """
     fields = event_attributes(topic, message_id, payload, headers)
     fields.update(more)
@@ -203,6 +237,8 @@ def event_attributes(topic: str, message_id: str, payload: bytes, headers: Mappi
     kept: dict[str, str] = {}
     for name, value in headers.items():
         plain = name.removeprefix(names.EVENT)
+        if plain in _DATA and plain != name:
+            continue
         if plain != name and (not is_message or plain in CORE):
             fields[plain] = value
         elif _EXTENSION.fullmatch(name) and name not in fields and name not in CORE and name not in _DATA:
@@ -211,7 +247,7 @@ def event_attributes(topic: str, message_id: str, payload: bytes, headers: Mappi
             kept[name] = value
     exact = exact_properties(headers) if names.EXACT in headers else {}
     if not is_message:
-        fields.update((name, value) for name, value in exact.items() if value == "")
+        fields.update((name, value) for name, value in exact.items() if value == "" and name not in _DATA)
         exact = {}
     if exact:
         kept[names.EXACT] = headers[names.EXACT]

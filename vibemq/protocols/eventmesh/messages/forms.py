@@ -54,6 +54,9 @@ def write(
         topic: of its queue; a reply names its own.
         more: properties, or extensions, that are added.
         with_headers: see `write_message`.
+
+    Raises:
+        InvalidMessage: as `write_message`.
     """
     topic = headers.get(names.TOPIC, topic)
     if form is Form.CLOUDEVENT:

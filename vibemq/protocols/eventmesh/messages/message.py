@@ -17,8 +17,11 @@ import orjson
 from vibemq.errors import InvalidMessage
 from vibemq.protocols.eventmesh.messages import names
 from vibemq.protocols.eventmesh.messages.names import Form
+from vibemq.protocols.eventmesh.messages.nesting import check_depth, json_text
 from vibemq.protocols.eventmesh.messages.received import PropertyHeaders, ReceivedMessage, json_object, ttl_of
 
+PROPERTIES_MAX = 1_024
+"""More are refused before anything is made of them; the broker's own limit (`limits.headers_max`) is far below."""
 _DATA_CONTENT_TYPE = "datacontenttype"
 
 
@@ -52,6 +55,10 @@ def _object(value: Any, name: str) -> Mapping[str, Any]:
         return {}
     if not isinstance(value, dict):
         raise InvalidMessage(f"`{name}` of an EventMeshMessage must be a JSON object, not {type(value).__name__}")
+    if len(value) > PROPERTIES_MAX:
+        most = f"at most {PROPERTIES_MAX:,} are allowed"
+        raise InvalidMessage(f"`{name}` of an EventMeshMessage has {len(value):,} members; {most}")
+    check_depth(value, f"`{name}` of an EventMeshMessage")
     return value
 
 
@@ -59,7 +66,7 @@ def _payload(body: Any, properties: Mapping[str, Any]) -> bytes:
     if body is None:
         return b""
     if not isinstance(body, str):
-        return orjson.dumps(body)
+        return json_text(body, "the body of an EventMeshMessage")
     if properties.get(names.ENCODING) != "base64":
         return body.encode()
     try:
@@ -85,6 +92,9 @@ def write_message(
     Args:
         more: properties that are added.
         with_headers: whether its reader knows the field `headers`, since 1.9.
+
+    Raises:
+        InvalidMessage: somebody else has written headers of ours whose JSON nests too deeply.
     """
     properties, text = message_properties(headers), _text(payload)
     if text is None:
@@ -106,7 +116,11 @@ def _text(payload: bytes) -> str | None:
 
 
 def message_properties(headers: Mapping[str, str]) -> dict[str, Any]:
-    """The properties that a row's headers are. Extensions of a CloudEvent lose their `ce-`."""
+    """The properties that a row's headers are. Extensions of a CloudEvent lose their `ce-`.
+
+    Raises:
+        InvalidMessage: as `write_message`.
+    """
     if headers.get(names.FORM) != Form.MESSAGE and "ce-specversion" in headers:
         properties: dict[str, Any] = _event_properties(headers)
     else:
@@ -120,12 +134,21 @@ _NO_PROPERTIES = names.KEPT_BACK | {names.CONTENT_TYPE}
 
 
 def exact_properties(headers: Mapping[str, str]) -> dict[str, Any]:
-    """Of the header that holds what no header can hold; one that somebody else has written may be anything."""
+    """Of the header that holds what no header can hold; one that somebody else has written may be anything.
+
+    Raises:
+        InvalidMessage: it nests too deeply to be written.
+    """
+    return _json_header(headers, names.EXACT)
+
+
+def _json_header(headers: Mapping[str, str], name: str) -> dict[str, Any]:
     try:
-        exact = orjson.loads(headers[names.EXACT])
+        value = orjson.loads(headers[name])
     except orjson.JSONDecodeError:
         return {}
-    return exact if isinstance(exact, dict) else {}
+    check_depth(value, f"the header {name}")
+    return value if isinstance(value, dict) else {}
 
 
 CORE = frozenset({"specversion", "id", "source", "type", "subject", "time", "dataschema", "schemaurl"})
@@ -151,10 +174,5 @@ def _headers(headers: Mapping[str, str]) -> dict[str, Any]:
     if names.CONTENT_TYPE in headers:
         made[_DATA_CONTENT_TYPE] = headers[names.CONTENT_TYPE]
     if names.HEADERS in headers:
-        try:
-            others = orjson.loads(headers[names.HEADERS])
-        except orjson.JSONDecodeError:
-            others = None
-        if isinstance(others, dict):
-            made.update(others)
+        made.update(_json_header(headers, names.HEADERS))
     return made

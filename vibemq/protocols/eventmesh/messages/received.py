@@ -12,6 +12,7 @@ from vibemq.model.records import MessageExtra
 from vibemq.model.rows import pack_row
 from vibemq.protocols.eventmesh.messages import names
 from vibemq.protocols.eventmesh.messages.names import Form
+from vibemq.protocols.eventmesh.messages.nesting import json_text
 
 TTL_MAX_MS = 1 << 53
 _TEXT_BYTES_MAX = 0xFFFF
@@ -96,11 +97,11 @@ class PropertyHeaders:
             self.exact[name] = value
             if name and value is not None and not isinstance(value, str) and not names.reserved(name):
                 # Consumers of other protocols read the number as text.
-                self.plain.append((name, orjson.dumps(value).decode()))
+                self.plain.append((name, json_text(value, f"the property {name[:64]!r}").decode()))
 
     def headers(self) -> list[tuple[str, str]]:
         if self.exact:
-            self.plain.append((names.EXACT, orjson.dumps(self.exact).decode()))
+            self.plain.append((names.EXACT, json_text(self.exact, "the properties").decode()))
         return self.plain
 
 
@@ -120,7 +121,8 @@ def ttl_of(properties: Mapping[str, Any]) -> int:
     except (ValueError, TypeError, OverflowError):
         ttl_ms = -1
     if not 0 <= ttl_ms <= TTL_MAX_MS or isinstance(value, bool):
-        raise InvalidMessage(f"ttl is {str(value)[:40]!r}; it must be a whole number of milliseconds, 0 or more")
+        shown = type(value).__name__ if isinstance(value, (dict, list)) else repr(str(value)[:40])
+        raise InvalidMessage(f"ttl is {shown}; it must be a whole number of milliseconds, 0 or more")
     return ttl_ms
 
 

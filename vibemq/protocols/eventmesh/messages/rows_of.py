@@ -111,7 +111,7 @@ class RowsOf:
             raise InvalidMessage(f"the message for topic {message.topic!r}: {error}") from None
         at = RowView(block).headers_at
         known = _Known(message.topic, _U16.unpack_from(block, at)[0], block[at + 2 :], message.ttl_ms)
-        if keep and len(key) <= _KNOWN_BYTES_MAX:
+        if keep and 0 < len(key) <= _KNOWN_BYTES_MAX:
             if len(self._known) >= _KNOWN_MAX:
                 self._known.clear()
             self._known[key] = known
@@ -119,4 +119,8 @@ class RowsOf:
 
 
 def _key(value: Any) -> bytes:
-    return orjson.dumps(value)
+    """What it is known by; empty: it nests too deeply, and whoever reads it says where."""
+    try:
+        return orjson.dumps(value)
+    except orjson.JSONEncodeError:
+        return b""

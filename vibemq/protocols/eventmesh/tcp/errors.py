@@ -12,6 +12,7 @@ WIRE_CODES: dict[ErrorCode, OPStatus] = dict.fromkeys(ErrorCode, OPStatus.FAIL) 
     ErrorCode.QUEUE_EXCLUSIVE: OPStatus.ACL_FAIL,
     ErrorCode.RATE_LIMITED: OPStatus.TPS_OVERLOAD,
     ErrorCode.BLOCKED: OPStatus.TPS_OVERLOAD,
+    ErrorCode.STORAGE_FULL: OPStatus.TPS_OVERLOAD,
 }
 """Total over the codes."""
 

@@ -129,7 +129,8 @@ def read_package(frame: EventMeshFrame) -> Package:
         name = header.get("command")
     cmd = _BY_NAME.get(name) if isinstance(name, str) else None
     if cmd is None:
-        raise RemoteProtocolError(f"the command {str(name)[:64]!r} is not known")
+        shown = repr(name[:64]) if isinstance(name, str) else "of a frame, which must be text,"
+        raise RemoteProtocolError(f"the command {shown} is not known")
     properties, code = header.get("properties"), header.get("code")
     if not isinstance(properties, dict):
         properties = {}

@@ -206,7 +206,6 @@ class EventMeshPublishing:
         asked.ended = True
         self._unanswered -= 1
         state, form = self._state, asked.form
-        more: dict[str, str] = {}
         code, text, row = 0, "", asked.row
         if isinstance(result, Rows):
             row = result[0]
@@ -214,12 +213,21 @@ class EventMeshPublishing:
             return
         else:
             code, text = int(status_of(result)), text_of(result)
-        view = RowView(row)
-        payload = text.encode() if code else view.payload
-        body = forms.write(
-            form, asked.topic, view.message_id, payload, view.headers, more, with_headers=state.with_headers
-        )
+        try:
+            body = self._reply(asked, row, text)
+        except InvalidMessage as error:
+            code, text = int(status_of(error)), f"the reply cannot be written for EventMesh: {error}"
+            body = self._reply(asked, asked.row, text)
         state.send(answer_frame(state.dialect, Cmd.RESPONSE_TO_CLIENT, asked.seq, code, text, body, form))
+
+    def _reply(self, asked: EventMeshRequested, row: bytes, text: str) -> bytes:
+        """`text`: stands in for the payload, where it says why there is no reply."""
+        view = RowView(row)
+        payload = text.encode() or view.payload
+        with_headers = self._state.with_headers
+        return forms.write(
+            asked.form, asked.topic, view.message_id, payload, view.headers, {}, with_headers=with_headers
+        )
 
 
 def _is_missing(result: Any) -> bool:

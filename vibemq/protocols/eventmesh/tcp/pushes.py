@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import orjson
 
+from vibemq.errors import InvalidMessage
 from vibemq.model.commands import Extend, Settle, Settlement
 from vibemq.model.effects import Deliver
 from vibemq.model.rows import LARGE_ROW_BYTES, RowView, header_pairs
@@ -127,6 +128,7 @@ class EventMeshPushes:
             self._give_back(deliver, slices)
             return
         silent: list[int] = []
+        unfit: dict[str, list[int]] = {}
         for piece in slices:
             if piece.rows.size > _LARGE_BYTES and piece.rows.count == 1:
                 self._turn_down(deliver, piece)
@@ -134,11 +136,19 @@ class EventMeshPushes:
             sequence = piece.first_sequence
             blocks = piece.rows.header_blocks()
             for row, block in zip(piece.rows, blocks, strict=True):
-                if not self._push(subscription, deliver, sequence, row, block):
-                    silent.append(sequence)
+                try:
+                    if not self._push(subscription, deliver, sequence, row, block):
+                        silent.append(sequence)
+                except InvalidMessage as error:
+                    unfit.setdefault(f"cannot be written for EventMesh: {error}", []).append(sequence)
                 sequence += 1
-        if silent and not deliver.settled:
-            self._state.ask(Settle(self._state.session, None, deliver.consumer, Settlement.ACK, _runs(silent)))
+        if deliver.settled:
+            return
+        session, consumer = self._state.session, deliver.consumer
+        if silent:
+            self._state.ask(Settle(session, None, consumer, Settlement.ACK, _runs(silent)))
+        for reason, sequences in unfit.items():
+            self._state.ask(Settle(session, None, consumer, Settlement.REJECT, _runs(sequences), reason=reason))
 
     def _give_back(self, deliver: Deliver, slices: Sequence[Slice]) -> None:
         if deliver.settled:
@@ -156,11 +166,14 @@ class EventMeshPushes:
     def _push(
         self, subscription: EventMeshSubscription, deliver: Deliver, sequence: int, row: bytes, block: bytes
     ) -> bool:
-        """Whether the client gets it; an old client gets each message through one of its two subscriptions."""
+        """Whether the client gets it; an old client gets each message through one of its two subscriptions.
+
+        Raises:
+            InvalidMessage: it cannot be written.
+        """
         shape = self._shape(subscription, row, block)
         if subscription.broadcasts is not None and shape.broadcast is not subscription.broadcasts:
             return False
-        number = self._number(deliver, sequence, shape.address)
         if shape.around is not None:
             text = _json_text(RowView(row).payload)
             if text is not None:
@@ -169,6 +182,7 @@ class EventMeshPushes:
                 body = self._body(subscription, shape, row)
         else:
             body = self._body(subscription, shape, row)
+        number = self._number(deliver, sequence, shape.address)
         self._state.send(encode_frame(self._state.dialect, _HEADERS[shape.cmd, shape.form] % number, body))
         return True
 

@@ -15,7 +15,14 @@ from vibemq.protocols.blazingmq.codec.guid import GuidMaker, guid_of_message_id,
 from vibemq.protocols.blazingmq.codec.options import sub_queue_ids_option
 from vibemq.protocols.blazingmq.codec.properties import SCHEMA_NONE, SCHEMA_OLD, MessageProperty, build_area
 from vibemq.protocols.blazingmq.codec.put import MESSAGE_PROPERTIES, PutMessage, put_message
-from vibemq.protocols.blazingmq.codec.rows import PIECE_BYTES, PayloadInflater, PutLoader, pushes_of_rows, row_of_put
+from vibemq.protocols.blazingmq.codec.rows import (
+    INPUT_BYTES,
+    PIECE_BYTES,
+    PayloadInflater,
+    PutLoader,
+    pushes_of_rows,
+    row_of_put,
+)
 
 GUID = bytes.fromhex("400000000000003dd0b13e84bf23bf78")
 OPTION = sub_queue_ids_option([3])
@@ -106,6 +113,15 @@ def test_a_bomb_is_stopped_at_the_limit_piece_by_piece() -> None:
         assert tracemalloc.get_traced_memory()[1] < 4 << 20
     finally:
         tracemalloc.stop()
+
+
+def test_a_stream_that_says_nothing_is_taken_piece_by_piece() -> None:
+    empty_blocks = b"\x78\x9c" + b"\0\0\0\xff\xff" * (4 * INPUT_BYTES // 5)
+    inflater = PayloadInflater(empty_blocks, 1 << 20)
+    for _ in range(4):
+        assert not inflater.step()
+    with pytest.raises(InvalidMessage, match="cut short"):
+        inflater.step()
 
 
 def test_bytes_behind_the_stream_are_not_looked_at() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 import pytest
 
-from vibemq.errors import AuthFailed, QueueNotFound, RemoteProtocolError, RequestFailed
+from vibemq.errors import AuthFailed, QueueNotFound, RemoteProtocolError, RequestFailed, StorageFull
 from vibemq.model.commands import (
     CreateQueue,
     DescribeQueue,
@@ -27,6 +27,7 @@ from vibemq.protocols.session import Authenticate, Goodbye
 from vibemq.testing.session_conformance import NOW, SESSION, Talk, context
 
 DIALECT = EventMeshDialect.EM13
+EVENT = {"specversion": "1.0", "id": "e", "source": "/", "type": "t", "subject": "q"}
 AGENT = {"group": "g", "purpose": "sub", "version": "2", "username": "ann", "password": "pw"}
 
 
@@ -299,3 +300,73 @@ def test_a_request_that_fails_is_answered_with_a_body(form: str) -> None:
     told = orjson.loads(answer["body"])
     assert told["subject" if form == "cloudevents" else "topic"] == "q"
     assert b"rejected" in answer["body"] or "data_base64" in told or "data" in told
+
+
+# -- what cannot be written ---------------------------------------------------------------------------------------
+
+
+DEEP = "[" * 253 + "]" * 253
+
+
+@pytest.mark.parametrize("form", ["eventmeshmessage", "cloudevents"])
+@pytest.mark.parametrize("name", ["eventmesh-properties", "eventmesh-headers"])
+def test_a_row_that_cannot_be_written_is_dead_lettered_and_those_behind_it_are_pushed(name: str, form: str) -> None:
+    talking = talk()
+    talking.hear(frame("ASYNC_MESSAGE_TO_SERVER", EVENT if form == "cloudevents" else {"topic": "q"}, form=form))
+    consumer = subscribed(talking)
+    answers(talking)
+    poison = pack_row("poison", b"bad", [(name, f'{{"a":{DEEP}}}')])
+    rows = Rows.of([poison, pack_row("after", b"y")])
+    talking.session.deliver(Deliver(SESSION, consumer, "q", 1, 0, [(1, 2)]), [Slice(1, NOW, rows)])
+    pushed = [each["body"] for each in answers(talking) if each["cmd"].endswith("_TO_CLIENT")]
+    settled = [each for each in talking.session.commands() if isinstance(each, Settle)]
+    if form == "cloudevents" and name == "eventmesh-headers":
+        # As text in an extension it can be written.
+        assert (len(pushed), settled) == (2, [])
+        return
+    assert [b"bad" in body for body in pushed] == [False]
+    ((verb, runs, reason),) = [(each.verb, each.runs, each.reason) for each in settled]
+    assert (verb, list(runs)) == (Settlement.REJECT, [(1, 1)])
+    assert f"the header {name} nests too deeply" in reason
+    assert not talking.session.closing
+
+
+def test_a_reply_that_cannot_be_written_is_told_as_the_answer_of_the_request() -> None:
+    talking = talk()
+    (asked,) = [
+        each for each in talking.hear(frame("REQUEST_TO_SERVER", {"topic": "q"}, "5")) if isinstance(each, Publish)
+    ]
+    assert asked.requester is not None
+    reply = Rows.of([pack_row("r", b"x", [("eventmesh-properties", f'{{"a":{DEEP}}}')])])
+    talking.session.apply([Responded(SESSION, asked.requester.token, reply)])
+    (answer,) = answers(talking)
+    assert (answer["cmd"], answer["code"], answer["seq"]) == ("RESPONSE_TO_CLIENT", 1, "5")
+    assert "nests too deeply" in answer["desc"]
+
+
+@pytest.mark.parametrize("key", ["properties", "headers"])
+def test_a_publish_that_nests_too_deeply_is_refused(key: str) -> None:
+    talking = talk()
+    raw = b'{"topic":"q","%b":{"a":%b}}' % (key.encode(), DEEP.encode())
+    header = orjson.dumps({"cmd": "ASYNC_MESSAGE_TO_SERVER", "seq": "1"})
+    assert talking.hear(encode_frame(DIALECT, header, raw)) == []
+    (answer,) = answers(talking)
+    assert answer["code"] == 1
+    assert "nests too deeply" in answer["desc"]
+
+
+def test_a_command_that_nests_is_no_command() -> None:
+    talking = talk()
+    deep = b"[" * 1_000 + b"]" * 1_000
+    talking.session.receive_data(encode_frame(DIALECT, b'{"cmd":%b}' % deep))
+    with pytest.raises(RemoteProtocolError, match="must be text"):
+        _ = [list(talking.session.commands()) for _ in range(3)]
+
+
+def test_a_full_disk_is_told_apart_from_a_bad_message() -> None:
+    talking = talk()
+    (command,) = talking.hear(publish(1))
+    assert isinstance(command, Publish)
+    talking.session.apply([Reply(SESSION, command.token, StorageFull("the disk is full"))])
+    (answer,) = answers(talking)
+    assert answer["code"] == 3

@@ -6,8 +6,10 @@ How often, and what then, is for the queue to say: an answer becomes an acknowle
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from urllib.parse import urlsplit
 
 from vibemq.errors import OutboundError, OutboundRefused, VibeMQError
 from vibemq.model.commands import SetCapacity, Settlement
@@ -17,6 +19,7 @@ from vibemq.protocols.eventmesh.http.codes import PushOutcome
 from vibemq.protocols.eventmesh.http.push.answers import PushVerdict, verdict_of
 from vibemq.protocols.eventmesh.http.push.inner_session import InnerSession
 from vibemq.protocols.eventmesh.http.push.requests import push_body, push_headers
+from vibemq.protocols.eventmesh.http.push.slots import PushSlot, PushSlots, Standing
 from vibemq.protocols.eventmesh.http.settings import EventMeshHttpSettings
 from vibemq.protocols.session import HttpCalls, Services
 
@@ -27,7 +30,11 @@ REST_MS, REST_MAX_MS = 2_000, 30_000
 """How long a URL is left alone that has not answered; doubled each time."""
 LAST_TRIES_MAX = 1_024
 SLOT_MS = 100
-"""So long one URL has a slot of those that all plug-ins share, if a push takes no longer."""
+"""So long one URL has a slot, if a push takes no longer."""
+PROVEN_MS = 600_000
+"""A URL that has answered is taken for one that does."""
+PUSHES_MAX = 48
+"""Under way together; other plug-ins may call others beside them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,27 +44,7 @@ class PushTools:
     services: Services
     calls: HttpCalls
     settings: EventMeshHttpSettings
-    failing: "SlotGate"
-
-
-class SlotGate:
-    """How many pushes to failing URLs may be under way; who finds no slot is called again when there may be one."""
-
-    def __init__(self, slots: int) -> None:
-        self._free = slots
-        self._waiting: deque[Callable[[], None]] = deque()
-
-    def take(self, again: Callable[[], None]) -> bool:
-        if self._free:
-            self._free -= 1
-            return True
-        self._waiting.append(again)
-        return False
-
-    def give(self) -> None:
-        self._free += 1
-        if self._waiting:
-            self._waiting.popleft()()
+    slots: PushSlots
 
 
 @dataclass(slots=True)
@@ -71,13 +58,22 @@ class UrlLane:
 
     def __init__(self, url: str) -> None:
         self.url = url
+        self.host = urlsplit(url).netloc.lower()
+        """With the port."""
         self.sync = False
         self.busy = 0
         """Pushes under way."""
         self.failures = 0
         """In a row."""
         self.rests_until = 0
-        self.wants_slot = False
+        self.worked_at = 0
+        self.wish: PushSlot | None = None
+        """It waits for a slot."""
+
+    def standing(self, now: int) -> Standing:
+        if self.failures:
+            return Standing.FAILING
+        return Standing.PROVEN if self.worked_at and now - self.worked_at < PROVEN_MS else Standing.NEW
 
     def failed(self, now: int) -> int:
         """How long it rests."""
@@ -86,8 +82,8 @@ class UrlLane:
         self.failures += 1
         return rest_ms
 
-    def worked(self) -> None:
-        self.failures, self.rests_until = 0, 0
+    def worked(self, now: int) -> None:
+        self.failures, self.rests_until, self.worked_at = 0, 0, now
 
 
 class PushGroup:
@@ -100,7 +96,9 @@ class PushGroup:
         self.awaited: list[Callable[[VibeMQError | None], None]] = []
         """Who wants to know when it consumes, or why it does not; empty once it does."""
         self._session = session
+        self._user = session.principal.name if session.principal is not None else ""
         self._tools = tools
+        self._wishing: dict[UrlLane, None] = {}
         self._line: deque[_Line] = deque()
         self._last_tries: dict[int, str] = {}
         """The URL at which a message has failed, by sequence."""
@@ -116,12 +114,15 @@ class PushGroup:
 
     def remove(self, url: str) -> None:
         """What is under way to it is still waited for."""
-        self.lanes.pop(url, None)
+        lane = self.lanes.pop(url, None)
+        if lane is not None:
+            self._withdraw([lane])
         self.go_on()
 
     def end(self) -> None:
         """Nobody is left: what waits goes back unharmed, and what is under way is still settled."""
         self._ended = True
+        self._withdraw(self._wishing)
         while self._line:
             self._session.settle(self.consumer, self._line.popleft().sequence, Settlement.RELEASE)
         self._session.forget(self.consumer)
@@ -138,6 +139,8 @@ class PushGroup:
             lane = self._free_lane(self._line[0].sequence)
             if lane is None or not self._begin(lane):
                 return
+        if self._wishing:
+            self._withdraw(self._wishing)
 
     def _free_lane(self, sequence: int) -> UrlLane | None:
         """The next one in turn that is free and does not rest; where the message has failed is passed over while there
@@ -150,7 +153,7 @@ class PushGroup:
         most = self._tools.settings.push_concurrency
         others = [lane for lane in awake if lane.url != last] or awake
         # One call finds out whether a URL works again.
-        free = [lane for lane in others if lane.busy < (1 if lane.failures else most) and not lane.wants_slot]
+        free = [lane for lane in others if lane.busy < (1 if lane.failures else most) and lane.wish is None]
         if not free:
             return None
         self._turn += 1
@@ -162,6 +165,7 @@ class PushGroup:
         if self._paused or not self.lanes:
             return
         self._paused = True
+        self._withdraw(self._wishing)
         session.ask(SetCapacity(session.number, None, self.consumer, 0))
         while self._line:
             session.settle(self.consumer, self._line.popleft().sequence, Settlement.RELEASE)
@@ -176,29 +180,42 @@ class PushGroup:
         self.go_on()
 
     def _begin(self, lane: UrlLane) -> bool:
-        gated = lane.failures > 0
-        if gated and not self._tools.failing.take(lambda: self._slot_came(lane)):
-            lane.wants_slot = True
+        slot = PushSlot(self._user, lane.host, lane.standing(self._session.now), partial(self._slot_came, lane))
+        if not self._tools.slots.take(slot):
+            lane.wish = slot
+            self._wishing[lane] = None
+            self._tools.slots.wait(slot)
             return self._has_other_lane()
         lane.busy += 1
         first = self._line.popleft()
-        self._tools.services.see_through(self._work, lane, first, gated)
+        self._tools.services.see_through(self._work, lane, first, slot)
         return True
 
     def _has_other_lane(self) -> bool:
-        return any(not lane.wants_slot and not lane.busy for lane in self.lanes.values())
+        return any(lane.wish is None and not lane.busy for lane in self.lanes.values())
 
     def _slot_came(self, lane: UrlLane) -> None:
-        lane.wants_slot = False
+        lane.wish = None
+        self._wishing.pop(lane, None)
         self.go_on()
 
-    async def _work(self, lane: UrlLane, message: _Line | None, gated: bool) -> None:
+    def _withdraw(self, lanes: Iterable[UrlLane]) -> None:
+        """They have nothing to push: a slot that comes free is for others."""
+        for lane in list(lanes):
+            if lane.wish is not None:
+                self._tools.slots.withdraw(lane.wish)
+                lane.wish = None
+            self._wishing.pop(lane, None)
+
+    async def _work(self, lane: UrlLane, message: _Line | None, slot: PushSlot) -> None:
         """Push one message after the other, as long as there are some and the URL answers."""
         session = self._session
         try:
             while message is not None:
                 async with self._tools.services.outbound:
                     since = session.now
+                    if self._tools.services.stopping:
+                        return
                     while message is not None and session.now - since < SLOT_MS:
                         answers = await self._push(lane, message)
                         message = self._next(lane) if answers else None
@@ -212,8 +229,7 @@ class PushGroup:
             lane.busy -= 1
             if message is not None:
                 session.settle(self.consumer, message.sequence, Settlement.RELEASE)
-            if gated:
-                self._tools.failing.give()
+            self._tools.slots.give(slot)
             self.go_on()
 
     def _next(self, lane: UrlLane) -> _Line | None:
@@ -236,7 +252,7 @@ class PushGroup:
             reason = str(error) if isinstance(error, OutboundRefused) else f"{lane.url[:200]}: {error}"
             self._settle(lane, message.sequence, PushVerdict(PushOutcome.RETRY, reason, delay_ms))
             return False
-        lane.worked()
+        lane.worked(self._session.now)
         self._settle(lane, message.sequence, verdict_of(answer, tools.settings.push_retry_after_max_ms))
         return True
 

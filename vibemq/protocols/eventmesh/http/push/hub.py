@@ -6,28 +6,32 @@ groups      one consumer for each user, group and topic, which pushes to the URL
 heartbeats  in the order of their last one, so that looking for the silent costs nothing
 """
 
+import logging
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from vibemq.errors import InvalidMessage, LimitError, QueueNotFound, VibeMQError
-from vibemq.model.commands import DescribeQueue, Subscribe, Unsubscribe
+from vibemq.errors import InvalidMessage, LimitError, RequestFailed, ShuttingDown, VibeMQError
+from vibemq.model.commands import Unsubscribe
 from vibemq.model.options import check_queue_name
-from vibemq.protocols.eventmesh.http.push.groups import (
-    WINDOW_BYTES,
-    WINDOW_MESSAGES,
-    PushGroup,
-    PushTools,
-    SlotGate,
-)
+from vibemq.protocols.eventmesh.http.push.exchanges import Exchanges, HubExchange
+from vibemq.protocols.eventmesh.http.push.groups import PUSHES_MAX, PushGroup, PushTools
 from vibemq.protocols.eventmesh.http.push.inner_session import InnerSession
-from vibemq.protocols.eventmesh.http.push.registry import KeptSubscription, SubscriptionKey, SubscriptionRegistry
+from vibemq.protocols.eventmesh.http.push.openings import GroupOpening
+from vibemq.protocols.eventmesh.http.push.registry import (
+    GroupKey,
+    KeptSubscription,
+    SubscriptionKey,
+    SubscriptionRegistry,
+)
+from vibemq.protocols.eventmesh.http.push.slots import PushSlots
 from vibemq.protocols.eventmesh.http.settings import EventMeshHttpSettings
 from vibemq.protocols.eventmesh.http.state import Done
-from vibemq.protocols.eventmesh.http.topic_publish import ask_for_queue
-from vibemq.protocols.eventmesh.topics import SubscriptionItem, takes_turns, topic_options
+from vibemq.protocols.eventmesh.topics import SubscriptionItem
 from vibemq.protocols.session import Peer, Principal, Services, SessionContext
+
+log = logging.getLogger("vibemq.plugin")
 
 HOST = "eventmesh-http"
 """Where the plug-in's own peers come from, for logs."""
@@ -35,7 +39,6 @@ TRY_AGAIN_MS = 30_000
 """A group that has lost its subscription asks again so often: a permission may have come back, or a queue."""
 TOPICS_REMEMBERED_MAX = 20_000
 _User = tuple[str, str]
-_GroupKey = tuple[str, str, str, str]
 
 
 class SubscriptionHub:
@@ -48,14 +51,18 @@ class SubscriptionHub:
             ca_file=settings.push_ca_file,
         )
         self._calls = calls
-        self._tools = PushTools(services, calls, settings, SlotGate(settings.push_failing_concurrency))
+        slots = PushSlots(PUSHES_MAX, settings.push_failing_concurrency, lambda what: self._own.call_soon(what))
+        self._tools = PushTools(services, calls, settings, slots)
         self._known: dict[SubscriptionKey, KeptSubscription] = {}
-        self._by_group: dict[_GroupKey, dict[SubscriptionKey, KeptSubscription]] = {}
+        self._by_group: dict[GroupKey, dict[SubscriptionKey, KeptSubscription]] = {}
         self._sessions: dict[_User, tuple[InnerSession, Peer]] = {}
-        self._groups: dict[_GroupKey, PushGroup] = {}
+        self._groups: dict[GroupKey, PushGroup] = {}
         self._beats: OrderedDict[SubscriptionKey, int] = OrderedDict()
         """Instant of the last heartbeat, of those that have had one; the longest silent first."""
         self._watching = False
+        self._exchanges = Exchanges(lambda: self._own)
+        self._openings: dict[GroupKey, GroupOpening] = {}
+        """Of groups whose consumers are on their way."""
         self.takes_turns: dict[str, bool] = {}
         """Whether the consumers of a topic's queue share one pass, of topics that were looked at."""
 
@@ -65,9 +72,32 @@ class SubscriptionHub:
         self.takes_turns[topic] = turns
 
     def start(self) -> None:
-        self._own = self._connect(None, _nothing, own=True)[0]
-        self._registry = SubscriptionRegistry(self._own, self._found)
+        self._own = self._connect(None, self._own_parted, own=True)[0]
+        self._registry = SubscriptionRegistry(self._own, self._found, self._registry_lost)
         self._registry.start()
+
+    def _own_parted(self, reason: str) -> None:
+        """The broker stops; else something is wrong here, and what all users share begins anew."""
+        if self._services.stopping:
+            return
+        log.error("the session that keeps the subscriptions has ended (%s); a new one takes its place", reason)
+        gone = self._own
+        self._own = self._connect(None, self._own_parted, own=True)[0]
+        self._own.go_on_after(gone)
+        failed = RequestFailed("the broker had to begin anew with its subscriptions; ask again")
+        self._exchanges.fail_all(failed)
+        for opening in list(self._openings.values()):
+            opening.fail(failed)
+        self._registry.move_to(self._own, failed)
+
+    def _registry_lost(self) -> None:
+        """Somebody has deleted its queue: what is subscribed is kept anew."""
+        for kept in list(self._known.values()):
+            self._own.call_soon(partial(self._keep_anew, kept))
+
+    def _keep_anew(self, kept: KeptSubscription) -> None:
+        if self._known.get(kept.key) is kept and not self._registry.holds(kept.key):
+            self._registry.keep(kept, _nothing)
 
     def _connect(
         self, principal: Principal | None, parted: Callable[[str], None], *, own: bool = False
@@ -86,12 +116,13 @@ class SubscriptionHub:
     def subscribe(
         self, principal: Principal, group: str, items: Sequence[SubscriptionItem], url: str, now: int, done: Done
     ) -> None:
-        """`done` when all of the topics are subscribed and kept, or why not."""
+        """`done` when all of the topics are subscribed and kept, or why not. Of a topic that comes twice, the last item
+        counts."""
         for item in items:
             check_queue_name(item.topic)
         wanted = [
             KeptSubscription(SubscriptionKey(principal.name, principal.token_id, group, item.topic, url), item.sync)
-            for item in items
+            for item in {item.topic: item for item in items}.values()
         ]
         new = sum(kept.key not in self._known for kept in wanted)
         most = self._settings.subscriptions_max
@@ -107,14 +138,9 @@ class SubscriptionHub:
         except VibeMQError as error:
             done(error)
             return
-        self._subscribe_next(wanted, now, done)
+        self._exchanges.begin(HubExchange(wanted, partial(self._subscribe_one, now), done))
 
-    def _subscribe_next(self, wanted: list[KeptSubscription], now: int, done: Done) -> None:
-        """One after the other."""
-        if not wanted:
-            done(None)
-            return
-        kept, *rest = wanted
+    def _subscribe_one(self, now: int, kept: KeptSubscription, told: Done) -> None:
         before = self._known.get(kept.key)
         if before is not None:
             kept.beating = before.beating
@@ -123,35 +149,32 @@ class SubscriptionHub:
 
         def subscribed(error: VibeMQError | None) -> None:
             if error is not None:
-                done(error)
-            elif before is not None and before.same_as(kept):
+                told(error)
+            elif before is not None and before.same_as(kept) and self._registry.holds(kept.key):
                 self._take_up(kept)
-                self._subscribe_next(rest, now, done)
+                told(None)
             else:
                 self._registry.keep(kept, told_kept)
 
         def told_kept(error: VibeMQError | None) -> None:
             if error is not None:
                 self._drop_unused(kept.key)
-                done(error)
-                return
-            self._take_up(kept)
-            self._subscribe_next(rest, now, done)
+            else:
+                self._take_up(kept)
+            told(error)
 
         self._with_group(kept.key, subscribed)
 
     def unsubscribe(self, principal: Principal, group: str, topics: Sequence[str], url: str, done: Done) -> None:
         """What nobody has subscribed is unsubscribed already."""
-        left = [1 + len(topics)]
+        ended = [
+            KeptSubscription(SubscriptionKey(principal.name, principal.token_id, group, topic, url))
+            for topic in dict.fromkeys(topics)
+        ]
+        self._exchanges.begin(HubExchange(ended, self._unsubscribe_one, done))
 
-        def told() -> None:
-            left[0] -= 1
-            if not left[0]:
-                done(None)
-
-        for topic in topics:
-            self._end(SubscriptionKey(principal.name, principal.token_id, group, topic, url), told)
-        told()
+    def _unsubscribe_one(self, kept: KeptSubscription, told: Done) -> None:
+        self._end(kept.key, told)
 
     def heard(self, principal: Principal, group: str, entities: Sequence[tuple[str, str]], now: int) -> None:
         for topic, url in entities:
@@ -185,7 +208,7 @@ class SubscriptionHub:
             self._with_group(key, partial(self._found_group, key))
 
     def _take_up(self, kept: KeptSubscription) -> None:
-        group_key = _group_key(kept.key)
+        group_key = kept.key.of_group
         self._known[kept.key] = kept
         self._by_group.setdefault(group_key, {})[kept.key] = kept
         group = self._groups.get(group_key)
@@ -194,17 +217,17 @@ class SubscriptionHub:
         elif not group.awaited:
             group.add(kept.key.url, sync=kept.sync)
 
-    def _end(self, key: SubscriptionKey, told: Callable[[], None]) -> None:
+    def _end(self, key: SubscriptionKey, told: Done) -> None:
         if self._known.pop(key, None) is None:
-            told()
+            told(None)
             return
-        others = self._by_group[_group_key(key)]
+        others = self._by_group[key.of_group]
         del others[key]
         if not others:
-            del self._by_group[_group_key(key)]
+            del self._by_group[key.of_group]
         self._beats.pop(key, None)
         self._registry.drop(key, told)
-        group = self._groups.get(_group_key(key))
+        group = self._groups.get(key.of_group)
         if group is not None:
             group.remove(key.url)
         self._drop_unused(key)
@@ -212,7 +235,7 @@ class SubscriptionHub:
     def _drop_unused(self, key: SubscriptionKey) -> None:
         """The consumer of a group whose last URL is gone. The group itself stays in the queue, with what waits in it:
         whoever subscribes it again goes on there."""
-        group_key = _group_key(key)
+        group_key = key.of_group
         group = self._groups.get(group_key)
         if group is None or group.lanes or group.awaited:
             return
@@ -227,12 +250,15 @@ class SubscriptionHub:
 
     def _with_group(self, key: SubscriptionKey, then: Done) -> None:
         """Have the group of the key consume, as its user; `then` hears whether it does."""
-        group = self._groups.get(_group_key(key))
+        group = self._groups.get(key.of_group)
         if group is not None and not group.awaited:
             then(None)
             return
         if group is not None:
             group.awaited.append(then)
+            return
+        if self._services.stopping:
+            then(ShuttingDown("the broker is stopping"))
             return
         session = self._session_of((key.user, key.token_id))
         if session is None:
@@ -240,8 +266,9 @@ class SubscriptionHub:
             return
         group = PushGroup(key.topic, session, self._tools)
         group.awaited.append(then)
-        self._groups[_group_key(key)] = group
-        GroupOpening(self, key, group, session).begin()
+        self._groups[key.of_group] = group
+        opening = self._openings[key.of_group] = GroupOpening(self, key, group, session)
+        opening.begin()
 
     def _session_of(self, user: _User) -> InnerSession | None:
         found = self._sessions.get(user)
@@ -254,33 +281,44 @@ class SubscriptionHub:
         return self._sessions[user][0]
 
     def _parted(self, user: _User, reason: str) -> None:
-        """The broker stops, or the user's login does not count any more: it may again, later."""
+        """The broker stops, or the login that the user had does not count any more: with another password it may at
+        once."""
         del self._sessions[user]
+        if self._services.stopping:
+            return
         for group_key in [key for key in self._groups if key[:2] == user]:
-            self.group_lost(group_key)
+            self._own.call_soon(partial(self._group_of_ended_login, group_key, self._groups[group_key]))
+
+    def _group_of_ended_login(self, group_key: GroupKey, group: PushGroup) -> None:
+        if self._groups.get(group_key) is group:
+            self.group_lost(group_key, again_ms=0)
 
     def group_opened(self, key: SubscriptionKey, group: PushGroup, error: VibeMQError | None) -> None:
+        self._openings.pop(key.of_group, None)
         awaited, group.awaited = group.awaited, []
         if error is not None:
-            self._groups.pop(_group_key(key), None)
+            self._groups.pop(key.of_group, None)
             group.end()
         else:
-            for kept in self._kept_of(_group_key(key)):
+            for kept in self._kept_of(key.of_group):
                 group.add(kept.key.url, sync=kept.sync)
         for then in awaited:
             then(error)
 
-    def group_lost(self, group_key: _GroupKey) -> None:
+    def group_lost(self, group_key: GroupKey, again_ms: int = TRY_AGAIN_MS) -> None:
         """Through no wish of its subscribers."""
+        opening = self._openings.get(group_key)
+        if opening is not None:
+            opening.fail(RequestFailed("the subscription was ended while it was made; ask again"))
         group = self._groups.pop(group_key, None)
         if group is None:
             return
         group.end()
         self.takes_turns.pop(group.topic, None)
         for kept in self._kept_of(group_key)[:1]:
-            self._own.call_at(self._own.now + TRY_AGAIN_MS, partial(self._again, kept.key))
+            self._own.call_at(self._own.now + again_ms, partial(self._again, kept.key))
 
-    def _kept_of(self, group_key: _GroupKey) -> list[KeptSubscription]:
+    def _kept_of(self, group_key: GroupKey) -> list[KeptSubscription]:
         return list(self._by_group.get(group_key, {}).values())
 
     @property
@@ -312,85 +350,6 @@ class SubscriptionHub:
         while self._beats and (key := next(iter(self._beats))) and self._beats[key] <= until:
             self._end(key, _nothing)
         self._watch()
-
-
-class GroupOpening:
-    """The way of a group to its consumer: is there the queue, does it have to be made, may the user subscribe."""
-
-    def __init__(self, hub: SubscriptionHub, key: SubscriptionKey, group: PushGroup, session: InnerSession) -> None:
-        self._hub = hub
-        self._key = key
-        self._group = group
-        self._session = session
-        self._name: str | None = key.group
-
-    def begin(self) -> None:
-        own = self._hub.own
-        turns = self._hub.takes_turns.get(self._key.topic)
-        if turns is not None:
-            # Describing a queue takes as long as it has groups.
-            self._name = None if turns else self._key.group
-            self._subscribe(self._ready_or_again)
-            return
-        own.ask(DescribeQueue(own.number, self._described, self._key.topic))
-
-    def _described(self, result: Any) -> None:
-        session, settings = self._session, self._hub.settings
-        if isinstance(result, VibeMQError) and not isinstance(result, QueueNotFound):
-            self._ready(result)
-        elif result is None or isinstance(result, QueueNotFound):
-            if not settings.create_topics:
-                self._ready(QueueNotFound(self._key.topic))
-                return
-            options = topic_options(session.context.queue_defaults, settings.durability)
-            ask_for_queue(session, session.number, self._key.topic, options, self._created)
-        else:
-            turns = takes_turns(result)
-            self._name = None if turns else self._key.group
-            self._hub.note_turns(self._key.topic, turns=turns)
-            self._subscribe(self._ready)
-
-    def _created(self, result: Any) -> None:
-        if isinstance(result, VibeMQError):
-            self._ready(result)
-        else:
-            self._subscribe(self._ready)
-
-    def _ready_or_again(self, result: Any) -> None:
-        """The queue that was known is gone: look anew."""
-        if isinstance(result, QueueNotFound):
-            self._hub.takes_turns.pop(self._key.topic, None)
-            self._session.forget(self._group.consumer)
-            self.begin()
-        else:
-            self._ready(result)
-
-    def _subscribe(self, then: Callable[[Any], None]) -> None:
-        session, group = self._session, self._group
-        group.consumer = session.consumer(group.deliver, self._lost)
-        session.ask(
-            Subscribe(
-                session.number,
-                then,
-                group.consumer,
-                self._key.topic,
-                group=self._name,
-                capacity_messages=WINDOW_MESSAGES,
-                capacity_bytes=WINDOW_BYTES,
-                ack_timeout_ms=0,
-                create=False,
-            )
-        )
-
-    def _ready(self, result: Any) -> None:
-        self._hub.group_opened(self._key, self._group, result if isinstance(result, VibeMQError) else None)
-
-    def _lost(self, error: VibeMQError) -> None:
-        self._hub.group_lost(_group_key(self._key))
-
-
-def _group_key(key: SubscriptionKey) -> _GroupKey:
-    return key.user, key.token_id, key.topic, key.group
 
 
 def _nothing(*_: Any) -> None:

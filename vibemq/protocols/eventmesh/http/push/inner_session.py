@@ -3,7 +3,7 @@
 Contract: `vibemq.protocols.session.Session`. What is asked is taken in the next turn of the loop.
 """
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from typing import Any
@@ -17,6 +17,8 @@ from vibemq.protocols.session import Principal, Request, SessionContext
 
 COMMANDS_AT_ONCE = 100
 """Decided in about a millisecond; when the broker starts, there may be thousands."""
+CALLS_AT_ONCE = 25
+"""Of what is due or was put off."""
 Delivered = Callable[[Deliver, Sequence[Slice]], None]
 Ended = Callable[[VibeMQError], None]
 
@@ -46,6 +48,7 @@ class InnerSession:
         self._later: list[tuple[int, int, Callable[[], None]]] = []
         """A heap of (instant, number, what to call)."""
         self._last_call = 0
+        self._soon: deque[Callable[[], None]] = deque()
 
     @property
     def number(self) -> int:
@@ -89,6 +92,18 @@ class InnerSession:
         heappush(self._later, (instant, self._last_call, what))
         self.wake()
 
+    def call_soon(self, what: Callable[[], None]) -> None:
+        """In another turn of the loop."""
+        self._soon.append(what)
+        self.wake()
+
+    def go_on_after(self, other: "InnerSession") -> None:
+        """Take over what the other one has still to call."""
+        self._soon.extend(other._soon)
+        for instant, _, what in sorted(other._later, key=lambda each: each[:2]):
+            self.call_at(instant, what)
+        self.wake()
+
     def wake(self) -> None:
         if not self._woken:
             self._woken = True
@@ -101,6 +116,8 @@ class InnerSession:
 
     def commands(self) -> Sequence[Request]:
         self._woken = False
+        for _ in range(min(len(self._soon), CALLS_AT_ONCE)):
+            self._soon.popleft()()
         if self._acked:
             for consumer, runs in self._acked.items():
                 self._requests.append(Settle(self.number, None, consumer, Settlement.ACK, sorted(runs)))
@@ -111,7 +128,7 @@ class InnerSession:
 
     @property
     def unread(self) -> bool:
-        return bool(self._requests)
+        return bool(self._requests or self._soon)
 
     def authenticated(self, token: Any, principal: Principal) -> None:
         """It never asks."""
@@ -147,7 +164,7 @@ class InnerSession:
     def tick(self, now: int) -> None:
         self.now = max(self.now, now)
         while self._later and self._later[0][0] <= self.now:
-            heappop(self._later)[2]()
+            self._soon.append(heappop(self._later)[2])
 
     def next_deadline(self) -> int | None:
         return self._later[0][0] if self._later else None

@@ -6,8 +6,10 @@ the message before it is acknowledged when the new one has come back. After a re
 again.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import orjson
@@ -21,11 +23,18 @@ from vibemq.model.stored import Slice
 from vibemq.protocols.eventmesh.http.push.inner_session import InnerSession
 from vibemq.protocols.eventmesh.http.topic_publish import ask_for_queue, refusal_in
 
+log = logging.getLogger("vibemq.plugin")
+
 QUEUE = f"{OWN_QUEUE_PREFIX}eventmesh-http.subscriptions"
 CAPACITY = 1 << 40
 _ATTEMPTS = 1 << 40
 _VERSION = 1
+RETRY_MS = 30_000
+MOVE_MS = 1_000
+"""Before a new session takes the place of one that has failed: what fails at once again must not do so without end."""
 
+GroupKey = tuple[str, str, str, str]
+"""User, token, topic and group."""
 Told = Callable[[VibeMQError | None], None]
 Found = Callable[["KeptSubscription"], None]
 
@@ -38,6 +47,10 @@ class SubscriptionKey:
     group: str
     topic: str
     url: str
+
+    @property
+    def of_group(self) -> GroupKey:
+        return self.user, self.token_id, self.topic, self.group
 
 
 @dataclass(slots=True)
@@ -95,17 +108,24 @@ def from_row(row: bytes) -> KeptSubscription | None:
 class SubscriptionRegistry:
     """Args:
     found: told of each subscription that is in the queue when the broker starts.
+    lost: called when the queue was deleted with all that it held, and is there again.
     """
 
-    def __init__(self, session: InnerSession, found: Found) -> None:
+    def __init__(self, session: InnerSession, found: Found, lost: Callable[[], None]) -> None:
         self._session = session
         self._found = found
+        self._lost = lost
+        self._waiting: dict[object, Told] = {}
+        """Who wants to know what the engine says."""
+        self._was_lost = False
+        self._early: list[tuple[KeptSubscription, Told]] = []
+        """What is to be kept as soon as the queue is there."""
         self._held: dict[SubscriptionKey, int] = {}
         """The sequence of each subscription's message."""
         self._here: set[int] = set()
         """Messages that have been handed out."""
-        self._unwanted: set[int] = set()
-        """Messages that are to go as soon as they are handed out."""
+        self._unwanted: dict[int, Told] = {}
+        """Messages that are to go as soon as they are handed out, and those that are on their way out."""
         self._mine: set[str] = set()
         """Ids of messages that are published and not handed out yet."""
         self._first_new = 0
@@ -118,9 +138,23 @@ class SubscriptionRegistry:
         session = self._session
         ask_for_queue(session, session.number, QUEUE, registry_options(session.context.queue_defaults), self._created)
 
+    def _fail(self, error: VibeMQError) -> None:
+        """Nothing can be kept for now."""
+        self._broken = error
+        log.error("subscriptions cannot be kept: %s", error)
+        early, self._early = self._early, []
+        for _, told in early:
+            told(error)
+        session = self._session
+        session.call_at(session.now + RETRY_MS, partial(self._start_in, session))
+
+    def _start_in(self, session: InnerSession) -> None:
+        if session is self._session:
+            self.start()
+
     def _created(self, result: Any) -> None:
         if isinstance(result, VibeMQError):
-            self._broken = result
+            self._fail(result)
             return
         session = self._session
         self._consumer = session.consumer(self._delivered, self._ended)
@@ -138,16 +172,41 @@ class SubscriptionRegistry:
 
     def _subscribed(self, result: Any) -> None:
         if isinstance(result, VibeMQError):
-            self._broken = result
+            self._fail(result)
             return
-        self._first_new = result.next_sequence
+        self._broken, self._first_new = None, result.next_sequence
+        early, self._early = self._early, []
+        for kept, told in early:
+            self._session.call_soon(partial(self.keep, kept, told))
+        if self._was_lost:
+            self._was_lost = False
+            self._lost()
 
     def _ended(self, error: VibeMQError) -> None:
-        """Somebody has deleted the queue: what is subscribed goes on until the broker ends, and is kept anew."""
-        for known in (self._held, self._here, self._unwanted, self._mine):
+        """Somebody has deleted the queue, or its rights do not reach."""
+        self._was_lost = True
+        gone, self._unwanted = self._unwanted, {}
+        for known in (self._held, self._here, self._mine):
             known.clear()
         self._first_new = 0
         self.start()
+        for sequence, told in gone.items():
+            if sequence not in self._waiting:
+                told(None)
+
+    def move_to(self, session: InnerSession, why: VibeMQError) -> None:
+        """The session is gone, and another one takes its place; what is in the queue is handed out to that."""
+        waiting, self._waiting = self._waiting, {}
+        self._session = session
+        for known in (self._held, self._here, self._mine):
+            known.clear()
+        self._broken, self._first_new = None, 0
+        session.call_at(session.now + MOVE_MS, partial(self._start_in, session))
+        for told in waiting.values():
+            told(why)
+
+    def holds(self, key: SubscriptionKey) -> bool:
+        return key in self._held
 
     def keep(self, kept: KeptSubscription, told: Told) -> None:
         """`told` when it is durable, or why it cannot be kept."""
@@ -155,11 +214,17 @@ class SubscriptionRegistry:
         if self._broken is not None:
             told(self._broken)
             return
+        if not self._first_new:
+            self._early.append((kept, told))
+            return
         record_id = session.context.new_id()
         self._mine.add(record_id)
+        self._waiting[record_id] = told
         rows = Rows.of([to_row(kept, record_id)])
 
         def published(result: Any) -> None:
+            if self._waiting.pop(record_id, None) is None:
+                return
             error = refusal_in(result)
             if error is not None:
                 self._mine.discard(record_id)
@@ -170,24 +235,29 @@ class SubscriptionRegistry:
 
         session.ask(Publish(session.number, published, QUEUE, rows, create=False))
 
-    def drop(self, key: SubscriptionKey, told: Callable[[], None]) -> None:
+    def drop(self, key: SubscriptionKey, told: Told) -> None:
         """It is over; `told` when that is durable."""
         sequence = self._held.pop(key, None)
         if sequence is None:
-            told()
+            told(None)
         else:
             self._let_go(sequence, told)
 
-    def _let_go(self, sequence: int, told: Callable[[], None] | None = None) -> None:
+    def _let_go(self, sequence: int, told: Told) -> None:
         session = self._session
-        if sequence in self._here:
-            self._here.discard(sequence)
-            token = None if told is None else lambda _: told()
-            session.ask(Settle(session.number, token, self._consumer, Settlement.ACK, [(sequence, sequence)]))
+        if sequence not in self._here:
+            self._unwanted[sequence] = told
             return
-        self._unwanted.add(sequence)
-        if told is not None:
-            told()
+        self._here.discard(sequence)
+        self._unwanted[sequence] = told
+        self._waiting[sequence] = told
+
+        def settled(result: Any) -> None:
+            if self._waiting.pop(sequence, None) is not None:
+                self._unwanted.pop(sequence, None)
+                told(result if isinstance(result, VibeMQError) else None)
+
+        session.ask(Settle(session.number, settled, self._consumer, Settlement.ACK, [(sequence, sequence)]))
 
     def _now_held(self, key: SubscriptionKey, sequence: int) -> None:
         before = self._held.get(key, 0)
@@ -195,7 +265,7 @@ class SubscriptionRegistry:
             return
         self._held[key] = max(before, sequence)
         if before:
-            self._let_go(min(before, sequence))
+            self._let_go(min(before, sequence), _nobody)
 
     def _delivered(self, deliver: Deliver, slices: Sequence[Slice]) -> None:
         for piece in slices:
@@ -213,10 +283,14 @@ class SubscriptionRegistry:
             self._session.settle(self._consumer, sequence, Settlement.REJECT, reason=why)
             return
         self._mine.discard(record_id)
-        if sequence in self._unwanted:
-            self._unwanted.discard(sequence)
-            self._let_go(sequence)
+        unwanted = self._unwanted.pop(sequence, None)
+        if unwanted is not None:
+            self._let_go(sequence, unwanted)
         else:
             self._now_held(kept.key, sequence)
             if not new and self._held.get(kept.key) == sequence:
                 self._found(kept)
+
+
+def _nobody(error: VibeMQError | None) -> None:
+    """Nobody waits for it."""

@@ -1,0 +1,108 @@
+"""Shares of pushes: nobody's URLs take what others need, and whoever waits is called."""
+
+from collections.abc import Callable
+
+from vibemq.protocols.eventmesh.http.push.slots import CALLS_AT_ONCE, PushSlot, PushSlots, Standing
+
+
+class World:
+    def __init__(self, most: int = 48, unproven: int = 16) -> None:
+        self.later: list[Callable[[], None]] = []
+        self.slots = PushSlots(most, unproven, self.later.append)
+        self.called: list[PushSlot] = []
+        self.taken: list[PushSlot] = []
+
+    def wish(self, user: str, host: str, standing: Standing, *, takes: bool = True) -> PushSlot:
+        def again() -> None:
+            self.called.append(slot)
+            if takes:
+                self.ask(slot)
+
+        slot = PushSlot(user, host, standing, again)
+        return slot
+
+    def ask(self, slot: PushSlot) -> bool:
+        if self.slots.take(slot):
+            self.taken.append(slot)
+            return True
+        self.slots.wait(slot)
+        return False
+
+    def give(self) -> None:
+        self.slots.give(self.taken.pop(0))
+
+
+def test_urls_that_hang_leave_slots_to_others() -> None:
+    """Whatever is asked for before: another user, and another host of the same user, find a slot."""
+    for standing in Standing:
+        world = World()
+        for number in range(1_000):
+            world.ask(world.wish("mallory", f"host{number}", standing))
+        assert world.ask(world.wish("ann", "app", Standing.PROVEN))
+        if standing is not Standing.FAILING:
+            assert world.ask(world.wish("ann", "app", Standing.NEW)) or standing is Standing.PROVEN
+        world = World()
+        for _ in range(1_000):
+            world.ask(world.wish("mallory", "hangs", standing))
+        assert world.ask(world.wish("mallory", "works", Standing.NEW))
+        assert world.ask(world.wish("mallory", "works", Standing.PROVEN))
+
+
+def test_unproven_urls_take_only_their_part() -> None:
+    world = World()
+    for number in range(200):
+        world.ask(world.wish(f"user{number}", f"host{number}", Standing.FAILING))
+    assert len(world.taken) == 8
+    for number in range(200):
+        world.ask(world.wish(f"user{number}", f"host{number}", Standing.NEW))
+    assert len(world.taken) == 16
+    for number in range(200):
+        world.ask(world.wish(f"user{number}", f"host{number}", Standing.PROVEN))
+    assert len(world.taken) == 48
+
+
+def test_who_does_not_take_its_slot_leaves_it_to_the_next() -> None:
+    world = World(1, 1)
+    assert world.ask(world.wish("u", "a", Standing.FAILING))
+    world.ask(world.wish("u", "b", Standing.FAILING, takes=False))
+    last = world.wish("u", "c", Standing.FAILING)
+    world.ask(last)
+    world.give()
+    assert world.taken == [last]
+
+
+def test_many_that_do_not_take_are_called_in_turns() -> None:
+    world = World(1, 1)
+    world.ask(world.wish("u", "a", Standing.NEW))
+    for number in range(3 * CALLS_AT_ONCE):
+        world.ask(world.wish("u", f"b{number}", Standing.NEW, takes=False))
+    last = world.wish("u", "c", Standing.NEW)
+    world.ask(last)
+    world.give()
+    assert len(world.called) == CALLS_AT_ONCE
+    while world.later:
+        world.later.pop()()
+    assert world.taken == [last]
+
+
+def test_users_and_hosts_take_turns_and_who_withdraws_is_not_called() -> None:
+    world = World(1, 1)
+    world.ask(world.wish("u", "a", Standing.NEW))
+    for _ in range(3):
+        world.ask(world.wish("mallory", "one", Standing.NEW))
+    world.ask(world.wish("mallory", "two", Standing.NEW))
+    gone = world.wish("bob", "x", Standing.NEW)
+    world.ask(gone)
+    world.ask(world.wish("ann", "app", Standing.NEW))
+    world.slots.withdraw(gone)
+    world.slots.withdraw(gone)
+    for _ in range(5):
+        world.give()
+    order = [(slot.user, slot.host) for slot in world.called]
+    assert order == [
+        ("mallory", "one"),
+        ("ann", "app"),
+        ("mallory", "two"),
+        ("mallory", "one"),
+        ("mallory", "one"),
+    ]

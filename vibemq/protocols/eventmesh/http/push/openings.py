@@ -1,0 +1,116 @@
+"""The way of a group to its consumer."""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from vibemq.errors import QueueNotFound, VibeMQError
+from vibemq.model.commands import DescribeQueue, Subscribe
+from vibemq.protocols.eventmesh.http.push.groups import WINDOW_BYTES, WINDOW_MESSAGES, PushGroup
+from vibemq.protocols.eventmesh.http.push.inner_session import InnerSession
+from vibemq.protocols.eventmesh.http.push.registry import GroupKey, SubscriptionKey
+from vibemq.protocols.eventmesh.http.settings import EventMeshHttpSettings
+from vibemq.protocols.eventmesh.http.topic_publish import ask_for_queue
+from vibemq.protocols.eventmesh.topics import takes_turns, topic_options
+
+
+class OpeningHub(Protocol):
+    """What an opening needs of the hub."""
+
+    @property
+    def own(self) -> InnerSession: ...
+
+    @property
+    def settings(self) -> EventMeshHttpSettings: ...
+
+    @property
+    def takes_turns(self) -> dict[str, bool]: ...
+
+    def note_turns(self, topic: str, *, turns: bool) -> None: ...
+
+    def group_opened(self, key: SubscriptionKey, group: PushGroup, error: VibeMQError | None) -> None: ...
+
+    def group_lost(self, group_key: GroupKey) -> None: ...
+
+
+class GroupOpening:
+    """The way of a group to its consumer: is there the queue, does it have to be made, may the user subscribe."""
+
+    def __init__(self, hub: OpeningHub, key: SubscriptionKey, group: PushGroup, session: InnerSession) -> None:
+        self._hub = hub
+        self._key = key
+        self._group = group
+        self._session = session
+        self._name: str | None = key.group
+        self._over = False
+
+    def begin(self) -> None:
+        own = self._hub.own
+        turns = self._hub.takes_turns.get(self._key.topic)
+        if turns is not None:
+            # Describing a queue takes as long as it has groups.
+            self._name = None if turns else self._key.group
+            self._subscribe(self._ready_or_again)
+            return
+        own.ask(DescribeQueue(own.number, self._described, self._key.topic))
+
+    def _described(self, result: Any) -> None:
+        if self._over:
+            return
+        session, settings = self._session, self._hub.settings
+        if isinstance(result, VibeMQError) and not isinstance(result, QueueNotFound):
+            self._ready(result)
+        elif result is None or isinstance(result, QueueNotFound):
+            if not settings.create_topics:
+                self._ready(QueueNotFound(self._key.topic))
+                return
+            options = topic_options(session.context.queue_defaults, settings.durability)
+            ask_for_queue(session, session.number, self._key.topic, options, self._created)
+        else:
+            turns = takes_turns(result)
+            self._name = None if turns else self._key.group
+            self._hub.note_turns(self._key.topic, turns=turns)
+            self._subscribe(self._ready)
+
+    def _created(self, result: Any) -> None:
+        if isinstance(result, VibeMQError):
+            self._ready(result)
+        elif not self._over:
+            self._subscribe(self._ready)
+
+    def _ready_or_again(self, result: Any) -> None:
+        """The queue that was known is gone: look anew."""
+        if isinstance(result, QueueNotFound) and not self._over:
+            self._hub.takes_turns.pop(self._key.topic, None)
+            self._session.forget(self._group.consumer)
+            self.begin()
+        else:
+            self._ready(result)
+
+    def _subscribe(self, then: Callable[[Any], None]) -> None:
+        session, group = self._session, self._group
+        group.consumer = session.consumer(group.deliver, self._lost)
+        session.ask(
+            Subscribe(
+                session.number,
+                then,
+                group.consumer,
+                self._key.topic,
+                group=self._name,
+                capacity_messages=WINDOW_MESSAGES,
+                capacity_bytes=WINDOW_BYTES,
+                ack_timeout_ms=0,
+                create=False,
+            )
+        )
+
+    def _ready(self, result: Any) -> None:
+        if not self._over:
+            self._over = True
+            self._hub.group_opened(self._key, self._group, result if isinstance(result, VibeMQError) else None)
+
+    def fail(self, error: VibeMQError) -> None:
+        """Whatever is still answered to it."""
+        self._ready(error)
+
+    def _lost(self, error: VibeMQError) -> None:
+        self._hub.group_lost(self._key.of_group)
