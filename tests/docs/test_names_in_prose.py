@@ -20,6 +20,7 @@ PAGES = sorted([*(REPOSITORY / "docs").rglob("*.md"), *REPOSITORY.glob("*.md")])
 HISTORY = {"CHANGELOG.md"}
 """Names what was."""
 A_USERS_OWN = {
+    "docs/howto/blazingmq.md": {"shop.py"},
     "docs/howto/processes.md": {"shop.py"},
     "docs/howto/spark/run.md": {"job.py"},
     "docs/tutorial/first-steps.md": {"consume.py", "worker.py"},

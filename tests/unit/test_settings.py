@@ -254,7 +254,7 @@ def test_declared_queues(places: dict[str, Any], tmp_path: Path) -> None:
         ('[queues.jobs]\nmode = "ring"', "jobs: 'ring' is not a value for mode"),
         ("[queues.jobs]\nretain = 5", "jobs: unknown queue option 'retain'"),
         # With the defaults beside it, which have no dead letters.
-        ('[queues.jobs]\noverflow = "redirect-to-dlq"', "jobs: overflow RedirectToDlq needs dead_letter on"),
+        ('[queues.jobs]\noverflow = "redirect-to-dlq"', "jobs: overflow redirect-to-dlq needs dead_letter"),
     ],
 )
 def test_a_queue_that_cannot_be_declared(places: dict[str, Any], tmp_path: Path, queues: str, sentence: str) -> None:

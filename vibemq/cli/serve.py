@@ -23,7 +23,9 @@ def serve(
         Path | None,
         typer.Option("--config", "-c", metavar="FILE", help="Settings in TOML; command-line options override them."),
     ] = None,
-    host: Annotated[str | None, typer.Option("--host", help="Address to listen on, native and HTTP.")] = None,
+    host: Annotated[
+        str | None, typer.Option("--host", help="Address to listen on, of every listener and HTTP.")
+    ] = None,
     port: Annotated[
         int | None,
         typer.Option("--port", min=0, max=65_535, help="Native protocol; 0 = any free port, which is printed."),
@@ -41,7 +43,8 @@ def serve(
     """Run a broker until SIGTERM or Ctrl-C.
 
     Prints one JSON line per listener on stdout when it is ready; logs go to stderr. Every setting can also come from a
-    TOML file or from environment variables (VIBEMQ_DATA_DIR, VIBEMQ_AUTH__TOKEN, …).
+    TOML file or from environment variables (VIBEMQ_DATA_DIR, VIBEMQ_AUTH__TOKEN, …). Listeners of
+    other protocols (omq, blazingmq, eventmesh, eventmesh-http) are set in the settings file.
 
     Example: vibemq serve --data-dir /var/lib/vibemq --port 2925
     """

@@ -86,7 +86,7 @@ def sub(
     ] = False,
     where: Annotated[
         str | None,
-        typer.Option("--where", help="Only messages that match this condition on their headers."),
+        typer.Option("--where", metavar="SELECTOR", help="Only messages that match this condition on their headers."),
     ] = None,
     prefetch: Annotated[
         int, typer.Option("--prefetch", min=1, help="Maximum number of unsettled messages.")

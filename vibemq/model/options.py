@@ -118,7 +118,7 @@ class QueueOptions:
         if self.max_attempts < 1:
             object.__setattr__(self, "max_attempts", 1)
         if self.overflow is Overflow.REDIRECT_TO_DLQ and not self.dead_letter:
-            raise InvalidOptions("overflow RedirectToDlq needs dead_letter on; switch it on or choose another overflow")
+            raise InvalidOptions("overflow redirect-to-dlq needs dead_letter; switch it on or choose another overflow")
 
     def with_changes(self, **changes: Any) -> "QueueOptions":
         return replace(self, **changes)

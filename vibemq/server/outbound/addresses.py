@@ -78,7 +78,7 @@ def check_addresses(host: str, addresses: Iterable[Address], allowed: Sequence[N
             continue
         what = why_not_public(address)
         if what:
-            stands_for = "" if str(address) == host else f"{host[:80]!r} stands for "
+            of_host = "" if str(address) == host else f" of the host {host[:80]!r}"
             raise OutboundRefused(
-                f"{stands_for}{address}, which is not called: it is {what}; the broker's operator can list its network"
+                f"the address {address}{of_host} is not called: it is {what}; an operator can list its network"
             )

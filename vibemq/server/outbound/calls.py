@@ -160,7 +160,7 @@ class OutboundCalls:
         try:
             found = [ipaddress.ip_address(text) for text in dict.fromkeys(texts)]
         except ValueError:
-            raise OutboundRefused(f"the name {target.host!r} stands for something that is no address") from None
+            raise OutboundRefused(f"the name {target.host!r} resolves to a text that is not an address") from None
         if not found:
             raise OutboundFailed(f"the name {target.host!r} has no address")
         return found

@@ -45,7 +45,9 @@ class Target:
 def parse_target(url: str) -> Target:
     """Raises OutboundRefused, with a sentence."""
     if not 0 < len(url) <= URL_CHARACTERS_MAX:
-        raise OutboundRefused(f"a URL has 1 to {URL_CHARACTERS_MAX:,} characters, and this one has {len(url):,}")
+        raise OutboundRefused(
+            f"the URL is not called: it must have 1 to {URL_CHARACTERS_MAX:,} characters, and has {len(url):,}"
+        )
     if _ALLOWED.fullmatch(url) is None or "\\" in url:
         raise _refused(url, "has characters that a URL cannot hold; escape them, and write the host in its xn-- form")
     scheme = _SCHEME.match(url)
@@ -53,7 +55,7 @@ def parse_target(url: str) -> Target:
         raise _refused(url, "does not begin with http:// or https://")
     authority, path = _split(url[scheme.end() :])
     if "#" in path or "#" in authority:
-        raise _refused(url, "has a fragment (#), which no server hears of")
+        raise _refused(url, "has a fragment (#), which is never sent to a server; leave it out")
     if "@" in authority:
         raise _refused(url, "holds credentials or an @ before the host; leave them out")
     secure = scheme.group(1).lower() == "https"
@@ -103,7 +105,7 @@ def _address(url: str, host: str) -> Address | None:
         raise _refused(url, "has a host that ends with a dot; leave the dot out")
     labels = host.split(".")
     if len(host) > 253 or not all(_LABEL.fullmatch(label) for label in labels):
-        raise _refused(url, "has a host that is no name and no address")
+        raise _refused(url, "has a host that is neither a name nor an address")
     if _NUMBER.fullmatch(labels[-1]) is None:
         return None
     try:
