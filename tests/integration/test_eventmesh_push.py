@@ -462,3 +462,35 @@ async def test_pushes_end_when_the_user_is_removed_and_others_go_on(tmp_path: Pa
         await until(lambda: len(ours.pushes) == 2)
         assert (await ann.publish("t", "3"))["retCode"] == 20
         assert theirs.contents == ["1"]
+
+
+async def test_what_cannot_be_written_for_a_subscriber_is_dead_lettered_and_others_go_on(tmp_path: Path) -> None:
+    """A native publisher may write any header, also those in which EventMesh's messages keep what they have exactly."""
+    deep = "[" * 400 + "]" * 400
+    async with (
+        Broker(settings=http_settings(tmp_path)) as broker,
+        subscriber() as app,
+        client(broker) as mesh,
+        vibemq.connect(broker.url) as mq,
+    ):
+        await mesh.subscribe("t", app.url())
+        await mq.publish("t", "poison", headers={"eventmesh-properties": f'{{"a":{deep}}}'})
+        await mq.publish("t", "sound")
+        await until(lambda: len(app.pushes) == 1)
+        assert "sound" in app.pushes[0].content
+        (letter,) = await dead_letters(mq)
+        assert "nests too deeply" in letter["error"]
+
+
+@pytest.mark.parametrize(
+    "kind", ["application/json", "application/cloudevents+json", "application/cloudevents-batch+json"]
+)
+async def test_what_nests_too_deeply_is_answered(tmp_path: Path, kind: str) -> None:
+    deep = "[" * 300 + "]" * 300
+    event = f'{{"specversion":"1.0","id":"1","source":"s","type":"t","data":{deep},"content":"c","topic":"t"}}'
+    body = (f"[{event}]" if "batch" in kind else event).encode()
+    async with Broker(settings=http_settings(tmp_path)) as broker, client(broker) as mesh:
+        for path, headers in (("/", {"code": "104"}), ("/eventmesh/publish/t", {})):
+            answer = await mesh.http.post(path, content=body, headers={"content-type": kind, **headers})
+            assert answer.json()["retCode"] != 0, (path, answer.content)
+        assert (await mesh.publish("t", "1"))["retCode"] == 0

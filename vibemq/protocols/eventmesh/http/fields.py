@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl
 import orjson
 
 from vibemq.protocols.eventmesh.http.codes import EventMeshRefusal, RetCode
+from vibemq.protocols.eventmesh.messages.nesting import json_text
 
 FIELDS_MAX = 256
 BASE64 = "base64"
@@ -48,7 +49,8 @@ def json_value(body: bytes | str) -> Any:
 
 
 def text_of(value: Any) -> str:
-    return value if isinstance(value, str) else orjson.dumps(value).decode()
+    """Raises InvalidMessage: it nests too deeply."""
+    return value if isinstance(value, str) else json_text(value, "a field of the request").decode()
 
 
 def _folded(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:

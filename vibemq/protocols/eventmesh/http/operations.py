@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from vibemq.errors import NoReply, VibeMQError
+from vibemq.errors import InvalidMessage, NoReply, VibeMQError
 from vibemq.model.commands import Respond
 from vibemq.model.rows import Rows, RowView
 from vibemq.protocols.eventmesh.http.codes import EventMeshRefusal, RequestCode, RetCode
@@ -145,7 +145,11 @@ class RequestAsked:
         view = RowView(result[0])
         headers = view.headers
         content, encoded = text_payload(view.payload)
-        properties = dict(message_properties(headers))
+        try:
+            properties = dict(message_properties(headers))
+        except InvalidMessage as error:
+            self._state.finish(EventMeshAnswer(RetCode.WAITING_RR_MSG_ERR, f"the reply cannot be told: {error}"))
+            return
         if encoded:
             properties[names.ENCODING] = BASE64
         reply = {

@@ -14,6 +14,7 @@ from vibemq.protocols.eventmesh.messages.cloudevent import event_of, is_json_typ
 from vibemq.protocols.eventmesh.messages.forms import form_named
 from vibemq.protocols.eventmesh.messages.message import message_of
 from vibemq.protocols.eventmesh.messages.names import Form
+from vibemq.protocols.eventmesh.messages.nesting import json_text
 from vibemq.protocols.eventmesh.messages.received import ReceivedMessage
 from vibemq.protocols.session import SessionLimits
 
@@ -113,7 +114,9 @@ def events_of(request: HttpRequest, topic: str) -> MessageList:
         values = json_value(request.body)
         if not isinstance(values, list) or not 0 < len(values) <= BATCH_MAX:
             raise EventMeshRefusal(RetCode.PROTOCOL_BODY_ERR, f"a batch is a JSON list of 1 to {BATCH_MAX:,} events")
-        return MessageList(len(values), (_structured(orjson.dumps(value), topic) for value in values))
+        return MessageList(
+            len(values), (_structured(json_text(value, "an event of the batch"), topic) for value in values)
+        )
     if kind == STRUCTURED:
         return MessageList(1, iter([_structured(request.body, topic)]))
     attributes: dict[str, Any] = {
@@ -130,7 +133,7 @@ def _structured(raw: bytes, topic: str) -> ReceivedMessage:
     if topic:
         value = json_value(raw)
         if isinstance(value, dict) and "subject" not in value:
-            raw = orjson.dumps({**value, "subject": topic})
+            raw = json_text({**value, "subject": topic}, "the event")
     return _at(topic, read_event(raw))
 
 

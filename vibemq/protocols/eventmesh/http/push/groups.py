@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from urllib.parse import urlsplit
 
-from vibemq.errors import OutboundError, OutboundRefused, VibeMQError
+from vibemq.errors import InvalidMessage, OutboundError, OutboundRefused, VibeMQError
 from vibemq.model.commands import SetCapacity, Settlement
 from vibemq.model.effects import Deliver
 from vibemq.model.stored import Slice
@@ -245,6 +245,11 @@ class PushGroup:
         tools = self._tools
         try:
             body = push_body(self.topic, message.row, message.sequence, self._session.now, asks=lane.sync)
+        except InvalidMessage as error:
+            # Of another protocol's publisher: no URL can be told of it.
+            self._settle(lane, message.sequence, PushVerdict(PushOutcome.GIVE_UP, str(error)))
+            return True
+        try:
             answer = await tools.calls.post(lane.url, push_headers(tools.settings, sync=lane.sync), body)
         except OutboundError as error:
             rest_ms = lane.failed(self._session.now)
