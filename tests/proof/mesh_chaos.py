@@ -134,8 +134,9 @@ async def _take(world: MeshWorld, peer: ChaosPeer, group: str, rng: random.Rando
 
 
 async def _kill_broker(world: MeshWorld) -> None:
-    world.life += 1
     await asyncio.to_thread(world.broker.kill)
+    # Not before: who connects while it is being killed is served, and may acknowledge, in the old life.
+    world.life += 1
     await asyncio.sleep(world.rng.uniform(0, 0.2))
     await asyncio.to_thread(world.broker.start)
 
