@@ -92,7 +92,7 @@ def test_kills_of_the_broker_lose_nothing_and_harm_no_sdk(tmp_path: Path) -> Non
         broker.kill()
         broker.wait()
     assert set(seen) == set(range(count)), "a message that was acknowledged is lost"
-    # A kill may come before the state of the last life is restored.
-    assert 1 <= restored <= lost <= RECONNECTS
+    # A kill may come before the state of the last life is restored, or when the poster has nothing left to post.
+    assert restored <= lost <= RECONNECTS
     firsts = list(dict.fromkeys(seen))
     assert firsts == sorted(firsts), "messages of one producer come in their order"
