@@ -14,7 +14,7 @@ a       name, UTF-8                                                     user of 
 k       token_id, UTF-8                                                 access token
 d       dead_id u64                                                     dead letter's facts
 x       queue_id u32 | sequence u64 | dead_id u64                       empty: who points at the message
-e       queue_id u32 | dead_id u64                                      dead letter in the index  (see dead_index.py)
+e       queue_id u32 | dead_id u64                                      dead letter in the index  (see dead/index.py)
 f       queue_id u32 | reason u8 | fingerprint u64 | dead_id u64        empty: the letters of a group
 h       queue_id u32 | reason u8 | fingerprint u64                      group of dead letters
 j       job_id u64                                                      job
