@@ -322,7 +322,7 @@ def _others(storage: IStorageProvider, wanted: DeadGroupsWanted) -> DeadGroup:
 
 def _ids(storage: IStorageProvider, wanted: DeadPageWanted) -> list[int]:
     page = storage.dead_page(wanted)
-    while not page.done and not page.examined:
+    while not page.is_ready:
         page = storage.dead_page(wanted)
     assert page.done
     return [letter.facts.dead_id for letter in page.letters]
