@@ -12,6 +12,7 @@ p       queue_id u32 | group_id u32 | number u64                        plan of 
 t       application, UTF-8                                              its last committed transaction
 a       name, UTF-8                                                     user of the store
 k       token_id, UTF-8                                                 access token
+j       job_id u64                                                      job
 d       dead_id u64                                                     dead letter's facts
 x       queue_id u32 | sequence u64 | dead_id u64                       empty: who points at the message
 i       queue_id u32 | first_sequence u64                               what the block holds
@@ -31,6 +32,7 @@ PLAN = b"p"
 TRANSACTION = b"t"
 USER = b"a"
 TOKEN = b"k"
+JOB = b"j"
 DEAD = b"d"
 DEAD_BY_MESSAGE = b"x"
 BLOCK_INFO = b"i"
@@ -46,6 +48,7 @@ _PAGE = struct.Struct("!cIIBQ")
 _PLAN = struct.Struct("!cIIQ")
 _SEQUENCE = struct.Struct("!cIQ")
 _DEAD = struct.Struct("!cQ")
+_JOB = struct.Struct("!cQ")
 _DEAD_BY_MESSAGE = struct.Struct("!cIQQ")
 
 
@@ -82,6 +85,14 @@ def transaction_key(app: str) -> bytes:
 
 def user_key(name: str) -> bytes:
     return USER + name.encode()
+
+
+def job_key(job_id: int) -> bytes:
+    return _JOB.pack(JOB, job_id)
+
+
+def split_job_key(key: bytes) -> int:
+    return int(_JOB.unpack(key)[1])
 
 
 def token_key(token_id: str) -> bytes:
