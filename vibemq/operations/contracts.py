@@ -18,7 +18,7 @@ from vibemq.model.effects import (
     Reach,
     Span,
 )
-from vibemq.model.jobs import StoredJob
+from vibemq.model.jobs.job import StoredJob
 from vibemq.model.records import Plan
 from vibemq.model.rows import LargeRow
 from vibemq.model.runs import Run
