@@ -161,7 +161,7 @@ record = st.one_of(
     st.builds(TokenStored, tokens),
     st.builds(TokenRemoved, text),
     st.builds(JobStarted, jobs),
-    st.builds(JobAdvanced, u32, *[u64] * 10),
+    st.builds(JobAdvanced, u32, *[u64] * 9),
     st.builds(JobChanged, u32, u64, job_events, st.none() | st.sampled_from(JobState), text, rates, st.booleans()),
     st.builds(JobLettersDied, u32, u32, runs),
     st.builds(JobsForgotten, st.lists(u32, max_size=3)),

@@ -673,14 +673,11 @@ class ChangeJob:
 
 @dataclass(slots=True)
 class AdvanceJob:
-    """A step that moves no letter: none fitted, or they were written into a file. Reply: `JobStepped`."""
+    """A step that moves no letter, because none fitted. Reply: `JobStepped`."""
 
     session: int
     token: Any
     step: JobStep
-    done: int = 0
-    size: int = 0
-    """Bytes of the file that are on the disk."""
 
 
 @dataclass(slots=True)

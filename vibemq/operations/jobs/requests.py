@@ -28,8 +28,8 @@ JobNumber = Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]{0,17}$")]
 
 
 class StartJobArguments(Arguments):
-    kind: Literal["replay", "purge_dead", "export_dead"] = Field(
-        description="replay puts letters back into queues, purge_dead deletes them, export_dead writes them to a file."
+    kind: Literal["replay", "purge_dead"] = Field(
+        description="replay puts letters back into queues, purge_dead deletes them."
     )
     filter: LetterFilters = Field(
         default_factory=lambda: LetterFilters.model_validate({}),
@@ -192,8 +192,8 @@ def _check_fitting(wanted: StartJobArguments, kind: JobKind) -> None:
 OPERATIONS: list[Operation[Any]] = [
     Operation(
         "job.start",
-        "Have the broker replay, delete or export dead letters by itself, whoever stays connected. What the kind of "
-        "work needs is needed: as dlq.replay, dlq.purge or dlq.list.",
+        "Have the broker replay or delete dead letters by itself, whoever stays connected. What the kind of work needs "
+        "is needed: as dlq.replay or dlq.purge.",
         StartJobArguments,
         Jobs,
         task=Jobs.start,

@@ -52,7 +52,6 @@ def job_json(job: StoredJob, live: LiveJob | None) -> dict[str, Any]:
         "dead_again_exact": not job.made_forgotten,
         "next_id": job.cursor + 1,
         "last_id": plan.last_id,
-        "size_bytes": job.size,
         "rate_now": round(rate_now, 1),
         "left_ms": _left_ms(job, rate_now),
         "events": [_event_json(event) for event in job.events],

@@ -180,7 +180,6 @@ def take_back(state: EngineState, job_id: int, before: StoredJob | None) -> None
             damaged=before.damaged,
             made=before.made,
             made_forgotten=before.made_forgotten,
-            size=before.size,
         )
     )
     for queue_id in touched:
