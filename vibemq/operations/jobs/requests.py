@@ -108,13 +108,7 @@ class Jobs:
         given = wanted.model_dump(mode="json", exclude_none=True, exclude={"key"})
         digest = sha256(orjson.dumps(given, option=orjson.OPT_SORT_KEYS)).hexdigest()
         now, last_id = self._clock.now(), self._engine.readers.last_dead_id()
-        selected = await count_letters(
-            self._reader,
-            LetterFilter(wanted.filter, now),
-            wanted.filter,
-            below=last_id + 1,
-            exact=wanted.at_most is not None,
-        )
+        selected = await count_letters(self._reader, wanted.filter.absolute(now), exact=wanted.at_most is not None)
         if wanted.at_most is not None and selected > wanted.at_most:
             raise PreconditionFailed(
                 f"{selected} dead letters fit by now, more than the {wanted.at_most} that were expected; nothing was "
@@ -122,7 +116,7 @@ class Jobs:
             )
         plan = JobPlan(
             kind=kind,
-            filter=wanted.filter.model_dump(mode="json", exclude_unset=True, exclude_none=True),
+            filter=wanted.filter.absolute(now).model_dump(mode="json", exclude_defaults=True),
             to=wanted.to or "",
             limit=wanted.limit or 0,
             max_ready=-1 if wanted.max_ready is None else wanted.max_ready,
