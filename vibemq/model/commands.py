@@ -650,7 +650,7 @@ class StartJob:
     session: int
     token: Any
     plan: JobPlan
-    rate: int = 0
+    rate: float = 0.0
     asked_at: int = 0
     """The instant from which the filter's ages are measured."""
 
@@ -664,7 +664,7 @@ class ChangeJob:
     job_id: int
     state: JobState | None = None
     why: str = ""
-    rate: int | None = None
+    rate: float | None = None
     """None = it stays; 0 = no limit."""
     by: str = ""
     """Who wants it; "" = the broker."""

@@ -76,7 +76,7 @@ class StoredJob:
     state: JobState
     why: str = ""
     """A sentence that says why it is in this state."""
-    rate: int = 0
+    rate: float = 0.0
     """Most letters in a second; 0 = as many as can be done."""
     started_at: int = 0
     changed_at: int = 0

@@ -47,7 +47,7 @@ class JobChanged:
     event: JobEvent
     state: JobState | None = None
     why: str = ""
-    rate: int = -1
+    rate: float = -1.0
     """-1 = it stays."""
     absolved: bool = False
     """The canary has passed, or somebody goes on although letters have died again."""

@@ -7,7 +7,7 @@ import orjson
 from pydantic import Field, StringConstraints
 
 from vibemq.auth.policy import Policy
-from vibemq.errors import InvalidOptions, PreconditionFailed
+from vibemq.errors import InvalidOptions, PreconditionFailed, QueueNotFound
 from vibemq.model.commands import ChangeJob, StartJob
 from vibemq.model.jobs.job import JobKind, JobPlan, JobState, StoredJob
 from vibemq.operations.arguments import Arguments, Limit, QueueName, Whole, page_size
@@ -23,7 +23,7 @@ RATE_MAX = 1_000_000
 CANARY_MAX = 1_000
 IDS_MAX = 10_000
 NOTE_MAX = 1_000
-Rate = Annotated[int, Field(ge=0, le=RATE_MAX)]
+Rate = Annotated[float, Field(ge=0, le=RATE_MAX, allow_inf_nan=False)]
 JobNumber = Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]{0,17}$")]
 
 
@@ -105,6 +105,8 @@ class Jobs:
         queue = wanted.filter.queue or ""
         check_work(self._policy, principal, kind, queue, wanted.to or "", "job.start")
         _check_fitting(wanted, kind)
+        if wanted.to is not None and self._engine.readers.tail(wanted.to) is None:
+            raise QueueNotFound(wanted.to)
         given = wanted.model_dump(mode="json", exclude_none=True, exclude={"key"})
         digest = sha256(orjson.dumps(given, option=orjson.OPT_SORT_KEYS)).hexdigest()
         now, last_id = self._clock.now(), self._engine.readers.last_dead_id()
@@ -130,7 +132,7 @@ class Jobs:
             key=wanted.key or "",
             digest=digest,
         )
-        job = await self._local.ask(lambda session, token: StartJob(session, token, plan, wanted.rate or 0, now))
+        job = await self._local.ask(lambda session, token: StartJob(session, token, plan, wanted.rate or 0.0, now))
         self._work.wake()
         return self._shown(job)
 
