@@ -12,6 +12,7 @@ from functools import partial
 
 from vibemq.errors import StorageDamaged
 from vibemq.model.dead.groups import DeadGroupPage, DeadGroupsWanted
+from vibemq.model.jobs.job_records import JobRecord
 from vibemq.model.records import (
     AccountRecord,
     DeadRemoved,
@@ -129,7 +130,7 @@ class TransactionalStore:
             if isinstance(record, DeadRemoved):
                 entries = map(self._dead.volatile.get, record.dead_ids)
                 named.update(entry.queue_id for entry in entries if entry is not None)
-            elif isinstance(record, TransactionDecided | TransactionsForgotten | AccountRecord):
+            elif isinstance(record, TransactionDecided | TransactionsForgotten | AccountRecord | JobRecord):
                 continue
             elif persistent(self.state, record) and is_transient(self.state, record.queue_id):
                 named.add(record.queue_id)
