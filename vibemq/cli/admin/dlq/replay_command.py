@@ -11,9 +11,14 @@ import typer
 from vibemq.cli.admin.dlq import pages
 from vibemq.cli.admin.dlq.filters import (
     ForReason,
+    FromId,
     FromQueue,
     NewerThan,
     OlderThan,
+    Replayed,
+    ToId,
+    WithError,
+    WithFingerprint,
     WithHeader,
     WithId,
     WithMessageId,
@@ -58,6 +63,11 @@ def replay(
     header: WithHeader = None,
     ids: WithId = None,
     message_id: WithMessageId = None,
+    fingerprint: WithFingerprint = None,
+    error: WithError = None,
+    from_id: FromId = None,
+    to_id: ToId = None,
+    replayed: Replayed = None,
     to: Annotated[
         str | None,
         typer.Option(
@@ -94,7 +104,20 @@ def replay(
     """
     if rate is not None and not math.isfinite(rate):
         raise Usage(f"--rate is {rate}; give a number of messages per second, or leave it out for no limit")
-    filters = filters_of(queue, reason, older_than, newer_than, header, ids, message_id)
+    filters = filters_of(
+        queue,
+        reason,
+        older_than,
+        newer_than,
+        header,
+        ids,
+        message_id,
+        fingerprint,
+        error,
+        from_id,
+        to_id,
+        replayed=replayed,
+    )
     out = Output(json=json)
     same = {**filters.arguments, "to": to, "limit": limit}
     wanted = {
