@@ -146,7 +146,8 @@ class DeadLetters:
         self._access = access
 
     async def page(self, caller: Caller, wanted: LetterListArguments) -> dict[str, Any]:
-        found = await self._find(wanted, self._access.sees(caller, wanted.queue), seconds=SCAN_S)
+        seconds = SCAN_S if wanted.need_scan else None
+        found = await self._find(wanted, self._access.sees(caller, wanted.queue), seconds=seconds)
         shown: list[dict[str, Any]] = []
         for at in range(0, len(found.letters), SLICE_LETTERS):
             shown += (letter_json(letter, with_payload=False) for letter in found.letters[at : at + SLICE_LETTERS])
