@@ -43,6 +43,10 @@ class ErrorCode(StrEnum):
     STAGE_NOT_FOUND = "STAGE_NOT_FOUND"
     MESSAGE_NOT_FOUND = "MESSAGE_NOT_FOUND"
     MESSAGE_TOO_LARGE = "MESSAGE_TOO_LARGE"
+    JOB_NOT_FOUND = "JOB_NOT_FOUND"
+    JOB_STATE = "JOB_STATE"
+    PRECONDITION_FAILED = "PRECONDITION_FAILED"
+    IDEMPOTENCY_CONFLICT = "IDEMPOTENCY_CONFLICT"
     NO_REPLY = "NO_REPLY"
     REQUEST_FAILED = "REQUEST_FAILED"
     REQUESTER_GONE = "REQUESTER_GONE"
@@ -249,6 +253,31 @@ class StageNotFound(EngineError):
 
 class MessageNotFound(EngineError):
     code = ErrorCode.MESSAGE_NOT_FOUND
+
+
+class JobNotFound(EngineError):
+    code = ErrorCode.JOB_NOT_FOUND
+
+    def __init__(self, job: str) -> None:
+        super().__init__(f"there is no job {job}; it was never made, or has ended long ago and is forgotten")
+
+
+class JobStateConflict(EngineError):
+    """The job is not in a state in which this can be done."""
+
+    code = ErrorCode.JOB_STATE
+
+
+class PreconditionFailed(EngineError):
+    """What the request was made for has changed meanwhile; nothing was done."""
+
+    code = ErrorCode.PRECONDITION_FAILED
+
+
+class IdempotencyConflict(EngineError):
+    """The same key came with another request before."""
+
+    code = ErrorCode.IDEMPOTENCY_CONFLICT
 
 
 # -- requests ---------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from heapq import heappush
 from urllib.parse import quote
 
+from vibemq.engine.jobs.job_table import JobTable
 from vibemq.engine.queue.consumer import Consumer, SessionState
 from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import Added, Queue, TakenOut
@@ -14,7 +15,7 @@ from vibemq.engine.queue.share import Share
 from vibemq.engine.queue.transaction import Transaction
 from vibemq.engine.settings import EngineSettings
 from vibemq.engine.stage_names import delay_of, version_and_app
-from vibemq.engine.step import Step, Wait
+from vibemq.engine.step import Step, Undone, Wait
 from vibemq.engine.waiting import RequestTable
 from vibemq.errors import VibeMQError
 from vibemq.model.commands import Pressure
@@ -34,6 +35,7 @@ class Open:
     added: list[Added]
     moved: list[TakenOut]
     imported: list[tuple[str, Transaction | None]]
+    jobs: list[Undone]
     waits: list[Wait] = field(default_factory=list)
 
 
@@ -187,6 +189,7 @@ class EngineState:
         """Those whose time has ended."""
         self.departing: deque[Generator[None, Step, None]] = deque()
         """What is left to do of those that are gone."""
+        self.jobs = JobTable()
         self.removed: Counter[str] = Counter()
         """Queues that went away by themselves since the start, by the reason."""
 

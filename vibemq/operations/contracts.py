@@ -5,6 +5,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from vibemq.model.access import Principal
 from vibemq.model.commands import Command
+from vibemq.model.dead.groups import DeadGroupPage, DeadGroupsWanted
 from vibemq.model.effects import (
     CursorInfo,
     Extent,
@@ -12,11 +13,13 @@ from vibemq.model.effects import (
     Kept,
     MessageFacts,
     Movable,
+    QueueDepth,
     QueueHead,
     QueueInfo,
     Reach,
     Span,
 )
+from vibemq.model.jobs.job import StoredJob
 from vibemq.model.records import Plan
 from vibemq.model.rows import LargeRow
 from vibemq.model.runs import Run
@@ -42,6 +45,8 @@ class ReaderQuestions(Protocol):
     ) -> list[tuple[GroupInfo, CursorInfo | None]]: ...
 
     def dead_tail(self) -> int: ...
+
+    def last_dead_id(self) -> int: ...
 
     def first_near(self, name: str, instant: int) -> int: ...
 
@@ -82,11 +87,30 @@ class ReaderQuestions(Protocol):
     def old_stages(self) -> list[str]: ...
 
 
+class JobQuestions(Protocol):
+    """The jobs that are kept; see `vibemq.engine.jobs.job_table`."""
+
+    def get(self, job_id: int) -> StoredJob | None: ...
+
+    def has_key(self, user: str, key: str) -> bool: ...
+
+    def running(self) -> list[StoredJob]: ...
+
+    def page(self, before: int, limit: int, fits: Callable[[StoredJob], bool]) -> list[StoredJob]: ...
+
+
 class EngineQuestions(Protocol):
     @property
     def readers(self) -> ReaderQuestions: ...
 
+    @property
+    def jobs(self) -> JobQuestions: ...
+
     def queue_info(self, name: str) -> QueueInfo | None: ...
+
+    def depth(self, name: str) -> Generator[None, None, QueueDepth] | None: ...
+
+    def unsettled(self, job_id: int) -> Generator[None, None, bool]: ...
 
     def waiting_runs(self, queue: str, limit: int, start: int = 0) -> list[Run]: ...
 
@@ -117,6 +141,12 @@ class StoreAccess(Protocol):
 
     async def dead_page(self, wanted: DeadPageWanted) -> DeadPage:
         """As the provider's, behind the appends of everything decided so far."""
+
+    async def dead_groups(self, wanted: DeadGroupsWanted) -> DeadGroupPage:
+        """As the provider's, in the same way."""
+
+    async def dead_queues(self, after: int, limit: int, name: str | None = None) -> list[tuple[int, str]]:
+        """As the provider's, in the same way."""
 
     async def aside(self, work: Callable[..., Result], *arguments: Any) -> Result:
         """Run a long verb beside all others."""

@@ -280,6 +280,7 @@ class Broker:
                 if listening.tls is not None:
                     self._tls[number] = listening.tls
         tasks.start_soon(self._parts.housekeeping.run)
+        tasks.start_soon(self._parts.job_runner.run)
         # What the last run has left due must not wait for the first client.
         self._parts.timers.look_at_engine()
         self.status.started = True

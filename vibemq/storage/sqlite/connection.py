@@ -16,7 +16,7 @@ from vibemq.errors import StorageDamaged, StorageError, StorageFailed, StorageFu
 from vibemq.storage.local.file_limit import RESTART, file_limit, limit_sentence, why_no_growth
 
 DATABASE = "vibemq.sqlite"
-VERSION = 8
+VERSION = 9
 FILES = (DATABASE, f"{DATABASE}-*", f"{DATABASE}.*")
 """Store version that this code reads and writes: the number of the last migration."""
 
@@ -86,9 +86,13 @@ class SqliteKV:
         self.connection.execute("DELETE FROM kv WHERE key >= ? AND key < ?", (start, stop))
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
-        cursor = self.connection.execute(
-            "SELECT key, value FROM kv WHERE key >= ? AND key < ? ORDER BY key", (start, stop)
-        )
+        return self._scan("SELECT key, value FROM kv WHERE key >= ? AND key < ? ORDER BY key", start, stop)
+
+    def scan_back(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        return self._scan("SELECT key, value FROM kv WHERE key >= ? AND key < ? ORDER BY key DESC", start, stop)
+
+    def _scan(self, query: str, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        cursor = self.connection.execute(query, (start, stop))
         try:
             yield from map(self._pair, cursor)
         finally:

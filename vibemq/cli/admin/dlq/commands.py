@@ -11,19 +11,25 @@ from vibemq.cli.admin.dlq import pages
 from vibemq.cli.admin.dlq.filters import (
     Filters,
     ForReason,
+    FromId,
     FromQueue,
     NewerThan,
     OlderThan,
+    Replayed,
+    ToId,
+    WithError,
+    WithFingerprint,
     WithHeader,
     WithId,
     WithMessageId,
     filters_of,
 )
-from vibemq.cli.admin.dlq.replay_command import replay
+from vibemq.cli.admin.dlq.replay_command import Detach, Note, replay
+from vibemq.cli.admin.jobs.following import follow, require_done
 from vibemq.cli.exits import Usage
-from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, DryRun, Json, Timeout, Url, Yes
-from vibemq.cli.messages import letter_sheet, letter_table, payload_bytes
-from vibemq.cli.online import call, require_queue
+from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, DryRun, Json, Timeout, Url, Yes, queue_names
+from vibemq.cli.messages import group_table, letter_sheet, letter_table, payload_bytes, preview_sheet
+from vibemq.cli.online import ask, call, require_queue
 from vibemq.cli.output import Output, count_text, is_standard, whole_file
 from vibemq.cli.progress import tracked
 from vibemq.cli.values import NUMBER_MAX
@@ -43,20 +49,39 @@ def list_letters(
     header: WithHeader = None,
     ids: WithId = None,
     message_id: WithMessageId = None,
+    fingerprint: WithFingerprint = None,
+    error: WithError = None,
+    from_id: FromId = None,
+    to_id: ToId = None,
+    replayed: Replayed = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number.")] = 100,
     after: Annotated[
         int, typer.Option("--after", metavar="ID", min=0, max=NUMBER_MAX, help="Begin after this dead id.")
     ] = 0,
+    newest: Annotated[bool, typer.Option("--newest", help="List the newest dead letters first.")] = False,
     url: Url = DEFAULT_URL,
     timeout: Timeout = DEFAULT_TIMEOUT,
     json: Json = False,
 ) -> None:
-    """List dead letters, oldest first, without their payloads."""
-    filters = filters_of(queue, reason, older_than, newer_than, header, ids, message_id)
+    """List dead letters without their payloads, oldest first or, with --newest, newest first."""
+    filters = filters_of(
+        queue,
+        reason,
+        older_than,
+        newer_than,
+        header,
+        ids,
+        message_id,
+        fingerprint,
+        error,
+        from_id,
+        to_id,
+        replayed=replayed,
+    )
     out = Output(json=json)
 
     async def work(mq: Client) -> list[dict[str, Any]]:
-        arguments = {**filters.arguments, "after": after}
+        arguments = {**filters.arguments, "after": after, **({"order": "newest"} if newest else {})}
         letters = [letter async for page in pages.letters(mq, arguments, limit) for letter in page]
         if not letters:
             await require_queue(mq, queue)
@@ -66,6 +91,70 @@ def list_letters(
     out.emit_many(found, letter_table(found))
     if len(found) == limit:
         out.note(f"{limit} shown; there may be more: --after {found[-1]['dead_id']}", style="dim")
+
+
+@app.command()
+def groups(
+    queue: FromQueue = None,
+    reason: ForReason = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number.")] = 100,
+    url: Url = DEFAULT_URL,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    json: Json = False,
+) -> None:
+    """List what dead letters died of: by queue, reason and error, without what varies in the error."""
+    given = filters_of(queue, reason).arguments
+
+    async def work(mq: Client) -> list[dict[str, Any]]:
+        return [group async for page in pages.groups(mq, given, limit) for group in page]
+
+    found = call(url, timeout, work)
+    out = Output(json=json)
+    out.emit_many(found, group_table(found))
+    if len(found) == limit:
+        out.note(f"{limit} shown; there may be more: --limit {10 * limit}", style="dim")
+
+
+@app.command()
+def preview(
+    queue: FromQueue = None,
+    reason: ForReason = None,
+    older_than: OlderThan = None,
+    newer_than: NewerThan = None,
+    header: WithHeader = None,
+    ids: WithId = None,
+    message_id: WithMessageId = None,
+    fingerprint: WithFingerprint = None,
+    error: WithError = None,
+    from_id: FromId = None,
+    to_id: ToId = None,
+    replayed: Replayed = None,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="QUEUE", help="As for `dlq replay`.", autocompletion=queue_names)
+    ] = None,
+    rate: Annotated[int | None, typer.Option("--rate", min=1, help="As for `dlq replay`.")] = None,
+    url: Url = DEFAULT_URL,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    json: Json = False,
+) -> None:
+    """Say which dead letters fit, how many, and where a replay would put them. Changes nothing."""
+    filters = filters_of(
+        queue,
+        reason,
+        older_than,
+        newer_than,
+        header,
+        ids,
+        message_id,
+        fingerprint,
+        error,
+        from_id,
+        to_id,
+        replayed=replayed,
+    )
+    more = {name: value for name, value in (("to", to), ("rate", rate)) if value is not None}
+    found = ask(url, timeout, "dlq.preview", **filters.arguments, **more)
+    Output(json=json).emit(found, preview_sheet(found))
 
 
 @app.command()
@@ -99,38 +188,62 @@ def purge(
     header: WithHeader = None,
     ids: WithId = None,
     message_id: WithMessageId = None,
+    fingerprint: WithFingerprint = None,
+    error: WithError = None,
+    from_id: FromId = None,
+    to_id: ToId = None,
+    replayed: Replayed = None,
     everything: Annotated[bool, typer.Option("--all", help="Select all dead letters, without a filter.")] = False,
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Maximum number, oldest first.")] = None,
+    note: Note = "",
     yes: Yes = False,
+    detach: Detach = False,
     dry_run: DryRun = False,
     url: Url = DEFAULT_URL,
     timeout: Timeout = DEFAULT_TIMEOUT,
     json: Json = False,
 ) -> None:
-    """Delete dead letters."""
-    filters = filters_of(queue, reason, older_than, newer_than, header, ids, message_id)
+    """Delete dead letters. The broker does it as a job, which goes on when this command is interrupted."""
+    filters = filters_of(
+        queue,
+        reason,
+        older_than,
+        newer_than,
+        header,
+        ids,
+        message_id,
+        fingerprint,
+        error,
+        from_id,
+        to_id,
+        replayed=replayed,
+    )
     if not filters and not everything:
         raise Usage("say which: a filter such as --queue or --reason, or --all")
     out = Output(json=json)
 
-    async def choose(mq: Client) -> Any:
-        found = await pages.chosen(mq, filters.arguments, limit)
-        if not found.count:
+    async def counted(mq: Client) -> tuple[int, bool]:
+        found, exact = await pages.count(mq, filters.arguments, limit)
+        if not found:
             await require_queue(mq, queue)
-        return found
+        return found, exact
 
-    plan = call(url, timeout, choose)
-    count = plan.count
+    (count, exact), number = call(url, timeout, counted), None
     if not dry_run and count:
-        out.confirm(f"Delete {filters.chosen(count)}?", yes=yes)
-
-        async def delete(mq: Client) -> int:
-            with tracked("deleted", out.notes, silent=json) as progress:
-                return await pages.purge(mq, plan, progress)
-
-        count = call(url, timeout, delete)
+        out.confirm(f"Delete {'' if exact else 'at least '}{filters.chosen(count)}?", yes=yes)
+        # What dies while somebody is asked is not deleted.
+        most = count if exact else limit
+        more = {} if most is None else {"limit": most}
+        job = ask(url, timeout, "job.start", kind="purge_dead", filter=filters.arguments, note=note, **more)
+        if detach:
+            out.emit(job, f"job {job['job']} deletes {count_text(count, 'dead letter')}")
+            return
+        ended = follow(url, timeout, job, out)
+        require_done(ended)
+        count, number = ended["done"], ended["job"]
     verb = "would be deleted" if dry_run else "deleted"
-    out.emit({"count": count, "dry_run": dry_run}, f"{count_text(count, 'dead letter')} {verb}")
+    told = {"count": count, "dry_run": dry_run, **({} if number is None else {"job": number})}
+    out.emit(told, f"{count_text(count, 'dead letter')} {verb}")
 
 
 @app.command()
@@ -143,6 +256,11 @@ def export(
     header: WithHeader = None,
     ids: WithId = None,
     message_id: WithMessageId = None,
+    fingerprint: WithFingerprint = None,
+    error: WithError = None,
+    from_id: FromId = None,
+    to_id: ToId = None,
+    replayed: Replayed = None,
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Maximum number, oldest first.")] = None,
     yes: Yes = False,
     url: Url = DEFAULT_URL,
@@ -150,7 +268,20 @@ def export(
     json: Json = False,
 ) -> None:
     """Copy dead letters with their payloads to a file, one JSON object per line. They stay in the DLQ."""
-    filters = filters_of(queue, reason, older_than, newer_than, header, ids, message_id)
+    filters = filters_of(
+        queue,
+        reason,
+        older_than,
+        newer_than,
+        header,
+        ids,
+        message_id,
+        fingerprint,
+        error,
+        from_id,
+        to_id,
+        replayed=replayed,
+    )
     out = Output(json=json)
     if file.exists() and not is_standard(file):
         out.confirm(f"Overwrite {file}?", yes=yes, can_dry_run=False)

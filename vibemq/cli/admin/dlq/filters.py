@@ -7,7 +7,7 @@ import typer
 
 from vibemq.cli.flags import duration_option, queue_names
 from vibemq.cli.output import count_text
-from vibemq.cli.values import id_runs, key_values
+from vibemq.cli.values import NUMBER_MAX, id_runs, key_values
 from vibemq.errors import ConfigInvalid
 from vibemq.model.records import Reason
 
@@ -33,6 +33,25 @@ WithHeader = Annotated[
 WithId = Annotated[
     list[str] | None,
     typer.Option("--id", metavar="ID", help="Only these dead ids: 17, 20-25, or a comma list; may be repeated."),
+]
+WithFingerprint = Annotated[
+    str | None,
+    typer.Option("--fingerprint", metavar="HEX", help="Only dead letters with this error, as `dlq groups` names it."),
+]
+WithError = Annotated[
+    str | None, typer.Option("--error", metavar="TEXT", help="Only dead letters whose error contains this text.")
+]
+FromId = Annotated[
+    int | None,
+    typer.Option("--from-id", metavar="ID", min=0, max=NUMBER_MAX, help="Only this dead id and later ones."),
+]
+ToId = Annotated[
+    int | None,
+    typer.Option("--to-id", metavar="ID", min=0, max=NUMBER_MAX, help="Only this dead id and earlier ones."),
+]
+Replayed = Annotated[
+    bool | None,
+    typer.Option("--replayed/--not-replayed", help="Only dead letters that have, or have not, been replayed before."),
 ]
 WithMessageId = Annotated[str | None, typer.Option("--message-id", help="Only dead letters with this message id.")]
 
@@ -62,6 +81,12 @@ def filters_of(
     header: list[str] | None = None,
     ids: list[str] | None = None,
     message_id: str | None = None,
+    fingerprint: str | None = None,
+    error: str | None = None,
+    from_id: int | None = None,
+    to_id: int | None = None,
+    *,
+    replayed: bool | None = None,
 ) -> Filters:
     """Read the options.
 
@@ -76,6 +101,11 @@ def filters_of(
         "header": key_values(header) or None,
         "ids": id_runs(ids) if ids else None,
         "message_id": message_id,
+        "fingerprint": fingerprint,
+        "error": error,
+        "from_id": from_id,
+        "to_id": to_id,
+        "replayed": replayed,
     }
     return Filters({name: value for name, value in given.items() if value is not None})
 
