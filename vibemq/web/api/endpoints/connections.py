@@ -38,6 +38,7 @@ ENDPOINTS = (
         kind=Kind.CHANGE,
         shape=closed,
         response=record({"closed": WHOLE}),
+        errors=(ErrorCode.UNKNOWN_COMMAND,),
     ),
     Endpoint(
         method="POST",
