@@ -17,6 +17,7 @@ from vibemq.operations import (
     users,
 )
 from vibemq.operations.jobs import edits, requests
+from vibemq.operations.monitoring import overview, queue_rows
 from vibemq.operations.registry import Call, Caller, Operation, Registry
 from vibemq.operations.transfer import exports, imports, moves, removal
 
@@ -36,6 +37,8 @@ OPERATIONS: tuple[Operation[Any], ...] = (
     *user_rights.OPERATIONS,
     *tokens.OPERATIONS,
     *connections.OPERATIONS,
+    *overview.OPERATIONS,
+    *queue_rows.OPERATIONS,
     *broker.OPERATIONS,
 )
 """Every operation there is, in the order of the documentation."""
