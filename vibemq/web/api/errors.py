@@ -19,6 +19,8 @@ class HttpCode(StrEnum):
     UNSUPPORTED_MEDIA_TYPE = "UNSUPPORTED_MEDIA_TYPE"
     IDEMPOTENCY_BUSY = "IDEMPOTENCY_BUSY"
     PRECONDITION_REQUIRED = "PRECONDITION_REQUIRED"
+    LEASE_GONE = "LEASE_GONE"
+    RANGE_NOT_SATISFIABLE = "RANGE_NOT_SATISFIABLE"
     RECOVERING = "RECOVERING"
 
 
@@ -97,6 +99,8 @@ MEANINGS: Mapping[Code, Meaning] = {
     HttpCode.UNSUPPORTED_MEDIA_TYPE: Meaning(415, "The content type is not accepted"),
     HttpCode.IDEMPOTENCY_BUSY: _busy(409, "The first request with this idempotency key is under way"),
     HttpCode.PRECONDITION_REQUIRED: Meaning(428, "A precondition is required"),
+    HttpCode.LEASE_GONE: Meaning(410, "The lease does not count any more"),
+    HttpCode.RANGE_NOT_SATISFIABLE: Meaning(416, "The range is not one of the body"),
     HttpCode.RECOVERING: _busy(503, "The broker recovers its store"),
 }
 """Every refusal there is; a test walks both tables of codes."""
