@@ -61,7 +61,7 @@ def main() -> int:
                 seconds=round(options.minutes * 30),
             )
             assert broker.is_alive
-    print(found or "nothing was found")  # noqa: T201
+    print(found or "nothing was found")
     return 1 if found else 0
 
 
