@@ -16,11 +16,14 @@ from vibemq.operations import (
     user_rights,
     users,
 )
+from vibemq.operations.reading import bodies, peeks
 from vibemq.operations.registry import Call, Caller, Operation, Registry
 from vibemq.operations.transfer import exports, imports, moves, removal
 
 OPERATIONS: tuple[Operation[Any], ...] = (
     *queues.OPERATIONS,
+    *peeks.OPERATIONS,
+    *bodies.OPERATIONS,
     *moves.OPERATIONS,
     *exports.OPERATIONS,
     *imports.OPERATIONS,
