@@ -15,4 +15,6 @@ PAGES = (
     ConsolePage("", "overview", "Overview"),
     ConsolePage("login", "login", "Log in"),
     ConsolePage("queues", "queues", "Queues"),
+    ConsolePage("queue", "queue", "Queue"),
+    ConsolePage("message", "message", "Message"),
 )
