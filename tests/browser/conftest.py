@@ -1,6 +1,7 @@
 """A real broker and a real browser: Debian's Chromium, driven by Playwright. Without them these tests are skipped.
 
-Pages are watched: a violation of their policy, an error in their scripts, or a request to another origin fails the test.
+Pages are watched: a violation of their policy, an error of their scripts, or a request to another origin fails the
+test.
 """
 
 import re
