@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { durationArgument, durationOf, durationText } from "../../../vibemq/web/console/static/logic/durations.js";
+import { durationArgument, durationOf, durationText } from "../../../vibemq/web/console/static/pure/durations.js";
 
 test("the command line's form is exact and reads back", () => {
   for (const ms of [0, 1, 999, 1_000, 61_001, 5_400_000, 86_400_000, 90_061_001, 8_640_000_000]) {

@@ -4,7 +4,6 @@
 // runs ("17,20-25"), as the command line writes them.
 
 import { durationArgument, durationText } from "./durations.js";
-import { optionOf } from "./shell.js";
 
 const TEXTS = ["queue", "reason", "fingerprint", "error", "message_id"];
 const NUMBERS = ["older_than_ms", "newer_than_ms", "from_id", "to_id"];
@@ -43,7 +42,7 @@ function splitHeader(text) {
   return at > 0 ? [text.slice(0, at), text.slice(at + 1)] : null;
 }
 
-/** As a page's address and the API's query have it, in a fixed order.
+/** As a page's address has it, in a fixed order.
  * @param {LetterFilter} filter @returns {[string, string][]} */
 export function searchOfFilter(filter) {
   /** @type {[string, string][]} */
@@ -55,6 +54,11 @@ export function searchOfFilter(filter) {
   for (const [name, value] of Object.entries(filter.header ?? {})) pairs.push(["header", `${name}:${value}`]);
   if (filter.ids) pairs.push(["ids", filter.ids]);
   return pairs;
+}
+
+/** As the query of a request has it, which knows no runs. @param {LetterFilter} filter @returns {[string, string][]} */
+export function queryOfFilter(filter) {
+  return searchOfFilter(filter).map(([name, value]) => [name, name === "ids" ? String(idsOf(value)) : value]);
 }
 
 /** The object `filter` of a job, a preview or an export.
@@ -75,23 +79,24 @@ export function filterOfBody(body) {
   return filter;
 }
 
-/** Options of `vibemq-admin dlq …`, each quoted for a shell. @param {LetterFilter} filter @returns {string[]} */
-export function flagsOfFilter(filter) {
-  const flags = [];
-  const add = (name, value) => flags.push(...optionOf(name, value));
-  if (filter.queue) add("--queue", filter.queue);
-  if (filter.reason) add("--reason", filter.reason);
-  if (filter.fingerprint) add("--fingerprint", filter.fingerprint);
-  if (filter.error) add("--error", filter.error);
-  if (filter.older_than_ms !== undefined) add("--older-than", durationArgument(filter.older_than_ms));
-  if (filter.newer_than_ms !== undefined) add("--newer-than", durationArgument(filter.newer_than_ms));
-  for (const [name, value] of Object.entries(filter.header ?? {})) add("--header", `${name}=${value}`);
-  if (filter.message_id) add("--message-id", filter.message_id);
-  if (filter.from_id !== undefined) add("--from-id", String(filter.from_id));
-  if (filter.to_id !== undefined) add("--to-id", String(filter.to_id));
-  if (filter.replayed !== undefined) flags.push(filter.replayed ? "--replayed" : "--not-replayed");
-  if (filter.ids) add("--id", filter.ids);
-  return flags;
+/** Options of `vibemq-admin dlq …`, as `adminLine` takes them. @param {LetterFilter} filter */
+export function optionsOfFilter(filter) {
+  const age = (ms) => (ms === undefined ? undefined : durationArgument(ms));
+  return {
+    queue: filter.queue,
+    reason: filter.reason,
+    fingerprint: filter.fingerprint,
+    error: filter.error,
+    "older-than": age(filter.older_than_ms),
+    "newer-than": age(filter.newer_than_ms),
+    header: Object.entries(filter.header ?? {}).map(([name, value]) => `${name}=${value}`),
+    "message-id": filter.message_id,
+    "from-id": filter.from_id,
+    "to-id": filter.to_id,
+    replayed: filter.replayed === true,
+    "not-replayed": filter.replayed === false,
+    id: filter.ids,
+  };
 }
 
 /** Each part in words, with its name, so that it can be taken out again.

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { diffHeaders, diffLines, folded } from "../../../vibemq/web/console/static/logic/diff.js";
+import { diffHeaders, diffLines, folded } from "../../../vibemq/web/console/static/pure/diff.js";
 
 const rebuilt = (lines, kind) =>
   lines.filter((line) => line.kind === "same" || line.kind === kind).map((line) => line.text).join("\n");

@@ -4,14 +4,15 @@ import {
   bodyOfFilter,
   filterOfBody,
   filterOfSearch,
-  flagsOfFilter,
+  optionsOfFilter,
   idsOf,
   isEmpty,
   partsOf,
+  queryOfFilter,
   runsOf,
   searchOfFilter,
   without,
-} from "../../../vibemq/web/console/static/logic/letter_filter.js";
+} from "../../../vibemq/web/console/static/pure/letter_filter.js";
 
 const FULL = {
   queue: "orders.eu",
@@ -45,20 +46,18 @@ test("what cannot be read of an address is left out", () => {
   assert.ok(isEmpty({}));
 });
 
-test("the command line quotes every part", () => {
-  const hostile = { queue: "-x", error: "$(reboot) 'q'", header: { a: "b c" }, newer_than_ms: 5_400_000, ids: "1-3" };
-  assert.deepEqual(flagsOfFilter(hostile), [
-    "--queue=-x",
-    "--error",
-    `'$(reboot) '\\''q'\\'''`,
-    "--newer-than",
-    "1h30m",
-    "--header",
-    "'a=b c'",
-    "--id",
-    "1-3",
-  ]);
-  assert.deepEqual(flagsOfFilter({ replayed: false }), ["--not-replayed"]);
+test("the command line has an option for every part", () => {
+  const options = optionsOfFilter(FULL);
+  assert.deepEqual(options.header, ["tenant=a:b", "x y=="]);
+  assert.equal(options["newer-than"], "1h30m");
+  assert.equal(options["not-replayed"], true);
+  assert.equal(options.id, "17,20-22");
+  const given = Object.values(options).filter((value) => value !== undefined && value !== false);
+  assert.equal(given.length, Object.keys(FULL).length);
+});
+
+test("a query of the API has no runs of ids", () => {
+  assert.deepEqual(queryOfFilter({ queue: "a", ids: "17,20-22" }), [["queue", "a"], ["ids", "17,20,21,22"]]);
 });
 
 test("every part has words and can be taken out", () => {
