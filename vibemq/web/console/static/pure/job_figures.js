@@ -23,10 +23,15 @@ export function settled(job) {
   return (job.done ?? 0) + (job.skipped ?? 0) + (job.damaged ?? 0);
 }
 
+/** Whether it is known how many letters there are to do. */
+export function isCounted(job) {
+  return Number.isFinite(job.selected) && job.selected >= 0;
+}
+
 /** From 0 to 1; null while the broker still counts. */
 export function fraction(job) {
   if (job.state === "done") return 1;
-  if (!Number.isFinite(job.selected)) return null;
+  if (!isCounted(job)) return null;
   if (job.selected === 0) return 0;
   return Math.min(1, settled(job) / job.selected);
 }
@@ -36,7 +41,7 @@ export function leftMs(job) {
   if (hasEnded(job) || job.state === "paused" || job.state === "held" || job.state === "waiting") return null;
   if (Number.isFinite(job.left_ms)) return job.left_ms;
   const rate = job.rate_now || job.rate;
-  if (!rate || !Number.isFinite(job.selected)) return null;
+  if (!rate || !isCounted(job)) return null;
   return Math.round((Math.max(0, job.selected - settled(job)) / rate) * 1000);
 }
 
@@ -86,4 +91,31 @@ export function targetText(targets, to) {
   if (to) return to;
   if (targets?.length === 1) return targets[0].queue;
   return targets?.length ? `the ${targets.length} queues they died in` : "where they died";
+}
+
+const VERBS = {
+  replay: ["Replay", "Replaying", "Replayed"],
+  purge_dead: ["Purge", "Purging", "Purged"],
+  export_dead: ["Export", "Exporting", "Exported"],
+};
+
+/** "Replay", "Replaying" or "Replayed", as the state of the job wants it. */
+export function verbOf(kind, form = 0) {
+  return (VERBS[kind] ?? [kind, kind, kind])[form];
+}
+
+const STATES = {
+  queued: ["waits for its turn", ""],
+  running: ["running", "good"],
+  waiting: ["waiting", "warn"],
+  paused: ["paused", "warn"],
+  held: ["held by a guard", "bad"],
+  done: ["done", ""],
+  cancelled: ["cancelled", ""],
+  failed: ["failed", "bad"],
+};
+
+/** [word, tone] */
+export function stateOf(job) {
+  return STATES[job.state] ?? [job.state, ""];
 }
