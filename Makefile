@@ -26,7 +26,7 @@ ARGS ?=
 # Most slow tests wait for child processes and flushes, so one worker more than there are cores pays.
 WORKERS ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$(( cores < 8 ? cores + 1 : 8 )))
 
-.PHONY: help install fmt lint types compiled test test-long test-fast crash torture demo bench bench-growth bench-scale bench-delays bench-access bench-peers docs site docker-test interop clean
+.PHONY: help install fmt lint types compiled test test-long test-fast crash torture demo bench bench-growth bench-scale bench-delays bench-access bench-peers console-vendor docs site docker-test interop clean
 
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -113,6 +113,9 @@ bench-access: install ## measure floods of wrong logins, what the time of a refu
 bench-peers: install ## measure VibeMQ beside RabbitMQ, NATS, Redis, PostgreSQL and beanstalkd
 	$(BIN)/python -m pip install --quiet --group bench
 	$(BIN)/python -m bench.peers $(ARGS)
+
+console-vendor: ## make the console's vendored libraries anew with npm, in exact versions; ARGS=--check compares
+	python3 -m tools.console.vendor $(ARGS)
 
 docs: install ## check the documentation: links, tables, and every example
 	$(BIN)/pytest tests/docs $(ARGS)

@@ -1,0 +1,18 @@
+"""Which pages there are. All lie side by side, so that every relative URL means the same on each of them."""
+
+from typing import NamedTuple
+
+
+class ConsolePage(NamedTuple):
+    path: str
+    """Below the console's own path; "" is its front page."""
+    module: str
+    """Of `static/pages/`, without `.js`."""
+    title: str
+
+
+PAGES = (
+    ConsolePage("", "queues", "Queues"),
+    ConsolePage("login", "login", "Log in"),
+    ConsolePage("queues", "queues", "Queues"),
+)

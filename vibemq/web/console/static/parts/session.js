@@ -1,0 +1,44 @@
+// Who is here, and what they may do. The API enforces it; the pages only leave out what would be refused.
+import { signal } from "../vendor/ui.js";
+import { get, leaveForLogin, remove } from "./api.js";
+
+/** The answer of GET /session; null until it has come. */
+export const session = signal(null);
+export const sessionProblem = signal(null);
+
+export async function loadSession() {
+  try {
+    const found = await get("session");
+    if (found.auth_enabled && !found.authenticated) leaveForLogin();
+    else session.value = found;
+    sessionProblem.value = null;
+  } catch (problem) {
+    sessionProblem.value = problem;
+  }
+}
+
+export async function logOut({ everywhere = false } = {}) {
+  await remove("session", { everywhere });
+  location.assign("./login");
+}
+
+export const isSuperuser = () => session.value !== null && (!session.value.auth_enabled || session.value.superuser);
+
+/** Whether an operation that concerns no single queue may be done. */
+export function mayDo(operation) {
+  const found = session.value;
+  if (found === null) return false;
+  return isSuperuser() || (found.may ?? {})[operation] !== false;
+}
+
+/** Whether these actions are allowed on a queue, by the permissions of the session: patterns are names, or end with *. */
+export function may(action, queue) {
+  const found = session.value;
+  if (found === null) return false;
+  if (isSuperuser() || !Array.isArray(found.permissions)) return true;
+  return found.permissions.some(({ pattern, actions }) => matches(pattern, queue) && actions.includes(action));
+}
+
+export function matches(pattern, name) {
+  return pattern.endsWith("*") ? name.startsWith(pattern.slice(0, -1)) : pattern === name;
+}
