@@ -3,7 +3,7 @@
 // In memory a filter is a plain object with the API's own names; a part that is not given is not there. Ids are kept as
 // runs ("17,20-25"), as the command line writes them.
 
-import { durationArgument, durationText } from "./durations.js";
+import { duration, durationArgument } from "./format.js";
 
 const TEXTS = ["queue", "reason", "fingerprint", "error", "message_id"];
 const NUMBERS = ["older_than_ms", "newer_than_ms", "from_id", "to_id"];
@@ -108,9 +108,9 @@ export function partsOf(filter) {
   if (filter.reason) add("reason", "reason", reasonText(filter.reason));
   if (filter.fingerprint) add("fingerprint", "kind of error", filter.fingerprint);
   if (filter.error) add("error", "error contains", filter.error);
-  if (filter.newer_than_ms !== undefined) add("newer_than_ms", "died in the last", durationText(filter.newer_than_ms));
+  if (filter.newer_than_ms !== undefined) add("newer_than_ms", "died in the last", duration(filter.newer_than_ms));
   if (filter.older_than_ms !== undefined) {
-    add("older_than_ms", "dead for at least", durationText(filter.older_than_ms));
+    add("older_than_ms", "dead for at least", duration(filter.older_than_ms));
   }
   for (const [name, value] of Object.entries(filter.header ?? {})) add(`header:${name}`, `header ${name}`, value);
   if (filter.message_id) add("message_id", "message id", filter.message_id);

@@ -1,7 +1,7 @@
 // The filter bar of dead letters. One filter counts for the list, the preview, a replay, a purge and an export.
 import { html, useEffect, useState } from "../../vendor/ui.js";
 import { Outside } from "../../parts/text.js";
-import { durationArgument, durationOf } from "../../pure/durations.js";
+import { durationArgument, parseDuration } from "../../pure/format.js";
 import { idsOf, isEmpty, partsOf, REASON_NAMES, reasonText, without } from "../../pure/letter_filter.js";
 
 const AGES = [
@@ -110,7 +110,7 @@ function Age({ filter, set }) {
     </label>
     ${own &&
     html`<label class="field"><span class="label">Which</span><select value=${own} onChange=${(event) => setOwn(event.target.value)}><option value="newer">in the last</option><option value="older">longer ago than</option></select></label>
-      <${TextField} label="Duration, as 1h30m" name="own_age" size="9" value="" read=${(text) => (text === "" ? "" : durationOf(text))} wrong="Write a number and its unit, as 90m or 2d."
+      <${TextField} label="Duration, as 1h30m" name="own_age" size="9" value="" read=${(text) => (text === "" ? "" : /^\d+$/.test(text) ? null : parseDuration(text))} wrong="Write a number and its unit, as 90m or 2d."
         set=${(ms) => {
           if (ms === "") return;
           setOwn(null);
