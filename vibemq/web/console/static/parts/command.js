@@ -7,14 +7,14 @@ import { session } from "./session.js";
 import { Icon } from "./icons.js";
 
 /** `admin`: [verb words, {options, names, program}], or a line. `request`: {method, path, query, body, headers, data}. */
-export function Commands({ admin, request, isOpen = false }) {
+export function Commands({ admin, request, isOpen = false, label = "Command" }) {
   const lines = [];
   if (admin) lines.push(["CLI", typeof admin === "string" ? admin : adminLine(...admin)]);
   if (request) {
     const { method = "GET", path, query, ...rest } = request;
     lines.push(["curl", curlLine(method, urlOf(path, query).href, { ...rest, withToken: session.value?.auth_enabled ?? true })]);
   }
-  return html`<details class="command" open=${isOpen}><summary>Command</summary>
+  return html`<details class="command" open=${isOpen}><summary>${label}</summary>
     ${lines.map(([what, line]) => html`<div class="command-line"><span class="what">${what}</span><code>${visible(line, { lines: true })}</code><${Copy} text=${line} what=${`the ${what} line`} /></div>`)}
   </details>`;
 }
