@@ -65,7 +65,7 @@ def described(made: Path, rows: list[tuple[str, ...]], esbuild: str) -> str:
     lines = [
         "# Vendored libraries",
         "",
-        f"Made by `make console-vendor` with esbuild {esbuild}; versions are exact in `tools/console/package-lock.json`.",
+        f"Made by `make console-vendor` with esbuild {esbuild}; exact versions: `tools/console/package-lock.json`.",
         "",
         "| in | package | version | licence | text |",
         "|---|---|---|---|---|",
