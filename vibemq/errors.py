@@ -15,7 +15,7 @@ it in its own `errors.py`); `closes_connection` tells the server to hang up afte
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 
 class ErrorCode(StrEnum):
@@ -54,6 +54,7 @@ class ErrorCode(StrEnum):
     USER_EXISTS = "USER_EXISTS"
     USER_NOT_FOUND = "USER_NOT_FOUND"
     TOKEN_NOT_FOUND = "TOKEN_NOT_FOUND"  # noqa: S105  # a code, no secret
+    PRECONDITION_FAILED = "PRECONDITION_FAILED"
     RATE_LIMITED = "RATE_LIMITED"
     CONNECTION_LIMIT = "CONNECTION_LIMIT"
     BLOCKED = "BLOCKED"
@@ -110,6 +111,11 @@ class InvalidPayload(ProtocolError):
     """The content of a request's payload is refused; the connection stays."""
 
     code = ErrorCode.INVALID_PAYLOAD
+
+    def __init__(self, message: str, argument: str = "") -> None:
+        """`argument`: which one of an operation is meant; "" = none, or several."""
+        super().__init__(message)
+        self.argument = argument
 
 
 class UnknownCommand(ProtocolError):
@@ -251,6 +257,17 @@ class MessageNotFound(EngineError):
     code = ErrorCode.MESSAGE_NOT_FOUND
 
 
+class PreconditionFailed(EngineError):
+    """Something has changed since the caller looked at it; nothing was done."""
+
+    code = ErrorCode.PRECONDITION_FAILED
+
+    def __init__(self, message: str, details: Mapping[str, Any] | None = None) -> None:
+        """`details`: what is there now; JSON-ready."""
+        super().__init__(message)
+        self.details = dict(details or {})
+
+
 # -- requests ---------------------------------------------------------------------------------------------------
 
 
@@ -351,6 +368,11 @@ class AuthRequired(AuthError):
 class AuthFailed(AuthError):
     code = ErrorCode.AUTH_FAILED
 
+    def __init__(self, message: str, wait_s: float = 0.0) -> None:
+        """`wait_s`: for so long no further attempt is looked at."""
+        super().__init__(message)
+        self.wait_s = wait_s
+
 
 class NotAuthenticated(AuthError):
     code = ErrorCode.NOT_AUTHENTICATED
@@ -380,6 +402,8 @@ class TokenNotFound(AuthError):
 
 class LimitError(VibeMQError):
     code = ErrorCode.RATE_LIMITED
+    wait_s = 0.0
+    """After so long it is worth another attempt; 0: nobody knows."""
 
 
 class RateLimited(LimitError):

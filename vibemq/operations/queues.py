@@ -9,6 +9,7 @@ from pydantic import Field
 
 from vibemq.auth.matrix import INSPECT
 from vibemq.auth.policy import Policy
+from vibemq.errors import PreconditionFailed
 from vibemq.model.access import Principal
 from vibemq.model.commands import (
     ChangeQueue,
@@ -21,7 +22,7 @@ from vibemq.model.commands import (
     RemoveMessages,
 )
 from vibemq.model.effects import QueueInfo, QueuePage
-from vibemq.model.options import QueueOptions, options_from_dict
+from vibemq.model.options import QueueOptions, options_from_dict, options_tag, options_to_dict
 from vibemq.model.runs import RunSet
 from vibemq.operations.arguments import Arguments, Limit, QueueName, Runs, Text, Whole, page_size
 from vibemq.operations.contracts import CommandSession, EngineQuestions, StoreAccess
@@ -50,6 +51,13 @@ class CreateArguments(QueueArguments):
 
 class ChangeArguments(QueueArguments):
     changes: dict[str, Any] = Field(description="Options to change, by name.")
+    if_tag: Text | None = Field(
+        None, description="Refuse if the options are others by now: the tag of those that the caller has seen."
+    )
+
+
+class EmptyArguments(QueueArguments):
+    at_most: Whole | None = Field(None, description="Refuse if more messages than that wait in the queue.")
 
 
 class RemoveArguments(QueueArguments):
@@ -83,13 +91,36 @@ class Queues:
         return CreateQueue(session, token, wanted.queue, options, wanted.must_match)
 
     def change(self, caller: Caller, session: int, token: Any, wanted: ChangeArguments) -> Command:
+        """Raises PreconditionFailed, which says what the options are now."""
+        info = None if wanted.if_tag is None else self._engine.queue_info(wanted.queue)
+        if info is not None and wanted.if_tag != (tag := options_tag(info.incarnation, info.options)):
+            raise PreconditionFailed(
+                f"the options of queue {wanted.queue!r} have changed since they were read; nothing was changed. Look "
+                "at them again, and repeat the change if it is still what you want",
+                {"tag": tag, "difference": _difference(info.options, wanted.changes)},
+            )
         return ChangeQueue(session, token, wanted.queue, wanted.changes)
 
-    def delete(self, caller: Caller, session: int, token: Any, wanted: QueueArguments) -> Command:
+    def delete(self, caller: Caller, session: int, token: Any, wanted: EmptyArguments) -> Command:
+        self._check_most(wanted)
         return DeleteQueue(session, token, wanted.queue)
 
-    def purge(self, caller: Caller, session: int, token: Any, wanted: QueueArguments) -> Command:
+    def purge(self, caller: Caller, session: int, token: Any, wanted: EmptyArguments) -> Command:
+        self._check_most(wanted)
         return PurgeQueue(session, token, wanted.queue)
+
+    def _check_most(self, wanted: EmptyArguments) -> None:
+        """Raises PreconditionFailed."""
+        if wanted.at_most is None:
+            return
+        info = self._engine.queue_info(wanted.queue)
+        waiting = 0 if info is None else info.ready + info.delayed
+        if waiting > wanted.at_most:
+            raise PreconditionFailed(
+                f"{waiting:,} messages wait in queue {wanted.queue!r}, and at_most is {wanted.at_most:,}; nothing was "
+                "done. Look at the queue again",
+                {"count": waiting},
+            )
 
     def remove(self, caller: Caller, session: int, token: Any, wanted: RemoveArguments) -> Command:
         return RemoveMessages(session, token, wanted.queue, RunSet(sorted(wanted.runs)).runs(), wanted.incarnation)
@@ -159,6 +190,12 @@ class Queues:
         return shown
 
 
+def _difference(options: QueueOptions, changes: dict[str, Any]) -> dict[str, Any]:
+    """What each option is now, of those to be changed."""
+    current = options_to_dict(options)
+    return {name: {"current": current[name], "wanted": value} for name, value in changes.items() if name in current}
+
+
 OPERATIONS: list[Operation[Any]] = [
     Operation(
         "queue.create",
@@ -181,7 +218,7 @@ OPERATIONS: list[Operation[Any]] = [
     Operation(
         "queue.delete",
         "Delete a queue and what waits in it; its dead letters stay.",
-        QueueArguments,
+        EmptyArguments,
         Queues,
         Queues.delete,
         audited=True,
@@ -190,7 +227,7 @@ OPERATIONS: list[Operation[Any]] = [
     Operation(
         "queue.purge",
         "Drop every waiting message; what consumers hold stays.",
-        QueueArguments,
+        EmptyArguments,
         Queues,
         Queues.purge,
         audited=True,

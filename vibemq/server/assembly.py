@@ -97,6 +97,11 @@ class Assembly:
     long_polls: LongPolls
     hashing: HashingThreads
     audit: AuditLog
+    command_audit: CommandAudit
+    authenticator: Authenticator
+    runner: OperationRunner
+    background_tasks: BackgroundTasks
+    clock: Clock
     durable_queues: bool
     """Whether queues may be other than transient."""
 
@@ -202,7 +207,7 @@ async def assemble(
     pacer = Pacer()
     decider = Decider(engine, committer, clock, pacer)
     classifier = Classifier(store, pacer, decide=decider.decide, failed=fatal)
-    local_session = LocalSession(decider.decide, metrics.note_queue_gone, classifier.take)
+    local_session = LocalSession(decider.decide, metrics.note_queue_gone, classifier.take, command_audit.note)
     effect_router.connect(INNER_SESSION, local_session.take)
     long_polls = LongPolls(engine.readers.tail)
     transactions = Transactions(engine, store, local_session)
@@ -254,6 +259,7 @@ async def assemble(
         monotonic=time.monotonic,
     )
     store.memory = large_turns.outgoing
+    runner = OperationRunner(operations, background_tasks, metrics, audit, command_audit, fatal)
     peer_services = PeerServices(
         clock=clock,
         metrics=metrics,
@@ -261,7 +267,7 @@ async def assemble(
         effect_router=effect_router,
         store=store,
         authenticator=authenticator,
-        operations=OperationRunner(operations, background_tasks, metrics, audit, command_audit, fatal),
+        operations=runner,
         fatal=fatal,
     )
     timers = Timers(engine, committer, clock)
@@ -310,6 +316,11 @@ async def assemble(
         long_polls=long_polls,
         hashing=hashing,
         audit=audit,
+        command_audit=command_audit,
+        authenticator=authenticator,
+        runner=runner,
+        background_tasks=background_tasks,
+        clock=clock,
         durable_queues=durable_queues,
     )
 

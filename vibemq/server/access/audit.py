@@ -84,6 +84,11 @@ class AuditLog:
         fields = {"event": "access.denied", "user": user, "operation": operation, "outcome": "refused"}
         self._refused("access denied", peer, {**fields, "reason": reason})
 
+    def session(self, place: AuditedPeer, principal: Principal, event: str) -> None:
+        """A session of a browser has begun, or was ended by its user."""
+        fields = {"event": event, "user": principal.name, "token": principal.token_id, "outcome": "done"}
+        log.info("%s", event, extra={**fields, **_place(place)})
+
     def reloaded(self, fields: Mapping[str, Any], *, failed: bool) -> None:
         log.info(
             "settings read again",
