@@ -176,6 +176,7 @@ EXPECTED: dict[str, Operation] = {
     "queue.export": admin("inspect subscribe", queue=Q),
     "queue.move": admin("subscribe purge publish", queue=Q, to="a.to"),
     "queue.import": admin("publish", queue=Q, import_id="file", position=0, messages=[]),
+    "message.show": admin("inspect subscribe", queue=Q, sequence=1),
     "message.part": admin("inspect subscribe", queue=Q, sequence=1),
     "message.remove": admin("purge", queue=Q, sequences=[1]),
     "dlq.list": admin("inspect", queue=Q),

@@ -101,6 +101,7 @@ OPERATIONS: Mapping[str, Row] = {
     "queue.move": (SUBSCRIBE, PURGE, PUBLISH_TO),
     "queue.export": (INSPECT, SUBSCRIBE),
     "queue.import": (PUBLISH,),
+    "message.show": (INSPECT, SUBSCRIBE),
     "message.part": (INSPECT, SUBSCRIBE),
     "message.remove": (PURGE,),
     "group.list": (SUBSCRIBE,),

@@ -9,7 +9,7 @@ from vibemq.engine.handlers.cursors import lookup, ranges
 from vibemq.engine.handlers.cursors.plans import unknown_plan
 from vibemq.engine.handlers.queues import find_same
 from vibemq.engine.handlers.transfer.moves import check_route
-from vibemq.engine.kept import facts_of, kept_within
+from vibemq.engine.kept import delayed_from, facts_of, held_from, kept_within, ready_from
 from vibemq.engine.queue.cursor import Cursor
 from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import WAITING_NAME, Queue
@@ -20,6 +20,7 @@ from vibemq.model.effects import (
     CursorInfo,
     Extent,
     GroupInfo,
+    HeldMessage,
     Kept,
     MessageFacts,
     Movable,
@@ -165,6 +166,22 @@ class Readers:
     ) -> Generator[None, None, Kept]:
         """Up to `most` messages of [start, end) that the queue keeps for anybody: see `vibemq.engine.kept`."""
         return kept_within(find_same(self._state, name, incarnation), start, end, most)
+
+    def held(self, name: str, start: int, most: int) -> Generator[None, None, list[HeldMessage]]:
+        """Up to `most` messages from `start` on that are with a consumer: see `vibemq.engine.kept`."""
+        return held_from(find_same(self._state, name, None), start, most)
+
+    def delayed(self, name: str, start: int, most: int) -> list[tuple[int, int]]:
+        """(sequence, due at) of those that wait for an instant, ascending."""
+        return delayed_from(find_same(self._state, name, None), start, most, self._state.now)
+
+    def ready(self, name: str, start: int, most: int) -> list[Run]:
+        """Those that may be handed out, in that order."""
+        return ready_from(find_same(self._state, name, None), start, most)
+
+    def is_ordered(self, name: str) -> bool:
+        """Whether messages are handed out by priority."""
+        return find_same(self._state, name, None).levels is not None
 
     def movable(self, name: str, to: str, start: int, below: int, most: int, incarnation: str | None = None) -> Movable:
         """Up to `most` messages of [start, below) that may be moved into the other queue, the oldest first. Raises

@@ -176,7 +176,7 @@ class SetFlow:
 
 @dataclass(slots=True)
 class Settle:
-    """Only the holder settles; sequences that this consumer does not hold are counted, not answered."""
+    """Only the holder settles; sequences that this consumer does not hold are counted. Reply: `Settled`."""
 
     session: int
     token: Any
@@ -191,7 +191,8 @@ class Settle:
 
 @dataclass(slots=True)
 class Extend:
-    """Move the deadline of held messages to now + ack_timeout_ms (None = the consumer's own timeout)."""
+    """Move the deadline of held messages to now + ack_timeout_ms (None = the consumer's own timeout). Reply:
+    `Settled`."""
 
     session: int
     token: Any

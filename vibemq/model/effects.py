@@ -43,6 +43,14 @@ class Counted:
 
 
 @dataclass(slots=True)
+class Settled:
+    """Result of `Settle` and `Extend`: the runs that the consumer held until then. What else was asked for was settled
+    before, was taken back when its time was over, or never was this consumer's."""
+
+    runs: list[Run]
+
+
+@dataclass(slots=True)
 class Removed:
     removed: list[Run]
     """Gone from every group where they waited."""
@@ -282,6 +290,20 @@ class Kept(NamedTuple):
     """By priority, so that the engine knows each message's."""
     ttl_ms: int
     """Of every message of the queue; 0 = no limit."""
+
+
+class HeldMessage(NamedTuple):
+    """A message that is with a consumer; they are in the order of their sequences."""
+
+    sequence: int
+    group: str
+    session: int
+    """Whose consumer has it."""
+    consumer: int
+    deadline: int
+    """When it is taken back; 0 = never."""
+    attempts: int
+    """Hand-outs so far, this one included."""
 
 
 class Movable(NamedTuple):

@@ -17,11 +17,14 @@ from vibemq.operations import (
     users,
 )
 from vibemq.operations.monitoring import overview, queue_rows
+from vibemq.operations.reading import bodies, peeks
 from vibemq.operations.registry import Call, Caller, Operation, Registry
 from vibemq.operations.transfer import exports, imports, moves, removal
 
 OPERATIONS: tuple[Operation[Any], ...] = (
     *queues.OPERATIONS,
+    *peeks.OPERATIONS,
+    *bodies.OPERATIONS,
     *moves.OPERATIONS,
     *exports.OPERATIONS,
     *imports.OPERATIONS,

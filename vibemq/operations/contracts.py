@@ -9,6 +9,7 @@ from vibemq.model.effects import (
     CursorInfo,
     Extent,
     GroupInfo,
+    HeldMessage,
     Kept,
     MessageFacts,
     Movable,
@@ -66,6 +67,14 @@ class ReaderQuestions(Protocol):
     def kept(
         self, name: str, start: int, end: int, most: int, incarnation: str | None = None
     ) -> Generator[None, None, Kept]: ...
+
+    def held(self, name: str, start: int, most: int) -> Generator[None, None, list[HeldMessage]]: ...
+
+    def delayed(self, name: str, start: int, most: int) -> list[tuple[int, int]]: ...
+
+    def ready(self, name: str, start: int, most: int) -> list[Run]: ...
+
+    def is_ordered(self, name: str) -> bool: ...
 
     def movable(
         self, name: str, to: str, start: int, below: int, most: int, incarnation: str | None = None
@@ -173,8 +182,27 @@ class ClosablePeer(Protocol):
         """False: its protocol has no word for that, or it is leaving."""
 
 
+class HoldingPeer(Protocol):
+    """Who has messages, for a list of them."""
+
+    number: int
+    """Of its session."""
+    connection_id: str
+    protocol: str
+
+    @property
+    def client_name(self) -> str: ...
+
+    @property
+    def principal(self) -> Principal | None: ...
+
+
+class KnownPeer(ClosablePeer, HoldingPeer, Protocol):
+    """Somebody who may act."""
+
+
 class Peers(Protocol):
     def __iter__(self) -> Iterator[ListedPeer]: ...
 
-    def peers(self) -> Sequence[ClosablePeer]:
+    def peers(self) -> Sequence[KnownPeer]:
         """Those of plug-ins too, which no listener has accepted."""

@@ -24,11 +24,9 @@ from vibemq.model.commands import (
 from vibemq.model.effects import QueueInfo, QueuePage
 from vibemq.model.options import QueueOptions, options_from_dict, options_tag, options_to_dict
 from vibemq.model.runs import RunSet
-from vibemq.operations.arguments import Arguments, Limit, QueueName, Runs, Text, Whole, page_size
-from vibemq.operations.contracts import CommandSession, EngineQuestions, StoreAccess
-from vibemq.operations.messages import message_json
+from vibemq.operations.arguments import Arguments, Limit, QueueName, Runs, Text, page_size
+from vibemq.operations.contracts import CommandSession
 from vibemq.operations.registry import Caller, Operation
-from vibemq.storage.reading import read_piece
 
 PAGE_QUEUES = 100
 """Most queues of one page: what the engine describes, and the session writes, within a few milliseconds."""
@@ -70,18 +68,8 @@ class QueueListArguments(Arguments):
     limit: Limit = None
 
 
-class PeekArguments(QueueArguments):
-    from_: Whole = Field(0, alias="from", description="First sequence to look at.")
-    limit: Limit = None
-    incarnation: Text | None = Field(None, description="Refuse if the queue was made anew: `incarnation` of the queue.")
-
-
 class Queues:
-    def __init__(
-        self, engine: EngineQuestions, store: StoreAccess, local: CommandSession, policy: Policy, defaults: QueueOptions
-    ) -> None:
-        self._engine = engine
-        self._store = store
+    def __init__(self, local: CommandSession, policy: Policy, defaults: QueueOptions) -> None:
         self._local = local
         self._policy = policy
         self._defaults = defaults
@@ -171,24 +159,6 @@ class Queues:
             after = page.next
             await asyncio.sleep(0)
 
-    async def peek(self, caller: Caller, wanted: PeekArguments) -> list[dict[str, Any]]:
-        limit = page_size(wanted.limit, 100)
-        readers = self._engine.readers
-        head = readers.queue(wanted.queue, wanted.incarnation)
-        runs = self._engine.waiting_runs(wanted.queue, limit, wanted.from_)
-        facts = readers.facts(wanted.queue, runs, head.incarnation)
-        piece = await self._store.read_rows(
-            partial(read_piece, self._store.provider), head.queue_id, runs, ANSWER_BYTES_MAX
-        )
-        shown: list[dict[str, Any]] = []
-        for part in piece.slices:
-            for sequence, row in enumerate(part.rows, part.first_sequence):
-                priority = facts[sequence].priority if sequence in facts else 1
-                shown.append(message_json(row, sequence=sequence, published_at=part.published_at, priority=priority))
-                if not len(shown) % MESSAGES_PER_TURN:
-                    await asyncio.sleep(0)
-        return shown
-
 
 def _difference(options: QueueOptions, changes: dict[str, Any]) -> dict[str, Any]:
     """What each option is now, of those to be changed."""
@@ -250,14 +220,5 @@ OPERATIONS: list[Operation[Any]] = [
         Queues,
         Queues.page,
         Queues.every,
-    ),
-    Operation(
-        "queue.peek",
-        "Look at stored messages without taking them.",
-        PeekArguments,
-        Queues,
-        task=Queues.peek,
-        scans=True,
-        logged=True,
     ),
 ]

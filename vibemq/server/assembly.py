@@ -27,6 +27,8 @@ from vibemq.operations.monitoring.overview import Overview
 from vibemq.operations.monitoring.queue_rows import QueueRows
 from vibemq.operations.queues import Queues
 from vibemq.operations.range_reads import RangeReads
+from vibemq.operations.reading.bodies import MessageBodies
+from vibemq.operations.reading.peeks import Peeks
 from vibemq.operations.tokens import Tokens
 from vibemq.operations.transactions import Transactions
 from vibemq.operations.transfer.exports import QueueExports
@@ -224,7 +226,9 @@ async def assemble(
         accounts.policy,
         OPERATIONS,
         [
-            Queues(engine, store, local_session, accounts.policy, queue_defaults),
+            Queues(local_session, accounts.policy, queue_defaults),
+            Peeks(engine, store, connection_table),
+            MessageBodies(engine, kept_messages, connection_table),
             QueueMoves(engine, store, local_session),
             QueueExports(engine, kept_messages),
             QueueImports(
