@@ -24,7 +24,7 @@ from vibemq.model.commands import (
 from vibemq.model.effects import QueueInfo, QueuePage
 from vibemq.model.options import QueueOptions, options_from_dict, options_tag, options_to_dict
 from vibemq.model.runs import RunSet
-from vibemq.operations.arguments import Arguments, Limit, QueueName, Runs, Text, page_size
+from vibemq.operations.arguments import Arguments, Limit, QueueName, Runs, Text, Whole, page_size
 from vibemq.operations.contracts import CommandSession
 from vibemq.operations.registry import Caller, Operation
 
