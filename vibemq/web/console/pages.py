@@ -15,4 +15,8 @@ PAGES = (
     ConsolePage("", "queues", "Queues"),
     ConsolePage("login", "login", "Log in"),
     ConsolePage("queues", "queues", "Queues"),
+    ConsolePage("dead-letters", "dead-letters", "Dead letters"),
+    ConsolePage("letter", "letter", "Dead letter"),
+    ConsolePage("jobs", "jobs", "Jobs"),
+    ConsolePage("job", "job", "Job"),
 )
