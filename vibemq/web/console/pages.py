@@ -12,7 +12,7 @@ class ConsolePage(NamedTuple):
 
 
 PAGES = (
-    ConsolePage("", "queues", "Queues"),
+    ConsolePage("", "overview", "Overview"),
     ConsolePage("login", "login", "Log in"),
     ConsolePage("queues", "queues", "Queues"),
     ConsolePage("dead-letters", "dead-letters", "Dead letters"),

@@ -130,6 +130,7 @@ function mark(plot, seconds) {
   ctx.stroke();
   ctx.fillStyle = computed("--warn");
   ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
+  ctx.textAlign = "left";
   ctx.fillText("restarted", x + 4 * devicePixelRatio, top + 11 * devicePixelRatio);
   ctx.restore();
 }

@@ -1,5 +1,6 @@
 // Who is here, and what they may do. The API enforces it; the pages only leave out what would be refused.
 import { signal } from "../vendor/ui.js";
+import { matches } from "../pure/patterns.js";
 import { get, leaveForLogin, remove } from "./api.js";
 
 /** The answer of GET /session; null until it has come. */
@@ -31,14 +32,10 @@ export function mayDo(operation) {
   return isSuperuser() || (found.may ?? {})[operation] !== false;
 }
 
-/** Whether these actions are allowed on a queue, by the permissions of the session: patterns are names, or end with *. */
-export function may(action, queue) {
+/** Whether an action is allowed on a queue (or, with `kind`, on a group or a transaction). */
+export function may(action, name, kind = "queue") {
   const found = session.value;
   if (found === null) return false;
-  if (isSuperuser() || !Array.isArray(found.permissions)) return true;
-  return found.permissions.some(({ pattern, actions }) => matches(pattern, queue) && actions.includes(action));
-}
-
-export function matches(pattern, name) {
-  return pattern.endsWith("*") ? name.startsWith(pattern.slice(0, -1)) : pattern === name;
+  const allow = (rules) => rules.some((rule) => rule.kind === kind && matches(rule.pattern, name) && (rule.actions.includes(action) || rule.actions.includes("*")));
+  return (isSuperuser() || allow(found.permissions)) && (!found.narrowed_to || allow(found.narrowed_to));
 }

@@ -12,8 +12,8 @@ import { Outside } from "./text.js";
 const FIRST_BYTES = 64 * 1024;
 const HEX_BYTES = 16 * 1024;
 
-/** `message`: with `payload` (base64) or `text`, `size_bytes`, and `truncated` when that is not all. `bodyPath`: where the
- * whole body is, for the download. `decoded`: {value, options, onChange} of the decoding that the API does. */
+/** `message`: with `payload` (text) or `payload_base64`, `payload_size`, and `truncated` when that is not all. `bodyPath`: where
+ * the whole body is, for the download. `decoded`: {value, options, onChange} of the decoding that the API does. */
 export function Viewer({ message, bodyPath, decoded }) {
   const bytes = useMemo(() => bytesOf(message), [message]);
   const kind = useMemo(() => kindOf(bytes), [bytes]);
@@ -25,7 +25,7 @@ export function Viewer({ message, bodyPath, decoded }) {
   const pretty = useMemo(() => (text !== null && !isCut ? layout(text) : null), [text, isCut]);
   const ways = [pretty && ["json", "JSON"], text !== null && ["text", "Text"], ["hex", "Hex"]].filter(Boolean);
   const way = ways.some(([one]) => one === chosen) ? chosen : ways[0][0];
-  const whole = message.size_bytes ?? bytes.length;
+  const whole = message.decoded_size ?? message.payload_size ?? bytes.length;
   return html`<div class="viewer">
     <div class="buttons">
       <${Segments} label="How the body is shown" value=${way} options=${ways} onChange=${setChosen} />
@@ -41,8 +41,8 @@ export function Viewer({ message, bodyPath, decoded }) {
 }
 
 export function bytesOf(message) {
-  if (typeof message.payload === "string") return fromBase64(message.payload);
-  return new TextEncoder().encode(message.text ?? "");
+  if (typeof message.payload_base64 === "string") return fromBase64(message.payload_base64);
+  return new TextEncoder().encode(message.payload ?? "");
 }
 
 /** The first `most` bytes, less a character of UTF-8 that is cut. */

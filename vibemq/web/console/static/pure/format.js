@@ -6,7 +6,8 @@ const MINUS = "\u2212";
 /** 1234567 -> "1,234,567"; null -> "–". */
 export function count(value) {
   if (value === null || value === undefined) return "–";
-  return String(value).replace(/^-/, MINUS).replace(/\B(?=(\d{3})+(?!\d))/g, ",");
+  const whole = typeof value === "number" ? Math.round(value) : value;
+  return String(whole).replace(/^-/, MINUS).replace(/\B(?=(\d{3})+(?!\d))/g, ",");
 }
 
 /** "1 message", "2 messages": `many` only where an s does not do. */

@@ -19,12 +19,12 @@ export function CreateQueue({ onClose }) {
   const read = OPTIONS.filter((option) => option.name in texts).map((option) => [option, ...readValue(option, texts[option.name])]);
   const options = Object.fromEntries(read.filter(([option, value, wrong]) => !wrong && value !== option.usual).map(([option, value]) => [option.name, value]));
   const isWrong = read.some(([, , wrong]) => wrong);
-  const request = { method: "PUT", path: path`queues/${name || "NAME"}`, body: { options } };
+  const request = { method: "PUT", path: path`queues/${name || "NAME"}`, body: options };
   const create = async () => {
     if (!name || isWrong) return;
     setProblem(null);
     try {
-      await put(path`queues/${name}`, { options });
+      await put(path`queues/${name}`, options);
       location.assign(link("queue", { queue: name }));
     } catch (found) {
       setProblem(found);
