@@ -19,4 +19,7 @@ PAGES = (
     ConsolePage("letter", "letter", "Dead letter"),
     ConsolePage("jobs", "jobs", "Jobs"),
     ConsolePage("job", "job", "Job"),
+    ConsolePage("connections", "connections", "Connections"),
+    ConsolePage("access", "access", "Access"),
+    ConsolePage("audit", "audit", "Audit"),
 )
