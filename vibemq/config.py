@@ -258,6 +258,8 @@ class Http(_Part):
     """Queues that have Prometheus series of their own; the others are summed as `_other`. 0 = one sum of all."""
     api: Annotated[bool, RESTART] = True
     """Serve the API at /api/v1."""
+    console: Annotated[bool, RESTART] = True
+    """Serve the console at /console/, which needs the API."""
     tls: Annotated[Tls | None, RESTART] = None
     allow_unauthenticated: Annotated[bool, RELOAD] = False
     """Serve the API to the network although everybody may do everything."""

@@ -18,6 +18,7 @@ from vibemq.web.limits import App, HttpPool, Receive, RouteSlots, Scope, Send, c
 if TYPE_CHECKING:
     from vibemq.web.api.making import MadeApi
     from vibemq.web.api.services import ApiServices
+    from vibemq.web.console.site import ConsoleSite
 
 HEAD_BYTES_MAX = 16_384
 MOUNT_REQUESTS_MAX = 64
@@ -87,6 +88,9 @@ class WebServer:
         self._api: MadeApi | None = None
         if http.api:
             self._mounts.mount_own(API, SecurityHeaders(recovering, DATA, tls=tls is not None))
+        self._console: ConsoleSite | None = None
+        if http.api and http.console:
+            self._open_console()
         self._app = HostCheck(self._mounts, _hosts(http), {})
         self.configure(http)
         app: Any = SecurityHeaders(self._app, PAGES, tls=tls is not None)
@@ -118,6 +122,14 @@ class WebServer:
         if self._api is not None:
             self._api.configure(http)
 
+    def _open_console(self) -> None:
+        """Its pages are there while the broker recovers, and tell so."""
+        from vibemq.web.console.site import PREFIX, ConsoleSite, to_console
+
+        self._console = ConsoleSite()
+        self._mounts.mount_own(PREFIX, self._console)
+        self._mounts.mount_own("/", to_console)
+
     def open_api(self, http: Http, services: "ApiServices") -> "MadeApi":
         """Serve the API from now on; until then it says that the broker recovers its store."""
         # A broker whose API nobody wants starts sooner.
@@ -125,6 +137,8 @@ class WebServer:
 
         self._api = make_api(http, services)
         self._mounts.mount_own(API, SecurityHeaders(self._api.app, DATA, tls=self._tls is not None))
+        if self._console is not None:
+            self._console.refusal = self._api.refusal
         return self._api
 
     def mount(self, prefix: str, app: App) -> None:

@@ -22,4 +22,6 @@ PAGES = (
     ConsolePage("connections", "connections", "Connections"),
     ConsolePage("access", "access", "Access"),
     ConsolePage("audit", "audit", "Audit"),
+    ConsolePage("queue", "queue", "Queue"),
+    ConsolePage("message", "message", "Message"),
 )

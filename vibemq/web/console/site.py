@@ -1,4 +1,4 @@
-"""The console as an application of ASGI, to be mounted below any path.
+"""The console as an application of ASGI.
 
     /console            303 to ./console/          /console/v/<version>/…   assets, to be kept for ever
     /console/<page>     a page, with an ETag       anything else            404, as a page
@@ -8,7 +8,10 @@ the console below any path of its own.
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
+
+from starlette.datastructures import Headers
 
 from vibemq._version import __version__
 from vibemq.web.console.files import Asset, read_assets, read_missing, read_page
@@ -37,15 +40,21 @@ HEADERS = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
 }
+PREFIX = "/console"
 ALLOWED = ("GET", "HEAD")
 FOR_EVER = "public, max-age=31536000, immutable"
 ASSETS_PREFIX = f"/v/{__version__}/"
+
+Refusal = tuple[int, str]
+"""Status and sentence."""
 
 
 class ConsoleSite:
     """Reads its files at the first request: a broker whose console nobody opens pays nothing for it."""
 
     def __init__(self) -> None:
+        self.refusal: Callable[[Headers], Refusal | None] = lambda headers: None
+        """Of requests to a broker that is open to everybody."""
         self._pages: dict[str, Asset] = {}
         self._assets: dict[str, Asset] = {}
         self._missing = Asset(b"", "text/plain")
@@ -58,8 +67,12 @@ class ConsoleSite:
             async with self._reading:
                 if not self._pages:
                     await asyncio.to_thread(self._read)
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope.get("headers", ())}
-        status, asset, answer = self._find(str(scope["method"]), below(scope))
+        headers = Headers(scope=scope)
+        refused = self.refusal(headers)
+        if refused is not None:
+            await _refuse(send, *refused)
+            return
+        status, asset, answer = self._find(str(scope["method"]), str(scope["path"]).removeprefix(PREFIX))
         if status == 200 and asset.etag in headers.get("if-none-match", ""):
             status = 304
         encoding, body = (None, b"")
@@ -92,10 +105,15 @@ class ConsoleSite:
         return 200, page, {"cache-control": "no-cache", "etag": page.etag, "vary": "accept-encoding"}
 
 
-def below(scope: Scope) -> str:
-    """The path behind that of the mount."""
-    path, prefix = str(scope["path"]), str(scope.get("root_path", ""))
-    return path.removeprefix(prefix)
+async def to_console(scope: Scope, receive: Receive, send: Send) -> None:
+    """The answer at the root of the port."""
+    await _send(send, 303, {"location": "./console/", "cache-control": "no-cache", "content-length": "0"}, b"")
+
+
+async def _refuse(send: Send, status: int, text: str) -> None:
+    body = text.encode() + b"\n"
+    answer = {"content-type": "text/plain; charset=utf-8", "cache-control": "no-store"}
+    await _send(send, status, answer | {"content-length": str(len(body))}, body)
 
 
 async def _send(send: Send, status: int, headers: dict[str, str], body: bytes) -> None:

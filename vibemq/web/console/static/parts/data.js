@@ -11,8 +11,8 @@ export const live = signal(true);
 
 /** `path` null: nothing yet. Answers {data, problem, at, isOld, refresh}: data stays while newer ones are fetched;
  * `isOld`: they belong to the address before. `topic`: of the event stream, whose frames are answers of the same shape.
- * `every` 0: once. `pick`: what to keep of an answer. */
-export function useData(path, { query = {}, every = EVERY_MS, topic = null } = {}) {
+ * `every` 0: once. `onAnswer`: given each response. */
+export function useData(path, { query = {}, every = EVERY_MS, topic = null, onAnswer } = {}) {
   const wanted = path === null ? null : path + queryText(query);
   const [state, setState] = useState({ wanted: null, data: undefined, problem: null, at: 0 });
   const latest = useRef(wanted);
@@ -21,7 +21,7 @@ export function useData(path, { query = {}, every = EVERY_MS, topic = null } = {
     async (options = {}) => {
       if (wanted === null) return;
       try {
-        const data = await get(path, query, options);
+        const data = await get(path, query, { ...options, onAnswer });
         if (latest.current === wanted) setState({ wanted, data, problem: null, at: Date.now() });
       } catch (problem) {
         if (problem.name === "AbortError" || latest.current !== wanted) return;
