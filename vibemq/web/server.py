@@ -35,6 +35,16 @@ class _Server(uvicorn.Server):
         # Signals belong to whoever owns the process: `vibemq serve`, or the program that embeds the broker.
         yield
 
+    def close_listeners(self) -> None:
+        """The loop forgets a socket only while it is open: one that is closed first stays in its tables, and the next
+        socket that gets its number is never heard."""
+        for server in getattr(self, "servers", ()):
+            server.close()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self.close_listeners()
+        await super().shutdown(sockets)
+
 
 class Mounts:
     """The broker's own pages, and the applications of plug-ins, which share slots."""
@@ -152,6 +162,7 @@ class WebServer:
         self._server.should_exit = True
 
     def close(self) -> None:
+        self._server.close_listeners()
         self._socket.close()
 
 

@@ -30,11 +30,13 @@ from vibemq.web.api.idempotency import HEADER, KeptAnswer, KeptAnswers, checked_
 from vibemq.web.api.kinds import Kind
 from vibemq.web.api.sessions import cookie_in
 from vibemq.web.api.state import ApiState
-from vibemq.web.limits import Receive, Scope, Send
+from vibemq.web.limits import EXTEND, Receive, Scope, Send
 
 log = logging.getLogger("vibemq.http")
 
-ANSWER_TIMEOUT_S = 30.0
+LATE_S = 30.0
+"""What the connection leaves an answer beyond the time of its operation."""
+_BASE = BASE.split("/")
 NOT_KEPT = frozenset((401, 403, 408, 429, 500, 503, 504))
 """Refusals that the same request may overcome: they are not what an idempotency key stands for."""
 
@@ -110,8 +112,7 @@ class HttpApi:
         return await self._exchange(Exchange(endpoint, request, asker, self.state, path))
 
     def _route(self, request: Request) -> tuple[Endpoint, dict[str, str]]:
-        path = _decoded(request.scope)
-        found = self.contract.find(path)
+        found = self.contract.find(_segments(request.scope))
         if found is None:
             raise Problem(ErrorCode.UNKNOWN_COMMAND, f"there is nothing at this path; see {BASE}/openapi.json")
         methods, values = found
@@ -170,12 +171,14 @@ class HttpApi:
     async def _ask(self, exchange: Exchange, arguments: Mapping[str, Any]) -> Any:
         endpoint = exchange.endpoint
         try:
-            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+            if (extend := exchange.request.scope.get(EXTEND)) is not None:
+                extend(endpoint.timeout_s + LATE_S)
+            async with asyncio.timeout(endpoint.timeout_s):
                 answered = await self._services.operations.ask(exchange.user, endpoint.operation, arguments)
         except TimeoutError:
             raise Problem(
                 ErrorCode.TIMEOUT,
-                f"there was no answer within {ANSWER_TIMEOUT_S:g} s; what was asked for may still be carried out",
+                f"there was no answer within {endpoint.timeout_s:g} s; what was asked for may still be carried out",
             ) from None
         exchange.unchanged = answered.unchanged
         result = plain(answered.result)
@@ -195,16 +198,11 @@ def _again(kept: KeptAnswer) -> Response:
     return response
 
 
-def _decoded(scope: Scope) -> str:
-    """The path below BASE: cut into segments before it is decoded, so that no `%2F` makes one more. Raises
-    InvalidMessage."""
+def _segments(scope: Scope) -> list[str]:
+    """Of the path below BASE: cut before it is decoded, so that no `%2F` makes one more. Raises InvalidMessage."""
     raw: bytes = scope.get("raw_path") or scope["path"].encode()
-    segments = raw.partition(b"?")[0].split(b"/")
     try:
-        decoded = [unquote_to_bytes(segment).decode() for segment in segments]
+        decoded = [unquote_to_bytes(segment).decode() for segment in raw.partition(b"?")[0].split(b"/")]
     except UnicodeDecodeError:
         raise InvalidMessage("the path is no UTF-8") from None
-    if any("/" in segment for segment in decoded):
-        return ""
-    path = "/".join(decoded)
-    return path[len(BASE) :] if path.startswith(BASE + "/") else ""
+    return decoded[len(_BASE) :] if decoded[: len(_BASE)] == _BASE else []

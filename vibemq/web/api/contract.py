@@ -13,7 +13,7 @@ A list (`items`) has `limit` and `cursor` in its query, and is answered as {"ite
 """
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -130,6 +130,8 @@ class Endpoint:
     more_statuses: tuple[int, ...] = ()
     errors: tuple[ErrorCode | HttpCode, ...] = ()
     """Beside those that every endpoint has."""
+    timeout_s: float = 30.0
+    """From the request to the operation's answer."""
     idempotent: bool = False
     """Takes an Idempotency-Key, and keeps the first answer in memory."""
     conditional: bool = True
@@ -161,8 +163,7 @@ class Contract:
             if endpoint.method in methods:
                 raise LookupError(f"{endpoint.method} {endpoint.path} has two rows")
             methods[endpoint.method] = endpoint
-        self._fixed = {path: methods for path, methods in self._paths.items() if "{" not in path}
-        self._patterns = [(path.split("/"), methods) for path, methods in self._paths.items() if "{" in path]
+        self._patterns = [(path.split("/")[1:], methods) for path, methods in self._paths.items()]
         # Of two that fit, the one whose words are fixed earlier is meant.
         self._patterns.sort(key=lambda entry: [segment.startswith("{") for segment in entry[0]])
 
@@ -188,11 +189,8 @@ class Contract:
             return self.operations[endpoint.operation].permissions
         return COMMANDS[endpoint.command] if endpoint.command is not None else ()
 
-    def find(self, path: str) -> tuple[Mapping[str, Endpoint], dict[str, str]] | None:
-        """The methods of a path below BASE, and the values of its names."""
-        if (methods := self._fixed.get(path)) is not None:
-            return methods, {}
-        segments = path.split("/")
+    def find(self, segments: Sequence[str]) -> tuple[Mapping[str, Endpoint], dict[str, str]] | None:
+        """The methods of a path below BASE, cut at its slashes and decoded; and the values of its names."""
         for pattern, methods in self._patterns:
             values = _match(pattern, segments)
             if values is not None:
@@ -200,7 +198,7 @@ class Contract:
         return None
 
 
-def _match(pattern: list[str], segments: list[str]) -> dict[str, str] | None:
+def _match(pattern: Sequence[str], segments: Sequence[str]) -> dict[str, str] | None:
     if len(pattern) != len(segments):
         return None
     values: dict[str, str] = {}

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
+from functools import partial
 
 from starlette.datastructures import Headers
 
@@ -47,7 +48,9 @@ def make_api(http: Http, services: ApiServices) -> MadeApi:
         proxies=Proxies(http.trusted_proxies),
     )
     rates = RequestRates(services.monotonic, per_second=http.requests_per_second, streams_max=http.streams_max)
-    app = HttpApi(Contract(ENDPOINTS), state, rates, _rules(http))
+    contract = Contract(ENDPOINTS)
+    state.description = partial(describe, contract)
+    app = HttpApi(contract, state, rates, _rules(http))
 
     def configure(changed: Http) -> None:
         sessions.idle_s, sessions.most_s = changed.session_idle_ms / 1000, changed.session_max_ms / 1000
@@ -71,6 +74,13 @@ def make_api(http: Http, services: ApiServices) -> MadeApi:
         return None
 
     return MadeApi(app, state, configure, tidy, refusal, sessions.end_revoked)
+
+
+def describe(contract: Contract) -> bytes:
+    """The description is made when somebody asks for it: few do."""
+    from vibemq.web.api.openapi import description_of
+
+    return description_of(contract)
 
 
 def _token(http: Http) -> str | None:

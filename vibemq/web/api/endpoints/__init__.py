@@ -1,11 +1,16 @@
 """The rows of the contract: one file for each noun."""
 
 from vibemq.web.api.contract import Endpoint
-from vibemq.web.api.endpoints import dead_letters, queues, session
+from vibemq.web.api.endpoints import broker, connections, dead_letters, groups, queues, session, transactions, users
 
 ENDPOINTS: tuple[Endpoint, ...] = (
     *session.ENDPOINTS,
     *queues.ENDPOINTS,
+    *groups.ENDPOINTS,
     *dead_letters.ENDPOINTS,
+    *connections.ENDPOINTS,
+    *transactions.ENDPOINTS,
+    *broker.ENDPOINTS,
+    *users.ENDPOINTS,
 )
 """In the order of the documentation."""

@@ -10,6 +10,7 @@ from vibemq.errors import ErrorCode, QueueNotFound
 from vibemq.model.options import QueueOptions, options_from_dict, options_tag
 from vibemq.web.api.arguments import checked
 from vibemq.web.api.contract import JSON, MERGE_PATCH, Endpoint, Exchange
+from vibemq.web.api.endpoints.shapes import ANYTHING, INSTANT, TEXT, WHOLE, listed, nothing, record
 from vibemq.web.api.errors import HttpCode, Problem
 from vibemq.web.api.kinds import Kind
 
@@ -99,28 +100,22 @@ def at_most(exchange: Exchange) -> dict[str, Any]:
     return {"queue": exchange.path["queue"], **checked(AtMostBody, exchange.body)}
 
 
-def nothing(result: Any, exchange: Exchange) -> dict[str, Any]:
-    return {}
-
-
-_WHOLE = {"type": "integer"}
-_TEXT = {"type": "string"}
 OPTIONS = {"type": "object", "description": "Options of a queue, by name."}
-QUEUE = {
-    "type": "object",
-    "required": ["queue", "incarnation", "options", "ready", "in_flight", "delayed", "dead", "consumers", "bytes"],
-    "properties": {
-        "queue": _TEXT,
-        "incarnation": _TEXT,
+QUEUE = record(
+    {
+        "queue": TEXT,
+        "incarnation": TEXT,
         "options": OPTIONS,
-        "created_at": {"type": ["string", "null"], "format": "date-time"},
-        "oldest_at": {"type": ["string", "null"], "format": "date-time"},
-        **dict.fromkeys(("ready", "in_flight", "delayed", "dead", "consumers", "bytes"), _WHOLE),
-        "groups": {"type": "array", "items": {"type": "object"}},
-        "counters": {"type": "object", "additionalProperties": _WHOLE},
+        **dict.fromkeys(("ready", "in_flight", "delayed", "dead", "consumers", "bytes"), WHOLE),
     },
-}
-NAMED = {"type": "object", "required": ["queue"], "properties": {"queue": _TEXT}}
+    {
+        "created_at": INSTANT,
+        "oldest_at": INSTANT,
+        "groups": listed(ANYTHING),
+        "counters": {"type": "object", "additionalProperties": WHOLE},
+    },
+)
+NAMED = record({"queue": TEXT})
 
 ENDPOINTS = (
     Endpoint(
@@ -167,7 +162,7 @@ ENDPOINTS = (
         consumes=(MERGE_PATCH, JSON),
         arguments=change,
         shape=nothing,
-        response={"type": "object"},
+        response=ANYTHING,
         errors=(
             ErrorCode.QUEUE_NOT_FOUND,
             ErrorCode.PRECONDITION_FAILED,
@@ -182,7 +177,7 @@ ENDPOINTS = (
         operation="queue.delete",
         kind=Kind.CHANGE,
         shape=nothing,
-        response={"type": "object"},
+        response=ANYTHING,
         errors=(ErrorCode.PRECONDITION_FAILED, ErrorCode.QUEUE_EXCLUSIVE),
     ),
     Endpoint(
@@ -193,7 +188,7 @@ ENDPOINTS = (
         kind=Kind.CHANGE,
         body=AtMostBody,
         arguments=at_most,
-        response={"type": "object", "properties": {"count": _WHOLE}},
+        response=record({"count": WHOLE}),
         errors=(ErrorCode.QUEUE_NOT_FOUND, ErrorCode.PRECONDITION_FAILED, ErrorCode.QUEUE_EXCLUSIVE),
         idempotent=True,
     ),

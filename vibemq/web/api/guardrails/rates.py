@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from vibemq.errors import RateLimited
 from vibemq.web.api.kinds import Kind
 
-CHANGES_PER_S = 10
-LOGINS_PER_S = 5
+CHANGE_COSTS = 5
+"""Of requests a second that are allowed, one in so many may change something."""
 BURST = 4
 """So many seconds' worth may come at once."""
 CLIENTS_MAX = 10_000
@@ -71,10 +71,11 @@ class RequestRates:
 
     def count(self, kind: Kind, client: Client) -> None:
         """Count one request. Raises RateLimited, which says when the next one is taken."""
-        if self.per_second:
-            self._take("all", client, self.per_second, "requests")
+        if not self.per_second:
+            return
+        self._take("all", client, self.per_second, "requests")
         if kind is Kind.CHANGE:
-            self._take("change", client, CHANGES_PER_S, "changes")
+            self._take("change", client, max(1.0, self.per_second / CHANGE_COSTS), "changes")
 
     def _take(self, name: str, client: Client, per_s: float, what: str) -> None:
         now_s = self._monotonic()
