@@ -20,8 +20,11 @@ PAGES = (
     ConsolePage("jobs", "jobs", "Jobs"),
     ConsolePage("job", "job", "Job"),
     ConsolePage("connections", "connections", "Connections"),
+    ConsolePage("cursors", "cursors", "Cursors"),
+    ConsolePage("broker", "broker", "Broker"),
     ConsolePage("access", "access", "Access"),
     ConsolePage("audit", "audit", "Audit"),
+    ConsolePage("api", "api", "API"),
     ConsolePage("queue", "queue", "Queue"),
     ConsolePage("message", "message", "Message"),
 )
