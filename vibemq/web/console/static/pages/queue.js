@@ -10,7 +10,7 @@ import { start } from "../parts/frame.js";
 import { may } from "../parts/session.js";
 import { Empty, Loaded } from "../parts/states.js";
 import { Name } from "../parts/text.js";
-import { counted } from "../pure/format.js";
+import { count, counted } from "../pure/format.js";
 import { Messages } from "./shared/queue-messages.js";
 import { Now } from "./shared/queue-now.js";
 import { Options } from "./shared/queue-options.js";
@@ -32,7 +32,7 @@ function Queue() {
       ${found.data && html`<${Copy} text=${() => definition(found.data)} what="the definition of the queue" label="Copy definition" />`}
       ${may("publish", queue) && html`<button type="button" class="button main" onClick=${() => setPublishing(true)}>Publish</button>`}
     </div></div>
-    <${Tabs} label="About the queue" tabs=${TABS} />
+    <${Tabs} label="About the queue" tabs=${TABS}><a href=${link("dead-letters", { queue })}>Dead letters${found.data?.dead ? html` <span class="num">${count(found.data.dead)}</span>` : ""}</a></${Tabs}>
     <${Loaded} found=${found} what="Loading the queue">${(data) => html`
       ${tab === "now" && html`<${Now} data=${data} />`}
       ${tab === "messages" && html`<${Messages} data=${data} onChange=${found.refresh} />`}
@@ -41,7 +41,7 @@ function Queue() {
       ${tab === "now" && html`<${End} data=${data} onChange=${found.refresh} />`}
       ${isPublishing && html`<${Publish} queue=${queue} onClose=${() => { setPublishing(false); found.refresh(); }} />`}
     `}</${Loaded}>
-    <${Commands} admin=${[["queue", "info"], { names: [queue] }]} request=${{ path: path`queues/${queue}` }} />`;
+    ${tab === "now" && html`<${Commands} admin=${[["queue", "info"], { names: [queue] }]} request=${{ path: path`queues/${queue}` }} />`}`;
 }
 
 /** The queue as another broker's settings or a PUT would have it. */

@@ -2,7 +2,7 @@
 import { signal, useCallback, useEffect, useRef, useState } from "../vendor/ui.js";
 import { get } from "./api.js";
 import { query as queryText } from "../pure/commands.js";
-import { onTopic, streaming } from "./stream.js";
+import { onTopic, streaming } from "./events.js";
 
 export const EVERY_MS = 5000;
 

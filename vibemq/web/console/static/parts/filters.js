@@ -57,8 +57,9 @@ export function Segments({ label, value, options, onChange }) {
     html`<button type="button" aria-pressed=${String(option === value)} onClick=${() => onChange(option)}>${text}</button>`)}</span>`;
 }
 
-/** Tabs are links, so that each has an address: tabs [[key, text]], kept in the parameter `name`. The first has no key. */
-export function Tabs({ label, tabs, name = "tab" }) {
+/** Tabs are links, so that each has an address: tabs [[key, text]], kept in the parameter `name`; the first is what holds
+ * without it. `children`: links to other pages. */
+export function Tabs({ label, tabs, name = "tab", children }) {
   const here = params.value[name] ?? tabs[0][0];
   const go = (event, key) => {
     if (event.metaKey || event.ctrlKey || event.shiftKey || event.button) return;
@@ -68,7 +69,7 @@ export function Tabs({ label, tabs, name = "tab" }) {
   };
   const addressOf = (key) => `?${new URLSearchParams({ ...(params.value.queue ? { queue: params.value.queue } : {}), ...(key === tabs[0][0] ? {} : { [name]: key }) })}`;
   return html`<nav class="tabs" aria-label=${label}>${tabs.map(([key, text]) =>
-    html`<a href=${addressOf(key)} aria-current=${key === here ? "page" : undefined} onClick=${(event) => go(event, key)}>${text}</a>`)}</nav>`;
+    html`<a href=${addressOf(key)} aria-current=${key === here ? "page" : undefined} onClick=${(event) => go(event, key)}>${text}</a>`)}${children}</nav>`;
 }
 
 /** A labelled field of a form. `children`: one control as a function of its id. */

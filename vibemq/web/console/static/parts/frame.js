@@ -6,7 +6,7 @@ import { theme, zone, letterKeys } from "./choices.js";
 import { live, useData } from "./data.js";
 import { Menu, Modal, Notices, Question } from "./dialog.js";
 import { Icon } from "./icons.js";
-import { helpOpen } from "./keyboard.js";
+import { helpOpen } from "./frame/keyboard.js";
 import { loadSession, logOut, mayDo, session, sessionProblem } from "./session.js";
 import { Trouble, Waiting } from "./states.js";
 import { At, Outside } from "./text.js";

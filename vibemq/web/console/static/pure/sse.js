@@ -8,7 +8,8 @@ export class EventReader {
 
   /** The events [{event, data, id}] that this piece completes. */
   read(piece) {
-    const lines = (this.#rest + piece).split(/\r\n|\n|\r/);
+    // A carriage return at the end may be half of a line end.
+    const lines = (this.#rest + piece).split(/\r\n|\n|\r(?!$)/);
     this.#rest = lines.pop();
     const made = [];
     for (const line of lines) {

@@ -12,9 +12,9 @@ export function linesFor(queue) {
   const url = `vibemq://${host}:${port}`;
   const token = session.value?.auth_enabled ? ` -H "Authorization: Bearer $VIBEMQ_ACCESS_TOKEN"` : "";
   return [
-    ["Python", `import vibemq.sync as vibemq\n\nwith vibemq.connect("${url}") as client:\n    client.create_queue("${queue}")\n    client.publish("${queue}", {"number": 1})\n    for message in client.subscribe("${queue}"):\n        print(message.payload)\n        message.ack()`],
-    ["CLI", `vibemq pub --url ${url} ${queue} '{"number": 1}'\nvibemq sub --url ${url} ${queue}`],
-    ["curl", `curl -sS -X PUT${token} -H 'content-type: application/json' --data '{}' ${new URL(`queues/${segment(queue)}`, BASE).href}\ncurl -sS${token} -H 'content-type: application/json' --data '{"items": [{"body": "{\\"number\\": 1}"}]}' ${new URL(`queues/${segment(queue)}/messages`, BASE).href}`],
+    ["Python", `import vibemq.sync\n\nwith vibemq.sync.connect("${url}") as mq:\n    mq.create_queue("${queue}")\n    mq.publish("${queue}", {"number": 1})\n    for message in mq.subscribe("${queue}"):\n        print(message.payload)\n        message.ack()`],
+    ["CLI", `vibemq-admin --url ${url} queue create ${queue}\nvibemq pub --url ${url} ${queue} '{"number": 1}'\nvibemq sub --url ${url} ${queue}`],
+    ["curl", `curl -sS -X PUT${token} -H 'content-type: application/json' --data '{}' ${new URL(`queues/${segment(queue)}`, BASE).href}\ncurl -sS${token} -H 'content-type: application/octet-stream' --data-binary '{"number": 1}' ${new URL(`queues/${segment(queue)}/messages`, BASE).href}`],
   ];
 }
 

@@ -67,6 +67,7 @@ const sequenceOf = (answer) => answer?.sequence ?? answer?.items?.[0]?.sequence 
 function messageOf({ body, headers, priority, ttl, delay, dedup_id }) {
   const given = {
     payload: body,
+    content_type: tokens(body) === null ? "text/plain" : undefined,
     headers: Object.fromEntries(headers.filter(({ name }) => name.trim()).map(({ name, value }) => [name.trim(), value])),
     priority: priority || undefined,
     ttl_ms: ttl ?? undefined,

@@ -1,6 +1,6 @@
 // Keys: / filters, g and a letter goes to a page, j and k move by rows, ? helps. They can be switched off.
-import { signal } from "../vendor/ui.js";
-import { letterKeys } from "./choices.js";
+import { signal } from "../../vendor/ui.js";
+import { letterKeys } from "../choices.js";
 
 export const PLACES = { o: "", q: "queues", d: "dead-letters", j: "jobs", c: "connections", u: "cursors", b: "broker", a: "access", t: "audit", i: "api" };
 const WAIT_MS = 1500;
