@@ -144,6 +144,7 @@ EXPECTED: dict[str, Operation] = {
     "broker.info": admin("admin"),
     "broker.metrics": admin("admin"),
     "broker.overview": admin(""),
+    "cursor.list": admin(""),
     "queue.rows": admin(""),
     "broker.reload": admin("admin"),
     "user.add": admin("admin", user="no name"),

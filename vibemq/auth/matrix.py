@@ -85,6 +85,7 @@ OPERATIONS: Mapping[str, Row] = {
     "broker.reload": (ADMIN,),
     # Of the queues that the caller may inspect; of the whole broker for superusers.
     "broker.overview": (LIST,),
+    "cursor.list": (LIST,),
     "queue.rows": (LIST,),
     "connections.list": (ADMIN,),
     "connections.close": (ADMIN,),

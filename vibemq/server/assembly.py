@@ -23,6 +23,7 @@ from vibemq.operations.connections import Connections
 from vibemq.operations.dead_letters import DeadLetterReader, DeadLetters
 from vibemq.operations.groups import Groups
 from vibemq.operations.long_polls import LongPolls
+from vibemq.operations.monitoring.cursors import CursorList
 from vibemq.operations.monitoring.overview import Overview
 from vibemq.operations.monitoring.queue_rows import QueueRows
 from vibemq.operations.queues import Queues
@@ -247,6 +248,7 @@ async def assemble(
             Connections(connection_table),
             Overview(trail, figures, accounts.policy),
             QueueRows(trail, accounts.policy),
+            CursorList(trail, engine, accounts.policy),
             BrokerOperations(store, report, place, reload),
         ],
     )

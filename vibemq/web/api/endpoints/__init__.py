@@ -1,12 +1,23 @@
 """The rows of the contract: one file for each noun."""
 
 from vibemq.web.api.contract import Endpoint
-from vibemq.web.api.endpoints import broker, connections, dead_letters, groups, queues, session, transactions, users
+from vibemq.web.api.endpoints import (
+    broker,
+    connections,
+    cursors,
+    dead_letters,
+    groups,
+    queues,
+    session,
+    transactions,
+    users,
+)
 
 ENDPOINTS: tuple[Endpoint, ...] = (
     *session.ENDPOINTS,
     *queues.ENDPOINTS,
     *groups.ENDPOINTS,
+    *cursors.ENDPOINTS,
     *dead_letters.ENDPOINTS,
     *connections.ENDPOINTS,
     *transactions.ENDPOINTS,
