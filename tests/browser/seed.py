@@ -66,8 +66,10 @@ MISTAKES = (
     Mistake(
         "orders.eu",
         0.34,
-        lambda r: f"ArticleMissing: no article {r.randrange(10_000, 99_999)} in warehouse 'HAM-{r.randrange(9)}' "
-        f"(request {_uuid(r)})",
+        lambda r: (
+            f"ArticleMissing: no article {r.randrange(10_000, 99_999)} in warehouse 'HAM-{r.randrange(9)}' "
+            f"(request {_uuid(r)})"
+        ),
         retried=True,
     ),
     Mistake("orders.us", 0.12, lambda r: f"ValidationError: total must be positive, got -{r.randrange(1, 900)}.50"),
@@ -81,10 +83,12 @@ MISTAKES = (
     Mistake(
         "invoices",
         0.1,
-        lambda r: f"JSONDecodeError: Expecting ',' delimiter: line 1 column {r.randrange(2, 900)} "
-        f"(char {r.randrange(1, 900)})",
+        lambda r: (
+            f"JSONDecodeError: Expecting ',' delimiter: line 1 column {r.randrange(2, 900)} "
+            f"(char {r.randrange(1, 900)})"
+        ),
     ),
-    Mistake("emails", 0.07, lambda r: f"SMTPRecipientsRefused: \"user{r.randrange(9999)}@example.org\": 550 no mailbox"),
+    Mistake("emails", 0.07, lambda r: f'SMTPRefused: "user{r.randrange(9999)}@example.org": 550 no mailbox'),
     Mistake("webhooks", 0.03, lambda r: f"HTTPError: 503 from hook {r.randrange(1, 50)} after {r.randrange(2, 30)} s"),
 )
 FEW = Mistake("orders.asia", 0, lambda r: f"Forbidden: tenant '{r.choice(TENANTS)}' has no licence for region 7")
@@ -160,7 +164,7 @@ USERS: dict[str, tuple[tuple[str, list[str]], ...]] = {
     "ben": (("*", ["inspect"]),),
     "shop": (("orders.*", ["publish"]), ("payments*", ["publish"])),
 }
-PASSWORD = "a long pass phrase"  # noqa: S105  # of users of a broker for tests
+PASSWORD = "a long pass phrase"
 
 
 async def make_users(mq: Client) -> None:
@@ -173,7 +177,7 @@ async def make_users(mq: Client) -> None:
 
 
 async def seed(url: str, letters: int, *, users: bool = True) -> None:
-    r = random.Random(20)  # noqa: S311  # texts for tests
+    r = random.Random(20)
     async with vibemq.connect(url, name="seed") as mq:
         await make_queues(mq)
         await make_letters(mq, letters, r)
@@ -185,7 +189,8 @@ async def seed(url: str, letters: int, *, users: bool = True) -> None:
 
 async def consume_badly(stack: AsyncExitStack, url: str) -> None:
     """Consumers of several kinds: one that holds what it got, one that has nothing to do."""
-    for name, queue, prefetch in (("stock-worker", "stock", 50), ("sms-sender", "sms", 5), ("shipper", "shipments", 10)):
+    kinds = (("stock-worker", "stock", 50), ("sms-sender", "sms", 5), ("shipper", "shipments", 10))
+    for name, queue, prefetch in kinds:
         mq = await stack.enter_async_context(vibemq.connect(url, name=name))
         await stack.enter_async_context(mq.subscribe(queue, prefetch=prefetch))
 
