@@ -271,6 +271,8 @@ class Http(_Part):
     """A browser's session ends so long after its login."""
     requests_per_second: Annotated[NotNegative, RELOAD] = 50
     """Requests to the API from one user at one address; four seconds' worth may come at once. 0 = any number."""
+    show_bodies: Annotated[Literal["all", "superuser", "none"], RELOAD] = "all"
+    """Who is shown bodies, header values and error texts of messages over HTTP. Consumers get theirs."""
     streams_max: Annotated[NotNegative, RELOAD] = 32
     """Streams of the API that are open at a time."""
 

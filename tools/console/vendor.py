@@ -15,8 +15,11 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 TARGET = HERE.parent.parent / "vibemq" / "web" / "console" / "static" / "vendor"
+TESTS = HERE.parent.parent / "tests" / "browser" / "vendor"
+"""For tests alone, so neither in the wheel nor under the licences of what is shipped."""
 BUNDLES = {"ui.js": ("preact", "@preact/signals", "@preact/signals-core", "htm"), "uplot.js": ("uplot",)}
 STYLES = {"uplot.css": "uplot/dist/uPlot.min.css"}
+TESTED_WITH = {"axe.min.js": "axe-core/axe.min.js", "axe-core.txt": "axe-core/LICENSE"}
 FLAGS = ("--bundle", "--format=esm", "--minify", "--legal-comments=none", "--target=es2022", "--charset=ascii")
 
 
@@ -25,16 +28,17 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="compare with what is committed, write nothing")
     check = parser.parse_args().check
     with tempfile.TemporaryDirectory() as room:
-        made = Path(room) / "vendor"
-        build(Path(room), made)
+        made, made_for_tests = Path(room) / "vendor", Path(room) / "tests"
+        build(Path(room), made, made_for_tests)
         if check:
-            sys.exit(compare(made, TARGET))
-        shutil.rmtree(TARGET, ignore_errors=True)
-        shutil.copytree(made, TARGET)
+            sys.exit(compare(made, TARGET) or compare(made_for_tests, TESTS))
+        for new, old in ((made, TARGET), (made_for_tests, TESTS)):
+            shutil.rmtree(old, ignore_errors=True)
+            shutil.copytree(new, old)
         print((TARGET / "VENDORED.md").read_text())
 
 
-def build(room: Path, made: Path) -> None:
+def build(room: Path, made: Path, made_for_tests: Path) -> None:
     for name in ("package.json", "package-lock.json", *BUNDLES):
         shutil.copy(HERE / name, room)
     run(room, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
@@ -46,6 +50,9 @@ def build(room: Path, made: Path) -> None:
         run(room, str(esbuild), bundle, *FLAGS, f"--outfile={made / bundle}")
     for style, source in STYLES.items():
         shutil.copy(modules / source, made / style)
+    made_for_tests.mkdir()
+    for name, source in TESTED_WITH.items():
+        shutil.copy(modules / source, made_for_tests / name)
     rows = []
     for bundle, packages in BUNDLES.items():
         for package in packages:

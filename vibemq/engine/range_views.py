@@ -28,6 +28,7 @@ from vibemq.model.effects import (
     Reach,
     Span,
 )
+from vibemq.model.options import QueueOptions
 from vibemq.model.records import DeadLettered, Plan, Record
 from vibemq.model.runs import END, Run, RunSet
 
@@ -42,6 +43,9 @@ class Readers:
     def queue(self, name: str, incarnation: str | None = None) -> QueueHead:
         queue = find_same(self._state, name, incarnation)
         return QueueHead(queue.queue_id, queue.incarnation, queue.dead, ranges.tail_of(queue))
+
+    def options(self, name: str) -> QueueOptions:
+        return find_same(self._state, name, None).options
 
     def extent(self, name: str, incarnation: str | None = None) -> Extent:
         """Looks at every group once."""

@@ -18,6 +18,7 @@ from vibemq.model.effects import (
     Reach,
     Span,
 )
+from vibemq.model.options import QueueOptions
 from vibemq.model.records import Plan
 from vibemq.model.rows import LargeRow
 from vibemq.model.runs import Run
@@ -31,6 +32,8 @@ class ReaderQuestions(Protocol):
     """Questions to the engine that change nothing; see `vibemq.engine.range_views`."""
 
     def queue(self, name: str, incarnation: str | None = None) -> QueueHead: ...
+
+    def options(self, name: str) -> QueueOptions: ...
 
     def extent(self, name: str, incarnation: str | None = None) -> Extent: ...
 

@@ -25,7 +25,7 @@ from vibemq.model.effects import QueueInfo, QueuePage
 from vibemq.model.options import QueueOptions, options_from_dict, options_tag, options_to_dict
 from vibemq.model.runs import RunSet
 from vibemq.operations.arguments import Arguments, Limit, QueueName, Runs, Text, Whole, page_size
-from vibemq.operations.contracts import CommandSession
+from vibemq.operations.contracts import CommandSession, EngineQuestions
 from vibemq.operations.registry import Caller, Operation
 
 PAGE_QUEUES = 100
@@ -69,7 +69,8 @@ class QueueListArguments(Arguments):
 
 
 class Queues:
-    def __init__(self, local: CommandSession, policy: Policy, defaults: QueueOptions) -> None:
+    def __init__(self, engine: EngineQuestions, local: CommandSession, policy: Policy, defaults: QueueOptions) -> None:
+        self._engine = engine
         self._local = local
         self._policy = policy
         self._defaults = defaults

@@ -227,7 +227,7 @@ async def assemble(
         accounts.policy,
         OPERATIONS,
         [
-            Queues(local_session, accounts.policy, queue_defaults),
+            Queues(engine, local_session, accounts.policy, queue_defaults),
             Peeks(engine, store, connection_table),
             MessageBodies(engine, kept_messages, connection_table),
             QueueMoves(engine, store, local_session),

@@ -6,6 +6,7 @@ import time
 from vibemq._version import __version__
 from vibemq.server.api.calls import ApiCalls
 from vibemq.server.api.logins import ApiLogins
+from vibemq.server.api.messages import ApiMessages
 from vibemq.server.assembly import Assembly
 from vibemq.server.monitoring.status import BrokerStatus
 from vibemq.web.api.services import ApiServices, PeerMaking
@@ -17,6 +18,7 @@ def lend(parts: Assembly, peers: PeerMaking, status: BrokerStatus) -> ApiService
         logins=ApiLogins(parts.authenticator, parts.audit),
         accounts=parts.accounts,
         peers=peers,
+        messages=ApiMessages(parts.runner, parts.engine.readers, parts.committer.taps, parts.connection_table),
         now=parts.clock.now,
         monotonic=time.monotonic,
         is_ready=lambda: not status.draining,

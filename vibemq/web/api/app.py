@@ -22,12 +22,13 @@ from vibemq.web.api.contract import BASE, Contract, Endpoint, Exchange
 from vibemq.web.api.credentials import BROWSER_CHALLENGES, CHALLENGES
 from vibemq.web.api.cursors import CursorSeal
 from vibemq.web.api.errors import HttpCode, Problem, as_problem
-from vibemq.web.api.guardrails.bodies import BODY_BYTES_MAX, read_body, read_json
+from vibemq.web.api.guardrails.bodies import BODY_BYTES_MAX, BodyBudget, read_body, read_json
 from vibemq.web.api.guardrails.clients import OpenBrokerRules
 from vibemq.web.api.guardrails.origin import check_content_type, check_origin
 from vibemq.web.api.guardrails.rates import Client, RequestRates
 from vibemq.web.api.idempotency import HEADER, KeptAnswer, KeptAnswers, checked_key
 from vibemq.web.api.kinds import Kind
+from vibemq.web.api.messages.hiding import without_bodies
 from vibemq.web.api.sessions import cookie_in
 from vibemq.web.api.state import ApiState
 from vibemq.web.limits import EXTEND, Receive, Scope, Send
@@ -61,6 +62,7 @@ class HttpApi:
         self._reader = RequestReader(contract)
         self._seal = CursorSeal(os.urandom(32))
         self._kept = KeptAnswers()
+        self._bodies = BodyBudget()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         began = time.perf_counter()
@@ -104,11 +106,13 @@ class HttpApi:
             except VibeMQError:
                 self.rates.count(Kind.READ, ("", host))
                 raise
-        if endpoint.kind in (Kind.CHANGE, Kind.MESSAGES) and not self._services.is_ready():
+        if endpoint.kind in (Kind.CHANGE, Kind.MESSAGES, Kind.WAIT) and not self._services.is_ready():
             raise ShuttingDown("the broker is stopping; ask again when it has started")
         client: Client = (asker.user if asker is not None else "", host)
         self.rates.count(endpoint.kind, client)
         held.enter_context(self.rates.slot(endpoint.kind, client))
+        if endpoint.body_bytes_max > BODY_BYTES_MAX:
+            held.enter_context(self._bodies.hold(request, endpoint.body_bytes_max))
         return await self._exchange(Exchange(endpoint, request, asker, self.state, path))
 
     def _route(self, request: Request) -> tuple[Endpoint, dict[str, str]]:
@@ -150,7 +154,7 @@ class HttpApi:
         except BaseException:
             self._kept.forget(key)
             raise
-        if response.status_code in NOT_KEPT:
+        if exchange.passing or response.status_code in NOT_KEPT:
             self._kept.forget(key)
         else:
             headers = tuple((name, value) for name, value in response.headers.items() if name != "content-length")
@@ -182,6 +186,8 @@ class HttpApi:
             ) from None
         exchange.unchanged = answered.unchanged
         result = plain(answered.result)
+        if self.state.hides_bodies(exchange.user.principal):
+            result = without_bodies(result)
         if endpoint.items:
             result = page_of(result, exchange, self._seal)
         return endpoint.shape(result, exchange) if endpoint.shape is not None else result

@@ -58,6 +58,8 @@ class Exchange:
     """Of the answer; 0: the endpoint's."""
     unchanged: bool = False
     """The operation had nothing to do."""
+    passing: bool = False
+    """What was refused may be accepted another time: the answer is not what an idempotency key stands for."""
 
     @property
     def services(self) -> ApiServices:
@@ -123,6 +125,8 @@ class Endpoint:
     """Of a list: the name that its items have in the operation's answer."""
     after: str = "after"
     """Of a list: the argument that its cursor stands for."""
+    headers: tuple[Parameter, ...] = ()
+    """Of the request, which mean something to this endpoint."""
     response: Mapping[str, Any] = field(default_factory=dict)
     """JSON schema of the answer; of a list: of one item."""
     produces: str = JSON

@@ -20,6 +20,8 @@ class HttpCode(StrEnum):
     IDEMPOTENCY_CONFLICT = "IDEMPOTENCY_CONFLICT"
     IDEMPOTENCY_BUSY = "IDEMPOTENCY_BUSY"
     PRECONDITION_REQUIRED = "PRECONDITION_REQUIRED"
+    LEASE_GONE = "LEASE_GONE"
+    RANGE_NOT_SATISFIABLE = "RANGE_NOT_SATISFIABLE"
     RECOVERING = "RECOVERING"
 
 
@@ -96,6 +98,8 @@ MEANINGS: Mapping[Code, Meaning] = {
     HttpCode.IDEMPOTENCY_CONFLICT: Meaning(422, "The idempotency key was used for another request"),
     HttpCode.IDEMPOTENCY_BUSY: _busy(409, "The first request with this idempotency key is under way"),
     HttpCode.PRECONDITION_REQUIRED: Meaning(428, "A precondition is required"),
+    HttpCode.LEASE_GONE: Meaning(410, "The lease does not count any more"),
+    HttpCode.RANGE_NOT_SATISFIABLE: Meaning(416, "The range is not one of the body"),
     HttpCode.RECOVERING: _busy(503, "The broker recovers its store"),
 }
 """Every refusal there is; a test walks both tables of codes."""

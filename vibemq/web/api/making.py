@@ -1,5 +1,6 @@
 """Puts the API of one broker together."""
 
+import os
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from functools import partial
@@ -14,9 +15,11 @@ from vibemq.web.api.endpoints import ENDPOINTS
 from vibemq.web.api.errors import MEANINGS, Problem
 from vibemq.web.api.guardrails.clients import OpenBrokerRules, Proxies
 from vibemq.web.api.guardrails.rates import RequestRates
+from vibemq.web.api.messages.door import MessageDoor
 from vibemq.web.api.services import ApiServices
 from vibemq.web.api.sessions import WebSessions
 from vibemq.web.api.state import ApiState
+from vibemq.web.api.streams.hub import EventHub
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,11 @@ def make_api(http: Http, services: ApiServices) -> MadeApi:
         sessions=sessions,
         credentials=Credentials(services, sessions, token),
         proxies=Proxies(http.trusted_proxies),
+        door=MessageDoor(services, os.urandom(32), os.urandom(8)),
+        hub=EventHub(services),
+        show_bodies=http.show_bodies,
     )
+    state.hub.hides = state.hides_bodies
     rates = RequestRates(services.monotonic, per_second=http.requests_per_second, streams_max=http.streams_max)
     contract = Contract(ENDPOINTS)
     state.description = partial(describe, contract)
@@ -61,6 +68,7 @@ def make_api(http: Http, services: ApiServices) -> MadeApi:
         state.proxies = Proxies(changed.trusted_proxies)
         rates.per_second, rates.streams_max = changed.requests_per_second, changed.streams_max
         app.rules = _rules(changed)
+        state.show_bodies = changed.show_bodies
 
     async def tidy() -> None:
         sessions.tidy(services.monotonic())

@@ -46,7 +46,7 @@ def errors_of(endpoint: Endpoint) -> list[Code]:
     codes += () if endpoint.anybody else WITH_LOGIN
     codes += WITH_OPERATION if endpoint.operation else ()
     codes += WITH_BODY if endpoint.method in ("POST", "PUT", "PATCH") else ()
-    codes += WITH_CHANGE if endpoint.kind in (Kind.CHANGE, Kind.MESSAGES) else ()
+    codes += WITH_CHANGE if endpoint.kind in (Kind.CHANGE, Kind.MESSAGES, Kind.WAIT) else ()
     codes += WITH_KEY if endpoint.idempotent else ()
     return sorted(set(codes), key=lambda code: (MEANINGS[code].status, code))
 
@@ -161,6 +161,9 @@ class _Writer:
     def _headers(self, endpoint: Endpoint) -> Iterable[dict[str, Any]]:
         if HttpCode.PRECONDITION_REQUIRED in endpoint.errors:
             yield _header("If-Match", "ETag of what the caller has seen; `*`: whatever it is.", required=True)
+        for parameter in endpoint.headers:
+            told = {"name": parameter.name, "in": "header", "required": False, "schema": dict(parameter.schema)}
+            yield {**told, "description": parameter.description}
         if endpoint.idempotent:
             yield _header("Idempotency-Key", "A name of this request: the same one is carried out once.")
 

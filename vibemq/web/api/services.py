@@ -6,6 +6,9 @@ from typing import Any, NamedTuple, Protocol
 
 from vibemq.auth.users import Accounts
 from vibemq.model.access import Principal
+from vibemq.model.effects import QueueHead
+from vibemq.model.options import QueueOptions
+from vibemq.model.records import MessagesAdded
 
 PROTOCOL = "http"
 """Of audit lines."""
@@ -83,6 +86,27 @@ class PeerMaking(Protocol):
     def stopping(self) -> bool: ...
 
 
+class MessageServices(Protocol):
+    """What is asked about queues and messages beside operations. It changes nothing."""
+
+    def options(self, queue: str) -> QueueOptions:
+        """Raises QueueNotFound."""
+
+    def tail(self, queue: str) -> QueueHead:
+        """Which queue it is, and where what can be read ends. Raises QueueNotFound."""
+
+    def tap(self, queue_id: int, seen: Callable[[MessagesAdded], None]) -> Callable[[], None]:
+        """Have `seen` called with new messages of the queue as they are written, before they can be read. What is
+        returned ends it."""
+
+    async def body(self, asker: Asker, arguments: Mapping[str, Any]) -> bytes:
+        """The whole body of a message, as `message.show` finds it. Raises VibeMQError."""
+
+    @property
+    def body_bytes_max(self) -> int:
+        """Of a message."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiServices:
     """Lent to the API for the life of the broker."""
@@ -91,6 +115,7 @@ class ApiServices:
     logins: LoginChecks
     accounts: Accounts
     peers: PeerMaking
+    messages: MessageServices
     now: Callable[[], int]
     """The broker's instant, ms."""
     monotonic: Callable[[], float]

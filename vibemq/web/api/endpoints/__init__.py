@@ -7,8 +7,10 @@ from vibemq.web.api.endpoints import (
     cursors,
     dead_letters,
     groups,
+    messages,
     queues,
     session,
+    streams,
     transactions,
     users,
 )
@@ -16,6 +18,7 @@ from vibemq.web.api.endpoints import (
 ENDPOINTS: tuple[Endpoint, ...] = (
     *session.ENDPOINTS,
     *queues.ENDPOINTS,
+    *messages.ENDPOINTS,
     *groups.ENDPOINTS,
     *cursors.ENDPOINTS,
     *dead_letters.ENDPOINTS,
@@ -23,5 +26,6 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *transactions.ENDPOINTS,
     *broker.ENDPOINTS,
     *users.ENDPOINTS,
+    *streams.ENDPOINTS,
 )
 """In the order of the documentation."""

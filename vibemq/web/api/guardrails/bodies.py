@@ -1,16 +1,39 @@
 """Bodies of requests: bounded in size and in time."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import anyio
 import orjson
 from starlette.requests import ClientDisconnect, Request
 
-from vibemq.errors import InvalidMessage, MessageTooLarge
+from vibemq.errors import Blocked, InvalidMessage, MessageTooLarge
 from vibemq.web.api.errors import HttpCode, Problem
 
 BODY_BYTES_MAX = 1_048_576
+BUDGET_BYTES = 67_108_864
 BODY_TIMEOUT_S = 10.0
+
+
+class BodyBudget:
+    """Memory for bodies above the ordinary size, of all clients together."""
+
+    def __init__(self, bytes_max: int = BUDGET_BYTES) -> None:
+        self._left = bytes_max
+
+    @contextmanager
+    def hold(self, request: Request, bytes_max: int) -> Iterator[None]:
+        """As much as the request says that it brings; one that does not say it, the most. Raises Blocked."""
+        told = request.headers.get("content-length", "")
+        size = min(int(told), bytes_max) if told.isascii() and told.isdecimal() else bytes_max
+        if size > self._left:
+            raise Blocked("too many large requests are under way; send it again in a moment, or send less at once")
+        self._left -= size
+        try:
+            yield
+        finally:
+            self._left += size
 
 
 async def read_body(request: Request, bytes_max: int, *, timeout_s: float = BODY_TIMEOUT_S) -> bytes:

@@ -146,7 +146,8 @@ _NOTHING = MessageExtra()
 class Refused(NamedTuple):
     """A message of a batch that was not confirmed."""
 
-    index: int
+    number: int
+    """Of the message in its batch, from 0."""
     line: int
     """From 1; 0 = it was not a line."""
     error: VibeMQError
@@ -184,7 +185,7 @@ class MessageBatch:
         """In the order of the batch."""
         late = {} if published is None else published.refused or {}
         found = [*self.refused, *(Refused(*self.places[row], error) for row, error in late.items())]
-        return sorted(found, key=lambda refused: refused.index)
+        return sorted(found, key=lambda refused: refused.number)
 
 
 def read_batch(maker: MessageMaker, value: Any, batch: MessageBatch) -> Iterator[None]:
@@ -195,7 +196,7 @@ def read_batch(maker: MessageMaker, value: Any, batch: MessageBatch) -> Iterator
     if not 1 <= len(messages) <= MESSAGES_MAX:
         raise InvalidPayload(f"messages has {len(messages):,} items; it may have 1 to {MESSAGES_MAX:,}", "messages")
     for message in messages:
-        batch.add(lambda index, message=message: maker.from_json(message, index), 0)  # type: ignore[misc]
+        batch.add(lambda index, message=message: maker.from_json(message, index), 0)
         yield
 
 
@@ -218,9 +219,9 @@ def read_lines(maker: MessageMaker, body: bytes, batch: MessageBatch, *, bodies:
         if batch.count >= MESSAGES_MAX:
             raise InvalidPayload(f"there are more than {MESSAGES_MAX:,} messages, the most of one request; send less")
         if bodies:
-            batch.add(lambda index, text=text: maker.from_body(text, index), line)  # type: ignore[misc]
+            batch.add(lambda index, text=text: maker.from_body(text, index), line)
         else:
-            batch.add(lambda index, text=text: maker.from_json(strict_json(text), index), line)  # type: ignore[misc]
+            batch.add(lambda index, text=text: maker.from_json(strict_json(text), index), line)
         yield
     if not batch.count:
         raise InvalidPayload("the body has no line; send one message in each line")

@@ -7,10 +7,10 @@ from typing import Protocol
 
 from starlette.responses import Response
 
-from vibemq.web.api.contract import EVENTS
 from vibemq.web.api.streams.frames import HEARTBEAT, bye, hello
 from vibemq.web.limits import EXTEND, Receive, Scope, Send
 
+MEDIA_TYPE = "text/event-stream"
 HEARTBEAT_S = 15.0
 UNREAD_S = 30.0
 """A reader that takes nothing for so long is cut off."""
@@ -40,22 +40,19 @@ class StreamOver(Exception):
 class EventStream(Response):
     """Args:
     why_over: asked every second; why the stream may not go on, "" = it may.
-    closed: called once at the end.
     """
 
-    def __init__(self, source: Source, why_over: Callable[[], str], closed: Callable[[], None]) -> None:
-        super().__init__(media_type=EVENTS, headers={"cache-control": "no-store", "x-accel-buffering": "no"})
+    def __init__(self, source: Source, why_over: Callable[[], str]) -> None:
+        super().__init__(media_type=MEDIA_TYPE, headers={"cache-control": "no-store", "x-accel-buffering": "no"})
         del self.headers["content-length"]
         self._source = source
         self._why_over = why_over
-        self._closed = closed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await self._run(scope, receive, send)
         finally:
             self._source.close()
-            self._closed()
 
     async def _run(self, scope: Scope, receive: Receive, send: Send) -> None:
         extend: Callable[[float], None] = scope.get(EXTEND, _nothing)
