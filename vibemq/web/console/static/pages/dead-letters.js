@@ -34,8 +34,8 @@ function DeadLetters() {
   const [dialog, setDialog] = useState(null);
   const groups = grouped.data?.items ?? [];
   const sum = useSum(filter, groups, grouped);
-  const meant = ticked.size ? { ids: runsOf(ticked) } : filter;
   const queuesMeant = queuesOf(filter, ticked, found.data?.items);
+  const meant = ticked.size ? { ...(queuesMeant.length === 1 && queuesMeant[0] !== "*" ? { queue: queuesMeant[0] } : {}), ids: runsOf(ticked) } : filter;
   const rights = {
     purge: queuesMeant.every((queue) => may("purge", queue)),
     replay: queuesMeant.every((queue) => may("purge", queue) && may("publish", queue)),
@@ -55,7 +55,7 @@ function DeadLetters() {
           <${Loaded} found=${grouped} what="Counting">${(data) => html`<${Groups} groups=${data.items} filter=${filter} order=${groupOrder} more=${Boolean(data.next)} />`}</${Loaded}>
           <div class="right">
             <${LetterFilters} filter=${filter} queues=${[...new Set(groups.map((group) => group.queue))]} change=${change} />
-            <${Loaded} found=${found} what="Loading letters">${() => html`<${LetterTable} found=${found} filter=${filter} sum=${sum} ticked=${ticked}
+            <${Loaded} found=${found} what="Loading letters">${() => html`<${LetterTable} found=${found} filter=${filter} sum=${sum} ticked=${ticked} meant=${meant}
               onTick=${(ids) => setTicks({ key, ids })} may=${rights} open=${open} empty=${empty} order=${order} />`}</${Loaded}>
             <${Commands} admin=${[["dlq", "ls"], { options: { ...optionsOfFilter(filter), limit: LIMIT } }]} request=${{ path: "dead-letters", query }} />
           </div>

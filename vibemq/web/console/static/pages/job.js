@@ -114,14 +114,12 @@ function Job({ job, refresh }) {
         ]} />
       </section>
     </div>
-    <${Commands} admin=${[["job", "show"], { names: [job.job] }]} request=${{ path: path`jobs/${job.job}` }} />
-    ${actions.map((state) => {
-      const verb = { paused: "pause", running: "resume", cancelled: "cancel" }[state];
-      return html`<${Commands} key=${state} label=${`Command: ${verb}`} ...${commandsOf(job, verb, { state })} />`;
-    })}
+    <${Commands} admin=${[["job", "show"], { names: [job.job] }]} request=${{ path: path`jobs/${job.job}` }} more=${actions.map((state) => ({ label: ACTION_NAMES[state], ...commandsOf(job, VERBS[state], { state }) }))} />
     ${isAgain && html`<${ReplayDialog} filter=${filterOfBody(job.filter)} first=${{ to: job.to, limit: job.limit, rate: job.rate, canary: job.canary, max_ready: job.max_ready, stop_after_dead_again: job.stop_after_dead_again, note: job.note }} onClose=${() => setAgain(false)} />`}`;
 }
 
+const VERBS = { paused: "pause", running: "resume", cancelled: "cancel" };
+const ACTION_NAMES = { paused: "Pause", running: "Go on", cancelled: "Cancel" };
 const commandsOf = (job, verb, body) => ({
   admin: [["job", verb], { names: [job.job] }],
   request: { method: "PATCH", path: path`jobs/${job.job}`, body, headers: { "content-type": "application/merge-patch+json" } },

@@ -15,7 +15,7 @@ import { filterOfSearch, reasonHelp, reasonText } from "../pure/letter_filter.js
 import { earlierLife, messageOf } from "./letters/body.js";
 import { EditDialog } from "./letters/edit.js";
 import { addressObject, letterLink, queryObject } from "./letters/list.js";
-import { purge } from "./letters/purge.js";
+import { purgeOne } from "./letters/purge.js";
 import { ReplayDialog } from "./letters/replay.js";
 
 function LetterPage() {
@@ -52,7 +52,7 @@ function Letter({ letter, filter, back }) {
         <button type="button" class="button" onClick=${() => setDialog("edit")}>Edit and replay…</button>`}
       ${!mayReplay && html`<span class="muted small">To replay it one needs <code>purge</code> and <code>publish</code> on the queue.</span>`}
     </div><span class="push"></span>
-      ${may("purge", queue) && html`<button type="button" class="button danger" onClick=${() => purge(own, { onDone: () => location.assign(back), stay: true })}>Purge this letter…</button>`}
+      ${may("purge", queue) && html`<button type="button" class="button danger" onClick=${() => purgeOne(letter, () => location.assign(back))}>Purge this letter…</button>`}
     </div>
     <div class="letter-grid">
       <div>
@@ -105,11 +105,12 @@ function Life({ letter }) {
   const earlier = earlierLife(letter.headers);
   const waited = between(letter.published_at, letter.first_failed_at ?? letter.dead_at);
   const failing = letter.first_failed_at ? between(letter.first_failed_at, letter.dead_at) : null;
+  const ended = letter.first_failed_at ? (toDate(letter.dead_at) > toDate(letter.first_failed_at) ? `, ${failing} later` : " of it") : waited ? `, ${waited} later` : "";
   return html`<ol class="steps">
     ${earlier && html`<li><div>It was dead letter <a href=${link("letter", { id: earlier })}>${earlier}</a> before, and was replayed${letter.replay_count > 1 ? ` (${count(letter.replay_count)} times by now)` : ""}.</div></li>`}
     <li><div>Published <div class="small muted"><${At} at=${letter.published_at} millis=${true} /></div></div></li>
     ${letter.first_failed_at && html`<li><div>Failed first, ${waited} later <div class="small muted"><${At} at=${letter.first_failed_at} millis=${true} /></div></div></li>`}
-    <li class="last"><div>Died${failing ? `, ${failing} later` : waited ? `, ${waited} later` : ""} · <${Ago} at=${letter.dead_at} /> <div class="small muted"><${At} at=${letter.dead_at} millis=${true} /></div></div></li>
+    <li class="last"><div>Died${ended} · <${Ago} at=${letter.dead_at} /> <div class="small muted"><${At} at=${letter.dead_at} millis=${true} /></div></div></li>
   </ol>`;
 }
 

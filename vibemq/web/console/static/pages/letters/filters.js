@@ -24,8 +24,8 @@ export function LetterFilters({ filter, queues, change }) {
   };
   return html`<search class="card letter-filters">
     <form class="filters" onSubmit=${(event) => event.preventDefault()}>
-      <${TextField} label="Error contains" name="error" size="26" value=${filter.error} set=${(error) => set({ error })} search=${true} />
-      <${TextField} label="Queue" name="queue" size="16" value=${filter.queue} list=${queues} set=${(queue) => set({ queue })} />
+      <${TextField} label="Error contains" name="error" size="20" value=${filter.error} set=${(error) => set({ error })} search=${true} />
+      <${TextField} label="Queue" name="queue" size="13" value=${filter.queue} list=${queues} set=${(queue) => set({ queue })} />
       <label class="field"><span class="label">Reason</span>
         <select name="reason" value=${filter.reason ?? ""} onChange=${(event) => set({ reason: event.target.value })}>
           <option value="">any</option>
@@ -35,7 +35,7 @@ export function LetterFilters({ filter, queues, change }) {
         </select>
       </label>
       <${Age} filter=${filter} set=${set} />
-      <button type="button" class="button" aria-expanded=${isOpen} onClick=${() => setOpen(!isOpen)}>${isOpen ? "Fewer filters" : "More filters"}</button>
+      <button type="button" class="button" aria-expanded=${String(isOpen)} aria-label=${isOpen ? "Fewer filters" : "More filters"} onClick=${() => setOpen(!isOpen)}>${isOpen ? "Fewer" : "More…"}</button>
     </form>
     ${isOpen && html`<${MoreFilters} filter=${filter} set=${set} />`}
     <${Chips} filter=${filter} change=${change} />

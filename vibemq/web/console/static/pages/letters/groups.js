@@ -72,8 +72,8 @@ function Kind({ group, filter, largest }) {
   return html`<${Choice} wanted=${wanted} filter=${filter} className="group-kind">
     <span class="group-sample">${group.sample ? html`<${Outside} text=${group.sample} />` : html`<span class="muted">no error text</span>`}</span>
     <span class="group-figures">
-      <b class="num">${count(group.count)}</b>
-      <span class="muted">last <${Ago} at=${group.last_at} />${group.count > 1 && html`, first <${At} at=${group.first_at} />`}</span>
+      <b class="num">${count(group.count)}</b><span class="muted">last <${Ago} at=${group.last_at} /></span>
+      ${group.count > 1 && html`<span class="muted first">first <${At} at=${group.first_at} /></span>`}
     </span>
     <${Share} part=${group.count / largest} />
   </${Choice}>`;

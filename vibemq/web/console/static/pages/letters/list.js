@@ -5,7 +5,7 @@ import { urlOf } from "../../parts/api.js";
 import { Table } from "../../parts/table.js";
 import { Ago, Count, Name, Outside } from "../../parts/text.js";
 import { count, counted } from "../../pure/format.js";
-import { queryOfFilter, reasonText, runsOf, searchOfFilter } from "../../pure/letter_filter.js";
+import { queryOfFilter, reasonText, searchOfFilter } from "../../pure/letter_filter.js";
 
 const asQuery = (pairs) => {
   const made = {};
@@ -21,9 +21,8 @@ export const letterLink = (id, filter = {}) => {
   return link("letter", { id, ...addressObject(rest) });
 };
 
-export function LetterTable({ found, filter, sum, ticked, onTick, may, open, empty }) {
+export function LetterTable({ found, filter, meant, sum, ticked, onTick, may, open, empty }) {
   const letters = found.data?.items ?? [];
-  const meant = ticked.size ? { ids: runsOf(ticked) } : filter;
   const columns = [
     { key: "id", label: "Letter", isHead: true, isTight: true, cell: (row) => html`<a data-open href=${letterLink(row.dead_id, filter)}>${row.dead_id}</a>` },
     { key: "died", label: "Died", isTight: true, cell: (row) => html`<${Ago} at=${row.dead_at} />` },

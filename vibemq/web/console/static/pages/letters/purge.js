@@ -1,7 +1,8 @@
 // Purge: how many and which, export first, the number typed, and refused when there are more than were shown.
 import { html } from "../../vendor/ui.js";
-import { post, urlOf } from "../../parts/api.js";
+import { post, remove, urlOf } from "../../parts/api.js";
 import { ask, say } from "../../parts/dialog.js";
+import { path } from "../../pure/commands.js";
 import { count, counted } from "../../pure/format.js";
 import { levelOf } from "../../pure/job_figures.js";
 import { bodyOfFilter, optionsOfFilter } from "../../pure/letter_filter.js";
@@ -38,4 +39,19 @@ export async function purge(filter, { onDone } = {}) {
   if (!job) return;
   onDone?.();
   if (job.job) location.assign(link("job", { id: job.job }));
+}
+
+export async function purgeOne({ dead_id: id, queue }, onDone) {
+  const where = path`dead-letters/${String(id)}`;
+  const done = await ask({
+    title: `Purge dead letter ${id}?`,
+    happens: "The letter is deleted with its body. Nobody can replay it then.",
+    reversible: "This cannot be taken back.",
+    instead: html`<p><a class="button slim" href=${urlOf(`${where}/body`, { queue }).href} download>Download the body first</a></p>`,
+    button: "Purge 1 letter",
+    isDanger: true,
+    commands: { admin: [["dlq", "purge"], { options: { queue, id: String(id), yes: true } }], request: { method: "DELETE", path: where, query: { queue } } },
+    act: () => remove(where, { queue }),
+  });
+  if (done) onDone();
 }
