@@ -34,7 +34,7 @@ export function LetterTable({ found, filter, meant, sum, ticked, onTick, may, op
     { key: "message", label: "Message id", isTight: true, cell: (row) => html`<${Outside} text=${row.id} mono=${true} />` },
   ];
   return html`<${Table}
-    caption="Dead letters" isQuiet=${true} columns=${columns} rows=${letters} keyOf=${(row) => row.dead_id} name="letters" hiddenAtFirst="message"
+    caption="Dead letters" isQuiet=${true} columns=${columns} rows=${letters} keyOf=${(row) => row.dead_id} name="letters" hiddenAtFirst="message,replays"
     ticked=${ticked} onTick=${onTick} next=${found.data?.next ?? null} rowClass=${() => (found.isOld ? "gone" : "")} empty=${empty}
     bar=${html`<${Actions} ticked=${ticked} onTick=${onTick} meant=${meant} sum=${sum} may=${may} open=${open} isEmpty=${letters.length === 0} />`}
   />`;
