@@ -35,6 +35,7 @@ NAMES = {
     keys.TRANSACTION: "transactions",
     keys.USER: "users",
     keys.TOKEN: "access tokens",
+    keys.JOB: "jobs",
     keys.DEAD: "dead letters",
     keys.DEAD_BY_MESSAGE: "dead letters by message",
     keys.DEAD_BY_QUEUE: "dead letters by queue",

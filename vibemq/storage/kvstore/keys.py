@@ -12,6 +12,7 @@ p       queue_id u32 | group_id u32 | number u64                        plan of 
 t       application, UTF-8                                              its last committed transaction
 a       name, UTF-8                                                     user of the store
 k       token_id, UTF-8                                                 access token
+j       job_id u64                                                      job
 d       dead_id u64                                                     dead letter's facts
 x       queue_id u32 | sequence u64 | dead_id u64                       empty: who points at the message
 e       queue_id u32 | dead_id u64                                      dead letter in the index  (see dead_index.py)
@@ -37,6 +38,7 @@ PLAN = b"p"
 TRANSACTION = b"t"
 USER = b"a"
 TOKEN = b"k"
+JOB = b"j"
 DEAD = b"d"
 DEAD_BY_MESSAGE = b"x"
 DEAD_BY_QUEUE = b"e"
@@ -58,6 +60,7 @@ _PAGE = struct.Struct("!cIIBQ")
 _PLAN = struct.Struct("!cIIQ")
 _SEQUENCE = struct.Struct("!cIQ")
 _DEAD = struct.Struct("!cQ")
+_JOB = struct.Struct("!cQ")
 _DEAD_BY_MESSAGE = struct.Struct("!cIQQ")
 _DEAD_BY_GROUP = struct.Struct("!cIBQQ")
 _DEAD_GROUP = struct.Struct("!cIBQ")
@@ -96,6 +99,14 @@ def transaction_key(app: str) -> bytes:
 
 def user_key(name: str) -> bytes:
     return USER + name.encode()
+
+
+def job_key(job_id: int) -> bytes:
+    return _JOB.pack(JOB, job_id)
+
+
+def split_job_key(key: bytes) -> int:
+    return int(_JOB.unpack(key)[1])
 
 
 def token_key(token_id: str) -> bytes:
