@@ -164,6 +164,7 @@ OPERATION_ROWS: dict[str, Row | Prepared] = {
     "broker.info": admin("broker.info"),
     "broker.metrics": admin("broker.metrics"),
     "broker.overview": admin("broker.overview"),
+    "cursor.list": admin("cursor.list"),
     "queue.rows": admin("queue.rows", sort="-ready"),
     "broker.reload": admin("broker.reload"),
     "connections.list": admin("connections.list"),

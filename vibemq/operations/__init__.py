@@ -16,7 +16,8 @@ from vibemq.operations import (
     user_rights,
     users,
 )
-from vibemq.operations.monitoring import overview, queue_rows
+from vibemq.operations.jobs import edits, requests
+from vibemq.operations.monitoring import cursors, overview, queue_rows
 from vibemq.operations.reading import bodies, peeks
 from vibemq.operations.registry import Call, Caller, Operation, Registry
 from vibemq.operations.transfer import exports, imports, moves, removal
@@ -32,6 +33,8 @@ OPERATIONS: tuple[Operation[Any], ...] = (
     *groups.OPERATIONS,
     *range_reads.OPERATIONS,
     *dead_letters.OPERATIONS,
+    *edits.OPERATIONS,
+    *requests.OPERATIONS,
     *transactions.OPERATIONS,
     *users.OPERATIONS,
     *user_rights.OPERATIONS,
@@ -39,6 +42,7 @@ OPERATIONS: tuple[Operation[Any], ...] = (
     *connections.OPERATIONS,
     *overview.OPERATIONS,
     *queue_rows.OPERATIONS,
+    *cursors.OPERATIONS,
     *broker.OPERATIONS,
 )
 """Every operation there is, in the order of the documentation."""

@@ -2,9 +2,12 @@
 import { signal } from "../vendor/ui.js";
 import { query } from "../pure/commands.js";
 
-const asObject = () => Object.fromEntries(new URLSearchParams(location.search));
+function asObject() {
+  const found = new URLSearchParams(location.search);
+  return Object.fromEntries([...new Set(found.keys())].map((name) => [name, found.getAll(name).length > 1 ? found.getAll(name) : found.get(name)]));
+}
 
-/** The parameters of the address, as an object of texts. */
+/** The parameters of the address, as an object of texts; of one that is there several times a list. */
 export const params = signal(asObject());
 addEventListener("popstate", () => {
   params.value = asObject();

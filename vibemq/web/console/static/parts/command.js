@@ -6,17 +6,22 @@ import { urlOf } from "./api.js";
 import { session } from "./session.js";
 import { Icon } from "./icons.js";
 
-/** `admin`: [verb words, {options, names, program}], or a line. `request`: {method, path, query, body, headers, data}. */
-export function Commands({ admin, request, isOpen = false, label = "Command" }) {
+/** `admin`: [verb words, {options, names, program}], or a line. `request`: {method, path, query, body, headers, data}.
+ * `more`: others like these, each with a `label`. */
+export function Commands({ admin, request, more = [], isOpen = false, label = "Command" }) {
+  return html`<details class="command" open=${isOpen}><summary>${label}</summary>
+    ${[{ admin, request }, ...more].map((one) => html`${one.label && html`<div class="command-label">${one.label}</div>`}${linesOf(one).map(([what, line]) => html`<div class="command-line"><span class="what">${what}</span><code>${visible(line, { lines: true })}</code><${Copy} text=${line} what=${`the ${what} line`} /></div>`)}`)}
+  </details>`;
+}
+
+function linesOf({ admin, request }) {
   const lines = [];
   if (admin) lines.push(["CLI", typeof admin === "string" ? admin : adminLine(...admin)]);
   if (request) {
     const { method = "GET", path, query, ...rest } = request;
     lines.push(["curl", curlLine(method, urlOf(path, query).href, { ...rest, withToken: session.value?.auth_enabled ?? true })]);
   }
-  return html`<details class="command" open=${isOpen}><summary>${label}</summary>
-    ${lines.map(([what, line]) => html`<div class="command-line"><span class="what">${what}</span><code>${visible(line, { lines: true })}</code><${Copy} text=${line} what=${`the ${what} line`} /></div>`)}
-  </details>`;
+  return lines;
 }
 
 export function Copy({ text, what = "this", label }) {

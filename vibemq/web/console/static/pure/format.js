@@ -77,10 +77,27 @@ export function toDate(at) {
   return Number.isNaN(date.getTime()) ? null : date;
 }
 
-/** "250ms", "1.5s", "5m", "2h", "3d" or a plain number of ms; null for what is none of these. */
+const UNIT_MS = { ms: 1, s: 1e3, m: 6e4, min: 6e4, h: 36e5, d: 864e5, w: 6048e5 };
+
+/** "250ms", "1.5s", "5m", "2h", "3d", sums such as "1h30m", or a plain number of ms; null for what is none of these. */
 export function parseDuration(text) {
-  const found = /^(\d+(?:\.\d+)?)\s*(ms|s|m|min|h|d)?$/.exec(text.trim());
-  if (found === null) return null;
-  const unit = { ms: 1, s: 1e3, m: 6e4, min: 6e4, h: 36e5, d: 864e5 }[found[2] ?? "ms"];
-  return Math.round(Number(found[1]) * unit);
+  const plain = text.trim();
+  if (/^\d+$/.test(plain)) return Number(plain);
+  if (!/^(\d+(\.\d+)?\s*(ms|min|[smhdw])\s*)+$/.test(plain)) return null;
+  let total = 0;
+  for (const [, number, unit] of plain.matchAll(/(\d+(?:\.\d+)?)\s*(ms|min|[smhdw])/g)) total += Number(number) * UNIT_MS[unit];
+  return Math.round(total);
+}
+
+/** Exactly, as the command line reads it: 5400000 -> "1h30m". */
+export function durationArgument(ms) {
+  let left = Math.max(0, Math.round(ms));
+  if (left === 0) return "0";
+  let text = "";
+  for (const unit of ["d", "h", "m", "s", "ms"]) {
+    const whole = Math.floor(left / UNIT_MS[unit]);
+    if (whole) text += `${whole}${unit}`;
+    left -= whole * UNIT_MS[unit];
+  }
+  return text;
 }
