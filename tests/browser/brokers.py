@@ -62,7 +62,7 @@ class StrippingProxy:
             def do_GET(self) -> None:
                 self._pass_on()
 
-            do_POST = do_PUT = do_PATCH = do_DELETE = do_HEAD = do_GET
+            do_POST = do_PUT = do_PATCH = do_DELETE = do_HEAD = do_GET  # noqa: N815
 
             def _pass_on(self) -> None:
                 if not self.path.startswith(prefix + "/"):
@@ -83,7 +83,7 @@ class StrippingProxy:
                     self.wfile.write(content)
                 upstream.close()
 
-            def log_message(self, format: str, *arguments: Any) -> None:
+            def log_message(self, *arguments: Any) -> None:
                 pass
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)

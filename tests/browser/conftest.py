@@ -1,6 +1,7 @@
 """A real broker and a real browser: Debian's Chromium, driven by Playwright. Without them these tests are skipped.
 
-Pages are watched: a violation of their policy, an error in their scripts, or a request to another origin fails the test.
+Pages are watched: a violation of their policy, an error of their scripts, or a request to another origin fails the
+test.
 """
 
 import re
@@ -38,8 +39,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason="no Chromium on the path (Debian: apt-get install chromium)"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
+    """Not longer than a module: Playwright's loop runs all the while, and other tests need one of their own."""
     api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
     with api.sync_playwright() as playwright:
         # As root, which containers often are, Chromium has no sandbox.

@@ -9,6 +9,7 @@ const { laidOut, layout, tokens } = await import(new URL("json.js", pure));
 const { fromBase64, hexLines, kindOf, textOf, toBase64 } = await import(new URL("bytes.js", pure));
 const { visible } = await import(new URL("symbols.js", pure));
 const { matches } = await import(new URL("patterns.js", pure));
+const { placeAfterLogin } = await import(new URL("places.js", pure));
 const { EventReader } = await import(new URL("sse.js", pure));
 
 test("JSON keeps every digit, repeated keys and their order", () => {
@@ -115,5 +116,15 @@ test("events are read however the stream was cut", () => {
     const got = [];
     for (let at = 0; at < stream.length; at += every) got.push(...reader.read(stream.slice(at, at + every)));
     assert.deepEqual(got, wanted, `in pieces of ${every}`);
+  }
+});
+
+test("the log-in page goes to pages of the console alone", () => {
+  const console_ = "http://host/a/b/console/";
+  for (const then of ["queues", "queue?queue=a&tab=tail", "dead-letters?reason=x%20y", ""]) {
+    assert.equal(new URL(placeAfterLogin(then), `${console_}login`).href, console_ + then);
+  }
+  for (const then of [undefined, "https://evil.example/", "//evil.example", "/\\evil.example", "javascript:alert(1)", "../api/v1/session", "login?then=login", "queues#x", "./x", "\u0000", "data:text/html,x"]) {
+    assert.equal(new URL(placeAfterLogin(then), `${console_}login`).href, console_, then);
   }
 });

@@ -43,16 +43,27 @@ class HttpPeer:
     def usable(self) -> bool:
         return self.session.usable and not self._peer.ended
 
-    async def ask(self, command: Callable[[int, Any], Command]) -> Any:
+    async def ask(
+        self, command: Callable[[int, Any], Command], heard: Callable[[Any], None] = lambda result: None
+    ) -> Any:
         """The engine's answer to `command(session, token)`, when its durability holds.
 
         What was asked for happens, also when nobody waits for the answer any more.
+
+        Args:
+            heard: called with the answer at once, before the session's deadlines are looked at again.
 
         Raises:
             VibeMQError: the refusal.
         """
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.session.ask(command, lambda result: _tell(future, result))
+
+        def told(result: Any) -> None:
+            if not isinstance(result, VibeMQError):
+                heard(result)
+            _tell(future, result)
+
+        self.session.ask(command, told)
         return await future
 
     async def publish(self, queue: str, rows: Rows, extras: Extras | None) -> Published:

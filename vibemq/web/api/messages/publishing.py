@@ -88,7 +88,10 @@ class MessageMaker:
                     "vibemq-dedup-id",
                 )
             fields["dedup_id"] = self._key
-        fields["headers"] = {**fields.get("headers", {}), **dict(own)}
+        given = fields.get("headers", {})
+        if not isinstance(given, dict):
+            raise InvalidPayload("the header vibemq-headers must be a JSON object of names and texts", "vibemq-headers")
+        fields["headers"] = {**given, **dict(own)}
         return self._made(fields, body)
 
     def from_json(self, value: Any, index: int) -> NewMessage:

@@ -9,7 +9,7 @@ from vibemq.errors import InvalidPayload, VibeMQError
 from vibemq.model.access import Principal
 from vibemq.model.commands import Command, Extend, Settle, Settlement
 from vibemq.model.effects import Settled
-from vibemq.model.runs import RunSet, runs_of
+from vibemq.model.runs import RunSet, run_count, runs_of
 from vibemq.web.api.errors import Problem
 from vibemq.web.api.messages.leases import LeaseSeal, gone
 from vibemq.web.api.messages.peers import HttpPeer, HttpPeers
@@ -95,19 +95,22 @@ async def _carry_out(some: _Together, outcomes: list[Outcome]) -> None:
             return Extend(session, token, consumer, runs, wish.ack_timeout_ms)
         return Settle(session, token, consumer, _SETTLEMENTS[wish.verb], runs, wish.delay_ms, wish.reason)
 
+    expires_at = 0
+
+    def heard(settled: Settled) -> None:
+        nonlocal expires_at
+        if wish.verb != "extend":
+            some.peer.session.settled(consumer, run_count(settled.runs))
+        elif settled.runs:
+            expires_at = some.peer.session.extended(consumer, wish.ack_timeout_ms)
+
     try:
-        settled: Settled = await some.peer.ask(command)
+        settled: Settled = await some.peer.ask(command, heard)
     except VibeMQError as error:
         for index in some.indexes:
             outcomes[index].error = error
         return
     held = RunSet(sorted(settled.runs))
-    expires_at = 0
-    if wish.verb == "extend":
-        if held:
-            expires_at = some.peer.session.extended(consumer, wish.ack_timeout_ms)
-    else:
-        some.peer.session.settled(consumer, held.count)
     for index, sequence in zip(some.indexes, some.sequences, strict=True):
         if sequence in held:
             outcomes[index].expires_at = expires_at

@@ -6,7 +6,7 @@ import { Commands } from "../parts/command.js";
 import { useData } from "../parts/data.js";
 import { Segments } from "../parts/filters.js";
 import { start } from "../parts/frame.js";
-import { Loaded } from "../parts/states.js";
+import { Loaded, sentence } from "../parts/states.js";
 import { Table } from "../parts/table.js";
 import { Ago, At, Count, Duration, Figures, Name, Outside, Rate, Size } from "../parts/text.js";
 import { FirstMessages } from "./shared/first-messages.js";
@@ -35,13 +35,11 @@ function Verdict({ data }) {
   const sentences = [...data.sentences].sort((a, b) => (b.level === "alarm") - (a.level === "alarm"));
   if (sentences.length === 0) return html`<p class="well good" role="status"><strong>All is well.</strong><span class="small">No alarm, no queue that is stuck or full, no messages without a consumer.</span></p>`;
   return html`<div role="status" class="verdict">${sentences.map(({ level, text, remedy, link: target }) => html`<p class=${`well ${level === "alarm" ? "bad" : "warn"}`}>
-    <strong>${level === "alarm" ? "Alarm: " : ""}<${Outside} text=${capital(text)} /></strong>
-    ${remedy && html`<span class="small"><${Outside} text=${capital(remedy)} /></span>`}
+    <strong>${level === "alarm" ? "Alarm: " : ""}<${Outside} text=${sentence(text)} /></strong>
+    ${remedy && html`<span class="small"><${Outside} text=${sentence(remedy)} /></span>`}
     ${target && html`<a href=${link(target.page, { queue: target.queue })}>Show</a>`}
   </p>`)}</div>`;
 }
-
-const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 function Now({ data }) {
   const { rates, totals, oldest, dead_recent } = data;

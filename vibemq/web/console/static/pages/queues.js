@@ -4,6 +4,7 @@ import { Commands } from "../parts/command.js";
 import { useData, useSteady } from "../parts/data.js";
 import { Filters } from "../parts/filters.js";
 import { start } from "../parts/frame.js";
+import { mayAnywhere } from "../parts/session.js";
 import { Empty, Loaded } from "../parts/states.js";
 import { Table } from "../parts/table.js";
 import { Ago, Count, Duration, Name, Rate, Size } from "../parts/text.js";
@@ -35,9 +36,10 @@ function Queues() {
   const [isCreating, setCreating] = useState(false);
   const [order, setOrder] = useState(0);
   const rows = useSteady(found.data?.items, ({ queue }) => queue, `${found.isOld}${name}${state}${sort}${cursor}${order}`);
+  const mayCreate = mayAnywhere("create");
   const isFiltered = Boolean(name || state);
   return html`
-    <div class="title"><h1>Queues</h1><span class="push"></span><div class="actions"><button type="button" class="button main" onClick=${() => setCreating(true)}>Create queue</button></div></div>
+    <div class="title"><h1>Queues</h1><span class="push"></span><div class="actions">${mayCreate && html`<button type="button" class="button main" onClick=${() => setCreating(true)}>Create queue</button>`}</div></div>
     <${Filters} fields=${[
       { name: "name", label: "Name contains", placeholder: "orders", size: 24 },
       { name: "state", label: "State", kind: "select", options: [["", "Any state"], ...Object.entries(STATES).map(([key, { text }]) => [key, text])] },
@@ -46,7 +48,7 @@ function Queues() {
       <${Table} name="queues" caption="Queues" isQuiet=${true} columns=${COLUMNS} rows=${rows} keyOf=${({ queue }) => queue} hiddenAtFirst="delayed"
         sort=${sort} onSort=${(value) => setParams({ sort: value === "name" ? null : value, cursor: null })} next=${data.next}
         bar=${html`<span class="muted small">${data.sampled_at ? html`Figures of <${Ago} at=${data.sampled_at} />` : ""}</span>${sort !== "name" && html`<button type="button" class="button quiet slim" onClick=${() => setOrder(order + 1)}>Sort again</button>`}`}
-        empty=${isFiltered ? html`<${NothingFits} />` : html`<${FirstMessages} onCreate=${() => setCreating(true)} />`} />
+        empty=${isFiltered ? html`<${NothingFits} />` : html`<${FirstMessages} onCreate=${mayCreate && (() => setCreating(true))} />`} />
     `}</${Loaded}>
     <${Commands} admin=${[["queue", "ls"]]} request=${{ path: "queues", query }} />
     ${isCreating && html`<${CreateQueue} onClose=${() => setCreating(false)} />`}`;

@@ -123,8 +123,3 @@ export function leaveForLogin() {
   const here = location.pathname.split("/").at(-1) + location.search;
   location.replace(`./login${queryText({ then: here })}`);
 }
-
-/** Where the log-in page goes: one of our own pages, whatever the address says. */
-export function placeAfterLogin(then) {
-  return /^[a-z-]*(\?[^#]*)?$/.test(then ?? "") && !/^login/.test(then ?? "") ? `./${then ?? ""}` : "./";
-}

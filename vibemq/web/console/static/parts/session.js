@@ -29,7 +29,7 @@ export const isSuperuser = () => session.value !== null && (!session.value.auth_
 export function mayDo(operation) {
   const found = session.value;
   if (found === null) return false;
-  return isSuperuser() || (found.may ?? {})[operation] !== false;
+  return isSuperuser() || found.may?.[operation] === true;
 }
 
 /** Whether an action is allowed on a queue (or, with `kind`, on a group or a transaction). */
@@ -39,3 +39,6 @@ export function may(action, name, kind = "queue") {
   const allow = (rules) => rules.some((rule) => rule.kind === kind && matches(rule.pattern, name) && (rule.actions.includes(action) || rule.actions.includes("*")));
   return (isSuperuser() || allow(found.permissions)) && (!found.narrowed_to || allow(found.narrowed_to));
 }
+
+/** Whether an action is allowed on any queue at all. */
+export const mayAnywhere = (action) => isSuperuser() || (session.value?.permissions ?? []).some(({ kind, actions }) => kind === "queue" && (actions.includes(action) || actions.includes("*")));
