@@ -21,7 +21,6 @@ _CLASSES: dict[str, type[VibeMQError]] = {
     ErrorCode.OFFSET_GONE: errors.OffsetGone,
     ErrorCode.GROUP_HAS_PROGRESS: errors.GroupHasProgress,
     ErrorCode.PLAN_UNKNOWN: errors.PlanUnknown,
-    ErrorCode.PRECONDITION_FAILED: errors.PreconditionFailed,
     ErrorCode.BATCH_CHANGED: errors.BatchChanged,
     ErrorCode.VERSION_SKIPPED: errors.VersionSkipped,
     ErrorCode.STAGE_NOT_FOUND: errors.StageNotFound,
