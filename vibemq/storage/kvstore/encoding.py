@@ -85,7 +85,7 @@ from vibemq.model.records import (
 )
 from vibemq.model.rows import Rows
 from vibemq.model.runs import Run
-from vibemq.storage.kvstore.job_values import dump_job, load_event, load_job
+from vibemq.storage.state.job_values import dump_job, load_event, load_job
 
 VERSION = 1
 

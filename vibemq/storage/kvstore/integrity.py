@@ -41,7 +41,6 @@ NAMES = {
     keys.DEAD_BY_QUEUE: "dead letters by queue",
     keys.DEAD_BY_GROUP: "dead letters by group",
     keys.DEAD_GROUP: "groups of dead letters",
-    keys.JOB: "jobs",
     keys.BLOCK_INFO: "block infos",
 }
 """The tables that are counted, and their names for errors."""
