@@ -16,7 +16,7 @@ from vibemq.operations import (
     user_rights,
     users,
 )
-from vibemq.operations.monitoring import overview, queue_rows
+from vibemq.operations.monitoring import audit_records, history, overview, queue_rows
 from vibemq.operations.registry import Call, Caller, Operation, Registry
 from vibemq.operations.transfer import exports, imports, moves, removal
 
@@ -36,6 +36,8 @@ OPERATIONS: tuple[Operation[Any], ...] = (
     *connections.OPERATIONS,
     *overview.OPERATIONS,
     *queue_rows.OPERATIONS,
+    *history.OPERATIONS,
+    *audit_records.OPERATIONS,
     *broker.OPERATIONS,
 )
 """Every operation there is, in the order of the documentation."""

@@ -456,7 +456,14 @@ OPERATIONS: list[Operation[Any]] = [
         Groups,
         task=Groups.join,
     ),
-    Operation("group.set", "Change limits of a cursor; its reader continues.", CursorLimits, Groups, task=Groups.set),
+    Operation(
+        "group.set",
+        "Change limits of a cursor; its reader continues.",
+        CursorLimits,
+        Groups,
+        task=Groups.set,
+        audited=True,
+    ),
     Operation(
         "group.commit", "Acknowledge everything below a sequence.", CursorCommitArguments, Groups, task=Groups.commit
     ),
@@ -475,6 +482,7 @@ OPERATIONS: list[Operation[Any]] = [
         QuarantineArguments,
         Groups,
         task=Groups.quarantine,
+        audited=True,
     ),
     Operation(
         "group.seek",

@@ -64,11 +64,14 @@ class OperationRunner:
     def admit(self, peer: OperatingPeer, name: str, arguments: Mapping[str, Any]) -> Call:
         """As `Registry.admit`."""
         try:
-            return self._registry.admit(peer.principal, name, arguments, session=peer.number)
+            call = self._registry.admit(peer.principal, name, arguments, session=peer.number)
         except AuthError as error:
             if self._registry.is_audited(name):
                 self._audit.denied(peer, peer.principal, name, str(error))
             raise
+        if call.operation.audited and (blocked := self._audit.refusal(name)) is not None:
+            raise blocked
+        return call
 
     def forget(self, session: int) -> None:
         """The session is gone."""
@@ -108,7 +111,7 @@ class OperationRunner:
             log.info("admin %s: %s", operation.name, said, extra={**fields, "remote": peer.host})
         if operation.audited:
             reason = str(result) if isinstance(result, VibeMQError) else ""
-            self._audit.changed(peer, principal, operation.name, call.told(result), reason)
+            self._audit.changed(peer, principal, operation.name, call.told(result), reason, count=_count_in(result))
         if peer.hears_answers:
             peer.answer(token, result)
         else:
@@ -121,3 +124,13 @@ class OperationRunner:
             return await call.run()
         async with self._scan_slots:
             return await call.run()
+
+
+_COUNTS = ("count", "closed", "redirected", "moved", "removed")
+"""Where answers say how many things they concern."""
+
+
+def _count_in(result: object) -> int | None:
+    if not isinstance(result, dict):
+        return None
+    return next((result[name] for name in _COUNTS if isinstance(result.get(name), int)), None)
