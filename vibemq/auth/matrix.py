@@ -90,6 +90,9 @@ OPERATIONS: Mapping[str, Row] = {
     "broker.overview": (LIST,),
     "cursor.list": (LIST,),
     "queue.rows": (LIST,),
+    # Without the argument `queue` it concerns the whole broker, which needs a rule for `*`.
+    "history.get": (INSPECT,),
+    "audit.list": (ADMIN,),
     "connections.list": (ADMIN,),
     "connections.close": (ADMIN,),
     "connections.redirect": (ADMIN,),
