@@ -2,6 +2,7 @@
 
 from vibemq.web.api.contract import Endpoint
 from vibemq.web.api.endpoints import (
+    audit,
     broker,
     connections,
     cursors,
@@ -27,6 +28,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *connections.ENDPOINTS,
     *transactions.ENDPOINTS,
     *broker.ENDPOINTS,
+    *audit.ENDPOINTS,
     *users.ENDPOINTS,
     *streams.ENDPOINTS,
 )
