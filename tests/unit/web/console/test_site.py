@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+import posixpath
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from starlette.datastructures import Headers
 
 from vibemq._version import __version__
-from vibemq.web.console.files import STATIC, read_assets
+from vibemq.web.console.files import STATIC, Asset, read_assets
 from vibemq.web.console.pages import PAGES
 from vibemq.web.console.site import ConsoleSite, to_console
 
@@ -171,11 +172,22 @@ def test_a_broker_that_is_open_to_all_closes_its_console_where_its_api_is_closed
     assert client.get("/console/", host="localhost").status == 200
 
 
-def test_the_size_of_what_is_shipped_is_bounded() -> None:
-    """As a browser fetches it, and as the wheel keeps it: compressed."""
+def test_a_page_is_fetched_with_few_bytes_and_the_wheel_grows_little() -> None:
     assets = read_assets()
-    own = [asset for name, asset in assets.items() if name.endswith((".js", ".css")) and not name.startswith("vendor/")]
-    assert sum(len(asset.encoded("br")[1]) for asset in own) < 120 * 1024
+    styles = sum(len(asset.encoded("br")[1]) for name, asset in assets.items() if name.startswith("style/"))
+    for page in PAGES:
+        modules = _with_imports(f"pages/{page.module}.js", assets, set())
+        # The library of the charts comes behind the page.
+        size = sum(len(assets[name].encoded("br")[1]) for name in modules) + styles
+        assert size < 64 * 1024, f"{page.module}: {size}"
     vendored = [path for path in (STATIC / "vendor").iterdir() if path.suffix in (".js", ".css")]
     assert sum(path.stat().st_size for path in vendored) < 80 * 1024
     assert sum(len(asset.encoded("gzip")[1]) for asset in assets.values()) < 300 * 1024
+
+
+def _with_imports(name: str, assets: dict[str, Asset], seen: set[str]) -> set[str]:
+    if name not in seen:
+        seen.add(name)
+        for imported in re.findall(r'(?:from|^import) "([^"]+)"', assets[name].content.decode(), re.MULTILINE):
+            _with_imports(posixpath.normpath(posixpath.join(posixpath.dirname(name), imported)), assets, seen)
+    return seen

@@ -22,7 +22,7 @@ const TABS = [["now", "Now"], ["messages", "Messages"], ["options", "Options"], 
 function Queue() {
   const { queue = "", tab = "now" } = params.value;
   const [etag, setEtag] = useState("");
-  const found = useData(queue ? path`queues/${queue}` : null, { onAnswer: (response) => response.headers.get("etag") && setEtag(response.headers.get("etag")) });
+  const found = useData(queue ? path`queues/${queue}` : null, { topic: queue ? `queue:${queue}` : null, merge: moved, onAnswer: (response) => response.headers.get("etag") && setEtag(response.headers.get("etag")) });
   const [isPublishing, setPublishing] = useState(false);
   if (!queue) return html`<${Empty} title="Which queue?"><p>Choose one from <a href="./queues">the list of queues</a>.</p></${Empty}>`;
   document.title = `${queue} · VibeMQ`;
@@ -43,6 +43,9 @@ function Queue() {
     `}</${Loaded}>
     ${tab === "now" && html`<${Commands} admin=${[["queue", "info"], { names: [queue] }]} request=${{ path: path`queues/${queue}` }} />`}`;
 }
+
+/** A frame of the stream is the description as the engine has it: its options are left out, they are those of the ETag. */
+const moved = ({ options, name, size, ...figures }, before) => ({ ...before, ...figures, bytes: size });
 
 /** The queue as another broker's settings or a PUT would have it. */
 const definition = ({ queue, options }) => JSON.stringify({ queue, options }, null, 2);

@@ -1,3 +1,4 @@
+import { query as queryText } from "../pure/commands.js";
 import { html, useState } from "../vendor/ui.js";
 import { link, params, setParams } from "../parts/address.js";
 import { Commands } from "../parts/command.js";
@@ -32,7 +33,9 @@ const COLUMNS = [
 function Queues() {
   const { name, state, sort = "name", cursor } = params.value;
   const query = { name, state, sort, limit: LIMIT, cursor };
-  const found = useData("queues", { query });
+  // A page behind the first is cut from a picture of its own, so it is not told of in the stream.
+  const topic = cursor ? null : `queues${queryText({ limit: LIMIT, name, sort, state })}`;
+  const found = useData("queues", { query, topic, merge: ({ queues, sampled_at }, before) => ({ ...before, items: queues, sampled_at }) });
   const [isCreating, setCreating] = useState(false);
   const [order, setOrder] = useState(0);
   const rows = useSteady(found.data?.items, ({ queue }) => queue, `${found.isOld}${name}${state}${sort}${cursor}${order}`);

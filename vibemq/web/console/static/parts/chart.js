@@ -1,12 +1,19 @@
 // Charts over time with uPlot, each with a table of the same values. Restarts are lines, gaps are gaps.
 import { html, useEffect, useMemo, useRef } from "../vendor/ui.js";
-import { uPlot } from "../vendor/uplot.js";
 import { count, duration, instant, rate, size } from "../pure/format.js";
 import { theme, zone } from "./choices.js";
 
 const HEIGHT = 168;
 const UNITS = { rate, count, bytes: size, ms: duration, number: (value) => (value === null ? "–" : String(Math.round(value * 100) / 100)) };
 const TABLE_ROWS = 60;
+
+let loading = null;
+
+/** uPlot comes behind the page, whose figures need not wait for it. */
+function load() {
+  loading ??= import("../vendor/uplot.js");
+  return loading;
+}
 
 addStyle();
 
@@ -30,20 +37,28 @@ export function Chart({ title, history, lines, unit = "count" }) {
   const times = useMemo(() => Array.from({ length }, (_, at) => (begin + at * step_ms) / 1000), [begin, step_ms, length]);
   const data = [times, ...columns.map((column) => Array.from({ length }, (_, at) => column[at] ?? null))];
   const plot = useRef(null);
+  const latest = useRef(data);
+  latest.current = data;
   const key = `${lines.map(({ name }) => name)}|${unit}|${zone.value}|${theme.value}`;
   useEffect(() => {
     if (!length) return undefined;
-    const made = new uPlot(optionsOf({ lines, unit, show, restarts, width: box.current.clientWidth }), data, box.current);
-    plot.current = made;
-    const resized = new ResizeObserver(() => made.setSize({ width: Math.max(120, box.current?.clientWidth ?? 0), height: HEIGHT }));
+    let made = null;
+    let isGone = false;
+    load().then(({ uPlot }) => {
+      if (isGone) return;
+      made = new uPlot(optionsOf({ uPlot, lines, unit, show, restarts, width: box.current.clientWidth }), latest.current, box.current);
+      plot.current = made;
+    });
+    const resized = new ResizeObserver(() => made?.setSize({ width: Math.max(120, box.current?.clientWidth ?? 0), height: HEIGHT }));
     resized.observe(box.current);
     const scheme = matchMedia("(prefers-color-scheme: dark)");
-    const redraw = () => made.redraw();
+    const redraw = () => made?.redraw();
     scheme.addEventListener("change", redraw);
     return () => {
+      isGone = true;
       scheme.removeEventListener("change", redraw);
       resized.disconnect();
-      made.destroy();
+      made?.destroy();
       plot.current = null;
     };
   }, [key, length > 0]);
@@ -82,7 +97,7 @@ function computed(name) {
   return found || colour(name);
 }
 
-function optionsOf({ lines, unit, show, restarts, width }) {
+function optionsOf({ uPlot, lines, unit, show, restarts, width }) {
   const axis = { stroke: () => computed("--muted"), grid: { stroke: () => computed("--line"), width: 1 }, ticks: { show: false }, font: "12px system-ui, sans-serif" };
   return {
     width: Math.max(120, width),

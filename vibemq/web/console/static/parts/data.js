@@ -10,9 +10,9 @@ export const EVERY_MS = 5000;
 export const live = signal(true);
 
 /** `path` null: nothing yet. Answers {data, problem, at, isOld, refresh}: data stays while newer ones are fetched;
- * `isOld`: they belong to the address before. `topic`: of the event stream, whose frames are answers of the same shape.
+ * `isOld`: they belong to the address before. `topic`: of the event stream; `merge(frame, data)` puts a frame into the data.
  * `every` 0: once. `onAnswer`: given each response. */
-export function useData(path, { query = {}, every = EVERY_MS, topic = null, onAnswer } = {}) {
+export function useData(path, { query = {}, every = EVERY_MS, topic = null, merge = (frame) => frame, onAnswer } = {}) {
   const wanted = path === null ? null : path + queryText(query);
   const [state, setState] = useState({ wanted: null, data: undefined, problem: null, at: 0 });
   const latest = useRef(wanted);
@@ -46,7 +46,11 @@ export function useData(path, { query = {}, every = EVERY_MS, topic = null, onAn
     const onSeen = () => document.visibilityState === "visible" && tick();
     document.addEventListener("visibilitychange", onSeen);
     const leaveTopic = topic
-      ? onTopic(topic, (data) => live.value && latest.current === wanted && setState({ wanted, data, problem: null, at: Date.now() }))
+      ? onTopic(topic, (frame) => {
+          if (!live.value || latest.current !== wanted) return;
+          // Frames bring what moves; the answer to the request, which comes first, has all the rest.
+          setState((before) => (before.data === undefined ? before : { wanted, data: merge(frame, before.data), problem: null, at: Date.now() }));
+        })
       : () => {};
     return () => {
       leaving.abort();

@@ -6,6 +6,7 @@ import { theme, zone, letterKeys } from "./choices.js";
 import { live, useData } from "./data.js";
 import { Menu, Modal, Notices, Question } from "./dialog.js";
 import { Icon } from "./icons.js";
+import { streaming } from "./events.js";
 import { helpOpen } from "./frame/keyboard.js";
 import { loadSession, logOut, mayDo, session, sessionProblem } from "./session.js";
 import { Trouble, Waiting } from "./states.js";
@@ -55,7 +56,7 @@ function Top({ here }) {
       ${found && html`<${Health} />`}
       <span class="push"></span>
       <div class="tools">
-        <button type="button" class="tool" aria-pressed=${String(!live.value)} title=${live.value ? "Figures move; press to keep them as they are" : "Figures are kept as they are; press to go on"} onClick=${() => { live.value = !live.value; }}><${Icon} name=${live.value ? "pause" : "play"} /><span class="word">${live.value ? "Live" : "Paused"}</span></button>
+        <button type="button" class="tool" aria-pressed=${String(!live.value)} title=${live.value ? `Figures move (${streaming.value ? "once a second" : "every 5 seconds"}); press to keep them as they are` : "Figures are kept as they are; press to go on"} onClick=${() => { live.value = !live.value; }}><${Icon} name=${live.value ? "pause" : "play"} /><span class="word">${live.value ? "Live" : "Paused"}</span></button>
         <button type="button" class="tool" aria-label=${`Times are ${zone.value === "utc" ? "UTC" : "local"}; press to change`} onClick=${() => { zone.value = zone.value === "utc" ? "local" : "utc"; }}><${Icon} name="clock" /><span class="word always">${zone.value === "utc" ? "UTC" : "Local"}</span></button>
         <${Theme} />
         <button type="button" class="tool" aria-label="Keys and help" onClick=${() => { helpOpen.value = true; }}><${Icon} name="help" /></button>

@@ -24,9 +24,10 @@ export function Tail({ queue }) {
     if (!isLive) return undefined;
     const leaving = new AbortController();
     const onEvent = ({ event, data }) => {
+      if (event !== "messages") return;
       const told = JSON.parse(data);
-      if (event === "skipped") setSkipped((before) => before + (told.skipped ?? told.count ?? 0));
-      else if (told.sequence !== undefined) waiting.current.push(told);
+      waiting.current.push(...told.messages);
+      if (told.skipped) setSkipped((before) => before + told.skipped);
     };
     const follow = async () => {
       try {
