@@ -163,6 +163,8 @@ def letters(world: World, attempt: int) -> list[int]:
 OPERATION_ROWS: dict[str, Row | Prepared] = {
     "broker.info": admin("broker.info"),
     "broker.metrics": admin("broker.metrics"),
+    "broker.overview": admin("broker.overview"),
+    "queue.rows": admin("queue.rows", sort="-ready"),
     "broker.reload": admin("broker.reload"),
     "connections.list": admin("connections.list"),
     "connections.close": admin("connections.close", user="nobody"),

@@ -143,6 +143,8 @@ def cursor(needs: str, queue: str = Q, **arguments: Any) -> Operation:
 EXPECTED: dict[str, Operation] = {
     "broker.info": admin("admin"),
     "broker.metrics": admin("admin"),
+    "broker.overview": admin(""),
+    "queue.rows": admin(""),
     "broker.reload": admin("admin"),
     "user.add": admin("admin", user="no name"),
     "user.change": admin("admin", user="nobody", superuser=False),

@@ -83,6 +83,9 @@ OPERATIONS: Mapping[str, Row] = {
     "broker.info": (ADMIN,),
     "broker.metrics": (ADMIN,),
     "broker.reload": (ADMIN,),
+    # Of the queues that the caller may inspect; of the whole broker for superusers.
+    "broker.overview": (LIST,),
+    "queue.rows": (LIST,),
     "connections.list": (ADMIN,),
     "connections.close": (ADMIN,),
     "connections.redirect": (ADMIN,),

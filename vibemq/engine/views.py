@@ -238,6 +238,7 @@ class Survey:
             if not steps:
                 steps = GROUPS_PER_STEP
                 yield None
+        options = queue.options
         return QueueFigures(
             queue.name,
             queue.queue_id,
@@ -256,6 +257,8 @@ class Survey:
             expired,
             dropped,
             queue.refused,
+            (0 < options.max_messages <= behind + queue.unseen_count) or (0 < options.max_bytes <= size),
+            options.durability,
             cursors,
         )
 

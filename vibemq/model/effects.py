@@ -387,6 +387,9 @@ class QueueFigures(NamedTuple):
     expired: int
     dropped: int
     refused: int
+    full: int
+    """1 when not one more message fits."""
+    durability: int
     cursors: list[CursorFigures]
 
 

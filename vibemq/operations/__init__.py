@@ -16,6 +16,7 @@ from vibemq.operations import (
     user_rights,
     users,
 )
+from vibemq.operations.monitoring import overview, queue_rows
 from vibemq.operations.reading import bodies, peeks
 from vibemq.operations.registry import Call, Caller, Operation, Registry
 from vibemq.operations.transfer import exports, imports, moves, removal
@@ -36,6 +37,8 @@ OPERATIONS: tuple[Operation[Any], ...] = (
     *user_rights.OPERATIONS,
     *tokens.OPERATIONS,
     *connections.OPERATIONS,
+    *overview.OPERATIONS,
+    *queue_rows.OPERATIONS,
     *broker.OPERATIONS,
 )
 """Every operation there is, in the order of the documentation."""

@@ -23,6 +23,8 @@ from vibemq.operations.connections import Connections
 from vibemq.operations.dead_letters import DeadLetterReader, DeadLetters
 from vibemq.operations.groups import Groups
 from vibemq.operations.long_polls import LongPolls
+from vibemq.operations.monitoring.overview import Overview
+from vibemq.operations.monitoring.queue_rows import QueueRows
 from vibemq.operations.queues import Queues
 from vibemq.operations.range_reads import RangeReads
 from vibemq.operations.reading.bodies import MessageBodies
@@ -54,9 +56,11 @@ from vibemq.server.commit.storage_threads import Store
 from vibemq.server.contracts import QueueEngine
 from vibemq.server.declared import declare
 from vibemq.server.local_session import INNER_SESSION, LocalSession
+from vibemq.server.monitoring.broker_figures import BrokerFigures
 from vibemq.server.monitoring.health import Report
 from vibemq.server.monitoring.housekeeping import Housekeeping
 from vibemq.server.monitoring.reporting import Running
+from vibemq.server.monitoring.trail import Trail
 from vibemq.server.net.classifier import Classifier
 from vibemq.server.net.connections import ConnectionTable
 from vibemq.server.net.decider import Decider
@@ -215,6 +219,8 @@ async def assemble(
     revocation = Revocation(accounts, clock, subscriptions=engine.subscriptions, peers=connection_table.peers)
     users = Users(accounts, local_session, hashing, revocation.look_at_users, clock)
     tokens = Tokens(accounts, users, clock)
+    trail = Trail(report.snapshots, metrics)
+    figures = BrokerFigures(report, trail, lambda: connection_table.limits, time.time)
     place = {"data_dir": str(settings.data_dir.absolute()), "provider": store.provider.name}
     operations = Registry(
         accounts.policy,
@@ -239,6 +245,8 @@ async def assemble(
             UserRights(accounts),
             tokens,
             Connections(connection_table),
+            Overview(trail, figures, accounts.policy),
+            QueueRows(trail, accounts.policy),
             BrokerOperations(store, report, place, reload),
         ],
     )
@@ -292,6 +300,7 @@ async def assemble(
     )
     committer.submit(engine.restore(state, clock.now()))
     report.attach(Running(engine, connection_table))
+    tasks.start_soon(trail.run)
     await declare(settings.queues, local_session, defaults=queue_defaults, durable=durable_queues)
     return Assembly(
         engine=engine,

@@ -1,0 +1,143 @@
+"""The figures of operators from a real broker: what moves, what waits, who may see it, and what it costs the loop."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from pydantic import SecretStr
+
+import vibemq
+from tests.integration.test_server_broker import settings
+from tests.waiting import until
+from tests.watchdog import HOLD_S_MAX, longest_hold_s
+from vibemq.auth.passwords import hash_password
+from vibemq.config import Auth, Permission, StorageChoice, User
+from vibemq.model.commands import CreateQueue
+from vibemq.model.options import Durability, QueueOptions
+from vibemq.server.broker import Broker
+
+pytestmark = pytest.mark.anyio
+
+QUEUES = 10_000
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def as_user(broker: Broker, user: str) -> str:
+    return broker.url.replace("://", f"://{user}:pw@")
+
+
+def users() -> Auth:
+    hashed = SecretStr(hash_password("pw"))
+    rule = Permission(queues="mine*", actions=("inspect", "publish"))
+    return Auth(
+        users={
+            "root": User(password_hash=hashed, superuser=True),
+            "ann": User(password_hash=hashed, permissions=(rule,)),
+        }
+    )
+
+
+async def test_rates_and_states_follow_the_messages(tmp_path: Path) -> None:
+    async with Broker(tmp_path / "data") as broker, vibemq.connect(broker.url) as mq:
+        overview: dict[str, Any] = {}
+
+        async def moves() -> bool:
+            nonlocal overview
+            await mq.publish("jobs", b"x")
+            overview = await mq.admin("broker.overview")
+            return bool(overview["rates"]["in"] > 0 and overview["latency"]["confirm_p99_ms"])
+
+        await until(moves)
+        [row] = (await mq.admin("queue.rows", name="jobs", state="no_consumer"))["queues"]
+        assert row["durability"] == "strong"
+        assert row["in_rate"] > 0
+        assert row["ready"] > 0
+        assert row["bytes"] > row["ready"]
+        assert overview["state"] == "warning"
+        assert [sentence["link"]["queue"] for sentence in overview["sentences"]] == ["jobs"]
+        assert overview["oldest"]["queue"] == "jobs"
+        assert [waiting["queue"] for waiting in overview["no_consumer"]] == ["jobs"]
+        assert overview["connections"] == {"native": 1}
+        assert overview["resources"]["memory"]["used"] > 0
+        for message in await mq.fetch("jobs", max=2, timeout=30):
+            await message.reject("bad")
+
+        async def died() -> bool:
+            return bool((await mq.admin("broker.overview"))["totals"]["dead"] == 2)
+
+        await until(died)
+        overview = await mq.admin("broker.overview")
+        assert [(dead["queue"], dead["count"]) for dead in overview["dead_recent"]] == [("jobs", 2)]
+
+
+async def test_users_are_told_of_their_queues_only(tmp_path: Path) -> None:
+    async with Broker(settings=settings(tmp_path, auth=users())) as broker:
+        async with vibemq.connect(as_user(broker, "root")) as root:
+            for queue, count in (("mine", 2), ("yours", 5)):
+                await root.create_queue(queue)
+                await root.publish_many(queue, [b"x"] * count)
+
+            async def both() -> bool:
+                overview = await root.admin("broker.overview")
+                return bool(overview["totals"]["ready"] == 7)
+
+            await until(both)
+            whole = await root.admin("broker.overview")
+        async with vibemq.connect(as_user(broker, "ann")) as ann:
+            overview = await ann.admin("broker.overview")
+            rows = (await ann.admin("queue.rows"))["queues"]
+    assert "yours" in str(whole)
+    assert "yours" not in str(overview)
+    assert [row["queue"] for row in rows] == ["mine"]
+    assert overview["totals"] == {**overview["totals"], "queues": 1, "ready": 2}
+    assert overview["rates"]["in"] < whole["rates"]["in"] or not whole["rates"]["in"]
+    for part in ("latency", "resources", "connections", "jobs_running"):
+        assert overview[part] is None
+        assert whole[part] is not None
+
+
+# -- many queues ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+async def crowded(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Broker]:
+    """A broker with very many queues, and a user who may see a half of them."""
+    hashed = SecretStr(hash_password("pw"))
+    rules = (Permission(queues="queue-*0", actions=("inspect",)), Permission(queues="queue-*1*", actions=("inspect",)))
+    auth = Auth(
+        users={"root": User(password_hash=hashed, superuser=True), "ann": User(password_hash=hashed, permissions=rules)}
+    )
+    folder = tmp_path_factory.mktemp("crowded")
+    in_memory = settings(folder, auth=auth).model_copy(update={"storage": StorageChoice(provider="memory")})
+    async with Broker(settings=in_memory) as broker:
+        assert broker._parts is not None
+        options = QueueOptions(durability=Durability.TRANSIENT)
+        for first in range(0, QUEUES, 500):
+            numbers = range(first, first + 500)
+            commands = [CreateQueue(0, None, f"queue-{number * 7_919 % QUEUES:05}", options) for number in numbers]
+            broker._parts.decider.decide(commands)
+            await anyio.sleep(0)
+        yield broker
+
+
+@pytest.mark.parametrize("user", ["root", "ann"])
+@pytest.mark.parametrize(
+    ("operation", "arguments"),
+    [("broker.overview", {}), ("queue.rows", {"sort": "-ready"}), ("queue.rows", {"sort": "state", "name": "7"})],
+)
+async def test_no_list_holds_the_loop(crowded: Broker, user: str, operation: str, arguments: dict[str, Any]) -> None:
+    async with vibemq.connect(as_user(crowded, user)) as mq:
+
+        async def forget(attempt: int) -> None:
+            crowded.report.snapshots.attach(crowded.report.snapshots._observed)
+
+        async def ask(_: None) -> None:
+            assert await mq.admin(operation, **arguments)
+
+        assert await longest_hold_s(ask, forget) <= HOLD_S_MAX
