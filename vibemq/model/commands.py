@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from vibemq.errors import VibeMQError
 from vibemq.model.effects import QueueInfo
-from vibemq.model.jobs import JobPlan, JobState, JobStep
+from vibemq.model.jobs.job import JobPlan, JobState, JobStep
 from vibemq.model.options import QueueOptions
 from vibemq.model.records import AccountRecord, Extras
 from vibemq.model.rows import Rows

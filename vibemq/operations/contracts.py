@@ -19,7 +19,7 @@ from vibemq.model.effects import (
     Reach,
     Span,
 )
-from vibemq.model.jobs import StoredJob
+from vibemq.model.jobs.job import StoredJob
 from vibemq.model.options import QueueOptions
 from vibemq.model.records import Plan
 from vibemq.model.rows import LargeRow

@@ -39,14 +39,8 @@ from vibemq.model.access import ResourceKind, Rule, shared_actions
 from vibemq.model.accounts import StoredToken, StoredUser
 from vibemq.model.extras.columns import ExtraColumns, columns_of, each_of
 from vibemq.model.instants import Values
-from vibemq.model.jobs import (
-    JobAdvanced,
-    JobChanged,
-    JobLettersDied,
-    JobsForgotten,
-    JobStarted,
-    JobState,
-)
+from vibemq.model.jobs.job import JobState
+from vibemq.model.jobs.job_records import JobAdvanced, JobChanged, JobLettersDied, JobsForgotten, JobStarted
 from vibemq.model.options import options_from_dict, options_to_dict
 from vibemq.model.records import (
     Attempts,

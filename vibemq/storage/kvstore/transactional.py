@@ -11,7 +11,7 @@ from copy import deepcopy
 from functools import partial
 
 from vibemq.errors import StorageDamaged
-from vibemq.model.jobs import JobRecord
+from vibemq.model.jobs.job_records import JobRecord
 from vibemq.model.records import (
     AccountRecord,
     DeadRemoved,

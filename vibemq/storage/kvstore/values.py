@@ -34,7 +34,7 @@ from typing import Any
 import orjson
 
 from vibemq.model.accounts import StoredToken, StoredUser
-from vibemq.model.jobs import StoredJob
+from vibemq.model.jobs.job import StoredJob
 from vibemq.model.options import QueueOptions, options_from_dict, options_to_dict
 from vibemq.model.records import Plan
 from vibemq.model.runs import Run
