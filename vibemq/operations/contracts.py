@@ -5,6 +5,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from vibemq.model.access import Principal
 from vibemq.model.commands import Command
+from vibemq.model.dead.groups import DeadGroupPage, DeadGroupsWanted
 from vibemq.model.effects import (
     CursorInfo,
     Extent,
@@ -150,6 +151,12 @@ class StoreAccess(Protocol):
 
     async def dead_page(self, wanted: DeadPageWanted) -> DeadPage:
         """As the provider's, behind the appends of everything decided so far."""
+
+    async def dead_groups(self, wanted: DeadGroupsWanted) -> DeadGroupPage:
+        """As the provider's, in the same way."""
+
+    async def dead_queues(self, after: int, limit: int, name: str | None = None) -> list[tuple[int, str]]:
+        """As the provider's, in the same way."""
 
     async def aside(self, work: Callable[..., Result], *arguments: Any) -> Result:
         """Run a long verb beside all others."""

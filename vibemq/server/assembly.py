@@ -20,7 +20,7 @@ from vibemq.model.options import options_from_dict
 from vibemq.operations import AUDITED_COMMANDS, OPERATIONS, Caller, Registry
 from vibemq.operations.broker import BrokerOperations
 from vibemq.operations.connections import Connections
-from vibemq.operations.dead_letters import DeadLetterReader, DeadLetters
+from vibemq.operations.dead_letters import DeadLetterGroups, DeadLetterReader, DeadLetters, LetterAccess, LetterPreview
 from vibemq.operations.groups import Groups
 from vibemq.operations.jobs.edits import LetterEdits
 from vibemq.operations.jobs.requests import Jobs
@@ -236,6 +236,7 @@ async def assemble(
     long_polls = LongPolls(engine.readers.tail)
     transactions = Transactions(engine, store, local_session)
     letters = DeadLetterReader(store)
+    letter_access = LetterAccess(accounts.policy)
     kept_messages = KeptMessages(engine, store)
     hashing = HashingThreads()
     revocation = Revocation(accounts, clock, subscriptions=engine.subscriptions, peers=connection_table.peers)
@@ -265,7 +266,9 @@ async def assemble(
             MessageRemoval(engine, kept_messages, local_session),
             Groups(engine, store, local_session, long_polls),
             RangeReads(engine, store, letters, local_session),
-            DeadLetters(engine, store, letters, local_session, clock),
+            DeadLetters(engine, store, letters, local_session, clock, letter_access),
+            DeadLetterGroups(engine, store, letters, letter_access),
+            LetterPreview(engine, letters, clock, letter_access, accounts.policy),
             LetterEdits(engine, store, letters, local_session, row_bytes_max=settings.limits.row_bytes_max),
             Jobs(engine, local_session, letters, accounts.policy, clock, job_runner),
             transactions,

@@ -15,7 +15,7 @@ k       token_id, UTF-8                                                 access t
 j       job_id u64                                                      job
 d       dead_id u64                                                     dead letter's facts
 x       queue_id u32 | sequence u64 | dead_id u64                       empty: who points at the message
-e       queue_id u32 | dead_id u64                                      dead letter in the index  (see dead_index.py)
+e       queue_id u32 | dead_id u64                                      dead letter in the index  (see dead/index.py)
 f       queue_id u32 | reason u8 | fingerprint u64 | dead_id u64        empty: the letters of a group
 h       queue_id u32 | reason u8 | fingerprint u64                      group of dead letters
 i       queue_id u32 | first_sequence u64                               what the block holds
