@@ -4,6 +4,7 @@ Pages are watched: a violation of their policy, an error of their scripts, or a 
 test.
 """
 
+import asyncio
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.browser.brokers import ServedBroker
+from tests.browser.seed import seed
 
 SIZES = {"large": (1440, 900), "medium": (820, 1180), "small": (390, 844)}
 CHROMIUM = next((path for name in ("chromium", "chromium-browser") if (path := shutil.which(name))), None)
@@ -63,6 +65,17 @@ def closed_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedBr
     from vibemq.auth.passwords import hash_password
 
     with ServedBroker(tmp_path_factory.mktemp("closed"), USERS.format(reader=hash_password("a reader's"))) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def full_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedBroker]:
+    """As a broker is after a bad night (`tests.browser.seed`), with superuser `root` and limited users."""
+    from vibemq.auth.passwords import hash_password
+
+    with ServedBroker(tmp_path_factory.mktemp("full"), USERS.format(reader=hash_password("a reader's"))) as broker:
+        broker.url = f"vibemq://root:correct%20horse@127.0.0.1:{broker.port}"
+        asyncio.run(seed(broker.url, 1_000))
         yield broker
 
 

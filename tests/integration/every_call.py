@@ -166,6 +166,8 @@ OPERATION_ROWS: dict[str, Row | Prepared] = {
     "broker.overview": admin("broker.overview"),
     "cursor.list": admin("cursor.list"),
     "queue.rows": admin("queue.rows", sort="-ready"),
+    "history.get": admin("history.get", queue=JOBS, range="48h"),
+    "audit.list": admin("audit.list", limit=1_000),
     "broker.reload": admin("broker.reload"),
     "connections.list": admin("connections.list"),
     "connections.close": admin("connections.close", user="nobody"),

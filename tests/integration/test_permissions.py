@@ -146,6 +146,8 @@ EXPECTED: dict[str, Operation] = {
     "broker.overview": admin(""),
     "cursor.list": admin(""),
     "queue.rows": admin(""),
+    "history.get": admin("inspect", queue=Q),
+    "audit.list": admin("admin"),
     "broker.reload": admin("admin"),
     "user.add": admin("admin", user="no name"),
     "user.change": admin("admin", user="nobody", superuser=False),

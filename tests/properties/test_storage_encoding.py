@@ -11,18 +11,8 @@ from hypothesis import strategies as st
 from vibemq.errors import StorageDamaged
 from vibemq.model.access import ResourceKind, Rule
 from vibemq.model.accounts import StoredToken, StoredUser
-from vibemq.model.jobs import (
-    JobAdvanced,
-    JobChanged,
-    JobEvent,
-    JobKind,
-    JobLettersDied,
-    JobPlan,
-    JobsForgotten,
-    JobStarted,
-    JobState,
-    StoredJob,
-)
+from vibemq.model.jobs.job import JobEvent, JobKind, JobPlan, JobState, StoredJob
+from vibemq.model.jobs.job_records import JobAdvanced, JobChanged, JobLettersDied, JobsForgotten, JobStarted
 from vibemq.model.options import DeliveryMode, Durability, Overflow, QueueOptions
 from vibemq.model.records import (
     Attempts,

@@ -23,6 +23,7 @@ PUBLISH, SUBSCRIBE = _queue(Action.PUBLISH), _queue(Action.SUBSCRIBE)
 CREATE, DELETE = _queue(Action.CREATE), _queue(Action.DELETE)
 PURGE, INSPECT = _queue(Action.PURGE), _queue(Action.INSPECT)
 CREATE_MISSING = _queue(Action.CREATE, when=When.MISSING)
+INSPECT_NAMED = _queue(Action.INSPECT, when=When.NAMED)
 PUBLISH_TO = _queue(Action.PUBLISH, "to")
 """Where dead letters are replayed to, and messages moved; without the argument, the queue that they died in."""
 MANAGE = NeededPermission(Action.MANAGE, ResourceKind.GROUP, when=When.NOT_OWNER)
@@ -90,6 +91,9 @@ OPERATIONS: Mapping[str, Row] = {
     "broker.overview": (LIST,),
     "cursor.list": (LIST,),
     "queue.rows": (LIST,),
+    # Without the argument `queue` it concerns the whole broker, which needs a rule for `*`.
+    "history.get": (INSPECT,),
+    "audit.list": (ADMIN,),
     "connections.list": (ADMIN,),
     "connections.close": (ADMIN,),
     "connections.redirect": (ADMIN,),
@@ -123,8 +127,11 @@ OPERATIONS: Mapping[str, Row] = {
     "group.seek": (SUBSCRIBE, MANAGE),
     "group.filter": (SUBSCRIBE, MANAGE),
     "group.delete": (SUBSCRIBE, MANAGE),
-    # Without the argument `queue` they concern every queue, which needs a rule for `*`.
-    "dlq.list": (INSPECT,),
+    # Without the argument `queue` they show the letters of the queues that the user may inspect.
+    "dlq.list": (INSPECT_NAMED,),
+    "dlq.groups": (INSPECT_NAMED,),
+    "dlq.preview": (INSPECT_NAMED,),
+    # Without it these concern every queue, which needs a rule for `*`.
     "dlq.show": (INSPECT,),
     "dlq.replay": (PURGE, PUBLISH_TO),
     "dlq.purge": (PURGE,),

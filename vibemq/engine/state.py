@@ -20,7 +20,7 @@ from vibemq.engine.waiting import RequestTable
 from vibemq.errors import VibeMQError
 from vibemq.model.commands import Pressure
 from vibemq.model.effects import Departure, Effect, Published
-from vibemq.model.jobs import StoredJob
+from vibemq.model.jobs.job import StoredJob
 from vibemq.model.options import Durability
 from vibemq.model.records import Record
 from vibemq.model.runs import END, RunSet

@@ -8,7 +8,7 @@ from vibemq.engine.queue.queue import Added, Queue, TakenOut
 from vibemq.engine.queue.transaction import Transaction
 from vibemq.errors import VibeMQError
 from vibemq.model.effects import Effect, Published, Reply
-from vibemq.model.jobs import StoredJob
+from vibemq.model.jobs.job import StoredJob
 from vibemq.model.options import Durability
 from vibemq.model.records import CursorChanged, Extras, HandedOut, MessagesAdded, Record, Settled
 from vibemq.model.rows import Rows, join_rows

@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from vibemq.errors import VibeMQError
-from vibemq.model.jobs import StoredJob
+from vibemq.model.jobs.job import StoredJob
 from vibemq.model.options import Durability, QueueOptions
 from vibemq.model.records import Record
 from vibemq.model.rows import Rows

@@ -9,7 +9,7 @@ from pydantic import Field, StringConstraints
 from vibemq.auth.policy import Policy
 from vibemq.errors import InvalidOptions, PreconditionFailed
 from vibemq.model.commands import ChangeJob, StartJob
-from vibemq.model.jobs import JobKind, JobPlan, JobState, StoredJob
+from vibemq.model.jobs.job import JobKind, JobPlan, JobState, StoredJob
 from vibemq.operations.arguments import Arguments, Limit, QueueName, Whole, page_size
 from vibemq.operations.contracts import CommandSession, EngineQuestions, InstantSource
 from vibemq.operations.dead_letters import DeadLetterReader, LetterFilter, LetterFilters

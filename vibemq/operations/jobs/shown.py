@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from vibemq.model.jobs import JobEvent, JobState, StoredJob
+from vibemq.model.jobs.job import JobEvent, JobState, StoredJob
 
 WAITING = "waiting"
 """What a job is called that runs and waits for something outside of it."""

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from vibemq.model.commands import Command, PurgeDead
-from vibemq.model.jobs import JobKind, JobStep, StoredJob
+from vibemq.model.jobs.job import JobKind, JobStep, StoredJob
 from vibemq.model.records import DeadFacts
 from vibemq.model.rows import LARGE_ROW_BYTES
 from vibemq.model.stored import DamagedLetter, DeadLetter

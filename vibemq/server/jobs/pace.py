@@ -2,7 +2,7 @@
 
 from collections import deque
 
-from vibemq.operations.dead_letters import LETTERS_PER_STEP
+from vibemq.operations.dead_letters.letters import LETTERS_PER_STEP
 
 STEPS_PER_SECOND = 20
 """Of a job with a rate: so evenly are its letters spread."""

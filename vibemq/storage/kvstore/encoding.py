@@ -39,14 +39,8 @@ from vibemq.model.access import ResourceKind, Rule, shared_actions
 from vibemq.model.accounts import StoredToken, StoredUser
 from vibemq.model.extras.columns import ExtraColumns, columns_of, each_of
 from vibemq.model.instants import Values
-from vibemq.model.jobs import (
-    JobAdvanced,
-    JobChanged,
-    JobLettersDied,
-    JobsForgotten,
-    JobStarted,
-    JobState,
-)
+from vibemq.model.jobs.job import JobState
+from vibemq.model.jobs.job_records import JobAdvanced, JobChanged, JobLettersDied, JobsForgotten, JobStarted
 from vibemq.model.options import options_from_dict, options_to_dict
 from vibemq.model.records import (
     Attempts,
@@ -85,7 +79,7 @@ from vibemq.model.records import (
 )
 from vibemq.model.rows import Rows
 from vibemq.model.runs import Run
-from vibemq.storage.kvstore.job_values import dump_job, load_event, load_job
+from vibemq.storage.state.job_values import dump_job, load_event, load_job
 
 VERSION = 1
 

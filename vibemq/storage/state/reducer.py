@@ -20,14 +20,14 @@ from collections.abc import Sequence
 from itertools import islice, takewhile
 from operator import itemgetter, lt
 
-from vibemq.model.jobs import (
+from vibemq.model.jobs.job import StoredJob
+from vibemq.model.jobs.job_records import (
     JobAdvanced,
     JobChanged,
     JobLettersDied,
     JobRecord,
     JobsForgotten,
     JobStarted,
-    StoredJob,
     advanced,
     bereaved,
     changed,

@@ -7,7 +7,8 @@ from vibemq.engine.step import Step
 from vibemq.errors import JobStateConflict
 from vibemq.model.commands import AdvanceJob, PurgeDead, ReplayDead
 from vibemq.model.effects import JobStepped
-from vibemq.model.jobs import JobAdvanced, JobState, JobStep, StoredJob, advanced
+from vibemq.model.jobs.job import JobState, JobStep, StoredJob
+from vibemq.model.jobs.job_records import JobAdvanced, advanced
 from vibemq.model.options import Durability
 from vibemq.model.runs import Run
 

@@ -9,15 +9,8 @@ from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step
 from vibemq.errors import IdempotencyConflict, InvalidOptions, JobNotFound, JobStateConflict
 from vibemq.model.commands import ChangeJob, StartJob
-from vibemq.model.jobs import (
-    JobChanged,
-    JobEvent,
-    JobsForgotten,
-    JobStarted,
-    JobState,
-    StoredJob,
-    changed,
-)
+from vibemq.model.jobs.job import JobEvent, JobState, StoredJob
+from vibemq.model.jobs.job_records import JobChanged, JobsForgotten, JobStarted, changed
 from vibemq.model.options import Durability
 
 RUNNING_MAX = 8

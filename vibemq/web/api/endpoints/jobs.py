@@ -8,16 +8,8 @@ from vibemq.web.api.endpoints.shapes import ANYTHING, INSTANT, NULLABLE_WHOLE, T
 from vibemq.web.api.kinds import Kind
 
 JOB = record(
-    {
-        "job": TEXT,
-        "kind": TEXT,
-        "state": TEXT,
-        "filter": ANYTHING,
-        "done": WHOLE,
-        "skipped": WHOLE,
-        "dead_again": WHOLE,
-    },
-    {"selected": NULLABLE_WHOLE, "created_at": INSTANT, "user": TEXT, "note": TEXT},
+    {"job": TEXT, "kind": TEXT, "state": TEXT, "filter": ANYTHING, "done": WHOLE, "skipped": WHOLE},
+    {"selected": NULLABLE_WHOLE, "dead_again": WHOLE, "created_at": INSTANT, "user": TEXT, "note": TEXT},
 )
 
 

@@ -69,7 +69,7 @@ function Cursor({ row, refresh }) {
   return html`<section class="card" aria-labelledby="cursor"><h2 id="cursor">Cursor <${Name} name=${row.group} /> of <${Name} name=${row.queue} /> <${StateOf} row=${row} /></h2>
     ${row.expired && html`<p>It was further behind than its limit allows, so the queue stopped keeping messages for it. <em>Seek</em> lets it begin again.</p>`}
     <${Facts} items=${[
-      ["Behind", html`${counted(row.backlog_messages, "message")}, <${Size} bytes=${row.backlog_bytes} />${row.oldest_at ? html`, the oldest of <${Ago} at=${row.oldest_at} />` : ""}`],
+      ["Behind", html`${counted(row.backlog_messages, "message")}, <${Size} bytes=${row.backlog_bytes} />${row.oldest_at ? html`, the oldest published <${Ago} at=${row.oldest_at} />` : ""}`],
       ["Committed below", html`<${Count} value=${row.committed} /> of <${Count} value=${row.tail} />`],
       ["Reader", row.owner ? html`<${Outside} text=${row.owner} />` : "none has joined"],
       ["Belongs to", row.user ? html`<${Outside} text=${row.user} />` : "nobody"],

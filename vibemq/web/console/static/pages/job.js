@@ -130,6 +130,7 @@ function Told({ job }) {
   const tones = { held: "bad", failed: "bad", waiting: "warn", paused: "warn", done: "good" };
   const tone = tones[job.state];
   if (!tone) return null;
+  const queue = job.to || job.filter?.queue;
   const texts = {
     held: "A guard holds the job. Look at the letters that died again, then let it go on or cancel it.",
     failed: "The job has failed.",
@@ -137,7 +138,8 @@ function Told({ job }) {
     paused: "The job is paused. Nothing is moved until it goes on.",
     done: job.dead_again > 0 ? `Done. ${counted(job.dead_again, "letter")} died again.` : job.kind === "replay" ? "Done. None of the letters has died again so far." : "Done.",
   };
-  return html`<div class=${`well ${job.state === "done" && job.dead_again > 0 ? "warn" : tone}`} role=${tone === "bad" ? "alert" : "status"}>${texts[job.state]} ${job.why && html`<span class="small"><${Outside} text=${job.why} /></span>`}</div>`;
+  return html`<div class=${`well ${job.state === "done" && job.dead_again > 0 ? "warn" : tone}`} role=${tone === "bad" ? "alert" : "status"}>${texts[job.state]} ${job.why && html`<span class="small"><${Outside} text=${job.why} /></span>`}
+    ${job.state === "waiting" && queue && html`<span class="small"><a href=${link("queue", { queue })}>Look at queue <${Name} name=${queue} /></a></span>`}</div>`;
 }
 
 function Events({ events }) {

@@ -49,7 +49,7 @@ export function EditDialog({ letter, onClose }) {
     setUnderWay(true);
     setProblem(null);
     try {
-      const done = await post(path`dead-letters/${String(letter.dead_id)}/replay`, request);
+      const done = await post(path`dead-letters/${String(letter.dead_id)}/edit`, request);
       location.assign(link("queue", { queue: done?.queue ?? (to || letter.queue) }));
     } catch (found) {
       setProblem(found);
@@ -65,7 +65,7 @@ export function EditDialog({ letter, onClose }) {
   return html`<${Modal} title=${`Edit and replay letter ${letter.dead_id}`} broad=${true} onClose=${onClose} onSubmit=${send} footer=${footer}>
     ${isReview
       ? html`<${Review} before=${before} body=${body} changed=${changed} letter=${letter} to=${to} />
-          <${Commands} admin=${editLine(letter, request)} request=${{ method: "POST", path: path`dead-letters/${String(letter.dead_id)}/replay`, body: request }} />`
+          <${Commands} admin=${editLine(letter, request)} request=${{ method: "POST", path: path`dead-letters/${String(letter.dead_id)}/edit`, body: request }} />`
       : html`
         ${isLarge
           ? html`<p>The body is too large to edit here. Its headers and its queue can be changed; for the body use the command line.</p>`

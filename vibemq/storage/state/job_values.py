@@ -3,7 +3,7 @@
 from dataclasses import fields
 from typing import Any
 
-from vibemq.model.jobs import JobEvent, JobKind, JobPlan, JobState, StoredJob
+from vibemq.model.jobs.job import JobEvent, JobKind, JobPlan, JobState, StoredJob
 
 _PLAN_FIELDS = frozenset(each.name for each in fields(JobPlan))
 _JOB_FIELDS = frozenset(each.name for each in fields(StoredJob)) - {"plan"}
