@@ -199,6 +199,10 @@ OPERATION_ROWS: dict[str, Row | Prepared] = {
     "queue.info": admin("queue.info", queue=LOG),
     "queue.list": admin("queue.list"),
     "queue.peek": admin("queue.peek", queue=JOBS, limit=1_000),
+    "message.show": (
+        lambda w, n: w.new_large_message(),
+        lambda w, q: w.peer.admin("message.show", queue=q, sequence=1, digest=True, length=200_000),
+    ),
     "group.list": cursor("group.list", LOG),
     "group.offsets": cursor("group.offsets", LOG, group="g1"),
     "group.advance": cursor("group.advance", LOG, group="g1", from_=1),

@@ -9,7 +9,7 @@ from vibemq.engine.handlers.cursors import lookup, ranges
 from vibemq.engine.handlers.cursors.plans import unknown_plan
 from vibemq.engine.handlers.queues import find_same
 from vibemq.engine.handlers.transfer.moves import check_route
-from vibemq.engine.kept import facts_of, kept_within
+from vibemq.engine.kept import delayed_from, facts_of, held_from, kept_within, ready_from
 from vibemq.engine.queue.cursor import Cursor
 from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import WAITING_NAME, Queue
@@ -20,6 +20,7 @@ from vibemq.model.effects import (
     CursorInfo,
     Extent,
     GroupInfo,
+    HeldMessage,
     Kept,
     MessageFacts,
     Movable,
@@ -27,6 +28,7 @@ from vibemq.model.effects import (
     Reach,
     Span,
 )
+from vibemq.model.options import QueueOptions
 from vibemq.model.records import DeadLettered, Plan, Record
 from vibemq.model.runs import END, Run, RunSet
 
@@ -41,6 +43,9 @@ class Readers:
     def queue(self, name: str, incarnation: str | None = None) -> QueueHead:
         queue = find_same(self._state, name, incarnation)
         return QueueHead(queue.queue_id, queue.incarnation, queue.dead, ranges.tail_of(queue))
+
+    def options(self, name: str) -> QueueOptions:
+        return find_same(self._state, name, None).options
 
     def extent(self, name: str, incarnation: str | None = None) -> Extent:
         """Looks at every group once."""
@@ -74,6 +79,10 @@ class Readers:
         batches = [state.owed, state.owed_behind, *(outcome.records for outcome in state.open.values())]
         unsure = (record.letters[0].dead_id for batch in batches for record in batch if _has_letters(record))
         return min(unsure, default=state.next_dead_id)
+
+    def last_dead_id(self) -> int:
+        """The highest that was given to a letter; it may be on its way to the disk. 0 = none was."""
+        return self._state.next_dead_id - 1
 
     def tail(self, name: str) -> int | None:
         """None when the queue is gone."""
@@ -165,6 +174,22 @@ class Readers:
     ) -> Generator[None, None, Kept]:
         """Up to `most` messages of [start, end) that the queue keeps for anybody: see `vibemq.engine.kept`."""
         return kept_within(find_same(self._state, name, incarnation), start, end, most)
+
+    def held(self, name: str, start: int, most: int) -> Generator[None, None, list[HeldMessage]]:
+        """Up to `most` messages from `start` on that are with a consumer: see `vibemq.engine.kept`."""
+        return held_from(find_same(self._state, name, None), start, most)
+
+    def delayed(self, name: str, start: int, most: int) -> list[tuple[int, int]]:
+        """(sequence, due at) of those that wait for an instant, ascending."""
+        return delayed_from(find_same(self._state, name, None), start, most, self._state.now)
+
+    def ready(self, name: str, start: int, most: int) -> list[Run]:
+        """Those that may be handed out, in that order."""
+        return ready_from(find_same(self._state, name, None), start, most)
+
+    def is_ordered(self, name: str) -> bool:
+        """Whether messages are handed out by priority."""
+        return find_same(self._state, name, None).levels is not None
 
     def movable(self, name: str, to: str, start: int, below: int, most: int, incarnation: str | None = None) -> Movable:
         """Up to `most` messages of [start, below) that may be moved into the other queue, the oldest first. Raises

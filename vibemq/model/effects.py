@@ -5,6 +5,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from vibemq.errors import VibeMQError
+from vibemq.model.jobs import StoredJob
 from vibemq.model.options import Durability, QueueOptions
 from vibemq.model.records import Record
 from vibemq.model.rows import Rows
@@ -43,6 +44,14 @@ class Counted:
 
 
 @dataclass(slots=True)
+class Settled:
+    """Result of `Settle` and `Extend`: the runs that the consumer held until then. What else was asked for was settled
+    before, was taken back when its time was over, or never was this consumer's."""
+
+    runs: list[Run]
+
+
+@dataclass(slots=True)
 class Removed:
     removed: list[Run]
     """Gone from every group where they waited."""
@@ -72,6 +81,16 @@ class Replayed:
     count: int
     left: int
     """Dead letters that stay where they are, because the queue has no room for them."""
+
+
+@dataclass(slots=True)
+class JobStepped:
+    count: int
+    """Letters that this step has done."""
+    left: int
+    """Dead letters that stay where they are, because the queue has no room for them, or the job's limit is reached."""
+    job: StoredJob
+    """As it is now."""
 
 
 @dataclass(slots=True)
@@ -282,6 +301,20 @@ class Kept(NamedTuple):
     """By priority, so that the engine knows each message's."""
     ttl_ms: int
     """Of every message of the queue; 0 = no limit."""
+
+
+class HeldMessage(NamedTuple):
+    """A message that is with a consumer; they are in the order of their sequences."""
+
+    sequence: int
+    group: str
+    session: int
+    """Whose consumer has it."""
+    consumer: int
+    deadline: int
+    """When it is taken back; 0 = never."""
+    attempts: int
+    """Hand-outs so far, this one included."""
 
 
 class Movable(NamedTuple):

@@ -16,12 +16,16 @@ from vibemq.operations import (
     user_rights,
     users,
 )
+from vibemq.operations.jobs import edits, requests
 from vibemq.operations.monitoring import audit_records, history, overview, queue_rows
+from vibemq.operations.reading import bodies, peeks
 from vibemq.operations.registry import Call, Caller, Operation, Registry
 from vibemq.operations.transfer import exports, imports, moves, removal
 
 OPERATIONS: tuple[Operation[Any], ...] = (
     *queues.OPERATIONS,
+    *peeks.OPERATIONS,
+    *bodies.OPERATIONS,
     *moves.OPERATIONS,
     *exports.OPERATIONS,
     *imports.OPERATIONS,
@@ -29,6 +33,8 @@ OPERATIONS: tuple[Operation[Any], ...] = (
     *groups.OPERATIONS,
     *range_reads.OPERATIONS,
     *dead_letters.OPERATIONS,
+    *edits.OPERATIONS,
+    *requests.OPERATIONS,
     *transactions.OPERATIONS,
     *users.OPERATIONS,
     *user_rights.OPERATIONS,

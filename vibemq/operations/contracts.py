@@ -9,14 +9,18 @@ from vibemq.model.effects import (
     CursorInfo,
     Extent,
     GroupInfo,
+    HeldMessage,
     Kept,
     MessageFacts,
     Movable,
+    QueueDepth,
     QueueHead,
     QueueInfo,
     Reach,
     Span,
 )
+from vibemq.model.jobs import StoredJob
+from vibemq.model.options import QueueOptions
 from vibemq.model.records import Plan
 from vibemq.model.rows import LargeRow
 from vibemq.model.runs import Run
@@ -31,6 +35,8 @@ class ReaderQuestions(Protocol):
 
     def queue(self, name: str, incarnation: str | None = None) -> QueueHead: ...
 
+    def options(self, name: str) -> QueueOptions: ...
+
     def extent(self, name: str, incarnation: str | None = None) -> Extent: ...
 
     def tail(self, name: str) -> int | None: ...
@@ -42,6 +48,8 @@ class ReaderQuestions(Protocol):
     ) -> list[tuple[GroupInfo, CursorInfo | None]]: ...
 
     def dead_tail(self) -> int: ...
+
+    def last_dead_id(self) -> int: ...
 
     def first_near(self, name: str, instant: int) -> int: ...
 
@@ -67,6 +75,14 @@ class ReaderQuestions(Protocol):
         self, name: str, start: int, end: int, most: int, incarnation: str | None = None
     ) -> Generator[None, None, Kept]: ...
 
+    def held(self, name: str, start: int, most: int) -> Generator[None, None, list[HeldMessage]]: ...
+
+    def delayed(self, name: str, start: int, most: int) -> list[tuple[int, int]]: ...
+
+    def ready(self, name: str, start: int, most: int) -> list[Run]: ...
+
+    def is_ordered(self, name: str) -> bool: ...
+
     def movable(
         self, name: str, to: str, start: int, below: int, most: int, incarnation: str | None = None
     ) -> Movable: ...
@@ -82,11 +98,28 @@ class ReaderQuestions(Protocol):
     def old_stages(self) -> list[str]: ...
 
 
+class JobQuestions(Protocol):
+    """The jobs that are kept; see `vibemq.engine.jobs.job_table`."""
+
+    def get(self, job_id: int) -> StoredJob | None: ...
+
+    def running(self) -> list[StoredJob]: ...
+
+    def page(self, before: int, limit: int, fits: Callable[[StoredJob], bool]) -> list[StoredJob]: ...
+
+
 class EngineQuestions(Protocol):
     @property
     def readers(self) -> ReaderQuestions: ...
 
+    @property
+    def jobs(self) -> JobQuestions: ...
+
     def queue_info(self, name: str) -> QueueInfo | None: ...
+
+    def depth(self, name: str) -> Generator[None, None, QueueDepth] | None: ...
+
+    def unsettled(self, job_id: int) -> Generator[None, None, bool]: ...
 
     def waiting_runs(self, queue: str, limit: int, start: int = 0) -> list[Run]: ...
 
@@ -173,8 +206,27 @@ class ClosablePeer(Protocol):
         """False: its protocol has no word for that, or it is leaving."""
 
 
+class HoldingPeer(Protocol):
+    """Who has messages, for a list of them."""
+
+    number: int
+    """Of its session."""
+    connection_id: str
+    protocol: str
+
+    @property
+    def client_name(self) -> str: ...
+
+    @property
+    def principal(self) -> Principal | None: ...
+
+
+class KnownPeer(ClosablePeer, HoldingPeer, Protocol):
+    """Somebody who may act."""
+
+
 class Peers(Protocol):
     def __iter__(self) -> Iterator[ListedPeer]: ...
 
-    def peers(self) -> Sequence[ClosablePeer]:
+    def peers(self) -> Sequence[KnownPeer]:
         """Those of plug-ins too, which no listener has accepted."""

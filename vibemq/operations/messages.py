@@ -1,11 +1,13 @@
 """Messages and dead letters as an operator sees them: JSON-ready values, and rows made ready for a replay."""
 
 import base64
+import codecs
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vibemq.errors import InvalidOptions
 from vibemq.model.commands import ReplayDead
+from vibemq.model.jobs import JobStep
 from vibemq.model.options import PRIORITY_MAX, Priority, enum_of
 from vibemq.model.records import MessageExtra
 from vibemq.model.rows import LARGE_ROW_BYTES, Rows, RowView, with_headers
@@ -78,6 +80,29 @@ def payload_json(payload: bytes) -> dict[str, str | int]:
         return {"payload_base64": base64.b64encode(payload).decode()}
 
 
+def part_of(view: RowView, offset: int, size: int) -> dict[str, Any]:
+    """A part of the body: see `part_json`."""
+    return part_json(view.payload_part(offset, size), offset, whole=offset + size >= view.payload_size)
+
+
+def part_json(part: bytes, offset: int, *, whole: bool) -> dict[str, Any]:
+    """As text when it is UTF-8, else as base64. The text ends before a character that the part has not whole, and
+    `size` says how many bytes there are.
+
+    Args:
+        whole: there is nothing behind it.
+    """
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        text = decoder.decode(part, final=whole)
+    except UnicodeDecodeError:
+        shown: dict[str, Any] = {"payload_base64": base64.b64encode(part).decode()}
+        size = len(part)
+    else:
+        shown, size = {"payload": text}, len(part) - len(decoder.getstate()[0])
+    return shown | {"offset": offset, "size": size, "truncated": not whole}
+
+
 def replay_count(headers: Mapping[str, str]) -> int:
     """How often this message has been replayed before; the header came from outside and may be anything."""
     text = headers.get(REPLAY_COUNT, "")
@@ -89,12 +114,19 @@ def replay_rows(letters: Sequence[DeadLetter]) -> Rows:
 
 
 def replay(
-    session: int, token: Any, queue: str, letters: Sequence[DeadLetter], rows: Rows, asked_by: int
+    session: int,
+    token: Any,
+    queue: str,
+    letters: Sequence[DeadLetter],
+    rows: Rows,
+    asked_by: int,
+    step: JobStep | None = None,
 ) -> ReplayDead:
-    """The letters, as they enter the queue again: `rows`. `asked_by`: the session that wants it."""
+    """The letters, as they enter the queue again: `rows`. `asked_by`: the session that wants it. `step`: of the job
+    that does it."""
     extras = {index: extra for index, letter in enumerate(letters) if (extra := replay_extra(letter)) is not None}
     ids = [letter.facts.dead_id for letter in letters]
-    return ReplayDead(session, token, queue, ids, rows, extras or None, origins(letters), asked_by)
+    return ReplayDead(session, token, queue, ids, rows, extras or None, origins(letters), asked_by, step)
 
 
 def origins(letters: Sequence[DeadLetter]) -> dict[int, int]:

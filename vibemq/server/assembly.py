@@ -22,6 +22,8 @@ from vibemq.operations.broker import BrokerOperations
 from vibemq.operations.connections import Connections
 from vibemq.operations.dead_letters import DeadLetterReader, DeadLetters
 from vibemq.operations.groups import Groups
+from vibemq.operations.jobs.edits import LetterEdits
+from vibemq.operations.jobs.requests import Jobs
 from vibemq.operations.long_polls import LongPolls
 from vibemq.operations.monitoring.audit_records import AuditRecords
 from vibemq.operations.monitoring.history import History
@@ -29,6 +31,8 @@ from vibemq.operations.monitoring.overview import Overview
 from vibemq.operations.monitoring.queue_rows import QueueRows
 from vibemq.operations.queues import Queues
 from vibemq.operations.range_reads import RangeReads
+from vibemq.operations.reading.bodies import MessageBodies
+from vibemq.operations.reading.peeks import Peeks
 from vibemq.operations.tokens import Tokens
 from vibemq.operations.transactions import Transactions
 from vibemq.operations.transfer.exports import QueueExports
@@ -58,6 +62,8 @@ from vibemq.server.commit.release_order import EffectRouter
 from vibemq.server.commit.storage_threads import Store
 from vibemq.server.contracts import QueueEngine
 from vibemq.server.declared import declare
+from vibemq.server.jobs.runner import JobRunner
+from vibemq.server.jobs.worker import JobServices
 from vibemq.server.local_session import INNER_SESSION, LocalSession
 from vibemq.server.monitoring.broker_figures import BrokerFigures
 from vibemq.server.monitoring.health import Report
@@ -102,12 +108,18 @@ class Assembly:
     housekeeping: Housekeeping
     local_session: LocalSession
     long_polls: LongPolls
+    job_runner: JobRunner
     hashing: HashingThreads
     audit: AuditLog
     audit_writer: AuditWriter | None
     """None: there is no audit file."""
     trail: Trail
     history: HistoryRecorder | None
+    command_audit: CommandAudit
+    authenticator: Authenticator
+    runner: OperationRunner
+    background_tasks: BackgroundTasks
+    clock: Clock
     durable_queues: bool
     """Whether queues may be other than transient."""
 
@@ -218,7 +230,7 @@ async def assemble(
     pacer = Pacer()
     decider = Decider(engine, committer, clock, pacer)
     classifier = Classifier(store, pacer, decide=decider.decide, failed=fatal)
-    local_session = LocalSession(decider.decide, metrics.note_queue_gone, classifier.take)
+    local_session = LocalSession(decider.decide, metrics.note_queue_gone, classifier.take, command_audit.note)
     effect_router.connect(INNER_SESSION, local_session.take)
     long_polls = LongPolls(engine.readers.tail)
     transactions = Transactions(engine, store, local_session)
@@ -232,11 +244,16 @@ async def assemble(
     figures = BrokerFigures(report, trail, lambda: connection_table.limits, time.time)
     history = _history(settings, figures, engine, local=plugin.local)
     place = {"data_dir": str(settings.data_dir.absolute()), "provider": store.provider.name}
+    job_services = JobServices(engine, local_session, store, letters, accounts, clock)
+    timers = Timers(engine, committer, clock)
+    job_runner = JobRunner(job_services, timers.watch, fatal)
     operations = Registry(
         accounts.policy,
         OPERATIONS,
         [
-            Queues(engine, store, local_session, accounts.policy, queue_defaults),
+            Queues(engine, local_session, accounts.policy, queue_defaults),
+            Peeks(engine, store, connection_table),
+            MessageBodies(engine, kept_messages, connection_table),
             QueueMoves(engine, store, local_session),
             QueueExports(engine, kept_messages),
             QueueImports(
@@ -248,6 +265,8 @@ async def assemble(
             Groups(engine, store, local_session, long_polls),
             RangeReads(engine, store, letters, local_session),
             DeadLetters(engine, store, letters, local_session, clock),
+            LetterEdits(engine, store, letters, local_session, row_bytes_max=settings.limits.row_bytes_max),
+            Jobs(engine, local_session, letters, accounts.policy, clock, job_runner),
             transactions,
             users,
             UserRights(accounts),
@@ -273,6 +292,7 @@ async def assemble(
         monotonic=time.monotonic,
     )
     store.memory = large_turns.outgoing
+    runner = OperationRunner(operations, background_tasks, metrics, audit, command_audit, fatal)
     peer_services = PeerServices(
         clock=clock,
         metrics=metrics,
@@ -280,10 +300,9 @@ async def assemble(
         effect_router=effect_router,
         store=store,
         authenticator=authenticator,
-        operations=OperationRunner(operations, background_tasks, metrics, audit, command_audit, fatal),
+        operations=runner,
         fatal=fatal,
     )
-    timers = Timers(engine, committer, clock)
     per_second = settings.limits.messages_per_client_per_second
     backpressure = Backpressure(lambda: committer.backlog_bytes, connection_table)
     socket_services = SocketServices(
@@ -329,11 +348,17 @@ async def assemble(
         housekeeping=housekeeping,
         local_session=local_session,
         long_polls=long_polls,
+        job_runner=job_runner,
         hashing=hashing,
         audit=audit,
         audit_writer=writer,
         trail=trail,
         history=history,
+        command_audit=command_audit,
+        authenticator=authenticator,
+        runner=runner,
+        background_tasks=background_tasks,
+        clock=clock,
         durable_queues=durable_queues,
     )
 

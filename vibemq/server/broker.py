@@ -36,7 +36,7 @@ from vibemq.server.net.connections import ListenerEndpoint
 from vibemq.server.net.listener import Listening, endpoint_of, listen
 from vibemq.server.net.plugin_services import OUTBOUND_MAX, PluginServices
 from vibemq.server.net.tls import ServerTls
-from vibemq.server.reload.reloader import Reloader, SettingsSource
+from vibemq.server.reload.reloader import OF_HTTP, Reloader, SettingsSource
 from vibemq.server.shutdown import drain
 
 if TYPE_CHECKING:
@@ -264,7 +264,10 @@ class Broker:
             # A broker without it starts sooner: an HTTP server is a fifth of all that would be imported.
             from vibemq.web.server import WebServer
 
-            self._web = WebServer(settings.http, self.report)
+            tls = None if settings.http.tls is None else ServerTls(settings.http.tls, "http.tls")
+            if tls is not None:
+                self._tls[OF_HTTP] = tls
+            self._web = WebServer(settings.http, self.report, None if tls is None else tls.context)
             tasks.start_soon(self._serve_http, self._web)
         self._parts = await assemble(
             settings,
@@ -283,7 +286,10 @@ class Broker:
                 self.listening.append(listening)
                 if listening.tls is not None:
                     self._tls[number] = listening.tls
+        if self._web is not None and settings.http.api:
+            self._open_api(self._web, self._parts, tasks)
         tasks.start_soon(self._parts.housekeeping.run)
+        tasks.start_soon(self._parts.job_runner.run)
         # What the last run has left due must not wait for the first client.
         self._parts.timers.look_at_engine()
         self.status.started = True
@@ -323,6 +329,24 @@ class Broker:
                 create = await endpoint.plugin.start(services, endpoint.settings) or create
             started.append(replace(endpoint, plugin=replace(endpoint.plugin, create=create)))
         return started
+
+    def _open_api(self, web: "WebServer", parts: Assembly, tasks: TaskGroup) -> None:
+        """Its peers are told at the stop as those of plug-ins are."""
+        from vibemq.server.api.lending import lend
+
+        peers = PluginServices(
+            "http",
+            parts.socket_services,
+            None,
+            anyio.CapacityLimiter(OUTBOUND_MAX),
+            tasks,
+            self._fatal,
+            parts.accounts.acting,
+        )
+        self._services.append(peers)
+        made = web.open_api(self.settings.http, lend(parts, peers, self.status))
+        parts.revocation.watchers.append(made.end_revoked)
+        parts.housekeeping.chores.append(made.tidy)
 
     def _opened(self, store: Store) -> None:
         """Storage is open: from here on it has to be closed."""

@@ -4,7 +4,7 @@ A hand-out of a thousand consecutive messages is one stretch, so holding and set
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from vibemq.model.runs import END, Run, Stretches, run_count
 
@@ -65,6 +65,12 @@ class Unacked(Stretches):
         self._sizes.insert(index, size)
         if len(self._firsts) > STRETCHES_TOGETHER_MAX:
             self._divide()
+
+    def from_(self, start: int) -> Iterator[tuple[int, int, int]]:
+        """(first, last, deadline) of each stretch from `start` on, ascending; to be read before anything changes."""
+        for part in (self,) if self._parts is None else self._parts[bisect_left(self._lasts, start) :]:
+            for index in range(bisect_left(part._lasts, start), len(part._lasts)):
+                yield max(part._firsts[index], start), part._lasts[index], part._deadlines[index]
 
     def take(self, first: int, last: int) -> list[Run]:
         """Let go of what is held within [first, last], and return it."""

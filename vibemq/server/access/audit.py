@@ -164,6 +164,10 @@ class AuditLog:
         fields = {"event": "access.denied", "user": user, "operation": operation, "outcome": "refused"}
         self._refused("access denied", peer, {**fields, "reason": reason})
 
+    def session(self, place: AuditedPeer, principal: Principal, event: str) -> None:
+        """A session of a browser has begun, or was ended by its user."""
+        self._login(place, principal, "login" if event == "session.begun" else "logout", event)
+
     def reloaded(self, fields: Mapping[str, Any], *, failed: bool) -> None:
         told = {"event": "settings.reloaded", "outcome": "failed" if failed else "done", **fields}
         self._note(logging.INFO, "settings read again", told, None)

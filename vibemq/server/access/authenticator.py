@@ -8,7 +8,7 @@ from vibemq.auth.passwords import is_outdated
 from vibemq.auth.users import ANONYMOUS, Accounts
 from vibemq.errors import AuthError, AuthFailed, RateLimited, VibeMQError, forget_frames
 from vibemq.model.commands import Command
-from vibemq.protocols.session import Authenticate, Principal, Session
+from vibemq.protocols.session import Authenticate, Principal
 from vibemq.server.access.audit import AuditedPeer, AuditLog
 from vibemq.server.access.guessing import GuessLimiter, address_of
 from vibemq.server.access.hashing import HASHED_TOGETHER_MAX, HASHED_UNDER_ATTACK, REST_S_MAX, HashingThreads
@@ -22,6 +22,19 @@ TURNED_DOWN_PER_TURN = 16
 """Waiting logins whose check does not begin, in one turn of the loop."""
 
 
+class LoginSession(Protocol):
+    """What hears the answer of a login (`vibemq.protocols.session.Session`)."""
+
+    def authenticated(self, token: Any, principal: Principal) -> None: ...
+
+    def refused(self, token: Any, error: VibeMQError) -> None: ...
+
+    def tick(self, now: int) -> None: ...
+
+    @property
+    def principal(self) -> Principal | None: ...
+
+
 class AuthenticatedPeer(Protocol):
     """What the authenticator needs of a peer (`vibemq.server.net.peer_driver.PeerDriver`)."""
 
@@ -31,12 +44,13 @@ class AuthenticatedPeer(Protocol):
     protocol: str
     certified: tuple[str, ...]
     """Users for whom its TLS certificate stands, known or not."""
-    session: Session
     pending: int
     parted: bool
     leaving: bool
     wake: Callable[[], None]
 
+    @property
+    def session(self) -> LoginSession: ...
     @property
     def ending(self) -> bool: ...
     @property
@@ -142,7 +156,8 @@ class Authenticator:
         """Whether it was refused because of what failed before."""
         wait_s = self._guesses.wait_s(peer.host, request.username, self._monotonic())
         if wait_s > 0:
-            self._refuse(peer, request, AuthFailed(f"too many failed attempts; try again in {max(1, round(wait_s))} s"))
+            text = f"too many failed attempts; try again in {max(1, round(wait_s))} s"
+            self._refuse(peer, request, AuthFailed(text, wait_s))
         return wait_s > 0
 
     def _take_certificate(self, peer: AuthenticatedPeer, request: Authenticate) -> None:

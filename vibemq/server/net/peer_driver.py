@@ -165,6 +165,11 @@ class PeerDriver:
         return not (self.parted or self.broken or self._dismissed)
 
     @property
+    def client_name(self) -> str:
+        """What the peer calls itself."""
+        return self.session.client_name
+
+    @property
     def principal(self) -> Principal | None:
         return self.session.principal
 

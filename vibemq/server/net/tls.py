@@ -136,11 +136,14 @@ def unusable_file(files: Tls) -> tuple[str, str] | None:
 
 def check_tls_files(loaded: Loaded) -> None:
     """Raise ConfigInvalid for a file that cannot be used; names the setting and where it comes from."""
-    for number, listener in enumerate(loaded.settings.listeners):
-        wrong = None if listener.tls is None else unusable_file(listener.tls)
+    places: list[tuple[tuple[str | int, ...], Tls | None]] = [
+        (("listeners", number), listener.tls) for number, listener in enumerate(loaded.settings.listeners)
+    ]
+    for place, tls in [*places, (("http",), loaded.settings.http.tls)]:
+        wrong = None if tls is None else unusable_file(tls)
         if wrong is not None:
             key, why = wrong
-            raise ConfigInvalid(f"{place_of(('listeners', number, 'tls', key), loaded.origins)} is not valid: {why}")
+            raise ConfigInvalid(f"{place_of((*place, 'tls', key), loaded.origins)} is not valid: {why}")
 
 
 def _wrong_content(files: Tls) -> str:

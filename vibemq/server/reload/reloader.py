@@ -35,6 +35,8 @@ READ_TIMEOUT_S = 10.0
 """Of all files together."""
 LOGGED_MAX = 20
 """Names that the log shows of each list."""
+OF_HTTP = -1
+"""The place of the HTTP port among the listeners whose TLS files are read again."""
 SWITCHED = "authentication is switched on and off with a restart only; keep a user or a token"
 
 T = TypeVar("T")
@@ -149,7 +151,8 @@ class Reloader:
         change = compare(before, after, fixed=("auth",) if switches else ())
         certificates = {}
         for number, tls in self._tls.items():
-            files = change.settings.listeners[number].tls
+            place = change.settings.http if number == OF_HTTP else change.settings.listeners[number]
+            files = place.tls
             newer = tls.newer(files) if files is not None else None
             if newer is not None:
                 certificates[number] = newer

@@ -1,0 +1,29 @@
+"""The rows of the contract: one file for each noun."""
+
+from vibemq.web.api.contract import Endpoint
+from vibemq.web.api.endpoints import (
+    broker,
+    connections,
+    dead_letters,
+    groups,
+    messages,
+    queues,
+    session,
+    streams,
+    transactions,
+    users,
+)
+
+ENDPOINTS: tuple[Endpoint, ...] = (
+    *session.ENDPOINTS,
+    *queues.ENDPOINTS,
+    *messages.ENDPOINTS,
+    *groups.ENDPOINTS,
+    *dead_letters.ENDPOINTS,
+    *connections.ENDPOINTS,
+    *transactions.ENDPOINTS,
+    *broker.ENDPOINTS,
+    *users.ENDPOINTS,
+    *streams.ENDPOINTS,
+)
+"""In the order of the documentation."""

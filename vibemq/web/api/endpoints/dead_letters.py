@@ -1,0 +1,146 @@
+"""Dead letters: look at them, put one back, remove one."""
+
+import base64
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import Response
+
+from vibemq.errors import ErrorCode, InvalidPayload, MessageNotFound, MessageTooLarge
+from vibemq.web.api.arguments import checked
+from vibemq.web.api.contract import BYTES, Endpoint, Exchange, Parameter
+from vibemq.web.api.endpoints.shapes import INSTANT, NULLABLE_TEXT, TEXT, WHOLE, record
+from vibemq.web.api.kinds import Kind
+
+LETTER = record(
+    {"dead_id": WHOLE, "queue": TEXT, "reason": TEXT, "error": TEXT, "dead_at": INSTANT},
+    {
+        "group": NULLABLE_TEXT,
+        "sequence": WHOLE,
+        "id": TEXT,
+        "attempts": WHOLE,
+        "failed": WHOLE,
+        "first_failed_at": INSTANT,
+        "published_at": INSTANT,
+        "replay_count": WHOLE,
+        "headers": {"type": "object", "additionalProperties": TEXT},
+        "payload": TEXT,
+        "payload_base64": TEXT,
+    },
+)
+MISSING = (ErrorCode.MESSAGE_NOT_FOUND, ErrorCode.STORAGE_DAMAGED)
+
+
+class ReplayBody(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
+
+    queue: str | None = Field(None, description="The queue it died in; users without a right to every queue name it.")
+    to: str | None = Field(None, description="Queue that it goes to; left out: where it died.")
+
+
+def named(exchange: Exchange) -> dict[str, Any]:
+    """One letter, for an operation that takes many. Raises InvalidPayload."""
+    given = checked(ReplayBody, exchange.body) if exchange.endpoint.method == "POST" else exchange.query
+    text = exchange.path["dead_id"]
+    if not text.isascii() or not text.isdecimal() or len(text) > 19:
+        raise InvalidPayload("the id of a dead letter is a whole number", "dead_id")
+    return {"ids": [int(text)], **{name: value for name, value in given.items() if value is not None}}
+
+
+def one_done(result: dict[str, Any], exchange: Exchange) -> dict[str, Any]:
+    if not result.get("count"):
+        raise MessageNotFound(f"there is no dead letter {exchange.path['dead_id']}; it was replayed or purged")
+    return {"count": result["count"]}
+
+
+async def body(exchange: Exchange) -> Response:
+    """Never as what it may be: a browser only stores it."""
+    arguments = {"dead_id": typed_id(exchange), **exchange.query}
+    letter = (await exchange.services.operations.ask(exchange.user, "dlq.show", arguments)).result
+    return download(letter, f"letter-{exchange.path['dead_id']}.bin")
+
+
+def typed_id(exchange: Exchange) -> int:
+    (number,) = named_ids(exchange)
+    return number
+
+
+def named_ids(exchange: Exchange) -> list[int]:
+    found: list[int] = named(exchange)["ids"]
+    return found
+
+
+def download(message: dict[str, Any], file_name: str) -> Response:
+    """The payload of a message as `vibemq.operations.messages` shows it. Raises MessageTooLarge."""
+    if "payload_base64" in message:
+        content = base64.b64decode(message["payload_base64"])
+    elif "payload" in message:
+        content = message["payload"].encode()
+    else:
+        raise MessageTooLarge(
+            f"the body has {message['payload_size']:,} bytes, more than an answer may; use vibemq-admin to export it"
+        )
+    return Response(content, media_type=BYTES, headers={"Content-Disposition": f'attachment; filename="{file_name}"'})
+
+
+def found(letter: dict[str, Any] | None, exchange: Exchange) -> dict[str, Any]:
+    if letter is None:
+        raise MessageNotFound(f"there is no dead letter {exchange.path['dead_id'][:20]}; it was replayed or purged")
+    return letter
+
+
+ENDPOINTS = (
+    Endpoint(
+        method="GET",
+        path="/dead-letters",
+        summary="Dead letters, in pages.",
+        operation="dlq.list",
+        kind=Kind.SCAN,
+        items="letters",
+        response=LETTER,
+        errors=(ErrorCode.QUEUE_NOT_FOUND,),
+    ),
+    Endpoint(
+        method="GET",
+        path="/dead-letters/{dead_id}",
+        summary="One dead letter with its message.",
+        operation="dlq.show",
+        shape=found,
+        response=LETTER,
+        errors=MISSING,
+    ),
+    Endpoint(
+        method="GET",
+        path="/dead-letters/{dead_id}/body",
+        summary="The body of a dead letter, as it was published.",
+        operation="dlq.show",
+        handler=body,
+        produces=BYTES,
+        errors=(*MISSING, ErrorCode.MESSAGE_TOO_LARGE),
+    ),
+    Endpoint(
+        method="DELETE",
+        path="/dead-letters/{dead_id}",
+        summary="Remove one dead letter.",
+        operation="dlq.purge",
+        kind=Kind.CHANGE,
+        query=(Parameter("queue", TEXT, "The queue it died in; users without a right to every queue name it."),),
+        arguments=named,
+        shape=one_done,
+        response=record({"count": WHOLE}),
+        errors=(ErrorCode.MESSAGE_NOT_FOUND, ErrorCode.QUEUE_NOT_FOUND),
+    ),
+    Endpoint(
+        method="POST",
+        path="/dead-letters/{dead_id}/replay",
+        summary="Put one dead letter back into a queue.",
+        operation="dlq.replay",
+        kind=Kind.CHANGE,
+        body=ReplayBody,
+        arguments=named,
+        shape=one_done,
+        response=record({"count": WHOLE}),
+        errors=(*MISSING, ErrorCode.QUEUE_NOT_FOUND, ErrorCode.QUEUE_FULL, ErrorCode.STORAGE_FULL),
+        idempotent=True,
+    ),
+)

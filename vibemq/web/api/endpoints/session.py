@@ -1,0 +1,178 @@
+"""Logging in and out, and who one is."""
+
+import os
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import Response
+
+from vibemq.auth.policy import Policy
+from vibemq.auth.rules import NAME_OF
+from vibemq.errors import InvalidPayload
+from vibemq.model.access import Action, Principal, ResourceKind
+from vibemq.operations import OPERATIONS, Operation
+from vibemq.web.api.answers import json_answer
+from vibemq.web.api.arguments import checked
+from vibemq.web.api.contract import Endpoint, Exchange, Parameter
+from vibemq.web.api.kinds import Kind
+from vibemq.web.api.services import Asker
+from vibemq.web.api.sessions import cookie_gone_headers, cookie_header
+
+COOKIE_BYTES = 32
+
+
+class LoginBody(BaseModel):
+    """User and password, or an access token."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
+
+    user: str = Field("", max_length=256)
+    password: str = Field("", max_length=4096, repr=False)
+    token: str = Field("", max_length=4096, repr=False)
+
+
+def who(told: dict[str, Any], exchange: Exchange) -> dict[str, Any]:
+    """The answer of `user.self`, and what of it a page wants to know before it shows a button."""
+    return about(told, exchange.user.principal, exchange)
+
+
+def about(told: dict[str, Any], principal: Principal, exchange: Exchange) -> dict[str, Any]:
+    services = exchange.services
+    narrowed = told["narrowed_to"]
+    enabled = services.accounts.enabled
+    return {
+        "user": told["user"] if enabled else None,
+        "superuser": told["superuser"],
+        "authenticated": enabled or not exchange.state.credentials.open,
+        "auth_enabled": enabled,
+        "token": told["token"],
+        "permissions": [_rule(rule) for rule in told["permissions"]],
+        "narrowed_to": None if narrowed is None else [_rule(rule) for rule in narrowed],
+        "may": may(services.accounts.policy, principal),
+        "version": services.version,
+        "broker_name": services.broker_name,
+    }
+
+
+def _rule(written: dict[str, Any]) -> dict[str, Any]:
+    kind, name = next((kind, name) for kind, name in NAME_OF.items() if name in written)
+    return {"kind": str(kind), "pattern": written[name], "actions": written["actions"]}
+
+
+def may(policy: Policy, principal: Principal) -> dict[str, bool]:
+    """Operation -> whether the principal may have it carried out without naming a queue, or on the own user."""
+    return {operation.name: _may(policy, principal, operation) for operation in OPERATIONS}
+
+
+def _may(policy: Policy, principal: Principal, operation: Operation[Any]) -> bool:
+    return all(
+        policy.allows(principal, need, principal.name if need.kind is ResourceKind.USER else "")
+        for need in operation.permissions
+        if need.action is not Action.OWN and need.when == "always"
+    )
+
+
+async def log_in(exchange: Exchange) -> Response:
+    """A new id at each login: one that somebody has put into the browser before is worth nothing."""
+    given = checked(LoginBody, exchange.body)
+    user, password, token = (given.get(name, "") for name in ("user", "password", "token"))
+    if bool(token) == bool(user and password):
+        raise InvalidPayload("log in with user and password, or with token; give one of them")
+    request, state = exchange.request, exchange.state
+    peer = request.client.host if request.client else ""
+    host, request_id = state.proxies.client_of(peer, request.headers), os.urandom(12).hex()
+    principal = await state.credentials.log_in(host, request_id, user=user, password=password, token=token)
+    cookie = os.urandom(COOKIE_BYTES).hex()
+    session = state.sessions.begin(cookie, principal, exchange.services.monotonic())
+    asker = Asker(principal, host, request_id, session=session.digest)
+    exchange.services.logins.logged_in(asker)
+    told = (await exchange.services.operations.ask(asker, "user.self", {})).result
+    exchange.headers["Set-Cookie"] = cookie_header(cookie, secure=_is_secure(exchange))
+    return json_answer(about(told, principal, exchange), exchange)
+
+
+async def log_out(exchange: Exchange) -> Response:
+    sessions, asker = exchange.state.sessions, exchange.user
+    if exchange.query.get("everywhere"):
+        sessions.end_all_of(asker.user)
+        exchange.services.logins.logged_out(asker, everywhere=True)
+    elif asker.session:
+        sessions.end(asker.session)
+        exchange.services.logins.logged_out(asker, everywhere=False)
+    response = Response(status_code=204)
+    for line in cookie_gone_headers(secure=_is_secure(exchange)):
+        response.headers.append("Set-Cookie", line)
+    return response
+
+
+def _is_secure(exchange: Exchange) -> bool:
+    request = exchange.request
+    peer = request.client.host if request.client else ""
+    return exchange.state.proxies.is_secure(request.scope.get("scheme", "http"), peer, request.headers)
+
+
+async def describe(exchange: Exchange) -> Response:
+    return Response(exchange.state.description(), media_type="application/json")
+
+
+_BOOLEAN = {"type": "boolean"}
+_TEXT = {"type": "string"}
+_RULE = {
+    "type": "object",
+    "properties": {"kind": _TEXT, "pattern": _TEXT, "actions": {"type": "array", "items": _TEXT}},
+}
+WHO = {
+    "type": "object",
+    "required": ["user", "superuser", "authenticated", "auth_enabled", "permissions", "may", "version", "broker_name"],
+    "properties": {
+        "user": {"type": ["string", "null"]},
+        "superuser": _BOOLEAN,
+        "authenticated": _BOOLEAN,
+        "auth_enabled": _BOOLEAN,
+        "token": {"type": ["string", "null"]},
+        "permissions": {"type": "array", "items": _RULE},
+        "narrowed_to": {"type": ["array", "null"], "items": _RULE},
+        "may": {"type": "object", "additionalProperties": _BOOLEAN},
+        "version": _TEXT,
+        "broker_name": _TEXT,
+    },
+}
+
+ENDPOINTS = (
+    Endpoint(
+        method="GET",
+        path="/session",
+        summary="Who asks, and what the asker may do.",
+        operation="user.self",
+        shape=who,
+        response=WHO,
+    ),
+    Endpoint(
+        method="POST",
+        path="/session",
+        summary="Log in: the answer sets the cookie of a session.",
+        anybody="who logs in has not logged in yet",
+        kind=Kind.LOGIN,
+        body=LoginBody,
+        handler=log_in,
+        response=WHO,
+        body_bytes_max=65_536,
+    ),
+    Endpoint(
+        method="DELETE",
+        path="/session",
+        summary="Log out: end this session, or all of the user.",
+        operation="user.self",
+        handler=log_out,
+        query=(Parameter("everywhere", _BOOLEAN, "End all sessions of the user."),),
+        status=204,
+    ),
+    Endpoint(
+        method="GET",
+        path="/openapi.json",
+        summary="This API as an OpenAPI description.",
+        anybody="it is the same for every broker of this version, and in the documentation",
+        handler=describe,
+        response={"type": "object"},
+    ),
+)
