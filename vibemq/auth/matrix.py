@@ -89,7 +89,11 @@ OPERATIONS: Mapping[str, Row] = {
     "broker.reload": (ADMIN,),
     # Of the queues that the caller may inspect; of the whole broker for superusers.
     "broker.overview": (LIST,),
+    "cursor.list": (LIST,),
     "queue.rows": (LIST,),
+    # Without the argument `queue` it concerns the whole broker, which needs a rule for `*`.
+    "history.get": (INSPECT,),
+    "audit.list": (ADMIN,),
     "connections.list": (ADMIN,),
     "connections.close": (ADMIN,),
     "connections.redirect": (ADMIN,),

@@ -217,6 +217,8 @@ class CreateQueue:
     filters: Mapping[str, Selector | None] = field(default_factory=dict)
     """Of these groups: the filter that each shall have from now on, None for none. A group that is not named here
     keeps the one that it has."""
+    implied: bool = False
+    """Its protocol asks for it on the way to something else that the user has asked for."""
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ from vibemq.operations import (
     users,
 )
 from vibemq.operations.jobs import edits, requests
-from vibemq.operations.monitoring import overview, queue_rows
+from vibemq.operations.monitoring import audit_records, cursors, history, overview, queue_rows
 from vibemq.operations.reading import bodies, peeks
 from vibemq.operations.registry import Call, Caller, Operation, Registry
 from vibemq.operations.transfer import exports, imports, moves, removal
@@ -42,6 +42,9 @@ OPERATIONS: tuple[Operation[Any], ...] = (
     *connections.OPERATIONS,
     *overview.OPERATIONS,
     *queue_rows.OPERATIONS,
+    *cursors.OPERATIONS,
+    *history.OPERATIONS,
+    *audit_records.OPERATIONS,
     *broker.OPERATIONS,
 )
 """Every operation there is, in the order of the documentation."""

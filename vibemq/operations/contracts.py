@@ -20,7 +20,6 @@ from vibemq.model.effects import (
     Reach,
     Span,
 )
-from vibemq.model.jobs import StoredJob
 from vibemq.model.jobs.job import StoredJob
 from vibemq.model.options import QueueOptions
 from vibemq.model.records import Plan

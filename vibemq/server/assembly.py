@@ -15,7 +15,7 @@ from vibemq import plugins
 from vibemq.auth.users import Accounts
 from vibemq.config import Settings
 from vibemq.engine import Engine, EngineSettings
-from vibemq.errors import ConfigInvalid
+from vibemq.errors import ConfigInvalid, QueueNotFound
 from vibemq.model.options import options_from_dict
 from vibemq.operations import AUDITED_COMMANDS, OPERATIONS, Caller, Registry
 from vibemq.operations.broker import BrokerOperations
@@ -25,6 +25,9 @@ from vibemq.operations.groups import Groups
 from vibemq.operations.jobs.edits import LetterEdits
 from vibemq.operations.jobs.requests import Jobs
 from vibemq.operations.long_polls import LongPolls
+from vibemq.operations.monitoring.audit_records import AuditRecords
+from vibemq.operations.monitoring.cursors import CursorList
+from vibemq.operations.monitoring.history import History
 from vibemq.operations.monitoring.overview import Overview
 from vibemq.operations.monitoring.queue_rows import QueueRows
 from vibemq.operations.queues import Queues
@@ -41,6 +44,9 @@ from vibemq.operations.transfer.removal import MessageRemoval
 from vibemq.operations.user_rights import UserRights
 from vibemq.operations.users import Users
 from vibemq.server.access.audit import AuditLog
+from vibemq.server.access.audit_file import FOLDER, AuditFile
+from vibemq.server.access.audit_reader import AuditReader
+from vibemq.server.access.audit_writer import AuditWriter
 from vibemq.server.access.authenticator import Authenticator
 from vibemq.server.access.command_audit import CommandAudit
 from vibemq.server.access.guessing import GuessLimiter
@@ -62,6 +68,8 @@ from vibemq.server.jobs.worker import JobServices
 from vibemq.server.local_session import INNER_SESSION, LocalSession
 from vibemq.server.monitoring.broker_figures import BrokerFigures
 from vibemq.server.monitoring.health import Report
+from vibemq.server.monitoring.history.history_file import NAME as HISTORY
+from vibemq.server.monitoring.history.recorder import HistoryRecorder
 from vibemq.server.monitoring.housekeeping import Housekeeping
 from vibemq.server.monitoring.reporting import Running
 from vibemq.server.monitoring.trail import Trail
@@ -109,6 +117,10 @@ class Assembly:
     runner: OperationRunner
     background_tasks: BackgroundTasks
     clock: Clock
+    audit_writer: AuditWriter | None
+    """None: there is no audit file."""
+    trail: Trail
+    history: HistoryRecorder | None
     durable_queues: bool
     """Whether queues may be other than transient."""
 
@@ -185,7 +197,12 @@ async def assemble(
     loop_cycle = LoopCycle()
     background_tasks = BackgroundTasks(tasks, fatal)
     tasks.start_soon(background_tasks.run)
-    audit = AuditLog(time.monotonic)
+    writer = _audit_writer(settings, local=plugin.local)
+    audit = AuditLog(time.monotonic, file=writer, strict=settings.audit_strict, off=settings.audit == "off")
+
+    async def watch_audit() -> None:
+        status.audit_trouble = audit.trouble
+
     command_audit = CommandAudit(audit, AUDITED_COMMANDS)
     effect_router = EffectRouter(left=command_audit.note)
     committer = Committer(
@@ -227,6 +244,7 @@ async def assemble(
     tokens = Tokens(accounts, users, clock)
     trail = Trail(report.snapshots, metrics)
     figures = BrokerFigures(report, trail, lambda: connection_table.limits, time.time)
+    history = _history(settings, figures, engine, local=plugin.local)
     place = {"data_dir": str(settings.data_dir.absolute()), "provider": store.provider.name}
     job_services = JobServices(engine, local_session, store, letters, accounts, clock)
     timers = Timers(engine, committer, clock)
@@ -260,6 +278,9 @@ async def assemble(
             Connections(connection_table),
             Overview(trail, figures, accounts.policy),
             QueueRows(trail, accounts.policy),
+            CursorList(trail, engine, accounts.policy),
+            History(history, trail, engine),
+            AuditRecords(None if writer is None else AuditReader(settings.data_dir / FOLDER)),
             BrokerOperations(store, report, place, reload),
         ],
     )
@@ -307,13 +328,15 @@ async def assemble(
         status=status,
         limits=settings.limits,
         decide=decider.decide,
-        chores=(transactions.tidy, tokens.tidy, audit.summarize),
+        chores=(transactions.tidy, tokens.tidy, audit.summarize, watch_audit),
         fatal=fatal,
     )
     committer.submit(engine.restore(state, clock.now()))
     report.attach(Running(engine, connection_table))
-    tasks.start_soon(trail.run)
+    tasks.start_soon(trail.run, *([history.take] if history is not None else []))
     await declare(settings.queues, local_session, defaults=queue_defaults, durable=durable_queues)
+    if writer is not None:
+        writer.start()
     return Assembly(
         engine=engine,
         store=store,
@@ -338,7 +361,36 @@ async def assemble(
         runner=runner,
         background_tasks=background_tasks,
         clock=clock,
+        audit_writer=writer,
+        trail=trail,
+        history=history,
         durable_queues=durable_queues,
+    )
+
+
+def _audit_writer(settings: Settings, *, local: bool) -> AuditWriter | None:
+    if settings.audit != "file" or not local:
+        return None
+    return AuditWriter(AuditFile(settings.data_dir / FOLDER))
+
+
+def _history(settings: Settings, figures: BrokerFigures, engine: QueueEngine, *, local: bool) -> HistoryRecorder | None:
+    if not settings.history_bytes:
+        return None
+
+    def incarnation_of(queue: str) -> str | None:
+        try:
+            return engine.readers.queue(queue).incarnation
+        except QueueNotFound:
+            return None
+
+    return HistoryRecorder(
+        settings.data_dir / HISTORY if local else None,
+        settings.history_bytes,
+        whole=figures.whole,
+        incarnation_of=incarnation_of,
+        monotonic=time.monotonic,
+        wall=time.time,
     )
 
 

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import anyio
+from anyio import to_thread
 from anyio.abc import TaskGroup
 
 from vibemq.config import Auth, Http, Listener, Settings, StorageChoice
@@ -85,6 +86,9 @@ class Broker:
                 storage=StorageChoice(provider=storage),
                 listeners=(Listener(host=host, port=port),),
                 http=Http(enabled=http_port is not None, port=http_port or 0),
+                # A broker inside a program is light unless its settings or its HTTP port say otherwise.
+                audit="log" if http_port is None else "file",
+                history_bytes=0 if http_port is None else Settings.model_fields["history_bytes"].default,
             )
         elif data_dir is not None:
             raise TypeError("give either data_dir or settings, not both")
@@ -211,6 +215,11 @@ class Broker:
     @property
     def http_address(self) -> tuple[str, int] | None:
         return (self._web.host, self._web.port) if self._web is not None else None
+
+    @property
+    def console_url(self) -> str | None:
+        """What a browser on this machine opens; None without the console."""
+        return self._web.console_url if self._web is not None else None
 
     # -- life --------------------------------------------------------------------------------------------------------
 
@@ -354,6 +363,8 @@ class Broker:
         assert self._parts is not None
         try:
             await drain(self._parts, self.status, self.listening, self._services, self.settings.drain_timeout_ms)
+            if self._parts.history is not None:
+                await self._parts.history.save()
             self._closing = True
             if self._store is not None and self._life.failure is None:
                 await self._store.close()
@@ -383,6 +394,8 @@ class Broker:
             if not self.status.started and self._life.failure is None:
                 await self._give_back(self._store)
             self._store.abandon()
+        if self._parts is not None and self._parts.audit_writer is not None:
+            await to_thread.run_sync(self._parts.audit_writer.close)
         if self._web is not None:
             self._web.stop()
             self._web.close()

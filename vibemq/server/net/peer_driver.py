@@ -105,6 +105,7 @@ class PeerDriver:
         self.connection_id = connection_id
         self.host = host
         self.protocol = protocol
+        self.logged_in: Principal | None = None
         self.certified = certified
         self.wake = wake
         self.scheduled_tick: int | None = None
@@ -255,6 +256,10 @@ class PeerDriver:
                 if isinstance(request, ListQueues):
                     request.visible = partial(self.guard.may_see, self.principal)
                 elif self._command_audit.concerns(request):
+                    if (blocked := self._command_audit.refusal(request)) is not None:
+                        self.session.refused(getattr(request, "token", None), blocked)
+                        asked.popleft()
+                        continue
                     self._command_audit.mark(self, self.principal, request)
                 batch.append(request)
             asked.popleft()
@@ -504,6 +509,7 @@ class PeerDriver:
         yield from self._decider.steps(Batch([*stop, *releases, CloseSession(self.number, self._clean)]))
         self._effect_router.disconnect(self.number)
         self._operations.forget(self.number)
+        self._authenticator.logged_out(self)
         self._let_go()
 
     def _read_on(self) -> bool:
@@ -542,6 +548,8 @@ class PeerDriver:
                 self._command_audit.denied(self, self.principal, request, refusal)
             else:
                 if self._command_audit.concerns(request):
+                    if self._command_audit.refusal(request) is not None:
+                        continue
                     self._command_audit.mark(self, self.principal, request)
                 commands.append(request)
         return commands

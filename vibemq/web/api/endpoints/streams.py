@@ -6,6 +6,7 @@ from urllib.parse import parse_qsl
 
 from starlette.responses import Response
 
+from vibemq import operations
 from vibemq.auth.matrix import permissions_of
 from vibemq.errors import ErrorCode, InvalidPayload, VibeMQError
 from vibemq.model.options import check_queue_name
@@ -15,6 +16,7 @@ from vibemq.web.api.streams.hub import OPERATIONS, TOPICS_MAX, Topic
 from vibemq.web.api.streams.stream import EventStream, Source
 from vibemq.web.api.streams.tail import PER_SECOND_MAX, PREVIEW_BYTES, PREVIEW_BYTES_MAX, TailReader
 
+KNOWN = {operation.name for operation in operations.OPERATIONS}
 ITEMS_MAX = 100
 """Of a list that is told every second."""
 _NUMBERS = ("limit",)
@@ -44,7 +46,8 @@ def read_topic(text: str) -> Topic:
     """Raises InvalidPayload."""
     head, question, query = text.partition("?")
     kind, colon, name = head.partition(":")
-    if kind not in OPERATIONS or bool(colon) != (kind == "queue") or (question and kind != "queues"):
+    known = OPERATIONS.get(kind) in KNOWN
+    if not known or bool(colon) != (kind == "queue") or (question and kind != "queues"):
         raise InvalidPayload(
             f"{text[:80]!r} is no topic; there are overview, alarms, queue:NAME, queues, queues?QUERY, jobs and "
             "connections",
