@@ -164,7 +164,7 @@ class _Writer:
         for parameter in endpoint.headers:
             told = {"name": parameter.name, "in": "header", "required": False, "schema": dict(parameter.schema)}
             yield {**told, "description": parameter.description}
-        if endpoint.idempotent:
+        if endpoint.idempotent or "Idempotency-Key" in endpoint.from_headers:
             yield _header("Idempotency-Key", "A name of this request: the same one is carried out once.")
 
     def _body(self, endpoint: Endpoint) -> dict[str, Any] | None:

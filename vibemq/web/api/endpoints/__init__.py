@@ -11,6 +11,7 @@ from vibemq.web.api.endpoints import (
     groups,
     jobs,
     messages,
+    monitoring,
     queues,
     session,
     streams,
@@ -20,6 +21,7 @@ from vibemq.web.api.endpoints import (
 
 ENDPOINTS: tuple[Endpoint, ...] = (
     *session.ENDPOINTS,
+    *monitoring.ENDPOINTS,
     *queues.ENDPOINTS,
     *messages.ENDPOINTS,
     *groups.ENDPOINTS,

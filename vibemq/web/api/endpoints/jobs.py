@@ -1,19 +1,40 @@
-"""Jobs: replays, purges and exports that the broker does by itself."""
+"""Jobs: replays and purges of many dead letters, which the broker carries out by itself."""
 
 from typing import Any
 
 from vibemq.errors import ErrorCode
 from vibemq.web.api.contract import JSON, MERGE_PATCH, Endpoint, Exchange
-from vibemq.web.api.endpoints.shapes import ANYTHING, INSTANT, NULLABLE_WHOLE, TEXT, WHOLE, record
+from vibemq.web.api.endpoints.shapes import (
+    ANYTHING,
+    INSTANT,
+    NULLABLE_TEXT,
+    NULLABLE_WHOLE,
+    NUMBER,
+    TEXT,
+    WHOLE,
+    listed,
+    record,
+)
 from vibemq.web.api.kinds import Kind
 
 JOB = record(
-    {"job": TEXT, "kind": TEXT, "state": TEXT, "filter": ANYTHING, "done": WHOLE, "skipped": WHOLE},
-    {"selected": NULLABLE_WHOLE, "dead_again": WHOLE, "created_at": INSTANT, "user": TEXT, "note": TEXT},
+    {"job": TEXT, "kind": TEXT, "state": TEXT, "filter": ANYTHING, "user": TEXT, "created_at": INSTANT, "done": WHOLE},
+    {
+        "why": TEXT,
+        "to": NULLABLE_TEXT,
+        **dict.fromkeys(("rate", "limit", "max_ready", "canary", "stop_after_dead_again"), NULLABLE_WHOLE),
+        **dict.fromkeys(("selected", "left_ms"), NULLABLE_WHOLE),
+        **dict.fromkeys(("examined", "skipped", "damaged", "dead_again", "next_id", "last_id"), WHOLE),
+        **dict.fromkeys(("started_at", "ended_at"), INSTANT),
+        "rate_now": NUMBER,
+        "note": TEXT,
+        "events": listed(record({"at": INSTANT, "event": TEXT, "detail": TEXT})),
+    },
 )
 
 
-def located(job: dict[str, Any], exchange: Exchange) -> dict[str, Any]:
+def made(job: dict[str, Any], exchange: Exchange) -> dict[str, Any]:
+    """The location is relative, as all URLs: a proxy may have put a prefix before them."""
     exchange.headers["Location"] = f"jobs/{job['job']}"
     return job
 
@@ -22,7 +43,7 @@ ENDPOINTS = (
     Endpoint(
         method="GET",
         path="/jobs",
-        summary="Jobs, the latest first.",
+        summary="Jobs that are kept, the latest first.",
         operation="job.list",
         items="jobs",
         response=JOB,
@@ -30,20 +51,19 @@ ENDPOINTS = (
     Endpoint(
         method="POST",
         path="/jobs",
-        summary="Have dead letters replayed, purged or exported.",
+        summary="Have the broker replay, delete or export all dead letters that fit a filter.",
         operation="job.start",
         kind=Kind.CHANGE,
-        hidden=frozenset(("key",)),
-        shape=located,
+        from_headers={"Idempotency-Key": "key"},
+        shape=made,
         response=JOB,
         status=201,
         errors=(
             ErrorCode.PRECONDITION_FAILED,
+            ErrorCode.IDEMPOTENCY_CONFLICT,
             ErrorCode.QUEUE_NOT_FOUND,
-            ErrorCode.INVALID_OPTIONS,
             ErrorCode.STORAGE_FULL,
         ),
-        idempotent=True,
     ),
     Endpoint(
         method="GET",
@@ -61,6 +81,6 @@ ENDPOINTS = (
         kind=Kind.CHANGE,
         consumes=(JSON, MERGE_PATCH),
         response=JOB,
-        errors=(ErrorCode.JOB_NOT_FOUND, ErrorCode.JOB_STATE, ErrorCode.INVALID_OPTIONS),
+        errors=(ErrorCode.JOB_NOT_FOUND, ErrorCode.JOB_STATE),
     ),
 )
