@@ -1,5 +1,7 @@
 """Logging in and out, and the way back to where one wanted to be."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -100,3 +102,17 @@ def test_the_whole_console_works_below_a_path_that_a_proxy_takes_away(
         page.get_by_role("heading", name="Overview").wait_for()
         assert page.url == proxy.console
         page.context.close()
+
+
+def test_the_command_line_opens_a_browser_that_is_logged_in_once(closed_broker: ServedBroker, opened: Opener) -> None:
+    url = closed_broker.url.replace("vibemq://", "vibemq://root:correct%20horse@")
+    command = [sys.executable, "-m", "vibemq", "console", "--print", "--url", url, "--http", closed_broker.origin]
+    link = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    page = opened(closed_broker.origin)
+    page.goto(link)
+    page.get_by_role("heading", name="Overview").wait_for()
+    assert page.url == closed_broker.console
+    again = opened(closed_broker.origin)
+    again.goto(link)
+    again.get_by_role("alert").get_by_text("was used already").wait_for()
+    assert "code=" not in again.url

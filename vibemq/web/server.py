@@ -155,6 +155,15 @@ class WebServer:
         """Serve `app` below the prefix. Raises ConfigInvalid when the prefix cannot be had."""
         self._mounts.mount(prefix, app)
 
+    @property
+    def console_url(self) -> str | None:
+        """What a browser on this machine opens."""
+        if self._console is None:
+            return None
+        host = "localhost" if self.host in ("0.0.0.0", "::", "127.0.0.1", "::1") else self.host  # noqa: S104
+        host = f"[{host}]" if ":" in host else host
+        return f"{'http' if self._tls is None else 'https'}://{host}:{self.port}/console/"
+
     async def run(self) -> None:
         await self._server.serve(sockets=[self._socket])
 

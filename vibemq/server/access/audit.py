@@ -166,8 +166,7 @@ class AuditLog:
 
     def session(self, place: AuditedPeer, principal: Principal, event: str) -> None:
         """A session of a browser has begun, or was ended by its user."""
-        fields = {"event": event, "user": principal.name, "token": principal.token_id, "outcome": "done"}
-        log.info("%s", event, extra={**fields, **_place(place)})
+        self._login(place, principal, "login" if event == "session.begun" else "logout", event)
 
     def reloaded(self, fields: Mapping[str, Any], *, failed: bool) -> None:
         told = {"event": "settings.reloaded", "outcome": "failed" if failed else "done", **fields}
