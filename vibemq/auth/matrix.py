@@ -168,7 +168,6 @@ OPERATIONS: Mapping[str, Row] = {
 JOB_KINDS: Mapping[str, Row] = {
     "replay": OPERATIONS["dlq.replay"],
     "purge_dead": OPERATIONS["dlq.purge"],
-    "export_dead": OPERATIONS["dlq.show"],
 }
 """What each kind of job needs: when it is started, at each of its steps (of its maker), and when it is changed."""
 

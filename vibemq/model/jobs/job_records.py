@@ -36,8 +36,6 @@ class JobAdvanced:
     """Of the queue that messages were made in; 0 = none were."""
     first: int = 0
     last: int = 0
-    size: int = 0
-    """Bytes of the export's file from now on; 0 = it stays."""
 
 
 @dataclass(slots=True)
@@ -49,7 +47,7 @@ class JobChanged:
     event: JobEvent
     state: JobState | None = None
     why: str = ""
-    rate: int = -1
+    rate: float = -1.0
     """-1 = it stays."""
     absolved: bool = False
     """The canary has passed, or somebody goes on although letters have died again."""
@@ -87,7 +85,6 @@ def advanced(job: StoredJob, record: JobAdvanced) -> StoredJob:
         damaged=job.damaged + record.damaged,
         made=made,
         made_forgotten=forgotten,
-        size=record.size or job.size,
         changed_at=max(job.changed_at, record.at),
     )
 

@@ -19,11 +19,12 @@ from vibemq.cli.admin.dlq.filters import (
     WithMessageId,
     filters_of,
 )
-from vibemq.cli.admin.dlq.replay_command import replay
+from vibemq.cli.admin.dlq.replay_command import Detach, Note, replay
+from vibemq.cli.admin.jobs.following import follow, require_done
 from vibemq.cli.exits import Usage
 from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, DryRun, Json, Timeout, Url, Yes
 from vibemq.cli.messages import letter_sheet, letter_table, payload_bytes
-from vibemq.cli.online import call, require_queue
+from vibemq.cli.online import ask, call, require_queue
 from vibemq.cli.output import Output, count_text, is_standard, whole_file
 from vibemq.cli.progress import tracked
 from vibemq.cli.values import NUMBER_MAX
@@ -101,36 +102,42 @@ def purge(
     message_id: WithMessageId = None,
     everything: Annotated[bool, typer.Option("--all", help="Select all dead letters, without a filter.")] = False,
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Maximum number, oldest first.")] = None,
+    note: Note = "",
     yes: Yes = False,
+    detach: Detach = False,
     dry_run: DryRun = False,
     url: Url = DEFAULT_URL,
     timeout: Timeout = DEFAULT_TIMEOUT,
     json: Json = False,
 ) -> None:
-    """Delete dead letters."""
+    """Delete dead letters. The broker does it as a job, which goes on when this command is interrupted."""
     filters = filters_of(queue, reason, older_than, newer_than, header, ids, message_id)
     if not filters and not everything:
         raise Usage("say which: a filter such as --queue or --reason, or --all")
     out = Output(json=json)
 
-    async def choose(mq: Client) -> Any:
-        found = await pages.chosen(mq, filters.arguments, limit)
-        if not found.count:
+    async def counted(mq: Client) -> tuple[int, bool]:
+        found, exact = await pages.count(mq, filters.arguments, limit)
+        if not found:
             await require_queue(mq, queue)
-        return found
+        return found, exact
 
-    plan = call(url, timeout, choose)
-    count = plan.count
+    (count, exact), number = call(url, timeout, counted), None
     if not dry_run and count:
-        out.confirm(f"Delete {filters.chosen(count)}?", yes=yes)
-
-        async def delete(mq: Client) -> int:
-            with tracked("deleted", out.notes, silent=json) as progress:
-                return await pages.purge(mq, plan, progress)
-
-        count = call(url, timeout, delete)
+        out.confirm(f"Delete {'' if exact else 'at least '}{filters.chosen(count)}?", yes=yes)
+        # What dies while somebody is asked is not deleted.
+        most = count if exact else limit
+        more = {} if most is None else {"limit": most}
+        job = ask(url, timeout, "job.start", kind="purge_dead", filter=filters.arguments, note=note, **more)
+        if detach:
+            out.emit(job, f"job {job['job']} deletes {count_text(count, 'dead letter')}")
+            return
+        ended = follow(url, timeout, job, out)
+        require_done(ended)
+        count, number = ended["done"], ended["job"]
     verb = "would be deleted" if dry_run else "deleted"
-    out.emit({"count": count, "dry_run": dry_run}, f"{count_text(count, 'dead letter')} {verb}")
+    told = {"count": count, "dry_run": dry_run, **({} if number is None else {"job": number})}
+    out.emit(told, f"{count_text(count, 'dead letter')} {verb}")
 
 
 @app.command()

@@ -31,7 +31,6 @@ def count_step(
     left: int = 0,
     queue: Queue | None = None,
     run: Run | None = None,
-    size: int = 0,
     need: Durability = Durability.STRONG,
 ) -> None:
     """And answer the command. `run`: the messages that the step has made in `queue`.
@@ -52,7 +51,6 @@ def count_step(
         skipped,
         of.damaged if moves else 0,
         *made,
-        size,
     )
     job = advanced(before, record)
     if job != before:
@@ -67,4 +65,4 @@ def count_step(
 
 def advance(state: EngineState, step: Step, command: AdvanceJob) -> None:
     running_job(state, command.step)
-    count_step(state, step, command, done=command.done, size=command.size)
+    count_step(state, step, command, done=0)

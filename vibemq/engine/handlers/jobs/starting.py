@@ -85,7 +85,7 @@ def change(state: EngineState, step: Step, command: ChangeJob) -> None:
                 event,
                 wanted if first and not same_state else None,
                 command.why if first else "",
-                command.rate if first and command.rate is not None else -1,
+                command.rate if first and command.rate is not None else -1.0,
                 # Whoever lets a job go on whose letters have died again knows it.
                 command.canary_passed or (wanted is JobState.RUNNING and job.dead_again > job.forgiven),
             ),
@@ -116,7 +116,7 @@ def _events(step: Step, job: StoredJob, command: ChangeJob, wanted: JobState | N
         name = _WORDS.get(wanted, wanted.value) if command.by else wanted.value
         events.append(JobEvent(step.now, name, command.why or by))
     if command.rate is not None and command.rate != job.rate:
-        limit = f"{command.rate} letters/s" if command.rate else "no limit"
+        limit = f"{command.rate:g} letters/s" if command.rate else "no limit"
         events.append(JobEvent(step.now, "rate", f"{limit} {by}".strip()))
     if command.canary_passed:
         events.append(JobEvent(step.now, "canary passed", command.why))
@@ -180,7 +180,6 @@ def take_back(state: EngineState, job_id: int, before: StoredJob | None) -> None
             damaged=before.damaged,
             made=before.made,
             made_forgotten=before.made_forgotten,
-            size=before.size,
         )
     )
     for queue_id in touched:
