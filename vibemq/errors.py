@@ -43,6 +43,10 @@ class ErrorCode(StrEnum):
     STAGE_NOT_FOUND = "STAGE_NOT_FOUND"
     MESSAGE_NOT_FOUND = "MESSAGE_NOT_FOUND"
     MESSAGE_TOO_LARGE = "MESSAGE_TOO_LARGE"
+    JOB_NOT_FOUND = "JOB_NOT_FOUND"
+    JOB_STATE = "JOB_STATE"
+    PRECONDITION_FAILED = "PRECONDITION_FAILED"
+    IDEMPOTENCY_CONFLICT = "IDEMPOTENCY_CONFLICT"
     NO_REPLY = "NO_REPLY"
     REQUEST_FAILED = "REQUEST_FAILED"
     REQUESTER_GONE = "REQUESTER_GONE"
@@ -54,7 +58,6 @@ class ErrorCode(StrEnum):
     USER_EXISTS = "USER_EXISTS"
     USER_NOT_FOUND = "USER_NOT_FOUND"
     TOKEN_NOT_FOUND = "TOKEN_NOT_FOUND"  # noqa: S105  # a code, no secret
-    PRECONDITION_FAILED = "PRECONDITION_FAILED"
     RATE_LIMITED = "RATE_LIMITED"
     CONNECTION_LIMIT = "CONNECTION_LIMIT"
     BLOCKED = "BLOCKED"
@@ -266,6 +269,25 @@ class PreconditionFailed(EngineError):
         """`details`: what is there now; JSON-ready."""
         super().__init__(message)
         self.details = dict(details or {})
+
+
+class JobNotFound(EngineError):
+    code = ErrorCode.JOB_NOT_FOUND
+
+    def __init__(self, job: str) -> None:
+        super().__init__(f"there is no job {job}; it was never made, or has ended long ago and is forgotten")
+
+
+class JobStateConflict(EngineError):
+    """The job is not in a state in which this can be done."""
+
+    code = ErrorCode.JOB_STATE
+
+
+class IdempotencyConflict(EngineError):
+    """The same key came with another request before."""
+
+    code = ErrorCode.IDEMPOTENCY_CONFLICT
 
 
 # -- requests ---------------------------------------------------------------------------------------------------

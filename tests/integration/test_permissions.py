@@ -183,6 +183,13 @@ EXPECTED: dict[str, Operation] = {
     "dlq.show": admin("inspect", queue=Q, dead_id=1),
     "dlq.replay": admin("purge publish", queue=Q),
     "dlq.purge": admin("purge", queue=Q),
+    "dlq.edit": admin("purge publish", queue=Q, dead_id=1),
+    "job.start": admin("purge publish", kind="replay", filter={"queue": Q}),
+    "job.list": admin(
+        "",
+    ),
+    "job.show": admin("", job="999"),
+    "job.change": admin("", job="999", state="paused"),
     "group.list": cursor("subscribe"),
     "group.offsets": cursor("subscribe"),
     "group.advance": cursor("subscribe", from_=1),
@@ -360,6 +367,9 @@ COMMANDS: dict[type, tuple[str, Provoke | None]] = {
     c.ImportMessages: ("publish", named("queue.import")),
     c.ReplayDead: ("purge publish", named("dead.redrive")),
     c.PurgeDead: ("purge", named("dlq.purge")),
+    c.StartJob: SERVERS_OWN,
+    c.ChangeJob: SERVERS_OWN,
+    c.AdvanceJob: SERVERS_OWN,
     c.ForgetApplication: ("admin", named("transaction.forget")),
     # No frame of any protocol says these.
     c.MoveStaged: SERVERS_OWN,

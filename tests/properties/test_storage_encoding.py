@@ -11,6 +11,18 @@ from hypothesis import strategies as st
 from vibemq.errors import StorageDamaged
 from vibemq.model.access import ResourceKind, Rule
 from vibemq.model.accounts import StoredToken, StoredUser
+from vibemq.model.jobs import (
+    JobAdvanced,
+    JobChanged,
+    JobEvent,
+    JobKind,
+    JobLettersDied,
+    JobPlan,
+    JobsForgotten,
+    JobStarted,
+    JobState,
+    StoredJob,
+)
 from vibemq.model.options import DeliveryMode, Durability, Overflow, QueueOptions
 from vibemq.model.records import (
     Attempts,
@@ -102,6 +114,36 @@ access_rules = st.lists(
 ).map(tuple)
 users = st.builds(StoredUser, text, text, st.booleans(), access_rules, u64, u64)
 tokens = st.builds(StoredToken, text, text, st.binary(), st.binary(), text, u64, u64, u64, st.none() | access_rules)
+job_events = st.builds(JobEvent, u64, text, text)
+rates = st.integers(-1, 2**32)
+job_plans = st.builds(
+    JobPlan,
+    kind=st.sampled_from(JobKind),
+    filter=st.dictionaries(text, st.none() | text | u32 | st.lists(u32, max_size=3), max_size=3),
+    to=text,
+    limit=u32,
+    max_ready=rates,
+    note=text,
+    last_id=u64,
+    selected=rates,
+    user=text,
+    key=text,
+)
+jobs = st.builds(
+    StoredJob,
+    job_id=u32,
+    plan=job_plans,
+    created_at=u64,
+    state=st.sampled_from(JobState),
+    why=text,
+    rate=u32,
+    cursor=u64,
+    done=u64,
+    dead_again=u32,
+    canary_passed=st.booleans(),
+    made=st.lists(st.tuples(u32, u64, u64), max_size=4).map(tuple),
+    events=st.lists(job_events, max_size=4).map(tuple),
+)
 record = st.one_of(
     st.builds(QueueCreated, u32, text, options, u64, text),
     st.builds(QueueChanged, u32, options),
@@ -128,6 +170,11 @@ record = st.one_of(
     st.builds(UserRemoved, text),
     st.builds(TokenStored, tokens),
     st.builds(TokenRemoved, text),
+    st.builds(JobStarted, jobs),
+    st.builds(JobAdvanced, u32, *[u64] * 10),
+    st.builds(JobChanged, u32, u64, job_events, st.none() | st.sampled_from(JobState), text, rates, st.booleans()),
+    st.builds(JobLettersDied, u32, u32, runs),
+    st.builds(JobsForgotten, st.lists(u32, max_size=3)),
 )
 
 

@@ -45,6 +45,9 @@ EVERY_KIND = frozenset(
         keys.TOKEN,
         keys.DEAD,
         keys.DEAD_BY_MESSAGE,
+        keys.DEAD_BY_QUEUE,
+        keys.DEAD_BY_GROUP,
+        keys.DEAD_GROUP,
         keys.BLOCK_INFO,
         keys.BLOCK,
     }

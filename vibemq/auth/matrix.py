@@ -70,6 +70,9 @@ COMMANDS: Mapping[type, Row] = {
     c.ImportMessages: (NEVER,),
     c.ReplayDead: (NEVER,),
     c.PurgeDead: (NEVER,),
+    c.StartJob: (NEVER,),
+    c.ChangeJob: (NEVER,),
+    c.AdvanceJob: (NEVER,),
     c.ForgetApplication: (NEVER,),
     c.ChangeAccounts: (NEVER,),
     c.SetFlow: (NEVER,),
@@ -124,6 +127,12 @@ OPERATIONS: Mapping[str, Row] = {
     "dlq.show": (INSPECT,),
     "dlq.replay": (PURGE, PUBLISH_TO),
     "dlq.purge": (PURGE,),
+    "dlq.edit": (PURGE, PUBLISH_TO),
+    # What a job does is checked by its kind (`JOB_KINDS`), and a list shows what the caller may see.
+    "job.start": (LIST,),
+    "job.list": (LIST,),
+    "job.show": (LIST,),
+    "job.change": (LIST,),
     "dead.offsets": (INSPECT,),
     "dead.fetch": (INSPECT,),
     "dead.redrive": (PURGE, PUBLISH_TO),
@@ -146,6 +155,14 @@ OPERATIONS: Mapping[str, Row] = {
     "token.list": (SELF,),
     "token.revoke": (SELF,),
 }
+
+
+JOB_KINDS: Mapping[str, Row] = {
+    "replay": OPERATIONS["dlq.replay"],
+    "purge_dead": OPERATIONS["dlq.purge"],
+    "export_dead": OPERATIONS["dlq.show"],
+}
+"""What each kind of job needs: when it is started, at each of its steps (of its maker), and when it is changed."""
 
 
 def permissions_of(operation: str) -> Row:

@@ -34,6 +34,7 @@ _BY_CODE: dict[ErrorCode, ExitCode] = {
     ErrorCode.GROUP_NOT_FOUND: ExitCode.NOT_FOUND,
     ErrorCode.MESSAGE_NOT_FOUND: ExitCode.NOT_FOUND,
     ErrorCode.STAGE_NOT_FOUND: ExitCode.NOT_FOUND,
+    ErrorCode.JOB_NOT_FOUND: ExitCode.NOT_FOUND,
     ErrorCode.USER_NOT_FOUND: ExitCode.NOT_FOUND,
     ErrorCode.TOKEN_NOT_FOUND: ExitCode.NOT_FOUND,
     ErrorCode.NOT_AUTHENTICATED: ExitCode.NOT_ALLOWED,

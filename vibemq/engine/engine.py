@@ -34,7 +34,9 @@ from vibemq.engine.handlers.cursors import batches, plans
 from vibemq.engine.handlers.cursors import requests as cursor_requests
 from vibemq.engine.handlers.expiry import expire
 from vibemq.engine.handlers.fan_out import remove_consumer
+from vibemq.engine.handlers.jobs import advancing, starting
 from vibemq.engine.handlers.transfer import imports, moves
+from vibemq.engine.jobs.job_table import JobTable
 from vibemq.engine.pacing import STEP_UNITS, Batch, Slices, work_off
 from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import Queue
@@ -186,6 +188,8 @@ class Engine:
             moves.put_back(state, step, taken)
         for app, before in outcome.imported:
             imports.take_back(state, app, before)
+        for job_id, job in reversed(outcome.jobs):
+            starting.take_back(state, job_id, job)
         lifetime.forget_attended(state, outcome.records)
         holes = rollback.holes_of(state)
         for effect in (*outcome.after_append, *outcome.gated):
@@ -266,6 +270,15 @@ class Engine:
     def readers(self) -> Readers:
         """What readers by range, and transactions, may know."""
         return self._readers
+
+    @property
+    def jobs(self) -> JobTable:
+        """To be read, not changed."""
+        return self._state.jobs
+
+    def unsettled(self, job_id: int) -> Generator[None, None, bool]:
+        """Whether a message that the job has made is not settled yet, step by step."""
+        return views.job_unsettled(self._state, job_id)
 
     @property
     def in_flight_count(self) -> int:
@@ -419,7 +432,9 @@ class Engine:
         state = self._state
         ticket = state.next_ticket
         state.next_ticket += 1
-        state.open[ticket] = Open(step.records, step.after_append, step.gated, step.added, step.moved, step.imported)
+        state.open[ticket] = Open(
+            step.records, step.after_append, step.gated, step.added, step.moved, step.imported, step.jobs
+        )
         return ticket
 
     def _settle_wait(self, step: Step, wait: Wait, ticket: int) -> None:
@@ -568,6 +583,9 @@ _OWN_HANDLERS: dict[type, Callable[..., Slices | None]] = {
     ask.ImportMessages: imports.import_messages,
     ask.ReplayDead: dead_letters.replay_dead,
     ask.PurgeDead: dead_letters.purge_dead,
+    ask.StartJob: starting.start,
+    ask.ChangeJob: starting.change,
+    ask.AdvanceJob: advancing.advance,
     ask.SetPressure: _set_pressure,
     ask.Classified: classified,
 }

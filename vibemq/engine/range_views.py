@@ -80,6 +80,10 @@ class Readers:
         unsure = (record.letters[0].dead_id for batch in batches for record in batch if _has_letters(record))
         return min(unsure, default=state.next_dead_id)
 
+    def last_dead_id(self) -> int:
+        """The highest that was given to a letter; it may be on its way to the disk. 0 = none was."""
+        return self._state.next_dead_id - 1
+
     def tail(self, name: str) -> int | None:
         """None when the queue is gone."""
         queue = self._state.queues.get(name)

@@ -32,6 +32,7 @@ def restore(state: EngineState, step: Step, stored: StoredState) -> None:
     state.next_queue_id = stored.next_queue_id
     state.next_dead_id = state.first_new_dead_id = stored.next_dead_id
     state.dead_total = stored.dead_count
+    state.jobs.restore(stored.jobs)
     for stored_queue in stored.queues.values():
         if stored_queue.deleted:
             state.dead_of_deleted_queues[stored_queue.queue_id] = len(stored_queue.dead)

@@ -12,6 +12,7 @@ from vibemq.engine.queue.queue import Added
 from vibemq.engine.requests.failing import fail_unstored
 from vibemq.engine.state import IMPORT_PREFIX, EngineState
 from vibemq.engine.step import Step
+from vibemq.model.jobs import JobAdvanced, JobLettersDied, JobStarted
 from vibemq.model.records import (
     DeadLettered,
     DeadRemoved,
@@ -85,6 +86,8 @@ def owed_of(state: EngineState, records: list[Record], holes: Holes) -> list[Rec
         if isinstance(record, DeadLettered) and record.queue_id in holes:
             gone = holes[record.queue_id]
             remove(state, [letter.dead_id for letter in record.letters if letter.sequence in gone], None)
+        if isinstance(record, JobLettersDied) and record.queue_id in holes:
+            state.jobs.revive(record, holes[record.queue_id])
         kept = _without(record, holes)
         if kept is not None:
             _append(owed, kept)
@@ -111,10 +114,15 @@ def _without(record: Record, holes: Holes) -> Record | None:
             return None
         case DeadRemoved(replayed=True) | Dropped(reason=Reason.MOVED):
             return None
+        case JobAdvanced() if record.queue_id:
+            # What was counted belongs to the messages of the same batch, which have vanished.
+            return None
+        case JobStarted():
+            return None
         case TransactionDecided() if record.app.startswith(IMPORT_PREFIX):
             # The position in a file belongs to the messages of the same batch, which have vanished.
             return None
-        case Settled() | HandedOut() | Dropped() if record.queue_id in holes:
+        case Settled() | HandedOut() | Dropped() | JobLettersDied() if record.queue_id in holes:
             runs = _minus(record.runs, holes[record.queue_id])
             return replace(record, runs=runs) if runs else None
         case Returned() if record.queue_id in holes:

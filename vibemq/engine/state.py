@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from heapq import heappush
 from urllib.parse import quote
 
+from vibemq.engine.jobs.job_table import JobTable
 from vibemq.engine.queue.consumer import Consumer, SessionState
 from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import Added, Queue, TakenOut
@@ -19,6 +20,7 @@ from vibemq.engine.waiting import RequestTable
 from vibemq.errors import VibeMQError
 from vibemq.model.commands import Pressure
 from vibemq.model.effects import Departure, Effect, Published
+from vibemq.model.jobs import StoredJob
 from vibemq.model.options import Durability
 from vibemq.model.records import Record
 from vibemq.model.runs import END, RunSet
@@ -34,6 +36,7 @@ class Open:
     added: list[Added]
     moved: list[TakenOut]
     imported: list[tuple[str, Transaction | None]]
+    jobs: list[tuple[int, StoredJob | None]]
     waits: list[Wait] = field(default_factory=list)
 
 
@@ -187,6 +190,7 @@ class EngineState:
         """Those whose time has ended."""
         self.departing: deque[Generator[None, Step, None]] = deque()
         """What is left to do of those that are gone."""
+        self.jobs = JobTable()
         self.removed: Counter[str] = Counter()
         """Queues that went away by themselves since the start, by the reason."""
 

@@ -8,6 +8,7 @@ from vibemq.engine.queue.queue import Added, Queue, TakenOut
 from vibemq.engine.queue.transaction import Transaction
 from vibemq.errors import VibeMQError
 from vibemq.model.effects import Effect, Published, Reply
+from vibemq.model.jobs import StoredJob
 from vibemq.model.options import Durability
 from vibemq.model.records import CursorChanged, Extras, HandedOut, MessagesAdded, Record, Settled
 from vibemq.model.rows import Rows, join_rows
@@ -46,6 +47,7 @@ class Step:
         "freed",
         "gated",
         "imported",
+        "jobs",
         "moved",
         "now",
         "records",
@@ -71,6 +73,8 @@ class Step:
         """What left a queue, or a stage, for another queue."""
         self.imported: list[tuple[str, Transaction | None]] = []
         """Applications that stand for imported files, and what they were before."""
+        self.jobs: list[tuple[int, StoredJob | None]] = []
+        """Jobs that have made messages, and what they were before; None = they were made themselves."""
         self.waits: list[Wait] = []
         """Answers that wait for earlier outcomes."""
         self.dirty: dict[Group, Queue] = {}

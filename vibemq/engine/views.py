@@ -159,6 +159,25 @@ def depth_steps(queue: Queue) -> Generator[None, None, QueueDepth]:
     return QueueDepth(ready, in_flight, delayed, queue.dead, consumers, _oldest_at(queue, behind))
 
 
+def job_unsettled(state: EngineState, job_id: int) -> Generator[None, None, bool]:
+    """Whether some message that the job has made waits, or is with a consumer; as `describe`."""
+    job = state.jobs.get(job_id)
+    looked = 0
+    for queue_id, first, last in job.made if job is not None else ():
+        queue = state.queues_by_id.get(queue_id)
+        if queue is None:
+            continue
+        if any(added.first <= last and first <= added.last for added in queue.unseen):
+            return True
+        for group in list(queue.groups.values()):
+            if group.waiting_within(first, last) or (group.in_flight and group.held_within([(first, last)])):
+                return True
+            looked += 1
+            if not looked % GROUPS_PER_STEP:
+                yield
+    return False
+
+
 def group_oldest(group: Group) -> int:
     """The lowest waiting sequence; END when none waits."""
     return group.lowest_waiting()

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 from vibemq.errors import VibeMQError
 from vibemq.model.effects import QueueInfo
+from vibemq.model.jobs import JobPlan, JobState, JobStep
 from vibemq.model.options import QueueOptions
 from vibemq.model.records import AccountRecord, Extras
 from vibemq.model.rows import Rows
@@ -623,6 +624,9 @@ class ReplayDead:
     without; of older ones this is the only evidence that they are there, and those that are not named count as gone."""
     asked_by: int = 0
     """As in `RemoveListed`."""
+    step: JobStep | None = None
+    """Of the job that they go back for. A job that does not run any more moves nothing, and none more than its limit.
+    Letters of another connection's queue are passed over. The reply is `JobStepped`."""
 
 
 @dataclass(slots=True)
@@ -636,6 +640,48 @@ class PurgeDead:
     """As in `ReplayDead`."""
     asked_by: int = 0
     """As in `RemoveListed`."""
+    step: JobStep | None = None
+    """As in `ReplayDead`."""
+
+
+@dataclass(slots=True)
+class StartJob:
+    """Reply: the `StoredJob`, durable; that of an earlier request when both have the same key and are the same."""
+
+    session: int
+    token: Any
+    plan: JobPlan
+    rate: int = 0
+    asked_at: int = 0
+    """The instant from which the filter's ages are measured."""
+
+
+@dataclass(slots=True)
+class ChangeJob:
+    """Reply: the `StoredJob` as it is now, durable."""
+
+    session: int
+    token: Any
+    job_id: int
+    state: JobState | None = None
+    why: str = ""
+    rate: int | None = None
+    """None = it stays; 0 = no limit."""
+    by: str = ""
+    """Who wants it; "" = the broker."""
+    canary_passed: bool = False
+
+
+@dataclass(slots=True)
+class AdvanceJob:
+    """A step that moves no letter: none fitted, or they were written into a file. Reply: `JobStepped`."""
+
+    session: int
+    token: Any
+    step: JobStep
+    done: int = 0
+    size: int = 0
+    """Bytes of the file that are on the disk."""
 
 
 @dataclass(slots=True)
@@ -723,6 +769,9 @@ Command = (
     | ImportMessages
     | ReplayDead
     | PurgeDead
+    | StartJob
+    | ChangeJob
+    | AdvanceJob
     | CloseSession
     | Classified
     | EndConsumers

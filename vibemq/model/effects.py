@@ -5,6 +5,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from vibemq.errors import VibeMQError
+from vibemq.model.jobs import StoredJob
 from vibemq.model.options import Durability, QueueOptions
 from vibemq.model.records import Record
 from vibemq.model.rows import Rows
@@ -80,6 +81,16 @@ class Replayed:
     count: int
     left: int
     """Dead letters that stay where they are, because the queue has no room for them."""
+
+
+@dataclass(slots=True)
+class JobStepped:
+    count: int
+    """Letters that this step has done."""
+    left: int
+    """Dead letters that stay where they are, because the queue has no room for them, or the job's limit is reached."""
+    job: StoredJob
+    """As it is now."""
 
 
 @dataclass(slots=True)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from vibemq.model.accounts import StoredToken, StoredUser
 from vibemq.model.instants import Instants
+from vibemq.model.jobs import StoredJob
 from vibemq.model.options import QueueOptions
 from vibemq.model.records import Attempts, CursorFacts, DeadFacts, Plan
 from vibemq.model.rows import Rows
@@ -184,6 +185,8 @@ class StoredState:
     """Of the store, by name; the settings may name others."""
     tokens: dict[str, StoredToken] = field(default_factory=dict)
     """By token_id."""
+    jobs: dict[int, StoredJob] = field(default_factory=dict)
+    """By job_id, ascending. The one with the highest is never forgotten: the next is numbered behind it."""
 
 
 SLICE_BYTES_LEAST = 1_024

@@ -16,6 +16,7 @@ from vibemq.operations import (
     user_rights,
     users,
 )
+from vibemq.operations.jobs import edits, requests
 from vibemq.operations.monitoring import overview, queue_rows
 from vibemq.operations.reading import bodies, peeks
 from vibemq.operations.registry import Call, Caller, Operation, Registry
@@ -32,6 +33,8 @@ OPERATIONS: tuple[Operation[Any], ...] = (
     *groups.OPERATIONS,
     *range_reads.OPERATIONS,
     *dead_letters.OPERATIONS,
+    *edits.OPERATIONS,
+    *requests.OPERATIONS,
     *transactions.OPERATIONS,
     *users.OPERATIONS,
     *user_rights.OPERATIONS,

@@ -128,6 +128,10 @@ def _rule(error: ErrorDetails) -> str:
             return f"must be text of at most {context['max_length']} characters"
         case "too_long":
             return f"must have at most {context['max_length']} items"
+        case "literal_error":
+            return f"must be {context['expected']}"
+        case "string_pattern_mismatch":
+            return "must be the number of a job, as text"
         case "value_error":
             return str(context["error"])
         case _:

@@ -13,11 +13,13 @@ from vibemq.model.effects import (
     Kept,
     MessageFacts,
     Movable,
+    QueueDepth,
     QueueHead,
     QueueInfo,
     Reach,
     Span,
 )
+from vibemq.model.jobs import StoredJob
 from vibemq.model.options import QueueOptions
 from vibemq.model.records import Plan
 from vibemq.model.rows import LargeRow
@@ -46,6 +48,8 @@ class ReaderQuestions(Protocol):
     ) -> list[tuple[GroupInfo, CursorInfo | None]]: ...
 
     def dead_tail(self) -> int: ...
+
+    def last_dead_id(self) -> int: ...
 
     def first_near(self, name: str, instant: int) -> int: ...
 
@@ -94,11 +98,28 @@ class ReaderQuestions(Protocol):
     def old_stages(self) -> list[str]: ...
 
 
+class JobQuestions(Protocol):
+    """The jobs that are kept; see `vibemq.engine.jobs.job_table`."""
+
+    def get(self, job_id: int) -> StoredJob | None: ...
+
+    def running(self) -> list[StoredJob]: ...
+
+    def page(self, before: int, limit: int, fits: Callable[[StoredJob], bool]) -> list[StoredJob]: ...
+
+
 class EngineQuestions(Protocol):
     @property
     def readers(self) -> ReaderQuestions: ...
 
+    @property
+    def jobs(self) -> JobQuestions: ...
+
     def queue_info(self, name: str) -> QueueInfo | None: ...
+
+    def depth(self, name: str) -> Generator[None, None, QueueDepth] | None: ...
+
+    def unsettled(self, job_id: int) -> Generator[None, None, bool]: ...
 
     def waiting_runs(self, queue: str, limit: int, start: int = 0) -> list[Run]: ...
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from vibemq.errors import InvalidOptions
 from vibemq.model.commands import ReplayDead
+from vibemq.model.jobs import JobStep
 from vibemq.model.options import PRIORITY_MAX, Priority, enum_of
 from vibemq.model.records import MessageExtra
 from vibemq.model.rows import LARGE_ROW_BYTES, Rows, RowView, with_headers
@@ -113,12 +114,19 @@ def replay_rows(letters: Sequence[DeadLetter]) -> Rows:
 
 
 def replay(
-    session: int, token: Any, queue: str, letters: Sequence[DeadLetter], rows: Rows, asked_by: int
+    session: int,
+    token: Any,
+    queue: str,
+    letters: Sequence[DeadLetter],
+    rows: Rows,
+    asked_by: int,
+    step: JobStep | None = None,
 ) -> ReplayDead:
-    """The letters, as they enter the queue again: `rows`. `asked_by`: the session that wants it."""
+    """The letters, as they enter the queue again: `rows`. `asked_by`: the session that wants it. `step`: of the job
+    that does it."""
     extras = {index: extra for index, letter in enumerate(letters) if (extra := replay_extra(letter)) is not None}
     ids = [letter.facts.dead_id for letter in letters]
-    return ReplayDead(session, token, queue, ids, rows, extras or None, origins(letters), asked_by)
+    return ReplayDead(session, token, queue, ids, rows, extras or None, origins(letters), asked_by, step)
 
 
 def origins(letters: Sequence[DeadLetter]) -> dict[int, int]:

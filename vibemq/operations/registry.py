@@ -21,6 +21,8 @@ from vibemq.operations.arguments import Arguments, read
 from vibemq.operations.contracts import KeepsForSessions
 
 A = TypeVar("A", bound=Arguments)
+_TOLD_OF_RESULTS = ("token_id", "job", "changes")
+"""What the audit log names of an answer: what was made, and what an edit has changed, without its contents."""
 NAME_SHOWN = 64
 
 
@@ -101,8 +103,9 @@ class Call:
         fields = type(self.arguments).model_fields
         secret = {name for name, about in fields.items() if about.repr is False}
         told = self.arguments.model_dump(mode="json", exclude=secret, exclude_none=True)
-        if isinstance(result, dict) and "token_id" in result:
-            told["token_id"] = result["token_id"]
+        for name in _TOLD_OF_RESULTS:
+            if isinstance(result, dict) and name in result:
+                told[name] = result[name]
         return told
 
 

@@ -22,6 +22,8 @@ from vibemq.operations.broker import BrokerOperations
 from vibemq.operations.connections import Connections
 from vibemq.operations.dead_letters import DeadLetterReader, DeadLetters
 from vibemq.operations.groups import Groups
+from vibemq.operations.jobs.edits import LetterEdits
+from vibemq.operations.jobs.requests import Jobs
 from vibemq.operations.long_polls import LongPolls
 from vibemq.operations.monitoring.overview import Overview
 from vibemq.operations.monitoring.queue_rows import QueueRows
@@ -55,6 +57,8 @@ from vibemq.server.commit.release_order import EffectRouter
 from vibemq.server.commit.storage_threads import Store
 from vibemq.server.contracts import QueueEngine
 from vibemq.server.declared import declare
+from vibemq.server.jobs.runner import JobRunner
+from vibemq.server.jobs.worker import JobServices
 from vibemq.server.local_session import INNER_SESSION, LocalSession
 from vibemq.server.monitoring.broker_figures import BrokerFigures
 from vibemq.server.monitoring.health import Report
@@ -97,6 +101,7 @@ class Assembly:
     housekeeping: Housekeeping
     local_session: LocalSession
     long_polls: LongPolls
+    job_runner: JobRunner
     hashing: HashingThreads
     audit: AuditLog
     command_audit: CommandAudit
@@ -222,6 +227,9 @@ async def assemble(
     trail = Trail(report.snapshots, metrics)
     figures = BrokerFigures(report, trail, lambda: connection_table.limits, time.time)
     place = {"data_dir": str(settings.data_dir.absolute()), "provider": store.provider.name}
+    job_services = JobServices(engine, local_session, store, letters, accounts, clock)
+    timers = Timers(engine, committer, clock)
+    job_runner = JobRunner(job_services, timers.watch, fatal)
     operations = Registry(
         accounts.policy,
         OPERATIONS,
@@ -240,6 +248,8 @@ async def assemble(
             Groups(engine, store, local_session, long_polls),
             RangeReads(engine, store, letters, local_session),
             DeadLetters(engine, store, letters, local_session, clock),
+            LetterEdits(engine, store, letters, local_session, row_bytes_max=settings.limits.row_bytes_max),
+            Jobs(engine, local_session, letters, accounts.policy, clock, job_runner),
             transactions,
             users,
             UserRights(accounts),
@@ -274,7 +284,6 @@ async def assemble(
         operations=runner,
         fatal=fatal,
     )
-    timers = Timers(engine, committer, clock)
     per_second = settings.limits.messages_per_client_per_second
     backpressure = Backpressure(lambda: committer.backlog_bytes, connection_table)
     socket_services = SocketServices(
@@ -318,6 +327,7 @@ async def assemble(
         housekeeping=housekeeping,
         local_session=local_session,
         long_polls=long_polls,
+        job_runner=job_runner,
         hashing=hashing,
         audit=audit,
         command_audit=command_audit,

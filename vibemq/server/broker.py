@@ -285,6 +285,7 @@ class Broker:
         if self._web is not None and settings.http.api:
             self._open_api(self._web, self._parts, tasks)
         tasks.start_soon(self._parts.housekeeping.run)
+        tasks.start_soon(self._parts.job_runner.run)
         # What the last run has left due must not wait for the first client.
         self._parts.timers.look_at_engine()
         self.status.started = True

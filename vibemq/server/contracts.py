@@ -3,6 +3,7 @@
 from collections.abc import Generator, Sequence
 from typing import Protocol
 
+from vibemq.engine.jobs.job_table import JobTable
 from vibemq.engine.pacing import Batch
 from vibemq.engine.range_views import Readers
 from vibemq.engine.settings import EngineSettings
@@ -43,6 +44,11 @@ class QueueEngine(Protocol):
 
     @property
     def readers(self) -> Readers: ...
+
+    @property
+    def jobs(self) -> JobTable: ...
+
+    def unsettled(self, job_id: int) -> Generator[None, None, bool]: ...
 
     def subscriptions(self, session: int) -> list[tuple[int, str]]: ...
 

@@ -29,6 +29,7 @@ async def drain(
         place.acceptor.close()
     with anyio.move_on_after(timeout_ms / 1000):
         parts.long_polls.wake_all()
+        await parts.job_runner.stop()
         for connection in parts.connection_table:
             connection.goodbye(REASON)
         for each in services:

@@ -1,11 +1,16 @@
 """Numbered, forward-only steps that bring a store to the layout this VibeMQ speaks.
 
     migrations/<provider>/NNNN_name.py      def upgrade(transaction): ...     one docstring line says what it does
+                                            def build(kv) -> bool: ...        optional, see below
 
 A step changes the store inside one transaction of its provider, which also records the new version under the key
 `mversion`; so a crash leaves the store before or after the step, never between. `store.json` follows; when a crash came
 before it did, the next run sees that the step is done. The steps lie in `migrations/` of a source checkout and in
 `vibemq/migrations/` of an installed package. A new store is made by running all of them on an empty one.
+
+What follows from the rest of a store (an index) may be too much for one transaction. A step that makes such a thing has
+a function `build`, which is called before `upgrade`, each time in a transaction of its own, until it answers False. It
+writes nothing that an older VibeMQ reads, and goes on where a crash has left it.
 
 A provider takes part with a module `vibemq.storage.<provider>.migration`:
 
@@ -27,6 +32,7 @@ from vibemq.errors import StoreVersionError
 from vibemq.storage.interface import Progress
 from vibemq.storage.kvstore import keys
 from vibemq.storage.kvstore.encoding import seal, unseal
+from vibemq.storage.kvstore.integrity import TalliedKV
 from vibemq.storage.kvstore.store import KV
 from vibemq.storage.local.lock import DirectoryLock
 from vibemq.storage.local.store_file import StoreInfo, newer_store, read_store_info, write_store_info
@@ -43,6 +49,7 @@ class MigrationStep:
     name: str
     summary: str
     upgrade: Callable[[Any], None]
+    build: Callable[[KV], bool] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +95,7 @@ def _load_step(provider: str, path: Path) -> MigrationStep:
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     summary = (module.__doc__ or name).strip().splitlines()[0]
-    return MigrationStep(int(number), name, summary, module.upgrade)
+    return MigrationStep(int(number), name, summary, module.upgrade, getattr(module, "build", None))
 
 
 # -- status and applying ------------------------------------------------------------------------------------------
@@ -137,6 +144,7 @@ def create_store(data_dir: Path, provider: str, created_at: int) -> None:
         if version > len(steps):
             raise newer_store(data_dir, version, len(steps))
         for step in steps[version:]:
+            _build_whole(step, store.kv(transaction))
             step.upgrade(transaction)
         _note_version(store.kv(transaction), len(steps))
     write_store_info(data_dir, StoreInfo(provider, len(steps), created_at))
@@ -159,6 +167,7 @@ def _apply(
     for done, step in enumerate(pending):
         if progress is not None:
             progress(done, len(pending))
+        _build(step, store)
         with store.transaction() as transaction:
             step.upgrade(transaction)
             _note_version(store.kv(transaction), step.number)
@@ -168,6 +177,28 @@ def _apply(
     if progress is not None:
         progress(len(pending), len(pending))
     return pending
+
+
+def _build(step: MigrationStep, store: MigrationStore) -> None:
+    more = step.build is not None
+    while more:
+        with store.transaction() as transaction:
+            more = _build_part(step, store.kv(transaction))
+
+
+def _build_whole(step: MigrationStep, kv: KV) -> None:
+    """In the caller's transaction: of a store that is nearly always empty."""
+    more = step.build is not None
+    while more:
+        more = _build_part(step, kv)
+
+
+def _build_part(step: MigrationStep, kv: KV) -> bool:
+    assert step.build is not None
+    tallied = TalliedKV(kv)
+    more = step.build(tallied)
+    tallied.save()
+    return more
 
 
 def _info(data_dir: Path) -> StoreInfo:

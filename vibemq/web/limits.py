@@ -6,6 +6,7 @@ of their own; so there are always idle connections, and a probe is answered what
 """
 
 import asyncio
+import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, cast
@@ -91,6 +92,10 @@ class HttpConnection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
         super().connection_made(transport)
+        opened = transport.get_extra_info("socket")
+        if opened is not None:
+            # Header and body are two writes: the second would wait until the client has acknowledged the first.
+            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.pool.add(self, self.client[0] if self.client is not None else "")
         self._set_deadline(self.head_timeout_s)
 

@@ -20,6 +20,7 @@ from vibemq.errors import QueueNotFound, StorageFull
 from vibemq.model import commands as ask
 from vibemq.model.commands import Settlement
 from vibemq.model.effects import Deliver, Incomplete, Outcome, Reply
+from vibemq.model.jobs import JobKind, JobPlan, JobState, JobStep
 from vibemq.model.options import DeliveryMode, Overflow, QueueOptions, Retention
 from vibemq.model.records import MessageExtra, UserRemoved, tag_of
 from vibemq.model.selector import Selector
@@ -437,6 +438,15 @@ ASKED: dict[type, list[Any]] = {
     ask.ImportMessages: [ask.ImportMessages(OPERATOR, "t", "q", "file", 0, rows_of(2))],
     ask.ReplayDead: [ask.ReplayDead(OPERATOR, "t", "q", [1], rows_of(1))],
     ask.PurgeDead: [ask.PurgeDead(OPERATOR, "t", [1])],
+    ask.StartJob: [ask.StartJob(OPERATOR, "t", JobPlan(kind=JobKind.REPLAY, filter={}, last_id=9))],
+    ask.ChangeJob: [
+        ask.StartJob(OPERATOR, "t", JobPlan(kind=JobKind.REPLAY, filter={}, last_id=9)),
+        ask.ChangeJob(OPERATOR, "t", 1, JobState.PAUSED, by="ann"),
+    ],
+    ask.AdvanceJob: [
+        ask.StartJob(OPERATOR, "t", JobPlan(kind=JobKind.REPLAY, filter={}, last_id=9)),
+        ask.AdvanceJob(OPERATOR, "t", JobStep(1, 5, 5, 0)),
+    ],
     ask.SetPressure: [ask.SetPressure(ask.Pressure.BLOCKING)],
 }
 

@@ -175,7 +175,7 @@ def test_a_kept_store_of_version_5_gets_room_for_beginnings_and_lifetimes(provid
     plugin = find("storage", provider)
     with pytest.raises(StoreVersionError, match=r"store version 5, .*`vibemq-admin migrate"):
         plugin.create(data_dir, plugin.settings()).open()
-    assert [step.number for step in migrate(data_dir)] == [6, 7, 8]
+    assert [step.number for step in migrate(data_dir)] == [6, 7, 8, 9]
     assert_upgraded(data_dir, provider)
     grown = Plan("tag 5", "end 5", 1, "query", 8, 2, 1, "mark", 3, 4, 5)
     passing = QueueOptions(auto_delete=True, expires_ms=60_000, exclusive=True)
@@ -206,8 +206,16 @@ def test_a_kept_store_of_version_5_gets_room_for_beginnings_and_lifetimes(provid
 
 @pytest.mark.parametrize(
     "version",
-    [2, 3, 4, 5, 6, 7],
-    ids=["no owners", "no plans", "no users", "no beginnings and lifetimes", "no order of delays", "no holding up"],
+    [2, 3, 4, 5, 6, 7, 8],
+    ids=[
+        "no owners",
+        "no plans",
+        "no users",
+        "no beginnings and lifetimes",
+        "no order of delays",
+        "no holding up",
+        "no index",
+    ],
 )
 def test_a_store_of_today_is_a_newer_one_to_older_code(provider: str, tmp_path: Path, version: int) -> None:
     plugin = find("storage", provider)
@@ -218,7 +226,7 @@ def test_a_store_of_today_is_a_newer_one_to_older_code(provider: str, tmp_path: 
         check_store(tmp_path, provider, version)
 
 
-STORED = {8: "6a7714ff72000993"}
+STORED = {9: "6a7714ff72000993"}
 """Of each version, a digest of the facts that are stored. Others need another version: an older VibeMQ takes what it
 does not know for damage, if nothing tells it to refuse the store. Add a step to `migrations`, and a kept store."""
 
@@ -349,7 +357,7 @@ def test_a_kept_store_of_version_6_gets_the_order_of_delays(provider: str, tmp_p
     plugin = find("storage", provider)
     with pytest.raises(StoreVersionError, match=r"store version 6, .*`vibemq-admin migrate"):
         plugin.create(data_dir, plugin.settings()).open()
-    assert [step.number for step in migrate(data_dir)] == [7, 8]
+    assert [step.number for step in migrate(data_dir)] == [7, 8, 9]
     for opened in range(2):
         storage = plugin.create(data_dir, plugin.settings())
         state = storage.open()
@@ -371,7 +379,7 @@ def test_a_kept_store_of_version_7_has_no_queue_that_holds_up(provider: str, tmp
     plugin = find("storage", provider)
     with pytest.raises(StoreVersionError, match=r"store version 7, .*`vibemq-admin migrate"):
         plugin.create(data_dir, plugin.settings()).open()
-    assert [step.number for step in migrate(data_dir)] == [8]
+    assert [step.number for step in migrate(data_dir)] == [8, 9]
     for holds in (False, True):
         storage = plugin.create(data_dir, plugin.settings())
         state = storage.open()

@@ -5,6 +5,7 @@ Every function here is told runs that are in no place of the group any more (nei
 
 from collections.abc import Iterable
 
+from vibemq.engine.handlers.jobs.deaths import note_deaths
 from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import Queue
 from vibemq.engine.requests.failing import fail_redirected, fail_requests, fail_sequences
@@ -82,6 +83,8 @@ def bury(
         fail_sequences(queue, group, doomed, reason, error)
     group.counters.dead += len(letters)
     step.note(DeadLettered(queue.queue_id, group.group_id, letters), heavy(queue))
+    if state.jobs.made:
+        note_deaths(state, step, queue, doomed)
     step.free(queue)
 
 

@@ -11,15 +11,18 @@ from functools import partial
 
 from vibemq.engine import lifetime
 from vibemq.engine.handlers.append import add, pick
+from vibemq.engine.handlers.jobs.advancing import count_step, running_job
 from vibemq.engine.handlers.overflow import fitting, when_counted
 from vibemq.engine.handlers.publish import check_pressure
 from vibemq.engine.handlers.queues import find
 from vibemq.engine.pacing import Slices
-from vibemq.engine.queue.queue import Queue
+from vibemq.engine.queue.queue import Added, Queue
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step
+from vibemq.errors import QueueExclusive
 from vibemq.model.commands import Pressure, PurgeDead, ReplayDead
 from vibemq.model.effects import Counted, Replayed
+from vibemq.model.jobs import JobStep
 from vibemq.model.options import Durability, Overflow
 from vibemq.model.records import DeadRemoved
 from vibemq.model.runs import RunSet
@@ -32,6 +35,8 @@ def replay_dead(state: EngineState, step: Step, command: ReplayDead) -> Slices |
     Any other takes replayed messages beyond its limits.
     """
     queue = find(state, command.queue)
+    if command.step is not None:
+        running_job(state, command.step)
     bounded = queue if queue.options.overflow is Overflow.DROP_OLDEST else None
     return when_counted(step, bounded, command.rows, partial(_replay, state, command))
 
@@ -43,16 +48,26 @@ def _replay(state: EngineState, command: ReplayDead, step: Step) -> None:
     step.work += len(command.dead_ids)
     known = {dead_id: index for index, dead_id in enumerate(command.dead_ids)}
     there = sorted(index for dead_id, index in known.items() if _is_there(state, dead_id, command.origins))
-    _check_owners(state, command, [command.dead_ids[index] for index in there])
-    fits = len(there)
+    if command.step is not None:
+        there = [index for index in there if _may_take(state, command, command.dead_ids[index])]
+        may = _within_limit(state, command.step, there)
+    else:
+        _check_owners(state, command, [command.dead_ids[index] for index in there])
+        may = there
+    fits = len(may)
     if queue.options.overflow is Overflow.DROP_OLDEST:
-        fits = fitting(queue, command.rows, there)
-    if fits:
-        _put_into(state, step, queue, command, there[:fits])
-    step.answer(command, Replayed(fits, len(there) - fits), _need_of_replay(queue) if fits else state.need_of_known)
+        fits = fitting(queue, command.rows, may)
+    added = _put_into(state, step, queue, command, may[:fits]) if fits else None
+    need = _need_of_replay(queue)
+    if command.step is not None:
+        skipped, left = len(known) - len(there), len(there) - fits
+        run = (added.first, added.first + fits - 1) if added is not None else None
+        count_step(state, step, command, done=fits, skipped=skipped, left=left, queue=queue, run=run, need=need)
+    else:
+        step.answer(command, Replayed(fits, len(may) - fits), need if fits else state.need_of_known)
 
 
-def _put_into(state: EngineState, step: Step, queue: Queue, command: ReplayDead, indexes: list[int]) -> None:
+def _put_into(state: EngineState, step: Step, queue: Queue, command: ReplayDead, indexes: list[int]) -> Added:
     dead_ids = [command.dead_ids[index] for index in indexes]
     origins = remove(state, dead_ids, command.origins)
     # First what is added, as in a move: a row that was written ahead is its record's first.
@@ -60,6 +75,7 @@ def _put_into(state: EngineState, step: Step, queue: Queue, command: ReplayDead,
     step.note(DeadRemoved(dead_ids, replayed=True), _need_of_replay(queue))
     added.replayed = dead_ids
     added.origins = origins
+    return added
 
 
 def _need_of_replay(queue: Queue) -> Durability:
@@ -69,12 +85,37 @@ def _need_of_replay(queue: Queue) -> Durability:
 def purge_dead(state: EngineState, step: Step, command: PurgeDead) -> None:
     step.work += len(command.dead_ids)
     known = command.origins
-    dead_ids = [dead_id for dead_id in dict.fromkeys(command.dead_ids) if _is_there(state, dead_id, known)]
-    _check_owners(state, command, dead_ids)
+    if command.step is not None:
+        running_job(state, command.step)
+    asked = list(dict.fromkeys(command.dead_ids))
+    there = [dead_id for dead_id in asked if _is_there(state, dead_id, known)]
+    if command.step is not None:
+        there = [dead_id for dead_id in there if _may_take(state, command, dead_id)]
+        dead_ids = _within_limit(state, command.step, there)
+    else:
+        _check_owners(state, command, there)
+        dead_ids = there
     if dead_ids:
         step.note(DeadRemoved(dead_ids), Durability.STRONG)
         remove(state, dead_ids, known)
+    if command.step is not None:
+        skipped, left = len(asked) - len(there), len(there) - len(dead_ids)
+        count_step(state, step, command, done=len(dead_ids), skipped=skipped, left=left)
+        return
     step.answer(command, Counted(len(dead_ids)), Durability.STRONG if dead_ids else state.need_of_known)
+
+
+def _within_limit(state: EngineState, of: JobStep, there: list[int]) -> list[int]:
+    """Of what there is, as many as the job may still do."""
+    return there[: running_job(state, of).left]
+
+
+def _may_take(state: EngineState, command: ReplayDead | PurgeDead, dead_id: int) -> bool:
+    try:
+        _check_owners(state, command, [dead_id])
+    except QueueExclusive:
+        return False
+    return True
 
 
 def _check_owners(state: EngineState, command: ReplayDead | PurgeDead, dead_ids: Sequence[int]) -> None:

@@ -9,6 +9,7 @@ from vibemq.model.stored import StoredQueue, StoredState
 from vibemq.storage.interface import Problem
 from vibemq.storage.kvstore import keys, values
 from vibemq.storage.kvstore.blocks import BlockInfo, block_infos, last_of, load_block
+from vibemq.storage.kvstore.dead_index_audit import audit_index
 from vibemq.storage.kvstore.encoding import GARBAGE, unseal
 from vibemq.storage.kvstore.integrity import NAMES, CountedKV
 from vibemq.storage.kvstore.store import KV, LOADERS, load_one
@@ -25,6 +26,7 @@ def audit(kv: KV) -> Iterator[Problem]:
         queue = state.queues[queue_id]
         yield from _as_far_as_it_goes(kv, _audit_blocks(kv, queue, held[queue_id]), queue.name)
     yield from _as_far_as_it_goes(kv, _audit_dead(kv, state, held))
+    yield from _as_far_as_it_goes(kv, audit_index(kv))
     yield from _as_far_as_it_goes(kv, _audit_tally(kv))
 
 

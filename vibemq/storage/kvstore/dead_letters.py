@@ -11,6 +11,7 @@ from vibemq.model.records import DeadFacts, Reason
 from vibemq.model.runs import RunSet
 from vibemq.model.stored import DamagedLetter, DeadLetter, DeadPage, DeadPageWanted, Slice, StoredState
 from vibemq.storage.kvstore import keys, values
+from vibemq.storage.kvstore.dead_index import update_index
 from vibemq.storage.kvstore.encoding import GARBAGE, seal, unseal
 from vibemq.storage.kvstore.store import KV
 from vibemq.storage.state.dead_letter_facts import DeadEntry, DeadTable
@@ -149,6 +150,8 @@ class StoredDead:
             key = keys.dead_key(dead_id)
             self.kv.put(key, seal(key, values.pack_dead(entry)))
             self.kv.put(keys.dead_by_message_key(entry.queue_id, entry.facts.sequence, dead_id), b"")
+        if self._removed or self._added.entries:
+            update_index(self.kv, self._removed, self._added.entries.values())
 
     def forget(self) -> None:
         """The flushed changes are in the store now."""

@@ -39,6 +39,14 @@ from vibemq.model.access import ResourceKind, Rule, shared_actions
 from vibemq.model.accounts import StoredToken, StoredUser
 from vibemq.model.extras.columns import ExtraColumns, columns_of, each_of
 from vibemq.model.instants import Values
+from vibemq.model.jobs import (
+    JobAdvanced,
+    JobChanged,
+    JobLettersDied,
+    JobsForgotten,
+    JobStarted,
+    JobState,
+)
 from vibemq.model.options import options_from_dict, options_to_dict
 from vibemq.model.records import (
     Attempts,
@@ -77,6 +85,7 @@ from vibemq.model.records import (
 )
 from vibemq.model.rows import Rows
 from vibemq.model.runs import Run
+from vibemq.storage.kvstore.job_values import dump_job, load_event, load_job
 
 VERSION = 1
 
@@ -138,6 +147,8 @@ def _clean(value: Any) -> Any:
         return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     if isinstance(value, list | tuple):
         return [_clean(item) for item in value]
+    if isinstance(value, dict):
+        return {_clean(key): _clean(item) for key, item in value.items()}
     if isinstance(value, dict):
         return {_clean(key): _clean(item) for key, item in value.items()}
     return value
@@ -525,6 +536,28 @@ def _decode_token_stored(body: memoryview) -> TokenStored:
     return TokenStored(load_token(token_id, values))
 
 
+def _encode_job_changed(r: JobChanged) -> bytes:
+    return dump_json([r.job_id, r.at, list(r.event), r.state, r.why, r.rate + 1, r.absolved])
+
+
+def _decode_job_changed(body: memoryview) -> JobChanged:
+    job_id, at, event, state, why, rate, absolved = orjson.loads(body)
+    wanted = None if state is None else JobState(state)
+    # One less means that it stays.
+    checked([job_id, at, why, rate, absolved], int, int, str, int, bool)
+    return JobChanged(job_id, at, load_event(event), wanted, why, rate - 1, absolved)
+
+
+def _decode_job_letters_died(body: memoryview) -> JobLettersDied:
+    job_id, queue_id, runs = load_fields(body, int, int, list)
+    return JobLettersDied(job_id, queue_id, list(_load_runs(runs)))
+
+
+def _decode_jobs_forgotten(body: memoryview) -> JobsForgotten:
+    (job_ids,) = load_fields(body, list)
+    return JobsForgotten(checked(job_ids, *[int] * len(job_ids)))
+
+
 def dump_cursor(facts: CursorFacts) -> list[Any]:
     """A JSON array of the facts in order; runs are pairs."""
     lost, quarantined = ([list(run) for run in runs] for runs in (facts.lost, facts.quarantined))
@@ -582,6 +615,11 @@ _ENCODERS: dict[type, tuple[int, Callable[[Any], bytes]]] = {
     TokenRemoved: (24, _plain("token_id")),
     QueueAttended: (25, _plain("queue_id")),
     GroupFiltered: (27, _plain("queue_id", "group_id", "where")),
+    JobStarted: (28, lambda r: dump_json(dump_job(r.job))),
+    JobAdvanced: (29, _plain(*JobAdvanced.__slots__)),
+    JobChanged: (30, _encode_job_changed),
+    JobLettersDied: (31, _plain("job_id", "queue_id", "runs")),
+    JobsForgotten: (32, _plain("job_ids")),
 }
 
 _DECODERS: dict[int, Callable[[memoryview], Record]] = {
@@ -612,4 +650,9 @@ _DECODERS: dict[int, Callable[[memoryview], Record]] = {
     25: _plain_decoder(QueueAttended, int),
     _APART_TAG: partial(_decode_added, apart=True),
     27: _plain_decoder(GroupFiltered, int, int, str),
+    28: lambda body: JobStarted(load_job(orjson.loads(body))),
+    29: _plain_decoder(JobAdvanced, *[int] * len(JobAdvanced.__slots__)),
+    30: _decode_job_changed,
+    31: _decode_job_letters_died,
+    32: _decode_jobs_forgotten,
 }

@@ -35,8 +35,13 @@ NAMES = {
     keys.TRANSACTION: "transactions",
     keys.USER: "users",
     keys.TOKEN: "access tokens",
+    keys.JOB: "jobs",
     keys.DEAD: "dead letters",
     keys.DEAD_BY_MESSAGE: "dead letters by message",
+    keys.DEAD_BY_QUEUE: "dead letters by queue",
+    keys.DEAD_BY_GROUP: "dead letters by group",
+    keys.DEAD_GROUP: "groups of dead letters",
+    keys.JOB: "jobs",
     keys.BLOCK_INFO: "block infos",
 }
 """The tables that are counted, and their names for errors."""

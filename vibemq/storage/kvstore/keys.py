@@ -12,13 +12,20 @@ p       queue_id u32 | group_id u32 | number u64                        plan of 
 t       application, UTF-8                                              its last committed transaction
 a       name, UTF-8                                                     user of the store
 k       token_id, UTF-8                                                 access token
+j       job_id u64                                                      job
 d       dead_id u64                                                     dead letter's facts
 x       queue_id u32 | sequence u64 | dead_id u64                       empty: who points at the message
+e       queue_id u32 | dead_id u64                                      dead letter in the index  (see dead_index.py)
+f       queue_id u32 | reason u8 | fingerprint u64 | dead_id u64        empty: the letters of a group
+h       queue_id u32 | reason u8 | fingerprint u64                      group of dead letters
+j       job_id u64                                                      job
 i       queue_id u32 | first_sequence u64                               what the block holds
 b       queue_id u32 | first_sequence u64                               block of messages    (see blocks.py)
 """
 
 import struct
+
+from vibemq.model.dead.groups import GroupKey
 
 META = b"m"
 QUEUE = b"q"
@@ -31,14 +38,21 @@ PLAN = b"p"
 TRANSACTION = b"t"
 USER = b"a"
 TOKEN = b"k"
+JOB = b"j"
 DEAD = b"d"
 DEAD_BY_MESSAGE = b"x"
+DEAD_BY_QUEUE = b"e"
+DEAD_BY_GROUP = b"f"
+DEAD_GROUP = b"h"
+JOB = b"j"
 BLOCK_INFO = b"i"
 BLOCK = b"b"
 
 STATE_META = META + b"state"
 TALLY = META + b"tally"
 VERSION = META + b"version"
+DEAD_ORDER = META + b"deadorder"
+INDEXING = META + b"indexing"
 
 _QUEUE = struct.Struct("!cI")
 _GROUP = struct.Struct("!cII")
@@ -46,7 +60,10 @@ _PAGE = struct.Struct("!cIIBQ")
 _PLAN = struct.Struct("!cIIQ")
 _SEQUENCE = struct.Struct("!cIQ")
 _DEAD = struct.Struct("!cQ")
+_JOB = struct.Struct("!cQ")
 _DEAD_BY_MESSAGE = struct.Struct("!cIQQ")
+_DEAD_BY_GROUP = struct.Struct("!cIBQQ")
+_DEAD_GROUP = struct.Struct("!cIBQ")
 
 
 def queue_key(queue_id: int) -> bytes:
@@ -84,6 +101,14 @@ def user_key(name: str) -> bytes:
     return USER + name.encode()
 
 
+def job_key(job_id: int) -> bytes:
+    return _JOB.pack(JOB, job_id)
+
+
+def split_job_key(key: bytes) -> int:
+    return int(_JOB.unpack(key)[1])
+
+
 def token_key(token_id: str) -> bytes:
     return TOKEN + token_id.encode()
 
@@ -99,6 +124,43 @@ def split_dead_key(key: bytes) -> int:
 
 def dead_by_message_key(queue_id: int, sequence: int, dead_id: int) -> bytes:
     return _DEAD_BY_MESSAGE.pack(DEAD_BY_MESSAGE, queue_id, sequence, dead_id)
+
+
+def dead_by_queue_key(queue_id: int, dead_id: int) -> bytes:
+    return _SEQUENCE.pack(DEAD_BY_QUEUE, queue_id, dead_id)
+
+
+def dead_by_group_key(group: GroupKey, dead_id: int) -> bytes:
+    return _DEAD_BY_GROUP.pack(DEAD_BY_GROUP, *group, dead_id)
+
+
+def split_dead_by_group_key(key: bytes) -> tuple[GroupKey, int]:
+    """(group, dead_id)."""
+    _, *group, dead_id = _DEAD_BY_GROUP.unpack(key)
+    return GroupKey(*group), dead_id
+
+
+def dead_by_group_prefix(group: GroupKey) -> bytes:
+    """What the keys of all letters of one group start with."""
+    return _DEAD_GROUP.pack(DEAD_BY_GROUP, *group)
+
+
+def dead_group_key(group: GroupKey) -> bytes:
+    return _DEAD_GROUP.pack(DEAD_GROUP, *group)
+
+
+def split_dead_group_key(key: bytes) -> GroupKey:
+    return GroupKey(*_DEAD_GROUP.unpack(key)[1:])
+
+
+def last_u64(key: bytes) -> int:
+    """The dead_id of a key of `e` or `f`, in less time than the whole key takes."""
+    return int.from_bytes(key[-8:], "big")
+
+
+def reason_prefix(table: bytes, queue_id: int, reason: int) -> bytes:
+    """What all keys of one queue and reason in `f` or `h` start with."""
+    return _QUEUE.pack(table, queue_id) + reason.to_bytes()
 
 
 def split_queue_key(key: bytes) -> int:

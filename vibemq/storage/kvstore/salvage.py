@@ -17,6 +17,7 @@ from vibemq.model.stored import StoredGroup, StoredQueue, StoredState
 from vibemq.storage.interface import Problem
 from vibemq.storage.kvstore import keys, values
 from vibemq.storage.kvstore.blocks import block_infos, decode_block, last_of, load_block, put_block
+from vibemq.storage.kvstore.dead_index import BUILD_LETTERS, INDEX_TABLES, update_index
 from vibemq.storage.kvstore.dead_letters import StoredDead
 from vibemq.storage.kvstore.encoding import GARBAGE, seal, unseal
 from vibemq.storage.kvstore.integrity import NAMES, TableSums, difference, is_counted, write_tally
@@ -60,6 +61,9 @@ class _Salvage:
         self._seen = TableSums()
         self._written: TableSums | None = None
         self._tally_is_there = False
+        self._entries: list[DeadEntry] = []
+        """The letters that were put into the target."""
+        self._bad_index = 0
         self.problems: list[Problem] = []
 
     def take(self, key: bytes, value: bytes) -> None:
@@ -68,6 +72,9 @@ class _Salvage:
             self._seen.add(key, value)
         try:
             self._tally_is_there |= key == keys.TALLY
+            if table in INDEX_TABLES:
+                self._look_at_index(key, value)
+                return
             body = unseal(key, value, self._target.where) if table != keys.DEAD_BY_MESSAGE else b""
             if key == keys.TALLY:
                 self._written = TableSums.unpack(body)
@@ -84,6 +91,14 @@ class _Salvage:
                 self._pointers[pointed_at[:2]] = pointed_at[2]
         except GARBAGE as exc:
             self._lost(key, str(exc))
+
+    def _look_at_index(self, key: bytes, value: bytes) -> None:
+        """Made anew from the letters, whatever it says."""
+        try:
+            if key[:1] != keys.DEAD_BY_GROUP:
+                unseal(key, value, self._target.where)
+        except GARBAGE:
+            self._bad_index += 1
 
     def _take_block(self, key: bytes, body: bytes) -> None:
         queue_id = keys.split_sequence_key(key)[0]
@@ -149,7 +164,8 @@ class _Salvage:
         missing = {table for table in NAMES if self._seen.of(table) != self._written.of(table)}
         for table in sorted(missing):
             text = difference(table, self._seen, self._written)
-            self.problems.append(Problem(f"{text}; what is missing is lost", self._target.where))
+            then = "it is made anew" if table in INDEX_TABLES else "what is missing is lost"
+            self.problems.append(Problem(f"{text}; {then}", self._target.where))
         return missing
 
     def _miss_groups(self) -> None:
@@ -223,6 +239,15 @@ class _Salvage:
                 continue
             self._put_dead(entry)
         self._make_up_dead(promised)
+        self._index_dead()
+
+    def _index_dead(self) -> None:
+        if self._bad_index:
+            text = f"{self._bad_index} values of the index of dead letters are damaged; it is made anew"
+            self.problems.append(Problem(text, self._target.where))
+        self._entries.sort(key=lambda entry: entry.facts.dead_id)
+        for at in range(0, len(self._entries), BUILD_LETTERS):
+            update_index(self._target, {}, self._entries[at : at + BUILD_LETTERS])
 
     def _put_dead(self, entry: DeadEntry) -> None:
         dead_id, sequence = entry.facts.dead_id, entry.facts.sequence
@@ -232,6 +257,7 @@ class _Salvage:
         key = keys.dead_key(dead_id)
         self._target.put(key, seal(key, values.pack_dead(entry)))
         self._target.put(keys.dead_by_message_key(entry.queue_id, sequence, dead_id), b"")
+        self._entries.append(entry)
 
     def _make_up_dead(self, promised: dict[int, RunSet]) -> None:
         """Letters for dead messages whose own letter is lost. Messages that are lost too need none."""

@@ -69,6 +69,9 @@ def write_dirty(kv: KV, state: StoredState, dirty: Dirty, *, volatile_dead: int 
         body = None if transaction is None else values.pack_transaction(transaction)
         _put_or_delete(kv, keys.transaction_key(app), body)
     _write_accounts(kv, state, dirty)
+    for job_id in dirty.jobs:
+        job = state.jobs.get(job_id)
+        _put_or_delete(kv, keys.job_key(job_id), None if job is None else values.pack_job(job))
 
 
 def write_meta(kv: KV, state: StoredState, *, volatile_dead: int = 0) -> None:
@@ -83,6 +86,7 @@ def write_state(kv: KV, state: StoredState) -> None:
     dirty.transactions.update(state.transactions)
     dirty.users.update(state.users)
     dirty.tokens.update(state.tokens)
+    dirty.jobs.update(state.jobs)
     write_dirty(kv, state, dirty)
 
 
@@ -359,6 +363,10 @@ def _load_token(state: StoredState, key: bytes, body: bytes) -> None:
     state.tokens[token_id] = values.unpack_token(token_id, body)
 
 
+def _load_job(state: StoredState, key: bytes, body: bytes) -> None:
+    state.jobs[keys.split_job_key(key)] = values.unpack_job(body)
+
+
 LOADERS: list[tuple[bytes, Loader]] = [
     (keys.META, _load_meta),
     (keys.QUEUE, _load_queue),
@@ -371,5 +379,6 @@ LOADERS: list[tuple[bytes, Loader]] = [
     (keys.TRANSACTION, _load_transaction),
     (keys.USER, _load_user),
     (keys.TOKEN, _load_token),
+    (keys.JOB, _load_job),
 ]
 """In the order in which they must be read: groups belong to queues, pages to groups."""

@@ -11,6 +11,7 @@ from copy import deepcopy
 from functools import partial
 
 from vibemq.errors import StorageDamaged
+from vibemq.model.jobs import JobRecord
 from vibemq.model.records import (
     AccountRecord,
     DeadRemoved,
@@ -127,7 +128,7 @@ class TransactionalStore:
             if isinstance(record, DeadRemoved):
                 entries = map(self._dead.volatile.get, record.dead_ids)
                 named.update(entry.queue_id for entry in entries if entry is not None)
-            elif isinstance(record, TransactionDecided | TransactionsForgotten | AccountRecord):
+            elif isinstance(record, TransactionDecided | TransactionsForgotten | AccountRecord | JobRecord):
                 continue
             elif persistent(self.state, record) and is_transient(self.state, record.queue_id):
                 named.add(record.queue_id)

@@ -8,6 +8,7 @@
     transaction JSON [version, decided_at, [queue_id of each stage], tag, owner, [run of committed versions]]; the last
                 two are missing in what older versions wrote
     user        JSON [password_hash, superuser, [[kind, pattern, [action ...]] ...], created_at, changed_at]
+    job         JSON object: see kvstore/job_values.py
     token       JSON [user, key in hex, digest in hex, label, created_at, expires_at, used_at]; of a token with narrower
                 rights also [[kind, pattern, [action ...]] ...]
     runs page   (first u64, last u64) ...
@@ -16,6 +17,9 @@
     chunk       last u64 | bytes u64 | published_at u64
     dedup       published_at u64 | dedup id
     dead        JSON [queue_id, group name, [the fields of DeadFacts]]
+    indexed     reason u8 | whether its group is the one of all others u8 | fingerprint u64 | dead_at u64
+    dead group  count u64 | first dead_id u64, dead_at u64 | last dead_id u64, dead_at u64 | sample, UTF-8
+    dead order  newest dead_id u64 | newest dead_at u64 | the dead_id above which dead_at ascends u64
 
 Unpackers raise one of `encoding.GARBAGE`; their callers turn that into StorageDamaged.
 """
@@ -30,6 +34,7 @@ from typing import Any
 import orjson
 
 from vibemq.model.accounts import StoredToken, StoredUser
+from vibemq.model.jobs import StoredJob
 from vibemq.model.options import QueueOptions, options_from_dict, options_to_dict
 from vibemq.model.records import Plan
 from vibemq.model.runs import Run
@@ -51,6 +56,7 @@ from vibemq.storage.kvstore.encoding import (
     pack_runs,
     unpack_runs,
 )
+from vibemq.storage.kvstore.job_values import dump_job, load_job
 from vibemq.storage.state.changes import VALUE_PAGE_SHIFT, ValueKind
 from vibemq.storage.state.dead_letter_facts import DeadEntry
 
@@ -58,6 +64,10 @@ __all__ = ["pack_runs"]
 
 _META = struct.Struct("!5Q")
 _CHUNK = struct.Struct("!QQQ")
+_INDEXED = struct.Struct("!BBQQ")
+_DEAD_GROUP = struct.Struct("!QQQQQ")
+_ORDER = struct.Struct("!QQQ")
+_PROGRESS = struct.Struct("!QQ")
 _INSTANT = struct.Struct("!HQ")
 _U64 = struct.Struct("!Q")
 
@@ -158,6 +168,14 @@ def unpack_token(token_id: str, body: bytes) -> StoredToken:
     return load_token(token_id, orjson.loads(body))
 
 
+def pack_job(job: StoredJob) -> bytes:
+    return dump_json(dump_job(job))
+
+
+def unpack_job(body: bytes) -> StoredJob:
+    return load_job(orjson.loads(body))
+
+
 def unpack_run_page(body: bytes) -> list[Run]:
     return unpack_runs(body, 0, len(body) // 16)
 
@@ -214,3 +232,43 @@ def pack_dead(entry: DeadEntry) -> bytes:
 def unpack_dead(body: bytes) -> DeadEntry:
     queue_id, group, facts = load_fields(body, int, str, list)
     return DeadEntry(queue_id, group, load_facts(facts))
+
+
+# -- the index of dead letters ----------------------------------------------------------------------------------------
+
+
+def pack_indexed(reason: int, is_other: bool, fingerprint: int, dead_at: int) -> bytes:
+    return _INDEXED.pack(reason, is_other, fingerprint, dead_at)
+
+
+def unpack_indexed(body: bytes) -> tuple[int, bool, int, int]:
+    reason, is_other, fingerprint, dead_at = _INDEXED.unpack(body)
+    return reason, bool(is_other), fingerprint, dead_at
+
+
+def pack_dead_group(count: int, first_id: int, first_at: int, last_id: int, last_at: int, sample: bytes) -> bytes:
+    return _DEAD_GROUP.pack(count, first_id, first_at, last_id, last_at) + sample
+
+
+def unpack_dead_group(body: bytes) -> tuple[int, int, int, int, int, bytes]:
+    count, first_id, first_at, last_id, last_at = _DEAD_GROUP.unpack_from(body)
+    return count, first_id, first_at, last_id, last_at, body[_DEAD_GROUP.size :]
+
+
+def pack_order(newest_id: int, newest_at: int, unordered_id: int) -> bytes:
+    return _ORDER.pack(newest_id, newest_at, unordered_id)
+
+
+def unpack_order(body: bytes) -> tuple[int, int, int]:
+    newest_id, newest_at, unordered_id = _ORDER.unpack(body)
+    return newest_id, newest_at, unordered_id
+
+
+def pack_progress(lsn: int, dead_id: int) -> bytes:
+    """How far a build of the index has come."""
+    return _PROGRESS.pack(lsn, dead_id)
+
+
+def unpack_progress(body: bytes) -> tuple[int, int]:
+    lsn, dead_id = _PROGRESS.unpack(body)
+    return lsn, dead_id

@@ -14,6 +14,7 @@ def copy_state(state: StoredState) -> StoredState:
         transactions={app: replace(kept, stages=list(kept.stages)) for app, kept in state.transactions.items()},
         users=dict(state.users),
         tokens=dict(state.tokens),
+        jobs=dict(state.jobs),
     )
 
 

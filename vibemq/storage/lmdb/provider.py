@@ -217,6 +217,7 @@ class LmdbProvider:
             transactions=dict(state.transactions),
             users=dict(state.users),
             tokens=dict(state.tokens),
+            jobs=dict(state.jobs),
         )
 
     def _open_note(self) -> HighWater | None:

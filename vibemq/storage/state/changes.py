@@ -52,6 +52,7 @@ class Dirty:
         "chunks",
         "dedup",
         "groups",
+        "jobs",
         "left",
         "plans",
         "queues",
@@ -83,6 +84,7 @@ class Dirty:
         """By name."""
         self.tokens: set[str] = set()
         """By token_id."""
+        self.jobs: set[int] = set()
         self.whole_queues: set[int] = set()
         """Everything of the queue is to be removed and what is left of it written anew."""
         self.whole_groups: set[tuple[int, int]] = set()

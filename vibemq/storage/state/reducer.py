@@ -20,6 +20,18 @@ from collections.abc import Sequence
 from itertools import islice, takewhile
 from operator import itemgetter, lt
 
+from vibemq.model.jobs import (
+    JobAdvanced,
+    JobChanged,
+    JobLettersDied,
+    JobRecord,
+    JobsForgotten,
+    JobStarted,
+    StoredJob,
+    advanced,
+    bereaved,
+    changed,
+)
 from vibemq.model.options import Durability, Retention
 from vibemq.model.records import (
     ALL_GROUPS,
@@ -151,6 +163,8 @@ def apply(state: StoredState, record: Record, dead: DeadIndex, dirty: Dirty | No
             _plan_record(state, record, dirty)
         case UserStored() | UserRemoved() | TokenStored() | TokenRemoved():
             _account_record(state, record, dirty)
+        case JobStarted() | JobAdvanced() | JobChanged() | JobLettersDied() | JobsForgotten():
+            _job_record(state, record, dirty)
         case _:
             _group_record(state, record, dirty)
 
@@ -290,6 +304,37 @@ def _transaction_record(
         return
     for app in apps:
         state.transactions.pop(app, None)
+
+
+def _job_record(state: StoredState, record: JobRecord, dirty: Dirty | None) -> None:
+    touched = dirty.jobs if dirty is not None else set[int]()
+    if isinstance(record, JobsForgotten):
+        for job_id in record.job_ids:
+            state.jobs.pop(job_id, None)
+        touched.update(record.job_ids)
+        return
+    if isinstance(record, JobStarted):
+        job = record.job
+        state.instant = max(state.instant, job.created_at)
+    else:
+        known = state.jobs.get(record.job_id)
+        if known is None:
+            # Its start could not be stored.
+            return
+        job = _job_after(known, record)
+        state.instant = max(state.instant, job.changed_at)
+    state.jobs[job.job_id] = job
+    touched.add(job.job_id)
+
+
+def _job_after(job: StoredJob, record: JobAdvanced | JobChanged | JobLettersDied) -> StoredJob:
+    match record:
+        case JobAdvanced():
+            return advanced(job, record)
+        case JobChanged():
+            return changed(job, record)
+        case JobLettersDied():
+            return bereaved(job, record)
 
 
 def _account_record(state: StoredState, record: AccountRecord, dirty: Dirty | None) -> None:

@@ -35,6 +35,7 @@ from vibemq.web.limits import EXTEND, Receive, Scope, Send
 
 log = logging.getLogger("vibemq.http")
 
+URL_BYTES_MAX = 8_192
 LATE_S = 30.0
 """What the connection leaves an answer beyond the time of its operation."""
 _BASE = BASE.split("/")
@@ -93,6 +94,8 @@ class HttpApi:
         return problem_answer(problem, request_id, BROWSER_CHALLENGES if browser else CHALLENGES)
 
     async def _answer(self, request: Request, request_id: str, held: ExitStack) -> Response:
+        if len(request.scope.get("raw_path", b"")) + len(request.scope.get("query_string", b"")) > URL_BYTES_MAX:
+            raise InvalidMessage(f"the URL is longer than {URL_BYTES_MAX:,} bytes; send less in it")
         endpoint, path = self._route(request)
         if self.state.credentials.open:
             self.rules.check(request.headers)

@@ -17,7 +17,6 @@ class HttpCode(StrEnum):
     METHOD_NOT_ALLOWED = "METHOD_NOT_ALLOWED"
     REQUEST_TIMEOUT = "REQUEST_TIMEOUT"
     UNSUPPORTED_MEDIA_TYPE = "UNSUPPORTED_MEDIA_TYPE"
-    IDEMPOTENCY_CONFLICT = "IDEMPOTENCY_CONFLICT"
     IDEMPOTENCY_BUSY = "IDEMPOTENCY_BUSY"
     PRECONDITION_REQUIRED = "PRECONDITION_REQUIRED"
     LEASE_GONE = "LEASE_GONE"
@@ -75,6 +74,9 @@ MEANINGS: Mapping[Code, Meaning] = {
     ErrorCode.USER_NOT_FOUND: Meaning(404, "The user does not exist"),
     ErrorCode.TOKEN_NOT_FOUND: Meaning(404, "The token does not exist"),
     ErrorCode.PRECONDITION_FAILED: Meaning(412, "The state is not the expected one"),
+    ErrorCode.JOB_NOT_FOUND: Meaning(404, "The job does not exist"),
+    ErrorCode.JOB_STATE: Meaning(409, "The job is in another state"),
+    ErrorCode.IDEMPOTENCY_CONFLICT: Meaning(422, "The idempotency key was used for another request"),
     ErrorCode.RATE_LIMITED: _busy(429, "Too many requests"),
     ErrorCode.CONNECTION_LIMIT: _busy(503, "Too many connections"),
     ErrorCode.BLOCKED: _busy(503, "The broker accepts nothing for now"),
@@ -95,7 +97,6 @@ MEANINGS: Mapping[Code, Meaning] = {
     HttpCode.METHOD_NOT_ALLOWED: Meaning(405, "The resource does not have this method"),
     HttpCode.REQUEST_TIMEOUT: Meaning(408, "The request did not arrive in time"),
     HttpCode.UNSUPPORTED_MEDIA_TYPE: Meaning(415, "The content type is not accepted"),
-    HttpCode.IDEMPOTENCY_CONFLICT: Meaning(422, "The idempotency key was used for another request"),
     HttpCode.IDEMPOTENCY_BUSY: _busy(409, "The first request with this idempotency key is under way"),
     HttpCode.PRECONDITION_REQUIRED: Meaning(428, "A precondition is required"),
     HttpCode.LEASE_GONE: Meaning(410, "The lease does not count any more"),

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from vibemq.errors import InvalidPayload
+from vibemq.errors import ErrorCode, InvalidPayload
 from vibemq.web.api.errors import HttpCode, Problem
 
 HEADER = "idempotency-key"
@@ -65,7 +65,7 @@ class KeptAnswers:
             return None
         if entry.digest != digest:
             raise Problem(
-                HttpCode.IDEMPOTENCY_CONFLICT,
+                ErrorCode.IDEMPOTENCY_CONFLICT,
                 "this Idempotency-Key was used for another request; take a new key for each request",
             )
         if entry.answer is None:

@@ -36,7 +36,7 @@ WITH_BODY: tuple[Code, ...] = (
     HttpCode.UNSUPPORTED_MEDIA_TYPE,
 )
 WITH_CHANGE: tuple[Code, ...] = (ErrorCode.SHUTTING_DOWN, ErrorCode.BLOCKED, ErrorCode.INVALID_OPTIONS)
-WITH_KEY: tuple[Code, ...] = (HttpCode.IDEMPOTENCY_BUSY, HttpCode.IDEMPOTENCY_CONFLICT)
+WITH_KEY: tuple[Code, ...] = (HttpCode.IDEMPOTENCY_BUSY, ErrorCode.IDEMPOTENCY_CONFLICT)
 
 
 def errors_of(endpoint: Endpoint) -> list[Code]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from vibemq.errors import InvalidPayload
+from vibemq.errors import ErrorCode, InvalidPayload
 from vibemq.web.api.errors import HttpCode, Problem
 from vibemq.web.api.idempotency import ANSWER_BYTES_MAX, KEPT_MAX, KEPT_S, KeptAnswer, KeptAnswers, checked_key
 
@@ -23,7 +23,7 @@ def test_another_request_under_the_same_key_is_refused() -> None:
     kept.keep(KEY, ANSWER)
     with pytest.raises(Problem) as refusal:
         kept.begin(KEY, b"other", 0.0)
-    assert refusal.value.code is HttpCode.IDEMPOTENCY_CONFLICT
+    assert refusal.value.code is ErrorCode.IDEMPOTENCY_CONFLICT
 
 
 def test_while_the_first_is_under_way_the_second_waits() -> None:

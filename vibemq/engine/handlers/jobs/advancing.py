@@ -1,0 +1,69 @@
+"""A job's step: what it counts stands in the batch of the letters that it has moved."""
+
+from vibemq.engine.handlers.jobs.starting import job_of
+from vibemq.engine.queue.queue import Queue
+from vibemq.engine.state import EngineState
+from vibemq.engine.step import Step
+from vibemq.errors import JobStateConflict
+from vibemq.model.commands import AdvanceJob, PurgeDead, ReplayDead
+from vibemq.model.effects import JobStepped
+from vibemq.model.jobs import JobAdvanced, JobState, JobStep, StoredJob, advanced
+from vibemq.model.options import Durability
+from vibemq.model.runs import Run
+
+
+def running_job(state: EngineState, of: JobStep) -> StoredJob:
+    """Raises JobNotFound, JobStateConflict: nothing may be done for it now."""
+    job = job_of(state, of.job_id)
+    if job.state is not JobState.RUNNING:
+        raise JobStateConflict(f"job {job.job_id} is {job.state}, and does nothing")
+    return job
+
+
+def count_step(
+    state: EngineState,
+    step: Step,
+    command: ReplayDead | PurgeDead | AdvanceJob,
+    *,
+    done: int,
+    skipped: int = 0,
+    left: int = 0,
+    queue: Queue | None = None,
+    run: Run | None = None,
+    size: int = 0,
+    need: Durability = Durability.STRONG,
+) -> None:
+    """And answer the command. `run`: the messages that the step has made in `queue`.
+
+    When letters are left, the cursor stays before them, and what was looked at is counted when it moves on.
+    """
+    of = command.step
+    assert of is not None
+    before = running_job(state, of)
+    moves = not left
+    made = (queue.queue_id, *run) if queue is not None and run is not None else (0, 0, 0)
+    record = JobAdvanced(
+        of.job_id,
+        step.now,
+        of.cursor if moves else 0,
+        of.examined if moves else 0,
+        done,
+        skipped,
+        of.damaged if moves else 0,
+        *made,
+        size,
+    )
+    job = advanced(before, record)
+    if job != before:
+        state.jobs.put(job)
+        step.note(record, need)
+        if made[0]:
+            state.jobs.note_made(*made, of.job_id)
+            # It counts with the messages, and goes with them when they cannot be stored.
+            step.jobs.append((of.job_id, before))
+    step.answer(command, JobStepped(done, left, job), need)
+
+
+def advance(state: EngineState, step: Step, command: AdvanceJob) -> None:
+    running_job(state, command.step)
+    count_step(state, step, command, done=command.done, size=command.size)

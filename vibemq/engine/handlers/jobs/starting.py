@@ -1,0 +1,202 @@
+"""Jobs begin, change their state, and are forgotten.
+
+At most `RUNNING_MAX` run; the others wait in the order in which they were made.
+"""
+
+from dataclasses import replace
+
+from vibemq.engine.state import EngineState
+from vibemq.engine.step import Step
+from vibemq.errors import IdempotencyConflict, InvalidOptions, JobNotFound, JobStateConflict
+from vibemq.model.commands import ChangeJob, StartJob
+from vibemq.model.jobs import (
+    JobChanged,
+    JobEvent,
+    JobsForgotten,
+    JobStarted,
+    JobState,
+    StoredJob,
+    changed,
+)
+from vibemq.model.options import Durability
+
+RUNNING_MAX = 8
+UNFINISHED_MAX = 200
+"""Jobs that have not ended; more are refused."""
+FINISHED_MAX = 200
+FINISHED_MS = 7 * 24 * 3_600_000
+"""So many that have ended are kept, for so long."""
+
+_BY_USERS = {
+    JobState.PAUSED: {JobState.QUEUED, JobState.RUNNING},
+    JobState.RUNNING: {JobState.PAUSED, JobState.HELD},
+    JobState.CANCELLED: {JobState.QUEUED, JobState.RUNNING, JobState.PAUSED, JobState.HELD},
+}
+"""State -> those from which a user may bring a job into it."""
+_WORDS = {JobState.PAUSED: "paused", JobState.RUNNING: "resumed", JobState.CANCELLED: "cancelled"}
+
+
+def start(state: EngineState, step: Step, command: StartJob) -> None:
+    plan, jobs = command.plan, state.jobs
+    if plan.key and (plan.user, plan.key) in jobs.by_key:
+        known = jobs.by_id[jobs.by_key[plan.user, plan.key]]
+        if known.plan.digest != plan.digest:
+            raise IdempotencyConflict(
+                f"job {known.job_id} was started with the same key and another request; use another key"
+            )
+        step.answer(command, known, state.need_of_known)
+        return
+    if sum(not job.has_ended for job in jobs.by_id.values()) >= UNFINISHED_MAX:
+        raise InvalidOptions(
+            f"{UNFINISHED_MAX} jobs have not ended yet, the most there may be; cancel some of them, or wait"
+        )
+    job = StoredJob(
+        job_id=jobs.next_id,
+        plan=plan,
+        created_at=command.asked_at or step.now,
+        changed_at=step.now,
+        state=JobState.QUEUED,
+        rate=command.rate,
+        cursor=plan.first_id - 1,
+        events=(JobEvent(step.now, "created", plan.note),),
+    )
+    jobs.add(job)
+    step.note(JobStarted(job), Durability.STRONG)
+    step.jobs.append((job.job_id, None))
+    let_run(state, step)
+    forget_old(state, step)
+    step.answer(command, jobs.by_id[job.job_id], Durability.STRONG)
+
+
+def change(state: EngineState, step: Step, command: ChangeJob) -> None:
+    """Raises JobNotFound, JobStateConflict."""
+    job = job_of(state, command.job_id)
+    wanted = command.state
+    same_state = wanted is None or wanted is job.state
+    if same_state and command.rate in (None, job.rate) and not command.canary_passed:
+        step.answer(command, job, state.need_of_known)
+        return
+    if job.has_ended:
+        raise JobStateConflict(f"job {job.job_id} has ended ({job.state}); nothing of it can be changed")
+    if wanted is not None and not same_state:
+        _check_move(job, wanted, by_user=bool(command.by))
+    events = _events(step, job, command, None if same_state else wanted)
+    for number, event in enumerate(events):
+        first = number == 0
+        note(
+            state,
+            step,
+            JobChanged(
+                job.job_id,
+                step.now,
+                event,
+                wanted if first and not same_state else None,
+                command.why if first else "",
+                command.rate if first and command.rate is not None else -1,
+                # Whoever lets a job go on whose letters have died again knows it.
+                command.canary_passed or (wanted is JobState.RUNNING and job.dead_again > job.forgiven),
+            ),
+        )
+    if not same_state:
+        let_run(state, step)
+        forget_old(state, step)
+    step.answer(command, state.jobs.by_id[job.job_id], Durability.STRONG)
+
+
+def _check_move(job: StoredJob, wanted: JobState, *, by_user: bool) -> None:
+    if by_user:
+        if wanted not in _BY_USERS:
+            raise JobStateConflict(f"a job becomes {wanted} by itself; ask for paused, running or cancelled")
+        allowed = job.state in _BY_USERS[wanted]
+        # One that waits for its turn would run if it could.
+        allowed = allowed or (wanted is JobState.RUNNING and job.state is JobState.QUEUED)
+    else:
+        allowed = job.state is JobState.RUNNING
+    if not allowed:
+        raise JobStateConflict(f"job {job.job_id} is {job.state}, and cannot become {wanted}")
+
+
+def _events(step: Step, job: StoredJob, command: ChangeJob, wanted: JobState | None) -> list[JobEvent]:
+    events: list[JobEvent] = []
+    by = f"by {command.by}" if command.by else ""
+    if wanted is not None:
+        name = _WORDS.get(wanted, wanted.value) if command.by else wanted.value
+        events.append(JobEvent(step.now, name, command.why or by))
+    if command.rate is not None and command.rate != job.rate:
+        limit = f"{command.rate} letters/s" if command.rate else "no limit"
+        events.append(JobEvent(step.now, "rate", f"{limit} {by}".strip()))
+    if command.canary_passed:
+        events.append(JobEvent(step.now, "canary passed", command.why))
+    return events
+
+
+def note(state: EngineState, step: Step, record: JobChanged) -> None:
+    state.jobs.put(changed(state.jobs.by_id[record.job_id], record))
+    step.note(record, Durability.STRONG)
+
+
+def job_of(state: EngineState, job_id: int) -> StoredJob:
+    job = state.jobs.by_id.get(job_id)
+    if job is None:
+        raise JobNotFound(str(job_id))
+    return job
+
+
+def let_run(state: EngineState, step: Step) -> None:
+    """As many as may, those that were made first before the others."""
+    for job in list(state.jobs.by_id.values()):
+        if job.state is not JobState.QUEUED:
+            continue
+        if len(state.jobs.running()) >= RUNNING_MAX:
+            return
+        word = "resumed" if job.started_at else "started"
+        note(state, step, JobChanged(job.job_id, step.now, JobEvent(step.now, word), JobState.RUNNING))
+
+
+def forget_old(state: EngineState, step: Step) -> None:
+    """Those that have ended long ago, or before many others; the latest job stays, since the next is numbered behind
+    it."""
+    ended = sorted(
+        (job for job in state.jobs.by_id.values() if job.has_ended and job.job_id != state.jobs.next_id - 1),
+        key=lambda job: (job.ended_at, job.job_id),
+    )
+    too_many = max(0, len(ended) - FINISHED_MAX)
+    gone = [job.job_id for n, job in enumerate(ended) if n < too_many or job.ended_at < step.now - FINISHED_MS]
+    if gone:
+        state.jobs.drop(gone)
+        step.note(JobsForgotten(gone), Durability.STRONG)
+
+
+def take_back(state: EngineState, job_id: int, before: StoredJob | None) -> None:
+    """What could not be stored was not done: the job was not started, or is where it was before the step."""
+    if before is None:
+        state.jobs.drop([job_id])
+        return
+    job = state.jobs.by_id.get(job_id)
+    if job is None:
+        return
+    touched = {made[0] for made in job.made} | {made[0] for made in before.made}
+    # Its state and its rate are what they are by now.
+    state.jobs.put(
+        replace(
+            job,
+            cursor=before.cursor,
+            examined=before.examined,
+            done=before.done,
+            skipped=before.skipped,
+            damaged=before.damaged,
+            made=before.made,
+            made_forgotten=before.made_forgotten,
+            size=before.size,
+        )
+    )
+    for queue_id in touched:
+        _make_anew(state, queue_id)
+
+
+def _make_anew(state: EngineState, queue_id: int) -> None:
+    state.jobs.made.pop(queue_id, None)
+    for job in state.jobs.by_id.values():
+        for made_in, first, last in job.made:
+            if made_in == queue_id:
+                state.jobs.note_made(queue_id, first, last, job.job_id)

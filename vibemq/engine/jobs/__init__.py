@@ -1,0 +1,1 @@
+"""What the engine keeps of jobs."""

@@ -1,0 +1,75 @@
+"""The jobs of a broker: all that are kept, and which messages they have made."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from itertools import islice
+
+from vibemq.engine.jobs.made import MadeIn
+from vibemq.model.jobs import JobLettersDied, JobState, StoredJob
+from vibemq.model.runs import RunSet, run_count
+
+
+class JobTable:
+    def __init__(self) -> None:
+        self.by_id: dict[int, StoredJob] = {}
+        """Ascending."""
+        self.next_id = 1
+        self.by_key: dict[tuple[str, str], int] = {}
+        """(user, key) -> job_id, of those that have a key."""
+        self.made: dict[int, MadeIn] = {}
+        """queue_id -> messages of the queue that jobs have made."""
+
+    def restore(self, jobs: Mapping[int, StoredJob]) -> None:
+        for job_id in sorted(jobs):
+            self.add(jobs[job_id])
+            for queue_id, first, last in jobs[job_id].made:
+                self.note_made(queue_id, first, last, job_id)
+
+    def add(self, job: StoredJob) -> None:
+        self.by_id[job.job_id] = job
+        self.next_id = max(self.next_id, job.job_id + 1)
+        if job.plan.key:
+            self.by_key[job.plan.user, job.plan.key] = job.job_id
+
+    def put(self, job: StoredJob) -> None:
+        """Instead of the one that was there under its number."""
+        self.by_id[job.job_id] = job
+
+    def drop(self, job_ids: Iterable[int]) -> None:
+        gone = [job for job_id in job_ids if (job := self.by_id.pop(job_id, None)) is not None]
+        for job in gone:
+            if self.by_key.get((job.plan.user, job.plan.key)) == job.job_id:
+                del self.by_key[job.plan.user, job.plan.key]
+        for queue_id in {made[0] for job in gone for made in job.made}:
+            self.keep_made(queue_id)
+
+    def note_made(self, queue_id: int, first: int, last: int, job_id: int) -> None:
+        self.made.setdefault(queue_id, MadeIn()).add(first, last, job_id)
+
+    def keep_made(self, queue_id: int) -> None:
+        """Forget what jobs that are gone have made in the queue."""
+        made = self.made.get(queue_id)
+        if made is not None:
+            made.keep(self.by_id.__contains__)
+            if not made:
+                del self.made[queue_id]
+
+    def revive(self, record: JobLettersDied, gone: RunSet) -> None:
+        """The messages in `gone` were never there, so they have not died either."""
+        job = self.by_id.get(record.job_id)
+        if job is not None:
+            count = sum(run_count(gone.overlap(*run)) for run in record.runs)
+            self.put(replace(job, dead_again=job.dead_again - count))
+
+    # -- questions ----------------------------------------------------------------------------------------------------
+
+    def get(self, job_id: int) -> StoredJob | None:
+        return self.by_id.get(job_id)
+
+    def running(self) -> list[StoredJob]:
+        return [job for job in self.by_id.values() if job.state is JobState.RUNNING]
+
+    def page(self, before: int, limit: int, fits: Callable[[StoredJob], bool]) -> list[StoredJob]:
+        """At most so many with numbers below `before`, the latest first; 0 = from the latest on."""
+        found = (job for job in reversed(self.by_id.values()) if (not before or job.job_id < before) and fits(job))
+        return list(islice(found, limit))

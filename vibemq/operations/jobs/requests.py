@@ -1,0 +1,222 @@
+"""Operations on jobs."""
+
+from hashlib import sha256
+from typing import Annotated, Any, Literal, Protocol
+
+import orjson
+from pydantic import Field, StringConstraints
+
+from vibemq.auth.policy import Policy
+from vibemq.errors import InvalidOptions, PreconditionFailed
+from vibemq.model.commands import ChangeJob, StartJob
+from vibemq.model.jobs import JobKind, JobPlan, JobState, StoredJob
+from vibemq.operations.arguments import Arguments, Limit, QueueName, Whole, page_size
+from vibemq.operations.contracts import CommandSession, EngineQuestions, InstantSource
+from vibemq.operations.dead_letters import DeadLetterReader, LetterFilter, LetterFilters
+from vibemq.operations.jobs.counting import count_letters
+from vibemq.operations.jobs.rights import check_change, check_seen, check_work, may_see
+from vibemq.operations.jobs.shown import LiveJob, job_json
+from vibemq.operations.registry import Caller, Operation
+
+PAGE_JOBS = 50
+RATE_MAX = 1_000_000
+CANARY_MAX = 1_000
+IDS_MAX = 10_000
+NOTE_MAX = 1_000
+Rate = Annotated[int, Field(ge=0, le=RATE_MAX)]
+JobNumber = Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]{0,17}$")]
+
+
+class StartJobArguments(Arguments):
+    kind: Literal["replay", "purge_dead", "export_dead"] = Field(
+        description="replay puts letters back into queues, purge_dead deletes them, export_dead writes them to a file."
+    )
+    filter: LetterFilters = Field(
+        default_factory=lambda: LetterFilters.model_validate({}),
+        description="Which letters, with the names of the arguments of dlq.list; ages count from now. Letters that die "
+        "later are not meant.",
+    )
+    to: QueueName | None = Field(None, description="Queue that letters are replayed to; left out: where each died.")
+    rate: Rate | None = Field(None, description="Most letters in a second; left out or 0: as many as possible.")
+    limit: Annotated[int, Field(ge=1, le=10**15)] | None = Field(None, description="Most letters; left out: all.")
+    max_ready: Whole | None = Field(None, description="Wait while the target queue has more messages ready than this.")
+    canary: Annotated[int, Field(ge=0, le=CANARY_MAX)] | None = Field(
+        None, description="Replay so many first, and the others only when all of these are settled and none died again."
+    )
+    stop_after_dead_again: Whole | None = Field(
+        None, description="Hold the job when so many of its messages have died again."
+    )
+    at_most: Whole | None = Field(
+        None, description="Refuse with PRECONDITION_FAILED, and start nothing, when more letters than this fit."
+    )
+    note: Annotated[str, Field(max_length=NOTE_MAX)] = Field("", description="Why; kept with the job.")
+    key: Annotated[str, Field(min_length=1, max_length=255)] | None = Field(
+        None, description="A second request of the same user with this key is answered with the first one's job."
+    )
+
+
+class JobListArguments(Arguments):
+    state: Literal["queued", "running", "waiting", "paused", "held", "done", "cancelled", "failed"] | None = Field(
+        None, description="Only jobs in this state."
+    )
+    after: JobNumber | None = Field(None, description="Go on behind this job: `next` of the page before.")
+    limit: Limit = None
+
+
+class OfJob(Arguments):
+    job: JobNumber = Field(description="Number of the job.")
+
+
+class ChangeJobArguments(OfJob):
+    state: Literal["paused", "running", "cancelled"] | None = Field(None, description="What the job shall be.")
+    rate: Rate | None = Field(None, description="Most letters in a second from now on; 0: as many as possible.")
+
+
+class JobsAtWork(Protocol):
+    """Who carries jobs out."""
+
+    def live(self, job_id: int) -> LiveJob | None: ...
+
+    def wake(self) -> None:
+        """Some job is new or has changed."""
+
+
+class Jobs:
+    def __init__(
+        self,
+        engine: EngineQuestions,
+        local: CommandSession,
+        reader: DeadLetterReader,
+        policy: Policy,
+        clock: InstantSource,
+        work: JobsAtWork,
+    ) -> None:
+        self._engine = engine
+        self._local = local
+        self._reader = reader
+        self._policy = policy
+        self._clock = clock
+        self._work = work
+
+    async def start(self, caller: Caller, wanted: StartJobArguments) -> dict[str, Any]:
+        """Raises NotAuthorized, PreconditionFailed, IdempotencyConflict, and InvalidOptions for arguments that do not
+        fit together."""
+        kind, principal = JobKind(wanted.kind), caller.principal
+        queue = wanted.filter.queue or ""
+        check_work(self._policy, principal, kind, queue, wanted.to or "", "job.start")
+        _check_fitting(wanted, kind)
+        given = wanted.model_dump(mode="json", exclude_none=True, exclude={"key"})
+        digest = sha256(orjson.dumps(given, option=orjson.OPT_SORT_KEYS)).hexdigest()
+        now, last_id = self._clock.now(), self._engine.readers.last_dead_id()
+        selected = await count_letters(
+            self._reader,
+            LetterFilter(wanted.filter, now),
+            wanted.filter,
+            below=last_id + 1,
+            exact=wanted.at_most is not None,
+        )
+        if wanted.at_most is not None and selected > wanted.at_most:
+            raise PreconditionFailed(
+                f"{selected} dead letters fit by now, more than the {wanted.at_most} that were expected; nothing was "
+                "started: look at them again"
+            )
+        plan = JobPlan(
+            kind=kind,
+            filter=wanted.filter.model_dump(mode="json", exclude_unset=True, exclude_none=True),
+            to=wanted.to or "",
+            limit=wanted.limit or 0,
+            max_ready=-1 if wanted.max_ready is None else wanted.max_ready,
+            canary=wanted.canary or 0,
+            stop_after_dead_again=wanted.stop_after_dead_again or 0,
+            note=wanted.note,
+            last_id=last_id,
+            selected=min(selected, wanted.limit) if wanted.limit else selected,
+            user=principal.name if principal is not None else "",
+            token_id=principal.token_id if principal is not None else "",
+            key=wanted.key or "",
+            digest=digest,
+        )
+        job = await self._local.ask(lambda session, token: StartJob(session, token, plan, wanted.rate or 0, now))
+        self._work.wake()
+        return self._shown(job)
+
+    async def page(self, caller: Caller, wanted: JobListArguments) -> dict[str, Any]:
+        """The latest first; those that the caller may see."""
+        limit = page_size(wanted.limit, PAGE_JOBS)
+
+        def fits(job: StoredJob) -> bool:
+            return may_see(self._policy, caller.principal, job) and (
+                wanted.state is None or self._shown(job)["state"] == wanted.state
+            )
+
+        found = self._engine.jobs.page(int(wanted.after or 0), limit + 1, fits)
+        shown = [self._shown(job) for job in found[:limit]]
+        return {"jobs": shown, "next": shown[-1]["job"] if len(found) > limit else None}
+
+    async def show(self, caller: Caller, wanted: OfJob) -> dict[str, Any]:
+        return self._shown(self._seen(caller, wanted))
+
+    async def change(self, caller: Caller, wanted: ChangeJobArguments) -> dict[str, Any]:
+        """Raises JobNotFound, NotAuthorized, JobStateConflict."""
+        job = self._seen(caller, wanted)
+        check_change(self._policy, caller.principal, job)
+        if wanted.state is None and wanted.rate is None:
+            raise InvalidOptions("job.change takes a state or a rate; give at least one of them")
+        state = None if wanted.state is None else JobState(wanted.state)
+        by = caller.principal.name if caller.principal is not None else "nobody"
+        changed = await self._local.ask(
+            lambda session, token: ChangeJob(session, token, job.job_id, state, rate=wanted.rate, by=by)
+        )
+        self._work.wake()
+        return self._shown(changed)
+
+    def _seen(self, caller: Caller, wanted: OfJob) -> StoredJob:
+        return check_seen(self._policy, caller.principal, self._engine.jobs.get(int(wanted.job)), wanted.job)
+
+    def _shown(self, job: StoredJob) -> dict[str, Any]:
+        return job_json(job, self._work.live(job.job_id))
+
+
+def _check_fitting(wanted: StartJobArguments, kind: JobKind) -> None:
+    """Raises InvalidOptions."""
+    LetterFilter(wanted.filter, 0)
+    if len(wanted.filter.ids or ()) > IDS_MAX:
+        raise InvalidOptions(f"a job takes at most {IDS_MAX:,} ids; start several jobs, or use other filters")
+    if kind is JobKind.REPLAY:
+        return
+    for name in ("to", "max_ready", "canary", "stop_after_dead_again"):
+        if getattr(wanted, name):
+            raise InvalidOptions(f"argument {name} of job.start is for jobs of the kind replay, not {kind}")
+
+
+OPERATIONS: list[Operation[Any]] = [
+    Operation(
+        "job.start",
+        "Have the broker replay, delete or export dead letters by itself, whoever stays connected. What the kind of "
+        "work needs is needed: as dlq.replay, dlq.purge or dlq.list.",
+        StartJobArguments,
+        Jobs,
+        task=Jobs.start,
+        scans=True,
+        logged=True,
+        audited=True,
+    ),
+    Operation(
+        "job.list",
+        "Jobs that are kept, the latest first, in pages: one's own, and those on queues that one may inspect.",
+        JobListArguments,
+        Jobs,
+        task=Jobs.page,
+        logged=True,
+    ),
+    Operation("job.show", "One job.", OfJob, Jobs, task=Jobs.show, logged=True),
+    Operation(
+        "job.change",
+        "Pause, resume or cancel a job, or change its rate. Its maker may, and whoever may have the same done.",
+        ChangeJobArguments,
+        Jobs,
+        task=Jobs.change,
+        logged=True,
+        audited=True,
+    ),
+]

@@ -1,0 +1,71 @@
+"""Jobs as operators see them."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from vibemq.model.jobs import JobEvent, JobState, StoredJob
+
+WAITING = "waiting"
+"""What a job is called that runs and waits for something outside of it."""
+
+
+@dataclass(slots=True)
+class LiveJob:
+    """What is known of a job while it runs, and not kept."""
+
+    waits_for: str = ""
+    """A sentence; "" = it does not wait."""
+    rate_now: float = 0.0
+    """Letters in a second, of late."""
+
+
+def job_json(job: StoredJob, live: LiveJob | None) -> dict[str, Any]:
+    plan = job.plan
+    runs = job.state is JobState.RUNNING
+    waits = live.waits_for if runs and live is not None else ""
+    rate_now = live.rate_now if runs and live is not None and not waits else 0.0
+    return {
+        "job": str(job.job_id),
+        "kind": plan.kind.value,
+        "state": WAITING if waits else job.state.value,
+        "why": waits or job.why,
+        "filter": plan.filter,
+        "to": plan.to or None,
+        "rate": job.rate or None,
+        "limit": plan.limit or None,
+        "max_ready": plan.max_ready if plan.max_ready >= 0 else None,
+        "canary": plan.canary or None,
+        "canary_passed": job.canary_passed,
+        "stop_after_dead_again": plan.stop_after_dead_again or None,
+        "note": plan.note,
+        "user": plan.user,
+        "created_at": job.created_at,
+        "started_at": job.started_at or None,
+        "changed_at": job.changed_at,
+        "ended_at": job.ended_at or None,
+        "selected": plan.selected if plan.selected >= 0 else None,
+        "examined": job.examined,
+        "done": job.done,
+        "skipped": job.skipped,
+        "damaged": job.damaged,
+        "dead_again": job.dead_again,
+        "dead_again_exact": not job.made_forgotten,
+        "next_id": job.cursor + 1,
+        "last_id": plan.last_id,
+        "size_bytes": job.size,
+        "rate_now": round(rate_now, 1),
+        "left_ms": _left_ms(job, rate_now),
+        "events": [_event_json(event) for event in job.events],
+    }
+
+
+def _left_ms(job: StoredJob, rate_now: float) -> int | None:
+    selected = job.plan.selected
+    if selected < 0 or rate_now <= 0:
+        return None
+    left = selected - job.done - job.skipped - job.damaged
+    return max(0, round(left * 1000 / rate_now))
+
+
+def _event_json(event: JobEvent) -> dict[str, Any]:
+    return {"at": event.at, "event": event.event, "detail": event.detail}

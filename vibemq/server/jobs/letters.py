@@ -1,0 +1,146 @@
+"""The letters of a job, a page at a time, cut into the steps that the engine carries out.
+
+A page is what follows the job's cursor. The cursor moves behind it with the page's last step; until then whoever reads
+from the cursor again finds what is left of the page, because letters that are done are gone.
+"""
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from vibemq.model.commands import Command, PurgeDead
+from vibemq.model.jobs import JobKind, JobStep, StoredJob
+from vibemq.model.records import DeadFacts
+from vibemq.model.rows import LARGE_ROW_BYTES
+from vibemq.model.stored import DamagedLetter, DeadLetter
+from vibemq.operations.contracts import StoreAccess
+from vibemq.operations.dead_letters import DeadLetterReader, LetterFilter, LetterFilters
+from vibemq.operations.messages import origins, replay, replay_row, replay_rows
+
+PAGE_LETTERS = 200
+
+
+@dataclass(slots=True)
+class PageStep:
+    """What one command does."""
+
+    queue: str
+    letters: list[DeadLetter] = field(default_factory=list)
+    origins: dict[int, int] = field(default_factory=dict)
+    """dead_id -> queue_id of the letters, also of those that cannot be read."""
+    cursor: int = 0
+    examined: int = 0
+    damaged: int = 0
+
+    async def replay(self, store: StoreAccess, of: JobStep) -> Callable[[int, Any], Command]:
+        letters = self.letters
+        large = len(letters[0].row) > LARGE_ROW_BYTES
+        rows = await store.prepared(partial(replay_row, letters[0])) if large else replay_rows(letters)
+        return partial(replay, queue=self.queue, letters=letters, rows=rows, asked_by=0, step=of)
+
+    def purge(self, of: JobStep) -> Callable[[int, Any], Command]:
+        ids, known = sorted(self.origins), self.origins
+        return lambda session, token: PurgeDead(session, token, ids, known, step=of)
+
+
+class LetterPage:
+    """Letters by their target, and what else was found."""
+
+    def __init__(
+        self, by_queue: dict[str, deque[DeadLetter]], unread: dict[int, int], *, last: int, is_last: bool
+    ) -> None:
+        """`unread`: dead_id -> queue_id of damaged letters that the job takes as well."""
+        self._by_queue = {queue: letters for queue, letters in by_queue.items() if letters}
+        self._unread = unread
+        self._last = last
+        self.is_last = is_last
+        self.is_done = False
+        self.examined = 0
+        self.damaged = 0
+
+    @property
+    def next_queue(self) -> str:
+        """Where the letters of the next step go; "" = there are none."""
+        return next(iter(self._by_queue), "")
+
+    def take(self, most: int) -> PageStep:
+        """The next step of at most so many letters; the last one brings the cursor behind the page."""
+        queue = self.next_queue
+        step = PageStep(queue)
+        letters = self._by_queue.get(queue)
+        while letters and len(step.letters) < most:
+            large = len(letters[0].row) > LARGE_ROW_BYTES
+            if large and step.letters:
+                break
+            step.letters.append(letters.popleft())
+            if large:
+                break
+        if not letters:
+            self._by_queue.pop(queue, None)
+        step.origins = origins(step.letters)
+        while self._unread and len(step.origins) < most:
+            dead_id, queue_id = self._unread.popitem()
+            step.origins[dead_id] = queue_id
+        if not self._by_queue and not self._unread:
+            step.cursor, step.examined, step.damaged = self._last, self.examined, self.damaged
+            self.is_done = True
+        return step
+
+
+class LetterPages:
+    """Reads the pages of one job."""
+
+    def __init__(self, reader: DeadLetterReader, job: StoredJob) -> None:
+        plan = job.plan
+        self._reader = reader
+        self._plan = plan
+        self._wanted = LetterFilters.model_validate(plan.filter)
+        # Ages count from the instant when the job was made.
+        self._chosen = LetterFilter(self._wanted, job.created_at)
+        self._below = plan.last_id + 1
+        self._after = plan.first_id - 1
+        if self._wanted.ids is not None:
+            self._after = max(self._after, min(self._wanted.ids, default=1) - 1)
+            self._below = min(self._below, max(self._wanted.ids, default=0) + 1)
+
+    async def read(self, cursor: int) -> LetterPage:
+        looked_at: list[int] = []
+
+        def fits(facts: DeadFacts, queue: str) -> bool:
+            looked_at.append(facts.dead_id)
+            return self._chosen.fits(facts, queue)
+
+        found = await self._reader.find(
+            fits,
+            after=max(cursor, self._after),
+            below=self._below,
+            limit=PAGE_LETTERS,
+            row_fits=self._chosen.row_fits if self._wanted.need_rows else None,
+        )
+        by_queue: dict[str, deque[DeadLetter]] = {}
+        one = "" if self._plan.kind is JobKind.REPLAY else "letters"
+        for letter in found.letters:
+            by_queue.setdefault(one or self._plan.to or letter.queue, deque()).append(letter)
+        damaged = [letter for letter in found.damaged if self._may_be_meant(letter)]
+        unread = self._purged_unread(damaged)
+        last = max(self._plan.last_id, cursor) if found.done else found.last
+        page = LetterPage(by_queue, unread, last=last, is_last=found.done)
+        # One more is looked at, to know whether there is a next page.
+        page.examined = bisect_right(looked_at, last)
+        page.damaged = len(damaged) - len(unread)
+        return page
+
+    def _may_be_meant(self, letter: DamagedLetter) -> bool:
+        wanted = self._wanted
+        return (wanted.queue is None or not letter.queue or letter.queue == wanted.queue) and (
+            wanted.ids is None or letter.dead_id in wanted.ids
+        )
+
+    def _purged_unread(self, damaged: list[DamagedLetter]) -> dict[int, int]:
+        """Letters that cannot be read are purged where what can be read of them is all that the filter needs."""
+        if self._plan.kind is not JobKind.PURGE_DEAD or self._wanted.need_rows:
+            return {}
+        return {letter.dead_id: letter.queue_id for letter in damaged if letter.queue_id or not self._wanted.need_facts}

@@ -1,0 +1,265 @@
+"""One job at work: page after page of dead letters, each in steps that the engine carries out and counts.
+
+Whatever the job knows stands in the engine's records. The worker may be stopped anywhere, also by `kill -9`: the next
+one begins behind the cursor, and finds of the letters there those that are not done yet.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+from vibemq.auth.users import Accounts
+from vibemq.errors import (
+    Blocked,
+    JobNotFound,
+    JobStateConflict,
+    NotAuthorized,
+    QueueExclusive,
+    QueueNotFound,
+    StorageFailed,
+    StorageFull,
+    VibeMQError,
+)
+from vibemq.model.commands import AdvanceJob, ChangeJob, Command
+from vibemq.model.effects import JobStepped
+from vibemq.model.jobs import JobKind, JobState, JobStep, StoredJob
+from vibemq.operations.contracts import CommandSession, EngineQuestions, InstantSource, StoreAccess
+from vibemq.operations.dead_letters import DeadLetterReader
+from vibemq.operations.jobs.rights import check_work, queue_of
+from vibemq.operations.jobs.shown import LiveJob
+from vibemq.server.jobs.letters import LetterPage, LetterPages, PageStep
+from vibemq.server.jobs.pace import Pace
+
+log = logging.getLogger("vibemq.jobs")
+
+RETRY_MS = 1_000
+"""How often a job that waits looks whether it can go on."""
+CANARY_LOOK_MS = 500
+READY_LOOK_MS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class JobServices:
+    """What all jobs share."""
+
+    engine: EngineQuestions
+    local: CommandSession
+    store: StoreAccess
+    reader: DeadLetterReader
+    accounts: Accounts
+    clock: InstantSource
+
+
+class Runs(Protocol):
+    """Whose workers these are."""
+
+    @property
+    def stopping(self) -> bool: ...
+
+    def due_changed(self) -> None: ...
+
+
+class _Wait(Exception):
+    """The job cannot go on now; the sentence says what it waits for."""
+
+    def __init__(self, why: str, look_ms: int = RETRY_MS) -> None:
+        super().__init__(why)
+        self.look_ms = look_ms
+
+
+class JobWorker:
+    def __init__(self, services: JobServices, job_id: int, runs: Runs) -> None:
+        self.job_id = job_id
+        self.due: int | None = None
+        """When to look again; None = it does not sleep."""
+        self._services = services
+        self._runs = runs
+        self._nudge = asyncio.Event()
+        self._pace = Pace()
+        self._waits_for = ""
+        self._page: LetterPage | None = None
+        self._pages: LetterPages | None = None
+
+    def live(self) -> LiveJob:
+        return LiveJob(self._waits_for, self._pace.rate_now(self._services.clock.now()))
+
+    def nudge(self) -> None:
+        self._nudge.set()
+
+    async def run(self) -> None:
+        """Until the job does not run any more, or the broker stops."""
+        while (job := self._running()) is not None:
+            try:
+                await self._go_on(job)
+                self._waits_for = ""
+            except _Wait as wait:
+                await self._wait(wait)
+            except (JobStateConflict, JobNotFound):
+                # Somebody has changed it meanwhile: look again.
+                self._page = None
+            except StorageFailed:
+                raise
+            except VibeMQError as error:
+                await self._end(JobState.FAILED, str(error))
+            except Exception:
+                log.exception("job %s has failed", self.job_id)
+                await self._end(JobState.FAILED, "a fault of the broker; its log has the reason")
+
+    def _running(self) -> StoredJob | None:
+        job = self._services.engine.jobs.get(self.job_id)
+        runs = job is not None and job.state is JobState.RUNNING and not self._runs.stopping
+        return job if runs else None
+
+    # -- one step -----------------------------------------------------------------------------------------------------
+
+    async def _go_on(self, job: StoredJob) -> None:
+        """Do the next step. Raises _Wait, or what ends the job."""
+        lost = self._lost_rights(job)
+        if lost:
+            await self._end(JobState.HELD, lost)
+            return
+        if job.left == 0:
+            await self._end(JobState.DONE, "its limit is reached")
+            return
+        if job.in_canary and job.done >= job.plan.canary:
+            await self._look_at_canary(job)
+            return
+        now = self._services.clock.now()
+        free_at = self._pace.wait_until(job.rate, now)
+        if free_at > now:
+            await self._sleep_until(free_at)
+            return
+        if self._page is None or self._page.is_done:
+            if self._page is not None and self._page.is_last:
+                await self._end(JobState.DONE)
+                return
+            self._page = await self._read(job)
+        await self._carry_out(job, self._page)
+
+    async def _read(self, job: StoredJob) -> LetterPage:
+        if self._pages is None:
+            self._pages = LetterPages(self._services.reader, job)
+        return await self._pages.read(job.cursor)
+
+    async def _carry_out(self, job: StoredJob, page: LetterPage) -> None:
+        most = self._pace.letters(job.rate)
+        if job.left is not None:
+            most = min(most, job.left)
+        if job.in_canary:
+            most = min(most, job.plan.canary - job.done)
+        queue = page.next_queue
+        if queue and job.plan.max_ready >= 0:
+            most = min(most, await self._room(queue, job.plan.max_ready))
+        step = page.take(most)
+        try:
+            stepped = await self._ask(await self._command(job, step))
+        except BaseException:
+            # Nothing of it is done, as far as anybody knows: what is gone is not found again.
+            self._page = None
+            raise
+        self._pace.went(stepped.count, job.rate, self._services.clock.now())
+        if stepped.left:
+            self._page = None
+            if stepped.job.left != 0:
+                raise _Wait(f"queue {step.queue!r} has no room, and would drop its oldest messages")
+        await asyncio.sleep(0)
+
+    async def _command(self, job: StoredJob, step: PageStep) -> Callable[[int, Any], Command]:
+        of = JobStep(job.job_id, step.cursor, step.examined, step.damaged)
+        if job.plan.kind is JobKind.REPLAY and step.letters:
+            return await step.replay(self._services.store, of)
+        if job.plan.kind is JobKind.PURGE_DEAD and step.origins:
+            return step.purge(of)
+        return partial(_advance, of)
+
+    async def _ask(self, make: Callable[[int, Any], Command]) -> JobStepped:
+        try:
+            stepped: JobStepped = await self._services.local.ask(make)
+        except QueueNotFound as error:
+            raise _Wait(f"{error}; create it, or cancel the job and say with `to` where letters shall go") from None
+        except StorageFull as error:
+            raise _Wait(f"the disk is full: {error}") from None
+        except (Blocked, QueueExclusive) as error:
+            raise _Wait(str(error)) from None
+        return stepped
+
+    # -- guards -------------------------------------------------------------------------------------------------------
+
+    def _lost_rights(self, job: StoredJob) -> str:
+        """Why the maker of the job could not have it done now; "" = nothing is missing."""
+        accounts, plan = self._services.accounts, job.plan
+        principal = accounts.acting(plan.user, plan.token_id, self._services.clock.now())
+        if principal is None:
+            login = "the access token that it was started with" if plan.token_id else f"user {plan.user!r}"
+            return f"{login} does not exist any more; have the job made again by somebody who may"
+        try:
+            check_work(accounts.policy, principal, plan.kind, queue_of(job), plan.to, "this job")
+        except NotAuthorized as error:
+            return str(error)
+        return ""
+
+    async def _look_at_canary(self, job: StoredJob) -> None:
+        looking = self._services.engine.unsettled(job.job_id)
+        while True:
+            try:
+                next(looking)
+            except StopIteration as found:
+                unsettled = bool(found.value)
+                break
+            await asyncio.sleep(0)
+        if unsettled:
+            raise _Wait(f"its first {job.done} letters are not settled yet", CANARY_LOOK_MS)
+        why = f"none of the first {job.done} letters died again"
+        await self._services.local.ask(
+            lambda session, token: ChangeJob(session, token, job.job_id, why=why, canary_passed=True)
+        )
+
+    async def _room(self, queue: str, max_ready: int) -> int:
+        """How many letters may go to the queue. Raises _Wait."""
+        steps = self._services.engine.depth(queue)
+        if steps is None:
+            return 1
+        while True:
+            try:
+                next(steps)
+            except StopIteration as found:
+                ready = int(found.value.ready)
+                break
+            await asyncio.sleep(0)
+        if ready > max_ready:
+            raise _Wait(f"queue {queue!r} has {ready} messages ready, more than {max_ready}", READY_LOOK_MS)
+        return max(1, max_ready - ready)
+
+    # -- states -------------------------------------------------------------------------------------------------------
+
+    async def _end(self, state: JobState, why: str = "") -> None:
+        self._page = None
+        change = partial(ChangeJob, job_id=self.job_id, state=state, why=why)
+        try:
+            await self._services.local.ask(lambda session, token: change(session, token))
+        except (JobStateConflict, JobNotFound, StorageFull):
+            # Changed by somebody else; or true all the same, and stored as soon as there is room.
+            log.debug("job %s: its end is told later", self.job_id)
+        log.info("job %s: %s%s", self.job_id, state, f" ({why})" if why else "", extra={"event": "job.ended"})
+
+    async def _wait(self, wait: _Wait) -> None:
+        if str(wait) != self._waits_for:
+            self._waits_for = str(wait)
+            log.info("job %s waits: %s", self.job_id, wait, extra={"event": "job.waits"})
+        self._pace.paused()
+        await self._sleep_until(self._services.clock.now() + wait.look_ms)
+
+    async def _sleep_until(self, instant: int) -> None:
+        """Or until somebody wakes it."""
+        self._nudge.clear()
+        self.due = instant
+        self._runs.due_changed()
+        await self._nudge.wait()
+        self.due = None
+
+
+def _advance(of: JobStep, session: int, token: Any) -> Command:
+    return AdvanceJob(session, token, of)
