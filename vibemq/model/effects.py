@@ -44,7 +44,7 @@ class Counted:
 
 
 @dataclass(slots=True)
-class Settled:
+class SettledRuns:
     """Result of `Settle` and `Extend`: the runs that the consumer held until then. What else was asked for was settled
     before, was taken back when its time was over, or never was this consumer's."""
 

@@ -24,16 +24,16 @@ from vibemq.web.api.instants import with_instants
 from vibemq.web.api.kinds import Kind
 from vibemq.web.api.messages.leases import Lease
 from vibemq.web.api.messages.publishing import (
-    MessageBatch,
     MessageMaker,
     NewMessage,
-    Refused,
+    NewMessages,
+    RefusedMessage,
     read_batch,
     read_lines,
     strict_json,
 )
 from vibemq.web.api.messages.session import FetchedBatch, FetchedMessage
-from vibemq.web.api.messages.settling import ACK_TIMEOUT_MS_MAX, SETTLEMENTS_MAX, Outcome, settle
+from vibemq.web.api.messages.settling import ACK_TIMEOUT_MS_MAX, SETTLEMENTS_MAX, SettlementOutcome, settle
 
 PEEK_MAX = 100
 PEEK = 50
@@ -94,7 +94,7 @@ async def publish(exchange: Exchange) -> Response:
 
 
 async def _published_one(exchange: Exchange, queue: str, message: NewMessage) -> Response:
-    batch = MessageBatch()
+    batch = NewMessages()
     batch.add(lambda index: message, 0)
     published = await _ask_to_publish(exchange, batch)
     if published.refused:
@@ -112,8 +112,8 @@ async def _published_one(exchange: Exchange, queue: str, message: NewMessage) ->
     return json_answer(shown, exchange)
 
 
-async def _read_many(exchange: Exchange, maker: MessageMaker, kind: str) -> MessageBatch:
-    batch, body = MessageBatch(), exchange.body
+async def _read_many(exchange: Exchange, maker: MessageMaker, kind: str) -> NewMessages:
+    batch, body = NewMessages(), exchange.body
     given = [name for name in exchange.request.headers if name.startswith("vibemq-")]
     if given:
         raise InvalidPayload(f"the header {given[0][:40]} is for one message alone; say it in each message", given[0])
@@ -145,7 +145,7 @@ async def _in_turns(steps: Iterator[None]) -> None:
             end = loop.time() + TURN_S
 
 
-async def _published_many(exchange: Exchange, batch: MessageBatch) -> Response:
+async def _published_many(exchange: Exchange, batch: NewMessages) -> Response:
     published = await _ask_to_publish(exchange, batch) if batch.rows else None
     refused = batch.all_refused(published)
     exchange.passing = any(one.error.code in PASSING for one in refused)
@@ -172,18 +172,18 @@ async def _published_many(exchange: Exchange, batch: MessageBatch) -> Response:
     return json_answer(shown, exchange)
 
 
-def _refused_json(refused: Refused) -> dict[str, Any]:
+def _refused_json(refused: RefusedMessage) -> dict[str, Any]:
     error = refused.error
     told: dict[str, Any] = {"index": refused.number, "code": error.code, "detail": str(error)}
     return told | ({"line": refused.line} if refused.line else {})
 
 
-async def _ask_to_publish(exchange: Exchange, batch: MessageBatch) -> Published:
+async def _ask_to_publish(exchange: Exchange, batch: NewMessages) -> Published:
     peer = exchange.state.door.peers.of(exchange.user.principal, exchange.user.host)
     return await peer.publish(exchange.path["queue"], batch.packed(), batch.extras or None)
 
 
-def _warnings(exchange: Exchange, batch: MessageBatch) -> list[str]:
+def _warnings(exchange: Exchange, batch: NewMessages) -> list[str]:
     if not any(extra.dedup_id for extra in batch.extras.values()):
         return []
     try:
@@ -371,7 +371,7 @@ async def settle_many(exchange: Exchange) -> Response:
     return json_answer({"results": results}, exchange)
 
 
-def _result(outcome: Outcome) -> dict[str, Any]:
+def _result(outcome: SettlementOutcome) -> dict[str, Any]:
     if outcome.error is None:
         done: dict[str, Any] = {"done": True}
         return done | (with_instants({"expires_at": outcome.expires_at}) if outcome.expires_at else {})

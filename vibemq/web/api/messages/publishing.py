@@ -146,7 +146,7 @@ class MessageMaker:
 _NOTHING = MessageExtra()
 
 
-class Refused(NamedTuple):
+class RefusedMessage(NamedTuple):
     """A message of a batch that was not confirmed."""
 
     number: int
@@ -157,14 +157,14 @@ class Refused(NamedTuple):
 
 
 @dataclass(slots=True)
-class MessageBatch:
+class NewMessages:
     """Messages that can be published, and those that cannot."""
 
     rows: list[bytes] = field(default_factory=list)
     extras: dict[int, MessageExtra] = field(default_factory=dict)
     places: list[tuple[int, int]] = field(default_factory=list)
     """(index, line) of each row."""
-    refused: list[Refused] = field(default_factory=list)
+    refused: list[RefusedMessage] = field(default_factory=list)
     count: int = 0
 
     def add(self, make: Any, line: int) -> None:
@@ -174,7 +174,7 @@ class MessageBatch:
         try:
             message = make(index)
         except VibeMQError as error:
-            self.refused.append(Refused(index, line, error))
+            self.refused.append(RefusedMessage(index, line, error))
             return
         if message.extra is not None:
             self.extras[len(self.rows)] = message.extra
@@ -184,14 +184,14 @@ class MessageBatch:
     def packed(self) -> Rows:
         return Rows.of(self.rows)
 
-    def all_refused(self, published: Published | None) -> list[Refused]:
+    def all_refused(self, published: Published | None) -> list[RefusedMessage]:
         """In the order of the batch."""
         late = {} if published is None else published.refused or {}
-        found = [*self.refused, *(Refused(*self.places[row], error) for row, error in late.items())]
+        found = [*self.refused, *(RefusedMessage(*self.places[row], error) for row, error in late.items())]
         return sorted(found, key=lambda refused: refused.number)
 
 
-def read_batch(maker: MessageMaker, value: Any, batch: MessageBatch) -> Iterator[None]:
+def read_batch(maker: MessageMaker, value: Any, batch: NewMessages) -> Iterator[None]:
     """Fill the batch from `{"messages": […]}`, a message for each step. Raises InvalidPayload."""
     if not isinstance(value, dict) or set(value) != {"messages"} or not isinstance(value["messages"], list):
         raise InvalidPayload('the body must be {"messages": […]}; one message alone is sent as its bytes', "messages")
@@ -203,7 +203,7 @@ def read_batch(maker: MessageMaker, value: Any, batch: MessageBatch) -> Iterator
         yield
 
 
-def read_lines(maker: MessageMaker, body: bytes, batch: MessageBatch, *, bodies: bool) -> Iterator[None]:
+def read_lines(maker: MessageMaker, body: bytes, batch: NewMessages, *, bodies: bool) -> Iterator[None]:
     """Fill the batch from lines, one for each step; empty lines are left out.
 
     Args:
