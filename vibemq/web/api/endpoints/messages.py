@@ -43,7 +43,7 @@ WAIT_MS_MAX = 20_000
 ACK_TIMEOUT_MS = 30_000
 """Where the queue itself has none: a script that has died must give back what it holds."""
 BATCH_BYTES_MAX = 8_388_608
-JSON_BYTES_MAX = 1_048_576
+JSON_BYTES_MAX = 262_144
 """Of many messages in one JSON text, which is read in one piece; lines are read one by one."""
 TURN_S = 0.002
 """Lines are read for so long before the loop has its turn."""
