@@ -46,6 +46,7 @@ VALUES: dict[str, Any] = {
     "kind": "replay",
     "filter": {},
     "max": 1,
+    "topic": "alarms",
 }
 
 
@@ -72,8 +73,10 @@ def request_of(endpoint: Endpoint, queue: str) -> tuple[str, dict[str, Any]]:
     wanted = (required | ({"queue"} & set(fields))) - set(endpoint.names) - set(endpoint.fixed) - endpoint.hidden
     given = {name: values[name] for name in wanted if name in values}
     if endpoint.method in ("GET", "DELETE"):
-        if endpoint.arguments is not None and endpoint.query is None:
-            return path, {}
+        if endpoint.query is not None:
+            given = {each.name: values[each.name] for each in endpoint.query if each.name in ("queue", "topic")}
+        elif endpoint.arguments is not None:
+            given = {}
         return path, {"params": given}
     headers = {"If-Match": "*", "Content-Type": endpoint.consumes[0]}
     if endpoint.arguments is None and endpoint.body is None:
@@ -88,6 +91,8 @@ BODIES: dict[str, Any] = {}
 
 def may(user: str, endpoint: Endpoint, queue: str) -> bool:
     """As the users of `tests.integration.access` are made, by hand."""
+    if endpoint.operation == "job.start":
+        return user == "root"
     needs = [need for need in CONTRACT.permissions(endpoint) if need.when is When.ALWAYS]
     if any(need.kind is ResourceKind.USER for need in needs) and "user" not in endpoint.names:
         # Of all users.
@@ -138,8 +143,8 @@ async def test_every_endpoint_for_every_user(api: ApiClient) -> None:
                 named = queue if names_a_queue(endpoint) or not concerns_a_queue(endpoint) else ""
                 expected = may(user, endpoint, named)
                 if (response.status_code not in (401, 403)) != expected or response.status_code >= 500:
-                    wrong.append((endpoint.method, path, user, expected, response.status_code, response.text[:200]))
-    assert wrong == []
+                    wrong.append((endpoint.method, path, user, expected, response.status_code))
+    assert not wrong, "\n".join(map(str, wrong))
 
 
 async def test_nobody_passes_without_a_login(api: ApiClient) -> None:

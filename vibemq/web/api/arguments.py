@@ -68,6 +68,7 @@ class RequestReader:
         required = set(schema.get("required", ()))
         names = {argument: name for name, argument in endpoint.renamed.items()}
         taken = {endpoint.renamed.get(name, name) for name in endpoint.names} | set(endpoint.fixed) | endpoint.hidden
+        taken |= set(endpoint.from_headers.values())
         return {
             names.get(argument, argument): (about, argument in required)
             for argument, about in schema.get("properties", {}).items()
@@ -107,7 +108,9 @@ class RequestReader:
         path = {name: self._typed_path(endpoint, name, value) for name, value in exchange.path.items()}
         merged = {endpoint.renamed.get(name, name): value for name, value in {**given, **path}.items()}
         merged.pop("cursor", None)
-        return {**merged, **endpoint.fixed}
+        brought = exchange.request.headers
+        headers = {argument: brought[name] for name, argument in endpoint.from_headers.items() if name in brought}
+        return {**merged, **headers, **endpoint.fixed}
 
     def _refuse_unknown(self, endpoint: Endpoint, body: Mapping[str, Any]) -> None:
         known = self.free_arguments(endpoint)

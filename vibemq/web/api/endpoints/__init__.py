@@ -6,7 +6,9 @@ from vibemq.web.api.endpoints import (
     connections,
     dead_letters,
     groups,
+    jobs,
     messages,
+    monitoring,
     queues,
     session,
     streams,
@@ -16,10 +18,12 @@ from vibemq.web.api.endpoints import (
 
 ENDPOINTS: tuple[Endpoint, ...] = (
     *session.ENDPOINTS,
+    *monitoring.ENDPOINTS,
     *queues.ENDPOINTS,
     *messages.ENDPOINTS,
     *groups.ENDPOINTS,
     *dead_letters.ENDPOINTS,
+    *jobs.ENDPOINTS,
     *connections.ENDPOINTS,
     *transactions.ENDPOINTS,
     *broker.ENDPOINTS,
