@@ -20,7 +20,7 @@ from vibemq.web.api.arguments import checked
 from vibemq.web.api.contract import BYTES, JSON, NDJSON, Endpoint, Exchange, Parameter
 from vibemq.web.api.endpoints.shapes import ANYTHING, INSTANT, NULLABLE_TEXT, TEXT, WHOLE, listed, record
 from vibemq.web.api.errors import MEANINGS, HttpCode, Problem, as_problem
-from vibemq.web.api.instants import with_instants
+from vibemq.web.api.instants import with_instants, written
 from vibemq.web.api.kinds import Kind
 from vibemq.web.api.messages.leases import Lease
 from vibemq.web.api.messages.publishing import (
@@ -43,7 +43,7 @@ WAIT_MS_MAX = 20_000
 ACK_TIMEOUT_MS = 30_000
 """Where the queue itself has none: a script that has died must give back what it holds."""
 BATCH_BYTES_MAX = 8_388_608
-JSON_BYTES_MAX = 1_048_576
+JSON_BYTES_MAX = 262_144
 """Of many messages in one JSON text, which is read in one piece; lines are read one by one."""
 TURN_S = 0.002
 """Lines are read for so long before the loop has its turn."""
@@ -336,21 +336,20 @@ def _delivery(exchange: Exchange, session: int, batch: FetchedBatch, message: Fe
     if not batch.settled:
         held = Lease(session, batch.consumer, message.sequence)
         lease = exchange.state.door.seal.seal(held, exchange.user.principal)
-    told = {
+    told: dict[str, Any] = {
         "lease": lease,
-        "expires_at": None if batch.settled else batch.now + batch.ack_timeout_ms,
+        "expires_at": None if batch.settled else written(batch.now + batch.ack_timeout_ms),
         "queue": batch.queue,
         "group": batch.group or None,
         "sequence": message.sequence,
         "id": view.message_id,
-        "published_at": message.published_at,
+        "published_at": written(message.published_at),
         "attempts": message.attempts,
         "failed": message.failed,
         "headers": view.headers,
         "payload_size": view.payload_size,
     }
-    shown: dict[str, Any] = with_instants(told)
-    return shown | payload_json(view.payload)
+    return told | payload_json(view.payload)
 
 
 async def settle_many(exchange: Exchange) -> Response:

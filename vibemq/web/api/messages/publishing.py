@@ -6,6 +6,7 @@ A body is bytes: as text or as base64, never as a JSON value, so no number and n
 import base64
 import binascii
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -19,6 +20,13 @@ from vibemq.web.api import instants
 
 MESSAGES_MAX = 1_000
 """Of one request."""
+LINE_BYTES_MAX = 1_500_000
+"""A body of the largest size as base64 fits."""
+LOOKED_AT_BYTES = 16_384
+"""Shorter lines are read at once, whatever they are."""
+TEXTS_MAX = 256
+BETWEEN_BYTES_MAX = 4_096
+"""Texts of a message, names of fields and headers included, and bytes outside of them."""
 HEADERS_MAX = 50
 HEADER_VALUE_UNITS_MAX = 4_096
 TEXT_BYTES_MAX = 65_535
@@ -224,10 +232,46 @@ def read_lines(maker: MessageMaker, body: bytes, batch: NewMessages, *, bodies: 
         if bodies:
             batch.add(lambda index, text=text: maker.from_body(text, index), line)
         else:
-            batch.add(lambda index, text=text: maker.from_json(strict_json(text), index), line)
+            batch.add(lambda index, text=text: maker.from_json(line_json(text), index), line)
         yield
     if not batch.count:
         raise InvalidPayload("the body has no line; send one message in each line")
+
+
+def line_json(text: bytes) -> Any:
+    """A message's line as JSON. What cannot be one is refused before it is read: a text of many small values takes
+    fifty times as long as a body of the same size.
+
+    Raises:
+        InvalidMessage
+    """
+    if len(text) > LINE_BYTES_MAX:
+        raise InvalidMessage(f"the line has {len(text):,} bytes, and {LINE_BYTES_MAX:,} are the most")
+    if len(text) > LOOKED_AT_BYTES:
+        _check_shape(text)
+    return strict_json(text)
+
+
+def _check_shape(text: bytes) -> None:
+    """A message has few texts, one of them long, and little between them. Raises InvalidMessage."""
+    at = between = 0
+    for _ in range(TEXTS_MAX):
+        start = text.find(b'"', at)
+        between += (len(text) if start < 0 else start) - at
+        if start < 0 or between > BETWEEN_BYTES_MAX:
+            break
+        found = _TEXT.match(text, start)
+        if found is None:
+            raise InvalidMessage("this is no JSON: a text does not end")
+        at = found.end()
+    else:
+        between = BETWEEN_BYTES_MAX + 1
+    if between > BETWEEN_BYTES_MAX:
+        raise InvalidMessage("the line is no message: it has more values than a message can have")
+
+
+# It never goes back: a text that does not end costs as little as one that does.
+_TEXT = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 
 
 def strict_json(text: bytes) -> Any:

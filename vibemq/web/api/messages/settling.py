@@ -15,6 +15,8 @@ from vibemq.web.api.messages.leases import LeaseSeal, gone
 from vibemq.web.api.messages.peers import HttpPeer, HttpPeers
 
 SETTLEMENTS_MAX = 1_000
+LEASES_PER_TURN = 100
+"""Looked at before the loop has its turn."""
 REASON_MAX = 4_096
 ACK_TIMEOUT_MS_MAX = 43_200_000
 """Twelve hours: a script that has died must give back what it holds."""
@@ -71,6 +73,8 @@ async def settle(
     outcomes = [SettlementOutcome() for _ in items]
     together: dict[tuple[int, int, SettlementWish], _Together] = {}
     for index, item in enumerate(items):
+        if index % LEASES_PER_TURN == LEASES_PER_TURN - 1:
+            await asyncio.sleep(0)
         try:
             wish = read_wish(item)
             lease = seal.open(item["lease"], principal)

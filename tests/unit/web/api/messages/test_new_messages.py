@@ -12,6 +12,7 @@ from vibemq.errors import VibeMQError
 from vibemq.model.effects import Published
 from vibemq.model.records import MessageExtra
 from vibemq.model.rows import RowView
+from vibemq.web.api.messages import publishing
 from vibemq.web.api.messages.publishing import MessageMaker, NewMessages, read_batch, read_lines, strict_json
 
 NOW = 1_000_000
@@ -77,6 +78,29 @@ def test_whatever_bytes_come_as_lines(body: bytes) -> None:
 def test_json_that_is_none(text: bytes) -> None:
     with pytest.raises(VibeMQError):
         strict_json(text)
+
+
+MANY = {
+    "lists": b'{"payload":[' + b"[]," * 10_000 + b"[]]}",
+    "names": b"{" + b",".join(b'"k%d":1' % n for n in range(10_000)) + b"}",
+    "blanks": b"{" + b" " * 20_000 + b"}",
+    "digits": b'{"ttl_ms":' + b"1" * 20_000 + b"}",
+    "no end": b'{"payload":"' + b'\\"' * 20_000,
+    "length": b'"' + b"x" * 1_500_000 + b'"',
+}
+
+
+@pytest.mark.parametrize("text", MANY.values(), ids=MANY)
+def test_a_line_that_would_take_long_to_read_is_not_read(text: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publishing, "strict_json", lambda text: pytest.fail("it was read"))
+    with pytest.raises(VibeMQError):
+        publishing.line_json(text)
+
+
+@pytest.mark.parametrize("payload", ["x" * 1_000_000, json.dumps([{"a": '"\\'}] * 20_000), "\x00" * 100_000])
+def test_a_large_line_is_read(payload: str) -> None:
+    value = {"payload": payload, "headers": {f"h{n}": "v" * 50 for n in range(50)}}
+    assert publishing.line_json(json.dumps(value).encode()) == value
 
 
 def test_a_batch_that_is_no_good_is_refused_before_anything() -> None:
