@@ -177,7 +177,7 @@ class SetFlow:
 
 @dataclass(slots=True)
 class Settle:
-    """Only the holder settles; sequences that this consumer does not hold are counted. Reply: `Settled`."""
+    """Only the holder settles; sequences that this consumer does not hold are counted. Reply: `SettledRuns`."""
 
     session: int
     token: Any
@@ -193,7 +193,7 @@ class Settle:
 @dataclass(slots=True)
 class Extend:
     """Move the deadline of held messages to now + ack_timeout_ms (None = the consumer's own timeout). Reply:
-    `Settled`."""
+    `SettledRuns`."""
 
     session: int
     token: Any

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -10,6 +11,7 @@ OPAQUE = frozenset(("headers", "options", "arguments", "payload", "values"))
 """Fields whose content people or programs have chosen: nothing in them is taken for an instant."""
 
 
+@lru_cache(maxsize=1024)
 def written(instant: int) -> str:
     """`2026-11-26T00:35:00.000Z`; what lies beyond the year 9999 is its end."""
     instant = min(max(instant, 0), _LAST)

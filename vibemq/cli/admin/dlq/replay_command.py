@@ -10,10 +10,16 @@ import typer
 
 from vibemq.cli.admin.dlq import pages
 from vibemq.cli.admin.dlq.filters import (
+    AtMost,
     ForReason,
+    FromId,
     FromQueue,
     NewerThan,
     OlderThan,
+    Replayed,
+    ToId,
+    WithError,
+    WithFingerprint,
     WithHeader,
     WithId,
     WithMessageId,
@@ -58,6 +64,11 @@ def replay(
     header: WithHeader = None,
     ids: WithId = None,
     message_id: WithMessageId = None,
+    error: WithError = None,
+    fingerprint: WithFingerprint = None,
+    from_id: FromId = None,
+    to_id: ToId = None,
+    replayed: Replayed = None,
     to: Annotated[
         str | None,
         typer.Option(
@@ -74,6 +85,7 @@ def replay(
     canary: Canary = None,
     max_ready: MaxReady = None,
     stop_after_dead_again: StopAfter = None,
+    at_most: AtMost = None,
     note: Note = "",
     fresh: Annotated[
         bool,
@@ -94,7 +106,20 @@ def replay(
     """
     if rate is not None and not math.isfinite(rate):
         raise Usage(f"--rate is {rate}; give a number of messages per second, or leave it out for no limit")
-    filters = filters_of(queue, reason, older_than, newer_than, header, ids, message_id)
+    filters = filters_of(
+        queue,
+        reason,
+        older_than,
+        newer_than,
+        header,
+        ids,
+        message_id,
+        error=error,
+        fingerprint=fingerprint,
+        from_id=from_id,
+        to_id=to_id,
+        replayed=replayed,
+    )
     out = Output(json=json)
     same = {**filters.arguments, "to": to, "limit": limit}
     wanted = {
@@ -104,6 +129,7 @@ def replay(
         "canary": canary,
         "max_ready": max_ready,
         "stop_after_dead_again": stop_after_dead_again,
+        "at_most": at_most,
         "note": note,
     }
     target = parse(url)
