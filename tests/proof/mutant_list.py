@@ -298,7 +298,7 @@ FACTS = (
         "        if len(record.runs) > 1 and _settle_unheard(queue, group, record.runs, dirty):\n"
         "            continue\n        for run in record.runs:\n            _settle(queue, group, run, dirty)\n",
         "",
-        sign=r"too many|on_disk == group.unsettled_set",
+        sign=r"too many|group\.unsettled_set",
         by=(ENGINE_SIM, SIM),
     ),
     Mutant(
