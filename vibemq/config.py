@@ -258,6 +258,8 @@ class Http(_Part):
     """Queues that have Prometheus series of their own; the others are summed as `_other`. 0 = one sum of all."""
     api: Annotated[bool, RESTART] = True
     """Serve the API at /api/v1."""
+    console: Annotated[bool, RESTART] = True
+    """Serve the console at /console/, which needs the API."""
     tls: Annotated[Tls | None, RESTART] = None
     allow_unauthenticated: Annotated[bool, RELOAD] = False
     """Serve the API to the network although everybody may do everything."""
@@ -330,6 +332,13 @@ class Settings(BaseModel):
     limits: Limits = Limits()
     auth: Annotated[Auth, RELOAD] = Auth()
     http: Http = Http()
+    audit: Annotated[Literal["file", "log", "off"], RESTART] = "file"
+    """Where it is written who changed what and who logged in: in `audit/` of the data directory and in the log, in the
+    log alone, or nowhere. Providers that store elsewhere have the log."""
+    audit_strict: Annotated[bool, RESTART] = False
+    """Refuse changes while the audit file cannot be written, but for those that free space."""
+    history_bytes: Annotated[NotNegative, RESTART] = 16_777_216
+    """Memory, and file in the data directory, for the figures of the last 48 hours. 0 = none are kept."""
     drain_timeout_ms: Annotated[NotNegative, RELOAD] = 30_000
     log: Log = Log()
 

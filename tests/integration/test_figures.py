@@ -14,8 +14,10 @@ from tests.waiting import until
 from tests.watchdog import HOLD_S_MAX, longest_hold_s
 from vibemq.auth.passwords import hash_password
 from vibemq.config import Auth, Permission, StorageChoice, User
+from vibemq.errors import NotAuthorized
 from vibemq.model.commands import CreateQueue
 from vibemq.model.options import Durability, QueueOptions
+from vibemq.operations.monitoring.history import BROKER_SERIES, QUEUE_SERIES
 from vibemq.server.broker import Broker
 
 pytestmark = pytest.mark.anyio
@@ -102,6 +104,41 @@ async def test_users_are_told_of_their_queues_only(tmp_path: Path) -> None:
         assert whole[part] is not None
 
 
+async def test_the_history_goes_on_after_a_restart_and_nobody_sees_that_of_others(tmp_path: Path) -> None:
+    for starts in (1, 2):
+        async with Broker(settings=settings(tmp_path, auth=users())) as broker:
+            async with vibemq.connect(as_user(broker, "root")) as root:
+                for queue in ("mine", "yours"):
+                    await root.publish(queue, b"x")
+                kept: dict[str, Any] = {}
+
+                async def recorded(root: vibemq.Client = root, least: int = starts) -> bool:
+                    nonlocal kept
+                    # The one that is there from the start, or that the sampler takes when it looks next.
+                    await broker._parts.history.take(await broker._parts.trail.reading())  # type: ignore[union-attr]
+                    kept = await root.admin("history.get", queue="mine", series=["ready"])
+                    return max((point or 0 for point in kept["series"]["ready"]), default=0) >= least
+
+                await until(recorded)
+                whole = await root.admin("history.get", range="48h")
+            async with vibemq.connect(as_user(broker, "ann")) as ann:
+                assert (await ann.admin("history.get", queue="mine"))["series"].keys() == set(QUEUE_SERIES)
+                for foreign in ({"queue": "yours"}, {"queue": "missing"}, {}):
+                    with pytest.raises(NotAuthorized):
+                        await ann.admin("history.get", **foreign)
+    assert len(kept["restarts"]) == 2
+    assert len(kept["series"]["ready"]) == 180
+    assert (kept["step_ms"], whole["step_ms"]) == (5_000, 300_000)
+    assert whole["series"].keys() == set(BROKER_SERIES)
+
+
+async def test_a_history_that_cannot_be_read_does_not_keep_a_broker_from_starting(tmp_path: Path) -> None:
+    (tmp_path / "history").write_bytes(b"rubbish" * 100)
+    async with Broker(settings=settings(tmp_path)) as broker, vibemq.connect(broker.url) as mq:
+        await mq.publish("jobs", b"x")
+        assert (await mq.admin("history.get"))["restarts"]
+
+
 # -- many queues ------------------------------------------------------------------------------------------------------
 
 
@@ -129,7 +166,12 @@ async def crowded(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bro
 @pytest.mark.parametrize("user", ["root", "ann"])
 @pytest.mark.parametrize(
     ("operation", "arguments"),
-    [("broker.overview", {}), ("queue.rows", {"sort": "-ready"}), ("queue.rows", {"sort": "state", "name": "7"})],
+    [
+        ("broker.overview", {}),
+        ("queue.rows", {"sort": "-ready"}),
+        ("queue.rows", {"sort": "state", "name": "7"}),
+        ("history.get", {"queue": "queue-00010", "range": "6h"}),
+    ],
 )
 async def test_no_list_holds_the_loop(crowded: Broker, user: str, operation: str, arguments: dict[str, Any]) -> None:
     async with vibemq.connect(as_user(crowded, user)) as mq:

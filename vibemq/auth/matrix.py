@@ -23,6 +23,7 @@ PUBLISH, SUBSCRIBE = _queue(Action.PUBLISH), _queue(Action.SUBSCRIBE)
 CREATE, DELETE = _queue(Action.CREATE), _queue(Action.DELETE)
 PURGE, INSPECT = _queue(Action.PURGE), _queue(Action.INSPECT)
 CREATE_MISSING = _queue(Action.CREATE, when=When.MISSING)
+INSPECT_NAMED = _queue(Action.INSPECT, when=When.NAMED)
 PUBLISH_TO = _queue(Action.PUBLISH, "to")
 """Where dead letters are replayed to, and messages moved; without the argument, the queue that they died in."""
 MANAGE = NeededPermission(Action.MANAGE, ResourceKind.GROUP, when=When.NOT_OWNER)
@@ -89,6 +90,16 @@ OPERATIONS: Mapping[str, Row] = {
     # Of the queues that the caller may inspect; of the whole broker for superusers.
     "broker.overview": (LIST,),
     "queue.rows": (LIST,),
+    # Without the argument `queue` it concerns the whole broker, which needs a rule for `*`.
+    "history.get": (INSPECT,),
+    "audit.list": (ADMIN,),
+    "broker.checks": (ADMIN,),
+    "broker.settings": (ADMIN,),
+    "listeners.list": (ADMIN,),
+    "consumer.list": (INSPECT,),
+    # Of queues that the caller may inspect, and of applications that it may commit for.
+    "cursor.list": (LIST,),
+    "transaction.list": (LIST,),
     "connections.list": (ADMIN,),
     "connections.close": (ADMIN,),
     "connections.redirect": (ADMIN,),
@@ -122,8 +133,11 @@ OPERATIONS: Mapping[str, Row] = {
     "group.seek": (SUBSCRIBE, MANAGE),
     "group.filter": (SUBSCRIBE, MANAGE),
     "group.delete": (SUBSCRIBE, MANAGE),
-    # Without the argument `queue` they concern every queue, which needs a rule for `*`.
-    "dlq.list": (INSPECT,),
+    # Without the argument `queue` they show the letters of the queues that the user may inspect.
+    "dlq.list": (INSPECT_NAMED,),
+    "dlq.groups": (INSPECT_NAMED,),
+    "dlq.preview": (INSPECT_NAMED,),
+    # Without it these concern every queue, which needs a rule for `*`.
     "dlq.show": (INSPECT,),
     "dlq.replay": (PURGE, PUBLISH_TO),
     "dlq.purge": (PURGE,),
@@ -160,7 +174,6 @@ OPERATIONS: Mapping[str, Row] = {
 JOB_KINDS: Mapping[str, Row] = {
     "replay": OPERATIONS["dlq.replay"],
     "purge_dead": OPERATIONS["dlq.purge"],
-    "export_dead": OPERATIONS["dlq.show"],
 }
 """What each kind of job needs: when it is started, at each of its steps (of its maker), and when it is changed."""
 

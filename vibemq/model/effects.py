@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from vibemq.errors import VibeMQError
-from vibemq.model.jobs import StoredJob
+from vibemq.model.jobs.job import StoredJob
 from vibemq.model.options import Durability, QueueOptions
 from vibemq.model.records import Record
 from vibemq.model.rows import Rows
@@ -402,6 +402,44 @@ class QueueFigures(NamedTuple):
     """1 when not one more message fits."""
     durability: int
     cursors: list[CursorFigures]
+
+
+class ConsumerFigures(NamedTuple):
+    """One consumer of a queue, for an operator."""
+
+    session: int
+    number: int
+    group: str
+    active: bool
+    """False: it is given nothing new, and still holds something."""
+    prefetch: int
+    """Most messages that it may hold."""
+    in_flight: int
+    deadline: int
+    """Earliest instant at which something that it holds comes back; 0 = never, or it holds nothing."""
+    ack_timeout_ms: int
+    settled_at: int
+    """When it settled something last; 0 = not yet."""
+
+
+class StageFigures(NamedTuple):
+    """What a transaction has staged under one name and not moved into its queues yet."""
+
+    stage: str
+    version: int
+    created_at: int
+    size: int
+
+
+class ApplicationFigures(NamedTuple):
+    """An application that commits transactions."""
+
+    app: str
+    owner: str
+    version: int | None
+    """The last one that was committed; None = none yet."""
+    decided_at: int
+    stages: list[StageFigures]
 
 
 @dataclass(slots=True)

@@ -5,7 +5,10 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from vibemq.model.access import Principal
 from vibemq.model.commands import Command
+from vibemq.model.dead.groups import DeadGroupPage, DeadGroupsWanted
 from vibemq.model.effects import (
+    ApplicationFigures,
+    ConsumerFigures,
     CursorInfo,
     Extent,
     GroupInfo,
@@ -19,7 +22,7 @@ from vibemq.model.effects import (
     Reach,
     Span,
 )
-from vibemq.model.jobs import StoredJob
+from vibemq.model.jobs.job import StoredJob
 from vibemq.model.options import QueueOptions
 from vibemq.model.records import Plan
 from vibemq.model.rows import LargeRow
@@ -97,6 +100,12 @@ class ReaderQuestions(Protocol):
 
     def old_stages(self) -> list[str]: ...
 
+    def consumers(self, name: str) -> Generator[None, None, list[ConsumerFigures]]: ...
+
+    def session_load(self, session: int) -> tuple[int, int]: ...
+
+    def applications(self) -> Iterator[ApplicationFigures]: ...
+
 
 class JobQuestions(Protocol):
     """The jobs that are kept; see `vibemq.engine.jobs.job_table`."""
@@ -151,6 +160,12 @@ class StoreAccess(Protocol):
     async def dead_page(self, wanted: DeadPageWanted) -> DeadPage:
         """As the provider's, behind the appends of everything decided so far."""
 
+    async def dead_groups(self, wanted: DeadGroupsWanted) -> DeadGroupPage:
+        """As the provider's, in the same way."""
+
+    async def dead_queues(self, after: int, limit: int, name: str | None = None) -> list[tuple[int, str]]:
+        """As the provider's, in the same way."""
+
     async def aside(self, work: Callable[..., Result], *arguments: Any) -> Result:
         """Run a long verb beside all others."""
 
@@ -200,7 +215,8 @@ class ClosablePeer(Protocol):
     @property
     def principal(self) -> Principal | None: ...
 
-    def dismiss(self, reason: str) -> None: ...
+    def dismiss(self, reason: str, *, clean: bool = True) -> None:
+        """`clean`: what it holds is given to others as if it had never been handed out."""
 
     def redirect(self, host: str, port: int) -> bool:
         """False: its protocol has no word for that, or it is leaving."""
@@ -225,8 +241,23 @@ class KnownPeer(ClosablePeer, HoldingPeer, Protocol):
     """Somebody who may act."""
 
 
+class NamedPeer(Protocol):
+    """One peer, for what names it."""
+
+    connection_id: str
+    protocol: str
+
+    @property
+    def client_name(self) -> str: ...
+    @property
+    def principal(self) -> Principal | None: ...
+
+
 class Peers(Protocol):
     def __iter__(self) -> Iterator[ListedPeer]: ...
+
+    def peer(self, session: int) -> NamedPeer | None:
+        """Whose session has that number."""
 
     def peers(self) -> Sequence[KnownPeer]:
         """Those of plug-ins too, which no listener has accepted."""

@@ -19,6 +19,8 @@ from vibemq.model.runs import END, Run, run_count
 
 def settle(state: EngineState, step: Step, command: Settle) -> Slices | None:
     consumer = state.consumer(command.session, command.consumer)
+    if consumer is not None:
+        consumer.settled_at = step.now
     if _is_long(consumer, command):
         return _settle_in_slices(state, step, command)
     # What comes back or dies has a record of its own for each command; acknowledgements share one.

@@ -1,11 +1,13 @@
 """The broker as a whole, for the overview: what is wrong and how to mend it, latencies, memory, disk and journal."""
 
 from collections.abc import Callable, Mapping
+from math import nan
 from typing import Any
 
 from vibemq.config import Limits
 from vibemq.model.commands import Pressure
 from vibemq.operations.monitoring.overview import sentence
+from vibemq.operations.monitoring.readings import QueuesReading
 from vibemq.server.monitoring.health import Report
 from vibemq.server.monitoring.housekeeping import WATERMARKS
 from vibemq.server.monitoring.trail import Trail
@@ -16,8 +18,17 @@ JOURNAL_REMEDY = "see the log for the checkpointer's errors, and check the disk"
 
 
 class BrokerFigures:
-    def __init__(self, report: Report, trail: Trail, limits: Callable[[], Limits], wall: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        report: Report,
+        trail: Trail,
+        *,
+        limits: Callable[[], Limits],
+        jobs_running: Callable[[], int],
+        wall: Callable[[], float],
+    ) -> None:
         """`limits`: those that count at the moment."""
+        self.jobs_running = jobs_running
         self._report = report
         self._trail = trail
         self._limits = limits
@@ -77,6 +88,23 @@ class BrokerFigures:
 
     def started_at_ms(self) -> int:
         return int(1000 * self._wall()) - self._report.uptime_ms
+
+    def whole(self, reading: QueuesReading) -> tuple[float, ...]:
+        """For the history: those of BROKER_SERIES; nan where there is none."""
+        totals, status = reading.now.totals, self._report.status
+        latencies = (self._trail.confirms.quantile_ms(0.99), self._trail.flushes.quantile_ms(0.99))
+        return (
+            *(totals[name] for name in ("ready", "in_flight", "delayed", "dead", "consumers")),
+            sum(reading.now.connections.values()),
+            len(reading.now.names),
+            *(
+                reading.total_rate(name)
+                for name in ("published", "delivered", "settled", "redelivered", "dead_lettered")
+            ),
+            *(nan if latency is None else latency for latency in latencies),
+            status.memory_bytes or nan,
+            nan if status.storage is None else status.storage.disk_free_bytes,
+        )
 
     def deaths(self) -> Mapping[str, int]:
         return self._trail.deaths.by_queue()

@@ -66,13 +66,15 @@ class Trail:
                     reading = self._reading = await self._compare(snapshot)
                 return reading
 
-    async def run(self) -> None:
-        """The sampler, until it is cancelled."""
+    async def run(self, *taken: Callable[[QueuesReading], Awaitable[None]]) -> None:
+        """The sampler, until it is cancelled; `taken` are given each picture."""
         while True:
             cost_s = 0.0
             try:
-                await self.reading()
+                reading = await self.reading()
                 cost_s = self._pictures[-1].cost_s
+                for take in taken:
+                    await take(reading)
             except Exception:
                 # The broker goes on without this picture, as it does without an answer to one connection.
                 log.exception("the figures of all queues could not be sampled")

@@ -73,12 +73,15 @@ class OperationRunner:
     ) -> Call:
         """The same for somebody who is no peer; `place`: where the request comes from, for the audit log."""
         try:
-            return self._registry.admit(principal, name, arguments, session=session)
+            call = self._registry.admit(principal, name, arguments, session=session)
         except AuthError as error:
             self._metrics.not_authorized += session == 0 and isinstance(error, NotAuthorized)
             if self._registry.is_audited(name):
                 self._audit.denied(place, principal, name, str(error))
             raise
+        if call.operation.audited and (blocked := self._audit.refusal(name)) is not None:
+            raise blocked
+        return call
 
     def forget(self, session: int) -> None:
         """The session is gone."""
@@ -132,7 +135,7 @@ class OperationRunner:
             log.info("admin %s: %s", operation.name, said, extra={**fields, "remote": place.host})
         if operation.audited:
             reason = str(result) if isinstance(result, VibeMQError) else ""
-            self._audit.changed(place, principal, operation.name, call.told(result), reason)
+            self._audit.changed(place, principal, operation.name, call.told(result), reason, count=_count_in(result))
         return result
 
     async def _run(self, call: Call) -> object:
@@ -140,3 +143,13 @@ class OperationRunner:
             return await call.run()
         async with self._scan_slots:
             return await call.run()
+
+
+_COUNTS = ("count", "closed", "redirected", "moved", "removed")
+"""Where answers say how many things they concern."""
+
+
+def _count_in(result: object) -> int | None:
+    if not isinstance(result, dict):
+        return None
+    return next((result[name] for name in _COUNTS if isinstance(result.get(name), int)), None)

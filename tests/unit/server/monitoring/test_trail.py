@@ -14,6 +14,11 @@ from vibemq.server.monitoring.trail import SAMPLE_S, UNWATCHED_EFFORT, WINDOW_S,
 pytestmark = pytest.mark.anyio
 
 
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
 class Watched:
     """A broker with some queues, and the clock."""
 

@@ -2,8 +2,11 @@
 
 from vibemq.web.api.contract import Endpoint
 from vibemq.web.api.endpoints import (
+    audit,
     broker,
     connections,
+    cursors,
+    dead_groups,
     dead_letters,
     groups,
     jobs,
@@ -22,11 +25,14 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *queues.ENDPOINTS,
     *messages.ENDPOINTS,
     *groups.ENDPOINTS,
+    *cursors.ENDPOINTS,
+    *dead_groups.ENDPOINTS,
     *dead_letters.ENDPOINTS,
     *jobs.ENDPOINTS,
     *connections.ENDPOINTS,
     *transactions.ENDPOINTS,
     *broker.ENDPOINTS,
+    *audit.ENDPOINTS,
     *users.ENDPOINTS,
     *streams.ENDPOINTS,
 )
