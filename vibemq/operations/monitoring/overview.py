@@ -14,7 +14,7 @@ from vibemq.operations.arguments import Arguments
 from vibemq.operations.monitoring.readings import QueuesReading, Readings
 from vibemq.operations.monitoring.states import QueueState, state_of
 from vibemq.operations.monitoring.turns import in_slices
-from vibemq.operations.monitoring.visible import visible_rows
+from vibemq.operations.monitoring.visible import KEPT_MAX, visible_rows
 from vibemq.operations.registry import Caller, Operation
 
 LISTED_MAX = 10
@@ -68,8 +68,7 @@ class Overview:
         reading = await self._readings.reading()
         rows = await visible_rows(reading, self._policy, caller.principal)
         whole = caller.principal is not None and self._policy.is_superuser(caller.principal)
-        found = _Found()
-        await in_slices(found.look(reading, rows, sums=not whole))
+        found = await self._found(reading, caller, rows, whole=whole)
         seen = None if whole else {reading.now.names[row] for row in rows}
         deaths = [(name, count) for name, count in self._broker.deaths().items() if seen is None or name in seen]
         cursors = [
@@ -107,6 +106,18 @@ class Overview:
             "started_at": self._broker.started_at_ms(),
             "version": __version__,
         }
+
+    async def _found(self, reading: QueuesReading, caller: Caller, rows: Sequence[int], *, whole: bool) -> "_Found":
+        """One walk for all who may see the same."""
+        principal = caller.principal
+        key = ("overview", whole or (principal, None if principal is None else principal.rules, self._policy.version))
+        found: _Found | None = reading.findings.get(key)
+        if found is None:
+            found = _Found()
+            await in_slices(found.look(reading, rows, sums=not whole))
+            if len(reading.findings) < KEPT_MAX:
+                reading.findings[key] = found
+        return found
 
 
 class _Found:
