@@ -258,6 +258,8 @@ class Http(_Part):
     """Queues that have Prometheus series of their own; the others are summed as `_other`. 0 = one sum of all."""
     api: Annotated[bool, RESTART] = True
     """Serve the API at /api/v1."""
+    console: Annotated[bool, RESTART] = True
+    """Serve the console at /console/, which needs the API."""
     tls: Annotated[Tls | None, RESTART] = None
     allow_unauthenticated: Annotated[bool, RELOAD] = False
     """Serve the API to the network although everybody may do everything."""
@@ -273,6 +275,13 @@ class Http(_Part):
     """Who is shown bodies, header values and error texts of messages over HTTP. Consumers get theirs."""
     streams_max: Annotated[NotNegative, RELOAD] = 32
     """Streams of the API that are open at a time."""
+
+    @field_validator("tls")
+    @classmethod
+    def _certificates_log_nobody_in(cls, value: Tls | None) -> Tls | None:
+        if value is not None and value.identity is not None:
+            raise ValueError("identity is not for the HTTP port, where a certificate logs nobody in; leave it out")
+        return value
 
     @field_validator("trusted_proxies")
     @classmethod

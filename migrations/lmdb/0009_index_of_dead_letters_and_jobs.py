@@ -7,7 +7,7 @@ a newer one.
 
 import lmdb
 
-from vibemq.storage.kvstore.dead_index import build_some
+from vibemq.storage.kvstore.dead.index import build_some
 from vibemq.storage.kvstore.store import KV
 
 

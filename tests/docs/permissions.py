@@ -14,6 +14,7 @@ PLACES = {
 CONDITIONS = {
     When.ALWAYS: "",
     When.MISSING: ", if it is missing",
+    When.NAMED: ", if one is named",
     When.NOT_OWNER: ", if it does not belong to the user",
 }
 

@@ -27,7 +27,14 @@ class ApiClient:
     async def ask(self, method: str, path: str, user: str = "", **more: Any) -> httpx.Response:
         """`path`: below the API. `user`: with its password."""
         auth = (user, PASSWORD) if user else None
-        return await self.http.request(method, API + path, auth=auth, **more)
+        request = self.http.build_request(method, API + path, **more)
+        response = await self.http.send(request, auth=auth, stream=True)
+        if response.headers.get("content-type", "").startswith("text/event-stream"):
+            # It has no end: whoever wants to read it does so by itself.
+            await response.aclose()
+        else:
+            await response.aread()
+        return response
 
     async def get(self, path: str, user: str = "", **more: Any) -> httpx.Response:
         return await self.ask("GET", path, user, **more)

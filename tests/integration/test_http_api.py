@@ -69,7 +69,7 @@ async def test_every_name_is_reached(api: ApiClient, name: str) -> None:
     path = f"/queues/~{name}" if not name.strip(".") else f"/queues/{name}"
     await api.done("PUT", path)
     assert (await api.done("GET", path))["queue"] == name
-    assert [each["queue"] for each in (await api.done("GET", "/queues"))["items"]] == [name]
+    assert [each["queue"] for each in (await api.done("GET", "/definitions"))["items"]] == [name]
     await api.done("POST", f"{path}/purge")
     await api.done("PATCH", path, json={"max_attempts": 9}, headers={"If-Match": "*"})
     await api.done("DELETE", path)
@@ -130,46 +130,46 @@ async def test_pages_lose_and_repeat_nothing(api: ApiClient) -> None:
     for name in names:
         await api.done("PUT", f"/queues/{name}")
     seen: list[str] = []
-    response = await api.get("/queues", params={"limit": 3})
+    response = await api.get("/definitions", params={"limit": 3})
     while True:
         seen += [each["queue"] for each in response.json()["items"]]
         if response.json()["next"] is None:
             break
         link = response.headers["link"]
-        response = await api.get(f"/queues{link[link.index('<') + 1 : link.index('>')]}")
+        response = await api.get(f"/definitions{link[link.index('<') + 1 : link.index('>')]}")
     assert seen == names
 
 
 async def test_a_list_that_is_known_is_not_sent_again(api: ApiClient) -> None:
     await api.done("PUT", "/queues/a")
-    first = await api.get("/queues")
-    again = await api.get("/queues", headers={"If-None-Match": first.headers["etag"]})
+    first = await api.get("/definitions")
+    again = await api.get("/definitions", headers={"If-None-Match": first.headers["etag"]})
     assert (again.status_code, again.content) == (304, b"")
     await api.done("PUT", "/queues/b")
-    assert (await api.get("/queues", headers={"If-None-Match": first.headers["etag"]})).status_code == 200
+    assert (await api.get("/definitions", headers={"If-None-Match": first.headers["etag"]})).status_code == 200
 
 
 async def test_a_cursor_belongs_to_its_list_and_user(tmp_path: Path) -> None:
     async with serving(tmp_path, auth=everybody()) as api:
         for number in range(3):
             await api.done("PUT", f"/queues/a.{number}", "root")
-        cursor = (await api.done("GET", "/queues?limit=1", "owner"))["next"]
-        await api.done("GET", f"/queues?limit=1&cursor={cursor}", "owner")
+        cursor = (await api.done("GET", "/definitions?limit=1", "owner"))["next"]
+        await api.done("GET", f"/definitions?limit=1&cursor={cursor}", "owner")
         refused = (422, "INVALID_PAYLOAD")
-        assert await api.code("GET", f"/queues?cursor={cursor}", "root") == refused
-        assert await api.code("GET", f"/queues?cursor={cursor[:-4]}AAAA", "owner") == refused
+        assert await api.code("GET", f"/definitions?cursor={cursor}", "root") == refused
+        assert await api.code("GET", f"/definitions?cursor={cursor[:-4]}AAAA", "owner") == refused
         assert await api.code("GET", f"/dead-letters?cursor={cursor}", "root") == refused
-        assert await api.code("GET", f"/queues?cursor={'A' * 5000}", "owner") == refused
+        assert await api.code("GET", f"/definitions?cursor={'A' * 5000}", "owner") == refused
 
 
 async def test_a_limited_user_sees_the_own_queues_only(tmp_path: Path) -> None:
     async with serving(tmp_path, auth=everybody()) as api:
         for name in ("a.1", "b.1"):
             await api.done("PUT", f"/queues/{name}", "root")
-        shown = await api.get("/queues", "inspect")
+        shown = await api.get("/definitions", "inspect")
         assert [each["queue"] for each in shown.json()["items"]] == ["a.1"]
         assert "b.1" not in shown.text
-        assert (await api.done("GET", "/queues", "none"))["items"] == []
+        assert (await api.done("GET", "/definitions", "none"))["items"] == []
 
 
 # -- dead letters -----------------------------------------------------------------------------------------------------
@@ -251,7 +251,7 @@ async def test_connections_are_listed_and_closed(api: ApiClient) -> None:
     async with vibemq.connect(api.broker.url) as mq:
         await mq.publish("q", b"x")
         (shown,) = (await api.done("GET", "/connections"))["items"]
-        assert await api.done("DELETE", f"/connections/{shown['connection_id']}") == {"closed": 1}
+        assert await api.done("DELETE", f"/connections/{shown['connection_id']}") == {"closed": 1, "unsettled": 0}
     assert await api.code("DELETE", "/connections/nobody") == (404, "UNKNOWN_COMMAND")
 
 
@@ -275,6 +275,7 @@ async def test_unknown_parameters_and_fields_are_refused(api: ApiClient) -> None
     await api.done("PUT", "/queues/q")
     for method, path, more in (
         ("GET", "/queues?sorted=name", {}),
+        ("GET", "/definitions?sort=name", {}),
         ("GET", "/session?x=1", {}),
         ("DELETE", "/queues/q?force=true", {}),
         ("POST", "/queues/q/purge", {"json": {"all": True}}),

@@ -23,6 +23,7 @@ PUBLISH, SUBSCRIBE = _queue(Action.PUBLISH), _queue(Action.SUBSCRIBE)
 CREATE, DELETE = _queue(Action.CREATE), _queue(Action.DELETE)
 PURGE, INSPECT = _queue(Action.PURGE), _queue(Action.INSPECT)
 CREATE_MISSING = _queue(Action.CREATE, when=When.MISSING)
+INSPECT_NAMED = _queue(Action.INSPECT, when=When.NAMED)
 PUBLISH_TO = _queue(Action.PUBLISH, "to")
 """Where dead letters are replayed to, and messages moved; without the argument, the queue that they died in."""
 MANAGE = NeededPermission(Action.MANAGE, ResourceKind.GROUP, when=When.NOT_OWNER)
@@ -132,8 +133,11 @@ OPERATIONS: Mapping[str, Row] = {
     "group.seek": (SUBSCRIBE, MANAGE),
     "group.filter": (SUBSCRIBE, MANAGE),
     "group.delete": (SUBSCRIBE, MANAGE),
-    # Without the argument `queue` they concern every queue, which needs a rule for `*`.
-    "dlq.list": (INSPECT,),
+    # Without the argument `queue` they show the letters of the queues that the user may inspect.
+    "dlq.list": (INSPECT_NAMED,),
+    "dlq.groups": (INSPECT_NAMED,),
+    "dlq.preview": (INSPECT_NAMED,),
+    # Without it these concern every queue, which needs a rule for `*`.
     "dlq.show": (INSPECT,),
     "dlq.replay": (PURGE, PUBLISH_TO),
     "dlq.purge": (PURGE,),
@@ -170,7 +174,6 @@ OPERATIONS: Mapping[str, Row] = {
 JOB_KINDS: Mapping[str, Row] = {
     "replay": OPERATIONS["dlq.replay"],
     "purge_dead": OPERATIONS["dlq.purge"],
-    "export_dead": OPERATIONS["dlq.show"],
 }
 """What each kind of job needs: when it is started, at each of its steps (of its maker), and when it is changed."""
 

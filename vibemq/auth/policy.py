@@ -91,7 +91,7 @@ class Policy:
         held = dict.fromkeys(When, True)
         for permission in row:
             resource = resource_name(permission, value_of)
-            if permission.when is When.ALWAYS:
+            if permission.when is When.ALWAYS or (permission.when is When.NAMED and resource):
                 self.authorize(principal, permission, resource, operation=operation)
             else:
                 held[permission.when] = self.allows(principal, permission, resource)

@@ -12,7 +12,7 @@ from vibemq.engine.queue.queue import Added
 from vibemq.engine.requests.failing import fail_unstored
 from vibemq.engine.state import IMPORT_PREFIX, EngineState
 from vibemq.engine.step import Step
-from vibemq.model.jobs import JobAdvanced, JobLettersDied, JobStarted
+from vibemq.model.jobs.job_records import JobAdvanced, JobLettersDied, JobStarted
 from vibemq.model.records import (
     DeadLettered,
     DeadRemoved,

@@ -83,6 +83,8 @@ class When(StrEnum):
     ALWAYS = "always"
     MISSING = "missing"
     """Only when the resource does not exist yet and the request would create it."""
+    NAMED = "named"
+    """Only when the request names the resource; otherwise the answer shows those that the user has it for."""
     NOT_OWNER = "not_owner"
     """Only when the resource does not belong to the user."""
 

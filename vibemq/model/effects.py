@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from vibemq.errors import VibeMQError
-from vibemq.model.jobs import StoredJob
+from vibemq.model.jobs.job import StoredJob
 from vibemq.model.options import Durability, QueueOptions
 from vibemq.model.records import Record
 from vibemq.model.rows import Rows
@@ -44,7 +44,7 @@ class Counted:
 
 
 @dataclass(slots=True)
-class Settled:
+class SettledRuns:
     """Result of `Settle` and `Extend`: the runs that the consumer held until then. What else was asked for was settled
     before, was taken back when its time was over, or never was this consumer's."""
 

@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from vibemq.model.accounts import StoredToken, StoredUser
-from vibemq.model.jobs import JobRecord
+from vibemq.model.jobs.job_records import JobRecord
 from vibemq.model.options import QueueOptions
 from vibemq.model.rows import Rows
 from vibemq.model.runs import Run

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from vibemq.model.accounts import StoredToken, StoredUser
+from vibemq.model.dead.groups import EVERY_LETTER, LetterChoice
 from vibemq.model.instants import Instants
-from vibemq.model.jobs import StoredJob
+from vibemq.model.jobs.job import StoredJob
 from vibemq.model.options import QueueOptions
 from vibemq.model.records import Attempts, CursorFacts, DeadFacts, Plan
 from vibemq.model.rows import Rows
@@ -188,6 +189,11 @@ class StoredState:
     jobs: dict[int, StoredJob] = field(default_factory=dict)
     """By job_id, ascending. The one with the highest is never forgotten: the next is numbered behind it."""
 
+    def name_of(self, queue_id: int) -> str:
+        """Of a queue; "" when it is not known."""
+        queue = self.queues.get(queue_id)
+        return "" if queue is None else queue.name
+
 
 SLICE_BYTES_LEAST = 1_024
 """What a slice counts as, however small: it takes as long as so many bytes in large ones."""
@@ -231,6 +237,9 @@ class DamagedLetter(NamedTuple):
     why: str
 
 
+INDEX_STEPS = 8
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadPageWanted:
     """Which stretch of the DLQ to look at."""
@@ -238,11 +247,17 @@ class DeadPageWanted:
     after: int = 0
     """Ids above this one."""
     below: int = (1 << 63) - 1
+    newest_first: bool = False
+    """From the greatest id down."""
+    choice: LetterChoice = EVERY_LETTER
+    """What the index finds, before any facts are read."""
     limit: int = 100
     """Most letters that are returned."""
     scan: int = 250
-    """Most letters that are looked at."""
+    """Most letters whose facts are looked at; of those that the index rules out, `INDEX_STEPS` times as many."""
     max_bytes: int = 1 << 20
+    rows: bool = True
+    """False: without their messages. `row`, `published_at` and `priority` mean nothing then."""
     fits: Callable[[DeadFacts, str], bool] = lambda facts, queue: True
     """(facts, name of the queue it died in) -> whether the letter is wanted; its row is read only then."""
 
@@ -254,6 +269,8 @@ class DeadPage:
     letters: list[DeadLetter]
     damaged: list[DamagedLetter]
     last: int
-    """Everything up to this id was looked at: the next page goes on behind it."""
+    """Everything up to this id was looked at, in the page's order: the next page goes on behind it."""
     done: bool
-    """There is nothing more."""
+    """There is nothing more. Not done, and nothing looked at: ask again."""
+    examined: int = 0
+    """Letters that were looked at."""

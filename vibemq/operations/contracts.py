@@ -5,6 +5,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from vibemq.model.access import Principal
 from vibemq.model.commands import Command
+from vibemq.model.dead.groups import DeadGroupPage, DeadGroupsWanted
 from vibemq.model.effects import (
     ApplicationFigures,
     ConsumerFigures,
@@ -21,7 +22,7 @@ from vibemq.model.effects import (
     Reach,
     Span,
 )
-from vibemq.model.jobs import StoredJob
+from vibemq.model.jobs.job import StoredJob
 from vibemq.model.options import QueueOptions
 from vibemq.model.records import Plan
 from vibemq.model.rows import LargeRow
@@ -158,6 +159,12 @@ class StoreAccess(Protocol):
 
     async def dead_page(self, wanted: DeadPageWanted) -> DeadPage:
         """As the provider's, behind the appends of everything decided so far."""
+
+    async def dead_groups(self, wanted: DeadGroupsWanted) -> DeadGroupPage:
+        """As the provider's, in the same way."""
+
+    async def dead_queues(self, after: int, limit: int, name: str | None = None) -> list[tuple[int, str]]:
+        """As the provider's, in the same way."""
 
     async def aside(self, work: Callable[..., Result], *arguments: Any) -> Result:
         """Run a long verb beside all others."""

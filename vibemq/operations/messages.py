@@ -7,7 +7,8 @@ from typing import Any
 
 from vibemq.errors import InvalidOptions
 from vibemq.model.commands import ReplayDead
-from vibemq.model.jobs import JobStep
+from vibemq.model.dead.fingerprint import fingerprint, fingerprint_text
+from vibemq.model.jobs.job import JobStep
 from vibemq.model.options import PRIORITY_MAX, Priority, enum_of
 from vibemq.model.records import MessageExtra
 from vibemq.model.rows import LARGE_ROW_BYTES, Rows, RowView, with_headers
@@ -31,12 +32,14 @@ def letter_json(letter: DeadLetter, *, with_payload: bool) -> dict[str, Any]:
         "id": view.message_id,
         "reason": facts.reason.name.lower(),
         "error": facts.error,
+        "fingerprint": fingerprint_text(fingerprint(facts.error)),
         "attempts": facts.acquired,
         "failed": facts.failed,
         "first_failed_at": facts.first_failed_at,
         "dead_at": facts.dead_at,
         "published_at": letter.published_at,
         "replay_count": replay_count(headers),
+        "size_bytes": len(letter.row),
         "headers": headers,
     }
     return shown | payload_of(view) if with_payload else shown

@@ -20,7 +20,7 @@ from vibemq.model.options import options_from_dict
 from vibemq.operations import AUDITED_COMMANDS, OPERATIONS, Caller, Registry
 from vibemq.operations.broker import BrokerOperations
 from vibemq.operations.connections import Connections
-from vibemq.operations.dead_letters import DeadLetterReader, DeadLetters
+from vibemq.operations.dead_letters import DeadLetterGroups, DeadLetterReader, DeadLetters, LetterAccess, LetterPreview
 from vibemq.operations.groups import Groups
 from vibemq.operations.jobs.edits import LetterEdits
 from vibemq.operations.jobs.requests import Jobs
@@ -131,15 +131,15 @@ class Assembly:
     job_runner: JobRunner
     hashing: HashingThreads
     audit: AuditLog
-    audit_writer: AuditWriter | None
-    """None: there is no audit file."""
-    trail: Trail
-    history: HistoryRecorder | None
     command_audit: CommandAudit
     authenticator: Authenticator
     runner: OperationRunner
     background_tasks: BackgroundTasks
     clock: Clock
+    audit_writer: AuditWriter | None
+    """None: there is no audit file."""
+    trail: Trail
+    history: HistoryRecorder | None
     durable_queues: bool
     """Whether queues may be other than transient."""
 
@@ -255,6 +255,7 @@ async def assemble(
     long_polls = LongPolls(engine.readers.tail)
     transactions = Transactions(engine, store, local_session)
     letters = DeadLetterReader(store)
+    letter_access = LetterAccess(accounts.policy)
     kept_messages = KeptMessages(engine, store)
     hashing = HashingThreads()
     revocation = Revocation(accounts, clock, subscriptions=engine.subscriptions, peers=connection_table.peers)
@@ -301,7 +302,9 @@ async def assemble(
             MessageRemoval(engine, kept_messages, local_session),
             Groups(engine, store, local_session, long_polls),
             RangeReads(engine, store, letters, local_session),
-            DeadLetters(engine, store, letters, local_session, clock),
+            DeadLetters(engine, store, letters, local_session, clock, letter_access),
+            DeadLetterGroups(engine, store, letters, letter_access),
+            LetterPreview(engine, letters, clock, letter_access, accounts.policy),
             LetterEdits(engine, store, letters, local_session, row_bytes_max=settings.limits.row_bytes_max),
             Jobs(engine, local_session, letters, accounts.policy, clock, job_runner),
             transactions,
@@ -393,14 +396,14 @@ async def assemble(
         job_runner=job_runner,
         hashing=hashing,
         audit=audit,
-        audit_writer=writer,
-        trail=trail,
-        history=history,
         command_audit=command_audit,
         authenticator=authenticator,
         runner=runner,
         background_tasks=background_tasks,
         clock=clock,
+        audit_writer=writer,
+        trail=trail,
+        history=history,
         durable_queues=durable_queues,
     )
 

@@ -218,6 +218,11 @@ class Broker:
     def http_address(self) -> tuple[str, int] | None:
         return (self._web.host, self._web.port) if self._web is not None else None
 
+    @property
+    def console_url(self) -> str | None:
+        """What a browser on this machine opens; None without the console."""
+        return self._web.console_url if self._web is not None else None
+
     # -- life --------------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from vibemq.errors import ConfigInvalid
+from vibemq.model.dead.groups import DeadGroupPage, DeadGroupsWanted
 from vibemq.model.records import Record
 from vibemq.model.rows import LargeRow
 from vibemq.model.stored import DeadLetter, DeadPage, DeadPageWanted, Slice, StoredState
@@ -176,6 +177,15 @@ class IStorageProvider(Protocol):
 
     def dead_page(self, wanted: DeadPageWanted) -> DeadPage:
         """A stretch of the DLQ, of bounded work. Raises nothing for damaged letters: the page names them."""
+
+    def dead_groups(self, wanted: DeadGroupsWanted) -> DeadGroupPage:
+        """A stretch of the groups of dead letters, ascending by key, of bounded work. Counts are exact, also of what no
+        checkpoint has written. Raises StorageDamaged."""
+
+    def dead_queues(self, after: int = 0, limit: int = 100, name: str | None = None) -> list[tuple[int, str]]:
+        """(queue_id, name) of the queues with ids > after that have dead letters, deleted ones too, ascending; with
+        `name`, of all queues that have or had it. A queue whose letters are newer than the last call of `dead_groups`
+        may be left out."""
 
     def dead_letter(self, dead_id: int) -> DeadLetter | None: ...
 

@@ -53,6 +53,9 @@ class MemoryKV:
             assert key in self._values, "the store was changed during a scan"
             yield key, self._values[key]
 
+    def scan_back(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        return reversed(list(self.scan(start, stop)))
+
     def floor(self, start: bytes, key: bytes) -> tuple[bytes, bytes] | None:
         index = bisect_right(self._keys, key) - 1
         if index < 0 or self._keys[index] < start:

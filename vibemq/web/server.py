@@ -18,6 +18,7 @@ from vibemq.web.limits import App, HttpPool, Receive, RouteSlots, Scope, Send, c
 if TYPE_CHECKING:
     from vibemq.web.api.making import MadeApi
     from vibemq.web.api.services import ApiServices
+    from vibemq.web.console.site import ConsoleSite
 
 HEAD_BYTES_MAX = 16_384
 MOUNT_REQUESTS_MAX = 64
@@ -97,6 +98,9 @@ class WebServer:
         self._api: MadeApi | None = None
         if http.api:
             self._mounts.mount_own(API, SecurityHeaders(recovering, DATA, tls=tls is not None))
+        self._console: ConsoleSite | None = None
+        if http.api and http.console:
+            self._open_console()
         self._app = HostCheck(self._mounts, _hosts(http), {})
         self.configure(http)
         app: Any = SecurityHeaders(self._app, PAGES, tls=tls is not None)
@@ -128,6 +132,14 @@ class WebServer:
         if self._api is not None:
             self._api.configure(http)
 
+    def _open_console(self) -> None:
+        """Its pages are there while the broker recovers, and tell so."""
+        from vibemq.web.console.site import PREFIX, ConsoleSite, to_console
+
+        self._console = ConsoleSite()
+        self._mounts.mount_own(PREFIX, self._console)
+        self._mounts.mount_own("/", to_console)
+
     def open_api(self, http: Http, services: "ApiServices") -> "MadeApi":
         """Serve the API from now on; until then it says that the broker recovers its store."""
         # A broker whose API nobody wants starts sooner.
@@ -135,11 +147,22 @@ class WebServer:
 
         self._api = make_api(http, services)
         self._mounts.mount_own(API, SecurityHeaders(self._api.app, DATA, tls=self._tls is not None))
+        if self._console is not None:
+            self._console.refusal = self._api.refusal
         return self._api
 
     def mount(self, prefix: str, app: App) -> None:
         """Serve `app` below the prefix. Raises ConfigInvalid when the prefix cannot be had."""
         self._mounts.mount(prefix, app)
+
+    @property
+    def console_url(self) -> str | None:
+        """What a browser on this machine opens."""
+        if self._console is None:
+            return None
+        host = "localhost" if self.host in ("0.0.0.0", "::", "127.0.0.1", "::1") else self.host  # noqa: S104
+        host = f"[{host}]" if ":" in host else host
+        return f"{'http' if self._tls is None else 'https'}://{host}:{self.port}/console/"
 
     async def run(self) -> None:
         await self._server.serve(sockets=[self._socket])

@@ -20,7 +20,7 @@ from vibemq.errors import QueueNotFound, StorageFull
 from vibemq.model import commands as ask
 from vibemq.model.commands import Settlement
 from vibemq.model.effects import Deliver, Incomplete, Outcome, Reply
-from vibemq.model.jobs import JobKind, JobPlan, JobState, JobStep
+from vibemq.model.jobs.job import JobKind, JobPlan, JobState, JobStep
 from vibemq.model.options import DeliveryMode, Overflow, QueueOptions, Retention
 from vibemq.model.records import MessageExtra, UserRemoved, tag_of
 from vibemq.model.selector import Selector

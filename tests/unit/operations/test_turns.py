@@ -15,14 +15,9 @@ from vibemq.model.options import QueueOptions
 from vibemq.model.records import DeadFacts, Reason
 from vibemq.model.rows import pack_row
 from vibemq.model.stored import DamagedLetter, DeadLetter, DeadPage, DeadPageWanted
-from vibemq.operations.dead_letters import (
-    LETTERS_PER_STEP,
-    SLICE_IDS,
-    DeadLetterReader,
-    DeadLetters,
-    PurgeArguments,
-    ShowArguments,
-)
+from vibemq.operations.dead_letters import DeadLetterReader, DeadLetters
+from vibemq.operations.dead_letters.letters import LETTERS_PER_STEP, PurgeArguments, ShowArguments
+from vibemq.operations.dead_letters.reader import SLICE_IDS
 from vibemq.operations.queues import QueueListArguments, Queues
 from vibemq.operations.registry import Caller
 
@@ -86,7 +81,7 @@ class Rooms:
 
     def dead_letters(self) -> DeadLetters:
         store = cast(Any, self)
-        return DeadLetters(cast(Any, None), store, DeadLetterReader(store), self, cast(Any, None))
+        return DeadLetters(cast(Any, None), store, DeadLetterReader(store), self, cast(Any, None), cast(Any, None))
 
 
 def _letter(dead_id: int) -> DeadLetter:

@@ -10,9 +10,10 @@ import pytest
 from vibemq.errors import StoreVersionError
 from vibemq.model.records import DeadRemoved, Reason
 from vibemq.plugins import find
-from vibemq.storage.kvstore import dead_index, keys
-from vibemq.storage.kvstore.dead_index import unpack_group
-from vibemq.storage.kvstore.dead_index_audit import audit_index
+from vibemq.storage.kvstore import keys
+from vibemq.storage.kvstore.dead import index as dead_index
+from vibemq.storage.kvstore.dead.index import unpack_group
+from vibemq.storage.kvstore.dead.index_audit import audit_index
 from vibemq.storage.kvstore.dead_letters import StoredDead
 from vibemq.storage.kvstore.integrity import TalliedKV
 from vibemq.storage.kvstore.store import load_state, write_dirty

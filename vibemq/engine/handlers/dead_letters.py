@@ -22,7 +22,7 @@ from vibemq.engine.step import Step
 from vibemq.errors import QueueExclusive
 from vibemq.model.commands import Pressure, PurgeDead, ReplayDead
 from vibemq.model.effects import Counted, Replayed
-from vibemq.model.jobs import JobStep
+from vibemq.model.jobs.job import JobStep
 from vibemq.model.options import Durability, Overflow
 from vibemq.model.records import DeadRemoved
 from vibemq.model.runs import RunSet

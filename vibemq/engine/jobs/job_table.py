@@ -5,7 +5,8 @@ from dataclasses import replace
 from itertools import islice
 
 from vibemq.engine.jobs.made import MadeIn
-from vibemq.model.jobs import JobLettersDied, JobState, StoredJob
+from vibemq.model.jobs.job import JobState, StoredJob
+from vibemq.model.jobs.job_records import JobLettersDied
 from vibemq.model.runs import RunSet, run_count
 
 

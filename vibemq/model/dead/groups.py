@@ -1,5 +1,6 @@
 """Groups of dead letters: those of one queue that died for one reason with errors that say the same."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -30,6 +31,17 @@ class LetterStretch:
     last_at: int
     sample: bytes
     """The beginning of one of their errors, UTF-8."""
+
+
+def joined(parts: Sequence[LetterStretch]) -> LetterStretch | None:
+    """Several parts of one group as one; None when there are none."""
+    if len(parts) < 2:
+        return parts[0] if parts else None
+    first = min(parts, key=lambda part: part.first_id)
+    last = max(parts, key=lambda part: part.last_id)
+    sample = next((part.sample for part in parts if part.sample), b"")
+    count = sum(part.count for part in parts)
+    return LetterStretch(count, first.first_id, first.first_at, last.last_id, last.last_at, sample)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from vibemq.auth.matrix import INSPECT, JOB_KINDS
 from vibemq.auth.policy import Policy
 from vibemq.errors import JobNotFound, NotAuthorized
 from vibemq.model.access import Principal
-from vibemq.model.jobs import JobKind, StoredJob
+from vibemq.model.jobs.job import JobKind, StoredJob
 
 
 def check_work(policy: Policy, principal: Principal | None, kind: JobKind, queue: str, to: str, operation: str) -> None:

@@ -27,6 +27,7 @@ from typing import Any, TypeVar
 
 from anyio import to_thread
 
+from vibemq.model.dead.groups import DeadGroupPage, DeadGroupsWanted
 from vibemq.model.rows import LargeRow
 from vibemq.model.runs import Run
 from vibemq.model.stored import DeadPage, DeadPageWanted, Slice
@@ -99,11 +100,21 @@ class Store:
     async def dead_page(self, wanted: DeadPageWanted) -> DeadPage:
         """As the provider's, behind the appends of everything decided so far. Of letters nobody knows how large they
         are before they are read."""
+        return await self._ask_letters(self.provider.dead_page, wanted)
+
+    async def dead_groups(self, wanted: DeadGroupsWanted) -> DeadGroupPage:
+        """The same: groups of dead letters."""
+        return await self._ask_letters(self.provider.dead_groups, wanted)
+
+    async def dead_queues(self, after: int, limit: int, name: str | None = None) -> list[tuple[int, str]]:
+        """The same: queues that have dead letters."""
+        return await self._ask_letters(self.provider.dead_queues, after, limit, name)
+
+    async def _ask_letters(self, work: Callable[..., Result], *arguments: Any) -> Result:
         if self.large_rows is self.provider:
-            return await self.read(self.provider.dead_page, wanted)
+            return await self.read(work, *arguments)
         await self.unwritten.written()
-        work = partial(self.provider.dead_page, wanted)
-        return await asyncio.get_running_loop().run_in_executor(self._letters_thread, work)
+        return await asyncio.get_running_loop().run_in_executor(self._letters_thread, partial(work, *arguments))
 
     def begin(self, work: Callable[[], Result]) -> "asyncio.Future[Result]":
         """Run in the read thread, behind what was begun there before."""

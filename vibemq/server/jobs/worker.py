@@ -25,7 +25,7 @@ from vibemq.errors import (
 )
 from vibemq.model.commands import AdvanceJob, ChangeJob, Command
 from vibemq.model.effects import JobStepped
-from vibemq.model.jobs import JobKind, JobState, JobStep, StoredJob
+from vibemq.model.jobs.job import JobKind, JobState, JobStep, StoredJob
 from vibemq.operations.contracts import CommandSession, EngineQuestions, InstantSource, StoreAccess
 from vibemq.operations.dead_letters import DeadLetterReader
 from vibemq.operations.jobs.rights import check_work, queue_of

@@ -9,7 +9,7 @@ from vibemq.model.stored import StoredQueue, StoredState
 from vibemq.storage.interface import Problem
 from vibemq.storage.kvstore import keys, values
 from vibemq.storage.kvstore.blocks import BlockInfo, block_infos, last_of, load_block
-from vibemq.storage.kvstore.dead_index_audit import audit_index
+from vibemq.storage.kvstore.dead.index_audit import audit_index
 from vibemq.storage.kvstore.encoding import GARBAGE, unseal
 from vibemq.storage.kvstore.integrity import NAMES, CountedKV
 from vibemq.storage.kvstore.store import KV, LOADERS, load_one

@@ -2,27 +2,52 @@
 
 import re
 from collections.abc import Callable, Generator, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from heapq import merge
-from operator import attrgetter
+from itertools import groupby
+from operator import attrgetter, itemgetter
 
 from vibemq.errors import StorageDamaged
+from vibemq.model.dead.groups import (
+    DeadGroup,
+    DeadGroupPage,
+    DeadGroupsWanted,
+    GroupKey,
+    LetterChoice,
+    LetterStretch,
+    joined,
+)
 from vibemq.model.records import DeadFacts, Reason
 from vibemq.model.runs import RunSet
-from vibemq.model.stored import DamagedLetter, DeadLetter, DeadPage, DeadPageWanted, Slice, StoredState
+from vibemq.model.stored import DamagedLetter, DeadPageWanted
 from vibemq.storage.kvstore import keys, values
-from vibemq.storage.kvstore.dead_index import update_index
+from vibemq.storage.kvstore.dead.index import IndexedLetter, indexed, update_index
+from vibemq.storage.kvstore.dead.index_reading import (
+    chosen_ids,
+    fits,
+    is_chosen,
+    narrowed,
+    stored_groups,
+    stored_queues,
+)
+from vibemq.storage.kvstore.dead.pages import Step
 from vibemq.storage.kvstore.encoding import GARBAGE, seal, unseal
 from vibemq.storage.kvstore.store import KV
+from vibemq.storage.state.dead_groups import BY_ID, Looked
 from vibemq.storage.state.dead_letter_facts import DeadEntry, DeadTable
 
 _BY_ID = attrgetter("facts.dead_id")
-NEIGHBOUR_DISTANCE = 64
-NEIGHBOUR_BYTES = 256 * 1024
+BY_KEY = itemgetter(0)
+SORTED_AT_ONCE = 64
+"""Letters whose fingerprints are found under a lock: a millisecond or two of work."""
 STEPPED_OVER = 256
 """Removed letters in a row that are not worth reading, as many as a scan reads at once."""
 _MESSAGE_OF = re.compile(rb'\[(\d{1,10}),".*?",\[[^,]*,(\d{1,19}),', re.DOTALL)
 """(queue_id, sequence) in the value of a letter, as `values.pack_dead` writes it."""
+
+
+class NotReady(Exception):
+    """What was asked for takes more than is done at once; ask again."""
 
 
 class StoredDead:
@@ -116,6 +141,127 @@ class StoredDead:
         stored = self._stored_after(dead_id, damaged)
         return merge(stored, self._added.after(dead_id), self.volatile.after(dead_id), key=_BY_ID)
 
+    def before(self, dead_id: int, damaged: list[DamagedLetter] | None = None) -> Iterator[DeadEntry]:
+        """As `after`: entries with a smaller id, descending."""
+        stored = self._stored_before(dead_id, damaged)
+        tables = self._added.before(dead_id), self.volatile.before(dead_id)
+        return merge(stored, *tables, key=_BY_ID, reverse=True)
+
+    def _stored_before(self, dead_id: int, damaged: list[DamagedLetter] | None) -> Iterator[DeadEntry]:
+        for key, value in self.kv.scan_back(keys.DEAD, keys.dead_key(dead_id)):
+            if keys.last_u64(key) in self._removed:
+                continue
+            try:
+                yield _unpack(self.kv, key, value)
+            except StorageDamaged as error:
+                if damaged is None:
+                    raise
+                damaged.append(DamagedLetter(keys.last_u64(key), 0, "", str(error)))
+
+    def walk(self, wanted: DeadPageWanted, damaged: list[DamagedLetter]) -> Iterator[Step]:
+        """The letters of a page in its order, and where the index leads past others. Nothing may be written while it
+        runs; `is_sorted_in` has answered True."""
+        choice = wanted.choice
+        after, below = narrowed(self.kv, choice, wanted.after, wanted.below)
+        if choice.needs_index:
+            stored = chosen_ids(self.kv, choice, after, below, newest_first=wanted.newest_first)
+            if stored is not None:
+                tables = [
+                    table.groups.ids(choice, after, below, newest_first=wanted.newest_first)
+                    for table in (self._added, self.volatile)
+                    if table.entries
+                ]
+                yield from self._chosen(merge(stored, *tables, key=BY_ID, reverse=wanted.newest_first), damaged)
+                return
+        entries = self.before(below, damaged) if wanted.newest_first else self.after(after, damaged)
+        last = 0
+        for entry in entries:
+            dead_id = entry.facts.dead_id
+            if dead_id == last:
+                continue
+            last = dead_id
+            if dead_id <= after if wanted.newest_first else dead_id >= below:
+                return
+            yield dead_id, entry if not choice.needs_index or self._is_chosen(choice, entry) else None
+
+    def _chosen(self, ids: Iterator[Looked], damaged: list[DamagedLetter]) -> Iterator[Step]:
+        last = 0
+        for dead_id, is_wanted in ids:
+            if dead_id == last:
+                continue
+            last = dead_id
+            entry = self._added.get(dead_id) or self.volatile.get(dead_id)
+            if not is_wanted or (entry is None and dead_id in self._removed):
+                yield dead_id, None
+                continue
+            try:
+                yield dead_id, entry or self._stored(dead_id)
+            except StorageDamaged as error:
+                damaged.append(DamagedLetter(dead_id, 0, "", str(error)))
+                yield dead_id, None
+
+    def _is_chosen(self, choice: LetterChoice, entry: DeadEntry) -> bool:
+        """Of a letter whose facts are at hand."""
+        dead_id, facts = entry.facts.dead_id, entry.facts
+        for table in (self._added, self.volatile):
+            if table.get(dead_id) is entry:
+                return table.groups.is_chosen(choice, dead_id)
+        known = IndexedLetter(facts.reason, False, 0, facts.dead_at)
+        if choice.fingerprint is not None and is_chosen(replace(choice, fingerprint=None), entry.queue_id, known):
+            known = indexed(self.kv, entry.queue_id, dead_id) or known
+        return is_chosen(choice, entry.queue_id, known)
+
+    def is_sorted_in(self, most: int) -> bool:
+        """Whether the index knows all letters that are not stored. If not, up to `most` of them are sorted in."""
+        return not any(table.place(most) for table in (self._added, self.volatile) if table.entries)
+
+    def sort_in(self, most: int) -> bool:
+        """For housekeeping: the same where somebody has asked before; return whether there is more to do."""
+        return any(table.place(most) for table in (self._added, self.volatile) if table.is_asked)
+
+    # -- groups -------------------------------------------------------------------------------------------------------
+
+    def queues(self, after: int) -> Iterator[int]:
+        """Ids of the queues that have letters, ascending, from behind that one on; some may have lost their last."""
+        tables = [sorted(n for n in table.groups.queue_ids() if n > after) for table in (self._added, self.volatile)]
+        last = after
+        for queue_id in merge(stored_queues(self.kv, after=after), *tables):
+            if queue_id != last:
+                yield queue_id
+            last = queue_id
+
+    def group_page(self, wanted: DeadGroupsWanted, name_of: Callable[[int], str]) -> DeadGroupPage:
+        """See `IStorageProvider.dead_groups`; `is_sorted_in` has answered True."""
+        page = DeadGroupPage(last=wanted.after)
+        for looked, (key, stored, unstored) in enumerate(self._group_parts(wanted)):
+            if looked >= wanted.scan or len(page.groups) >= wanted.limit:
+                return page
+            try:
+                stretch = self._joined(key, stored, unstored) if fits(key, wanted) else None
+            except NotReady:
+                return page
+            if stretch is not None:
+                page.groups.append(DeadGroup(key, name_of(key.queue_id), stretch))
+            page.last = key
+        page.done = True
+        return page
+
+    def _group_parts(
+        self, wanted: DeadGroupsWanted
+    ) -> Iterator[tuple[GroupKey, LetterStretch | None, list[LetterStretch]]]:
+        """Each group with what is stored of it and what is not."""
+        tables = [table.groups for table in (self._added, self.volatile)]
+        fresh = {key for table in tables for key in table.keys_from(wanted.after) if fits(key, wanted)}
+        unstored = ((key, None) for key in sorted(fresh))
+        merged = merge(stored_groups(self.kv, wanted), unstored, key=BY_KEY)
+        for key, parts in groupby(merged, key=BY_KEY):
+            stored = next((stretch for _, stretch in parts if stretch is not None), None)
+            yield key, stored, [stretch for table in tables if (stretch := table.stretch(key)) is not None]
+
+    def _joined(self, key: GroupKey, stored: LetterStretch | None, tables: list[LetterStretch]) -> LetterStretch | None:
+        """All letters of a group; None when there are none."""
+        return joined([*([] if stored is None else [stored]), *tables])
+
     def _stored_after(self, dead_id: int, damaged: list[DamagedLetter] | None) -> Iterator[DeadEntry]:
         """What is written and not removed. A long run of removed letters is stepped over, not read."""
         at: int | None = dead_id
@@ -127,7 +273,7 @@ class StoredDead:
     ) -> Generator[DeadEntry, None, int | None]:
         """Up to a long run of removed letters; return its end."""
         for key, value in self.kv.scan(keys.dead_key(dead_id) + b"\0", keys.after(keys.DEAD)):
-            number = keys.split_dead_key(key)
+            number = keys.last_u64(key)
             if number in self._removed:
                 [(_, last)] = self._removed_ids.touching(number, number)
                 if last - number >= STEPPED_OVER:
@@ -185,159 +331,3 @@ def _dead_id(kv: KV, key: bytes) -> int:
         return keys.split_dead_by_message_key(key)[2]
     except GARBAGE as exc:
         raise StorageDamaged(f"the key {key.hex()} cannot be read ({exc})", path=kv.where) from exc
-
-
-Reader = Callable[[int, int, int, int], list[Slice]]
-"""`IStorageProvider.read`."""
-
-
-Lock = AbstractContextManager[object]
-_NO_LOCK: Lock = nullcontext()
-
-
-def assemble(state: StoredState, entry: DeadEntry, read: Reader, where: str, lock: Lock = _NO_LOCK) -> DeadLetter:
-    """The dead letter with its message. Raises StorageDamaged when the message is not there.
-
-    Args:
-        lock: guards the state; `read` is called without it.
-    """
-    facts = entry.facts
-    with lock:
-        queue = state.queues.get(entry.queue_id)
-    parts = read(entry.queue_id, facts.sequence, facts.sequence, 1) if queue is not None else []
-    if queue is None or not parts:
-        raise StorageDamaged(
-            f"dead letter {facts.dead_id} points at the missing message {facts.sequence} of queue {entry.queue_id}",
-            path=where,
-        )
-    with lock:
-        priorities = [priority for priority, runs in queue.priorities.items() if facts.sequence in runs]
-    return DeadLetter(
-        facts=facts,
-        queue_id=entry.queue_id,
-        queue=queue.name,
-        group=entry.group,
-        published_at=parts[0].published_at,
-        priority=priorities[0] if priorities else 1,
-        row=parts[0].rows[0],
-    )
-
-
-def select(state: StoredState, entries: Iterator[DeadEntry], limit: int, queue: str | None) -> list[DeadEntry]:
-    """The first `limit` entries, of queues with that name if one is given."""
-    found: list[DeadEntry] = []
-    for entry in entries:
-        if len(found) >= limit:
-            break
-        origin = state.queues.get(entry.queue_id)
-        if queue is None or (origin is not None and origin.name == queue):
-            found.append(entry)
-    return found
-
-
-def page(
-    state: StoredState,
-    entries: Callable[[list[DamagedLetter]], Iterator[DeadEntry]],
-    read: Reader,
-    where: str,
-    wanted: DeadPageWanted,
-    *,
-    lock: Lock = _NO_LOCK,
-    get: Callable[[int], DeadEntry | None] | None = None,
-) -> DeadPage:
-    """One stretch of the DLQ, of bounded work: see `IStorageProvider.dead_page`.
-
-    `entries(damaged)`: the entries behind `wanted.after`, ascending; those whose facts cannot be read go to `damaged`.
-
-    Args:
-        lock: guards the state; `read` is called without it, and with `get` it is found whether a letter was removed
-            meanwhile.
-    """
-    damaged: list[DamagedLetter] = []
-    chosen: list[DeadEntry] = []
-    looked, last, done = 0, wanted.after, True
-    with lock:
-        for entry in entries(damaged):
-            dead_id = entry.facts.dead_id
-            if looked >= wanted.scan or len(chosen) >= wanted.limit or dead_id >= wanted.below:
-                done = dead_id >= wanted.below
-                break
-            looked, last = looked + 1, dead_id
-            origin = state.queues.get(entry.queue_id)
-            if wanted.fits(entry.facts, "" if origin is None else origin.name):
-                chosen.append(entry)
-    if done:
-        last = max([last, *(letter.dead_id for letter in damaged if letter.dead_id < wanted.below)])
-    letters: list[DeadLetter] = []
-    size = 0
-    for group in _neighbours(chosen):
-        rows = _rows(read, group, wanted.max_bytes - size)
-        for entry in group:
-            try:
-                letter = assemble(state, entry, rows or read, where, lock)
-            except StorageDamaged as error:
-                with lock:
-                    if get is not None and get(entry.facts.dead_id) is None:
-                        continue
-                origin = state.queues.get(entry.queue_id)
-                name = "" if origin is None else origin.name
-                damaged.append(DamagedLetter(entry.facts.dead_id, entry.queue_id, name, str(error)))
-                continue
-            size += len(letter.row)
-            if letters and size > wanted.max_bytes:
-                last = letters[-1].facts.dead_id
-                return DeadPage(letters, _up_to(last, damaged), last, done=False)
-            letters.append(letter)
-    return DeadPage(letters, _up_to(last, damaged), last, done)
-
-
-def _up_to(last: int, damaged: list[DamagedLetter]) -> list[DamagedLetter]:
-    """Those behind `last` are told with the next page."""
-    return sorted(letter for letter in damaged if letter.dead_id <= last)
-
-
-def _neighbours(entries: list[DeadEntry]) -> Iterator[list[DeadEntry]]:
-    """Letters whose messages stand close enough together to be read in one go."""
-    group: list[DeadEntry] = []
-    for entry in entries:
-        if group:
-            ahead = entry.facts.sequence - group[-1].facts.sequence
-            if entry.queue_id != group[0].queue_id or not 0 <= ahead <= NEIGHBOUR_DISTANCE:
-                yield group
-                group = []
-        group.append(entry)
-    if group:
-        yield group
-
-
-def _rows(read: Reader, group: list[DeadEntry], max_bytes: int) -> Reader | None:
-    """Reads the group's rows at once, as far as a page has room for them, and answers for each; those behind that are
-    read by themselves. None when that does not work and each is read by itself."""
-    if len(group) < 2:
-        return None
-    queue_id, first, last = group[0].queue_id, group[0].facts.sequence, group[-1].facts.sequence
-    found: dict[int, Slice] = {}
-    wanted = {entry.facts.sequence for entry in group}
-    try:
-        while first <= last and max_bytes > 0:
-            slices = read(queue_id, first, last, NEIGHBOUR_BYTES)
-            if not slices:
-                first = last + 1
-                break
-            max_bytes -= sum(part.rows.size for part in slices)
-            for part in slices:
-                start = part.first_sequence
-                for sequence in range(start, start + part.rows.count):
-                    if sequence in wanted:
-                        index = sequence - start
-                        found[sequence] = Slice(sequence, part.published_at, part.rows.slice(index, index + 1))
-            first = slices[-1].first_sequence + slices[-1].rows.count
-    except StorageDamaged:
-        return None
-
-    def one(queue_id: int, sequence: int, last: int, max_bytes: int) -> list[Slice]:
-        if sequence >= first:
-            return read(queue_id, sequence, last, max_bytes)
-        return [found[sequence]] if sequence in found else []
-
-    return one

@@ -39,14 +39,8 @@ from vibemq.model.access import ResourceKind, Rule, shared_actions
 from vibemq.model.accounts import StoredToken, StoredUser
 from vibemq.model.extras.columns import ExtraColumns, columns_of, each_of
 from vibemq.model.instants import Values
-from vibemq.model.jobs import (
-    JobAdvanced,
-    JobChanged,
-    JobLettersDied,
-    JobsForgotten,
-    JobStarted,
-    JobState,
-)
+from vibemq.model.jobs.job import JobState
+from vibemq.model.jobs.job_records import JobAdvanced, JobChanged, JobLettersDied, JobsForgotten, JobStarted
 from vibemq.model.options import options_from_dict, options_to_dict
 from vibemq.model.records import (
     Attempts,
@@ -85,7 +79,7 @@ from vibemq.model.records import (
 )
 from vibemq.model.rows import Rows
 from vibemq.model.runs import Run
-from vibemq.storage.kvstore.job_values import dump_job, load_event, load_job
+from vibemq.storage.state.job_values import dump_job, load_event, load_job
 
 VERSION = 1
 
@@ -537,15 +531,14 @@ def _decode_token_stored(body: memoryview) -> TokenStored:
 
 
 def _encode_job_changed(r: JobChanged) -> bytes:
-    return dump_json([r.job_id, r.at, list(r.event), r.state, r.why, r.rate + 1, r.absolved])
+    return dump_json([r.job_id, r.at, list(r.event), r.state, r.why, r.rate, r.absolved])
 
 
 def _decode_job_changed(body: memoryview) -> JobChanged:
     job_id, at, event, state, why, rate, absolved = orjson.loads(body)
     wanted = None if state is None else JobState(state)
-    # One less means that it stays.
-    checked([job_id, at, why, rate, absolved], int, int, str, int, bool)
-    return JobChanged(job_id, at, load_event(event), wanted, why, rate - 1, absolved)
+    checked([job_id, at, why, absolved], int, int, str, bool)
+    return JobChanged(job_id, at, load_event(event), wanted, why, float(rate), absolved)
 
 
 def _decode_job_letters_died(body: memoryview) -> JobLettersDied:

@@ -41,7 +41,6 @@ NAMES = {
     keys.DEAD_BY_QUEUE: "dead letters by queue",
     keys.DEAD_BY_GROUP: "dead letters by group",
     keys.DEAD_GROUP: "groups of dead letters",
-    keys.JOB: "jobs",
     keys.BLOCK_INFO: "block infos",
 }
 """The tables that are counted, and their names for errors."""
@@ -120,7 +119,7 @@ class TalliedKV:
         self._kv = kv
         self.where = kv.where
         self._changes = TableSums()
-        self.get, self.scan, self.floor = kv.get, kv.scan, kv.floor
+        self.get, self.scan, self.scan_back, self.floor = kv.get, kv.scan, kv.scan_back, kv.floor
 
     def put(self, key: bytes, value: bytes) -> None:
         if is_counted(key):
@@ -166,7 +165,7 @@ class CountedKV:
         self._kv = kv
         self.where = kv.where
         self.seen = TableSums()
-        self.get, self.floor = kv.get, kv.floor
+        self.get, self.scan_back, self.floor = kv.get, kv.scan_back, kv.floor
         self.put, self.delete, self.delete_range = kv.put, kv.delete, kv.delete_range
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:

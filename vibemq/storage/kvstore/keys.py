@@ -15,10 +15,9 @@ k       token_id, UTF-8                                                 access t
 j       job_id u64                                                      job
 d       dead_id u64                                                     dead letter's facts
 x       queue_id u32 | sequence u64 | dead_id u64                       empty: who points at the message
-e       queue_id u32 | dead_id u64                                      dead letter in the index  (see dead_index.py)
+e       queue_id u32 | dead_id u64                                      dead letter in the index  (see dead/index.py)
 f       queue_id u32 | reason u8 | fingerprint u64 | dead_id u64        empty: the letters of a group
 h       queue_id u32 | reason u8 | fingerprint u64                      group of dead letters
-j       job_id u64                                                      job
 i       queue_id u32 | first_sequence u64                               what the block holds
 b       queue_id u32 | first_sequence u64                               block of messages    (see blocks.py)
 """
@@ -44,7 +43,6 @@ DEAD_BY_MESSAGE = b"x"
 DEAD_BY_QUEUE = b"e"
 DEAD_BY_GROUP = b"f"
 DEAD_GROUP = b"h"
-JOB = b"j"
 BLOCK_INFO = b"i"
 BLOCK = b"b"
 

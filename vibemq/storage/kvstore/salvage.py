@@ -17,7 +17,7 @@ from vibemq.model.stored import StoredGroup, StoredQueue, StoredState
 from vibemq.storage.interface import Problem
 from vibemq.storage.kvstore import keys, values
 from vibemq.storage.kvstore.blocks import block_infos, decode_block, last_of, load_block, put_block
-from vibemq.storage.kvstore.dead_index import BUILD_LETTERS, INDEX_TABLES, update_index
+from vibemq.storage.kvstore.dead.index import BUILD_LETTERS, INDEX_TABLES, update_index
 from vibemq.storage.kvstore.dead_letters import StoredDead
 from vibemq.storage.kvstore.encoding import GARBAGE, seal, unseal
 from vibemq.storage.kvstore.integrity import NAMES, TableSums, difference, is_counted, write_tally

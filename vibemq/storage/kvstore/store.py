@@ -36,6 +36,9 @@ class KV(Protocol):
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Pairs with start <= key < stop, ascending. The caller changes nothing while it walks."""
 
+    def scan_back(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """The same, descending."""
+
     def floor(self, start: bytes, key: bytes) -> tuple[bytes, bytes] | None:
         """The pair with the greatest key k, start <= k <= key."""
 

@@ -11,7 +11,8 @@ from copy import deepcopy
 from functools import partial
 
 from vibemq.errors import StorageDamaged
-from vibemq.model.jobs import JobRecord
+from vibemq.model.dead.groups import DeadGroupPage, DeadGroupsWanted
+from vibemq.model.jobs.job_records import JobRecord
 from vibemq.model.records import (
     AccountRecord,
     DeadRemoved,
@@ -23,7 +24,8 @@ from vibemq.model.records import (
 from vibemq.model.stored import DeadLetter, DeadPage, DeadPageWanted, Slice, StoredQueue, StoredState
 from vibemq.storage.kvstore.block_cache import BlockCache
 from vibemq.storage.kvstore.blocks import limit, merge_blocks, store_blocks
-from vibemq.storage.kvstore.dead_letters import StoredDead, assemble, page, select
+from vibemq.storage.kvstore.dead.pages import assemble, not_yet, page, queues_of, select
+from vibemq.storage.kvstore.dead_letters import SORTED_AT_ONCE, StoredDead
 from vibemq.storage.kvstore.integrity import TalliedKV, load_sound_state
 from vibemq.storage.kvstore.require_alive import all_alive
 from vibemq.storage.kvstore.store import KV, load_state, write_dirty
@@ -169,7 +171,21 @@ class TransactionalStore:
 
     def dead_page(self, wanted: DeadPageWanted, read: Read) -> DeadPage:
         """`read`: the provider's."""
-        return page(self.state, partial(self._dead.after, wanted.after), read, self._kv.where, wanted)
+        if wanted.choice.needs_index and not self._dead.is_sorted_in(SORTED_AT_ONCE):
+            return not_yet(wanted)
+        return page(self.state, partial(self._dead.walk, wanted), read, self._kv.where, wanted)
+
+    def dead_groups(self, wanted: DeadGroupsWanted) -> DeadGroupPage:
+        if not self._dead.is_sorted_in(SORTED_AT_ONCE):
+            return DeadGroupPage(last=wanted.after)
+        return self._dead.group_page(wanted, self.state.name_of)
+
+    def dead_queues(self, after: int, limit: int, name: str | None) -> list[tuple[int, str]]:
+        return queues_of(self.state, self._dead.queues, after, limit, name)
+
+    def sort_in_letters(self, most: int) -> bool:
+        """For housekeeping: return whether there is more to do."""
+        return self._dead.sort_in(most)
 
     def dead_letter(self, dead_id: int, read: Read) -> DeadLetter | None:
         entry = self._dead.get(dead_id)

@@ -8,7 +8,7 @@
     transaction JSON [version, decided_at, [queue_id of each stage], tag, owner, [run of committed versions]]; the last
                 two are missing in what older versions wrote
     user        JSON [password_hash, superuser, [[kind, pattern, [action ...]] ...], created_at, changed_at]
-    job         JSON object: see kvstore/job_values.py
+    job         JSON object: see state/job_values.py
     token       JSON [user, key in hex, digest in hex, label, created_at, expires_at, used_at]; of a token with narrower
                 rights also [[kind, pattern, [action ...]] ...]
     runs page   (first u64, last u64) ...
@@ -34,7 +34,7 @@ from typing import Any
 import orjson
 
 from vibemq.model.accounts import StoredToken, StoredUser
-from vibemq.model.jobs import StoredJob
+from vibemq.model.jobs.job import StoredJob
 from vibemq.model.options import QueueOptions, options_from_dict, options_to_dict
 from vibemq.model.records import Plan
 from vibemq.model.runs import Run
@@ -56,9 +56,9 @@ from vibemq.storage.kvstore.encoding import (
     pack_runs,
     unpack_runs,
 )
-from vibemq.storage.kvstore.job_values import dump_job, load_job
 from vibemq.storage.state.changes import VALUE_PAGE_SHIFT, ValueKind
 from vibemq.storage.state.dead_letter_facts import DeadEntry
+from vibemq.storage.state.job_values import dump_job, load_job
 
 __all__ = ["pack_runs"]
 

@@ -3,13 +3,28 @@
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from itertools import islice
 
 import lmdb
 
+from vibemq.errors import StorageDamaged
+from vibemq.model.dead.groups import DeadGroupPage, DeadGroupsWanted, GroupKey, LetterStretch
 from vibemq.model.stored import DamagedLetter
-from vibemq.storage.kvstore.dead_letters import StoredDead
+from vibemq.storage.kvstore.dead.index import dead_at_of, group_ids, indexed, queue_of, stored_lsn
+from vibemq.storage.kvstore.dead_letters import NotReady, StoredDead
 from vibemq.storage.lmdb.environment.tables import LmdbKV, reading
 from vibemq.storage.state.dead_letter_facts import DeadEntry
+
+PAGE_LEAST, PAGE_MOST = 16, 256
+CHANGES_AT_ONCE = 500
+"""Changes that are compared with the store under the lock: a millisecond or two of work."""
+
+
+def _page_sizes() -> Iterator[int]:
+    size = PAGE_LEAST
+    while True:
+        yield size
+        size = min(2 * size, PAGE_MOST)
 
 
 class SnapshotKV:
@@ -37,18 +52,23 @@ class SnapshotKV:
             return kv.get(key)
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """In pages, so that no snapshot outlives a call to `next`."""
-        while True:
-            page: list[tuple[bytes, bytes]] = []
+        """In pages, so that no snapshot outlives a call to `next`. The first is small: many who ask want little."""
+        for size in _page_sizes():
             with self._reading() as kv:
-                for pair in kv.scan(start, stop):
-                    page.append(pair)
-                    if len(page) == 256:
-                        break
+                page = list(islice(kv.scan(start, stop), size))
             yield from page
-            if len(page) < 256:
+            if len(page) < size:
                 return
             start = page[-1][0] + b"\0"
+
+    def scan_back(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        for size in _page_sizes():
+            with self._reading() as kv:
+                page = list(islice(kv.scan_back(start, stop), size))
+            yield from page
+            if len(page) < size:
+                return
+            stop = page[-1][0]
 
     def floor(self, start: bytes, key: bytes) -> tuple[bytes, bytes] | None:
         with self._reading() as kv:
@@ -67,7 +87,8 @@ class SnapshotKV:
 class JournaledDead(StoredDead):
     """Changes wait in memory until the checkpointer has applied their lsn. Set `lsn` before each batch.
 
-    For a moment after a checkpoint a letter is both here and in LMDB; whatever is here wins.
+    For a moment after a checkpoint a letter is both here and in LMDB; whatever is here wins. The counts of groups are
+    exact all the same: what LMDB has already, by the lsn in the snapshot that is read, does not count here.
     """
 
     kv: SnapshotKV
@@ -78,6 +99,8 @@ class JournaledDead(StoredDead):
         self._changes: deque[tuple[int, int]] = deque()
         self._changed_at: dict[int, int] = {}
         """dead_id -> lsn of the last change in `_changes`."""
+        self._gone: GoneLetters | None = None
+        """None until somebody asks for groups."""
 
     def add(self, entry: DeadEntry) -> None:
         super().add(entry)
@@ -88,6 +111,8 @@ class JournaledDead(StoredDead):
         if entry is not None and not self._is_volatile(entry.queue_id):
             self._note_removed(dead_id, entry)
             self._note_change(dead_id)
+            if self._gone is not None:
+                self._gone.add(dead_id, entry.queue_id)
         return entry
 
     def _note_change(self, dead_id: int) -> None:
@@ -117,4 +142,110 @@ class JournaledDead(StoredDead):
                 self._added.remove(dead_id)
                 if self._removed.pop(dead_id, None) is not None:
                     self._removed_ids.remove(dead_id, dead_id)
+                    if self._gone is not None:
+                        self._gone.forget(dead_id)
         return False
+
+    # -- groups -------------------------------------------------------------------------------------------------------
+
+    def group_page(self, wanted: DeadGroupsWanted, name_of: Callable[[int], str]) -> DeadGroupPage:
+        if self._gone is None:
+            self._gone = GoneLetters({dead_id: entry.queue_id for dead_id, entry in self._removed.items()})
+        with self.kv.one_snapshot():
+            lsn = stored_lsn(self.kv)
+            if self.applied(lsn, CHANGES_AT_ONCE) or not self._gone.stand_at(self.kv, lsn, CHANGES_AT_ONCE):
+                return DeadGroupPage(last=wanted.after)
+            return super().group_page(wanted, name_of)
+
+    def _joined(
+        self, key: GroupKey, stored: LetterStretch | None, unstored: list[LetterStretch]
+    ) -> LetterStretch | None:
+        if stored is not None and self._gone is not None:
+            stored = self._gone.without(self.kv, key, stored)
+        return super()._joined(key, stored, unstored)
+
+
+class GoneLetters:
+    """Which letters that the store has are gone, by group: what is to be taken from the store's counts."""
+
+    def __init__(self, gone: dict[int, int]) -> None:
+        """`gone`: dead_id -> queue_id, 0 where it is not known."""
+        self._waiting = gone
+        self._absent: dict[int, int] = {}
+        """Not in the store as it was read last."""
+        self._group_of: dict[int, GroupKey] = {}
+        self._groups: dict[GroupKey, set[int]] = {}
+        self._firsts: dict[GroupKey, int] = {}
+        self._lasts: dict[GroupKey, int] = {}
+        """What is stored of a group below the one id, and above the other, is gone."""
+        self._lsn = -1
+        self._steps = 0
+
+    def add(self, dead_id: int, queue_id: int) -> None:
+        self._waiting[dead_id] = queue_id
+
+    def forget(self, dead_id: int) -> None:
+        """The store does not have it any more."""
+        self._waiting.pop(dead_id, None)
+        self._absent.pop(dead_id, None)
+        group = self._group_of.pop(dead_id, None)
+        if group is not None:
+            self._groups[group].discard(dead_id)
+            if not self._groups[group]:
+                del self._groups[group]
+
+    def stand_at(self, kv: SnapshotKV, lsn: int, most: int) -> bool:
+        """Know what is gone of the store as it is in this snapshot; False: there is more to find out."""
+        if lsn != self._lsn:
+            self._lsn = lsn
+            self._waiting |= self._absent
+            self._absent = {}
+            self._firsts.clear()
+            self._lasts.clear()
+        self._steps = most
+        while self._waiting and most:
+            most -= 1
+            dead_id, queue_id = self._waiting.popitem()
+            group = _group_of(kv, dead_id, queue_id)
+            if group is None:
+                self._absent[dead_id] = queue_id
+            else:
+                self._group_of[dead_id] = group
+                self._groups.setdefault(group, set()).add(dead_id)
+        return not self._waiting
+
+    def without(self, kv: SnapshotKV, key: GroupKey, stored: LetterStretch) -> LetterStretch | None:
+        """What is left of a group's stored letters. Raises NotReady when that takes more than is done at once."""
+        gone = self._groups.get(key)
+        if not gone:
+            return stored
+        if len(gone) >= stored.count:
+            return None
+        first = self._left_from(kv, key, self._firsts.get(key, stored.first_id), gone, back=False)
+        last = self._left_from(kv, key, self._lasts.get(key, stored.last_id), gone, back=True)
+        ends = dead_at_of(kv, key.queue_id, first), dead_at_of(kv, key.queue_id, last)
+        return LetterStretch(stored.count - len(gone), first, ends[0], last, ends[1], stored.sample)
+
+    def _left_from(self, kv: SnapshotKV, key: GroupKey, end: int, gone: set[int], *, back: bool) -> int:
+        """The first id from there on, or the last one back from there, that is not gone."""
+        if end not in gone:
+            return end
+        ends = self._lasts if back else self._firsts
+        for dead_id in group_ids(kv, key, end, back=back):
+            ends[key] = dead_id
+            if dead_id not in gone:
+                break
+            self._steps -= 1
+            if self._steps <= 0:
+                raise NotReady
+        return ends[key]
+
+
+def _group_of(kv: SnapshotKV, dead_id: int, queue_id: int) -> GroupKey | None:
+    """In which the store has the letter; None when it does not, or its index cannot be read."""
+    try:
+        in_queue = queue_id or queue_of(kv, dead_id) or 0
+        letter = indexed(kv, in_queue, dead_id)
+    except StorageDamaged:
+        return None
+    return None if letter is None else letter.group(in_queue)

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from vibemq.errors import StorageDamaged, StorageError, StorageFailed, StorageFull
+from vibemq.model.dead.groups import DeadGroupPage, DeadGroupsWanted
 from vibemq.model.options import Durability
 from vibemq.model.records import (
     DeadRemoved,
@@ -40,7 +41,8 @@ from vibemq.model.stored import DamagedLetter, DeadLetter, DeadPage, DeadPageWan
 from vibemq.storage.interface import Problem, Progress, StorageStats
 from vibemq.storage.kvstore.blocks import block_infos, clip, limit, load_block, load_large_block
 from vibemq.storage.kvstore.collecting import uncollected
-from vibemq.storage.kvstore.dead_letters import assemble, page, select
+from vibemq.storage.kvstore.dead.pages import Step, assemble, not_yet, page, queues_of, select
+from vibemq.storage.kvstore.dead_letters import SORTED_AT_ONCE
 from vibemq.storage.kvstore.encoding import LONE_ROW_PREFIX_BYTES, decode_batch, encode_batch, lone_row_bytes
 from vibemq.storage.kvstore.integrity import load_sound_state
 from vibemq.storage.kvstore.keys import BLOCK, sequence_key
@@ -586,8 +588,26 @@ class LmdbProvider:
 
     def dead_page(self, wanted: DeadPageWanted) -> DeadPage:
         """May run beside all other verbs: the rows are read without the lock that appends take."""
-        entries = partial(self._letters_after, wanted.after)
-        return page(self._state, entries, self._read_letters, self._where, wanted, lock=self._lock, get=self._letter)
+        if wanted.choice.needs_index and not self._letters_are_sorted_in():
+            return not_yet(wanted)
+        walk = partial(self._walk_letters, wanted)
+        return page(self._state, walk, self._read_letters, self._where, wanted, lock=self._lock, get=self._letter)
+
+    def dead_groups(self, wanted: DeadGroupsWanted) -> DeadGroupPage:
+        with self._lock:
+            if not self._letters_are_sorted_in():
+                return DeadGroupPage(last=wanted.after)
+            return self._dead.group_page(wanted, self._state.name_of)
+
+    def dead_queues(self, after: int = 0, limit: int = 100, name: str | None = None) -> list[tuple[int, str]]:
+        with self._lock:
+            self._check_open()
+            return queues_of(self._state, self._dead.queues, after, limit, name)
+
+    def _letters_are_sorted_in(self) -> bool:
+        with self._lock:
+            self._check_open()
+            return self._dead.is_sorted_in(SORTED_AT_ONCE)
 
     def _read_letters(self, queue_id: int, first: int, last: int, max_bytes: int) -> list[Slice]:
         """As `read`. The state does not know how large messages are for which only a letter stands, so the blocks are
@@ -614,9 +634,9 @@ class LmdbProvider:
                     return None
         return None if start is None else self._recent.first_large(queue_id, max(first, start), last)
 
-    def _letters_after(self, dead_id: int, damaged: list[DamagedLetter]) -> Iterator[DeadEntry]:
+    def _walk_letters(self, wanted: DeadPageWanted, damaged: list[DamagedLetter]) -> Iterator[Step]:
         self._check_open()
-        return self._dead.after(dead_id, damaged)
+        return self._dead.walk(wanted, damaged)
 
     def _letter(self, dead_id: int) -> DeadEntry | None:
         self._check_open()
@@ -650,6 +670,7 @@ class LmdbProvider:
         while more:
             with self._lock:
                 more = self._dead.applied(self._applied_lsn, LETTERS_FORGOTTEN_AT_ONCE)
+                more |= self._dead.sort_in(SORTED_AT_ONCE)
             time.sleep(0)
 
     def _keep_up(self) -> None:

@@ -1,19 +1,22 @@
 """The checked fake: the same reducer and liveness rules as the durable providers, without a byte on disk."""
 
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from functools import partial
 from pathlib import Path
 
 from vibemq.errors import StorageFailed
+from vibemq.model.dead.groups import DeadGroupPage, DeadGroupsWanted
 from vibemq.model.records import MessagesAdded, Record
 from vibemq.model.stored import DeadLetter, DeadPage, DeadPageWanted, Slice, StoredState
 from vibemq.storage.interface import Problem, Progress, StorageStats
-from vibemq.storage.kvstore.dead_letters import assemble, page, select
+from vibemq.storage.kvstore.dead.pages import assemble, not_yet, page, queues_of, select
+from vibemq.storage.kvstore.dead_letters import SORTED_AT_ONCE, StoredDead
 from vibemq.storage.kvstore.transient_rows import VolatileRows
+from vibemq.storage.memory.nothing import Nothing
 from vibemq.storage.state.changes import Dirty
-from vibemq.storage.state.dead_letter_facts import DeadTable
 from vibemq.storage.state.reducer import alive_runs, apply
 
 _WHERE = "memory"
@@ -35,7 +38,7 @@ class MemoryStorage:
 
     def _reset(self) -> None:
         self._state = StoredState()
-        self._dead = DeadTable()
+        self._dead = StoredDead(Nothing(), lambda queue_id: True)
         self._dirty = Dirty()
         self._rows = VolatileRows()
 
@@ -52,6 +55,7 @@ class MemoryStorage:
                 if isinstance(record, MessagesAdded) and record.queue_id in self._state.queues:
                     self._rows.add(record)
             self._rows.forget(self._state, self._dirty.left)
+            self._dead.forget()
             self._dirty.clear()
             self._state.lsn += 1
             return self._state.lsn
@@ -75,8 +79,21 @@ class MemoryStorage:
     def dead_page(self, wanted: DeadPageWanted) -> DeadPage:
         with self._lock:
             self._check_open()
-            entries = partial(self._dead.after, wanted.after)
-            return page(self._state, entries, self.read, _WHERE, wanted)
+            if wanted.choice.needs_index and not self._dead.is_sorted_in(SORTED_AT_ONCE):
+                return not_yet(wanted)
+            return page(self._state, partial(self._dead.walk, wanted), self.read, _WHERE, wanted)
+
+    def dead_groups(self, wanted: DeadGroupsWanted) -> DeadGroupPage:
+        with self._lock:
+            self._check_open()
+            if not self._dead.is_sorted_in(SORTED_AT_ONCE):
+                return DeadGroupPage(last=wanted.after)
+            return self._dead.group_page(wanted, self._state.name_of)
+
+    def dead_queues(self, after: int = 0, limit: int = 100, name: str | None = None) -> list[tuple[int, str]]:
+        with self._lock:
+            self._check_open()
+            return queues_of(self._state, self._dead.queues, after, limit, name)
 
     def dead_letter(self, dead_id: int) -> DeadLetter | None:
         with self._lock:
@@ -85,7 +102,13 @@ class MemoryStorage:
             return None if entry is None else assemble(self._state, entry, self.read, _WHERE)
 
     def maintain(self) -> None:
-        self._check_open()
+        """Letters are sorted into the index beside the event loop, which may have the lock in between."""
+        more = True
+        while more:
+            with self._lock:
+                self._check_open()
+                more = self._dead.sort_in(SORTED_AT_ONCE)
+            time.sleep(0)
 
     def stats(self) -> StorageStats:
         with self._lock:

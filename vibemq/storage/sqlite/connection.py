@@ -86,9 +86,13 @@ class SqliteKV:
         self.connection.execute("DELETE FROM kv WHERE key >= ? AND key < ?", (start, stop))
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
-        cursor = self.connection.execute(
-            "SELECT key, value FROM kv WHERE key >= ? AND key < ? ORDER BY key", (start, stop)
-        )
+        return self._scan("SELECT key, value FROM kv WHERE key >= ? AND key < ? ORDER BY key", start, stop)
+
+    def scan_back(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        return self._scan("SELECT key, value FROM kv WHERE key >= ? AND key < ? ORDER BY key DESC", start, stop)
+
+    def _scan(self, query: str, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        cursor = self.connection.execute(query, (start, stop))
         try:
             yield from map(self._pair, cursor)
         finally:

@@ -25,11 +25,13 @@ from functools import partial
 from pathlib import Path
 
 from vibemq.errors import StorageDamaged, StorageError, StorageFailed, StorageFenced, StorageFull
+from vibemq.model.dead.groups import DeadGroupPage, DeadGroupsWanted
 from vibemq.model.records import MessagesAdded, Record
 from vibemq.model.rows import LARGE_ROW_BYTES
 from vibemq.model.runs import Run
 from vibemq.model.stored import DeadLetter, DeadPage, DeadPageWanted, Slice, StoredState
 from vibemq.storage.interface import Problem, Progress, StorageStats
+from vibemq.storage.kvstore.dead_letters import SORTED_AT_ONCE
 from vibemq.storage.kvstore.transactional import TransactionalStore
 from vibemq.storage.local.ballast import START_FILE, Ballast
 from vibemq.storage.local.file_limit import RESTART, file_limit, limit_sentence, remedy_of
@@ -495,6 +497,16 @@ class SqliteStorage:
             self._open_connection()
             return self._store.dead_page(wanted, self.read)
 
+    def dead_groups(self, wanted: DeadGroupsWanted) -> DeadGroupPage:
+        with self._lock, translated(self._where):
+            self._open_connection()
+            return self._store.dead_groups(wanted)
+
+    def dead_queues(self, after: int = 0, limit: int = 100, name: str | None = None) -> list[tuple[int, str]]:
+        with self._lock, translated(self._where):
+            self._open_connection()
+            return self._store.dead_queues(after, limit, name)
+
     def dead_letter(self, dead_id: int) -> DeadLetter | None:
         with self._lock, translated(self._where):
             self._open_connection()
@@ -503,6 +515,7 @@ class SqliteStorage:
     # -- upkeep ---------------------------------------------------------------------------------------------------
 
     def maintain(self) -> None:
+        self._sort_in_letters()
         with self._lock:
             connection = self._open_connection()
             self._spare_room_on_a_short_disk()
@@ -518,6 +531,15 @@ class SqliteStorage:
                 if isinstance(error, StorageFailed):
                     raise self._fail(error) from exc
                 # A full disk undid the upkeep and harmed nothing; damage is for reads and `check` to name.
+
+    def _sort_in_letters(self) -> None:
+        """Those of transient queues; what appends may come in between."""
+        more = True
+        while more:
+            with self._lock:
+                self._open_connection()
+                more = self._store.sort_in_letters(SORTED_AT_ONCE)
+            time.sleep(0)
 
     def _unused_bytes(self) -> int:
         """Of the database's pages: new messages go there first."""

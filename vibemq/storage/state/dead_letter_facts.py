@@ -3,19 +3,15 @@
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
-from vibemq.model.records import DeadFacts
 from vibemq.model.stored import DamagedLetter
+from vibemq.storage.state.dead_groups import DeadEntry, LetterGroups
 
+__all__ = ["DeadEntry", "DeadIndex", "DeadTable"]
 
-class DeadEntry(NamedTuple):
-    """A dead letter without its message, which stays where it is: row `facts.sequence` of the queue."""
-
-    queue_id: int
-    group: str
-    """Name of the group it died in; "" when it left every group at once."""
-    facts: DeadFacts
+WAITING_MAX = 1024
+"""So many letters more than there are may wait to be placed, before those that are gone are looked for."""
 
 
 class DeadIndex(Protocol):
@@ -37,6 +33,8 @@ class DeadTable:
         self._holders: Counter[tuple[int, int]] = Counter()
         self._ids: list[int] = []
         """Ascending; ids that are gone stay until they are the majority."""
+        self._groups: LetterGroups | None = None
+        """None until somebody asks: most tables are never asked."""
 
     def add(self, entry: DeadEntry) -> None:
         dead_id = entry.facts.dead_id
@@ -46,6 +44,10 @@ class DeadTable:
             insort(self._ids, dead_id)
         self.entries[dead_id] = entry
         self._holders[entry.queue_id, entry.facts.sequence] += 1
+        if self._groups is not None:
+            self._groups.add(entry)
+            if self._groups.waiting > 2 * len(self.entries) + WAITING_MAX:
+                self._groups = None
 
     def remove(self, dead_id: int) -> DeadEntry | None:
         entry = self.entries.pop(dead_id, None)
@@ -54,6 +56,8 @@ class DeadTable:
             self._holders[message] -= 1
             if not self._holders[message]:
                 del self._holders[message]
+            if self._groups is not None:
+                self._groups.remove(dead_id)
             if len(self._ids) > 2 * len(self.entries) + 64:
                 self._ids = sorted(self.entries)
         return entry
@@ -71,3 +75,28 @@ class DeadTable:
             entry = self.entries.get(ids[index])
             if entry is not None:
                 yield entry
+
+    def before(self, dead_id: int) -> Iterator[DeadEntry]:
+        """Entries with a smaller id, descending. Nothing may be added or removed while it runs."""
+        ids = self._ids
+        for index in range(bisect_left(ids, dead_id) - 1, -1, -1):
+            entry = self.entries.get(ids[index])
+            if entry is not None:
+                yield entry
+
+    # -- by queue, reason and fingerprint -----------------------------------------------------------------------------
+
+    @property
+    def groups(self) -> LetterGroups:
+        """Without the letters that still wait to be placed: see `place`."""
+        if self._groups is None:
+            self._groups = LetterGroups(self.entries.values())
+        return self._groups
+
+    @property
+    def is_asked(self) -> bool:
+        return self._groups is not None
+
+    def place(self, most: int) -> bool:
+        """Let `groups` know of up to `most` letters that came last; return whether there are more."""
+        return self.groups.catch_up(self.entries, most)

@@ -20,14 +20,14 @@ from collections.abc import Sequence
 from itertools import islice, takewhile
 from operator import itemgetter, lt
 
-from vibemq.model.jobs import (
+from vibemq.model.jobs.job import StoredJob
+from vibemq.model.jobs.job_records import (
     JobAdvanced,
     JobChanged,
     JobLettersDied,
     JobRecord,
     JobsForgotten,
     JobStarted,
-    StoredJob,
     advanced,
     bereaved,
     changed,
@@ -322,7 +322,8 @@ def _job_record(state: StoredState, record: JobRecord, dirty: Dirty | None) -> N
             # Its start could not be stored.
             return
         job = _job_after(known, record)
-        state.instant = max(state.instant, job.changed_at)
+        if not isinstance(record, JobLettersDied):
+            state.instant = max(state.instant, record.at)
     state.jobs[job.job_id] = job
     touched.add(job.job_id)
 

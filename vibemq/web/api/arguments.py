@@ -11,6 +11,8 @@ from pydantic import BaseModel, ValidationError
 from vibemq.errors import InvalidMessage, InvalidPayload
 from vibemq.operations import Operation
 from vibemq.web.api.contract import Contract, Endpoint, Exchange, Parameter
+from vibemq.web.api.idempotency import HEADER, checked_key
+from vibemq.web.api.instants import read_in
 
 PAGE = (
     Parameter("limit", {"type": "integer", "minimum": 1}, "Most items of the page."),
@@ -68,6 +70,7 @@ class RequestReader:
         required = set(schema.get("required", ()))
         names = {argument: name for name, argument in endpoint.renamed.items()}
         taken = {endpoint.renamed.get(name, name) for name in endpoint.names} | set(endpoint.fixed) | endpoint.hidden
+        taken |= set(endpoint.from_headers.values())
         return {
             names.get(argument, argument): (about, argument in required)
             for argument, about in schema.get("properties", {}).items()
@@ -107,7 +110,16 @@ class RequestReader:
         path = {name: self._typed_path(endpoint, name, value) for name, value in exchange.path.items()}
         merged = {endpoint.renamed.get(name, name): value for name, value in {**given, **path}.items()}
         merged.pop("cursor", None)
-        return {**merged, **endpoint.fixed}
+        brought = exchange.request.headers
+        headers = {
+            argument: checked_key(brought[name]) if name.lower() == HEADER else brought[name]
+            for name, argument in endpoint.from_headers.items()
+            if name in brought
+        }
+        try:
+            return {**read_in(merged), **headers, **endpoint.fixed}
+        except ValueError as error:
+            raise InvalidPayload(f"an instant cannot be read: {error}") from None
 
     def _refuse_unknown(self, endpoint: Endpoint, body: Mapping[str, Any]) -> None:
         known = self.free_arguments(endpoint)

@@ -6,6 +6,7 @@ To add an endpoint, add a row to `ENDPOINTS` of `vibemq/web/api/endpoints/<noun>
 
     path      names in braces: `/queues/{queue}` gives the argument `queue`
     fixed     what is the same in every request
+    headers   those of `from_headers`
     query     GET, HEAD and DELETE: every other argument of the operation, by its name
     body      POST, PUT and PATCH: the same as fields of one JSON object; or what `arguments` makes of `body`
 
@@ -125,6 +126,8 @@ class Endpoint:
     """Of a list: the name that its items have in the operation's answer."""
     after: str = "after"
     """Of a list: the argument that its cursor stands for."""
+    from_headers: Mapping[str, str] = field(default_factory=dict)
+    """Header of the request -> the argument that it brings."""
     headers: tuple[Parameter, ...] = ()
     """Of the request, which mean something to this endpoint."""
     response: Mapping[str, Any] = field(default_factory=dict)

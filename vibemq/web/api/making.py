@@ -5,11 +5,14 @@ from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 
+from starlette.datastructures import Headers
+
 from vibemq.config import Http
 from vibemq.web.api.app import HttpApi
 from vibemq.web.api.contract import Contract
 from vibemq.web.api.credentials import Credentials
 from vibemq.web.api.endpoints import ENDPOINTS
+from vibemq.web.api.errors import MEANINGS, Problem
 from vibemq.web.api.guardrails.clients import OpenBrokerRules, Proxies
 from vibemq.web.api.guardrails.rates import RequestRates
 from vibemq.web.api.messages.door import MessageDoor
@@ -27,6 +30,8 @@ class MadeApi:
     """Let settings count that a reload has changed."""
     tidy: Callable[[], Awaitable[None]]
     """To be called about once a second."""
+    refusal: Callable[[Headers], tuple[int, str] | None]
+    """Why the console is as closed as the API, by the rules of an open broker: status and sentence."""
     end_revoked: Callable[[Collection[str]], None]
     """See `WebSessions.end_revoked`."""
 
@@ -68,7 +73,15 @@ def make_api(http: Http, services: ApiServices) -> MadeApi:
     async def tidy() -> None:
         sessions.tidy(services.monotonic())
 
-    return MadeApi(app, state, configure, tidy, sessions.end_revoked)
+    def refusal(headers: Headers) -> tuple[int, str] | None:
+        try:
+            if state.credentials.open:
+                app.rules.check(headers)
+        except Problem as problem:
+            return MEANINGS[problem.code].status, str(problem)
+        return None
+
+    return MadeApi(app, state, configure, tidy, refusal, sessions.end_revoked)
 
 
 def describe(contract: Contract) -> bytes:

@@ -12,9 +12,11 @@ from pydantic import BaseModel
 from vibemq._version import __version__
 from vibemq.auth.matrix import in_words
 from vibemq.errors import ErrorCode
+from vibemq.model.access import Action
 from vibemq.web.api.arguments import RequestReader, schema_of
 from vibemq.web.api.contract import BASE, Contract, Endpoint, Parameter
 from vibemq.web.api.errors import MEANINGS, Code, HttpCode
+from vibemq.web.api.instants import INSTANTS
 from vibemq.web.api.kinds import Kind
 
 PROBLEM = "application/problem+json"
@@ -58,7 +60,7 @@ def description_of(contract: Contract) -> bytes:
 
 
 def described(contract: Contract) -> dict[str, Any]:
-    writer = _Writer(contract)
+    writer = DescriptionWriter(contract)
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in contract.endpoints:
         paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = writer.operation(endpoint)
@@ -108,10 +110,13 @@ _PROBLEM_SCHEMA = {
 
 def needs(contract: Contract, endpoint: Endpoint) -> str:
     """The permissions in words."""
-    return ", ".join(map(in_words, contract.permissions(endpoint))) or "none"
+    if endpoint.anybody:
+        return "none, not even a login"
+    asked = [in_words(need) for need in contract.permissions(endpoint) if need.action is not Action.OWN]
+    return ", ".join(each for each in asked if each != "none") or "a login"
 
 
-class _Writer:
+class DescriptionWriter:
     def __init__(self, contract: Contract) -> None:
         self._contract = contract
         self._reader = RequestReader(contract)
@@ -151,6 +156,8 @@ class _Writer:
 
     def _parameter(self, parameter: Parameter) -> dict[str, Any]:
         schema = self._schema(_not_null(parameter.schema))
+        if parameter.name in INSTANTS:
+            schema = _instant(schema)
         told = {"name": parameter.name, "in": "query", "required": parameter.required, "schema": schema}
         if schema.get("type") == "object":
             # As name:value, repeated: what OpenAPI has no word for is told as text.
@@ -164,7 +171,7 @@ class _Writer:
         for parameter in endpoint.headers:
             told = {"name": parameter.name, "in": "header", "required": False, "schema": dict(parameter.schema)}
             yield {**told, "description": parameter.description}
-        if endpoint.idempotent:
+        if endpoint.idempotent or "Idempotency-Key" in endpoint.from_headers:
             yield _header("Idempotency-Key", "A name of this request: the same one is carried out once.")
 
     def _body(self, endpoint: Endpoint) -> dict[str, Any] | None:
@@ -187,11 +194,15 @@ class _Writer:
         free = self._reader.free_arguments(endpoint)
         if not free:
             return {}
+        # The definitions that the arguments refer to.
+        self._schema({"$defs": schema_of(self._contract.operations[endpoint.operation].arguments).get("$defs", {})})
         return {
             "type": "object",
             "additionalProperties": False,
             "required": [name for name, (_, required) in free.items() if required],
-            "properties": {name: self._schema(about) for name, (about, _) in free.items()},
+            "properties": {
+                name: _instant(about) if name in INSTANTS else self._schema(about) for name, (about, _) in free.items()
+            },
         }
 
     # -- what goes out ----------------------------------------------------------------------------------------------
@@ -238,12 +249,20 @@ class _Writer:
 
     def _moved(self, value: Any) -> Any:
         if isinstance(value, dict):
+            if INSTANTS & set(properties := value.get("properties", ())):
+                named = {name: _instant(properties[name]) for name in INSTANTS & set(properties)}
+                value = {**value, "properties": {**properties, **named}}
             return {
                 name: f"#/components/schemas/{inner.rpartition('/')[2]}" if name == "$ref" else self._moved(inner)
                 for name, inner in value.items()
                 if name not in ("title", "default") or not isinstance(inner, str | None)
             }
         return [self._moved(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _instant(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Numbers of milliseconds are taken, too, and not told."""
+    return {"type": "string", "format": "date-time", **_described(schema)}
 
 
 def _not_null(schema: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -1,11 +1,12 @@
 """What the endpoints of one broker's API share."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from vibemq.model.access import Principal
 from vibemq.web.api.credentials import Credentials
 from vibemq.web.api.guardrails.clients import Proxies
+from vibemq.web.api.guardrails.login_codes import LoginCodes
 from vibemq.web.api.messages.door import MessageDoor
 from vibemq.web.api.services import ApiServices
 from vibemq.web.api.sessions import WebSessions
@@ -20,6 +21,7 @@ class ApiState:
     proxies: Proxies
     door: MessageDoor
     hub: EventHub
+    codes: LoginCodes = field(default_factory=LoginCodes)
     show_bodies: str = "all"
     """`all`, `superuser` or `none`."""
     description: Callable[[], bytes] = bytes

@@ -11,7 +11,8 @@ from vibemq.model.records import DeadFacts, Reason
 from vibemq.model.rows import Rows, pack_row
 from vibemq.model.stored import DeadPage, DeadPageWanted, Slice, StoredQueue, StoredState
 from vibemq.storage.kvstore import keys
-from vibemq.storage.kvstore.dead_letters import StoredDead, page
+from vibemq.storage.kvstore.dead.pages import page
+from vibemq.storage.kvstore.dead_letters import StoredDead
 from vibemq.storage.state.dead_letter_facts import DeadEntry, DeadTable
 from vibemq.testing.memory_kv import MemoryKV
 
@@ -76,7 +77,7 @@ def test_pages_name_every_letter_once_whatever_is_damaged(
     found = DeadPage([], [], 0, done=False)
     for _ in range(200):
         wanted = DeadPageWanted(after=found.last, limit=limit, scan=scan, max_bytes=room)
-        found = page(state(), partial(dead.after, wanted.after), read, "here", wanted)
+        found = page(state(), partial(dead.walk, wanted), read, "here", wanted)
         letters += [letter.facts.dead_id for letter in found.letters]
         damaged += [letter.dead_id for letter in found.damaged]
         assert len(found.letters) <= limit
@@ -89,15 +90,16 @@ def test_pages_name_every_letter_once_whatever_is_damaged(
 
 
 def test_a_stretch_ends_below_the_id_that_is_named() -> None:
-    table = DeadTable()
-    for dead_id in (2, 4, 6):
-        table.add(entry(dead_id))
+    dead = StoredDead(MemoryKV(), lambda queue_id: dead_queue_is_transient[queue_id])
+    dead_queue_is_transient = {1: False, 2: True}
+    for dead_id in (2, 4, 6, 7):
+        dead.add(entry(dead_id))
     wanted = DeadPageWanted(after=1, below=5, fits=lambda facts, queue: queue == "q1")
 
     def read(queue_id: int, first: int, last: int, max_bytes: int) -> list[Slice]:
         return [Slice(number, 3, Rows.of([pack_row("m", b"x", ())])) for number in range(first, last + 1)]
 
-    found = page(state(), partial(table.after, 1), read, "here", wanted)
+    found = page(state(), partial(dead.walk, wanted), read, "here", wanted)
     assert [letter.facts.dead_id for letter in found.letters] == [2, 4]
     assert (found.last, found.done) == (4, True)
 

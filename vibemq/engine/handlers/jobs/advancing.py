@@ -3,11 +3,12 @@
 from vibemq.engine.handlers.jobs.starting import job_of
 from vibemq.engine.queue.queue import Queue
 from vibemq.engine.state import EngineState
-from vibemq.engine.step import Step
+from vibemq.engine.step import Step, Undone
 from vibemq.errors import JobStateConflict
 from vibemq.model.commands import AdvanceJob, PurgeDead, ReplayDead
 from vibemq.model.effects import JobStepped
-from vibemq.model.jobs import JobAdvanced, JobState, JobStep, StoredJob, advanced
+from vibemq.model.jobs.job import JobState, JobStep, StoredJob
+from vibemq.model.jobs.job_records import JobAdvanced, advanced
 from vibemq.model.options import Durability
 from vibemq.model.runs import Run
 
@@ -30,7 +31,6 @@ def count_step(
     left: int = 0,
     queue: Queue | None = None,
     run: Run | None = None,
-    size: int = 0,
     need: Durability = Durability.STRONG,
 ) -> None:
     """And answer the command. `run`: the messages that the step has made in `queue`.
@@ -51,7 +51,6 @@ def count_step(
         skipped,
         of.damaged if moves else 0,
         *made,
-        size,
     )
     job = advanced(before, record)
     if job != before:
@@ -60,10 +59,10 @@ def count_step(
         if made[0]:
             state.jobs.note_made(*made, of.job_id)
             # It counts with the messages, and goes with them when they cannot be stored.
-            step.jobs.append((of.job_id, before))
+            step.jobs.append(Undone(of.job_id, record, before.cursor))
     step.answer(command, JobStepped(done, left, job), need)
 
 
 def advance(state: EngineState, step: Step, command: AdvanceJob) -> None:
     running_job(state, command.step)
-    count_step(state, step, command, done=command.done, size=command.size)
+    count_step(state, step, command, done=0)

@@ -6,7 +6,8 @@ from vibemq.engine.handlers.jobs.starting import let_run, note
 from vibemq.engine.queue.queue import Queue
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step, heavy
-from vibemq.model.jobs import JobChanged, JobEvent, JobLettersDied, JobState, StoredJob, bereaved
+from vibemq.model.jobs.job import JobEvent, JobState, StoredJob
+from vibemq.model.jobs.job_records import JobChanged, JobLettersDied, bereaved
 from vibemq.model.options import Durability
 from vibemq.model.runs import runs_of
 

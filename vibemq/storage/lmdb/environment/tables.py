@@ -73,6 +73,17 @@ class LmdbKV:
                     return
                 yield found, bytes(value)
 
+    def scan_back(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        with self._transaction.cursor() as cursor:
+            # The cursor stands on the last key below `stop` then, or nowhere.
+            if not (cursor.prev() if cursor.set_range(stop) else cursor.last()):
+                return
+            for key, value in cursor.iterprev():
+                found = bytes(key)
+                if found < start:
+                    return
+                yield found, bytes(value)
+
     def floor(self, start: bytes, key: bytes) -> tuple[bytes, bytes] | None:
         with self._transaction.cursor() as cursor:
             if cursor.set_range(key):

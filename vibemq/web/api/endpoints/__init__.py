@@ -2,11 +2,16 @@
 
 from vibemq.web.api.contract import Endpoint
 from vibemq.web.api.endpoints import (
+    audit,
     broker,
     connections,
+    cursors,
+    dead_groups,
     dead_letters,
     groups,
+    jobs,
     messages,
+    monitoring,
     queues,
     session,
     streams,
@@ -16,13 +21,18 @@ from vibemq.web.api.endpoints import (
 
 ENDPOINTS: tuple[Endpoint, ...] = (
     *session.ENDPOINTS,
+    *monitoring.ENDPOINTS,
     *queues.ENDPOINTS,
     *messages.ENDPOINTS,
     *groups.ENDPOINTS,
+    *cursors.ENDPOINTS,
+    *dead_groups.ENDPOINTS,
     *dead_letters.ENDPOINTS,
+    *jobs.ENDPOINTS,
     *connections.ENDPOINTS,
     *transactions.ENDPOINTS,
     *broker.ENDPOINTS,
+    *audit.ENDPOINTS,
     *users.ENDPOINTS,
     *streams.ENDPOINTS,
 )

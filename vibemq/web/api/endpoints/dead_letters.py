@@ -6,10 +6,10 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from vibemq.errors import ErrorCode, InvalidPayload, MessageNotFound, MessageTooLarge
+from vibemq.errors import ErrorCode, InvalidPayload, MessageNotFound, MessageTooLarge, NotAuthorized
 from vibemq.web.api.arguments import checked
 from vibemq.web.api.contract import BYTES, Endpoint, Exchange, Parameter
-from vibemq.web.api.endpoints.shapes import INSTANT, NULLABLE_TEXT, TEXT, WHOLE, record
+from vibemq.web.api.endpoints.shapes import ANYTHING, INSTANT, NULLABLE_TEXT, TEXT, WHOLE, record
 from vibemq.web.api.kinds import Kind
 
 LETTER = record(
@@ -55,6 +55,8 @@ def one_done(result: dict[str, Any], exchange: Exchange) -> dict[str, Any]:
 
 async def body(exchange: Exchange) -> Response:
     """Never as what it may be: a browser only stores it."""
+    if exchange.state.hides_bodies(exchange.user.principal):
+        raise NotAuthorized("the broker's settings (http.show_bodies) hide what is in messages from you")
     arguments = {"dead_id": typed_id(exchange), **exchange.query}
     letter = (await exchange.services.operations.ask(exchange.user, "dlq.show", arguments)).result
     return download(letter, f"letter-{exchange.path['dead_id']}.bin")
@@ -140,6 +142,16 @@ ENDPOINTS = (
         arguments=named,
         shape=one_done,
         response=record({"count": WHOLE}),
+        errors=(*MISSING, ErrorCode.QUEUE_NOT_FOUND, ErrorCode.QUEUE_FULL, ErrorCode.STORAGE_FULL),
+        idempotent=True,
+    ),
+    Endpoint(
+        method="POST",
+        path="/dead-letters/{dead_id}/edit",
+        summary="Replace one dead letter by an edited message, which enters its queue or another one.",
+        operation="dlq.edit",
+        kind=Kind.CHANGE,
+        response=ANYTHING,
         errors=(*MISSING, ErrorCode.QUEUE_NOT_FOUND, ErrorCode.QUEUE_FULL, ErrorCode.STORAGE_FULL),
         idempotent=True,
     ),

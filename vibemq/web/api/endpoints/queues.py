@@ -120,8 +120,8 @@ NAMED = record({"queue": TEXT})
 ENDPOINTS = (
     Endpoint(
         method="GET",
-        path="/queues",
-        summary="The queues that the asker has any right to, by name.",
+        path="/definitions",
+        summary="All queues that the asker has any right to, with their options.",
         operation="queue.list",
         items="queues",
         arguments=first_page,

@@ -8,27 +8,30 @@ from starlette.responses import Response
 
 from vibemq.auth.policy import Policy
 from vibemq.auth.rules import NAME_OF
-from vibemq.errors import InvalidPayload
+from vibemq.errors import AuthFailed, ErrorCode, Forbidden, InvalidPayload
 from vibemq.model.access import Action, Principal, ResourceKind
 from vibemq.operations import OPERATIONS, Operation
 from vibemq.web.api.answers import json_answer
 from vibemq.web.api.arguments import checked
 from vibemq.web.api.contract import Endpoint, Exchange, Parameter
+from vibemq.web.api.guardrails.login_codes import CODE_S
 from vibemq.web.api.kinds import Kind
 from vibemq.web.api.services import Asker
 from vibemq.web.api.sessions import cookie_gone_headers, cookie_header
+from vibemq.web.hosts import is_loopback
 
 COOKIE_BYTES = 32
 
 
 class LoginBody(BaseModel):
-    """User and password, or an access token."""
+    """User and password, an access token, or a code for one login."""
 
     model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
 
-    user: str = Field("", max_length=256)
-    password: str = Field("", max_length=4096, repr=False)
-    token: str = Field("", max_length=4096, repr=False)
+    user: str = Field("", max_length=256, description="Name of the user.")
+    password: str = Field("", max_length=4096, repr=False, description="Password of the user.")
+    token: str = Field("", max_length=4096, repr=False, description="In place of both: an access token.")
+    code: str = Field("", max_length=256, repr=False, description="Of POST /session/codes; from this machine alone.")
 
 
 def who(told: dict[str, Any], exchange: Exchange) -> dict[str, Any]:
@@ -75,13 +78,14 @@ def _may(policy: Policy, principal: Principal, operation: Operation[Any]) -> boo
 async def log_in(exchange: Exchange) -> Response:
     """A new id at each login: one that somebody has put into the browser before is worth nothing."""
     given = checked(LoginBody, exchange.body)
-    user, password, token = (given.get(name, "") for name in ("user", "password", "token"))
-    if bool(token) == bool(user and password):
-        raise InvalidPayload("log in with user and password, or with token; give one of them")
-    request, state = exchange.request, exchange.state
-    peer = request.client.host if request.client else ""
-    host, request_id = state.proxies.client_of(peer, request.headers), os.urandom(12).hex()
-    principal = await state.credentials.log_in(host, request_id, user=user, password=password, token=token)
+    user, password, token, code = (given.get(name, "") for name in ("user", "password", "token", "code"))
+    if [bool(user and password), bool(token), bool(code)].count(True) != 1:
+        raise InvalidPayload("log in with user and password, with token or with code; give one of them")
+    state, host, request_id = exchange.state, _host(exchange), os.urandom(12).hex()
+    if code:
+        principal = _of_code(exchange, code, host)
+    else:
+        principal = await state.credentials.log_in(host, request_id, user=user, password=password, token=token)
     cookie = os.urandom(COOKIE_BYTES).hex()
     session = state.sessions.begin(cookie, principal, exchange.services.monotonic())
     asker = Asker(principal, host, request_id, session=session.digest)
@@ -89,6 +93,32 @@ async def log_in(exchange: Exchange) -> Response:
     told = (await exchange.services.operations.ask(asker, "user.self", {})).result
     exchange.headers["Set-Cookie"] = cookie_header(cookie, secure=_is_secure(exchange))
     return json_answer(about(told, principal, exchange), exchange)
+
+
+def _host(exchange: Exchange) -> str:
+    """The client's address."""
+    request = exchange.request
+    peer = request.client.host if request.client else ""
+    return exchange.state.proxies.client_of(peer, request.headers)
+
+
+def _of_code(exchange: Exchange, code: str, host: str) -> Principal:
+    """Raises AuthFailed. A guess is one of 2^256, so none needs to be slowed down."""
+    principal = exchange.state.codes.take(code, exchange.services.monotonic()) if is_loopback(host) else None
+    if principal is None or exchange.state.credentials.why_ended(principal):
+        raise AuthFailed("the link for one login was used already, or is older than a minute; run vibemq console again")
+    return principal
+
+
+async def make_code(exchange: Exchange) -> Response:
+    """For whoever has credentials on this machine: a browser beside it need not be given them."""
+    if not is_loopback(_host(exchange)):
+        raise Forbidden("codes for one login are made on the broker's machine alone; log in with user and password")
+    if exchange.user.session:
+        raise Forbidden("a session of a browser makes no further logins; use the header Authorization")
+    code = os.urandom(COOKIE_BYTES).hex()
+    exchange.state.codes.keep(code, exchange.user.principal, exchange.services.monotonic())
+    return json_answer({"code": code, "expires_ms": int(CODE_S * 1000)}, exchange)
 
 
 async def log_out(exchange: Exchange) -> Response:
@@ -157,6 +187,21 @@ ENDPOINTS = (
         handler=log_in,
         response=WHO,
         body_bytes_max=65_536,
+    ),
+    Endpoint(
+        method="POST",
+        path="/session/codes",
+        summary="Make a code for one login of a browser on this machine, within a minute.",
+        operation="user.self",
+        kind=Kind.LOGIN,
+        body={},
+        handler=make_code,
+        response={
+            "type": "object",
+            "required": ["code", "expires_ms"],
+            "properties": {"code": _TEXT, "expires_ms": {"type": "integer"}},
+        },
+        errors=(ErrorCode.FORBIDDEN,),
     ),
     Endpoint(
         method="DELETE",

@@ -6,15 +6,17 @@ from urllib.parse import parse_qsl
 
 from starlette.responses import Response
 
+from vibemq import operations
 from vibemq.auth.matrix import permissions_of
 from vibemq.errors import ErrorCode, InvalidPayload, VibeMQError
 from vibemq.model.options import check_queue_name
 from vibemq.web.api.contract import EVENTS, Endpoint, Exchange, Parameter
 from vibemq.web.api.kinds import Kind
-from vibemq.web.api.streams.hub import OPERATIONS, TOPICS_MAX, Topic
-from vibemq.web.api.streams.stream import EventStream, Source
+from vibemq.web.api.streams.hub import OPERATIONS, TOPICS_MAX, EventTopic
+from vibemq.web.api.streams.stream import EventStream, StreamSource
 from vibemq.web.api.streams.tail import PER_SECOND_MAX, PREVIEW_BYTES, PREVIEW_BYTES_MAX, TailReader
 
+KNOWN = {operation.name for operation in operations.OPERATIONS}
 ITEMS_MAX = 100
 """Of a list that is told every second."""
 _NUMBERS = ("limit",)
@@ -40,11 +42,12 @@ async def events(exchange: Exchange) -> Response:
     return _stream(exchange, reader, other_view)
 
 
-def read_topic(text: str) -> Topic:
+def read_topic(text: str) -> EventTopic:
     """Raises InvalidPayload."""
     head, question, query = text.partition("?")
     kind, colon, name = head.partition(":")
-    if kind not in OPERATIONS or bool(colon) != (kind == "queue") or (question and kind != "queues"):
+    known = OPERATIONS.get(kind) in KNOWN
+    if not known or bool(colon) != (kind == "queue") or (question and kind != "queues"):
         raise InvalidPayload(
             f"{text[:80]!r} is no topic; there are overview, alarms, queue:NAME, queues, queues?QUERY, jobs and "
             "connections",
@@ -63,7 +66,7 @@ def read_topic(text: str) -> Topic:
             if not (value.isascii() and value.isdecimal() and 1 <= int(value[:9]) <= ITEMS_MAX):
                 raise InvalidPayload(f"{number} of a topic must be a number from 1 to {ITEMS_MAX}", "topic")
             arguments[number] = int(value)
-    return Topic(text, kind, OPERATIONS[kind], tuple(sorted(arguments.items())))
+    return EventTopic(text, kind, OPERATIONS[kind], tuple(sorted(arguments.items())))
 
 
 async def tail(exchange: Exchange) -> Response:
@@ -97,7 +100,7 @@ def _number(exchange: Exchange, name: str, default: int, least: int, most: int) 
     return value
 
 
-def _stream(exchange: Exchange, source: Source, more: Callable[[], str]) -> Response:
+def _stream(exchange: Exchange, source: StreamSource, more: Callable[[], str]) -> Response:
     """It ends with the session of the browser, or when the login does not count any more."""
     state, user = exchange.state, exchange.user
     session = state.sessions.of_digest(user.session) if user.session else None

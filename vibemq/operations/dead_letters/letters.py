@@ -1,178 +1,39 @@
-"""Dead letters: the one reader of the DLQ, and what operators do with what it finds.
-
-The reader works in slices of a few milliseconds between which the loop goes on, starts where the page before ended,
-and steps over letters that cannot be read: every answer names them under `damaged`.
-"""
+"""Dead letters: lists, and what operators do with what they find. Every answer names letters that cannot be read."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
 from itertools import islice
 from typing import Any
 
 from pydantic import Field
 
+from vibemq.auth.matrix import INSPECT
+from vibemq.auth.policy import Policy
 from vibemq.errors import MessageNotFound, QueueFull, QueueNotFound, StorageDamaged
 from vibemq.model.commands import PurgeDead
-from vibemq.model.options import enum_of
-from vibemq.model.records import DeadFacts, Reason
-from vibemq.model.rows import LARGE_ROW_BYTES, RowView
-from vibemq.model.runs import Run
-from vibemq.model.stored import DamagedLetter, DeadLetter, DeadPageWanted
-from vibemq.operations.arguments import INSTANT_MAX, Arguments, Limit, Numbers, QueueName, Text, Whole, page_size
+from vibemq.model.rows import LARGE_ROW_BYTES
+from vibemq.model.stored import DamagedLetter, DeadLetter
+from vibemq.operations.arguments import Arguments, QueueName, Whole, page_size
 from vibemq.operations.contracts import CommandSession, EngineQuestions, InstantSource, StoreAccess
+from vibemq.operations.dead_letters.filters import NEWEST, LetterFilter, LetterFilters, LetterListArguments
+from vibemq.operations.dead_letters.reader import (
+    INDEX_SCAN_MAX,
+    SCAN_MAX,
+    SCAN_S,
+    SLICE_LETTERS,
+    DeadLetterReader,
+    Found,
+)
 from vibemq.operations.messages import letter_json, origins, replay, replay_row, replay_rows
 from vibemq.operations.registry import Caller, Operation
 
-SLICE_LETTERS = 32
-SLICE_SCAN = 250
-"""Letters read, and letters looked at, before the loop has its turn."""
-SCAN_MAX = 10_000
-"""Letters looked at for one request; a filter that fits few returns early with `next`."""
-ANSWER_BYTES_MAX = 768 * 1024
-"""An answer must fit a frame."""
 PAGE_LETTERS = 100
-LETTERS_AT_ONCE = 1000
-SLICE_IDS = 32
-"""Ids looked for before the loop has its turn, which may be as many places to look at."""
 LETTERS_PER_STEP = 50
 """Of one command of a replay or a purge, which takes a few milliseconds. Fewer than the units of one of the engine's
 own steps (`engine/pacing.py`): those are places in its indexes, and a letter that is replayed carries its body."""
-NEAR_IDS = 16
-"""To read the facts of so many letters between two ids costs less than to look for the second by itself."""
-
-Fits = Callable[[DeadFacts, str], bool]
-
-
-@dataclass(slots=True)
-class Found:
-    letters: list[DeadLetter] = field(default_factory=list)
-    damaged: list[DamagedLetter] = field(default_factory=list)
-    last: int = 0
-    """Everything up to this id was looked at."""
-    done: bool = False
-
-
-class DeadLetterReader:
-    """Reads the DLQ for every operation that wants letters."""
-
-    def __init__(self, store: StoreAccess) -> None:
-        self._store = store
-
-    async def find(
-        self,
-        fits: Fits,
-        *,
-        after: int = 0,
-        below: int = INSTANT_MAX,
-        limit: int,
-        max_bytes: int = ANSWER_BYTES_MAX,
-        scan: int = SCAN_MAX,
-        row_fits: Callable[[DeadLetter], bool] | None = None,
-    ) -> Found:
-        """Letters with ids in (after, below), ascending: at most `limit`, at least one if there is one to be found
-        among the first `scan`."""
-        found = Found(last=after)
-        below = min(below, INSTANT_MAX)
-        looked = size = 0
-
-        def counted(facts: DeadFacts, queue: str) -> bool:
-            nonlocal looked
-            looked += 1
-            return fits(facts, queue)
-
-        while looked < scan:
-            wanted = DeadPageWanted(
-                after=found.last,
-                below=below,
-                limit=min(SLICE_LETTERS, limit + 1 - len(found.letters)),
-                scan=SLICE_SCAN,
-                max_bytes=max_bytes,
-                fits=counted,
-            )
-            page = await self._store.dead_page(wanted)
-            last = page.last
-            for letter in page.letters if row_fits is None else filter(row_fits, page.letters):
-                size += len(letter.row)
-                if found.letters and (len(found.letters) >= limit or size > max_bytes):
-                    last = found.letters[-1].facts.dead_id
-                    break
-                found.letters.append(letter)
-            else:
-                found.done = page.done
-            found.last = last
-            found.damaged += (letter for letter in page.damaged if letter.dead_id <= last)
-            if found.done or last < page.last:
-                break
-            await asyncio.sleep(0)
-        return found
-
-    async def named(self, ids: Iterable[int]) -> AsyncIterator[Found]:
-        """The letters among these ids that are there, in parts of bounded size, ascending."""
-        wanted = iter(sorted(ids))
-        while some := list(islice(wanted, SLICE_IDS)):
-            is_named = frozenset(some).__contains__
-            for first, last in _stretches(some):
-                part = Found(last=max(first - 1, 0), done=last < 1)
-                while not part.done:
-                    fits = partial(_fits_id, is_named)
-                    part = await self.find(fits, after=part.last, below=last + 1, limit=LETTERS_AT_ONCE, scan=SCAN_MAX)
-                    part.damaged = [letter for letter in part.damaged if is_named(letter.dead_id)]
-                    if part.letters or part.damaged:
-                        yield part
-            await asyncio.sleep(0)
-
-    async def one(self, dead_id: int) -> Found:
-        """The letter of that id, if it is there."""
-        async for found in self.named([dead_id]):
-            return found
-        return Found(done=True)
-
-
-def _stretches(ids: Sequence[int]) -> Iterator[Run]:
-    """Of ascending ids: those that stand close together are looked for in one go."""
-    first = last = ids[0]
-    for dead_id in ids:
-        if dead_id - last > NEAR_IDS:
-            yield first, last
-            first = dead_id
-        last = dead_id
-    yield first, last
-
-
-def _fits_id(is_named: Callable[[int], bool], facts: DeadFacts, queue: str) -> bool:
-    return is_named(facts.dead_id)
-
-
-# -- which letters are meant ------------------------------------------------------------------------------------------
-
-
-class LetterFilters(Arguments):
-    """Every part that is given must fit."""
-
-    queue: QueueName | None = Field(None, description="The queue they died in.")
-    reason: str | None = Field(None, description="Why they died: " + ", ".join(r.name.lower() for r in Reason) + ".")
-    older_than_ms: Whole | None = Field(None, description="Dead for at least so long.")
-    newer_than_ms: Whole | None = Field(None, description="Dead for at most so long.")
-    header: dict[str, str] = Field(default_factory=dict, description="Headers that the message has.")
-    ids: Numbers | None = Field(None, description="Ids of dead letters.")
-    message_id: Text | None = Field(None, description="Id of the message.")
-
-    @property
-    def need_facts(self) -> bool:
-        """Whether more than the id decides."""
-        given = (self.queue, self.reason, self.older_than_ms, self.newer_than_ms)
-        return self.need_rows or any(part is not None for part in given)
-
-    @property
-    def need_rows(self) -> bool:
-        return self.message_id is not None or bool(self.header)
-
-
-class LetterListArguments(LetterFilters):
-    after: Whole = Field(0, description="Go on behind this id: `next` of the page before.")
-    limit: Limit = None
+NAMES_KNOWN = 4096
 
 
 class PurgeArguments(LetterListArguments):
@@ -188,38 +49,22 @@ class ShowArguments(Arguments):
     queue: QueueName | None = Field(None, description="The queue it died in; one of another queue is not found.")
 
 
-class LetterFilter:
-    """`Filters` as a test of letters, at one instant."""
+Sees = Callable[[str], bool]
+"""Whether a caller sees the letters of a queue, by its name."""
 
-    def __init__(self, wanted: LetterFilters, now: int) -> None:
-        """Raises InvalidOptions for an unknown reason."""
-        self._wanted = wanted
-        self._now = now
-        self._reason = None if wanted.reason is None else Reason(enum_of(Reason, wanted.reason, "reason"))
-        self._ids = None if wanted.ids is None else frozenset(wanted.ids)
 
-    def fits(self, facts: DeadFacts, queue: str) -> bool:
-        """Whether what is known without the message fits."""
-        wanted = self._wanted
-        age_ms = self._now - facts.dead_at
-        return (
-            (wanted.queue is None or queue == wanted.queue)
-            and (self._reason is None or facts.reason is self._reason)
-            and (self._ids is None or facts.dead_id in self._ids)
-            and (wanted.older_than_ms is None or age_ms >= wanted.older_than_ms)
-            and (wanted.newer_than_ms is None or age_ms <= wanted.newer_than_ms)
-        )
+class LetterAccess:
+    """Whose letters a caller sees when no queue is named: those of the queues that it may inspect."""
 
-    def row_fits(self, letter: DeadLetter) -> bool:
-        """Whether the message fits as well."""
-        wanted = self._wanted
-        if not wanted.need_rows:
-            return True
-        view = RowView(letter.row)
-        if wanted.message_id is not None and view.message_id != wanted.message_id:
-            return False
-        headers = view.headers if wanted.header else {}
-        return all(headers.get(key) == value for key, value in wanted.header.items())
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+
+    def sees(self, caller: Caller, queue: str | None) -> Sees | None:
+        """None: every letter. A queue that is named was checked by the permissions of the operation."""
+        if queue is not None or self._policy.allows(caller.principal, INSPECT, ""):
+            return None
+        allows, principal = self._policy.allows, caller.principal
+        return lru_cache(NAMES_KNOWN)(lambda name: allows(principal, INSPECT, name))
 
 
 @dataclass(slots=True)
@@ -291,20 +136,27 @@ class DeadLetters:
         reader: DeadLetterReader,
         local: CommandSession,
         clock: InstantSource,
+        access: LetterAccess,
     ) -> None:
         self._engine = engine
         self._store = store
         self._reader = reader
         self._local = local
         self._clock = clock
+        self._access = access
 
     async def page(self, caller: Caller, wanted: LetterListArguments) -> dict[str, Any]:
-        found = await self._find(wanted)
+        found = await self._find(wanted, self._access.sees(caller, wanted.queue), seconds=SCAN_S)
         shown: list[dict[str, Any]] = []
         for at in range(0, len(found.letters), SLICE_LETTERS):
             shown += (letter_json(letter, with_payload=False) for letter in found.letters[at : at + SLICE_LETTERS])
             await asyncio.sleep(0)
-        return {"letters": shown, "next": None if found.done else found.last, "damaged": damaged_json(found.damaged)}
+        return {
+            "letters": shown,
+            "next": None if found.done else found.last,
+            "examined": found.examined,
+            "damaged": damaged_json(found.damaged),
+        }
 
     async def show(self, caller: Caller, wanted: ShowArguments) -> dict[str, Any]:
         """A damaged letter is refused with STORAGE_DAMAGED."""
@@ -386,30 +238,38 @@ class DeadLetters:
         counted = await self._local.ask(lambda session, token: PurgeDead(session, token, ids, known, caller.session))
         return int(counted.count)
 
-    async def _find(self, wanted: LetterListArguments) -> Found:
+    async def _find(
+        self, wanted: LetterListArguments, sees: Sees | None = None, *, seconds: float | None = None
+    ) -> Found:
         """Raises QueueNotFound for a queue that neither exists nor has left letters."""
-        chosen = LetterFilter(wanted, self._clock.now())
-        after, below = wanted.after, INSTANT_MAX
-        if wanted.ids is not None:
-            after = max(after, min(wanted.ids, default=1) - 1)
-            below = max(wanted.ids, default=0) + 1
-        limit = page_size(wanted.limit, PAGE_LETTERS)
-        row_fits = chosen.row_fits if wanted.need_rows else None
-        found = await self._reader.find(chosen.fits, after=after, below=below, limit=limit, row_fits=row_fits)
+        chosen = LetterFilter(wanted, self._clock.now(), may_see=sees)
+        queue_ids = await self._queue_ids(wanted, sees)
+        after, below = chosen.after, chosen.below
+        newest_first = wanted.order == NEWEST
+        if wanted.after:
+            after, below = (after, min(below, wanted.after)) if newest_first else (max(after, wanted.after), below)
+        found = await self._reader.find(
+            chosen.fits,
+            choice=chosen.choice(queue_ids),
+            after=after,
+            below=below,
+            newest_first=newest_first,
+            limit=page_size(wanted.limit, PAGE_LETTERS),
+            scan=SCAN_MAX if wanted.need_scan else INDEX_SCAN_MAX,
+            seconds=seconds,
+            row_fits=chosen.row_fits if wanted.need_rows else None,
+        )
         found.damaged = [letter for letter in found.damaged if _may_be_meant(wanted, letter)]
-        queue = wanted.queue
-        empty = found.done and not found.letters and not found.damaged
-        if queue is not None and wanted.after == 0 and empty and self._engine.readers.tail(queue) is None:
-            await self._check_left_letters(queue)
+        if sees is not None:
+            found.damaged = [letter for letter in found.damaged if letter.queue and sees(letter.queue)]
         return found
 
-    async def _check_left_letters(self, queue: str) -> None:
-        """Raises QueueNotFound when nothing in the DLQ died in the queue."""
-        found = Found()
-        while not found.done and not found.letters:
-            found = await self._reader.find(lambda facts, name: name == queue, after=found.last, limit=1)
-        if not found.letters:
+    async def _queue_ids(self, wanted: LetterListArguments, sees: Sees | None) -> frozenset[int] | None:
+        queue_ids = await self._reader.queue_ids(wanted.queue, sees)
+        queue = wanted.queue
+        if queue is not None and not queue_ids and wanted.after == 0 and self._engine.readers.tail(queue) is None:
             raise QueueNotFound(queue)
+        return queue_ids
 
 
 def damaged_json(damaged: list[DamagedLetter]) -> list[dict[str, Any]]:

@@ -77,10 +77,32 @@ def unpack_group(kv: KV, key: bytes, value: bytes) -> LetterStretch:
         raise StorageDamaged(f"stored value {key.hex()} cannot be read ({exc!r})", path=kv.where) from exc
 
 
-def group_ids(kv: KV, group: GroupKey) -> Iterator[int]:
-    """Of its letters, ascending."""
+def group_ids(kv: KV, group: GroupKey, start: int | None = None, *, back: bool = False) -> Iterator[int]:
+    """Of its letters, ascending; from `start` on, or from there back."""
     prefix = keys.dead_by_group_prefix(group)
-    return (keys.last_u64(key) for key, _ in kv.scan(prefix, keys.after(prefix)))
+    first = prefix if start is None or back else keys.dead_by_group_key(group, start)
+    stop = keys.dead_by_group_key(group, start) + b"\0" if back and start is not None else keys.after(prefix)
+    return (keys.last_u64(key) for key, _ in (kv.scan_back if back else kv.scan)(first, stop))
+
+
+def dead_at_of(kv: KV, queue_id: int, dead_id: int) -> int:
+    """0 when the index does not tell."""
+    try:
+        found = indexed(kv, queue_id, dead_id)
+    except StorageDamaged:
+        return 0
+    return 0 if found is None else found.dead_at
+
+
+def stored_lsn(kv: KV) -> int:
+    """Up to which the store has every change. Raises StorageDamaged."""
+    value, state = kv.get(keys.STATE_META), StoredState()
+    if value is not None:
+        try:
+            values.unpack_meta(state, unseal(keys.STATE_META, value, kv.where))
+        except GARBAGE as exc:
+            raise StorageDamaged(f"the store-wide facts cannot be read ({exc})", path=kv.where) from exc
+    return state.lsn
 
 
 def load_order(kv: KV) -> LetterOrder | None:
@@ -233,14 +255,14 @@ class _Change:
         ids = list(group_ids(self._kv, key))
         if not ids:
             return None
-        return LetterStretch(len(ids), ids[0], self._dead_at(key, ids[0]), ids[-1], self._dead_at(key, ids[-1]), b"")
-
-    def _dead_at(self, key: GroupKey, dead_id: int) -> int:
-        try:
-            found = indexed(self._kv, key.queue_id, dead_id)
-        except StorageDamaged:
-            return 0
-        return 0 if found is None else found.dead_at
+        return LetterStretch(
+            len(ids),
+            ids[0],
+            dead_at_of(self._kv, key.queue_id, ids[0]),
+            ids[-1],
+            dead_at_of(self._kv, key.queue_id, ids[-1]),
+            b"",
+        )
 
     def write(self) -> None:
         for key, group in self._groups.items():
@@ -262,7 +284,8 @@ class _Change:
         last = self._kv.floor(prefix, keys.dead_by_group_key(key, U64_MAX))
         if first is not None and last is not None:
             last_id = keys.last_u64(last[0])
-            group.first, group.last = (first, self._dead_at(key, first)), (last_id, self._dead_at(key, last_id))
+            group.first = first, dead_at_of(self._kv, key.queue_id, first)
+            group.last = last_id, dead_at_of(self._kv, key.queue_id, last_id)
 
 
 # -- making it anew ---------------------------------------------------------------------------------------------------
@@ -274,7 +297,7 @@ def build_some(kv: KV) -> bool:
     Whatever stood there before goes. Letters that cannot be read stand in no index. A build that was interrupted goes
     on, unless something was written since.
     """
-    lsn = _lsn(kv)
+    lsn = stored_lsn(kv)
     done = _progress(kv, lsn)
     if done is None:
         more = _wipe_some(kv)
@@ -297,17 +320,6 @@ def build_some(kv: KV) -> bool:
     update_index(kv, {}, found)
     _note_progress(kv, lsn, last)
     return True
-
-
-def _lsn(kv: KV) -> int:
-    """Of the stored state; 0 when it cannot be read."""
-    value, state = kv.get(keys.STATE_META), StoredState()
-    try:
-        if value is not None:
-            values.unpack_meta(state, unseal(keys.STATE_META, value, kv.where))
-    except GARBAGE:
-        return 0
-    return state.lsn
 
 
 def _progress(kv: KV, lsn: int) -> int | None:

@@ -8,7 +8,7 @@ from vibemq.model.dead.fingerprint import OTHER, fingerprint, fingerprint_text
 from vibemq.model.dead.groups import GROUPS_MAX, GroupKey
 from vibemq.storage.interface import Problem
 from vibemq.storage.kvstore import keys, values
-from vibemq.storage.kvstore.dead_index import IndexedLetter, indexed, load_order, unpack_group, unpack_indexed
+from vibemq.storage.kvstore.dead.index import IndexedLetter, indexed, load_order, unpack_group, unpack_indexed
 from vibemq.storage.kvstore.encoding import GARBAGE, unseal
 from vibemq.storage.kvstore.store import KV
 

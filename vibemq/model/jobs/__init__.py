@@ -1,0 +1,1 @@
+"""Jobs: long work on dead letters that the broker keeps, and goes on with after a restart."""

@@ -1,0 +1,124 @@
+"""A job, as the engine and the store keep it: a value. What happens to it is a record (`job_records.py`)."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+
+class JobKind(StrEnum):
+    REPLAY = "replay"
+    """Letters go back into queues."""
+    PURGE_DEAD = "purge_dead"
+    """Letters are deleted."""
+
+
+class JobState(StrEnum):
+    QUEUED = "queued"
+    """It waits until fewer jobs run."""
+    RUNNING = "running"
+    PAUSED = "paused"
+    """By somebody who may."""
+    HELD = "held"
+    """By one of its own guards, or because its maker has not the rights any more."""
+    DONE = "done"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+
+ENDED = frozenset((JobState.DONE, JobState.CANCELLED, JobState.FAILED))
+"""Nothing follows these."""
+
+
+class JobEvent(NamedTuple):
+    at: int
+    event: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobPlan:
+    """What was asked for; it stays as it is."""
+
+    kind: JobKind
+    filter: dict[str, Any]
+    """As it was asked for. Ages are measured at the instant when the job was made."""
+    to: str = ""
+    """Queue that letters go to; "" = the one in which each died."""
+    limit: int = 0
+    """Most letters to do; 0 = all."""
+    max_ready: int = -1
+    """The job waits while its target has more messages ready; -1 = it never does."""
+    canary: int = 0
+    """So many letters are done first, and the others only if none of these dies again."""
+    stop_after_dead_again: int = 0
+    """The job is held when so many of its messages have died again; 0 = never."""
+    note: str = ""
+    first_id: int = 1
+    last_id: int
+    """Letters with other ids are not the job's: those that die later never join."""
+    selected: int = -1
+    """Letters that fitted when the job was made; -1 = they were not counted."""
+    user: str = ""
+    """Whose job it is."""
+    token_id: str = ""
+    """Of the access token that it was asked for with; "" = none."""
+    key: str = ""
+    """Whoever asks again with the same one is given this job."""
+    digest: str = ""
+    """Of the whole request, to compare those that have the same key."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredJob:
+    job_id: int
+    plan: JobPlan
+    created_at: int
+    state: JobState
+    why: str = ""
+    """A sentence that says why it is in this state."""
+    rate: float = 0.0
+    """Most letters in a second; 0 = as many as can be done."""
+    started_at: int = 0
+    changed_at: int = 0
+    ended_at: int = 0
+    cursor: int = 0
+    """Every letter up to this id was dealt with; of those behind it, the ones that are done are gone."""
+    examined: int = 0
+    """Letters looked at, up to the cursor."""
+    done: int = 0
+    skipped: int = 0
+    """Letters that somebody else had taken before the job came to them."""
+    damaged: int = 0
+    """Letters that could not be read and stay where they are."""
+    dead_again: int = 0
+    forgiven: int = 0
+    """How many had died again when somebody let the job go on nevertheless."""
+    canary_passed: bool = False
+    made: tuple[tuple[int, int, int], ...] = ()
+    """(queue_id, first, last) of messages that it has made, in the order in which it made them."""
+    made_forgotten: bool = False
+    """There were more than are remembered, so more may have died again than are counted."""
+    events: tuple[JobEvent, ...] = ()
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state in ENDED
+
+    @property
+    def left(self) -> int | None:
+        """Of its limit; None = it has none."""
+        return max(0, self.plan.limit - self.done) if self.plan.limit else None
+
+    @property
+    def in_canary(self) -> bool:
+        return self.plan.canary > 0 and not self.canary_passed
+
+
+class JobStep(NamedTuple):
+    """What a command does for a job: see `JobAdvanced`. It counts with the letters of the command, or not at all."""
+
+    job_id: int
+    cursor: int = 0
+    """Behind the last letter of the command; 0 = it stays, because more commands follow for the same letters."""
+    examined: int = 0
+    damaged: int = 0

@@ -1,0 +1,144 @@
+"""What happens to jobs, and what becomes of a job by it: the engine and the store apply the same functions.
+
+What a step of a job has done is counted in the batch that did it, so a job that is interrupted anywhere goes on exactly
+where it was.
+"""
+
+from dataclasses import dataclass, replace
+
+from vibemq.model.jobs.job import ENDED, JobEvent, JobState, StoredJob
+from vibemq.model.runs import Run, run_count
+
+EVENTS_MAX = 50
+"""Of one job. The first stays, and the latest."""
+MADE_RUNS_MAX = 512
+"""Stretches of messages that a job has made and remembers; the oldest is forgotten first."""
+
+
+@dataclass(slots=True)
+class JobStarted:
+    job: StoredJob
+
+
+@dataclass(slots=True)
+class JobAdvanced:
+    """In the batch of the letters that it counts."""
+
+    job_id: int
+    at: int
+    cursor: int
+    """0 = it stays."""
+    examined: int
+    done: int
+    skipped: int
+    damaged: int
+    queue_id: int = 0
+    """Of the queue that messages were made in; 0 = none were."""
+    first: int = 0
+    last: int = 0
+
+
+@dataclass(slots=True)
+class JobChanged:
+    """Its state, its rate, or what is known of its guards."""
+
+    job_id: int
+    at: int
+    event: JobEvent
+    state: JobState | None = None
+    why: str = ""
+    rate: float = -1.0
+    """-1 = it stays."""
+    absolved: bool = False
+    """The canary has passed, or somebody goes on although letters have died again."""
+
+
+@dataclass(slots=True)
+class JobLettersDied:
+    """Messages that the job has made are dead letters again: in the batch that says so."""
+
+    job_id: int
+    queue_id: int
+    runs: list[Run]
+
+
+@dataclass(slots=True)
+class JobsForgotten:
+    job_ids: list[int]
+
+
+JobRecord = JobStarted | JobAdvanced | JobChanged | JobLettersDied | JobsForgotten
+
+
+def advanced(job: StoredJob, record: JobAdvanced) -> StoredJob:
+    made, forgotten = job.made, job.made_forgotten
+    if record.queue_id:
+        made = _with_run(made, record.queue_id, record.first, record.last)
+        if len(made) > MADE_RUNS_MAX:
+            made, forgotten = made[-MADE_RUNS_MAX:], True
+    return replace(
+        job,
+        cursor=max(job.cursor, record.cursor),
+        examined=job.examined + record.examined,
+        done=job.done + record.done,
+        skipped=job.skipped + record.skipped,
+        damaged=job.damaged + record.damaged,
+        made=made,
+        made_forgotten=forgotten,
+    )
+
+
+def taken_back(job: StoredJob, record: JobAdvanced, cursor: int) -> StoredJob:
+    """The opposite of `advanced`, whatever has happened to the job since. `cursor`: where it was before."""
+    made = job.made
+    if record.queue_id:
+        made = tuple(part for run in made for part in _without(run, record))
+    return replace(
+        job,
+        cursor=min(job.cursor, cursor),
+        examined=job.examined - record.examined,
+        done=job.done - record.done,
+        skipped=job.skipped - record.skipped,
+        damaged=job.damaged - record.damaged,
+        made=made,
+    )
+
+
+def _without(run: tuple[int, int, int], record: JobAdvanced) -> list[tuple[int, int, int]]:
+    queue_id, first, last = run
+    if queue_id != record.queue_id or last < record.first or record.last < first:
+        return [run]
+    parts = [(queue_id, first, record.first - 1), (queue_id, record.last + 1, last)]
+    return [part for part in parts if part[1] <= part[2]]
+
+
+def changed(job: StoredJob, record: JobChanged) -> StoredJob:
+    state = job.state if record.state is None else record.state
+    events = (*job.events, record.event)
+    if len(events) > EVENTS_MAX:
+        events = (events[0], *events[1 - EVENTS_MAX :])
+    begins = state is JobState.RUNNING and not job.started_at
+    return replace(
+        job,
+        state=state,
+        why=job.why if record.state is None else record.why,
+        rate=job.rate if record.rate < 0 else record.rate,
+        started_at=record.at if begins else job.started_at,
+        ended_at=record.at if state in ENDED and not job.ended_at else job.ended_at,
+        canary_passed=job.canary_passed or record.absolved,
+        forgiven=job.dead_again if record.absolved else job.forgiven,
+        events=events,
+        changed_at=max(job.changed_at, record.at),
+    )
+
+
+def bereaved(job: StoredJob, record: JobLettersDied) -> StoredJob:
+    return replace(job, dead_again=job.dead_again + run_count(record.runs))
+
+
+def _with_run(
+    made: tuple[tuple[int, int, int], ...], queue_id: int, first: int, last: int
+) -> tuple[tuple[int, int, int], ...]:
+    if made and made[-1][0] == queue_id and made[-1][2] + 1 == first:
+        return (*made[:-1], (queue_id, made[-1][1], last))
+    return (*made, (queue_id, first, last))

@@ -1,0 +1,294 @@
+"""What an action on dead letters would do: how many letters a filter means, of what, and where they would go.
+
+Whole groups are counted by their rows. Whatever the index does not decide is looked at letter by letter, for a moment;
+then the count says how many there are at least.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import Field
+
+from vibemq.auth.matrix import INSPECT
+from vibemq.auth.policy import Policy
+from vibemq.errors import QueueNotFound
+from vibemq.model.dead.fingerprint import OTHER, fingerprint, sample_of
+from vibemq.model.dead.groups import DeadGroup, DeadGroupsWanted, GroupKey, LetterStretch, joined
+from vibemq.model.records import Reason
+from vibemq.model.rows import RowView
+from vibemq.model.stored import DeadLetter
+from vibemq.operations.arguments import QueueName, Whole
+from vibemq.operations.contracts import EngineQuestions, InstantSource
+from vibemq.operations.dead_letters.filters import LetterFilter, LetterFilters
+from vibemq.operations.dead_letters.groups import group_json
+from vibemq.operations.dead_letters.letters import LetterAccess
+from vibemq.operations.dead_letters.reader import INDEX_SCAN_MAX, SCAN_MAX, SCAN_S, DeadLetterReader
+from vibemq.operations.messages import letter_json, replay_count
+from vibemq.operations.registry import Caller, Operation
+
+EXAMPLES = 5
+GROUPS_SHOWN = 20
+TARGETS_SHOWN = 100
+SLICE = 250
+"""Letters that are counted before the loop has its turn."""
+
+
+class PreviewArguments(LetterFilters):
+    to: QueueName | None = Field(None, description="Queue that they would go to; left out: where each died.")
+    rate: Whole | None = Field(None, description="Letters in a second, for the time that it would take.")
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What the letters have in common, as far as they were counted."""
+
+    groups: dict[GroupKey, DeadGroup] = field(default_factory=dict)
+    whole: bool = True
+    """Every letter that is meant was counted."""
+
+    @property
+    def count(self) -> int:
+        return sum(group.letters.count for group in self.groups.values())
+
+    def add_groups(self, groups: Iterable[DeadGroup]) -> None:
+        self.groups |= {group.key: group for group in groups}
+
+    def add_letters(self, letters: Iterable[DeadLetter]) -> None:
+        for letter in letters:
+            facts = letter.facts
+            key = GroupKey(letter.queue_id, int(facts.reason), fingerprint(facts.error))
+            known = self.groups.get(key)
+            at = facts.dead_at
+            one = LetterStretch(1, facts.dead_id, at, facts.dead_id, at, sample_of(facts.error))
+            both = one if known is None else joined([known.letters, one])
+            assert both is not None
+            self.groups[key] = DeadGroup(key, letter.queue, both)
+
+    def by_queue(self) -> Counter[str]:
+        counted = Counter[str]()
+        for group in self.groups.values():
+            counted[group.queue] += group.letters.count
+        return counted
+
+    def by_reason(self) -> Counter[str]:
+        counted = Counter[str]()
+        for group in self.groups.values():
+            counted[Reason(group.key.reason).name.lower()] += group.letters.count
+        return counted
+
+
+class LetterPreview:
+    def __init__(
+        self,
+        engine: EngineQuestions,
+        reader: DeadLetterReader,
+        clock: InstantSource,
+        access: LetterAccess,
+        policy: Policy,
+    ) -> None:
+        self._engine = engine
+        self._reader = reader
+        self._clock = clock
+        self._access = access
+        self._policy = policy
+
+    async def preview(self, caller: Caller, wanted: PreviewArguments) -> dict[str, Any]:
+        """Raises QueueNotFound for a queue that neither exists nor has left letters."""
+        sees = self._access.sees(caller, wanted.queue)
+        chosen = LetterFilter(wanted, self._clock.now(), may_see=sees)
+        queue_ids = await self._reader.queue_ids(wanted.queue, sees)
+        if wanted.queue is not None and not queue_ids and self._engine.readers.tail(wanted.queue) is None:
+            raise QueueNotFound(wanted.queue)
+        tally = _Tally()
+        if _is_by_groups(wanted) and await self._count_groups(chosen, queue_ids, tally):
+            sample, exact = await self._rows(wanted, chosen, queue_ids)
+        elif wanted.need_rows:
+            sample, exact = await self._rows(wanted, chosen, queue_ids)
+            tally.add_letters(sample.letters)
+            tally.whole = exact
+        else:
+            await self._count_letters(wanted, chosen, queue_ids, tally)
+            sample, exact = await self._rows(wanted, chosen, queue_ids)
+        return await self._answer(caller, wanted, tally, sample, rows_are_all=exact)
+
+    async def _count_groups(self, chosen: LetterFilter, queue_ids: frozenset[int] | None, tally: _Tally) -> bool:
+        """Return whether whole groups are meant, and were counted."""
+        reason = None if chosen.reason is None else int(chosen.reason)
+        if chosen.fingerprint:
+            # Letters with this fingerprint may stand in a group of others.
+            wanted = DeadGroupsWanted(queue_ids=queue_ids, reason=reason, fingerprint=OTHER)
+            async for _ in self._reader.groups(wanted):
+                return False
+        wanted = DeadGroupsWanted(queue_ids=queue_ids, reason=reason, fingerprint=chosen.fingerprint)
+        async for part in self._reader.groups(wanted):
+            tally.add_groups(part)
+        return True
+
+    async def _count_letters(
+        self, wanted: PreviewArguments, chosen: LetterFilter, queue_ids: frozenset[int] | None, tally: _Tally
+    ) -> None:
+        """By their facts alone."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + SCAN_S / 2
+        last, done, examined = chosen.after, False, 0
+        most = SCAN_MAX if wanted.need_scan else INDEX_SCAN_MAX
+        while not done and examined < most and loop.time() < deadline:
+            found = await self._reader.find(
+                chosen.fits,
+                choice=chosen.choice(queue_ids),
+                after=last,
+                below=chosen.below,
+                limit=SLICE,
+                scan=most - examined,
+                seconds=deadline - loop.time(),
+                rows=False,
+            )
+            tally.add_letters(found.letters)
+            last, done, examined = found.last, found.done, examined + found.examined
+            await asyncio.sleep(0)
+        tally.whole = done
+
+    async def _rows(
+        self, wanted: PreviewArguments, chosen: LetterFilter, queue_ids: frozenset[int] | None
+    ) -> "tuple[_Rows, bool]":
+        """What the messages say, of as many letters as are read in a moment; and whether these are all."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + SCAN_S / 2
+        rows, last, done = _Rows(), chosen.after, False
+        while not done and rows.examined < SCAN_MAX and loop.time() < deadline:
+            found = await self._reader.find(
+                chosen.fits,
+                choice=chosen.choice(queue_ids),
+                after=last,
+                below=chosen.below,
+                limit=SLICE,
+                scan=SCAN_MAX - rows.examined,
+                seconds=deadline - loop.time(),
+                row_fits=chosen.row_fits if wanted.need_rows else None,
+            )
+            rows.take(found.letters, found.examined, keep=wanted.need_rows)
+            last, done = found.last, found.done
+            await asyncio.sleep(0)
+        return rows, done
+
+    async def _answer(
+        self, caller: Caller, wanted: PreviewArguments, tally: _Tally, rows: "_Rows", *, rows_are_all: bool
+    ) -> dict[str, Any]:
+        count = max(tally.count, rows.count)
+        exact = tally.whole and (rows_are_all or not wanted.need_rows)
+        groups = sorted(tally.groups.values(), key=lambda group: (-group.letters.count, group.key))
+        size = rows.size
+        if not rows_are_all and rows.count:
+            size = round(rows.size / rows.count * count)
+        targets = await self._targets(caller, wanted, tally)
+        answer = {
+            "count": count,
+            "exact": exact,
+            "bytes": size,
+            "bytes_exact": rows_are_all,
+            "oldest_at": min((group.letters.first_at for group in groups), default=None),
+            "newest_at": max((group.letters.last_at for group in groups), default=None),
+            "replayed_before": rows.replayed,
+            "replayed_before_of": rows.count,
+            "targets": targets,
+            "targets_count": 1 if wanted.to is not None else len(tally.by_queue()),
+            "reasons": [{"reason": reason, "count": n} for reason, n in tally.by_reason().most_common()],
+            "groups": [group_json(group) for group in groups[:GROUPS_SHOWN]],
+            "groups_count": len(groups),
+            "examples": rows.examples,
+            "duration_ms": round(count / wanted.rate * 1000) if wanted.rate else None,
+        }
+        return answer | {"sentences": _sentences(answer, targets)}
+
+    async def _targets(self, caller: Caller, wanted: PreviewArguments, tally: _Tally) -> list[dict[str, Any]]:
+        """Those with the most letters first."""
+        counted = tally.by_queue()
+        if wanted.to is not None:
+            counted = Counter({wanted.to: counted.total()})
+        shown: list[dict[str, Any]] = []
+        for queue, count in counted.most_common(TARGETS_SHOWN):
+            shown.append({"queue": queue, "count": count, "state": self._state_of(caller, queue)})
+            await asyncio.sleep(0)
+        return shown
+
+    def _state_of(self, caller: Caller, queue: str) -> str | None:
+        """None: the caller may not inspect it."""
+        if not self._policy.allows(caller.principal, INSPECT, queue):
+            return None
+        info = self._engine.queue_info(queue)
+        if info is None:
+            return "missing"
+        options = info.options
+        waiting = info.ready + info.in_flight + info.delayed
+        if (options.max_messages and waiting >= options.max_messages) or (
+            options.max_bytes and info.size >= options.max_bytes
+        ):
+            return "full"
+        return "ok" if info.consumers else "no_consumers"
+
+
+@dataclass(slots=True)
+class _Rows:
+    """What was read of letters with their messages."""
+
+    letters: list[DeadLetter] = field(default_factory=list)
+    examples: list[dict[str, Any]] = field(default_factory=list)
+    count: int = 0
+    size: int = 0
+    replayed: int = 0
+    examined: int = 0
+
+    def take(self, letters: Sequence[DeadLetter], examined: int, *, keep: bool) -> None:
+        self.examined += examined
+        self.count += len(letters)
+        self.size += sum(len(letter.row) for letter in letters)
+        self.replayed += sum(replay_count(RowView(letter.row).headers) > 0 for letter in letters)
+        self.examples += (letter_json(one, with_payload=False) for one in letters[: EXAMPLES - len(self.examples)])
+        if keep:
+            self.letters += letters
+
+
+def _is_by_groups(wanted: PreviewArguments) -> bool:
+    """Whether the rows of the groups have the count: whole groups are meant."""
+    given = {name for name in wanted.model_fields_set if getattr(wanted, name) not in (None, {})}
+    return given <= {"queue", "reason", "fingerprint", "to", "rate"}
+
+
+def _sentences(answer: dict[str, Any], targets: list[dict[str, Any]]) -> list[str]:
+    """What somebody should know before the action."""
+    count = answer["count"]
+    if not count:
+        return ["No dead letter fits."]
+    told = [f"{'' if answer['exact'] else 'At least '}{count} dead letter{'s' * (count != 1)} fit{'s' * (count == 1)}."]
+    if answer["replayed_before"]:
+        part = f"{answer['replayed_before']} of {answer['replayed_before_of']}"
+        told.append(f"{part} that were read have been replayed before.")
+    words = {
+        "missing": "does not exist; name another queue with `to`, or create it",
+        "full": "is full",
+        "no_consumers": "has no consumers",
+    }
+    told += (
+        f"Queue {target['queue']!r}, of {target['count']} letters, {words[target['state']]}."
+        for target in targets
+        if target["state"] in words
+    )
+    if answer["duration_ms"] is not None:
+        told.append(f"At that rate it takes {answer['duration_ms'] / 1000:.0f} s.")
+    return told
+
+
+OPERATIONS: list[Operation[Any]] = [
+    Operation(
+        "dlq.preview",
+        "What an action on the dead letters that fit would do.",
+        PreviewArguments,
+        LetterPreview,
+        task=LetterPreview.preview,
+        scans=True,
+        logged=True,
+    ),
+]

@@ -1,0 +1,196 @@
+"""The one reader of the DLQ.
+
+It works in slices of a few milliseconds between which the loop goes on, starts where the page before ended, and steps
+over letters that cannot be read.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+
+from vibemq.model.dead.groups import EVERY_LETTER, DeadGroup, DeadGroupsWanted, LetterChoice
+from vibemq.model.records import DeadFacts
+from vibemq.model.runs import Run
+from vibemq.model.stored import DamagedLetter, DeadLetter, DeadPageWanted
+from vibemq.operations.arguments import INSTANT_MAX
+from vibemq.operations.contracts import StoreAccess
+
+SLICE_LETTERS = 32
+SLICE_SCAN = 128
+"""Letters read, and letters looked at, before the loop has its turn."""
+SCAN_MAX = 10_000
+"""Letters looked at for one request; a filter that fits few returns early with `next`."""
+INDEX_SCAN_MAX = 1_000_000
+"""The same where only the index is read."""
+SCAN_S = 0.2
+"""How long one request looks for letters, when it asks for so much."""
+ANSWER_BYTES_MAX = 768 * 1024
+"""An answer must fit a frame."""
+LETTERS_AT_ONCE = 1000
+SLICE_IDS = 32
+"""Ids looked for before the loop has its turn, which may be as many places to look at."""
+NEAR_IDS = 16
+"""To read the facts of so many letters between two ids costs less than to look for the second by itself."""
+SLICE_QUEUES = 100
+SLICE_GROUPS = 100
+
+Fits = Callable[[DeadFacts, str], bool]
+
+
+def _every_letter(facts: DeadFacts, queue: str) -> bool:
+    return True
+
+
+@dataclass(slots=True)
+class Found:
+    letters: list[DeadLetter] = field(default_factory=list)
+    damaged: list[DamagedLetter] = field(default_factory=list)
+    last: int = 0
+    """Everything up to this id was looked at, in the order that was asked for."""
+    done: bool = False
+    examined: int = 0
+    """Letters that were looked at."""
+
+
+class DeadLetterReader:
+    """Reads the DLQ for every operation that wants letters."""
+
+    def __init__(self, store: StoreAccess) -> None:
+        self._store = store
+
+    async def find(
+        self,
+        fits: Fits = _every_letter,
+        *,
+        choice: LetterChoice = EVERY_LETTER,
+        after: int = 0,
+        below: int = INSTANT_MAX,
+        newest_first: bool = False,
+        limit: int,
+        max_bytes: int = ANSWER_BYTES_MAX,
+        scan: int = SCAN_MAX,
+        seconds: float | None = None,
+        rows: bool = True,
+        row_fits: Callable[[DeadLetter], bool] | None = None,
+    ) -> Found:
+        """Letters with ids in (after, below) in their order: at most `limit`, at least one if there is one to be found
+        among the first `scan`, and before so many seconds are over.
+
+        Args:
+            choice: what the index decides; `fits` is asked about those that it finds.
+            rows: without them the letters have their facts only, and `row_fits` is not asked.
+        """
+        below = min(below, INSTANT_MAX)
+        found = Found(last=below if newest_first else after)
+        loop = asyncio.get_running_loop()
+        deadline = None if seconds is None else loop.time() + seconds
+        size = 0
+        while found.examined < scan:
+            wanted = DeadPageWanted(
+                after=after if newest_first else found.last,
+                below=found.last if newest_first else below,
+                newest_first=newest_first,
+                choice=choice,
+                limit=min(SLICE_LETTERS if rows else SLICE_SCAN, limit + 1 - len(found.letters)),
+                scan=SLICE_SCAN,
+                max_bytes=max_bytes,
+                rows=rows,
+                fits=fits,
+            )
+            page = await self._store.dead_page(wanted)
+            if not page.examined and not page.done:
+                # The index does not know all letters yet, which is nothing that was asked for.
+                deadline = None if seconds is None else loop.time() + seconds
+                await asyncio.sleep(0)
+                continue
+            last = page.last
+            for letter in page.letters if row_fits is None or not rows else filter(row_fits, page.letters):
+                size += len(letter.row)
+                if found.letters and (len(found.letters) >= limit or size > max_bytes):
+                    last = found.letters[-1].facts.dead_id
+                    break
+                found.letters.append(letter)
+            else:
+                found.done = page.done
+            found.examined += page.examined
+            found.last = last
+            reached = page.damaged if last == page.last else [d for d in page.damaged if _is_reached(d, last, wanted)]
+            found.damaged += reached
+            if found.done or last != page.last or (deadline is not None and loop.time() >= deadline):
+                break
+            await asyncio.sleep(0)
+        return found
+
+    async def groups(self, wanted: DeadGroupsWanted) -> AsyncIterator[list[DeadGroup]]:
+        """All groups that fit, in parts, ascending by key; the loop has a turn after each part."""
+        after, done = wanted.after, False
+        while not done:
+            part = DeadGroupsWanted(
+                after=after,
+                queue_ids=wanted.queue_ids,
+                reason=wanted.reason,
+                fingerprint=wanted.fingerprint,
+                limit=SLICE_GROUPS,
+            )
+            page = await self._store.dead_groups(part)
+            if page.groups:
+                yield page.groups
+            after, done = page.last, page.done
+            await asyncio.sleep(0)
+
+    async def queue_ids(self, name: str | None, may_see: Callable[[str], bool] | None) -> frozenset[int] | None:
+        """Ids of the queues with that name, deleted ones with letters among them, or of those that may be seen; None:
+        of all."""
+        if name is None and may_see is None:
+            return None
+        found: set[int] = set()
+        after = 0
+        while True:
+            part = await self._store.dead_queues(after, SLICE_QUEUES, name)
+            found.update(queue_id for queue_id, queue in part if may_see is None or may_see(queue))
+            if len(part) < SLICE_QUEUES:
+                return frozenset(found)
+            after = part[-1][0]
+            await asyncio.sleep(0)
+
+    async def named(self, ids: Iterable[int]) -> AsyncIterator[Found]:
+        """The letters among these ids that are there, in parts of bounded size, ascending."""
+        wanted = iter(sorted(ids))
+        while some := list(islice(wanted, SLICE_IDS)):
+            is_named = frozenset(some).__contains__
+            for first, last in _stretches(some):
+                part = Found(last=max(first - 1, 0), done=last < 1)
+                while not part.done:
+                    fits = partial(_fits_id, is_named)
+                    part = await self.find(fits, after=part.last, below=last + 1, limit=LETTERS_AT_ONCE, scan=SCAN_MAX)
+                    part.damaged = [letter for letter in part.damaged if is_named(letter.dead_id)]
+                    if part.letters or part.damaged:
+                        yield part
+            await asyncio.sleep(0)
+
+    async def one(self, dead_id: int) -> Found:
+        """The letter of that id, if it is there."""
+        async for found in self.named([dead_id]):
+            return found
+        return Found(done=True)
+
+
+def _stretches(ids: Sequence[int]) -> Iterator[Run]:
+    """Of ascending ids: those that stand close together are looked for in one go."""
+    first = last = ids[0]
+    for dead_id in ids:
+        if dead_id - last > NEAR_IDS:
+            yield first, last
+            first = dead_id
+        last = dead_id
+    yield first, last
+
+
+def _fits_id(is_named: Callable[[int], bool], facts: DeadFacts, queue: str) -> bool:
+    return is_named(facts.dead_id)
+
+
+def _is_reached(letter: DamagedLetter, last: int, wanted: DeadPageWanted) -> bool:
+    return letter.dead_id >= last if wanted.newest_first else letter.dead_id <= last

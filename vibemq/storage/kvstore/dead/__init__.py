@@ -1,0 +1,1 @@
+"""Dead letters by what they have in common, and in pages."""
