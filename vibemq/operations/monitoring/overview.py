@@ -11,12 +11,15 @@ from typing import Any, Protocol
 from vibemq._version import __version__
 from vibemq.auth.policy import Policy
 from vibemq.operations.arguments import Arguments
+from vibemq.operations.monitoring.death_errors import DeathErrors, Died
 from vibemq.operations.monitoring.readings import QueuesReading, Readings
 from vibemq.operations.monitoring.states import QueueState, state_of
 from vibemq.operations.monitoring.turns import in_slices
 from vibemq.operations.monitoring.visible import KEPT_MAX, visible_rows
 from vibemq.operations.registry import Caller, Operation
 
+RECENT_MS = 900_000
+"""As `WholeBroker.deaths` counts."""
 LISTED_MAX = 10
 """Queues and groups that are named for one reason."""
 RATES = {
@@ -59,7 +62,8 @@ class WholeBroker(Protocol):
 
 
 class Overview:
-    def __init__(self, readings: Readings, broker: WholeBroker, policy: Policy) -> None:
+    def __init__(self, readings: Readings, broker: WholeBroker, errors: DeathErrors, policy: Policy) -> None:
+        self._errors = errors
         self._readings = readings
         self._broker = broker
         self._policy = policy
@@ -79,10 +83,7 @@ class Overview:
             "state": _worst(sentences),
             "sentences": sentences,
             "oldest": found.oldest(reading),
-            "dead_recent": [
-                {"queue": name, "fingerprint": None, "count": count}
-                for name, count in nlargest(LISTED_MAX, deaths, key=lambda death: death[1])
-            ],
+            "dead_recent": await self._dead_recent(reading, deaths),
             "rates": {
                 name: reading.total_rate(counter) if whole else reading.per_second(found.moved[counter])
                 for name, counter in RATES.items()
@@ -106,6 +107,17 @@ class Overview:
             "started_at": self._broker.started_at_ms(),
             "version": __version__,
         }
+
+    async def _dead_recent(self, reading: QueuesReading, deaths: Sequence[tuple[str, int]]) -> list[dict[str, Any]]:
+        most = nlargest(LISTED_MAX, deaths, key=lambda death: death[1])
+        wanted = {name for name, _ in most}
+        ids = (
+            {name: reading.now.columns["queue_id"][row] for row, name in enumerate(reading.now.names) if name in wanted}
+            if wanted
+            else {}
+        )
+        died = [Died(name, ids.get(name), count) for name, count in most]
+        return (await self._errors.told(died, reading.at_ms - RECENT_MS))[:LISTED_MAX]
 
     async def _found(self, reading: QueuesReading, caller: Caller, rows: Sequence[int], *, whole: bool) -> "_Found":
         """One walk for all who may see the same."""
