@@ -1,4 +1,4 @@
-"""What the messages of the last minutes have died of: counts by queue, told apart by the fingerprints of their errors."""
+"""What the messages of the last minutes have died of: counts by queue and by the fingerprints of their errors."""
 
 import time
 from collections.abc import Callable, Sequence
