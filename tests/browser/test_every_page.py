@@ -53,18 +53,13 @@ def show(page: Any, broker: ServedBroker, place: str) -> None:
     page.get_by_text("Loading", exact=False).first.wait_for(state="hidden")
 
 
-def test_hostile_texts_are_text_on_every_page(hostile_broker: ServedBroker, opened: Opener) -> None:
-    page = opened(hostile_broker.origin)
-    for place in places():
-        show(page, hostile_broker, place)
-
-
 def test_no_text_becomes_markup_whoever_tries(browser: Any, hostile_broker: ServedBroker) -> None:
-    """Trusted Types hold on every page; the page is not watched, for this is a violation."""
+    """Trusted Types hold: the policy is the same for all pages (tests/unit/web/console). The page is not watched, for this
+    is a violation."""
     context = browser.new_context()
     page = context.new_page()
-    for place in ["login", *places()]:
-        page.goto(f"{hostile_broker.console}{place}")
+    for place in ("", "queue?queue=orders", "letter?id=1"):
+        show(page, hostile_broker, place)
         refused = "() => { try { document.body.innerHTML = '<i></i>'; return false } catch { return true } }"
         assert page.evaluate(refused), place
     context.close()
@@ -85,7 +80,7 @@ def test_queues_with_odd_names_are_reached_and_deleted_from_their_pages(
         button.click()
         page.get_by_role("heading", name="Queues").wait_for()
     with vibemq.sync.connect(hostile_broker.url) as mq:
-        left = {info.name for info in mq.queues()}
+        left = {info["name"] for info in mq.admin("queue.list")}
     assert left == {"orders", *ODD_NAMES} - {"..", "--yes"}
 
 
@@ -100,8 +95,11 @@ def test_queues_with_odd_names_are_reached_and_deleted_from_their_pages(
         ),
     ],
 )
-def test_every_page_is_accessible_and_fits(hostile_broker: ServedBroker, opened: Opener, size: str, theme: str) -> None:
-    page = opened(hostile_broker.origin, size=size, theme=theme, bypass_csp=False)
+def test_hostile_texts_are_text_and_every_page_is_accessible_and_fits(
+    hostile_broker: ServedBroker, opened: Opener, size: str, theme: str
+) -> None:
+    """What a hostile text would do is noted by `opened`: a script that runs, a violation, a request elsewhere."""
+    page = opened(hostile_broker.origin, size=size, theme=theme)
     found = []
     for place in places():
         show(page, hostile_broker, place)

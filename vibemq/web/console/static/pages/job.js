@@ -29,7 +29,7 @@ function JobPage() {
   return html`
     <nav class="crumbs" aria-label="Where this is"><a href="./jobs">Jobs</a><span aria-hidden="true">/</span><span>Job ${isId ? id : ""}</span></nav>
     ${!isId || isGone
-      ? html`<div class="card"><${Empty} title=${isId ? `There is no job ${id}` : "Which job?"}><p>Finished jobs are kept for seven days, the latest 200. <a href="./jobs">All jobs</a></p></${Empty}></div>`
+      ? html`<div class="title"><h1>${isId ? `Job ${id}` : "Job"}</h1></div><div class="card"><${Empty} title=${isId ? `There is no job ${id}` : "Which job?"}><p>Finished jobs are kept for seven days, the latest 200. <a href="./jobs">All jobs</a></p></${Empty}></div>`
       : html`<${Loaded} found=${found} what="Loading the job">${(job) => html`<${Job} job=${job} refresh=${async () => { await found.refresh(); setLeft(false); }} />`}</${Loaded}>`}`;
 }
 

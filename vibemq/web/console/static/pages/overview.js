@@ -6,7 +6,7 @@ import { Commands } from "../parts/command.js";
 import { useData } from "../parts/data.js";
 import { Segments } from "../parts/filters.js";
 import { start } from "../parts/frame.js";
-import { Loaded, sentence } from "../parts/states.js";
+import { Loaded, sentence, Trouble } from "../parts/states.js";
 import { Table } from "../parts/table.js";
 import { Ago, At, Count, Duration, Figures, Name, Outside, Rate, Size } from "../parts/text.js";
 import { FirstMessages } from "./shared/first-messages.js";
@@ -14,6 +14,7 @@ import { Resources } from "./shared/resources.js";
 
 export const RANGES = [["15m", "15 min"], ["6h", "6 h"], ["48h", "48 h"]];
 const EVERY = { "15m": 5000, "6h": 60000, "48h": 300000 };
+const SHOWN_AT_ONCE = 3;
 const WORDS = { in: "In", out: "Out", ack: "Acknowledged", redelivered: "Redelivered" };
 
 function Overview() {
@@ -34,11 +35,16 @@ function Overview() {
 function Verdict({ data }) {
   const sentences = [...data.sentences].sort((a, b) => (b.level === "alarm") - (a.level === "alarm"));
   if (sentences.length === 0) return html`<p class="well good" role="status"><strong>All is well.</strong><span class="small">No alarm, no queue that is stuck or full, no messages without a consumer.</span></p>`;
-  return html`<div role="status" class="verdict">${sentences.map(({ level, text, remedy, link: target }) => html`<p class=${`well ${level === "alarm" ? "bad" : "warn"}`}>
+  return html`<div role="status" class="verdict">${sentences.slice(0, SHOWN_AT_ONCE).map(Sentence)}
+    ${sentences.length > SHOWN_AT_ONCE && html`<details class="card"><summary>${counted(sentences.length - SHOWN_AT_ONCE, "more warning")}</summary><div class="verdict">${sentences.slice(SHOWN_AT_ONCE).map(Sentence)}</div></details>`}</div>`;
+}
+
+function Sentence({ level, text, remedy, link: target }) {
+  return html`<p class=${`well ${level === "alarm" ? "bad" : "warn"}`}>
     <strong>${level === "alarm" ? "Alarm: " : ""}<${Outside} text=${sentence(text)} /></strong>
     ${remedy && html`<span class="small"><${Outside} text=${sentence(remedy)} /></span>`}
     ${target && html`<a href=${link(target.page, { queue: target.queue })}>Show</a>`}
-  </p>`)}</div>`;
+  </p>`;
 }
 
 function Now({ data }) {
@@ -72,14 +78,15 @@ export function meaning({ in: comes, ack }, ready) {
 }
 
 function Charts({ range, isWhole }) {
-  const series = ["in", "ack", "redelivered", "ready", "in_flight", ...(isWhole ? ["confirm_p50_ms", "confirm_p99_ms", "fsync_p99_ms", "disk_used_bytes", "journal_bytes"] : [])];
-  const { data: history } = useData("history", { query: { series, range }, every: EVERY[range] });
+  const series = ["in", "ack", "redelivered", "ready", "in_flight", ...(isWhole ? ["confirm_p99_ms", "fsync_p99_ms", "disk_free_bytes"] : [])];
+  const { data: history, problem } = useData("history", { query: { series, range }, every: EVERY[range] });
+  if (!history && problem) return html`<${Trouble} problem=${problem} />`;
   if (!history) return html`<div class="card"><p class="wait">Loading the charts…</p></div>`;
   return html`<div class="grid wide">
     <div class="card"><${Chart} title="Messages per second" history=${history} unit="rate" lines=${[{ name: "in", label: "in" }, { name: "ack", label: "acknowledged" }, { name: "redelivered", label: "redelivered" }]} /></div>
     <div class="card"><${Chart} title="Messages that wait" history=${history} lines=${[{ name: "ready", label: "ready" }, { name: "in_flight", label: "in flight" }]} /></div>
-    ${isWhole && html`<div class="card"><${Chart} title="Publish to confirm" history=${history} unit="ms" lines=${[{ name: "confirm_p50_ms", label: "half" }, { name: "confirm_p99_ms", label: "99 %" }, { name: "fsync_p99_ms", label: "disk flush, 99 %" }]} /></div>
-    <div class="card"><${Chart} title="Disk" history=${history} unit="bytes" lines=${[{ name: "disk_used_bytes", label: "used" }, { name: "journal_bytes", label: "journal" }]} /></div>`}
+    ${isWhole && html`<div class="card"><${Chart} title="Latency of 99 %" history=${history} unit="ms" lines=${[{ name: "confirm_p99_ms", label: "publish to confirm" }, { name: "fsync_p99_ms", label: "disk flush" }]} /></div>
+    <div class="card"><${Chart} title="Disk" history=${history} unit="bytes" lines=${[{ name: "disk_free_bytes", label: "free" }]} /></div>`}
   </div>
   <p class="muted small">This broker keeps 48 hours. For more, let Prometheus read <a href="../metrics/prometheus">its metrics</a>.</p>`;
 }
@@ -88,7 +95,7 @@ function Lists({ data }) {
   const { dead_recent, no_consumer, cursors_behind, connections, latency, resources, jobs_running } = data;
   const queueColumn = { key: "queue", label: "Queue", isHead: true, cell: ({ queue }) => html`<a data-open href=${link("queue", { queue })}><${Name} name=${queue} /></a>` };
   return html`<div class="grid">
-    ${dead_recent.length > 0 && html`<${Table} caption="New dead letters" rows=${dead_recent} keyOf=${({ queue, fingerprint }) => `${queue} ${fingerprint}`} columns=${[queueColumn, { key: "fingerprint", label: "Error", cell: ({ queue, fingerprint }) => html`<a href=${link("dead-letters", { queue, fingerprint })}>${fingerprint ? html`<code>${fingerprint.slice(0, 8)}</code>` : "show"}</a>` }, { key: "count", label: "15 min", isNum: true, cell: ({ count: some }) => html`<${Count} value=${some} />` }]} />`}
+    ${dead_recent.length > 0 && html`<${Table} caption="New dead letters" rows=${dead_recent} keyOf=${({ queue, fingerprint }) => `${queue} ${fingerprint}`} columns=${[queueColumn, dead_recent.some(({ fingerprint }) => fingerprint) && { key: "fingerprint", label: "Error", cell: ({ queue, fingerprint }) => html`<a href=${link("dead-letters", { queue, fingerprint })}>${fingerprint ? html`<code>${fingerprint.slice(0, 8)}</code>` : "show"}</a>` }, { key: "count", label: "15 min", isNum: true, cell: ({ count: some }) => html`<${Count} value=${some} />` }]} />`}
     ${no_consumer.length > 0 && html`<${Table} caption="Messages without a consumer" rows=${no_consumer} keyOf=${({ queue }) => queue} columns=${[queueColumn, { key: "ready", label: "Ready", isNum: true, cell: ({ ready }) => html`<${Count} value=${ready} />` }]} />`}
     ${cursors_behind.length > 0 && html`<${Table} caption="Cursors furthest behind" rows=${cursors_behind} keyOf=${({ queue, group }) => `${queue}/${group}`} columns=${[queueColumn, { key: "group", label: "Group", cell: ({ queue, group }) => html`<a href=${link("cursors", { queue, group })}><${Name} name=${group} /></a>` }, { key: "backlog", label: "Behind", isNum: true, cell: ({ backlog }) => html`<${Count} value=${backlog} />` }]} />`}
     ${resources && html`<section class="card"><h2>Memory and disk</h2><${Resources} resources=${resources} /></section>`}

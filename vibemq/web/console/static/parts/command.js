@@ -31,7 +31,7 @@ export function Copy({ text, what = "this", label }) {
     setDone(true);
     setTimeout(() => setDone(false), 1600);
   };
-  return html`<button type="button" class="button quiet slim" aria-label=${`Copy ${what}`} onClick=${copy}><${Icon} name="copy" />${label ?? ""}<span role="status">${isDone ? "copied" : ""}</span></button>`;
+  return html`<button type="button" class="button quiet slim" aria-label=${label ? undefined : `Copy ${what}`} title=${label ? undefined : `Copy ${what}`} onClick=${copy}><${Icon} name="copy" />${label ?? ""}<span role="status">${isDone ? "copied" : ""}</span></button>`;
 }
 
 /** Browsers give the clipboard to secure pages alone; plain http has the old way. */

@@ -4,17 +4,18 @@ import { size } from "../../pure/format.js";
 
 export function Resources({ resources }) {
   const { memory, disk, journal } = resources;
-  const total = disk && disk.used !== null && disk.free !== null ? disk.used + disk.free : null;
   return html`
-    ${memory && html`<${Meter} label="Memory" value=${memory.used} most=${memory.limit} none="no limit is set" />`}
-    ${disk && html`<${Meter} label="Disk" value=${disk.used} most=${total} warnAt=${total && disk.watermark ? (total - disk.watermark) / total : 0.9} more=${disk.watermark ? `publishing stops below ${size(disk.watermark)} free` : ""} />`}
+    ${memory && html`<${Meter} label="Memory" value=${memory.used} most=${memory.limit} stopsAt=${memory.watermark} none="no limit is set" />`}
+    ${disk && html`<${Meter} label="Disk" value=${disk.used} most=${disk.total ?? disk.used + disk.free} stopsAt=${disk.watermark} />`}
     ${journal && html`<${Meter} label="Journal" value=${journal.bytes} most=${journal.limit} none="" />`}`;
 }
 
-/** A bar beside the words that say the same. */
-export function Meter({ label, value, most, warnAt = 0.85, more = "", none = "" }) {
+/** A bar beside the words that say the same. `stopsAt`: where publishing stops. */
+export function Meter({ label, value, most, stopsAt, none = "" }) {
   const share = most ? Math.min(1, value / most) : null;
-  const tone = share === null ? "" : share >= 0.97 || share >= warnAt ? "bad" : share >= warnAt * 0.9 ? "warn" : "";
+  const used = value / (stopsAt || most || Infinity);
+  const tone = used >= 0.97 ? "bad" : used >= 0.9 ? "warn" : "";
+  const more = stopsAt ? `publishing stops at ${size(stopsAt)}` : "";
   const words = most ? `${size(value)} of ${size(most)}` : [size(value), none].filter(Boolean).join(", ");
   return html`<div class="meter"><div class="words"><span>${label}</span><span class="num">${words}${tone === "bad" ? " – nearly full" : ""}</span></div>
     ${share !== null && html`<div class=${`bar ${tone}`} aria-hidden="true"><${Fill} share=${share} /></div>`}
