@@ -3,7 +3,7 @@
 from vibemq.engine.handlers.jobs.starting import job_of
 from vibemq.engine.queue.queue import Queue
 from vibemq.engine.state import EngineState
-from vibemq.engine.step import Step
+from vibemq.engine.step import Step, Undone
 from vibemq.errors import JobStateConflict
 from vibemq.model.commands import AdvanceJob, PurgeDead, ReplayDead
 from vibemq.model.effects import JobStepped
@@ -59,7 +59,7 @@ def count_step(
         if made[0]:
             state.jobs.note_made(*made, of.job_id)
             # It counts with the messages, and goes with them when they cannot be stored.
-            step.jobs.append((of.job_id, before))
+            step.jobs.append(Undone(of.job_id, record, before.cursor))
     step.answer(command, JobStepped(done, left, job), need)
 
 
