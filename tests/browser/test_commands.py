@@ -66,7 +66,7 @@ LISTS = {
 """Page, and what is on it and in the answers of both of its lines."""
 
 
-@pytest.mark.long
+@pytest.mark.long(covered_by="tests/browser/test_commands.py::test_the_lines_of_a_replay_start_the_same_job")
 def test_the_lines_of_lists_answer_what_the_pages_show(
     full_broker: ServedBroker, opened: Opener, run: Callable[[str], str]
 ) -> None:
@@ -129,7 +129,7 @@ def test_the_lines_of_a_purge_and_of_one_letter(
     assert dead_in(full_broker, "emails") == before - 2
 
 
-@pytest.mark.long
+@pytest.mark.long(covered_by="tests/browser/test_commands.py::test_the_lines_of_a_replay_start_the_same_job")
 def test_the_lines_of_an_edited_letter(full_broker: ServedBroker, opened: Opener, run: Callable[[str], str]) -> None:
     first, second = (one["dead_id"] for one in admin(full_broker, "dlq.list", queue="emails", limit=2)["letters"])
     page = opened(full_broker.origin)
@@ -147,7 +147,7 @@ def test_the_lines_of_an_edited_letter(full_broker: ServedBroker, opened: Opener
         assert message.payload.decode() == "it's $(new)\nof two lines"
 
 
-@pytest.mark.long
+@pytest.mark.long(covered_by="tests/browser/test_commands.py::test_the_lines_of_a_replay_start_the_same_job")
 def test_the_lines_of_a_cursor_and_of_a_connection(
     full_broker: ServedBroker, opened: Opener, run: Callable[[str], str]
 ) -> None:
@@ -179,7 +179,7 @@ def test_the_lines_of_a_cursor_and_of_a_connection(
                 message.ack()
 
 
-@pytest.mark.long
+@pytest.mark.long(covered_by="tests/browser/test_commands.py::test_the_lines_of_a_replay_start_the_same_job")
 def test_the_lines_of_users_and_their_rights(
     full_broker: ServedBroker, opened: Opener, run: Callable[[str], str]
 ) -> None:

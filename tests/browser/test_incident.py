@@ -30,7 +30,8 @@ def enter(page: Any, broker: ServedBroker, place: str, user: str = "root", passw
         page.get_by_label("User").fill(user)
         page.get_by_label("Password", exact=True).last.fill(password)
         page.get_by_role("button", name="Log in").click()
-    page.get_by_role("navigation", name="Pages", exact=True).wait_for()
+    page.wait_for_url(lambda url: "/login" not in url)
+    page.locator("#main h1").first.wait_for()
     SESSIONS[broker.origin, user] = page.context.cookies()
 
 
