@@ -276,6 +276,13 @@ class Http(_Part):
     streams_max: Annotated[NotNegative, RELOAD] = 32
     """Streams of the API that are open at a time."""
 
+    @field_validator("tls")
+    @classmethod
+    def _certificates_log_nobody_in(cls, value: Tls | None) -> Tls | None:
+        if value is not None and value.identity is not None:
+            raise ValueError("identity is not for the HTTP port, where a certificate logs nobody in; leave it out")
+        return value
+
     @field_validator("trusted_proxies")
     @classmethod
     def _proxies_are_networks(cls, value: tuple[str, ...]) -> tuple[str, ...]:

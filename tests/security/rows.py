@@ -54,6 +54,8 @@ ROWS: dict[str, Row] = {
         "Every command of every protocol is admitted by one table, refused by default, and no refusal tells whether a "
         "queue exists.",
         (
+            "integration/test_http_matrix.py::test_every_endpoint_for_every_user",
+            "integration/test_http_matrix.py::test_foreign_and_missing_queues_cannot_be_told_apart",
             "integration/test_permissions.py::test_every_operation",
             "integration/test_permissions.py::test_every_command",
             "integration/test_permissions.py::"
@@ -71,6 +73,14 @@ ROWS: dict[str, Row] = {
     "S4": Row(
         "Nothing is accepted before the login, and a second login takes no rights by force.",
         (
+            "security/test_http_api.py::test_whoever_changes_the_own_password_stays",
+            "security/test_http_api.py::test_log_out_everywhere",
+            "security/test_http_api.py::test_a_cookie_is_no_second_chance",
+            "security/test_http_api.py::test_a_token_of_the_pages_opens_the_api_of_a_broker_without_users",
+            "integration/test_http_matrix.py::test_nobody_passes_without_a_login",
+            "security/test_http_api.py::test_a_session_from_its_login_to_its_end",
+            "security/test_http_api.py::test_a_session_ends_with_what_it_logged_in_with",
+            "security/test_http_api.py::test_beyond_this_machine_an_open_broker_has_no_api",
             "security/test_strangers.py::test_no_frame_is_carried_out_before_the_login",
             "security/test_strangers.py::test_no_word_is_carried_out_before_connect",
             "security/test_strangers.py::test_a_second_login_that_fails_gives_nothing",
@@ -87,6 +97,8 @@ ROWS: dict[str, Row] = {
         "Passwords are argon2id, two are hashed at a time, guessing is slowed down by address and name, and an unknown "
         "user costs what a known one does.",
         (
+            "security/test_http_api.py::test_many_logins_keep_nobody_waiting",
+            "security/test_http_api.py::test_users_cannot_be_told_from_nobody",
             "security/test_logins.py::test_new_passwords_are_argon2id",
             "unit/server/access/test_guessing.py::test_at_most_ten_guesses_a_minute_from_one_address",
             "unit/server/access/test_guessing.py::test_a_name_under_attack_is_open_to_its_owner",
@@ -108,9 +120,18 @@ ROWS: dict[str, Row] = {
         but="Letters and digits of every script are allowed in the names of queues, and names are compared exactly.",
     ),
     "S7": Row(
-        "The HTTP port only reads; it takes no ambiguous request, sends no header that opens it to other sites, and "
-        "bounds headers and time.",
+        "The HTTP port takes no ambiguous request, sends no header that opens it to other sites, and bounds headers "
+        "and time. Its pages only read; its API changes something for nobody but its own origin and programs.",
         (
+            "security/test_http_api.py::test_the_api_of_a_broker_that_stops_takes_no_changes",
+            "security/test_http_api.py::test_with_users_any_name_will_do_unless_the_settings_narrow_it",
+            "security/test_http_api.py::test_an_open_broker_answers_to_its_own_names_only",
+            "security/test_http_api.py::test_no_page_of_another_site_changes_anything",
+            "security/test_http_api.py::test_a_form_is_no_json",
+            "security/test_http_api.py::test_headers_of_every_answer",
+            "security/test_http_api.py::test_no_header_is_injected",
+            "security/test_http_api.py::test_ambiguous_requests_end_the_connection",
+            "unit/web/api/guardrails/test_origin.py::test_refused",
             "security/test_http.py::test_ambiguous_requests_are_refused",
             "security/test_http.py::test_nothing_is_changed_over_http",
             "security/test_http.py::test_every_answer_forbids_other_sites",
@@ -159,6 +180,8 @@ ROWS: dict[str, Row] = {
     "S10": Row(
         "TLS 1.2 or newer, certificates of both sides checked, files reloaded while it runs, stalled handshakes ended.",
         (
+            "security/test_http_api.py::test_only_a_trusted_proxy_makes_it_secure",
+            "security/test_http_api.py::test_behind_tls_the_cookie_is_secure",
             "security/test_tls_attacks.py::test_an_old_version_of_tls_is_refused",
             "security/test_tls_attacks.py::test_a_handshake_that_stalls_is_ended",
             "security/test_tls_attacks.py::test_an_expired_certificate_is_refused",
@@ -172,6 +195,7 @@ ROWS: dict[str, Row] = {
     "S11": Row(
         "No secret stands in a log, an error, a metric or a representation of an object.",
         (
+            "security/test_http_api.py::test_no_secret_is_told",
             "integration/test_audit.py::test_no_secret_is_in_any_log",
             "security/test_secrets.py::test_no_object_shows_its_secrets",
             "security/test_secrets.py::test_no_answer_and_no_metric_holds_a_secret",
@@ -182,6 +206,9 @@ ROWS: dict[str, Row] = {
     "S12": Row(
         "Connections, logins and messages are limited by address and by connection, in bounded tables.",
         (
+            "security/test_http_api.py::test_who_asks_too_often_waits_and_nobody_else_does",
+            "security/test_http_api.py::test_silent_and_half_requests_keep_nobody_out",
+            "security/test_http_api.py::test_guesses_count_whatever_the_door",
             "unit/server/access/test_limits.py::test_each_address_has_its_own_limit",
             "unit/server/access/test_limits.py::test_loopback_is_exempt_and_a_v6_network_counts_as_one_peer",
             "unit/server/access/test_limits.py::test_the_table_forgets_the_least_recently_seen",

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 from vibemq.errors import InvalidMessage, InvalidPayload
 from vibemq.operations import Operation
 from vibemq.web.api.contract import Contract, Endpoint, Exchange, Parameter
+from vibemq.web.api.idempotency import HEADER, checked_key
 
 PAGE = (
     Parameter("limit", {"type": "integer", "minimum": 1}, "Most items of the page."),
@@ -109,7 +110,11 @@ class RequestReader:
         merged = {endpoint.renamed.get(name, name): value for name, value in {**given, **path}.items()}
         merged.pop("cursor", None)
         brought = exchange.request.headers
-        headers = {argument: brought[name] for name, argument in endpoint.from_headers.items() if name in brought}
+        headers = {
+            argument: checked_key(brought[name]) if name.lower() == HEADER else brought[name]
+            for name, argument in endpoint.from_headers.items()
+            if name in brought
+        }
         return {**merged, **headers, **endpoint.fixed}
 
     def _refuse_unknown(self, endpoint: Endpoint, body: Mapping[str, Any]) -> None:

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from vibemq._version import __version__
 from vibemq.auth.matrix import in_words
 from vibemq.errors import ErrorCode
+from vibemq.model.access import Action
 from vibemq.web.api.arguments import RequestReader, schema_of
 from vibemq.web.api.contract import BASE, Contract, Endpoint, Parameter
 from vibemq.web.api.errors import MEANINGS, Code, HttpCode
@@ -58,7 +59,7 @@ def description_of(contract: Contract) -> bytes:
 
 
 def described(contract: Contract) -> dict[str, Any]:
-    writer = _Writer(contract)
+    writer = DescriptionWriter(contract)
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in contract.endpoints:
         paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = writer.operation(endpoint)
@@ -108,10 +109,13 @@ _PROBLEM_SCHEMA = {
 
 def needs(contract: Contract, endpoint: Endpoint) -> str:
     """The permissions in words."""
-    return ", ".join(map(in_words, contract.permissions(endpoint))) or "none"
+    if endpoint.anybody:
+        return "none, not even a login"
+    asked = [in_words(need) for need in contract.permissions(endpoint) if need.action is not Action.OWN]
+    return ", ".join(each for each in asked if each != "none") or "a login"
 
 
-class _Writer:
+class DescriptionWriter:
     def __init__(self, contract: Contract) -> None:
         self._contract = contract
         self._reader = RequestReader(contract)
@@ -187,6 +191,8 @@ class _Writer:
         free = self._reader.free_arguments(endpoint)
         if not free:
             return {}
+        # The definitions that the arguments refer to.
+        self._schema({"$defs": schema_of(self._contract.operations[endpoint.operation].arguments).get("$defs", {})})
         return {
             "type": "object",
             "additionalProperties": False,

@@ -28,9 +28,9 @@ class LoginBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
 
-    user: str = Field("", max_length=256)
-    password: str = Field("", max_length=4096, repr=False)
-    token: str = Field("", max_length=4096, repr=False)
+    user: str = Field("", max_length=256, description="Name of the user.")
+    password: str = Field("", max_length=4096, repr=False, description="Password of the user.")
+    token: str = Field("", max_length=4096, repr=False, description="In place of both: an access token.")
     code: str = Field("", max_length=256, repr=False, description="Of POST /session/codes; from this machine alone.")
 
 
