@@ -26,7 +26,7 @@ ARGS ?=
 # Most slow tests wait for child processes and flushes, so one worker more than there are cores pays.
 WORKERS ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$(( cores < 8 ? cores + 1 : 8 )))
 
-.PHONY: help install fmt lint types compiled test test-long test-fast crash torture demo bench bench-growth bench-scale bench-delays bench-access bench-peers console-vendor docs site docker-test interop clean
+.PHONY: help install fmt lint types compiled test test-long test-fast crash jobs-proof torture demo bench bench-growth bench-scale bench-delays bench-access bench-peers console-vendor fuzz-api docs site docker-test interop clean
 
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -83,8 +83,14 @@ test-long: install ## the tests that repeat others with more kinds of input, or 
 test-fast: install ## the tests that start no processes
 	$(BIN)/pytest -m "not slow and not long and not docker" -n $(WORKERS) --dist worksteal $(ARGS)
 
+jobs-proof: install ## 100,000 dead letters replayed by a job, with 20 kills of the broker and of the command line
+	$(BIN)/python -m tests.crash.jobs_killed
+
 crash: install ## ten minutes of the proof that nothing confirmed is lost; prints a table
 	$(BIN)/python -m tests.proof crash $(ARGS)
+
+fuzz-api: install ## schemathesis asks the HTTP API for ten minutes what its description allows and what it does not
+	$(BIN)/python -m tests.integration.http_schema $(ARGS)
 
 torture: test-long ## one hour of the same proof, after the long tests and the property tests with new random examples
 	HYPOTHESIS_PROFILE=random $(BIN)/pytest -q tests/properties tests/simulation -n $(WORKERS) --dist worksteal

@@ -38,7 +38,7 @@ def test_a_wrong_password_is_told_in_a_sentence_and_the_right_one_then_lets_in(
     page.get_by_role("alert").get_by_text("User name or password is wrong").wait_for()
     assert "a guess" not in page.content()
     log_in(page)
-    page.get_by_role("navigation", name="Pages").wait_for()
+    page.get_by_role("navigation", name="Pages", exact=True).wait_for()
 
 
 def test_logging_out_ends_the_session_and_the_next_request_leads_to_the_login(
@@ -98,7 +98,7 @@ def test_the_whole_console_works_below_a_path_that_a_proxy_takes_away(
         log_in(page)
         page.get_by_role("heading", name="Queues").wait_for()
         assert page.url == f"{proxy.console}queues?name=orders"
-        page.get_by_role("navigation", name="Pages").get_by_role("link", name="Overview").click()
+        page.get_by_role("navigation", name="Pages", exact=True).get_by_role("link", name="Overview").click()
         page.get_by_role("heading", name="Overview").wait_for()
         assert page.url == proxy.console
         page.context.close()

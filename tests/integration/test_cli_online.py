@@ -418,20 +418,21 @@ def test_ctrl_c_is_the_normal_end_of_top() -> None:
 
 def test_an_interrupted_replay_doubles_nothing(vibemq: Run, queue: str) -> None:
     bury(vibemq, queue, 100)
-    words = ["dlq", "replay", "--queue", queue, "--rate", "20", "--limit", "50"]
+    words = ["dlq", "replay", "--queue", queue, "--rate", "2", "--limit", "50"]
     program = "from vibemq.cli.admin.main import run; run()"
     with subprocess.Popen([sys.executable, "-c", program, *words], stderr=subprocess.PIPE, text=True) as process:
-        wait_until(lambda: info(vibemq, queue)["ready"] >= 10)
+        wait_until(lambda: info(vibemq, queue)["ready"] >= 2)
         process.send_signal(signal.SIGINT)
         assert process.stderr is not None
         said = process.stderr.read()
         assert process.wait(60) == 130, said
-    assert "run the same command again" in said
+    assert "goes on without this command" in said
     halfway = info(vibemq, queue)["ready"]
-    assert 10 <= halfway < 50
+    assert 2 <= halfway < 50
 
     code, (told,), _ = vibemq("admin", *words, "--rate", "1000")
-    assert (code, told["resumed"], told["count"]) == (0, True, 50 - halfway)
+    assert (code, told["resumed"]) == (0, True)
+    assert 0 < told["count"] <= 50 - halfway
     after = info(vibemq, queue)
     assert (after["ready"], after["dead"]) == (50, 50)
     _, found, _ = vibemq("sub", queue, "--count", "50")

@@ -251,7 +251,7 @@ async def test_connections_are_listed_and_closed(api: ApiClient) -> None:
     async with vibemq.connect(api.broker.url) as mq:
         await mq.publish("q", b"x")
         (shown,) = (await api.done("GET", "/connections"))["items"]
-        assert await api.done("DELETE", f"/connections/{shown['connection_id']}") == {"closed": 1}
+        assert await api.done("DELETE", f"/connections/{shown['connection_id']}") == {"closed": 1, "unsettled": 0}
     assert await api.code("DELETE", "/connections/nobody") == (404, "UNKNOWN_COMMAND")
 
 

@@ -126,7 +126,7 @@ jobs = st.builds(
     created_at=u64,
     state=st.sampled_from(JobState),
     why=text,
-    rate=u32,
+    rate=st.floats(0, 1e6),
     cursor=u64,
     done=u64,
     dead_again=u32,
@@ -161,8 +161,10 @@ record = st.one_of(
     st.builds(TokenStored, tokens),
     st.builds(TokenRemoved, text),
     st.builds(JobStarted, jobs),
-    st.builds(JobAdvanced, u32, *[u64] * 10),
-    st.builds(JobChanged, u32, u64, job_events, st.none() | st.sampled_from(JobState), text, rates, st.booleans()),
+    st.builds(JobAdvanced, u32, *[u64] * 9),
+    st.builds(
+        JobChanged, u32, u64, job_events, st.none() | st.sampled_from(JobState), text, rates.map(float), st.booleans()
+    ),
     st.builds(JobLettersDied, u32, u32, runs),
     st.builds(JobsForgotten, st.lists(u32, max_size=3)),
 )

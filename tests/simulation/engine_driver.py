@@ -301,6 +301,7 @@ class Driver:
         if self.waiting or self.engine._state.owed or self.engine._state.owed_behind:
             return
         assert self.disk.dead_count == self.engine.dead_count
+        assert self.disk.jobs == self.engine.jobs.by_id
         for queue in self.engine._state.queues.values():
             stored = self.disk.queues[queue.queue_id]
             assert stored.options == queue.options

@@ -89,11 +89,17 @@ OPERATIONS: Mapping[str, Row] = {
     "broker.reload": (ADMIN,),
     # Of the queues that the caller may inspect; of the whole broker for superusers.
     "broker.overview": (LIST,),
-    "cursor.list": (LIST,),
     "queue.rows": (LIST,),
     # Without the argument `queue` it concerns the whole broker, which needs a rule for `*`.
     "history.get": (INSPECT,),
     "audit.list": (ADMIN,),
+    "broker.checks": (ADMIN,),
+    "broker.settings": (ADMIN,),
+    "listeners.list": (ADMIN,),
+    "consumer.list": (INSPECT,),
+    # Of queues that the caller may inspect, and of applications that it may commit for.
+    "cursor.list": (LIST,),
+    "transaction.list": (LIST,),
     "connections.list": (ADMIN,),
     "connections.close": (ADMIN,),
     "connections.redirect": (ADMIN,),
@@ -168,7 +174,6 @@ OPERATIONS: Mapping[str, Row] = {
 JOB_KINDS: Mapping[str, Row] = {
     "replay": OPERATIONS["dlq.replay"],
     "purge_dead": OPERATIONS["dlq.purge"],
-    "export_dead": OPERATIONS["dlq.show"],
 }
 """What each kind of job needs: when it is started, at each of its steps (of its maker), and when it is changed."""
 

@@ -73,6 +73,26 @@ def letter_table(letters: Iterable[dict[str, Any]]) -> RenderableType:
     )
 
 
+def group_table(groups: Iterable[dict[str, Any]]) -> RenderableType:
+    """One line for each kind of error; its sample, which may be long, is last."""
+    return table(
+        ("count", "queue", "reason", "fingerprint", "first", "last", "sample"),
+        [
+            (
+                group["count"],
+                group["queue"],
+                group["reason"],
+                group["fingerprint"],
+                instant_text(group["first_at"]),
+                instant_text(group["last_at"]),
+                group["sample"] or "–",
+            )
+            for group in groups
+        ],
+        whole=True,
+    )
+
+
 def letter_sheet(letter: dict[str, Any]) -> RenderableType:
     """One dead letter in full."""
     instants = ("published_at", "first_failed_at", "dead_at")

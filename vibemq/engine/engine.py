@@ -188,8 +188,8 @@ class Engine:
             moves.put_back(state, step, taken)
         for app, before in outcome.imported:
             imports.take_back(state, app, before)
-        for job_id, job in reversed(outcome.jobs):
-            starting.take_back(state, job_id, job)
+        for undone in outcome.jobs:
+            starting.take_back(state, undone)
         lifetime.forget_attended(state, outcome.records)
         holes = rollback.holes_of(state)
         for effect in (*outcome.after_append, *outcome.gated):

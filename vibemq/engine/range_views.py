@@ -1,9 +1,10 @@
 """Questions of readers by range and of transactions' movers: read-only, answered at once from the indexes."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from heapq import nsmallest
 from typing import TypeGuard
 
+from vibemq.engine import views
 from vibemq.engine.handlers import transactions
 from vibemq.engine.handlers.cursors import lookup, ranges
 from vibemq.engine.handlers.cursors.plans import unknown_plan
@@ -17,6 +18,8 @@ from vibemq.engine.state import EngineState
 from vibemq.engine.views import extent_of, group_info
 from vibemq.errors import OffsetGone
 from vibemq.model.effects import (
+    ApplicationFigures,
+    ConsumerFigures,
     CursorInfo,
     Extent,
     GroupInfo,
@@ -228,6 +231,18 @@ class Readers:
         """Stages that nobody committed for too long."""
         oldest = self._state.now - transactions.STAGE_TTL_MS
         return [name for name, queue in self._state.stages.items() if queue.created_at < oldest]
+
+    def consumers(self, name: str) -> Generator[None, None, list[ConsumerFigures]]:
+        """Of one queue, step by step. Raises QueueNotFound."""
+        return views.consumers_of(find_same(self._state, name, None))
+
+    def session_load(self, session: int) -> tuple[int, int]:
+        """(consumers, messages that they hold)."""
+        return views.session_load(self._state, session)
+
+    def applications(self) -> Iterator[ApplicationFigures]:
+        """Those that commit transactions, by name. To be read at once, up to where one has seen enough."""
+        return views.applications(self._state)
 
 
 def _has_letters(record: Record) -> TypeGuard[DeadLettered]:

@@ -15,12 +15,11 @@ from vibemq.engine.queue.share import Share
 from vibemq.engine.queue.transaction import Transaction
 from vibemq.engine.settings import EngineSettings
 from vibemq.engine.stage_names import delay_of, version_and_app
-from vibemq.engine.step import Step, Wait
+from vibemq.engine.step import Step, Undone, Wait
 from vibemq.engine.waiting import RequestTable
 from vibemq.errors import VibeMQError
 from vibemq.model.commands import Pressure
 from vibemq.model.effects import Departure, Effect, Published
-from vibemq.model.jobs.job import StoredJob
 from vibemq.model.options import Durability
 from vibemq.model.records import Record
 from vibemq.model.runs import END, RunSet
@@ -36,7 +35,7 @@ class Open:
     added: list[Added]
     moved: list[TakenOut]
     imported: list[tuple[str, Transaction | None]]
-    jobs: list[tuple[int, StoredJob | None]]
+    jobs: list[Undone]
     waits: list[Wait] = field(default_factory=list)
 
 

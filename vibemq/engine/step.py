@@ -8,7 +8,7 @@ from vibemq.engine.queue.queue import Added, Queue, TakenOut
 from vibemq.engine.queue.transaction import Transaction
 from vibemq.errors import VibeMQError
 from vibemq.model.effects import Effect, Published, Reply
-from vibemq.model.jobs.job import StoredJob
+from vibemq.model.jobs.job_records import JobAdvanced
 from vibemq.model.options import Durability
 from vibemq.model.records import CursorChanged, Extras, HandedOut, MessagesAdded, Record, Settled
 from vibemq.model.rows import Rows, join_rows
@@ -23,6 +23,17 @@ class Wait:
     token: Any
     result: Published
     tickets: set[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Undone:
+    """Of a job, when the outcome cannot be stored: its start, or what it counted with messages that vanish."""
+
+    job_id: int
+    record: JobAdvanced | None = None
+    """None = it was started."""
+    cursor: int = 0
+    """Where it was before."""
 
 
 class Asked(Protocol):
@@ -73,8 +84,8 @@ class Step:
         """What left a queue, or a stage, for another queue."""
         self.imported: list[tuple[str, Transaction | None]] = []
         """Applications that stand for imported files, and what they were before."""
-        self.jobs: list[tuple[int, StoredJob | None]] = []
-        """Jobs that have made messages, and what they were before; None = they were made themselves."""
+        self.jobs: list[Undone] = []
+        """What of jobs is undone when the step is not stored."""
         self.waits: list[Wait] = []
         """Answers that wait for earlier outcomes."""
         self.dirty: dict[Group, Queue] = {}

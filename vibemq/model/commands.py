@@ -177,7 +177,7 @@ class SetFlow:
 
 @dataclass(slots=True)
 class Settle:
-    """Only the holder settles; sequences that this consumer does not hold are counted. Reply: `Settled`."""
+    """Only the holder settles; sequences that this consumer does not hold are counted. Reply: `SettledRuns`."""
 
     session: int
     token: Any
@@ -193,7 +193,7 @@ class Settle:
 @dataclass(slots=True)
 class Extend:
     """Move the deadline of held messages to now + ack_timeout_ms (None = the consumer's own timeout). Reply:
-    `Settled`."""
+    `SettledRuns`."""
 
     session: int
     token: Any
@@ -653,7 +653,7 @@ class StartJob:
     session: int
     token: Any
     plan: JobPlan
-    rate: int = 0
+    rate: float = 0.0
     asked_at: int = 0
     """The instant from which the filter's ages are measured."""
 
@@ -667,7 +667,7 @@ class ChangeJob:
     job_id: int
     state: JobState | None = None
     why: str = ""
-    rate: int | None = None
+    rate: float | None = None
     """None = it stays; 0 = no limit."""
     by: str = ""
     """Who wants it; "" = the broker."""
@@ -676,14 +676,11 @@ class ChangeJob:
 
 @dataclass(slots=True)
 class AdvanceJob:
-    """A step that moves no letter: none fitted, or they were written into a file. Reply: `JobStepped`."""
+    """A step that moves no letter, because none fitted. Reply: `JobStepped`."""
 
     session: int
     token: Any
     step: JobStep
-    done: int = 0
-    size: int = 0
-    """Bytes of the file that are on the disk."""
 
 
 @dataclass(slots=True)

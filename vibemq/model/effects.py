@@ -44,7 +44,7 @@ class Counted:
 
 
 @dataclass(slots=True)
-class Settled:
+class SettledRuns:
     """Result of `Settle` and `Extend`: the runs that the consumer held until then. What else was asked for was settled
     before, was taken back when its time was over, or never was this consumer's."""
 
@@ -402,6 +402,44 @@ class QueueFigures(NamedTuple):
     """1 when not one more message fits."""
     durability: int
     cursors: list[CursorFigures]
+
+
+class ConsumerFigures(NamedTuple):
+    """One consumer of a queue, for an operator."""
+
+    session: int
+    number: int
+    group: str
+    active: bool
+    """False: it is given nothing new, and still holds something."""
+    prefetch: int
+    """Most messages that it may hold."""
+    in_flight: int
+    deadline: int
+    """Earliest instant at which something that it holds comes back; 0 = never, or it holds nothing."""
+    ack_timeout_ms: int
+    settled_at: int
+    """When it settled something last; 0 = not yet."""
+
+
+class StageFigures(NamedTuple):
+    """What a transaction has staged under one name and not moved into its queues yet."""
+
+    stage: str
+    version: int
+    created_at: int
+    size: int
+
+
+class ApplicationFigures(NamedTuple):
+    """An application that commits transactions."""
+
+    app: str
+    owner: str
+    version: int | None
+    """The last one that was committed; None = none yet."""
+    decided_at: int
+    stages: list[StageFigures]
 
 
 @dataclass(slots=True)

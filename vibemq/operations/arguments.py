@@ -110,6 +110,8 @@ def _rule(error: ErrorDetails) -> str:
     match error["type"]:
         case "int_type":
             return "must be a whole number"
+        case "float_type" | "finite_number":
+            return "must be a number"
         case "bool_type":
             return "must be true or false"
         case "string_type":

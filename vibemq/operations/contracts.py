@@ -7,6 +7,8 @@ from vibemq.model.access import Principal
 from vibemq.model.commands import Command
 from vibemq.model.dead.groups import DeadGroupPage, DeadGroupsWanted
 from vibemq.model.effects import (
+    ApplicationFigures,
+    ConsumerFigures,
     CursorInfo,
     Extent,
     GroupInfo,
@@ -97,6 +99,12 @@ class ReaderQuestions(Protocol):
     def bundles(self, stage: str) -> tuple[int, list[Run]]: ...
 
     def old_stages(self) -> list[str]: ...
+
+    def consumers(self, name: str) -> Generator[None, None, list[ConsumerFigures]]: ...
+
+    def session_load(self, session: int) -> tuple[int, int]: ...
+
+    def applications(self) -> Iterator[ApplicationFigures]: ...
 
 
 class JobQuestions(Protocol):
@@ -207,7 +215,8 @@ class ClosablePeer(Protocol):
     @property
     def principal(self) -> Principal | None: ...
 
-    def dismiss(self, reason: str) -> None: ...
+    def dismiss(self, reason: str, *, clean: bool = True) -> None:
+        """`clean`: what it holds is given to others as if it had never been handed out."""
 
     def redirect(self, host: str, port: int) -> bool:
         """False: its protocol has no word for that, or it is leaving."""
@@ -232,8 +241,23 @@ class KnownPeer(ClosablePeer, HoldingPeer, Protocol):
     """Somebody who may act."""
 
 
+class NamedPeer(Protocol):
+    """One peer, for what names it."""
+
+    connection_id: str
+    protocol: str
+
+    @property
+    def client_name(self) -> str: ...
+    @property
+    def principal(self) -> Principal | None: ...
+
+
 class Peers(Protocol):
     def __iter__(self) -> Iterator[ListedPeer]: ...
+
+    def peer(self, session: int) -> NamedPeer | None:
+        """Whose session has that number."""
 
     def peers(self) -> Sequence[KnownPeer]:
         """Those of plug-ins too, which no listener has accepted."""

@@ -37,6 +37,8 @@ def _one_type(choice: dict[str, Any]) -> str:
     match choice.get("type"):
         case "integer":
             return "whole number"
+        case "number":
+            return "number"
         case "boolean":
             return "true or false"
         case "string":

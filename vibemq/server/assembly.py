@@ -4,7 +4,7 @@ import logging
 import os
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -25,7 +25,11 @@ from vibemq.operations.groups import Groups
 from vibemq.operations.jobs.edits import LetterEdits
 from vibemq.operations.jobs.requests import Jobs
 from vibemq.operations.long_polls import LongPolls
+from vibemq.operations.monitoring.applications import Applications
+from vibemq.operations.monitoring.around import AroundBroker
 from vibemq.operations.monitoring.audit_records import AuditRecords
+from vibemq.operations.monitoring.connection_list import ConnectionList
+from vibemq.operations.monitoring.consumers import Consumers
 from vibemq.operations.monitoring.cursors import CursorList
 from vibemq.operations.monitoring.history import History
 from vibemq.operations.monitoring.overview import Overview
@@ -52,6 +56,7 @@ from vibemq.server.access.command_audit import CommandAudit
 from vibemq.server.access.guessing import GuessLimiter
 from vibemq.server.access.hashing import HashingThreads
 from vibemq.server.access.revocation import Revocation
+from vibemq.server.around.look import Around, ListenerFacts
 from vibemq.server.background_tasks import BackgroundTasks
 from vibemq.server.checks import plugin_settings
 from vibemq.server.clock import Clock
@@ -67,6 +72,7 @@ from vibemq.server.jobs.runner import JobRunner
 from vibemq.server.jobs.worker import JobServices
 from vibemq.server.local_session import INNER_SESSION, LocalSession
 from vibemq.server.monitoring.broker_figures import BrokerFigures
+from vibemq.server.monitoring.byte_rates import ConnectionByteRates
 from vibemq.server.monitoring.health import Report
 from vibemq.server.monitoring.history.history_file import NAME as HISTORY
 from vibemq.server.monitoring.history.recorder import HistoryRecorder
@@ -88,6 +94,19 @@ from vibemq.storage.interface import StoragePlugin
 from vibemq.storage.timeline import begin_timeline
 
 log = logging.getLogger("vibemq.assembly")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """What the parts of a broker ask of it."""
+
+    reload: Callable[[Caller], Awaitable[dict[str, Any]]]
+    """Reads the settings again, when an operator asks for it."""
+    listening: Callable[[], Sequence[ListenerFacts]]
+    configured: Callable[[], Settings]
+    """Those that count at the moment."""
+    origins: Callable[[], Mapping[str, str] | None]
+    """Where each setting came from; None = a program has made them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +175,7 @@ async def assemble(
     fatal: Callable[[BaseException], None],
     opened: Callable[[Store], None],
     make_clock: Callable[[int], Clock],
-    reload: Callable[[Caller], Awaitable[dict[str, Any]]],
+    owner: Owner,
 ) -> Assembly:
     """Open storage, rebuild the engine from it and wire everything; nothing is accepted yet.
 
@@ -164,7 +183,7 @@ async def assemble(
         report: is shown the broker once it has been recovered.
         opened: called with the store once it has to be closed.
         make_clock: from the last instant that storage knows.
-        reload: reads the settings again, when an operator asks for it.
+        owner: what its parts ask of the broker that they are parts of.
 
     Raises:
         ConfigInvalid, StorageError
@@ -243,8 +262,25 @@ async def assemble(
     users = Users(accounts, local_session, hashing, revocation.look_at_users, clock)
     tokens = Tokens(accounts, users, clock)
     trail = Trail(report.snapshots, metrics)
-    figures = BrokerFigures(report, trail, lambda: connection_table.limits, time.time)
+    figures = BrokerFigures(
+        report,
+        trail,
+        limits=lambda: connection_table.limits,
+        jobs_running=lambda: len(engine.jobs.running()),
+        wall=time.time,
+    )
     history = _history(settings, figures, engine, local=plugin.local)
+    byte_rates = ConnectionByteRates(lambda: connection_table, time.monotonic)
+    around = Around(
+        report=report,
+        trail=trail,
+        listening=owner.listening,
+        authentication=lambda: accounts.enabled,
+        configured=owner.configured,
+        origins=owner.origins,
+        history_trouble=lambda: "" if history is None else history.trouble,
+        audit_trouble=lambda: audit.trouble,
+    )
     place = {"data_dir": str(settings.data_dir.absolute()), "provider": store.provider.name}
     job_services = JobServices(engine, local_session, store, letters, accounts, clock)
     timers = Timers(engine, committer, clock)
@@ -275,13 +311,17 @@ async def assemble(
             users,
             UserRights(accounts),
             tokens,
-            Connections(connection_table),
+            Connections(connection_table, engine),
+            ConnectionList(connection_table, engine, byte_rates),
+            Consumers(engine, connection_table, clock),
+            CursorList(trail, engine, accounts.policy),
+            Applications(engine, accounts.policy, clock),
+            AroundBroker(around),
             Overview(trail, figures, accounts.policy),
             QueueRows(trail, accounts.policy),
-            CursorList(trail, engine, accounts.policy),
             History(history, trail, engine),
             AuditRecords(None if writer is None else AuditReader(settings.data_dir / FOLDER)),
-            BrokerOperations(store, report, place, reload),
+            BrokerOperations(store, report, place, owner.reload),
         ],
     )
     authenticator = Authenticator(
@@ -333,7 +373,7 @@ async def assemble(
     )
     committer.submit(engine.restore(state, clock.now()))
     report.attach(Running(engine, connection_table))
-    tasks.start_soon(trail.run, *([history.take] if history is not None else []))
+    tasks.start_soon(trail.run, byte_rates.take, *([history.take] if history is not None else []))
     await declare(settings.queues, local_session, defaults=queue_defaults, durable=durable_queues)
     if writer is not None:
         writer.start()

@@ -12,6 +12,7 @@ import logging
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -24,7 +25,8 @@ from vibemq.config import Auth, Http, Listener, Settings, StorageChoice
 from vibemq.errors import StorageError, StorageFailed, StorageFenced
 from vibemq.model.effects import QueueInfo
 from vibemq.operations import Caller
-from vibemq.server.assembly import Assembly, assemble
+from vibemq.server.around.look import ListenerFacts
+from vibemq.server.assembly import Assembly, Owner, assemble
 from vibemq.server.clock import Clock, TimeSource
 from vibemq.server.commit.storage_threads import Store
 from vibemq.server.forking import FORKED, let_go, no_longer, watch_forks
@@ -281,7 +283,12 @@ class Broker:
             self._fatal,
             self._opened,
             self._make_clock,
-            self._reload_for,
+            Owner(
+                reload=self._reload_for,
+                listening=self._listening_facts,
+                configured=lambda: self.settings,
+                origins=lambda: None if self._source is None else self._source.origins,
+            ),
         )
         self._reloader = self._make_reloader(self._parts)
         started = await self._start_plugins([endpoint for _, endpoint in endpoints], self._parts, tasks)
@@ -312,6 +319,24 @@ class Broker:
             hashing=parts.hashing,
             audit=parts.audit,
         )
+
+    def _listening_facts(self) -> list[ListenerFacts]:
+        parts = self._running()
+        facts = [
+            ListenerFacts(
+                one.protocol,
+                one.host,
+                one.port,
+                None if one.tls is None else one.tls.certificate,
+                partial(parts.connection_table.count_of, one.endpoint),
+            )
+            for one in self.listening
+        ]
+        if self._web is not None:
+            tls = self._tls.get(OF_HTTP)
+            certificate = None if tls is None else tls.certificate
+            facts.append(ListenerFacts("http", self._web.host, self._web.port, certificate, self._web.pool.__len__))
+        return facts
 
     def _make_clock(self, not_before: int) -> Clock:
         source = self._time_source

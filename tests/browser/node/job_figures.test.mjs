@@ -4,6 +4,7 @@ import {
   actionsOf,
   canaryFor,
   durationAt,
+  fewFirst,
   fraction,
   leftMs,
   levelOf,
@@ -53,6 +54,7 @@ test("only what a job can do is offered", () => {
 test("guards and confirmation grow with the number", () => {
   assert.equal(canaryFor(100), null);
   assert.equal(canaryFor(101), 10);
+  assert.deepEqual([1, 2, 10, 20, 21, 5_000].map(fewFirst), [1, 1, 5, 10, 10, 10]);
   assert.equal(levelOf("replay", 10_000), 1);
   assert.equal(levelOf("replay", 10_001), 2);
   assert.equal(levelOf("purge_dead", 2), 2);

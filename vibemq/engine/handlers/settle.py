@@ -12,13 +12,15 @@ from vibemq.engine.requests.failing import NOTED_PER_UNIT, note_acknowledged
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step, light
 from vibemq.model.commands import Extend, Settle, Settlement
-from vibemq.model.effects import Settled
+from vibemq.model.effects import SettledRuns
 from vibemq.model.options import Durability, LostConnection
 from vibemq.model.runs import END, Run, run_count
 
 
 def settle(state: EngineState, step: Step, command: Settle) -> Slices | None:
     consumer = state.consumer(command.session, command.consumer)
+    if consumer is not None:
+        consumer.settled_at = step.now
     if _is_long(consumer, command):
         return _settle_in_slices(state, step, command)
     # What comes back or dies has a record of its own for each command; acknowledgements share one.
@@ -106,7 +108,7 @@ def _answer_settled(step: Step, consumer: Consumer | None, command: Settle, held
     if command.token is None:
         return
     # A message that another Settle of this consumer has taken is settled by a record that may still be on its way.
-    step.answer(command, Settled(held), Durability.TRANSIENT if consumer is None else light(consumer.queue))
+    step.answer(command, SettledRuns(held), Durability.TRANSIENT if consumer is None else light(consumer.queue))
 
 
 def _asked(runs: Sequence[Run]) -> int:
@@ -150,7 +152,7 @@ def extend(state: EngineState, step: Step, command: Extend) -> Slices | None:
     if _is_long(state.consumer(command.session, command.consumer), command):
         return _extend_in_slices(state, step, command)
     step.work += len(command.runs)
-    step.answer(command, Settled(_extend_runs(state, step, command, command.runs)))
+    step.answer(command, SettledRuns(_extend_runs(state, step, command, command.runs)))
     return None
 
 
@@ -160,7 +162,7 @@ def _extend_in_slices(state: EngineState, step: Step, command: Extend) -> Slices
         step.work += cost
         held += _extend_runs(state, step, command, runs)
         step = yield
-    step.answer(command, Settled(held))
+    step.answer(command, SettledRuns(held))
 
 
 def _extend_runs(state: EngineState, step: Step, command: Extend, runs: Sequence[Run]) -> list[Run]:

@@ -35,6 +35,11 @@ class Unacked(Stretches):
         """The smallest sequence that is held; None when nothing is."""
         return self._firsts[0] if self._firsts else None
 
+    def first_deadline(self) -> int:
+        """The earliest of what is held; NEVER when nothing is. Looks at every stretch once, of very many at `earliest`
+        alone."""
+        return min(self._deadlines, default=NEVER) if self._parts is None else self.earliest
+
     def add(self, first: int, last: int, deadline: int, size: int) -> None:
         """Hold a run of which nothing is held yet."""
         count = last - first + 1

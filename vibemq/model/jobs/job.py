@@ -10,8 +10,6 @@ class JobKind(StrEnum):
     """Letters go back into queues."""
     PURGE_DEAD = "purge_dead"
     """Letters are deleted."""
-    EXPORT_DEAD = "export_dead"
-    """Letters are written into a file, and stay."""
 
 
 class JobState(StrEnum):
@@ -78,7 +76,7 @@ class StoredJob:
     state: JobState
     why: str = ""
     """A sentence that says why it is in this state."""
-    rate: int = 0
+    rate: float = 0.0
     """Most letters in a second; 0 = as many as can be done."""
     started_at: int = 0
     changed_at: int = 0
@@ -100,8 +98,6 @@ class StoredJob:
     """(queue_id, first, last) of messages that it has made, in the order in which it made them."""
     made_forgotten: bool = False
     """There were more than are remembered, so more may have died again than are counted."""
-    size: int = 0
-    """Bytes of the file that an export has written."""
     events: tuple[JobEvent, ...] = ()
 
     @property

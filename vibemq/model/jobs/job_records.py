@@ -36,8 +36,6 @@ class JobAdvanced:
     """Of the queue that messages were made in; 0 = none were."""
     first: int = 0
     last: int = 0
-    size: int = 0
-    """Bytes of the export's file from now on; 0 = it stays."""
 
 
 @dataclass(slots=True)
@@ -49,7 +47,7 @@ class JobChanged:
     event: JobEvent
     state: JobState | None = None
     why: str = ""
-    rate: int = -1
+    rate: float = -1.0
     """-1 = it stays."""
     absolved: bool = False
     """The canary has passed, or somebody goes on although letters have died again."""
@@ -87,9 +85,31 @@ def advanced(job: StoredJob, record: JobAdvanced) -> StoredJob:
         damaged=job.damaged + record.damaged,
         made=made,
         made_forgotten=forgotten,
-        size=record.size or job.size,
-        changed_at=max(job.changed_at, record.at),
     )
+
+
+def taken_back(job: StoredJob, record: JobAdvanced, cursor: int) -> StoredJob:
+    """The opposite of `advanced`, whatever has happened to the job since. `cursor`: where it was before."""
+    made = job.made
+    if record.queue_id:
+        made = tuple(part for run in made for part in _without(run, record))
+    return replace(
+        job,
+        cursor=min(job.cursor, cursor),
+        examined=job.examined - record.examined,
+        done=job.done - record.done,
+        skipped=job.skipped - record.skipped,
+        damaged=job.damaged - record.damaged,
+        made=made,
+    )
+
+
+def _without(run: tuple[int, int, int], record: JobAdvanced) -> list[tuple[int, int, int]]:
+    queue_id, first, last = run
+    if queue_id != record.queue_id or last < record.first or record.last < first:
+        return [run]
+    parts = [(queue_id, first, record.first - 1), (queue_id, record.last + 1, last)]
+    return [part for part in parts if part[1] <= part[2]]
 
 
 def changed(job: StoredJob, record: JobChanged) -> StoredJob:

@@ -1,40 +1,58 @@
 """How many dead letters fit a filter."""
 
-from vibemq.model.records import DeadFacts
+from vibemq.model.dead.fingerprint import OTHER
+from vibemq.model.dead.groups import DeadGroupsWanted
 from vibemq.operations.dead_letters import DeadLetterReader, LetterFilter, LetterFilters
 
 LOOKED_AT_MAX = 100_000
 """Letters looked at where a number that is not known will do."""
-ROWS_AT_ONCE = 1_000
+AT_ONCE = 1_000
 
 
-async def count_letters(
-    reader: DeadLetterReader, chosen: LetterFilter, wanted: LetterFilters, *, below: int, exact: bool
-) -> int:
-    """-1 = that would be long work, and need not be `exact`. Only what the filter needs is read."""
-    count, after = 0, 0
-    looked = LOOKED_AT_MAX
+async def count_letters(reader: DeadLetterReader, wanted: LetterFilters, *, exact: bool) -> int:
+    """-1 = that would be long work, and need not be `exact`. Only what the filter needs is read.
 
-    def counted(facts: DeadFacts, queue: str) -> bool:
-        nonlocal count
-        count += chosen.fits(facts, queue)
-        return False
-
-    if wanted.ids is not None:
-        after, below = max(0, min(wanted.ids, default=1) - 1), min(below, max(wanted.ids, default=0) + 1)
+    `wanted`: without ages, which are instants by now.
+    """
     if wanted.need_rows and not exact:
         return -1
-    while True:
-        if wanted.need_rows:
-            found = await reader.find(
-                chosen.fits, after=after, below=below, limit=ROWS_AT_ONCE, row_fits=chosen.row_fits
-            )
-            count += len(found.letters)
-        else:
-            found = await reader.find(counted, after=after, below=below, limit=1, scan=10_000)
-        after = found.last
-        if found.done:
-            return count
-        looked -= 10_000
-        if looked <= 0 and not exact:
+    chosen = LetterFilter(wanted, 0)
+    queue_ids = await reader.queue_ids(wanted.queue, None)
+    if _is_by_groups(wanted) and (count := await _by_groups(reader, chosen, queue_ids)) is not None:
+        return count
+    count, last, looked_at, done = 0, chosen.after, 0, False
+    while not done:
+        if looked_at > LOOKED_AT_MAX and not exact:
             return -1
+        found = await reader.find(
+            chosen.fits,
+            choice=chosen.choice(queue_ids),
+            after=last,
+            below=chosen.below,
+            limit=AT_ONCE,
+            rows=wanted.need_rows,
+            row_fits=chosen.row_fits if wanted.need_rows else None,
+        )
+        count += len(found.letters)
+        last, done = found.last, found.done
+        looked_at += found.examined
+    return count
+
+
+async def _by_groups(reader: DeadLetterReader, chosen: LetterFilter, queue_ids: frozenset[int] | None) -> int | None:
+    """None: some of them may stand in a group of others."""
+    reason = None if chosen.reason is None else int(chosen.reason)
+    if chosen.fingerprint:
+        async for _ in reader.groups(DeadGroupsWanted(queue_ids=queue_ids, reason=reason, fingerprint=OTHER)):
+            return None
+    count = 0
+    wanted = DeadGroupsWanted(queue_ids=queue_ids, reason=reason, fingerprint=chosen.fingerprint)
+    async for part in reader.groups(wanted):
+        count += sum(group.letters.count for group in part)
+    return count
+
+
+def _is_by_groups(wanted: LetterFilters) -> bool:
+    """Whether whole groups are meant. The last id is that of the latest letter."""
+    given = {name for name in wanted.model_fields_set if getattr(wanted, name) not in (None, {})}
+    return given <= {"queue", "reason", "fingerprint"}

@@ -7,7 +7,7 @@ import orjson
 from pydantic import Field, StringConstraints
 
 from vibemq.auth.policy import Policy
-from vibemq.errors import InvalidOptions, PreconditionFailed
+from vibemq.errors import InvalidOptions, PreconditionFailed, QueueNotFound
 from vibemq.model.commands import ChangeJob, StartJob
 from vibemq.model.jobs.job import JobKind, JobPlan, JobState, StoredJob
 from vibemq.operations.arguments import Arguments, Limit, QueueName, Whole, page_size
@@ -23,13 +23,13 @@ RATE_MAX = 1_000_000
 CANARY_MAX = 1_000
 IDS_MAX = 10_000
 NOTE_MAX = 1_000
-Rate = Annotated[int, Field(ge=0, le=RATE_MAX)]
+Rate = Annotated[float, Field(ge=0, le=RATE_MAX, allow_inf_nan=False)]
 JobNumber = Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]{0,17}$")]
 
 
 class StartJobArguments(Arguments):
-    kind: Literal["replay", "purge_dead", "export_dead"] = Field(
-        description="replay puts letters back into queues, purge_dead deletes them, export_dead writes them to a file."
+    kind: Literal["replay", "purge_dead"] = Field(
+        description="replay puts letters back into queues, purge_dead deletes them."
     )
     filter: LetterFilters = Field(
         default_factory=lambda: LetterFilters.model_validate({}),
@@ -105,16 +105,12 @@ class Jobs:
         queue = wanted.filter.queue or ""
         check_work(self._policy, principal, kind, queue, wanted.to or "", "job.start")
         _check_fitting(wanted, kind)
+        if wanted.to is not None and self._engine.readers.tail(wanted.to) is None:
+            raise QueueNotFound(wanted.to)
         given = wanted.model_dump(mode="json", exclude_none=True, exclude={"key"})
         digest = sha256(orjson.dumps(given, option=orjson.OPT_SORT_KEYS)).hexdigest()
         now, last_id = self._clock.now(), self._engine.readers.last_dead_id()
-        selected = await count_letters(
-            self._reader,
-            LetterFilter(wanted.filter, now),
-            wanted.filter,
-            below=last_id + 1,
-            exact=wanted.at_most is not None,
-        )
+        selected = await count_letters(self._reader, wanted.filter.absolute(now), exact=wanted.at_most is not None)
         if wanted.at_most is not None and selected > wanted.at_most:
             raise PreconditionFailed(
                 f"{selected} dead letters fit by now, more than the {wanted.at_most} that were expected; nothing was "
@@ -122,7 +118,7 @@ class Jobs:
             )
         plan = JobPlan(
             kind=kind,
-            filter=wanted.filter.model_dump(mode="json", exclude_unset=True, exclude_none=True),
+            filter=wanted.filter.absolute(now).model_dump(mode="json", exclude_defaults=True),
             to=wanted.to or "",
             limit=wanted.limit or 0,
             max_ready=-1 if wanted.max_ready is None else wanted.max_ready,
@@ -136,7 +132,7 @@ class Jobs:
             key=wanted.key or "",
             digest=digest,
         )
-        job = await self._local.ask(lambda session, token: StartJob(session, token, plan, wanted.rate or 0, now))
+        job = await self._local.ask(lambda session, token: StartJob(session, token, plan, wanted.rate or 0.0, now))
         self._work.wake()
         return self._shown(job)
 
@@ -192,8 +188,8 @@ def _check_fitting(wanted: StartJobArguments, kind: JobKind) -> None:
 OPERATIONS: list[Operation[Any]] = [
     Operation(
         "job.start",
-        "Have the broker replay, delete or export dead letters by itself, whoever stays connected. What the kind of "
-        "work needs is needed: as dlq.replay, dlq.purge or dlq.list.",
+        "Have the broker replay or delete dead letters by itself, whoever stays connected. What the kind of work needs "
+        "is needed: as dlq.replay or dlq.purge.",
         StartJobArguments,
         Jobs,
         task=Jobs.start,

@@ -31,13 +31,14 @@ def job_json(job: StoredJob, live: LiveJob | None) -> dict[str, Any]:
         "why": waits or job.why,
         "filter": plan.filter,
         "to": plan.to or None,
-        "rate": job.rate or None,
+        "rate": _number(job.rate) or None,
         "limit": plan.limit or None,
         "max_ready": plan.max_ready if plan.max_ready >= 0 else None,
         "canary": plan.canary or None,
         "canary_passed": job.canary_passed,
         "stop_after_dead_again": plan.stop_after_dead_again or None,
         "note": plan.note,
+        "key": plan.key or None,
         "user": plan.user,
         "created_at": job.created_at,
         "started_at": job.started_at or None,
@@ -52,11 +53,14 @@ def job_json(job: StoredJob, live: LiveJob | None) -> dict[str, Any]:
         "dead_again_exact": not job.made_forgotten,
         "next_id": job.cursor + 1,
         "last_id": plan.last_id,
-        "size_bytes": job.size,
         "rate_now": round(rate_now, 1),
         "left_ms": _left_ms(job, rate_now),
         "events": [_event_json(event) for event in job.events],
     }
+
+
+def _number(rate: float) -> float | int:
+    return int(rate) if rate == int(rate) else rate
 
 
 def _left_ms(job: StoredJob, rate_now: float) -> int | None:

@@ -52,6 +52,8 @@ class WholeBroker(Protocol):
 
     def started_at_ms(self) -> int: ...
 
+    def jobs_running(self) -> int: ...
+
     def deaths(self) -> Mapping[str, int]:
         """In the last 15 minutes, by queue."""
 
@@ -100,7 +102,7 @@ class Overview:
                 {"queue": cursor.queue, "group": cursor.group, "backlog": cursor.backlog}
                 for cursor in nlargest(LISTED_MAX, cursors, key=lambda cursor: cursor.backlog)
             ],
-            "jobs_running": 0 if whole else None,
+            "jobs_running": self._broker.jobs_running() if whole else None,
             "sampled_at": reading.at_ms,
             "started_at": self._broker.started_at_ms(),
             "version": __version__,

@@ -1,14 +1,13 @@
 """The table of queues: figures, rates and a state in a word, of each queue that the caller may inspect.
 
-A list that is sorted by a figure is cut from one picture, which is kept for KEPT_S: its pages neither repeat a queue
-nor leave one out, whatever the figures do meanwhile. Later the list goes on behind the last row's figure and name.
+A list that is sorted by a figure is cut from one picture, which is kept for a while (`kept_lists`): its pages neither
+repeat a queue nor leave one out, whatever the figures do meanwhile. Later the list goes on behind the last row's figure
+and name.
 """
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import count
 from typing import Any, Literal
 
 from pydantic import Field
@@ -18,6 +17,7 @@ from vibemq.errors import InvalidPayload
 from vibemq.model.access import Principal
 from vibemq.model.options import Durability
 from vibemq.operations.arguments import TEXT_MAX, Arguments, Limit, page_size
+from vibemq.operations.monitoring.kept_lists import KeptList, KeptLists
 from vibemq.operations.monitoring.readings import QueuesReading, Readings
 from vibemq.operations.monitoring.states import BY_URGENCY, QueueState, state_of
 from vibemq.operations.monitoring.turns import Comparable, in_slices, sort_steps
@@ -26,8 +26,6 @@ from vibemq.operations.registry import Caller, Operation
 
 PAGE_ROWS = 50
 PAGE_ROWS_MAX = 500
-KEPT_S = 30.0
-KEPT_MAX = 16
 NAME_ONLY = "name"
 
 Value = Callable[[QueuesReading, int], Any]
@@ -61,13 +59,10 @@ class QueueRowsArguments(Arguments):
 
 @dataclass(slots=True)
 class _Order:
-    """A sorted list of one picture."""
+    """The queues of one picture, sorted."""
 
-    number: int
-    asked: tuple[object, ...]
     reading: QueuesReading
     rows: list[int]
-    made_at: float
     key: Callable[[int], Comparable] = field(repr=False)
 
 
@@ -75,9 +70,7 @@ class QueueRows:
     def __init__(self, readings: Readings, policy: Policy, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._readings = readings
         self._policy = policy
-        self._monotonic = monotonic
-        self._kept: deque[_Order] = deque(maxlen=KEPT_MAX)
-        self._numbers = count(1)
+        self._kept: KeptLists[_Order] = KeptLists(monotonic)
 
     async def page(self, caller: Caller, wanted: QueueRowsArguments) -> dict[str, Any]:
         """`sampled_at`: when the figures were so."""
@@ -86,43 +79,33 @@ class QueueRows:
                 f"argument sort of queue.rows must be one of {', '.join(COLUMNS)}, with or without - before it"
             )
         place = _Place.read(wanted.after)
-        order = await self._order(caller.principal, wanted, place)
-        here = order.number == place.number
+        kept = await self._list(caller.principal, wanted, place)
+        order = kept.items
+        here = kept.number == place.number
         first = place.position if here else await _behind(order, wanted, place)
         last = first + page_size(wanted.limit, PAGE_ROWS, PAGE_ROWS_MAX)
         rows = order.rows[first:last]
         ends = last >= len(order.rows)
         return {
             "queues": [shown(order.reading, row) for row in rows],
-            "next": None if ends else _Place(order.number, last, *_key_of(order, wanted, rows[-1])).text(),
+            "next": None if ends else _Place(kept.number, last, *_key_of(order, wanted, rows[-1])).text(),
             "sampled_at": order.reading.at_ms,
         }
 
-    async def _order(self, principal: Principal | None, wanted: QueueRowsArguments, place: "_Place") -> _Order:
+    async def _list(self, principal: Principal | None, wanted: QueueRowsArguments, place: "_Place") -> KeptList[_Order]:
         """The list that the place is in, if it is still there and the same is asked for; else one of now."""
-        now = self._monotonic()
-        while self._kept and now - self._kept[0].made_at > KEPT_S:
-            self._kept.popleft()
         asked = (
             (wanted.sort, wanted.name, wanted.state),
             (principal, None if principal is None else principal.rules, self._policy.version),
         )
-        for order in self._kept:
-            if order.number == place.number and order.asked == asked:
-                return order
+        kept = self._kept.find(place.number, asked)
+        if kept is not None:
+            return kept
         reading = await self._readings.reading()
-        for order in self._kept:
-            if order.reading is reading and order.asked == asked:
-                return order
-        order = await self._sorted(reading, principal, wanted, asked)
-        if len(self._kept) == KEPT_MAX:
-            self._kept.popleft()
-        self._kept.append(order)
-        return order
+        kept = self._kept.newest(asked, lambda order: order.reading is reading)
+        return kept or self._kept.add(asked, await self._sorted(reading, principal, wanted))
 
-    async def _sorted(
-        self, reading: QueuesReading, principal: Principal | None, wanted: QueueRowsArguments, asked: tuple[object, ...]
-    ) -> _Order:
+    async def _sorted(self, reading: QueuesReading, principal: Principal | None, wanted: QueueRowsArguments) -> _Order:
         rows: Sequence[int] = await visible_rows(reading, self._policy, principal)
         if wanted.name or wanted.state:
             chosen: list[int] = []
@@ -138,7 +121,7 @@ class QueueRows:
             await in_slices(_keys(rows, key, keys))
             ordered = []
             await in_slices(sort_steps(rows, keys.__getitem__, ordered))
-        return _Order(next(self._numbers), asked, reading, ordered, self._monotonic(), key)
+        return _Order(reading, ordered, key)
 
 
 def shown(reading: QueuesReading, row: int) -> dict[str, Any]:

@@ -33,7 +33,7 @@ ASIDE_MAX = 2
 HOLDERS_MAX = 100
 
 
-class ShowArguments(QueueArguments):
+class MessageShowArguments(QueueArguments):
     sequence: Whole = Field(description="Sequence of the message.")
     incarnation: Text | None = Field(None, description="Refuse if the queue was made anew: `incarnation` of the queue.")
     decode: Literal["gzip", "br"] | None = Field(None, description="Open the body first: `gzip` or `br`.")
@@ -58,7 +58,7 @@ class MessageBodies:
         self._peers = peers
         self._aside = asyncio.Semaphore(ASIDE_MAX)
 
-    async def show(self, caller: Caller, wanted: ShowArguments) -> dict[str, Any]:
+    async def show(self, caller: Caller, wanted: MessageShowArguments) -> dict[str, Any]:
         """What is known of the message, and a part of its body. `decoded_size` is null when there is more to open."""
         found = await self._found(wanted)
         view = RowView(found.row)
@@ -75,7 +75,7 @@ class MessageBodies:
             shown["decoded_size"] = len(opened.data) if whole else None
         return shown | part_json(part, wanted.offset, whole=whole)
 
-    async def body(self, wanted: ShowArguments) -> bytes:
+    async def body(self, wanted: MessageShowArguments) -> bytes:
         """The whole body, opened if that is asked for; `offset` and `length` do not count.
 
         Raises:
@@ -86,7 +86,7 @@ class MessageBodies:
             return payload
         return await self._in_thread(partial(decoded_whole, payload, wanted.decode, time.monotonic))
 
-    async def _found(self, wanted: ShowArguments) -> FoundMessage:
+    async def _found(self, wanted: MessageShowArguments) -> FoundMessage:
         """Raises MessageNotFound: it was consumed, or never existed."""
         incarnation = self._readers.queue(wanted.queue, wanted.incarnation).incarnation
         sequence = min(wanted.sequence, INSTANT_MAX - 1)
@@ -101,7 +101,7 @@ class MessageBodies:
         part = page.slices[0]
         return FoundMessage(part.rows[0], part.published_at, incarnation, facts.get(sequence, NOTHING_KNOWN))
 
-    async def _whereabouts(self, wanted: ShowArguments) -> dict[str, Any]:
+    async def _whereabouts(self, wanted: MessageShowArguments) -> dict[str, Any]:
         sequence = wanted.sequence
         held = await in_turns(self._readers.held(wanted.queue, sequence, HOLDERS_MAX))
         held = [one for one in held if one.sequence == sequence]
@@ -127,7 +127,7 @@ OPERATIONS: list[Operation[Any]] = [
     Operation(
         "message.show",
         "Look at one stored message without taking it, and at a part of its body.",
-        ShowArguments,
+        MessageShowArguments,
         MessageBodies,
         task=MessageBodies.show,
         scans=True,

@@ -4,7 +4,6 @@ A page is what follows the job's cursor. The cursor moves behind it with the pag
 from the cursor again finds what is left of the page, because letters that are done are gone.
 """
 
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,7 +12,6 @@ from typing import Any
 
 from vibemq.model.commands import Command, PurgeDead
 from vibemq.model.jobs.job import JobKind, JobStep, StoredJob
-from vibemq.model.records import DeadFacts
 from vibemq.model.rows import LARGE_ROW_BYTES
 from vibemq.model.stored import DamagedLetter, DeadLetter
 from vibemq.operations.contracts import StoreAccess
@@ -94,43 +92,33 @@ class LetterPages:
     """Reads the pages of one job."""
 
     def __init__(self, reader: DeadLetterReader, job: StoredJob) -> None:
-        plan = job.plan
         self._reader = reader
-        self._plan = plan
-        self._wanted = LetterFilters.model_validate(plan.filter)
-        # Ages count from the instant when the job was made.
+        self._plan = job.plan
+        # Ages were made instants when the job was made.
+        self._wanted = LetterFilters.model_validate(job.plan.filter)
         self._chosen = LetterFilter(self._wanted, job.created_at)
-        self._below = plan.last_id + 1
-        self._after = plan.first_id - 1
-        if self._wanted.ids is not None:
-            self._after = max(self._after, min(self._wanted.ids, default=1) - 1)
-            self._below = min(self._below, max(self._wanted.ids, default=0) + 1)
+        self._below = min(self._chosen.below, job.plan.last_id + 1)
 
     async def read(self, cursor: int) -> LetterPage:
-        looked_at: list[int] = []
-
-        def fits(facts: DeadFacts, queue: str) -> bool:
-            looked_at.append(facts.dead_id)
-            return self._chosen.fits(facts, queue)
-
+        chosen, plan = self._chosen, self._plan
+        queue_ids = await self._reader.queue_ids(self._wanted.queue, None)
         found = await self._reader.find(
-            fits,
-            after=max(cursor, self._after),
+            chosen.fits,
+            choice=chosen.choice(queue_ids),
+            after=max(cursor, chosen.after, plan.first_id - 1),
             below=self._below,
             limit=PAGE_LETTERS,
-            row_fits=self._chosen.row_fits if self._wanted.need_rows else None,
+            row_fits=chosen.row_fits if self._wanted.need_rows else None,
         )
         by_queue: dict[str, deque[DeadLetter]] = {}
-        one = "" if self._plan.kind is JobKind.REPLAY else "letters"
+        one = "" if plan.kind is JobKind.REPLAY else "letters"
         for letter in found.letters:
-            by_queue.setdefault(one or self._plan.to or letter.queue, deque()).append(letter)
+            by_queue.setdefault(one or plan.to or letter.queue, deque()).append(letter)
         damaged = [letter for letter in found.damaged if self._may_be_meant(letter)]
         unread = self._purged_unread(damaged)
-        last = max(self._plan.last_id, cursor) if found.done else found.last
+        last = max(plan.last_id, cursor) if found.done else found.last
         page = LetterPage(by_queue, unread, last=last, is_last=found.done)
-        # One more is looked at, to know whether there is a next page.
-        page.examined = bisect_right(looked_at, last)
-        page.damaged = len(damaged) - len(unread)
+        page.examined, page.damaged = found.examined, len(damaged) - len(unread)
         return page
 
     def _may_be_meant(self, letter: DamagedLetter) -> bool:

@@ -20,11 +20,11 @@ class Pace:
         """(instant, letters) of the last `WINDOW_MS`."""
         self._since = 0
 
-    def letters(self, rate: int) -> int:
+    def letters(self, rate: float) -> int:
         """How many go with one step. `rate`: in a second; 0 = no limit."""
-        return min(LETTERS_PER_STEP, max(1, rate // STEPS_PER_SECOND)) if rate else LETTERS_PER_STEP
+        return min(LETTERS_PER_STEP, max(1, int(rate // STEPS_PER_SECOND))) if rate else LETTERS_PER_STEP
 
-    def wait_until(self, rate: int, now: int) -> int:
+    def wait_until(self, rate: float, now: int) -> int:
         """The instant from which on the next step may go; at or before now = at once."""
         if not rate:
             self._free_at = 0.0
@@ -35,7 +35,7 @@ class Pace:
         self._free_at = min(max(self._free_at or now, now - BEHIND_MS_MAX), latest)
         return int(-(-self._free_at // 1))
 
-    def went(self, count: int, rate: int, now: int) -> None:
+    def went(self, count: int, rate: float, now: int) -> None:
         if rate:
             self._free_at = max(self._free_at, now - BEHIND_MS_MAX) + 1000 * count / rate
         self._since = self._since or now

@@ -18,8 +18,17 @@ JOURNAL_REMEDY = "see the log for the checkpointer's errors, and check the disk"
 
 
 class BrokerFigures:
-    def __init__(self, report: Report, trail: Trail, limits: Callable[[], Limits], wall: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        report: Report,
+        trail: Trail,
+        *,
+        limits: Callable[[], Limits],
+        jobs_running: Callable[[], int],
+        wall: Callable[[], float],
+    ) -> None:
         """`limits`: those that count at the moment."""
+        self.jobs_running = jobs_running
         self._report = report
         self._trail = trail
         self._limits = limits

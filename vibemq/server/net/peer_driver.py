@@ -134,6 +134,8 @@ class PeerDriver:
         self._halted = False
         """The engine has been told to hand out nothing more to the session."""
         self._clean = False
+        self._fails = False
+        """What it holds counts as failed, however it leaves."""
         self.release_queue: ReleaseQueue = services.effect_router.connect(number, self.take)
         self.delivery_queue = DeliveryQueue(
             session,
@@ -506,7 +508,9 @@ class PeerDriver:
         # In one batch, so that nothing of it is handed out to the session again.
         releases = self._releases(unwritten + self.delivery_queue.take_back()[0] + self.release_queue.take_back())
         stop: list[Command] = [SetFlow(self.number, False)] if releases else []
-        yield from self._decider.steps(Batch([*stop, *releases, CloseSession(self.number, self._clean)]))
+        yield from self._decider.steps(
+            Batch([*stop, *releases, CloseSession(self.number, self._clean and not self._fails)])
+        )
         self._effect_router.disconnect(self.number)
         self._operations.forget(self.number)
         self._authenticator.logged_out(self)
@@ -572,10 +576,15 @@ class PeerDriver:
         self._farewell = reason
         self._leave(clean=True)
 
-    def dismiss(self, reason: str) -> None:
-        """The peer has lost the right to be here: what was decided is confirmed, what is under way it never hears."""
+    def dismiss(self, reason: str, *, clean: bool = True) -> None:
+        """The peer has lost the right to be here: what was decided is confirmed, what is under way it never hears.
+
+        Args:
+            clean: what it holds goes back unharmed; else as after a lost connection.
+        """
         if not self._dismissed:
             self._dismissed = True
+            self._fails = not clean
             self.goodbye(reason)
 
     def redirect(self, host: str, port: int) -> bool:

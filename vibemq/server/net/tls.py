@@ -50,6 +50,11 @@ class ServerTls:
         # Called in every handshake, whether or not the client names a server.
         self.context.sni_callback = self._hand_over
 
+    @property
+    def certificate(self) -> Path:
+        """The file of the certificate that handshakes use now."""
+        return self._newest.files.certificate
+
     def newer(self, files: Tls) -> NewerTls | None:
         """What to take so that handshakes use the files as they are now; None when nothing has changed. Blocking.
 

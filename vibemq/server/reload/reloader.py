@@ -10,7 +10,7 @@ One reload is carried out after the other.
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from threading import Thread
 from typing import Any, TypeVar
@@ -49,6 +49,8 @@ class SettingsSource:
     read: Callable[[], Loaded]
     """Reads and checks them again. Blocking. Raises ConfigInvalid."""
     set_up_log: Callable[[Log], None]
+    origins: Mapping[str, str] = field(default_factory=dict)
+    """Where each setting came from, by dotted name; brought up to date by whoever reads them again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -531,15 +531,14 @@ def _decode_token_stored(body: memoryview) -> TokenStored:
 
 
 def _encode_job_changed(r: JobChanged) -> bytes:
-    return dump_json([r.job_id, r.at, list(r.event), r.state, r.why, r.rate + 1, r.absolved])
+    return dump_json([r.job_id, r.at, list(r.event), r.state, r.why, r.rate, r.absolved])
 
 
 def _decode_job_changed(body: memoryview) -> JobChanged:
     job_id, at, event, state, why, rate, absolved = orjson.loads(body)
     wanted = None if state is None else JobState(state)
-    # One less means that it stays.
-    checked([job_id, at, why, rate, absolved], int, int, str, int, bool)
-    return JobChanged(job_id, at, load_event(event), wanted, why, rate - 1, absolved)
+    checked([job_id, at, why, absolved], int, int, str, bool)
+    return JobChanged(job_id, at, load_event(event), wanted, why, float(rate), absolved)
 
 
 def _decode_job_letters_died(body: memoryview) -> JobLettersDied:

@@ -21,6 +21,7 @@ def load_job(values: Any) -> StoredJob:
     plan = {name: values["plan"][name] for name in _PLAN_FIELDS if name in values["plan"]}
     own["made"] = tuple((int(queue_id), int(first), int(last)) for queue_id, first, last in own.get("made", ()))
     own["events"] = tuple(load_event(event) for event in own.get("events", ()))
+    own["rate"] = float(own.get("rate", 0))
     own["state"] = JobState(own["state"])
     plan["kind"] = JobKind(plan["kind"])
     job = StoredJob(plan=JobPlan(**plan), **own)

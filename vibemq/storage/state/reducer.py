@@ -322,7 +322,8 @@ def _job_record(state: StoredState, record: JobRecord, dirty: Dirty | None) -> N
             # Its start could not be stored.
             return
         job = _job_after(known, record)
-        state.instant = max(state.instant, job.changed_at)
+        if not isinstance(record, JobLettersDied):
+            state.instant = max(state.instant, record.at)
     state.jobs[job.job_id] = job
     touched.add(job.job_id)
 

@@ -16,6 +16,7 @@ from vibemq.model.access import Action
 from vibemq.web.api.arguments import RequestReader, schema_of
 from vibemq.web.api.contract import BASE, Contract, Endpoint, Parameter
 from vibemq.web.api.errors import MEANINGS, Code, HttpCode
+from vibemq.web.api.instants import INSTANTS
 from vibemq.web.api.kinds import Kind
 
 PROBLEM = "application/problem+json"
@@ -155,6 +156,8 @@ class DescriptionWriter:
 
     def _parameter(self, parameter: Parameter) -> dict[str, Any]:
         schema = self._schema(_not_null(parameter.schema))
+        if parameter.name in INSTANTS:
+            schema = _instant(schema)
         told = {"name": parameter.name, "in": "query", "required": parameter.required, "schema": schema}
         if schema.get("type") == "object":
             # As name:value, repeated: what OpenAPI has no word for is told as text.
@@ -197,7 +200,9 @@ class DescriptionWriter:
             "type": "object",
             "additionalProperties": False,
             "required": [name for name, (_, required) in free.items() if required],
-            "properties": {name: self._schema(about) for name, (about, _) in free.items()},
+            "properties": {
+                name: _instant(about) if name in INSTANTS else self._schema(about) for name, (about, _) in free.items()
+            },
         }
 
     # -- what goes out ----------------------------------------------------------------------------------------------
@@ -244,12 +249,20 @@ class DescriptionWriter:
 
     def _moved(self, value: Any) -> Any:
         if isinstance(value, dict):
+            if INSTANTS & set(properties := value.get("properties", ())):
+                named = {name: _instant(properties[name]) for name in INSTANTS & set(properties)}
+                value = {**value, "properties": {**properties, **named}}
             return {
                 name: f"#/components/schemas/{inner.rpartition('/')[2]}" if name == "$ref" else self._moved(inner)
                 for name, inner in value.items()
                 if name not in ("title", "default") or not isinstance(inner, str | None)
             }
         return [self._moved(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _instant(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Numbers of milliseconds are taken, too, and not told."""
+    return {"type": "string", "format": "date-time", **_described(schema)}
 
 
 def _not_null(schema: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -10,7 +10,8 @@ from vibemq.auth.rules import make_rule
 from vibemq.auth.users import ANONYMOUS
 from vibemq.errors import InvalidPayload
 from vibemq.model.access import Principal
-from vibemq.operations.monitoring.queue_rows import KEPT_S, QueueRows, QueueRowsArguments
+from vibemq.operations.monitoring.kept_lists import KEPT_S
+from vibemq.operations.monitoring.queue_rows import QueueRows, QueueRowsArguments
 from vibemq.operations.registry import Caller
 
 pytestmark = pytest.mark.anyio

@@ -1,6 +1,8 @@
 """`vibemq-admin dlq`: look at dead letters, put them back, delete them, take them away in a file."""
 
+import base64
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
@@ -9,26 +11,40 @@ import typer
 
 from vibemq.cli.admin.dlq import pages
 from vibemq.cli.admin.dlq.filters import (
+    AtMost,
     Filters,
     ForReason,
+    FromId,
     FromQueue,
     NewerThan,
     OlderThan,
+    Replayed,
+    ToId,
+    WithError,
+    WithFingerprint,
     WithHeader,
     WithId,
     WithMessageId,
     filters_of,
 )
-from vibemq.cli.admin.dlq.replay_command import replay
+from vibemq.cli.admin.dlq.replay_command import Detach, Note, replay
+from vibemq.cli.admin.jobs.following import follow, require_done
 from vibemq.cli.exits import Usage
-from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, DryRun, Json, Timeout, Url, Yes
-from vibemq.cli.messages import letter_sheet, letter_table, payload_bytes
-from vibemq.cli.online import call, require_queue
+from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, DryRun, Json, Timeout, Url, Yes, queue_names
+from vibemq.cli.messages import group_table, letter_sheet, letter_table, payload_bytes
+from vibemq.cli.online import ask, call, require_queue
 from vibemq.cli.output import Output, count_text, is_standard, whole_file
 from vibemq.cli.progress import tracked
-from vibemq.cli.values import NUMBER_MAX
+from vibemq.cli.values import NUMBER_MAX, key_values
 from vibemq.client import Client
+from vibemq.client.pages import every_item
 from vibemq.errors import MessageNotFound
+
+
+class Order(StrEnum):
+    OLDEST = "oldest"
+    NEWEST = "newest"
+
 
 app = typer.Typer(help="Dead letters of a running broker.", no_args_is_help=True)
 app.command()(replay)
@@ -43,20 +59,39 @@ def list_letters(
     header: WithHeader = None,
     ids: WithId = None,
     message_id: WithMessageId = None,
+    error: WithError = None,
+    fingerprint: WithFingerprint = None,
+    from_id: FromId = None,
+    to_id: ToId = None,
+    replayed: Replayed = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number.")] = 100,
     after: Annotated[
         int, typer.Option("--after", metavar="ID", min=0, max=NUMBER_MAX, help="Begin after this dead id.")
     ] = 0,
+    order: Annotated[Order, typer.Option("--order", help="Which come first.")] = Order.OLDEST,
     url: Url = DEFAULT_URL,
     timeout: Timeout = DEFAULT_TIMEOUT,
     json: Json = False,
 ) -> None:
-    """List dead letters, oldest first, without their payloads."""
-    filters = filters_of(queue, reason, older_than, newer_than, header, ids, message_id)
+    """List dead letters without their payloads."""
+    filters = filters_of(
+        queue,
+        reason,
+        older_than,
+        newer_than,
+        header,
+        ids,
+        message_id,
+        error=error,
+        fingerprint=fingerprint,
+        from_id=from_id,
+        to_id=to_id,
+        replayed=replayed,
+    )
     out = Output(json=json)
 
     async def work(mq: Client) -> list[dict[str, Any]]:
-        arguments = {**filters.arguments, "after": after}
+        arguments = {**filters.arguments, "after": after, "order": order.value}
         letters = [letter async for page in pages.letters(mq, arguments, limit) for letter in page]
         if not letters:
             await require_queue(mq, queue)
@@ -99,38 +134,64 @@ def purge(
     header: WithHeader = None,
     ids: WithId = None,
     message_id: WithMessageId = None,
+    error: WithError = None,
+    fingerprint: WithFingerprint = None,
+    from_id: FromId = None,
+    to_id: ToId = None,
+    replayed: Replayed = None,
     everything: Annotated[bool, typer.Option("--all", help="Select all dead letters, without a filter.")] = False,
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Maximum number, oldest first.")] = None,
+    at_most: AtMost = None,
+    note: Note = "",
     yes: Yes = False,
+    detach: Detach = False,
     dry_run: DryRun = False,
     url: Url = DEFAULT_URL,
     timeout: Timeout = DEFAULT_TIMEOUT,
     json: Json = False,
 ) -> None:
-    """Delete dead letters."""
-    filters = filters_of(queue, reason, older_than, newer_than, header, ids, message_id)
+    """Delete dead letters. The broker does it as a job, which goes on when this command is interrupted."""
+    filters = filters_of(
+        queue,
+        reason,
+        older_than,
+        newer_than,
+        header,
+        ids,
+        message_id,
+        error=error,
+        fingerprint=fingerprint,
+        from_id=from_id,
+        to_id=to_id,
+        replayed=replayed,
+    )
     if not filters and not everything:
         raise Usage("say which: a filter such as --queue or --reason, or --all")
     out = Output(json=json)
 
-    async def choose(mq: Client) -> Any:
-        found = await pages.chosen(mq, filters.arguments, limit)
-        if not found.count:
+    async def counted(mq: Client) -> tuple[int, bool]:
+        found, exact = await pages.count(mq, filters.arguments, limit)
+        if not found:
             await require_queue(mq, queue)
-        return found
+        return found, exact
 
-    plan = call(url, timeout, choose)
-    count = plan.count
+    (count, exact), number = call(url, timeout, counted), None
     if not dry_run and count:
-        out.confirm(f"Delete {filters.chosen(count)}?", yes=yes)
-
-        async def delete(mq: Client) -> int:
-            with tracked("deleted", out.notes, silent=json) as progress:
-                return await pages.purge(mq, plan, progress)
-
-        count = call(url, timeout, delete)
+        out.confirm(f"Delete {'' if exact else 'at least '}{filters.chosen(count)}?", yes=yes)
+        # What dies while somebody is asked is not deleted.
+        most = count if exact else limit
+        more = {} if most is None else {"limit": most}
+        more |= {} if at_most is None else {"at_most": at_most}
+        job = ask(url, timeout, "job.start", kind="purge_dead", filter=filters.arguments, note=note, **more)
+        if detach:
+            out.emit(job, f"job {job['job']} deletes {count_text(count, 'dead letter')}")
+            return
+        ended = follow(url, timeout, job, out)
+        require_done(ended)
+        count, number = ended["done"], ended["job"]
     verb = "would be deleted" if dry_run else "deleted"
-    out.emit({"count": count, "dry_run": dry_run}, f"{count_text(count, 'dead letter')} {verb}")
+    told = {"count": count, "dry_run": dry_run, **({} if number is None else {"job": number})}
+    out.emit(told, f"{count_text(count, 'dead letter')} {verb}")
 
 
 @app.command()
@@ -143,6 +204,11 @@ def export(
     header: WithHeader = None,
     ids: WithId = None,
     message_id: WithMessageId = None,
+    error: WithError = None,
+    fingerprint: WithFingerprint = None,
+    from_id: FromId = None,
+    to_id: ToId = None,
+    replayed: Replayed = None,
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Maximum number, oldest first.")] = None,
     yes: Yes = False,
     url: Url = DEFAULT_URL,
@@ -150,7 +216,20 @@ def export(
     json: Json = False,
 ) -> None:
     """Copy dead letters with their payloads to a file, one JSON object per line. They stay in the DLQ."""
-    filters = filters_of(queue, reason, older_than, newer_than, header, ids, message_id)
+    filters = filters_of(
+        queue,
+        reason,
+        older_than,
+        newer_than,
+        header,
+        ids,
+        message_id,
+        error=error,
+        fingerprint=fingerprint,
+        from_id=from_id,
+        to_id=to_id,
+        replayed=replayed,
+    )
     out = Output(json=json)
     if file.exists() and not is_standard(file):
         out.confirm(f"Overwrite {file}?", yes=yes, can_dry_run=False)
@@ -177,3 +256,63 @@ async def _export(mq: Client, filters: Filters, limit: int | None, stream: Binar
             count += len(whole)
             progress(count, 0)
     return count
+
+
+@app.command()
+def groups(
+    queue: FromQueue = None,
+    reason: ForReason = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number.")] = 100,
+    url: Url = DEFAULT_URL,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    json: Json = False,
+) -> None:
+    """Count dead letters by queue, reason and kind of error, the most first."""
+    filters = filters_of(queue, reason)
+
+    async def work(mq: Client) -> list[dict[str, Any]]:
+        return await every_item(mq.admin, "dlq.groups", "groups", **filters.arguments)
+
+    found = sorted(call(url, timeout, work), key=lambda group: -group["count"])[:limit]
+    Output(json=json).emit_many(found, group_table(found))
+
+
+@app.command()
+def edit(
+    dead_id: Annotated[int, typer.Argument(metavar="ID", min=0, max=NUMBER_MAX, help="Dead id, as `dlq ls` lists it.")],
+    queue: FromQueue = None,
+    text: Annotated[str | None, typer.Option("--text", help="The new payload; left out: it stays.")] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", metavar="FILE", help="In place of --text: a file; - is standard input.")
+    ] = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option("--header", "-H", metavar="KEY=VALUE", help="All headers of the message; left out: they stay."),
+    ] = None,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            "--to", metavar="QUEUE", help="Queue that it goes to; default: where it died.", autocompletion=queue_names
+        ),
+    ] = None,
+    note: Annotated[str, typer.Option("--note", help="Why; for the audit log.")] = "",
+    url: Url = DEFAULT_URL,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    json: Json = False,
+) -> None:
+    """Replay one dead letter with another payload or other headers. The letter goes in the same step."""
+    if text is not None and file is not None:
+        raise Usage("give the new payload with --text or with --file, not with both")
+    content = None if file is None else (sys.stdin.buffer.read() if is_standard(file) else file.read_bytes())
+    given = {
+        "queue": queue,
+        "text": text,
+        "payload": None if content is None else base64.b64encode(content).decode(),
+        "headers": None if header is None else key_values(header),
+        "to": to,
+        "note": note,
+    }
+    wanted = {name: value for name, value in given.items() if value is not None}
+    done = ask(url, timeout, "dlq.edit", dead_id=dead_id, **wanted)
+    changed = " and ".join(done["edited"]) or "nothing"
+    Output(json=json).emit(done, f"dead letter {dead_id} is in queue {done['queue']}; changed: {changed}")

@@ -7,7 +7,7 @@ import typer
 
 from vibemq.cli.flags import duration_option, queue_names
 from vibemq.cli.output import count_text
-from vibemq.cli.values import id_runs, key_values
+from vibemq.cli.values import NUMBER_MAX, id_runs, key_values
 from vibemq.errors import ConfigInvalid
 from vibemq.model.records import Reason
 
@@ -35,6 +35,22 @@ WithId = Annotated[
     typer.Option("--id", metavar="ID", help="Only these dead ids: 17, 20-25, or a comma list; may be repeated."),
 ]
 WithMessageId = Annotated[str | None, typer.Option("--message-id", help="Only dead letters with this message id.")]
+WithError = Annotated[str | None, typer.Option("--error", metavar="TEXT", help="Only errors that contain this text.")]
+WithFingerprint = Annotated[
+    str | None, typer.Option("--fingerprint", help="Only errors of this kind, as `dlq groups` shows them.")
+]
+FromId = Annotated[
+    int | None, typer.Option("--from-id", metavar="ID", min=0, max=NUMBER_MAX, help="Only this dead id and later ones.")
+]
+ToId = Annotated[
+    int | None, typer.Option("--to-id", metavar="ID", min=0, max=NUMBER_MAX, help="Only this dead id and earlier ones.")
+]
+Replayed = Annotated[
+    bool | None, typer.Option("--replayed/--not-replayed", help="Only messages that were replayed before, or never.")
+]
+AtMost = Annotated[
+    int | None, typer.Option("--at-most", min=0, metavar="N", help="Fail, and change nothing, if more than N fit.")
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +78,9 @@ def filters_of(
     header: list[str] | None = None,
     ids: list[str] | None = None,
     message_id: str | None = None,
+    **more: Any,
 ) -> Filters:
-    """Read the options.
+    """Read the options. `more`: those whose values stay as they are.
 
     Raises:
         ConfigInvalid: an unknown reason, a header without `=`, an id that is none.
@@ -76,6 +93,7 @@ def filters_of(
         "header": key_values(header) or None,
         "ids": id_runs(ids) if ids else None,
         "message_id": message_id,
+        **more,
     }
     return Filters({name: value for name, value in given.items() if value is not None})
 

@@ -52,15 +52,13 @@ async def chosen(mq: Admin, arguments: dict[str, Any], limit: int | None) -> Rep
     return ReplayPlan(runs_of(ids), newest)
 
 
-async def still_there(mq: Admin, plan: ReplayPlan) -> ReplayPlan:
-    """What is left of a plan: its letters that are in the DLQ yet."""
-    ids: list[int] = []
-    wanted = plan.ids()
-    for start in range(0, len(wanted), PAGE):
-        part = wanted[start : start + PAGE]
-        async for page in letters(mq, {"ids": part, "after": part[0] - 1}):
-            ids += [letter["dead_id"] for letter in page if letter["dead_at"] <= plan.newest_dead_at]
-    return ReplayPlan(runs_of(ids), plan.newest_dead_at)
+async def count(mq: Admin, arguments: dict[str, Any], limit: int | None, to: str | None = None) -> tuple[int, bool]:
+    """How many letters fit by now, `limit` at most; False: at least so many, because counting all is long work."""
+    more = {} if to is None else {"to": to}
+    found = await mq.admin("dlq.preview", **arguments, **more)
+    if limit is not None and found["count"] >= limit:
+        return limit, True
+    return int(found["count"]), bool(found["exact"])
 
 
 class Replay:
@@ -110,20 +108,6 @@ class Replay:
     async def _keep_rate(self, started: float) -> None:
         if self._rate is not None and (ahead := started + self.done / self._rate - self._clock()) > 0:
             await self._sleep(ahead)
-
-
-async def purge(mq: Admin, plan: ReplayPlan, progress: Tracker) -> int:
-    """Delete the letters of a plan; return how many went."""
-    ids, count = plan.ids(), 0
-    for at in range(0, len(ids), PAGE):
-        part = ids[at : at + PAGE]
-        after, done = part[0] - 1, False
-        while not done and after < part[-1]:
-            answer = await mq.admin("dlq.purge", ids=part, after=after, limit=PAGE, dry_run=False)
-            count += answer["count"]
-            after, done = answer["next"], answer["done"]
-        progress(count, len(ids))
-    return count
 
 
 async def with_payloads(mq: Admin, page: list[dict[str, Any]], parallel: int = 32) -> list[dict[str, Any]]:

@@ -1,31 +1,59 @@
-"""`vibemq-admin dlq replay`: dead letters go back to their queues, as fast as asked for, resumable."""
+"""`vibemq-admin dlq replay`: has the broker put dead letters back, as fast as asked for, and looks on."""
 
+import hashlib
 import math
-from typing import Annotated
+import os
+from typing import Annotated, Any
 
-import anyio
+import orjson
 import typer
 
 from vibemq.cli.admin.dlq import pages
 from vibemq.cli.admin.dlq.filters import (
+    AtMost,
     ForReason,
+    FromId,
     FromQueue,
     NewerThan,
     OlderThan,
+    Replayed,
+    ToId,
+    WithError,
+    WithFingerprint,
     WithHeader,
     WithId,
     WithMessageId,
     filters_of,
 )
-from vibemq.cli.admin.dlq.replay_plan import PlanFile, ReplayPlan
-from vibemq.cli.exits import PartlyDone, Usage
+from vibemq.cli.admin.dlq.replay_plan import PlanFile
+from vibemq.cli.admin.jobs.following import UNFINISHED, follow, require_done
+from vibemq.cli.exits import Usage
 from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, DryRun, Json, Timeout, Url, queue_names
 from vibemq.cli.online import call, require_queue
 from vibemq.cli.output import Output, count_text
-from vibemq.cli.progress import tracked
 from vibemq.client import Client
 from vibemq.client.address import parse
-from vibemq.errors import VibeMQError
+
+LOOKED_AT = 1_000
+"""More jobs than a broker keeps."""
+
+Canary = Annotated[
+    int | None,
+    typer.Option(
+        "--canary", min=0, max=1_000, help="Replay so many first, and the rest only if none of them dies again."
+    ),
+]
+MaxReady = Annotated[
+    int | None, typer.Option("--max-ready", min=0, help="Wait while the target has more messages ready.")
+]
+StopAfter = Annotated[
+    int | None,
+    typer.Option("--stop-after-dead-again", min=1, metavar="N", help="Hold the job when N letters died again."),
+]
+Note = Annotated[str, typer.Option("--note", help="Why; kept with the job.")]
+Detach = Annotated[
+    bool, typer.Option("--detach", help="Print the job and leave; `job follow` shows what becomes of it.")
+]
 
 
 def replay(
@@ -36,6 +64,11 @@ def replay(
     header: WithHeader = None,
     ids: WithId = None,
     message_id: WithMessageId = None,
+    error: WithError = None,
+    fingerprint: WithFingerprint = None,
+    from_id: FromId = None,
+    to_id: ToId = None,
+    replayed: Replayed = None,
     to: Annotated[
         str | None,
         typer.Option(
@@ -49,10 +82,16 @@ def replay(
     rate: Annotated[
         float | None, typer.Option("--rate", min=0.1, help="Maximum number per second; default: unlimited.")
     ] = None,
+    canary: Canary = None,
+    max_ready: MaxReady = None,
+    stop_after_dead_again: StopAfter = None,
+    at_most: AtMost = None,
+    note: Note = "",
     fresh: Annotated[
         bool,
-        typer.Option("--fresh", help="Make a new selection; discard the rest of an interrupted run of this command."),
+        typer.Option("--fresh", help="Make a new selection; cancel an unfinished job of the same command."),
     ] = False,
+    detach: Detach = False,
     dry_run: DryRun = False,
     url: Url = DEFAULT_URL,
     timeout: Timeout = DEFAULT_TIMEOUT,
@@ -60,65 +99,111 @@ def replay(
 ) -> None:
     """Publish dead letters again, as new messages without attempts.
 
-    After an interruption (Ctrl-C, a crash, a lost broker) the same command replays the rest of the selection. It
-    creates no duplicates, and --limit counts both runs together.
+    The broker does it as a job, which survives crashes of the command and of the broker, and creates no duplicates.
+    After an interruption the same command goes on with the job, and --limit counts both runs together.
 
     Example: vibemq-admin dlq replay --queue orders --reason rejected --rate 100 --limit 50
     """
     if rate is not None and not math.isfinite(rate):
         raise Usage(f"--rate is {rate}; give a number of messages per second, or leave it out for no limit")
-    filters = filters_of(queue, reason, older_than, newer_than, header, ids, message_id)
+    filters = filters_of(
+        queue,
+        reason,
+        older_than,
+        newer_than,
+        header,
+        ids,
+        message_id,
+        error=error,
+        fingerprint=fingerprint,
+        from_id=from_id,
+        to_id=to_id,
+        replayed=replayed,
+    )
     out = Output(json=json)
+    same = {**filters.arguments, "to": to, "limit": limit}
+    wanted = {
+        "to": to,
+        "limit": limit,
+        "rate": rate,
+        "canary": canary,
+        "max_ready": max_ready,
+        "stop_after_dead_again": stop_after_dead_again,
+        "at_most": at_most,
+        "note": note,
+    }
     target = parse(url)
-    file = PlanFile.of(f"{target.host}:{target.port}", {**filters.arguments, "to": to, "limit": limit})
+    file = PlanFile.of(f"{target.host}:{target.port}", same)
 
-    async def choose(mq: Client) -> tuple[ReplayPlan, bool]:
-        unfinished = None if fresh else file.load()
-        if unfinished is not None:
-            return await pages.still_there(mq, unfinished), True
-        found = await pages.chosen(mq, filters.arguments, limit)
-        if not found.count:
+    async def begin(mq: Client) -> tuple[dict[str, Any] | None, int, bool]:
+        """(the job, letters that it has left to do, whether an earlier run has begun it); None in a dry run."""
+        earlier = await _unfinished(mq, same)
+        if earlier is not None and not fresh:
+            if dry_run:
+                return None, _left(earlier), True
+            earlier = await mq.admin("job.change", job=earlier["job"], state="running", rate=rate or 0)
+            return earlier, _left(earlier), True
+        if earlier is not None and not dry_run:
+            await mq.admin("job.change", job=earlier["job"], state="cancelled")
+        meant, most, resumed = filters.arguments, limit, False
+        old = None if fresh else file.load()
+        if old is not None:
+            # Ages were measured when the letters were chosen; ids ascend with the time.
+            meant = {name: value for name, value in meant.items() if name not in ("older_than_ms", "newer_than_ms")}
+            span = {"from_id": old.runs[0][0], "to_id": old.runs[-1][1], "until": old.newest_dead_at}
+            meant, most, resumed = {**meant, **span}, None, True
+        count, _ = await pages.count(mq, meant, most, to)
+        if not count and not resumed:
             # Letters outlive their queue, so this is asked last.
             await require_queue(mq, queue)
-        return found, False
-
-    async def work(mq: Client) -> None:
-        plan, resumed = await choose(mq)
-        if resumed:
-            out.note(f"continuing an interrupted replay: {plan.count:,} left (--fresh makes a new selection)")
         if dry_run:
-            text = f"{filters.chosen(plan.count)} would be replayed{f' to {to}' if to else ''}"
-            out.emit({"count": plan.count, "to": to, "dry_run": True, "resumed": resumed}, text)
-            return
-        _remember(file, plan, out)
-        count = await _replay(mq, plan, to, rate, out)
+            return None, count, resumed
+        arguments = {name: value for name, value in {**wanted, "limit": most}.items() if value is not None}
+        job = await mq.admin("job.start", kind="replay", filter=meant, key=_key(same), **arguments)
         file.forget()
-        text = f"{count_text(count, 'dead letter')} replayed{f' to {to}' if to else ''}"
-        out.emit({"count": count, "to": to, "dry_run": False, "resumed": resumed}, text)
+        return job, count, resumed
 
-    call(url, timeout, work)
-
-
-async def _replay(mq: Client, plan: ReplayPlan, to: str | None, rate: float | None, out: Output) -> int:
-    job = pages.Replay(mq, plan, to=to, rate=rate)
-    try:
-        with tracked("replayed", out.notes, silent=out.json) as progress:
-            return await job.run(progress)
-    except anyio.get_cancelled_exc_class():
-        out.note(f"interrupted: {job.done:,} of {plan.count:,} replayed; run the same command again for the rest")
-        raise
-    except VibeMQError as error:
-        if not job.done:
-            raise
-        raise PartlyDone(
-            f"{job.done:,} of {plan.count:,} replayed, then: {error}; run the same command again for the rest"
-        ) from error
-
-
-def _remember(file: PlanFile, plan: ReplayPlan, out: Output) -> None:
-    if not plan.count:
+    job, left, resumed = call(url, timeout, begin)
+    place = f" to {to}" if to else ""
+    if job is None:
+        answer = {"count": left, "to": to, "dry_run": True, "resumed": resumed}
+        out.emit(answer, f"{filters.chosen(left)} would be replayed{place}")
         return
-    try:
-        file.save(plan)
-    except OSError as error:
-        out.note(f"warning: {error}; if this replay is interrupted, --limit will count from the start", style="yellow")
+    _tell(out, job, left, resumed=resumed)
+    if detach:
+        out.emit(job, f"job {job['job']} replays {count_text(left, 'dead letter')}{place}")
+        return
+    before = job["done"] if resumed else 0
+    ended = follow(url, timeout, job, out)
+    require_done(ended)
+    count = ended["done"] - before
+    answer = {"count": count, "to": to, "dry_run": False, "resumed": resumed, "job": ended["job"]}
+    again = f"; {ended['dead_again']:,} died again" if ended["dead_again"] else ""
+    out.emit(answer, f"{count_text(count, 'dead letter')} replayed{place}{again}")
+
+
+def _tell(out: Output, job: dict[str, Any], left: int, *, resumed: bool) -> None:
+    if resumed:
+        out.note(f"continuing an interrupted replay, job {job['job']}: {left:,} left (--fresh makes a new selection)")
+    else:
+        out.note(f"job {job['job']} replays {count_text(left, 'dead letter')}", style="dim")
+
+
+def _left(job: dict[str, Any]) -> int:
+    return max(0, int(job["selected"] or 0) - int(job["done"]) - int(job["skipped"]) - int(job["damaged"]))
+
+
+def _mark(same: dict[str, Any]) -> str:
+    """Of all jobs that this command line has started."""
+    return f"dlq-replay-{hashlib.sha256(orjson.dumps(same, option=orjson.OPT_SORT_KEYS)).hexdigest()[:32]}-"
+
+
+def _key(same: dict[str, Any]) -> str:
+    return f"{_mark(same)}{os.urandom(8).hex()}"
+
+
+async def _unfinished(mq: Client, same: dict[str, Any]) -> dict[str, Any] | None:
+    """The latest job of the same command line that has not ended."""
+    found = await mq.admin("job.list", limit=LOOKED_AT)
+    mark = _mark(same)
+    return next((j for j in found["jobs"] if j["state"] in UNFINISHED and (j["key"] or "").startswith(mark)), None)

@@ -3,7 +3,7 @@
 from vibemq.engine.handlers.jobs.starting import job_of
 from vibemq.engine.queue.queue import Queue
 from vibemq.engine.state import EngineState
-from vibemq.engine.step import Step
+from vibemq.engine.step import Step, Undone
 from vibemq.errors import JobStateConflict
 from vibemq.model.commands import AdvanceJob, PurgeDead, ReplayDead
 from vibemq.model.effects import JobStepped
@@ -31,7 +31,6 @@ def count_step(
     left: int = 0,
     queue: Queue | None = None,
     run: Run | None = None,
-    size: int = 0,
     need: Durability = Durability.STRONG,
 ) -> None:
     """And answer the command. `run`: the messages that the step has made in `queue`.
@@ -52,7 +51,6 @@ def count_step(
         skipped,
         of.damaged if moves else 0,
         *made,
-        size,
     )
     job = advanced(before, record)
     if job != before:
@@ -61,10 +59,10 @@ def count_step(
         if made[0]:
             state.jobs.note_made(*made, of.job_id)
             # It counts with the messages, and goes with them when they cannot be stored.
-            step.jobs.append((of.job_id, before))
+            step.jobs.append(Undone(of.job_id, record, before.cursor))
     step.answer(command, JobStepped(done, left, job), need)
 
 
 def advance(state: EngineState, step: Step, command: AdvanceJob) -> None:
     running_job(state, command.step)
-    count_step(state, step, command, done=command.done, size=command.size)
+    count_step(state, step, command, done=0)

@@ -3,14 +3,12 @@
 At most `RUNNING_MAX` run; the others wait in the order in which they were made.
 """
 
-from dataclasses import replace
-
 from vibemq.engine.state import EngineState
-from vibemq.engine.step import Step
+from vibemq.engine.step import Step, Undone
 from vibemq.errors import IdempotencyConflict, InvalidOptions, JobNotFound, JobStateConflict
 from vibemq.model.commands import ChangeJob, StartJob
 from vibemq.model.jobs.job import JobEvent, JobState, StoredJob
-from vibemq.model.jobs.job_records import JobChanged, JobsForgotten, JobStarted, changed
+from vibemq.model.jobs.job_records import JobChanged, JobsForgotten, JobStarted, changed, taken_back
 from vibemq.model.options import Durability
 
 RUNNING_MAX = 8
@@ -55,7 +53,7 @@ def start(state: EngineState, step: Step, command: StartJob) -> None:
     )
     jobs.add(job)
     step.note(JobStarted(job), Durability.STRONG)
-    step.jobs.append((job.job_id, None))
+    step.jobs.append(Undone(job.job_id))
     let_run(state, step)
     forget_old(state, step)
     step.answer(command, jobs.by_id[job.job_id], Durability.STRONG)
@@ -83,9 +81,9 @@ def change(state: EngineState, step: Step, command: ChangeJob) -> None:
                 job.job_id,
                 step.now,
                 event,
-                wanted if first and not same_state else None,
+                _reached(state, wanted) if first and not same_state else None,
                 command.why if first else "",
-                command.rate if first and command.rate is not None else -1,
+                command.rate if first and command.rate is not None else -1.0,
                 # Whoever lets a job go on whose letters have died again knows it.
                 command.canary_passed or (wanted is JobState.RUNNING and job.dead_again > job.forgiven),
             ),
@@ -94,6 +92,13 @@ def change(state: EngineState, step: Step, command: ChangeJob) -> None:
         let_run(state, step)
         forget_old(state, step)
     step.answer(command, state.jobs.by_id[job.job_id], Durability.STRONG)
+
+
+def _reached(state: EngineState, wanted: JobState | None) -> JobState | None:
+    """A job that shall go on waits while others run."""
+    if wanted is JobState.RUNNING and len(state.jobs.running()) >= RUNNING_MAX:
+        return JobState.QUEUED
+    return wanted
 
 
 def _check_move(job: StoredJob, wanted: JobState, *, by_user: bool) -> None:
@@ -116,7 +121,7 @@ def _events(step: Step, job: StoredJob, command: ChangeJob, wanted: JobState | N
         name = _WORDS.get(wanted, wanted.value) if command.by else wanted.value
         events.append(JobEvent(step.now, name, command.why or by))
     if command.rate is not None and command.rate != job.rate:
-        limit = f"{command.rate} letters/s" if command.rate else "no limit"
+        limit = f"{command.rate:g} letters/s" if command.rate else "no limit"
         events.append(JobEvent(step.now, "rate", f"{limit} {by}".strip()))
     if command.canary_passed:
         events.append(JobEvent(step.now, "canary passed", command.why))
@@ -160,31 +165,15 @@ def forget_old(state: EngineState, step: Step) -> None:
         step.note(JobsForgotten(gone), Durability.STRONG)
 
 
-def take_back(state: EngineState, job_id: int, before: StoredJob | None) -> None:
-    """What could not be stored was not done: the job was not started, or is where it was before the step."""
-    if before is None:
-        state.jobs.drop([job_id])
+def take_back(state: EngineState, undone: Undone) -> None:
+    """What could not be stored was not done: the job was not started, or has not made its step."""
+    if undone.record is None:
+        state.jobs.drop([undone.job_id])
         return
-    job = state.jobs.by_id.get(job_id)
-    if job is None:
-        return
-    touched = {made[0] for made in job.made} | {made[0] for made in before.made}
-    # Its state and its rate are what they are by now.
-    state.jobs.put(
-        replace(
-            job,
-            cursor=before.cursor,
-            examined=before.examined,
-            done=before.done,
-            skipped=before.skipped,
-            damaged=before.damaged,
-            made=before.made,
-            made_forgotten=before.made_forgotten,
-            size=before.size,
-        )
-    )
-    for queue_id in touched:
-        _make_anew(state, queue_id)
+    job = state.jobs.by_id.get(undone.job_id)
+    if job is not None:
+        state.jobs.put(taken_back(job, undone.record, undone.cursor))
+        _make_anew(state, undone.record.queue_id)
 
 
 def _make_anew(state: EngineState, queue_id: int) -> None:

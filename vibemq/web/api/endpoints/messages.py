@@ -20,20 +20,20 @@ from vibemq.web.api.arguments import checked
 from vibemq.web.api.contract import BYTES, JSON, NDJSON, Endpoint, Exchange, Parameter
 from vibemq.web.api.endpoints.shapes import ANYTHING, INSTANT, NULLABLE_TEXT, TEXT, WHOLE, listed, record
 from vibemq.web.api.errors import MEANINGS, HttpCode, Problem, as_problem
-from vibemq.web.api.instants import with_instants
+from vibemq.web.api.instants import with_instants, written
 from vibemq.web.api.kinds import Kind
 from vibemq.web.api.messages.leases import Lease
 from vibemq.web.api.messages.publishing import (
-    MessageBatch,
     MessageMaker,
     NewMessage,
-    Refused,
+    NewMessages,
+    RefusedMessage,
     read_batch,
     read_lines,
     strict_json,
 )
 from vibemq.web.api.messages.session import FetchedBatch, FetchedMessage
-from vibemq.web.api.messages.settling import ACK_TIMEOUT_MS_MAX, SETTLEMENTS_MAX, Outcome, settle
+from vibemq.web.api.messages.settling import ACK_TIMEOUT_MS_MAX, SETTLEMENTS_MAX, SettlementOutcome, settle
 
 PEEK_MAX = 100
 PEEK = 50
@@ -43,7 +43,7 @@ WAIT_MS_MAX = 20_000
 ACK_TIMEOUT_MS = 30_000
 """Where the queue itself has none: a script that has died must give back what it holds."""
 BATCH_BYTES_MAX = 8_388_608
-JSON_BYTES_MAX = 1_048_576
+JSON_BYTES_MAX = 262_144
 """Of many messages in one JSON text, which is read in one piece; lines are read one by one."""
 TURN_S = 0.002
 """Lines are read for so long before the loop has its turn."""
@@ -94,7 +94,7 @@ async def publish(exchange: Exchange) -> Response:
 
 
 async def _published_one(exchange: Exchange, queue: str, message: NewMessage) -> Response:
-    batch = MessageBatch()
+    batch = NewMessages()
     batch.add(lambda index: message, 0)
     published = await _ask_to_publish(exchange, batch)
     if published.refused:
@@ -112,8 +112,8 @@ async def _published_one(exchange: Exchange, queue: str, message: NewMessage) ->
     return json_answer(shown, exchange)
 
 
-async def _read_many(exchange: Exchange, maker: MessageMaker, kind: str) -> MessageBatch:
-    batch, body = MessageBatch(), exchange.body
+async def _read_many(exchange: Exchange, maker: MessageMaker, kind: str) -> NewMessages:
+    batch, body = NewMessages(), exchange.body
     given = [name for name in exchange.request.headers if name.startswith("vibemq-")]
     if given:
         raise InvalidPayload(f"the header {given[0][:40]} is for one message alone; say it in each message", given[0])
@@ -145,7 +145,7 @@ async def _in_turns(steps: Iterator[None]) -> None:
             end = loop.time() + TURN_S
 
 
-async def _published_many(exchange: Exchange, batch: MessageBatch) -> Response:
+async def _published_many(exchange: Exchange, batch: NewMessages) -> Response:
     published = await _ask_to_publish(exchange, batch) if batch.rows else None
     refused = batch.all_refused(published)
     exchange.passing = any(one.error.code in PASSING for one in refused)
@@ -172,18 +172,18 @@ async def _published_many(exchange: Exchange, batch: MessageBatch) -> Response:
     return json_answer(shown, exchange)
 
 
-def _refused_json(refused: Refused) -> dict[str, Any]:
+def _refused_json(refused: RefusedMessage) -> dict[str, Any]:
     error = refused.error
     told: dict[str, Any] = {"index": refused.number, "code": error.code, "detail": str(error)}
     return told | ({"line": refused.line} if refused.line else {})
 
 
-async def _ask_to_publish(exchange: Exchange, batch: MessageBatch) -> Published:
+async def _ask_to_publish(exchange: Exchange, batch: NewMessages) -> Published:
     peer = exchange.state.door.peers.of(exchange.user.principal, exchange.user.host)
     return await peer.publish(exchange.path["queue"], batch.packed(), batch.extras or None)
 
 
-def _warnings(exchange: Exchange, batch: MessageBatch) -> list[str]:
+def _warnings(exchange: Exchange, batch: NewMessages) -> list[str]:
     if not any(extra.dedup_id for extra in batch.extras.values()):
         return []
     try:
@@ -336,21 +336,20 @@ def _delivery(exchange: Exchange, session: int, batch: FetchedBatch, message: Fe
     if not batch.settled:
         held = Lease(session, batch.consumer, message.sequence)
         lease = exchange.state.door.seal.seal(held, exchange.user.principal)
-    told = {
+    told: dict[str, Any] = {
         "lease": lease,
-        "expires_at": None if batch.settled else batch.now + batch.ack_timeout_ms,
+        "expires_at": None if batch.settled else written(batch.now + batch.ack_timeout_ms),
         "queue": batch.queue,
         "group": batch.group or None,
         "sequence": message.sequence,
         "id": view.message_id,
-        "published_at": message.published_at,
+        "published_at": written(message.published_at),
         "attempts": message.attempts,
         "failed": message.failed,
         "headers": view.headers,
         "payload_size": view.payload_size,
     }
-    shown: dict[str, Any] = with_instants(told)
-    return shown | payload_json(view.payload)
+    return told | payload_json(view.payload)
 
 
 async def settle_many(exchange: Exchange) -> Response:
@@ -371,7 +370,7 @@ async def settle_many(exchange: Exchange) -> Response:
     return json_answer({"results": results}, exchange)
 
 
-def _result(outcome: Outcome) -> dict[str, Any]:
+def _result(outcome: SettlementOutcome) -> dict[str, Any]:
     if outcome.error is None:
         done: dict[str, Any] = {"done": True}
         return done | (with_instants({"expires_at": outcome.expires_at}) if outcome.expires_at else {})

@@ -12,8 +12,8 @@ from vibemq.errors import ErrorCode, InvalidPayload, VibeMQError
 from vibemq.model.options import check_queue_name
 from vibemq.web.api.contract import EVENTS, Endpoint, Exchange, Parameter
 from vibemq.web.api.kinds import Kind
-from vibemq.web.api.streams.hub import OPERATIONS, TOPICS_MAX, Topic
-from vibemq.web.api.streams.stream import EventStream, Source
+from vibemq.web.api.streams.hub import OPERATIONS, TOPICS_MAX, EventTopic
+from vibemq.web.api.streams.stream import EventStream, StreamSource
 from vibemq.web.api.streams.tail import PER_SECOND_MAX, PREVIEW_BYTES, PREVIEW_BYTES_MAX, TailReader
 
 KNOWN = {operation.name for operation in operations.OPERATIONS}
@@ -42,7 +42,7 @@ async def events(exchange: Exchange) -> Response:
     return _stream(exchange, reader, other_view)
 
 
-def read_topic(text: str) -> Topic:
+def read_topic(text: str) -> EventTopic:
     """Raises InvalidPayload."""
     head, question, query = text.partition("?")
     kind, colon, name = head.partition(":")
@@ -66,7 +66,7 @@ def read_topic(text: str) -> Topic:
             if not (value.isascii() and value.isdecimal() and 1 <= int(value[:9]) <= ITEMS_MAX):
                 raise InvalidPayload(f"{number} of a topic must be a number from 1 to {ITEMS_MAX}", "topic")
             arguments[number] = int(value)
-    return Topic(text, kind, OPERATIONS[kind], tuple(sorted(arguments.items())))
+    return EventTopic(text, kind, OPERATIONS[kind], tuple(sorted(arguments.items())))
 
 
 async def tail(exchange: Exchange) -> Response:
@@ -100,7 +100,7 @@ def _number(exchange: Exchange, name: str, default: int, least: int, most: int) 
     return value
 
 
-def _stream(exchange: Exchange, source: Source, more: Callable[[], str]) -> Response:
+def _stream(exchange: Exchange, source: StreamSource, more: Callable[[], str]) -> Response:
     """It ends with the session of the browser, or when the login does not count any more."""
     state, user = exchange.state, exchange.user
     session = state.sessions.of_digest(user.session) if user.session else None

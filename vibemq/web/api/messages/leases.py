@@ -25,6 +25,7 @@ from vibemq.web.api.errors import HttpCode, Problem
 _BODY = struct.Struct("!8sQQQ8s")
 _SEAL_BYTES = 16
 _SIZE = _BODY.size + _SEAL_BYTES
+MARKS_MAX = 1_000
 LEASE_MAX = 128
 """Characters that are looked at."""
 
@@ -44,6 +45,8 @@ class LeaseSeal:
     def __init__(self, key: bytes, run: bytes) -> None:
         self._key = key
         self._run = run[:8]
+        self._marks: dict[tuple[str, str], bytes] = {}
+        """Of those who have asked lately."""
 
     def seal(self, lease: Lease, principal: Principal) -> str:
         body = _BODY.pack(self._run, *lease, self._mark(principal))
@@ -68,7 +71,14 @@ class LeaseSeal:
         return Lease(session, consumer, sequence)
 
     def _mark(self, principal: Principal) -> bytes:
-        return hashlib.blake2b(_named(principal), digest_size=8, key=self._key).digest()
+        key = key_of(principal)
+        mark = self._marks.get(key)
+        if mark is None:
+            if len(self._marks) >= MARKS_MAX:
+                self._marks.clear()
+            named = "\0".join(key).encode(errors="surrogatepass")
+            mark = self._marks[key] = hashlib.blake2b(named, digest_size=8, key=self._key).digest()
+        return mark
 
     def _hash(self, body: bytes) -> bytes:
         return hashlib.blake2b(body, digest_size=_SEAL_BYTES, key=self._key, person=b"lease").digest()
@@ -81,10 +91,6 @@ def key_of(principal: Principal) -> tuple[str, str]:
 
 def gone(why: str) -> Problem:
     return Problem(HttpCode.LEASE_GONE, why)
-
-
-def _named(principal: Principal) -> bytes:
-    return "\0".join(key_of(principal)).encode(errors="surrogatepass")
 
 
 def _decoded(text: str) -> bytes:

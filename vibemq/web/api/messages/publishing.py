@@ -6,6 +6,7 @@ A body is bytes: as text or as base64, never as a JSON value, so no number and n
 import base64
 import binascii
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -19,6 +20,13 @@ from vibemq.web.api import instants
 
 MESSAGES_MAX = 1_000
 """Of one request."""
+LINE_BYTES_MAX = 1_500_000
+"""A body of the largest size as base64 fits."""
+LOOKED_AT_BYTES = 16_384
+"""Shorter lines are read at once, whatever they are."""
+TEXTS_MAX = 256
+BETWEEN_BYTES_MAX = 4_096
+"""Texts of a message, names of fields and headers included, and bytes outside of them."""
 HEADERS_MAX = 50
 HEADER_VALUE_UNITS_MAX = 4_096
 TEXT_BYTES_MAX = 65_535
@@ -146,7 +154,7 @@ class MessageMaker:
 _NOTHING = MessageExtra()
 
 
-class Refused(NamedTuple):
+class RefusedMessage(NamedTuple):
     """A message of a batch that was not confirmed."""
 
     number: int
@@ -157,14 +165,14 @@ class Refused(NamedTuple):
 
 
 @dataclass(slots=True)
-class MessageBatch:
+class NewMessages:
     """Messages that can be published, and those that cannot."""
 
     rows: list[bytes] = field(default_factory=list)
     extras: dict[int, MessageExtra] = field(default_factory=dict)
     places: list[tuple[int, int]] = field(default_factory=list)
     """(index, line) of each row."""
-    refused: list[Refused] = field(default_factory=list)
+    refused: list[RefusedMessage] = field(default_factory=list)
     count: int = 0
 
     def add(self, make: Any, line: int) -> None:
@@ -174,7 +182,7 @@ class MessageBatch:
         try:
             message = make(index)
         except VibeMQError as error:
-            self.refused.append(Refused(index, line, error))
+            self.refused.append(RefusedMessage(index, line, error))
             return
         if message.extra is not None:
             self.extras[len(self.rows)] = message.extra
@@ -184,14 +192,14 @@ class MessageBatch:
     def packed(self) -> Rows:
         return Rows.of(self.rows)
 
-    def all_refused(self, published: Published | None) -> list[Refused]:
+    def all_refused(self, published: Published | None) -> list[RefusedMessage]:
         """In the order of the batch."""
         late = {} if published is None else published.refused or {}
-        found = [*self.refused, *(Refused(*self.places[row], error) for row, error in late.items())]
+        found = [*self.refused, *(RefusedMessage(*self.places[row], error) for row, error in late.items())]
         return sorted(found, key=lambda refused: refused.number)
 
 
-def read_batch(maker: MessageMaker, value: Any, batch: MessageBatch) -> Iterator[None]:
+def read_batch(maker: MessageMaker, value: Any, batch: NewMessages) -> Iterator[None]:
     """Fill the batch from `{"messages": […]}`, a message for each step. Raises InvalidPayload."""
     if not isinstance(value, dict) or set(value) != {"messages"} or not isinstance(value["messages"], list):
         raise InvalidPayload('the body must be {"messages": […]}; one message alone is sent as its bytes', "messages")
@@ -203,7 +211,7 @@ def read_batch(maker: MessageMaker, value: Any, batch: MessageBatch) -> Iterator
         yield
 
 
-def read_lines(maker: MessageMaker, body: bytes, batch: MessageBatch, *, bodies: bool) -> Iterator[None]:
+def read_lines(maker: MessageMaker, body: bytes, batch: NewMessages, *, bodies: bool) -> Iterator[None]:
     """Fill the batch from lines, one for each step; empty lines are left out.
 
     Args:
@@ -224,10 +232,46 @@ def read_lines(maker: MessageMaker, body: bytes, batch: MessageBatch, *, bodies:
         if bodies:
             batch.add(lambda index, text=text: maker.from_body(text, index), line)
         else:
-            batch.add(lambda index, text=text: maker.from_json(strict_json(text), index), line)
+            batch.add(lambda index, text=text: maker.from_json(line_json(text), index), line)
         yield
     if not batch.count:
         raise InvalidPayload("the body has no line; send one message in each line")
+
+
+def line_json(text: bytes) -> Any:
+    """A message's line as JSON. What cannot be one is refused before it is read: a text of many small values takes
+    fifty times as long as a body of the same size.
+
+    Raises:
+        InvalidMessage
+    """
+    if len(text) > LINE_BYTES_MAX:
+        raise InvalidMessage(f"the line has {len(text):,} bytes, and {LINE_BYTES_MAX:,} are the most")
+    if len(text) > LOOKED_AT_BYTES:
+        _check_shape(text)
+    return strict_json(text)
+
+
+def _check_shape(text: bytes) -> None:
+    """A message has few texts, one of them long, and little between them. Raises InvalidMessage."""
+    at = between = 0
+    for _ in range(TEXTS_MAX):
+        start = text.find(b'"', at)
+        between += (len(text) if start < 0 else start) - at
+        if start < 0 or between > BETWEEN_BYTES_MAX:
+            break
+        found = _TEXT.match(text, start)
+        if found is None:
+            raise InvalidMessage("this is no JSON: a text does not end")
+        at = found.end()
+    else:
+        between = BETWEEN_BYTES_MAX + 1
+    if between > BETWEEN_BYTES_MAX:
+        raise InvalidMessage("the line is no message: it has more values than a message can have")
+
+
+# It never goes back: a text that does not end costs as little as one that does.
+_TEXT = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 
 
 def strict_json(text: bytes) -> Any:

@@ -165,7 +165,6 @@ class HttpPeerSession:
                 credit=most,
                 ack_timeout_ms=ack_timeout_ms,
                 create=False,
-                user=self._principal.name if self._context.authentication else "",
             )
         )
         return fetch

@@ -8,13 +8,15 @@ from typing import Any, NamedTuple
 from vibemq.errors import InvalidPayload, VibeMQError
 from vibemq.model.access import Principal
 from vibemq.model.commands import Command, Extend, Settle, Settlement
-from vibemq.model.effects import Settled
+from vibemq.model.effects import SettledRuns
 from vibemq.model.runs import RunSet, run_count, runs_of
 from vibemq.web.api.errors import Problem
 from vibemq.web.api.messages.leases import LeaseSeal, gone
 from vibemq.web.api.messages.peers import HttpPeer, HttpPeers
 
 SETTLEMENTS_MAX = 1_000
+LEASES_PER_TURN = 100
+"""Looked at before the loop has its turn."""
 REASON_MAX = 4_096
 ACK_TIMEOUT_MS_MAX = 43_200_000
 """Twelve hours: a script that has died must give back what it holds."""
@@ -35,7 +37,7 @@ _SETTLEMENTS = {
 }
 
 
-class Wish(NamedTuple):
+class SettlementWish(NamedTuple):
     """What shall become of some messages; equal ones of one fetch are one command."""
 
     verb: str
@@ -45,7 +47,7 @@ class Wish(NamedTuple):
 
 
 @dataclass(slots=True)
-class Outcome:
+class SettlementOutcome:
     """Of one settlement."""
 
     error: VibeMQError | Problem | None = None
@@ -59,16 +61,20 @@ class _Together:
 
     peer: HttpPeer
     consumer: int
-    wish: Wish
+    wish: SettlementWish
     indexes: list[int]
     sequences: list[int]
 
 
-async def settle(peers: HttpPeers, seal: LeaseSeal, principal: Principal, items: Sequence[Any]) -> list[Outcome]:
+async def settle(
+    peers: HttpPeers, seal: LeaseSeal, principal: Principal, items: Sequence[Any]
+) -> list[SettlementOutcome]:
     """In the order of `items`; what the engine keeps of it is kept when this returns."""
-    outcomes = [Outcome() for _ in items]
-    together: dict[tuple[int, int, Wish], _Together] = {}
+    outcomes = [SettlementOutcome() for _ in items]
+    together: dict[tuple[int, int, SettlementWish], _Together] = {}
     for index, item in enumerate(items):
+        if index % LEASES_PER_TURN == LEASES_PER_TURN - 1:
+            await asyncio.sleep(0)
         try:
             wish = read_wish(item)
             lease = seal.open(item["lease"], principal)
@@ -86,7 +92,7 @@ async def settle(peers: HttpPeers, seal: LeaseSeal, principal: Principal, items:
     return outcomes
 
 
-async def _carry_out(some: _Together, outcomes: list[Outcome]) -> None:
+async def _carry_out(some: _Together, outcomes: list[SettlementOutcome]) -> None:
     wish, consumer = some.wish, some.consumer
     runs = runs_of(sorted(set(some.sequences)))
 
@@ -97,7 +103,7 @@ async def _carry_out(some: _Together, outcomes: list[Outcome]) -> None:
 
     expires_at = 0
 
-    def heard(settled: Settled) -> None:
+    def heard(settled: SettledRuns) -> None:
         nonlocal expires_at
         if wish.verb != "extend":
             some.peer.session.settled(consumer, run_count(settled.runs))
@@ -105,7 +111,7 @@ async def _carry_out(some: _Together, outcomes: list[Outcome]) -> None:
             expires_at = some.peer.session.extended(consumer, wish.ack_timeout_ms)
 
     try:
-        settled: Settled = await some.peer.ask(command, heard)
+        settled: SettledRuns = await some.peer.ask(command, heard)
     except VibeMQError as error:
         for index in some.indexes:
             outcomes[index].error = error
@@ -118,7 +124,7 @@ async def _carry_out(some: _Together, outcomes: list[Outcome]) -> None:
             outcomes[index].error = _over()
 
 
-def read_wish(item: Any) -> Wish:
+def read_wish(item: Any) -> SettlementWish:
     """Raises InvalidPayload."""
     if not isinstance(item, dict) or not isinstance(item.get("lease"), str):
         raise InvalidPayload('a settlement is {"lease": "…", "verb": "…"}, with the lease as the fetch has answered it')
@@ -134,7 +140,7 @@ def read_wish(item: Any) -> Wish:
     reason = item.get("reason") or ""
     if not isinstance(reason, str) or len(reason) > REASON_MAX or not _is_text(reason):
         raise InvalidPayload(f"reason must be text of at most {REASON_MAX:,} characters", "reason")
-    return Wish(
+    return SettlementWish(
         verb,
         _number(item, "delay_ms", 0, DELAY_MS_MAX),
         reason,

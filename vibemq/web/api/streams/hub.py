@@ -28,7 +28,7 @@ View = tuple[str, str]
 SUPERUSERS: View = ("", "")
 
 
-class Topic(NamedTuple):
+class EventTopic(NamedTuple):
     """What is asked for."""
 
     text: str
@@ -50,35 +50,35 @@ ALARM_FIELDS = ("state", "sentences")
 
 
 @dataclass(slots=True, eq=False)
-class Subject:
+class SharedTopic:
     """One topic as one view sees it."""
 
-    topic: Topic
-    readers: dict["EventReader", None] = field(default_factory=dict)
+    topic: EventTopic
+    readers: dict["TopicReader", None] = field(default_factory=dict)
     frame: bytes = b""
 
 
-class EventReader:
+class TopicReader:
     """One stream's part of the hub: of each topic the latest frame that was not taken."""
 
-    def __init__(self, hub: "EventHub", asker: Asker, subjects: list[Subject]) -> None:
+    def __init__(self, hub: "EventHub", asker: Asker, subjects: list[SharedTopic]) -> None:
         self._hub = hub
         self.asker = asker
         self._subjects = subjects
-        self._waiting: dict[Topic, bytes] = {}
+        self._waiting: dict[EventTopic, bytes] = {}
         self._something = asyncio.Event()
         for subject in subjects:
             subject.readers[self] = None
             if subject.frame:
                 self.put(subject.topic, subject.frame)
 
-    def put(self, topic: Topic, data: bytes) -> None:
+    def put(self, topic: EventTopic, data: bytes) -> None:
         """In place of what was there."""
         self._waiting[topic] = data
         self._something.set()
 
     async def take(self, seconds: float) -> bytes:
-        """See `vibemq.web.api.streams.stream.Source`."""
+        """See `vibemq.web.api.streams.stream.StreamSource`."""
         try:
             await asyncio.wait_for(self._something.wait(), seconds)
         except TimeoutError:
@@ -94,7 +94,7 @@ class EventReader:
 class EventHub:
     def __init__(self, services: ApiServices) -> None:
         self._services = services
-        self._subjects: dict[tuple[View, Topic], Subject] = {}
+        self._subjects: dict[tuple[View, EventTopic], SharedTopic] = {}
         self._running = False
         self._wanted = asyncio.Event()
         self.hides: Callable[[Principal], bool] = lambda principal: False
@@ -105,22 +105,22 @@ class EventHub:
         """Topics that are asked for."""
         return len(self._subjects)
 
-    def open(self, asker: Asker, topics: list[Topic]) -> EventReader:
+    def open(self, asker: Asker, topics: list[EventTopic]) -> TopicReader:
         view = self.view(asker)
-        subjects: list[Subject] = []
+        subjects: list[SharedTopic] = []
         for topic in topics:
             subject = self._subjects.get((view, topic))
             if subject is None:
-                subject = self._subjects[view, topic] = Subject(topic)
+                subject = self._subjects[view, topic] = SharedTopic(topic)
             subjects.append(subject)
-        reader = EventReader(self, asker, subjects)
+        reader = TopicReader(self, asker, subjects)
         self._wanted.set()
         if not self._running:
             self._running = True
             self._services.peers.begin(self._run)
         return reader
 
-    def forget(self, reader: EventReader, subjects: list[Subject]) -> None:
+    def forget(self, reader: TopicReader, subjects: list[SharedTopic]) -> None:
         for subject in subjects:
             subject.readers.pop(reader, None)
         self._subjects = {key: subject for key, subject in self._subjects.items() if subject.readers}
@@ -155,7 +155,7 @@ class EventHub:
             for subject in [subject for subject in self._subjects.values() if not subject.frame]:
                 await self._refresh(subject)
 
-    async def _refresh(self, subject: Subject) -> None:
+    async def _refresh(self, subject: SharedTopic) -> None:
         if not subject.readers:
             return
         topic, asker = subject.topic, next(iter(subject.readers)).asker
@@ -175,7 +175,7 @@ class EventHub:
                 reader.put(topic, made)
 
 
-def _shown(topic: Topic, result: Any) -> Any:
+def _shown(topic: EventTopic, result: Any) -> Any:
     value = orjson.loads(orjson.dumps(result))
     if topic.kind == "queue" and value is None:
         raise QueueNotFound(str(dict(topic.arguments)["queue"])[:64])

@@ -18,7 +18,7 @@ LOOK_S = 1.0
 """How often a stream asks whether it may go on."""
 
 
-class Source(Protocol):
+class StreamSource(Protocol):
     """What a stream tells."""
 
     async def take(self, seconds: float) -> bytes:
@@ -42,7 +42,7 @@ class EventStream(Response):
     why_over: asked every second; why the stream may not go on, "" = it may.
     """
 
-    def __init__(self, source: Source, why_over: Callable[[], str]) -> None:
+    def __init__(self, source: StreamSource, why_over: Callable[[], str]) -> None:
         super().__init__(media_type=MEDIA_TYPE, headers={"cache-control": "no-store", "x-accel-buffering": "no"})
         del self.headers["content-length"]
         self._source = source

@@ -74,7 +74,7 @@ class TailReader:
             self._seen.popleft()
 
     async def take(self, seconds: float) -> bytes:
-        """See `vibemq.web.api.streams.stream.Source`."""
+        """See `vibemq.web.api.streams.stream.StreamSource`."""
         loop = asyncio.get_running_loop()
         await asyncio.sleep(max(0.0, min(seconds, self._next_at - loop.time())))
         if loop.time() < self._next_at:

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 
 from vibemq.cli.admin.dlq import pages
@@ -133,38 +132,6 @@ async def test_a_slow_rate_is_one_at_a_time() -> None:
     await Replay(dlq, ReplayPlan([(1, 4)], 9_999), rate=0.5, sleep=sleep, clock=lambda: now).run(quiet)
     assert dlq.batches == [[1], [2], [3], [4]]
     assert now == 6.0
-
-
-async def test_an_interrupted_limit_goes_on_with_what_is_left(tmp_path: Path) -> None:
-    dlq = FakeDlq(200)
-    file = PlanFile.of("localhost:2925", {"limit": 50}, tmp_path)
-    plan = await pages.chosen(dlq, {}, 50)
-    file.save(plan)
-    dlq.fail_after = 25
-    job = Replay(dlq, plan, rate=100, sleep=anyio.sleep, clock=lambda: 1e9)
-    with pytest.raises(NotConnected):
-        await job.run(quiet)
-    assert job.done == 25
-
-    dlq.fail_after = None
-    unfinished = file.load()
-    assert unfinished == plan
-    left = await pages.still_there(dlq, unfinished)
-    assert left.ids() == list(range(26, 51))
-    await Replay(dlq, left).run(quiet)
-    assert dlq.replayed == list(range(1, 51))
-
-
-async def test_a_plan_for_a_store_that_is_gone_has_nothing_left() -> None:
-    plan = ReplayPlan([(1, 10)], newest_dead_at=500)
-    assert (await pages.still_there(FakeDlq(10), plan)).count == 0
-
-
-async def test_purging_a_plan() -> None:
-    dlq = FakeDlq(1_500, page_max=400)
-    plan = await pages.chosen(dlq, {"queue": "q"}, None)
-    assert await pages.purge(dlq, plan, quiet) == 750
-    assert all(letter["queue"] == "r" for letter in dlq.letters.values())
 
 
 async def test_letters_are_made_whole_in_order_and_without_those_that_left() -> None:

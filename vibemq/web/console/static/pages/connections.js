@@ -39,7 +39,7 @@ function Connections() {
   const { name, user, protocol, sort, cursor } = params.value;
   const query = { name, user, protocol, sort, limit: LIMIT, cursor };
   const mayAll = mayDo("connections.list");
-  const found = useData("connections", { query, topic: name || user || protocol || sort || cursor ? null : "connections" });
+  const found = useData("connections", { query, topic: name || user || protocol || sort || cursor ? null : "connections", merge: (frame, before) => ({ ...before, items: Array.isArray(frame) ? frame : (frame.connections ?? frame.items ?? before.items) }) });
   const rows = useSteady(found.data?.items, ({ connection_id }) => connection_id, `${name}${user}${protocol}${sort}${cursor}${found.isOld}`);
   const [closing, setClosing] = useState(null);
   const mayClose = mayDo("connections.close");

@@ -30,7 +30,7 @@ const COLUMNS = [
 function Jobs() {
   const { state, cursor } = params.value;
   const query = { state, limit: LIMIT, cursor };
-  const found = useData("jobs", { query, every: 2000, topic: state || cursor ? null : "jobs" });
+  const found = useData("jobs", { query, every: 2000, topic: state || cursor ? null : "jobs", merge: (frame, before) => ({ ...before, items: frame.jobs ?? frame.items ?? before.items }) });
   const rows = useSteady(found.data?.items, ({ job }) => job, `${state}${cursor}${found.data?.items?.[0]?.job}`);
   return html`
     <div class="title"><h1>Jobs</h1></div>

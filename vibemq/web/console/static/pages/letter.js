@@ -3,16 +3,16 @@ import { html, useEffect, useState } from "../vendor/ui.js";
 import { link, params } from "../parts/address.js";
 import { Commands, Copy } from "../parts/command.js";
 import { useData } from "../parts/data.js";
-import { get } from "../parts/api.js";
+import { get, urlOf } from "../parts/api.js";
 import { start } from "../parts/frame.js";
 import { may } from "../parts/session.js";
 import { Empty, Loaded } from "../parts/states.js";
 import { Ago, At, Facts, Name, Outside } from "../parts/text.js";
 import { Headers, Viewer } from "../parts/viewer.js";
 import { path } from "../pure/commands.js";
-import { count, counted, duration, toDate } from "../pure/format.js";
+import { count, counted, duration, size, toDate } from "../pure/format.js";
 import { filterOfSearch, reasonHelp, reasonText } from "../pure/letter_filter.js";
-import { earlierLife, messageOf } from "./letters/body.js";
+import { earlierLife, hasBody } from "./letters/body.js";
 import { EditDialog } from "./letters/edit.js";
 import { addressObject, letterLink, queryObject } from "./letters/list.js";
 import { purgeOne } from "./letters/purge.js";
@@ -40,7 +40,6 @@ function Letter({ letter, filter, back }) {
   const { dead_id: id, queue } = letter;
   const own = { queue, ids: String(id) };
   const mayReplay = may("purge", queue) && may("publish", queue);
-  const body = messageOf(letter);
   const bodyPath = path`dead-letters/${String(id)}/body`;
   return html`
     <div class="title">
@@ -57,7 +56,7 @@ function Letter({ letter, filter, back }) {
     <div class="letter-grid">
       <div>
         <${Why} letter=${letter} />
-        <section class="card" aria-labelledby="body"><h2 id="body">Body</h2><${Viewer} message=${body} bodyPath=${bodyPath} /></section>
+        <section class="card" aria-labelledby="body"><h2 id="body">Body</h2>${hasBody(letter) ? html`<${Viewer} message=${letter} bodyPath=${bodyPath} />` : html`<p>It has ${size(letter.payload_size)}, more than is shown here. <a class="button slim" href=${urlOf(bodyPath).href} download>Download</a></p>`}</section>
         <section class="card" aria-labelledby="headers"><h2 id="headers">Headers</h2><${Headers} headers=${letter.headers} /></section>
       </div>
       <div>
@@ -139,9 +138,12 @@ function Neighbours({ id, filter }) {
       const answer = await get("dead-letters", { ...queryObject({ ...filter, ...bounds }), order, limit: 1 }, { signal: leaving.signal });
       return answer.items[0]?.dead_id ?? null;
     };
-    const newer = ask({ from_id: Math.max(filter.from_id ?? 0, id + 1) }, "oldest");
-    const older = id > 1 ? ask({ to_id: Math.min(filter.to_id ?? Infinity, id - 1) }, "newest") : null;
-    Promise.all([newer, older]).then(([after, before]) => setBeside({ after, before }), () => setBeside({}));
+    const both = async () => {
+      const after = await ask({ from_id: Math.max(filter.from_id ?? 0, id + 1) }, "oldest");
+      const before = id > 1 ? await ask({ to_id: Math.min(filter.to_id ?? Infinity, id - 1) }, "newest") : null;
+      setBeside({ after, before });
+    };
+    both().catch(() => {});
     return () => leaving.abort();
   }, [key]);
   return html`<nav class="buttons" aria-label="Letters beside this one">

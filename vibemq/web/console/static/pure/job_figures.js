@@ -77,6 +77,11 @@ export function canaryFor(count) {
   return count > CANARY_FROM ? CANARY : null;
 }
 
+/** So many of `count` letters are tried first, if somebody wants that. */
+export function fewFirst(count) {
+  return count > 2 * CANARY ? CANARY : Math.max(1, Math.floor(count / 2));
+}
+
 export const LEVEL_2_FROM = 10_000;
 
 /** Which confirmation an action on so many letters asks for (1: a button; 2: the number is typed). */

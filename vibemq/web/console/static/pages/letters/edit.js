@@ -13,16 +13,15 @@ import { path } from "../../pure/commands.js";
 import { diffHeaders, diffLines, folded } from "../../pure/diff.js";
 import { count, counted } from "../../pure/format.js";
 import { laidOut } from "../../pure/json.js";
-import { messageOf, producerHeaders } from "./body.js";
+import { hasBody, producerHeaders } from "./body.js";
 
 const EDITED_BYTES_MAX = 256 * 1024;
 
 export function EditDialog({ letter, onClose }) {
-  const message = messageOf(letter);
-  const bytes = bytesOf(message);
+  const bytes = bytesOf(letter);
   const asText = textOf(bytes);
   const before = { body: asText ?? toBase64(bytes), headers: producerHeaders(letter.headers) };
-  const isLarge = message.truncated || bytes.length > EDITED_BYTES_MAX;
+  const isLarge = !hasBody(letter) || bytes.length > EDITED_BYTES_MAX;
   const [body, setBody] = useState(before.body);
   const [rows, setRows] = useState(Object.entries(before.headers));
   const [to, setTo] = useState("");

@@ -26,18 +26,22 @@ export function NothingFits({ filter, change }) {
     const leaving = new AbortController();
     setOthers(null);
     if (parts.length < 2) return;
-    const asked = parts.map(async ({ part }) => {
-      const found = await get("dead-letters", { ...queryObject(without(filter, part)), limit: 1 }, { signal: leaving.signal });
-      return found.items.length > 0 ? part : null;
-    });
-    Promise.all(asked)
-      .then((found) => setOthers(found.filter(Boolean)))
-      .catch(() => setOthers([]));
+    const ask = async () => {
+      const found = [];
+      // One by one: a filter on texts has the broker look at many letters.
+      for (const { part } of parts) {
+        const answer = await get("dead-letters", { ...queryObject(without(filter, part)), limit: 1 }, { signal: leaving.signal });
+        if (answer.items.length > 0) found.push(part);
+      }
+      setOthers(found);
+    };
+    ask().catch((problem) => problem.name !== "AbortError" && setOthers([]));
     return () => leaving.abort();
   }, [key]);
   return html`<div class="empty" role="status">
     <h2>No dead letter fits this filter</h2>
     ${parts.length === 1 && html`<p>It has one part: ${parts[0].label} <b><${Outside} text=${parts[0].value} /></b>.</p>`}
+    ${others === null && parts.length > 1 && html`<p class="muted">Looking which part excludes them…</p>`}
     ${others?.length > 0 && html`<p>Letters would fit without one of these parts:</p>`}
     ${others?.length === 0 && parts.length > 1 && html`<p>No single part is the cause: with any one of them left out, still none fits.</p>`}
     <div class="buttons">

@@ -46,9 +46,11 @@ export function Preview({ preview, withTargets = false }) {
     preview.replayed_before > 0 && [`${count(preview.replayed_before)} replayed before`],
     preview.duration_ms > 0 && [`takes about ${duration(preview.duration_ms)}`],
   ].filter(Boolean).flat();
+  // The number stands above; the rest is about where the letters go.
+  const told = (preview.sentences ?? []).filter((sentence) => !/^[\d,]+ dead letters? fits?\b/.test(sentence));
   return html`<div class="preview">
     <p>${preview.exact === false ? "At least " : ""}${facts.map((fact, at) => html`${at > 0 ? " · " : ""}${at === 0 ? html`<b>${fact}</b>` : fact}`)}</p>
-    ${preview.sentences?.length > 0 && html`<ul class="sentences">${preview.sentences.map((sentence) => html`<li><${Outside} text=${sentence} /></li>`)}</ul>`}
+    ${withTargets && told.length > 0 && html`<ul class="sentences">${told.map((sentence) => html`<li><${Outside} text=${sentence} /></li>`)}</ul>`}
     ${withTargets && html`<${Targets} targets=${preview.targets ?? []} />`}
     <${Kinds} groups=${preview.groups ?? []} />
     ${preview.examples?.length > 0 && html`<details><summary>${counted(preview.examples.length, "example")}</summary>

@@ -8,7 +8,7 @@ import { Field, Segments } from "../../parts/filters.js";
 import { Trouble, Waiting } from "../../parts/states.js";
 import { Outside } from "../../parts/text.js";
 import { count, counted } from "../../pure/format.js";
-import { CANARY, canaryFor, levelOf, targetText } from "../../pure/job_figures.js";
+import { canaryFor, fewFirst, levelOf, targetText } from "../../pure/job_figures.js";
 import { bodyOfFilter, optionsOfFilter } from "../../pure/letter_filter.js";
 import { RateSlider } from "../jobs/rate.js";
 import { Preview, usePreview } from "./preview.js";
@@ -74,8 +74,8 @@ export function ReplayDialog({ filter, first = {}, onClose }) {
       <${Field} label="To queue" hint=${to ? null : "Empty: where each died."}>${(id, about) => html`<input id=${id} aria-describedby=${about} value=${to} autocomplete="off" spellcheck=${false} onChange=${(event) => setTo(event.target.value.trim())} />`}</${Field}>
     </div>
     <fieldset class="guards"><legend>Guards</legend>
-      <label class="check"><input type="checkbox" checked=${Boolean(guard)} onChange=${() => setCanary(guard ? null : CANARY)} />
-        <span>Try <b>${guard || CANARY}</b> letters first, and go on only if none of them dies again</span></label>
+      <label class="check"><input type="checkbox" checked=${Boolean(guard)} disabled=${chosen < 2} onChange=${() => setCanary(guard ? null : fewFirst(chosen))} />
+        <span>Try <b>${guard || fewFirst(chosen)}</b> ${(guard || fewFirst(chosen)) === 1 ? "letter" : "letters"} first, and go on only if none dies again</span></label>
       <${RateSlider} rate=${rate} onChange=${setRate} />
       <div class="options-row">
         ${Boolean(guard) && html`<${Whole} label="Letters to try first" value=${guard} set=${(value) => setCanary(value === "" ? null : Number(value))} />`}

@@ -1,0 +1,139 @@
+"""What a step of a job counts stands in the batch of the letters that it has moved."""
+
+import pytest
+
+from tests.simulation.engine_driver import rows_of
+from tests.unit.engine.handlers.jobs.jobs_driver import JobsDriver
+from vibemq.errors import JobStateConflict, QueueNotFound
+from vibemq.model.commands import PurgeDead, ReplayDead
+from vibemq.model.effects import JobStepped
+from vibemq.model.jobs.job import JobKind, JobState, JobStep
+from vibemq.model.jobs.job_records import JobAdvanced
+from vibemq.model.options import Durability, Overflow
+from vibemq.model.records import DeadRemoved
+
+
+@pytest.fixture
+def driver() -> JobsDriver:
+    driver = JobsDriver()
+    driver.create()
+    driver.bury(10)
+    return driver
+
+
+def test_letters_and_account_are_one_batch(driver: JobsDriver) -> None:
+    driver.start()
+    driver.hold = True
+    driver.replay([1, 2, 3], cursor=3)
+    (outcome,) = driver.waiting
+    kinds = [type(record) for record in outcome.records]
+    assert DeadRemoved in kinds
+    assert JobAdvanced in kinds
+    driver.keep()
+    job = driver.job()
+    assert (job.done, job.cursor, job.examined, job.skipped) == (3, 3, 3, 0)
+    assert [made[1:] for made in job.made] == [(11, 13)]
+    driver.check()
+
+
+def test_a_step_that_was_not_stored_has_not_happened(driver: JobsDriver) -> None:
+    driver.start()
+    driver.replay([1, 2], cursor=2)
+    before = driver.job()
+    driver.hold = True
+    driver.replay([3, 4], cursor=4)
+    driver.replay([5], cursor=5)
+    driver.refuse()
+    driver.hold = False
+    assert driver.job() == before
+    driver.advance(5_000)
+    driver.check()
+    assert driver.replay([3, 4, 5], cursor=5).count == 3
+    driver.check()
+    driver.restart()
+    assert (driver.job().done, driver.job().cursor, driver.engine.dead_count) == (5, 5, 5)
+
+
+def test_a_purge_that_was_not_stored_is_owed_with_its_account(driver: JobsDriver) -> None:
+    driver.start(JobKind.PURGE_DEAD)
+    driver.hold = True
+    driver.purge([1, 2], cursor=2)
+    driver.refuse()
+    driver.hold = False
+    assert (driver.job().done, driver.engine.dead_count) == (2, 8)
+    driver.advance(5_000)
+    driver.check()
+    driver.restart()
+    assert (driver.job().done, driver.disk.dead_count) == (2, 8)
+
+
+def test_what_is_gone_is_skipped_and_counted(driver: JobsDriver) -> None:
+    driver.start()
+    driver.ask(PurgeDead(9, None, [2, 3], {2: 1, 3: 1}))
+    assert driver.replay([1, 2, 3, 4], cursor=4).count == 2
+    job = driver.job()
+    assert (job.done, job.skipped, job.cursor) == (2, 2, 4)
+    driver.check()
+
+
+def test_no_step_goes_beyond_the_limit(driver: JobsDriver) -> None:
+    driver.start(limit=5)
+    driver.replay([1, 2, 3], cursor=3)
+    stepped = driver.replay([4, 5, 6, 7], cursor=7)
+    assert (stepped.count, stepped.left) == (2, 2)
+    job = driver.job()
+    assert (job.done, job.left, job.cursor) == (5, 0, 3)
+    assert driver.replay([6, 7], cursor=7) == JobStepped(0, 2, job)
+    driver.check()
+
+
+@pytest.mark.parametrize("state", [JobState.PAUSED, JobState.CANCELLED])
+def test_a_job_that_does_not_run_moves_nothing(driver: JobsDriver, state: JobState) -> None:
+    driver.start()
+    driver.change(state)
+    for answer in (driver.replay([1], cursor=1), driver.purge([1], cursor=1), driver.step(1)):
+        assert isinstance(answer, JobStateConflict)
+    assert (driver.engine.dead_count, driver.info().ready, driver.job().cursor) == (10, 0, 0)
+    driver.check()
+
+
+def test_the_cursor_stays_before_letters_that_find_no_room() -> None:
+    driver = JobsDriver()
+    driver.create(overflow=Overflow.DROP_OLDEST, max_messages=4)
+    driver.bury(4)
+    driver.publish(2)
+    driver.start()
+    stepped = driver.replay([1, 2, 3, 4], cursor=4)
+    assert (stepped.count, stepped.left, driver.job().cursor, driver.job().examined) == (2, 2, 0, 0)
+    driver.check()
+
+
+def test_a_missing_target_changes_nothing(driver: JobsDriver) -> None:
+    driver.start()
+    assert isinstance(driver.replay([1], cursor=1, queue="missing"), QueueNotFound)
+    assert (driver.job().cursor, driver.engine.dead_count) == (0, 10)
+
+
+def test_letters_of_another_connections_queue_are_passed_over(driver: JobsDriver) -> None:
+    driver.create("own", exclusive=True, durability=Durability.TRANSIENT)
+    driver.bury(2, "own")
+    driver.start()
+    step = JobStep(1, 12, 3, 0)
+    origins = {10: 1, 11: 2, 12: 2}
+    stepped = driver.ask(PurgeDead(0, None, [10, 11, 12], origins, step=step))
+    assert (stepped.count, driver.job().skipped) == (1, 2)
+
+
+def test_the_steps_of_others_count_for_no_job(driver: JobsDriver) -> None:
+    driver.start()
+    driver.ask(ReplayDead(9, None, "q", [1], rows_of(1), origins={1: 1}))
+    assert driver.job().done == 0
+    driver.check()
+
+
+def test_a_page_without_letters_moves_the_cursor(driver: JobsDriver) -> None:
+    driver.start()
+    driver.step(7)
+    job = driver.job()
+    assert (job.cursor, job.examined, job.damaged, job.done) == (7, 3, 1, 0)
+    driver.check()

@@ -1,0 +1,148 @@
+"""Messages that a job has made and that die again are counted, and hold the job when its guards say so."""
+
+import pytest
+
+from tests.unit.engine.handlers.jobs.jobs_driver import JobsDriver
+from vibemq.model.commands import Settlement
+from vibemq.model.jobs.job import JobState
+from vibemq.model.jobs.job_records import MADE_RUNS_MAX
+from vibemq.model.options import Durability
+
+
+@pytest.fixture
+def driver() -> JobsDriver:
+    driver = JobsDriver()
+    driver.create()
+    driver.bury(10)
+    return driver
+
+
+def kill(driver: JobsDriver, *sequences: int, queue: str = "q") -> None:
+    driver.subscribe(3, queue, capacity_messages=100)
+    driver.settle(3, *sequences, verb=Settlement.REJECT)
+    driver.close(3, clean=True)
+
+
+def unsettled(driver: JobsDriver) -> bool:
+    steps = driver.engine.unsettled(1)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as found:
+            return bool(found.value)
+
+
+def test_deaths_are_counted_across_restarts(driver: JobsDriver) -> None:
+    driver.start()
+    driver.replay([1, 2, 3], cursor=3)
+    kill(driver, 11)
+    assert driver.job().dead_again == 1
+    driver.check()
+    driver.restart()
+    kill(driver, 12, 13)
+    assert (driver.job().dead_again, driver.job().state) == (3, JobState.RUNNING)
+    driver.check()
+
+
+def test_messages_of_others_are_not_counted(driver: JobsDriver) -> None:
+    driver.publish(2)
+    driver.start()
+    driver.replay([1, 2], cursor=2)
+    driver.publish(1)
+    kill(driver, 11, 12, 15)
+    assert driver.job().dead_again == 0
+    kill(driver, 13, 14)
+    assert driver.job().dead_again == 2
+    driver.check()
+
+
+def test_each_job_counts_its_own(driver: JobsDriver) -> None:
+    driver.start()
+    driver.start()
+    driver.replay([1, 2], cursor=2)
+    driver.replay([3], cursor=3, job_id=2)
+    driver.replay([4], cursor=4)
+    kill(driver, 12, 13, 14)
+    assert (driver.job(1).dead_again, driver.job(2).dead_again) == (2, 1)
+    driver.check()
+
+
+def test_one_death_among_the_first_holds_the_job(driver: JobsDriver) -> None:
+    driver.start(canary=3)
+    driver.replay([1, 2, 3])
+    assert unsettled(driver)
+    kill(driver, 12)
+    job = driver.job()
+    assert (job.state, job.dead_again) == (JobState.HELD, 1)
+    assert "1 of the first 3 letters died again" in job.why
+    driver.check()
+    assert driver.change(JobState.RUNNING).canary_passed
+    kill(driver, 11)
+    assert driver.job().state is JobState.RUNNING
+    driver.check()
+
+
+def test_the_first_are_settled_when_nobody_has_them(driver: JobsDriver) -> None:
+    driver.start(canary=2)
+    driver.replay([1, 2])
+    driver.subscribe(3, capacity_messages=100)
+    driver.settle(3, 11)
+    assert unsettled(driver)
+    driver.settle(3, 12, verb=Settlement.RETRY, delay_ms=60_000)
+    assert unsettled(driver)
+    driver.advance(60_001)
+    driver.settle(3, 12)
+    assert not unsettled(driver)
+    assert driver.job().state is JobState.RUNNING
+
+
+def test_a_job_is_held_after_so_many_deaths_and_again_after_so_many_more(driver: JobsDriver) -> None:
+    driver.start(stop_after_dead_again=2)
+    driver.replay([1, 2, 3, 4, 5, 6], cursor=6)
+    kill(driver, 11)
+    assert driver.job().state is JobState.RUNNING
+    kill(driver, 12)
+    assert driver.job().state is JobState.HELD
+    driver.change(JobState.RUNNING)
+    kill(driver, 13)
+    assert driver.job().state is JobState.RUNNING
+    kill(driver, 14)
+    assert driver.job().state is JobState.HELD
+    driver.check()
+    driver.restart()
+    assert (driver.job().state, driver.job().dead_again, driver.job().forgiven) == (JobState.HELD, 4, 2)
+
+
+def test_a_held_job_lets_the_next_one_run(driver: JobsDriver) -> None:
+    for _ in range(9):
+        driver.start(stop_after_dead_again=1)
+    driver.replay([1], cursor=1)
+    kill(driver, 11)
+    assert [driver.job(number).state for number in (1, 9)] == [JobState.HELD, JobState.RUNNING]
+    driver.check()
+
+
+def test_what_was_never_stored_has_not_died(driver: JobsDriver) -> None:
+    driver.create("fast", durability=Durability.ASYNC)
+    driver.start()
+    driver.hold = True
+    driver.replay([1, 2], cursor=2, queue="fast")
+    kill(driver, 1, 2, queue="fast")
+    assert driver.job().dead_again == 2
+    driver.refuse()
+    driver.hold = False
+    assert (driver.job().dead_again, driver.job().done) == (0, 0)
+    driver.advance(5_000)
+    driver.check()
+
+
+def test_the_stretches_that_are_remembered_are_bounded(driver: JobsDriver) -> None:
+    count = MADE_RUNS_MAX + 20
+    driver.bury(count)
+    driver.start()
+    for dead_id in range(11, 11 + count):
+        driver.replay([dead_id], cursor=dead_id)
+        driver.publish(1)
+    job = driver.job()
+    assert (len(job.made), job.made_forgotten) == (MADE_RUNS_MAX, True)
+    driver.check()

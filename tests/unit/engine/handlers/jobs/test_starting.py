@@ -1,0 +1,127 @@
+"""Jobs begin, change their state by rules, and are forgotten some day."""
+
+import pytest
+
+from tests.unit.engine.handlers.jobs.jobs_driver import JobsDriver
+from vibemq.engine.handlers.jobs.starting import FINISHED_MAX, FINISHED_MS, RUNNING_MAX
+from vibemq.errors import IdempotencyConflict, JobNotFound, JobStateConflict, StorageFull
+from vibemq.model.commands import StartJob
+from vibemq.model.jobs.job import JobKind, JobPlan, JobState
+from vibemq.model.jobs.job_records import EVENTS_MAX
+
+RUNNING, PAUSED, CANCELLED = JobState.RUNNING, JobState.PAUSED, JobState.CANCELLED
+
+
+@pytest.fixture
+def driver() -> JobsDriver:
+    driver = JobsDriver()
+    driver.create()
+    return driver
+
+
+def test_a_job_runs_at_once_and_is_kept(driver: JobsDriver) -> None:
+    job = driver.start(note="after the incident")
+    assert (job.job_id, job.state, job.started_at) == (1, RUNNING, driver.now)
+    assert [(event.event, event.detail) for event in job.events] == [
+        ("created", "after the incident"),
+        ("started", ""),
+    ]
+    driver.check()
+    driver.restart()
+    assert driver.job() == job
+
+
+def test_eight_run_and_the_others_wait_for_their_turn(driver: JobsDriver) -> None:
+    for _ in range(RUNNING_MAX + 2):
+        driver.start()
+    states = [job.state for job in driver.engine.jobs.by_id.values()]
+    assert states == [RUNNING] * RUNNING_MAX + [JobState.QUEUED] * 2
+    driver.change(PAUSED, job_id=3)
+    assert driver.job(RUNNING_MAX + 1).state is RUNNING
+    driver.check()
+
+
+def test_a_job_that_is_resumed_waits_while_others_run(driver: JobsDriver) -> None:
+    for _ in range(RUNNING_MAX + 1):
+        driver.start()
+    driver.change(PAUSED, job_id=1)
+    assert len(driver.engine.jobs.running()) == RUNNING_MAX
+    assert driver.change(RUNNING, job_id=1).state is JobState.QUEUED
+    driver.change(CANCELLED, job_id=2)
+    assert driver.job(1).state is RUNNING
+    driver.check()
+
+
+@pytest.mark.parametrize("state", [JobState.DONE, JobState.HELD, JobState.QUEUED, JobState.FAILED])
+def test_some_states_a_job_reaches_only_by_itself(driver: JobsDriver, state: JobState) -> None:
+    driver.start()
+    assert isinstance(driver.change(state), JobStateConflict)
+    assert driver.job().state is RUNNING
+
+
+def test_nothing_follows_the_end(driver: JobsDriver) -> None:
+    driver.start()
+    assert driver.change(CANCELLED).ended_at == driver.now
+    for state in (RUNNING, PAUSED):
+        assert isinstance(driver.change(state), JobStateConflict)
+    assert isinstance(driver.change(rate=5.0), JobStateConflict)
+    assert driver.change(CANCELLED).state is CANCELLED
+    assert isinstance(driver.change(PAUSED, job_id=7), JobNotFound)
+    driver.check()
+
+
+def test_a_rate_is_changed_beside_the_state(driver: JobsDriver) -> None:
+    driver.start(rate=100.0)
+    job = driver.change(PAUSED, rate=7.5)
+    assert (job.state, job.rate) == (PAUSED, 7.5)
+    assert [event.event for event in job.events][-2:] == ["paused", "rate"]
+    assert driver.change(rate=0.0).rate == 0
+    driver.check()
+
+
+def test_the_same_request_with_a_key_makes_one_job(driver: JobsDriver) -> None:
+    first = driver.start(user="ann", key="k", digest="same")
+    assert driver.start(user="ann", key="k", digest="same") == first
+    driver.restart()
+    assert driver.start(user="ann", key="k", digest="same").job_id == first.job_id
+    assert driver.start(user="bob", key="k", digest="same").job_id == 2
+    plan = JobPlan(kind=JobKind.REPLAY, filter={}, last_id=0, user="ann", key="k", digest="other")
+    assert isinstance(driver.ask(StartJob(0, None, plan)), IdempotencyConflict)
+
+
+def test_a_job_whose_start_could_not_be_stored_was_not_started(driver: JobsDriver) -> None:
+    driver.hold = True
+    driver.handle(StartJob(0, "asked", JobPlan(kind=JobKind.REPLAY, filter={}, last_id=0, key="k", digest="d")))
+    driver.refuse()
+    driver.hold = False
+    assert isinstance(driver.answer("asked"), StorageFull)
+    driver.advance(5_000)
+    assert driver.engine.jobs.by_id == driver.disk.jobs == {}
+    job = driver.start(key="k", digest="d")
+    driver.check()
+    driver.restart()
+    assert driver.job(job.job_id).state is RUNNING
+
+
+def test_the_events_of_a_job_are_bounded(driver: JobsDriver) -> None:
+    driver.start(note="first")
+    for number in range(EVENTS_MAX):
+        driver.change(rate=float(number + 1))
+    events = driver.job().events
+    assert len(events) == EVENTS_MAX
+    assert (events[0].event, events[-1].detail) == ("created", f"{EVENTS_MAX} letters/s by ann")
+    driver.check()
+
+
+def test_jobs_that_ended_long_ago_are_forgotten_but_for_the_latest(driver: JobsDriver) -> None:
+    for number in range(FINISHED_MAX + 5):
+        driver.start()
+        driver.change(CANCELLED, job_id=number + 1)
+    assert len(driver.engine.jobs.by_id) == FINISHED_MAX + 1
+    driver.advance(FINISHED_MS + 1)
+    job = driver.start()
+    assert list(driver.engine.jobs.by_id) == [job.job_id]
+    driver.change(CANCELLED, job_id=job.job_id)
+    driver.check()
+    driver.restart()
+    assert driver.start().job_id == job.job_id + 1

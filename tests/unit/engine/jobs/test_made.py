@@ -1,0 +1,21 @@
+"""Which job made a message is found whatever else was made between."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vibemq.engine.jobs.made import MadeIn
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 5), st.integers(1, 4)), max_size=20))
+def test_each_message_has_its_maker(stretches: list[tuple[int, int, int]]) -> None:
+    """(messages of others before, messages, job)"""
+    made, expected, at = MadeIn(), dict[int, int](), 1
+    for others, count, job_id in stretches:
+        at += others
+        made.add(at, at + count - 1, job_id)
+        expected |= dict.fromkeys(range(at, at + count), job_id)
+        at += count
+    assert {n: made.maker(n) for n in range(at + 1) if made.maker(n)} == expected
+    made.keep(lambda job_id: job_id != 2)
+    assert {n: made.maker(n) for n in range(at + 1) if made.maker(n)} == {n: j for n, j in expected.items() if j != 2}
+    assert bool(made) is any(job_id != 2 for job_id in expected.values())

@@ -1,0 +1,1 @@
+"""`vibemq-admin job`, and what starts jobs and follows them."""

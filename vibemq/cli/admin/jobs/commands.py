@@ -1,0 +1,116 @@
+"""`vibemq-admin job`: work that the broker does by itself, such as replays of dead letters."""
+
+from typing import Annotated, Any
+
+import typer
+from rich.console import RenderableType
+
+from vibemq.cli.admin.jobs.following import follow as follow_job
+from vibemq.cli.admin.jobs.following import require_done
+from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, Json, Timeout, Url
+from vibemq.cli.online import ask, ask_all
+from vibemq.cli.output import Output, facts, instant_text, table
+
+app = typer.Typer(help="Jobs of a running broker: replays and purges of dead letters.", no_args_is_help=True)
+
+Number = Annotated[str, typer.Argument(metavar="JOB", help="Number of the job, as `job ls` shows it.")]
+Rate = Annotated[
+    float | None, typer.Option("--rate", min=0, help="Maximum number of letters per second from now on; 0: no limit.")
+]
+
+
+@app.command("ls")
+def list_jobs(
+    state: Annotated[str | None, typer.Option("--state", metavar="STATE", help="Only jobs in this state.")] = None,
+    url: Url = DEFAULT_URL,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    json: Json = False,
+) -> None:
+    """List jobs, the latest first: your own, and those on queues that you may inspect."""
+    given = {} if state is None else {"state": state}
+    found = ask_all(url, timeout, "job.list", "jobs", **given)
+    columns = ("job", "kind", "state", "done", "of", "died again", "user", "created", "note")
+    rows = [
+        (
+            job["job"],
+            job["kind"],
+            job["state"],
+            f"{job['done']:,}",
+            "" if job["selected"] is None else f"{job['selected']:,}",
+            f"{job['dead_again']:,}",
+            job["user"],
+            instant_text(job["created_at"]),
+            job["note"],
+        )
+        for job in found
+    ]
+    Output(json=json).emit_many(found, table(columns, rows))
+
+
+@app.command()
+def show(job: Number, url: Url = DEFAULT_URL, timeout: Timeout = DEFAULT_TIMEOUT, json: Json = False) -> None:
+    """Show one job. Exit code 3 if there is none."""
+    _emit(ask(url, timeout, "job.show", job=job), json=json)
+
+
+@app.command()
+def pause(job: Number, url: Url = DEFAULT_URL, timeout: Timeout = DEFAULT_TIMEOUT, json: Json = False) -> None:
+    """Stop a job between two of its steps; `job resume` goes on with it."""
+    _emit(ask(url, timeout, "job.change", job=job, state="paused"), json=json)
+
+
+@app.command()
+def resume(
+    job: Number,
+    rate: Rate = None,
+    url: Url = DEFAULT_URL,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    json: Json = False,
+) -> None:
+    """Go on with a job that was paused or is held, perhaps at another rate. A running job gets the rate.
+
+    Of a job that is held because letters have died again, those that have died so far are not held against it any more.
+
+    Example: vibemq-admin job resume 17 --rate 100
+    """
+    given: dict[str, Any] = {} if rate is None else {"rate": rate}
+    _emit(ask(url, timeout, "job.change", job=job, state="running", **given), json=json)
+
+
+@app.command()
+def cancel(job: Number, url: Url = DEFAULT_URL, timeout: Timeout = DEFAULT_TIMEOUT, json: Json = False) -> None:
+    """End a job. What it has done stays done, and its other letters stay where they are."""
+    _emit(ask(url, timeout, "job.change", job=job, state="cancelled"), json=json)
+
+
+@app.command()
+def follow(job: Number, url: Url = DEFAULT_URL, timeout: Timeout = DEFAULT_TIMEOUT, json: Json = False) -> None:
+    """Look on until a job has ended. Exit code 6 if it has not done all of its work."""
+    found = follow_job(url, timeout, ask(url, timeout, "job.show", job=job), Output(json=json))
+    _emit(found, json=json)
+    require_done(found)
+
+
+def _emit(job: dict[str, Any], *, json: bool) -> None:
+    Output(json=json).emit(job, _sheet(job))
+
+
+def _sheet(job: dict[str, Any]) -> RenderableType:
+    filters = ", ".join(f"{name}={value}" for name, value in job["filter"].items()) or "all dead letters"
+    of = "" if job["selected"] is None else f" of {job['selected']:,}"
+    rows: list[tuple[str, str]] = [
+        ("job", job["job"]),
+        ("kind", job["kind"]),
+        ("state", job["state"] + (f": {job['why']}" if job["why"] else "")),
+        ("letters", filters),
+        *([("to", job["to"])] if job["to"] else []),
+        ("done", f"{job['done']:,}{of}"),
+        ("skipped", f"{job['skipped']:,}"),
+        ("damaged", f"{job['damaged']:,}"),
+        ("died again", f"{job['dead_again']:,}" + ("" if job["dead_again_exact"] else " or more")),
+        ("rate", f"{job['rate_now']:g}/s" + (f", at most {job['rate']:g}/s" if job["rate"] else "")),
+        ("user", job["user"]),
+        *([("note", job["note"])] if job["note"] else []),
+        *(("", f"{instant_text(event['at'])} {event['event']} {event['detail']}".rstrip()) for event in job["events"]),
+    ]
+    return facts(rows)
