@@ -10,6 +10,7 @@ import pytest
 
 from tests.integration.access import SINGLE
 from tests.integration.http_api import ApiClient, everybody, serving
+from vibemq.auth.matrix import INSPECT
 from vibemq.model.access import Action, NeededPermission, ResourceKind, When
 from vibemq.web.api.contract import Contract, Endpoint
 from vibemq.web.api.endpoints import ENDPOINTS
@@ -81,18 +82,22 @@ def request_of(endpoint: Endpoint, queue: str) -> tuple[str, dict[str, Any]]:
     headers = {"If-Match": "*", "Content-Type": endpoint.consumes[0]}
     if endpoint.arguments is None and endpoint.body is None:
         return path, {"json": given, "headers": headers}
-    body = {"queue": queue} if endpoint.path.startswith("/dead-letters/{dead_id}") else BODIES.get(endpoint.path, {})
+    if endpoint.operation == "dlq.preview":
+        return path, {"json": {"filter": {"queue": queue}}, "headers": headers}
+    body = {"queue": queue} if endpoint.path.startswith("/dead-letters/{dead_id}") else {}
     return path, {"json": body, "headers": headers}
 
 
-BODIES: dict[str, Any] = {}
-"""Of endpoints with a body of their own, where an empty one is refused before rights are looked at."""
+OF_SEEN_QUEUES = ("dlq.list", "dlq.groups", "dlq.preview")
+"""Without a queue they concern all that the user may inspect; one that is named has to be inspected."""
 
 
 def may(user: str, endpoint: Endpoint, queue: str) -> bool:
     """As the users of `tests.integration.access` are made, by hand."""
     if endpoint.operation == "job.start":
         return user == "root"
+    if endpoint.operation in OF_SEEN_QUEUES:
+        return held(user, INSPECT, queue)
     needs = [need for need in CONTRACT.permissions(endpoint) if need.when is When.ALWAYS]
     if any(need.kind is ResourceKind.USER for need in needs) and "user" not in endpoint.names:
         # Of all users.
@@ -114,7 +119,10 @@ def held(user: str, need: NeededPermission, queue: str) -> bool:
 
 
 def concerns_a_queue(endpoint: Endpoint) -> bool:
-    return any(need.kind in (ResourceKind.QUEUE, ResourceKind.GROUP) for need in CONTRACT.permissions(endpoint))
+    of_queues = (ResourceKind.QUEUE, ResourceKind.GROUP)
+    return endpoint.operation in OF_SEEN_QUEUES or any(
+        need.kind in of_queues for need in CONTRACT.permissions(endpoint)
+    )
 
 
 def names_a_queue(endpoint: Endpoint) -> bool:

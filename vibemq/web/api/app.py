@@ -188,7 +188,7 @@ class HttpApi:
                 f"there was no answer within {endpoint.timeout_s:g} s; what was asked for may still be carried out",
             ) from None
         exchange.unchanged = answered.unchanged
-        result = plain(answered.result)
+        result = await plain(answered.result, endpoint.items)
         if self.state.hides_bodies(exchange.user.principal):
             result = without_bodies(result)
         if endpoint.items:

@@ -12,6 +12,7 @@ from vibemq.errors import InvalidMessage, InvalidPayload
 from vibemq.operations import Operation
 from vibemq.web.api.contract import Contract, Endpoint, Exchange, Parameter
 from vibemq.web.api.idempotency import HEADER, checked_key
+from vibemq.web.api.instants import read_in
 
 PAGE = (
     Parameter("limit", {"type": "integer", "minimum": 1}, "Most items of the page."),
@@ -115,7 +116,10 @@ class RequestReader:
             for name, argument in endpoint.from_headers.items()
             if name in brought
         }
-        return {**merged, **headers, **endpoint.fixed}
+        try:
+            return {**read_in(merged), **headers, **endpoint.fixed}
+        except ValueError as error:
+            raise InvalidPayload(f"an instant cannot be read: {error}") from None
 
     def _refuse_unknown(self, endpoint: Endpoint, body: Mapping[str, Any]) -> None:
         known = self.free_arguments(endpoint)

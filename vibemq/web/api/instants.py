@@ -27,8 +27,22 @@ def read(text: str) -> int:
     return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
+INSTANTS = frozenset(("since", "until"))
+"""Names of instants in requests and answers beside `at` and `*_at`."""
+
+
+def read_in(value: Any) -> Any:
+    """The same JSON value of a request, whose instants are numbers of milliseconds. Raises ValueError."""
+    if isinstance(value, dict):
+        return {
+            name: read(inner) if name in INSTANTS and isinstance(inner, str) else read_in(inner)
+            for name, inner in value.items()
+        }
+    return value
+
+
 def with_instants(value: Any, opaque: Collection[str] = OPAQUE) -> Any:
-    """The same JSON value, whose numbers in fields `at` and `*_at` are written out. 0 means never: null."""
+    """The same JSON value, whose instants in fields `at`, `*_at` and INSTANTS are written out. 0 means never: null."""
     if isinstance(value, dict):
         return {name: _told(name, inner, opaque) for name, inner in value.items()}
     if isinstance(value, list):
@@ -37,7 +51,7 @@ def with_instants(value: Any, opaque: Collection[str] = OPAQUE) -> Any:
 
 
 def _told(name: str, value: Any, opaque: Collection[str]) -> Any:
-    if name == "at" or name.endswith("_at"):
+    if name == "at" or name in INSTANTS or name.endswith("_at"):
         if type(value) is int:
             return written(value) if value else None
         return value

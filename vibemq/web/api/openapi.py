@@ -13,9 +13,10 @@ from vibemq._version import __version__
 from vibemq.auth.matrix import in_words
 from vibemq.errors import ErrorCode
 from vibemq.model.access import Action
-from vibemq.web.api.arguments import RequestReader, schema_of
+from vibemq.web.api.arguments import RequestReader, arguments_of, schema_of
 from vibemq.web.api.contract import BASE, Contract, Endpoint, Parameter
 from vibemq.web.api.errors import MEANINGS, Code, HttpCode
+from vibemq.web.api.instants import INSTANTS
 from vibemq.web.api.kinds import Kind
 
 PROBLEM = "application/problem+json"
@@ -144,7 +145,7 @@ class DescriptionWriter:
 
     def _path(self, endpoint: Endpoint) -> Iterable[dict[str, Any]]:
         operation = self._contract.operations.get(endpoint.operation)
-        known = schema_of(operation.arguments)["properties"] if operation is not None else {}
+        known = schema_of(arguments_of(operation))["properties"] if operation is not None else {}
         for name in endpoint.names:
             about = known.get(endpoint.renamed.get(name, name), {"type": "string", "minLength": 1})
             yield {"name": name, "in": "path", "required": True, "schema": self._schema(about), **_described(about)}
@@ -155,6 +156,8 @@ class DescriptionWriter:
 
     def _parameter(self, parameter: Parameter) -> dict[str, Any]:
         schema = self._schema(_not_null(parameter.schema))
+        if parameter.name in INSTANTS:
+            schema = _instant(schema)
         told = {"name": parameter.name, "in": "query", "required": parameter.required, "schema": schema}
         if schema.get("type") == "object":
             # As name:value, repeated: what OpenAPI has no word for is told as text.
@@ -192,12 +195,14 @@ class DescriptionWriter:
         if not free:
             return {}
         # The definitions that the arguments refer to.
-        self._schema({"$defs": schema_of(self._contract.operations[endpoint.operation].arguments).get("$defs", {})})
+        self._schema({"$defs": schema_of(arguments_of(self._contract.operations[endpoint.operation])).get("$defs", {})})
         return {
             "type": "object",
             "additionalProperties": False,
             "required": [name for name, (_, required) in free.items() if required],
-            "properties": {name: self._schema(about) for name, (about, _) in free.items()},
+            "properties": {
+                name: _instant(about) if name in INSTANTS else self._schema(about) for name, (about, _) in free.items()
+            },
         }
 
     # -- what goes out ----------------------------------------------------------------------------------------------
@@ -244,12 +249,20 @@ class DescriptionWriter:
 
     def _moved(self, value: Any) -> Any:
         if isinstance(value, dict):
+            if INSTANTS & set(properties := value.get("properties", ())):
+                named = {name: _instant(properties[name]) for name in INSTANTS & set(properties)}
+                value = {**value, "properties": {**properties, **named}}
             return {
                 name: f"#/components/schemas/{inner.rpartition('/')[2]}" if name == "$ref" else self._moved(inner)
                 for name, inner in value.items()
                 if name not in ("title", "default") or not isinstance(inner, str | None)
             }
         return [self._moved(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _instant(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Numbers of milliseconds are taken, too, and not told."""
+    return {"type": "string", "format": "date-time", **_described(schema)}
 
 
 def _not_null(schema: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -1,10 +1,18 @@
 """Applications that commit transactions."""
 
 from vibemq.web.api.contract import Endpoint
-from vibemq.web.api.endpoints.shapes import ANYTHING, nothing
+from vibemq.web.api.endpoints.shapes import ANYTHING, INSTANT, NULLABLE_TEXT, TEXT, WHOLE, nothing, record
 from vibemq.web.api.kinds import Kind
 
 ENDPOINTS = (
+    Endpoint(
+        method="GET",
+        path="/transactions",
+        summary="Applications that commit transactions: the last version, and the stages that are open.",
+        operation="transaction.list",
+        items="applications",
+        response=record({"app": TEXT, "version": WHOLE}, {"user": NULLABLE_TEXT, "committed_at": INSTANT}),
+    ),
     Endpoint(
         method="GET",
         path="/transactions/{app}",
