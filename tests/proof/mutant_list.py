@@ -368,6 +368,32 @@ USER_CHANGES = (
     ),
 )
 
+JOBS = (
+    Mutant(
+        "a checkpoint leaves out what a job has done",
+        "storage/kvstore/store.py",
+        "    for job_id in dirty.jobs:\n",
+        "    for job_id in dirty.jobs - state.jobs.keys():\n",
+        sign=r"job \d+ is ",
+    ),
+    Mutant(
+        "a job's account is not in the batch of its letters",
+        "engine/handlers/jobs/advancing.py",
+        "        step.note(record, need)\n",
+        "        (step.note(record, need) if not done else state.owed_behind.append(record))\n",
+        sign=r"counts \d+ letters, and|counts messages|disk.jobs",
+        by=(SIM, CHAOS_SIM),
+    ),
+    Mutant(
+        "a step that a full disk refused is counted",
+        "engine/engine.py",
+        "        for undone in outcome.jobs:\n",
+        "        for undone in outcome.jobs[:0]:\n",
+        sign=r"disk.jobs == self.driver.engine.jobs|disk\.jobs|jobs",
+        by=(CHAOS_SIM,),
+    ),
+)
+
 ENGINE = (
     Mutant(
         "a new owner does not fence the old one",
@@ -686,6 +712,7 @@ MUTANTS = (
     + CHECKPOINTS
     + FACTS
     + USER_CHANGES
+    + JOBS
     + ENGINE
     + SHARED_CAPACITY
     + SELECTORS

@@ -187,6 +187,7 @@ class Judge:
         if state.lsn not in self._ledger.naive:
             raise Broken(f"the store is at record {state.lsn}, which was never written")
         self._compare_accounts(state)
+        self._compare_jobs(state)
         self._compare_state(state, now_ms)
         self._compare_messages(provider, state.lsn)
         self._compare_engine(state, now_ms)
@@ -221,6 +222,14 @@ class Judge:
             if found != meant:
                 wrong = min(name for name in found if found[name] != meant.get(name))
                 raise Resurrected(f"{what} {wrong} is {found[wrong]} at record {opened.lsn}, not {meant.get(wrong)}")
+
+    def _compare_jobs(self, opened: StoredState) -> None:
+        naive = self._ledger.naive[opened.lsn].jobs
+        if missing := naive.keys() - opened.jobs.keys():
+            raise Lost(f"job {min(missing)} is gone at record {opened.lsn}")
+        for job_id, job in opened.jobs.items():
+            if job_id not in naive or not naive[job_id].agrees(job):
+                raise Resurrected(f"job {job_id} is {job} at record {opened.lsn}, not {naive.get(job_id)}")
 
     def _compare_messages(self, provider: LmdbProvider, lsn: int) -> None:
         ledger, naive = self._ledger, self._ledger.naive[lsn]
