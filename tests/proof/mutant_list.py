@@ -272,6 +272,20 @@ CHECKPOINTS = (
         "    pass\n",
         sign=r"\.dedup ",
     ),
+    Mutant(
+        "a letter that is gone stays in the index by queue",
+        "storage/kvstore/dead/index.py",
+        "        self._kv.delete(keys.dead_by_queue_key(queue_id, dead_id))\n",
+        "",
+        sign=r"index of dead letters",
+    ),
+    Mutant(
+        "a group counts the letters that are gone",
+        "storage/kvstore/dead/index.py",
+        "        self.count -= 1\n",
+        "",
+        sign=r"index of dead letters",
+    ),
 )
 
 FACTS = (
@@ -298,7 +312,7 @@ FACTS = (
         "        if len(record.runs) > 1 and _settle_unheard(queue, group, record.runs, dirty):\n"
         "            continue\n        for run in record.runs:\n            _settle(queue, group, run, dirty)\n",
         "",
-        sign=r"too many|on_disk == group.unsettled_set",
+        sign=r"too many|group\.unsettled_set",
         by=(ENGINE_SIM, SIM),
     ),
     Mutant(
