@@ -65,7 +65,7 @@ function Listeners() {
     { key: "protocol", label: "Protocol", isTight: true, cell: ({ protocol }) => protocol },
     { key: "tls", label: "TLS", cell: (row) => (row.tls ? html`yes${row.certificate_until && html`, certificate until <${At} at=${row.certificate_until} />`}` : html`<span class="muted">no</span>`) },
     { key: "connections", label: "Connections", isNum: true, cell: ({ connections }) => html`<${Count} value=${connections ?? null} />` },
-  ]} empty=${html`<p class="wait">The broker listens nowhere.</p>`} /><${Commands} request=${{ path: "broker/listeners" }} />`}</${Loaded}>`;
+  ]} empty=${html`<p class="wait">The broker listens nowhere.</p>`} /><${Commands} admin=${[["broker", "listeners"]]} request=${{ path: "broker/listeners" }} />`}</${Loaded}>`;
 }
 
 function Storage() {
@@ -116,7 +116,7 @@ function Settings() {
       { key: "when", label: "A change counts after", isTight: true, cell: ({ when }) => when },
     ]} empty=${html`<${Empty} title="No setting fits"><p>Names are written with dots, as <code>http.port</code>.</p></${Empty}>`} />`}</${Loaded}>
     <p class="muted small">Secrets are shown as <em>set</em>. The settings file, the environment and the command line change settings; this page does not.</p>
-    <${Commands} request=${{ path: "broker/settings" }} />`;
+    <${Commands} admin=${[["broker", "settings"]]} request=${{ path: "broker/settings" }} />`;
 }
 
 async function reload() {

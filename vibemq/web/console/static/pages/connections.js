@@ -57,7 +57,7 @@ function Connections() {
       empty=${isFiltered
         ? html`<${Empty} title="No connection fits this filter"><p><button type="button" class="button slim" onClick=${() => setParams({ name: null, user: null, protocol: null, cursor: null })}>Show all connections</button></p></${Empty}>`
         : html`<${Empty} title="Nobody is connected"><p>Clients connect to the listeners that the page <a href="./broker">Broker</a> shows. To see one here:</p><pre class="code">vibemq sub orders --follow</pre></${Empty}>`} />`}</${Loaded}>
-    <${Commands} admin=${[["connections", "ls"]]} request=${{ path: "connections", query }} />
+    <${Commands} admin=${[["connections", "ls"], { options: { sort, user, protocol, name } }]} request=${{ path: "connections", query }} />
     ${closing && html`<${CloseDialog} row=${closing} onClose=${() => setClosing(null)} onDone=${() => { setClosing(null); found.refresh(); }} />`}`;
 }
 
@@ -86,7 +86,7 @@ function CloseDialog({ row, onClose, onDone }) {
       <label class="check"><input type="radio" name="mode" checked=${mode === "fail"} onChange=${() => setMode("fail")} /><span><b>Count as failed</b>: one attempt less is left, and the last one makes a dead letter</span></label>
     </fieldset>`}
     <${Field} label="Why; the client is told">${(id) => html`<input id=${id} maxlength="200" value=${reason} onInput=${(event) => setReason(event.target.value)} />`}</${Field}>
-    <${Commands} admin=${[["connections", "close"], { options: { mode, reason }, names: [row.connection_id] }]} request=${{ method: "DELETE", path: where, query }} />
+    <${Commands} admin=${[["connections", "close"], { options: { fail: mode === "fail", reason }, names: [row.connection_id] }]} request=${{ method: "DELETE", path: where, query }} />
     ${problem && html`<${Trouble} problem=${problem} />`}
   </${Modal}>`;
 }

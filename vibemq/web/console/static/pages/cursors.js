@@ -72,7 +72,7 @@ const APPLICATIONS = [
 function Transactions() {
   const found = useData("transactions", { query: { limit: LIMIT }, every: 10_000 });
   if (!found.data?.items?.length) return null;
-  return html`<${Table} caption="Transactions" columns=${APPLICATIONS} rows=${found.data.items} keyOf=${({ app }) => app} /><${Commands} request=${{ path: "transactions", query: { limit: LIMIT } }} />`;
+  return html`<${Table} caption="Transactions" columns=${APPLICATIONS} rows=${found.data.items} keyOf=${({ app }) => app} /><${Commands} admin=${[["transaction", "ls"]]} request=${{ path: "transactions", query: { limit: LIMIT } }} />`;
 }
 
 function Cursor({ row, refresh }) {

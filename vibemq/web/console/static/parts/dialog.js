@@ -13,7 +13,7 @@ export function Modal({ title, onClose, footer, broad, children, onSubmit }) {
     const dialog = element.current;
     dialog.showModal();
     return () => {
-      // While it is open, nothing outside can have the focus.
+      // While it is open, nothing outside of it can have the focus.
       dialog.close();
       if (before?.isConnected) before.focus();
     };
