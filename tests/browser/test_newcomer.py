@@ -1,4 +1,4 @@
-"""From an empty broker to a letter that was replayed and settled, by what pages say alone; what a page of a queue does."""
+"""From an empty broker to a letter that is replayed and settled, by what pages say alone; what a queue's page does."""
 
 import re
 import shlex
