@@ -33,6 +33,8 @@ STRUCTURAL = (
     "RejectAt",
     "Quarantine",
     "ChangeAccounts",
+    "StartJob",
+    "ChangeJob",
 )
 """Commands whose plain answer states a fact that a power cut must not take back."""
 
@@ -281,10 +283,13 @@ class Ledger:
         self.weak_told.clear()
 
     def forget_accounts(self) -> None:
-        """The store has been turned into one of a version that had neither users nor tokens."""
+        """The store has been turned into one of a version that had neither users nor tokens nor jobs."""
         naive = self.naive[self.last_lsn]
+        naive.jobs = {}
         for state in (naive, self.reduced[self.last_lsn], self._reduced):
             state.users, state.tokens = {}, {}
+        for reduced in (self.reduced[self.last_lsn], self._reduced):
+            reduced.jobs = {}
 
     def recovered(self, last_lsn: int) -> None:
         """The broker goes on from `last_lsn`; what was above it never happened."""
