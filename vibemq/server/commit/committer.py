@@ -31,6 +31,7 @@ from vibemq.model.options import Durability
 from vibemq.model.records import MessagesAdded
 from vibemq.model.rows import LARGE_ROW_BYTES, LargeRow
 from vibemq.server.clock import Clock
+from vibemq.server.commit.message_taps import MessageTaps
 from vibemq.server.commit.release_order import EffectRouter, Hold
 from vibemq.server.commit.storage_threads import Store
 from vibemq.server.contracts import QueueEngine
@@ -162,6 +163,7 @@ class Committer:
         self._weak_timer: asyncio.TimerHandle | None = None
         self._idle = asyncio.Event()
         self._idle.set()
+        self.taps = MessageTaps()
         self.backlog_bytes = 0
         """Rows of outcomes that have not been told yet; publishers pause when it grows."""
 
@@ -176,6 +178,8 @@ class Committer:
             return
         if outcome.records:
             self._unwritten.gather(outcome.records)
+            if self.taps:
+                self.taps.show(outcome.records)
         deliveries = self._take_deliveries(outcome)
         held = self._effect_router.accept(outcome)
         if not (outcome.records or held.gated or held.after_append or outcome.ticket or deliveries):
