@@ -58,7 +58,12 @@ def event_of(attributes: Mapping[str, Any], payload: bytes) -> ReceivedMessage:
         if type(value) is str and value and name not in _SPECIAL:
             headers.append((names.EVENT + name, value))
         elif name == names.EXTENSION_EXACT:
-            headers += _kept_headers(value)
+            for kept, text in _kept_headers(value):
+                # A message's property of such a name would be mistaken for an extension.
+                if kept.startswith(names.EVENT):
+                    exact[kept] = text
+                else:
+                    headers.append((kept, text))
         elif name not in _DATA and value is not None:
             _add(headers, exact, name, value)
     content_type = attributes.get("datacontenttype")
