@@ -6,12 +6,10 @@ from typing import Any
 
 from tests.proof.fuzz_blazingmq import WORDS, recorded
 from tests.proof.fuzz_engine import Broken, Target
-from tests.proof.fuzz_script import SessionScript, item, items
-from vibemq.errors import AuthFailed, QueueNotFound, RemoteProtocolError
-from vibemq.model.commands import CloseSession, Command, Publish, Subscribe, Unsubscribe
-from vibemq.model.effects import Deliver, Published, Reply, Subscribed
+from tests.proof.fuzz_script import SessionScript, item, played
+from vibemq.errors import RemoteProtocolError
+from vibemq.model.commands import Unsubscribe
 from vibemq.model.rows import Rows, pack_row
-from vibemq.model.stored import Slice
 from vibemq.protocols.blazingmq.codec.acks import ConfirmMessage, build_confirms, parse_acks
 from vibemq.protocols.blazingmq.codec.control import (
     decode_control,
@@ -52,8 +50,8 @@ from vibemq.protocols.blazingmq.codec.push import parse_pushes
 from vibemq.protocols.blazingmq.codec.put import build_puts, put_message
 from vibemq.protocols.blazingmq.session import BlazingmqSession
 from vibemq.protocols.blazingmq.settings import BlazingmqSettings, Domain, DomainMode
-from vibemq.protocols.session import Authenticate, Goodbye, OperationRequest, Principal, Request, SessionLimits
-from vibemq.testing.session_conformance import NOW, SESSION, context
+from vibemq.protocols.session import SessionLimits
+from vibemq.testing.session_conformance import NOW, context
 
 _ANSWERS = {
     OpenQueue: OpenQueueResponse,
@@ -167,10 +165,14 @@ class Watcher:
 
 
 class Script(SessionScript):
+    held = _HELD
+    wait_unit_ms = 500
+
     def __init__(self, flags: int) -> None:
-        self.authentication = bool(flags & 1)
+        authentication = bool(flags & 1)
         limits = SessionLimits(handshake_timeout_ms=5_000, message_bytes_max=4_096)
-        super().__init__(BlazingmqSession(context(authentication=self.authentication, limits=limits), _SETTINGS), NOW)
+        session = BlazingmqSession(context(authentication=authentication, limits=limits), _SETTINGS)
+        super().__init__(session, NOW, authentication=authentication)
         self.watcher = Watcher()
         if flags & 2:
             self.hear(_hello(java=bool(flags & 4)))
@@ -182,67 +184,14 @@ class Script(SessionScript):
     def read(self) -> None:
         self.kinds.update(self.watcher.hear(self.session.data_to_send()))
 
-    def ask(self, request: Request) -> None:
-        self.kinds.add(type(request).__name__)
-        if isinstance(request, Authenticate):
-            if not self.authentication or request.password == "secret":
-                self.session.authenticated(request.token, Principal(request.username or "somebody"))
-            else:
-                self.session.refused(request.token, AuthFailed("no"))
-        elif self.session.principal is None:
-            raise Broken(f"{type(request).__name__} of a stranger")
-        elif isinstance(request, Goodbye):
-            self.over = True
-        elif isinstance(request, CloseSession) or not isinstance(request, Command | OperationRequest):
-            raise Broken(f"a session may not ask for {type(request).__name__}")
-        else:
-            if isinstance(request, Unsubscribe) and request.consumer in self.consumers:
-                self.consumers.remove(request.consumer)
-            if getattr(request, "token", None) is not None:
-                self.open.append(request)
-
-    def answer(self, well: bool) -> None:
-        requests, self.open = self.open, []
-        for request in requests:
-            result: Any = None if well else QueueNotFound("q")
-            if well and isinstance(request, Subscribe):
-                self.consumers.append(request.consumer)
-                result = Subscribed(request.queue, request.group or "", request.consumer, 1)
-            elif well and isinstance(request, Publish):
-                result = Published(request.queue, 1, request.rows.count)
-            self.session.apply([Reply(SESSION, request.token, result)])
-        self.take()
-
-    def deliver(self, number: int) -> None:
-        if self.consumers:
-            consumer = self.consumers[number % len(self.consumers)]
-            self.session.deliver(Deliver(SESSION, consumer, "q", 1, 0, [(5, 7)]), [Slice(5, NOW, _HELD)])
-            self.take()
+    def asked(self, request: Any) -> None:
+        if isinstance(request, Unsubscribe) and request.consumer in self.consumers:
+            self.consumers.remove(request.consumer)
+        super().asked(request)
 
 
 def session(data: bytes) -> Hashable:
-    if not data:
-        return None
-    script = Script(data[0])
-    for verb, piece in items(data[1:]):
-        match verb % 9:
-            case 0 | 1 | 2 | 3:
-                script.hear(piece)
-            case 4:
-                script.answer(well=bool(verb & 0x80))
-            case 5:
-                script.deliver(len(piece))
-            case 6:
-                script.wait(len(piece) * 500)
-            case 7:
-                script.end_consumer(len(piece))
-            case _:
-                script.hear(b"")
-        if script.over:
-            break
-    script.session.shutdown("server_shutdown")
-    script.read()
-    return data[0] & 7, script.over, frozenset(script.kinds)
+    return played(Script, data, 7)
 
 
 # -- seeds ------------------------------------------------------------------------------------------------------------

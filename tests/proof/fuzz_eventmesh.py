@@ -1,17 +1,16 @@
 """Fuzz targets: EventMesh over TCP. Frames however they are cut, messages of both forms, and one session by script."""
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
 import orjson
 
 from tests.proof.fuzz_engine import Broken, Target
-from tests.proof.fuzz_script import SessionScript, item, items
-from vibemq.errors import AuthFailed, EngineError, InvalidMessage, NoReply, QueueNotFound, RemoteProtocolError
-from vibemq.model.commands import CloseSession, Command, DescribeQueue, Publish, Subscribe
-from vibemq.model.effects import Deliver, Published, Reply, Responded, Subscribed
+from tests.proof.fuzz_script import SessionScript, Verb, item, played
+from vibemq.errors import EngineError, InvalidMessage, NoReply, RemoteProtocolError
+from vibemq.model.commands import DescribeQueue, Publish
+from vibemq.model.effects import Reply, Responded
 from vibemq.model.rows import Rows, RowView, pack_row
-from vibemq.model.stored import Slice
 from vibemq.protocols.eventmesh import EventMeshSession, EventMeshSettings
 from vibemq.protocols.eventmesh.messages import forms
 from vibemq.protocols.eventmesh.messages.names import Form
@@ -23,7 +22,7 @@ from vibemq.protocols.eventmesh.tcp.frames import (
     encode_frame,
 )
 from vibemq.protocols.eventmesh.tcp.package import read_package
-from vibemq.protocols.session import Authenticate, Goodbye, OperationRequest, Principal, Request, SessionLimits
+from vibemq.protocols.session import SessionLimits
 from vibemq.testing.session_conformance import NOW, SESSION, context
 
 DIALECTS = tuple(EventMeshDialect)
@@ -159,15 +158,17 @@ _LIMITS = SessionLimits(handshake_timeout_ms=5_000)
 
 
 class MeshScript(SessionScript):
+    held = _HELD
+
     def __init__(self, flags: int) -> None:
-        self.authentication = bool(flags & 1)
+        authentication = bool(flags & 1)
         session = EventMeshSession(
-            context(authentication=self.authentication, limits=_LIMITS),
+            context(authentication=authentication, limits=_LIMITS),
             EventMeshSettings(
                 subscriptions_max=4, unanswered_max=8, idle_timeout_ms=9_000, answer_late_requests=bool(flags & 4)
             ),
         )
-        super().__init__(session, NOW)
+        super().__init__(session, NOW, authentication=authentication)
         self.dialect = DIALECTS[(flags >> 4) % 3]
         self.reader = EventMeshFrameReader(FrameLimits(1 << 24, 1 << 16))
         if flags & 2:
@@ -187,72 +188,29 @@ class MeshScript(SessionScript):
                 orjson.loads(found.body)
             self.kinds.add((header["cmd"], header["code"]))
 
-    def ask(self, request: Request) -> None:
-        self.kinds.add(type(request).__name__)
-        if isinstance(request, Authenticate):
-            if not self.authentication or request.password == "secret":
-                self.session.authenticated(request.token, Principal(request.username or "somebody"))
-            else:
-                self.session.refused(request.token, AuthFailed("no"))
-        elif self.session.principal is None:
-            raise Broken(f"{type(request).__name__} of a stranger")
-        elif isinstance(request, Goodbye):
-            self.over = True
-        elif isinstance(request, CloseSession) or not isinstance(request, Command | OperationRequest):
-            raise Broken(f"a session may not ask for {type(request).__name__}")
-        elif isinstance(request, DescribeQueue):
+    def asked(self, request: Any) -> None:
+        if isinstance(request, DescribeQueue):
             self.session.apply([Reply(SESSION, request.token, None)])
-        elif getattr(request, "token", None) is not None:
-            self.open.append(request)
+        else:
+            super().asked(request)
 
-    def answer(self, well: bool) -> None:
-        requests, self.open = self.open, []
-        for request in requests:
-            result: Any = None if well else QueueNotFound("q")
-            if well and isinstance(request, Subscribe):
-                self.consumers.append(request.consumer)
-                result = Subscribed(request.queue, request.group or "", request.consumer, 1)
-            elif well and isinstance(request, Publish):
-                result = Published(request.queue, 1, request.rows.count)
-            self.session.apply([Reply(SESSION, request.token, result)])
-            if isinstance(request, Publish) and request.requester is not None:
-                end: Any = Rows.of([request.rows[0]]) if well else NoReply("nobody")
-                self.session.apply([Responded(SESSION, request.requester.token, end)])
-        self.take()
+    def effects(self, request: Any, well: bool) -> Iterator[Any]:
+        yield from super().effects(request, well)
+        if isinstance(request, Publish) and request.requester is not None:
+            end: Any = Rows.of([request.rows[0]]) if well else NoReply("nobody")
+            yield Responded(SESSION, request.requester.token, end)
 
-    def deliver(self, number: int) -> None:
-        if self.consumers:
-            consumer = self.consumers[number % len(self.consumers)]
-            self.session.deliver(Deliver(SESSION, consumer, "q", 1, 0, [(5, 7)]), [Slice(5, NOW, _HELD)])
-            self.take()
+    def verbs(self) -> Sequence[Verb]:
+        """The fourth is a body of the script's own in a sound frame."""
+        common = super().verbs()
+        return (*common[:3], self._hear_framed, *common[4:])
+
+    def _hear_framed(self, verb: int, piece: bytes) -> None:
+        self.hear(encode_frame(self.dialect, _HEADERS[verb // 9 % len(_HEADERS)], piece))
 
 
 def session(data: bytes) -> Hashable:
-    if not data:
-        return None
-    script = MeshScript(data[0])
-    for verb, piece in items(data[1:]):
-        match verb % 9:
-            case 0 | 1 | 2:
-                script.hear(piece)
-            case 3:
-                # A body of the script's own in a sound frame.
-                script.hear(encode_frame(script.dialect, _HEADERS[verb // 9 % len(_HEADERS)], piece))
-            case 4:
-                script.answer(well=bool(verb & 0x80))
-            case 5:
-                script.deliver(len(piece))
-            case 6:
-                script.wait(len(piece) * 50)
-            case 7:
-                script.end_consumer(len(piece))
-            case _:
-                script.hear(b"")
-        if script.over:
-            break
-    script.session.shutdown("server_shutdown")
-    script.read()
-    return data[0] & 63, script.over, frozenset(script.kinds)
+    return played(MeshScript, data, 63)
 
 
 _CMDS = (

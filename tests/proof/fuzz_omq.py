@@ -4,18 +4,14 @@ from collections.abc import Hashable, Iterable
 from typing import Any
 
 from tests.proof.fuzz_engine import Broken, Target
-from tests.proof.fuzz_script import SessionScript, item, items
-from vibemq.errors import AuthFailed, QueueNotFound
-from vibemq.model.commands import CloseSession, Command, Subscribe
-from vibemq.model.effects import Deliver, Reply, Subscribed
+from tests.proof.fuzz_script import SessionScript, item, items, played
 from vibemq.model.rows import Rows, pack_row
-from vibemq.model.stored import Slice
 from vibemq.protocols.omq import OmqSession, OmqSettings
 from vibemq.protocols.omq.commands import Ack, NotACommand, parse_command, print_command
 from vibemq.protocols.omq.frames import ACCEPTED, OmqFrameReader
 from vibemq.protocols.omq.sexp import Sexp, SexpError, SexpReader, print_sexp
-from vibemq.protocols.session import Authenticate, Goodbye, OperationRequest, Principal, Request, SessionLimits
-from vibemq.testing.session_conformance import NOW, SESSION, context
+from vibemq.protocols.session import SessionLimits
+from vibemq.testing.session_conformance import NOW, context
 
 WORDS = (
     *(b"(Connect 1 alice)", b"(Subscribe orders From_beginning)", b"(Subscribe q(From_message 42))"),
@@ -111,13 +107,15 @@ _LIMITS = SessionLimits(handshake_timeout_ms=5_000)
 class Script(SessionScript):
     """As `fuzz_session.Script`, in this protocol."""
 
+    held = _HELD
+
     def __init__(self, flags: int) -> None:
-        self.authentication = bool(flags & 1)
+        authentication = bool(flags & 1)
         session = OmqSession(
-            context(authentication=self.authentication, limits=_LIMITS),
+            context(authentication=authentication, limits=_LIMITS),
             OmqSettings(command_bytes_max=512, subscriptions_max=4, ping_interval_ms=1_000, ack_timeout_ms=9_000),
         )
-        super().__init__(session, NOW)
+        super().__init__(session, NOW, authentication=authentication)
         self.reader = OmqFrameReader()
         self.told = bytearray()
         if flags & 2:
@@ -130,62 +128,9 @@ class Script(SessionScript):
         self.told += told
         self.kinds.update(type(frame).__name__ for frame in self.reader.frames())
 
-    def ask(self, request: Request) -> None:
-        self.kinds.add(type(request).__name__)
-        if isinstance(request, Authenticate):
-            if not self.authentication or request.password == "secret":
-                self.session.authenticated(request.token, Principal(request.username or "somebody"))
-            else:
-                self.session.refused(request.token, AuthFailed("no"))
-        elif self.session.principal is None:
-            raise Broken(f"{type(request).__name__} of a stranger")
-        elif isinstance(request, Goodbye):
-            self.over = True
-        elif isinstance(request, CloseSession) or not isinstance(request, Command | OperationRequest):
-            raise Broken(f"a session may not ask for {type(request).__name__}")
-        elif getattr(request, "token", None) is not None:
-            self.open.append(request)
-
-    def answer(self, well: bool) -> None:
-        requests, self.open = self.open, []
-        for request in requests:
-            result: Any = None if well else QueueNotFound("q")
-            if well and isinstance(request, Subscribe):
-                self.consumers.append(request.consumer)
-                result = Subscribed(request.queue, request.group or "", request.consumer, 1)
-            self.session.apply([Reply(SESSION, request.token, result)])
-        self.take()
-
-    def deliver(self, number: int) -> None:
-        if self.consumers:
-            consumer = self.consumers[number % len(self.consumers)]
-            self.session.deliver(Deliver(SESSION, consumer, "q", 1, 0, [(5, 7)]), [Slice(5, NOW, _HELD)])
-            self.take()
-
 
 def session(data: bytes) -> Hashable:
-    if not data:
-        return None
-    script = Script(data[0])
-    for verb, piece in items(data[1:]):
-        match verb % 9:
-            case 0 | 1 | 2 | 3:
-                script.hear(piece)
-            case 4:
-                script.answer(well=bool(verb & 0x80))
-            case 5:
-                script.deliver(len(piece))
-            case 6:
-                script.wait(len(piece) * 50)
-            case 7:
-                script.end_consumer(len(piece))
-            case _:
-                script.hear(b"")
-        if script.over:
-            break
-    script.session.shutdown("server_shutdown")
-    script.read()
-    return data[0] & 3, script.over, frozenset(script.kinds)
+    return played(Script, data, 3)
 
 
 _ANSWER, _REFUSE, _DELIVER, _WAIT = item(0x80 + 11), item(4), item(5, b"1"), item(6, b"x" * 100)

@@ -7,26 +7,25 @@ A script can say everything that a peer, the engine and the clock can do to a se
 """
 
 import gzip
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
 import brotli
 
 from tests.proof.fuzz_engine import Broken, Target
-from tests.proof.fuzz_script import SessionScript, item, items
+from tests.proof.fuzz_script import SessionScript, Verb, item, played
 from tests.proof.fuzz_wire import JSON_WORDS, NOW, WORDS, recorded_bodies, recorded_streams
 from vibemq.errors import AuthFailed, NoReply, QueueFull, QueueNotFound, VibeMQError
-from vibemq.model.commands import CloseSession, Command, DescribeQueue, ListQueues, Publish, Subscribe
-from vibemq.model.effects import Deliver, Published, QueueInfo, QueuePage, Reply, Responded, Subscribed
+from vibemq.model.commands import DescribeQueue, ListQueues, Publish
+from vibemq.model.effects import Deliver, Published, QueueInfo, QueuePage, Reply, Responded
 from vibemq.model.options import QueueOptions
 from vibemq.model.records import MessagesAdded
 from vibemq.model.rows import Rows, RowView, pack_row
-from vibemq.model.stored import Slice
 from vibemq.protocols.native import NativeSession, NativeSettings
 from vibemq.protocols.native.codec import extensions as ext
 from vibemq.protocols.native.codec.frames import HEADER, NativeFrameReader, encode_frame
 from vibemq.protocols.native.codec.wire import CommandType, decode_body, encode_body
-from vibemq.protocols.session import Authenticate, Goodbye, OperationRequest, Principal, Request, SessionLimits
+from vibemq.protocols.session import Authenticate, OperationRequest, Principal, SessionLimits
 from vibemq.storage.kvstore.encoding import decode_batch, encode_batch
 from vibemq.testing.session_conformance import SESSION, context
 
@@ -52,14 +51,16 @@ class _Watched:
 class Script(SessionScript):
     """A native session; a stranger's bytes are watched."""
 
+    held = _HELD
+
     def __init__(self, flags: int) -> None:
-        self.authentication = bool(flags & 1)
+        authentication = bool(flags & 1)
         session = NativeSession(
-            context(authentication=self.authentication, limits=LIMITS),
+            context(authentication=authentication, limits=LIMITS),
             NativeSettings(prefetch=5, subscriptions_max=4, compression_threshold=20),
         )
         session._frame_parser._inflater = _Watched(session)  # type: ignore[assignment]
-        super().__init__(session, NOW)
+        super().__init__(session, NOW, authentication=authentication)
         self.reader = NativeFrameReader()
         if flags & 2:
             self.hear(encode_frame(_connect(extended=bool(flags & 4), compressing=bool(flags & 8))))
@@ -74,63 +75,49 @@ class Script(SessionScript):
                 self.kinds.add(("told", body[1]))
                 decode_body(body) if body[1] < 60 or body[1] in (66, 99) else _PARSERS[body[1]](body)
 
-    def ask(self, request: Request) -> None:
-        self.kinds.add(type(request).__name__)
-        if isinstance(request, Authenticate):
-            self._authenticate(request)
-            return
-        if self.session.principal is None:
-            raise Broken(f"{type(request).__name__} of a stranger")
-        if isinstance(request, Goodbye):
-            self.over = True
-        elif isinstance(request, CloseSession) or not isinstance(request, Command | OperationRequest):
-            raise Broken(f"a session may not ask for {type(request).__name__}")
-        elif isinstance(request, Publish):
-            _check_publish(request)
-        if getattr(request, "token", None) is not None:
-            self.open.append(request)
-
-    def _authenticate(self, request: Authenticate) -> None:
+    def authenticate(self, request: Authenticate) -> None:
         if not self.authentication or request.auth_token == "secret":
             self.session.authenticated(request.token, Principal("somebody", superuser=True))
         else:
             self.session.refused(request.token, AuthFailed("the token is not valid"))
 
-    def answer(self, well: bool) -> None:
-        """To all that is open, well or badly."""
-        requests, self.open = self.open, []
-        effects: list[Any] = []
-        for request in requests:
-            result = self._result(request) if well else QueueFull("q", "5 messages")
-            effects.append(Reply(SESSION, request.token, result))
-            if isinstance(request, Publish) and request.requester is not None and well:
-                said = request.rows if request.rows.size % 2 else NoReply("nobody has replied")
-                effects.append(Responded(SESSION, request.requester.token, said))
-        self.session.apply(effects)
-        self.take()
+    def asked(self, request: Any) -> None:
+        if isinstance(request, Publish):
+            _check_publish(request)
+        super().asked(request)
 
-    def _result(self, request: Request) -> Any:
+    def effects(self, request: Any, well: bool) -> Iterator[Any]:
+        yield Reply(SESSION, request.token, self.result(request) if well else QueueFull("q", "5 messages"))
+        if isinstance(request, Publish) and request.requester is not None and well:
+            said = request.rows if request.rows.size % 2 else NoReply("nobody has replied")
+            yield Responded(SESSION, request.requester.token, said)
+
+    def result(self, request: Any) -> Any:
         match request:
             case Publish():
                 count = request.rows.count
                 odd: dict[int, VibeMQError] | None = {count - 1: QueueFull("q", "5")} if count % 2 else None
                 return Published(request.queue, 1, count, odd, {0: 7} if count > 1 else None)
-            case Subscribe():
-                self.consumers.append(request.consumer)
-                return Subscribed(request.queue, request.group or "", request.consumer, 1)
             case DescribeQueue():
                 return _INFO if request.queue == "q" else QueueNotFound(request.queue)
             case ListQueues():
                 return QueuePage(["q"], [_INFO])
+            case OperationRequest():
+                return {}
             case _:
-                return {} if isinstance(request, OperationRequest) else None
+                return super().result(request)
 
-    def deliver(self, number: int) -> None:
-        if self.consumers:
-            consumer = self.consumers[number % len(self.consumers)]
-            effect = Deliver(SESSION, consumer, "q", 1, 0, [(5, 7)], {6: 3}, settled=bool(number & 64))
-            self.session.deliver(effect, [Slice(5, NOW, _HELD)])
-            self.take()
+    def delivery(self, consumer: int, number: int) -> Deliver:
+        return Deliver(SESSION, consumer, "q", 1, 0, [(5, 7)], {6: 3}, settled=bool(number & 64))
+
+    def verbs(self) -> Sequence[Verb]:
+        _, _, _, _, *others = super().verbs()
+        return (
+            *(lambda verb, piece: self.hear(HEADER.pack(len(piece), 0) + piece),) * 5,
+            lambda verb, piece: self.hear(piece),
+            lambda verb, piece: self.hear(_packed(piece, verb)),
+            *others,
+        )
 
 
 def _check_publish(request: Publish) -> None:
@@ -148,32 +135,7 @@ def _check_publish(request: Publish) -> None:
 
 
 def native_session(data: bytes) -> Hashable:
-    if not data:
-        return None
-    script = Script(data[0])
-    for verb, piece in items(data[1:]):
-        match verb % 12:
-            case 0 | 1 | 2 | 3 | 4:
-                script.hear(HEADER.pack(len(piece), 0) + piece)
-            case 5:
-                script.hear(piece)
-            case 6:
-                script.hear(_packed(piece, verb))
-            case 7:
-                script.answer(well=bool(verb & 0x80))
-            case 8:
-                script.deliver(len(piece))
-            case 9:
-                script.wait(len(piece) * 50)
-            case 10:
-                script.end_consumer(len(piece))
-            case _:
-                script.hear(b"")
-        if script.over:
-            break
-    script.session.shutdown("server_shutdown")
-    script.read()
-    return data[0] & 15, script.over, frozenset(script.kinds)
+    return played(Script, data, 15)
 
 
 def _packed(body: bytes, verb: int) -> bytes:

@@ -11,9 +11,10 @@ from urllib.parse import parse_qsl
 import orjson
 
 from vibemq.protocols.eventmesh.http.codes import EventMeshRefusal, RetCode
-from vibemq.protocols.eventmesh.messages.nesting import json_text
+from vibemq.protocols.eventmesh.messages.nesting import text_of
 
 FIELDS_MAX = 256
+A_FIELD = "a field of the request"
 BASE64 = "base64"
 """What the property `eventmesh-encoding` says of a content that is no text."""
 
@@ -37,7 +38,7 @@ def json_fields(body: bytes) -> dict[str, str]:
     value = json_value(body)
     if not isinstance(value, dict):
         raise EventMeshRefusal(RetCode.PROTOCOL_BODY_ERR, "the body must be a form, or a JSON object")
-    return _folded((name, text_of(member)) for name, member in value.items() if member is not None)
+    return _folded((name, text_of(member, A_FIELD)) for name, member in value.items() if member is not None)
 
 
 def json_value(body: bytes | str) -> Any:
@@ -46,11 +47,6 @@ def json_value(body: bytes | str) -> Any:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise EventMeshRefusal(RetCode.PROTOCOL_BODY_ERR, f"the body is not JSON: {error}") from None
-
-
-def text_of(value: Any) -> str:
-    """Raises InvalidMessage: it nests too deeply."""
-    return value if isinstance(value, str) else json_text(value, "a field of the request").decode()
 
 
 def _folded(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:

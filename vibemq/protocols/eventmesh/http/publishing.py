@@ -7,7 +7,7 @@ import orjson
 
 from vibemq.errors import InvalidMessage, MessageTooLarge
 from vibemq.protocols.eventmesh.http.codes import EventMeshRefusal, RetCode
-from vibemq.protocols.eventmesh.http.fields import json_value, needed, parsed, properties_of, text_of
+from vibemq.protocols.eventmesh.http.fields import A_FIELD, json_value, needed, parsed, properties_of
 from vibemq.protocols.eventmesh.http.request import HttpRequest
 from vibemq.protocols.eventmesh.messages import names
 from vibemq.protocols.eventmesh.messages.cloudevent import event_of, is_json_type, read_event
@@ -15,7 +15,7 @@ from vibemq.protocols.eventmesh.messages.forms import form_named, splitter_of
 from vibemq.protocols.eventmesh.messages.large_json import LARGE_JSON_BYTES, JsonSplitter
 from vibemq.protocols.eventmesh.messages.message import message_of
 from vibemq.protocols.eventmesh.messages.names import Form
-from vibemq.protocols.eventmesh.messages.nesting import json_text
+from vibemq.protocols.eventmesh.messages.nesting import json_text, text_of
 from vibemq.protocols.eventmesh.messages.received import ReceivedMessage
 from vibemq.protocols.session import SessionLimits
 
@@ -79,7 +79,7 @@ def batch_messages(fields: Mapping[str, str]) -> MessageList:
 def _batch_message(number: int, item: Any, fields: Mapping[str, str]) -> ReceivedMessage:
     if not isinstance(item, dict):
         raise EventMeshRefusal(RetCode.PROTOCOL_BODY_ERR, f"message {number} of contents is no JSON object")
-    folded = {name.lower(): text_of(value) for name, value in item.items() if value is not None}
+    folded = {name.lower(): text_of(value, A_FIELD) for name, value in item.items() if value is not None}
     folded.setdefault("producergroup", fields.get("producergroup", ""))
     return message_of(needed(folded, "topic"), needed(folded, "msg", "content"), _properties(folded))
 

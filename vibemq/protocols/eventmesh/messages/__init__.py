@@ -2,7 +2,7 @@
 
 names       the headers of a row that came of a message
 received    a message as it came: topic, payload, headers
-nesting     JSON that can be read, and is too deep to be written
+nesting     text and JSON of strangers, and JSON that is too deep to be written again
 message     EventMeshMessage (AccessMessage) <-> row
 cloudevent  CloudEvents in the JSON format <-> row
 forms       a row of any origin in the form that a consumer wants

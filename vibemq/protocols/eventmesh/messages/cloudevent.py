@@ -22,7 +22,7 @@ from vibemq.protocols.eventmesh.messages import names
 from vibemq.protocols.eventmesh.messages.large_json import LARGE_JSON_BYTES, VALUES_MAX, JsonSplitter, values_in
 from vibemq.protocols.eventmesh.messages.message import CORE, PROPERTIES_MAX, exact_properties
 from vibemq.protocols.eventmesh.messages.names import Form
-from vibemq.protocols.eventmesh.messages.nesting import json_text
+from vibemq.protocols.eventmesh.messages.nesting import json_text, payload_text
 from vibemq.protocols.eventmesh.messages.received import ReceivedMessage, json_object, ttl_of
 
 _VERSIONS = ("1.0", "0.3")
@@ -223,7 +223,7 @@ def write_event(
     content_type = fields.get("datacontenttype", "")
     if content_type == "application/json" and _is_json(payload):
         return orjson.dumps(fields)[:-1] + b',"data":' + payload + b"}"
-    text = _text(payload) if content_type.partition(";")[0].strip() == "text/plain" else None
+    text = payload_text(payload) if content_type.partition(";")[0].strip() == "text/plain" else None
     if text is not None:
         fields["data"] = text
     elif fields["specversion"] == "0.3":
@@ -283,14 +283,7 @@ def _completed(fields: dict[str, Any], message_id: str) -> dict[str, Any]:
 
 
 def _guessed_type(payload: bytes) -> str:
-    return "application/octet-stream" if _text(payload) is None else "text/plain"
-
-
-def _text(payload: bytes) -> str | None:
-    try:
-        return payload.decode()
-    except UnicodeDecodeError:
-        return None
+    return "application/octet-stream" if payload_text(payload) is None else "text/plain"
 
 
 def _is_json(payload: bytes) -> bool:

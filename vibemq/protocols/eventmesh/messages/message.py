@@ -18,7 +18,7 @@ from vibemq.errors import InvalidMessage
 from vibemq.protocols.eventmesh.messages import names
 from vibemq.protocols.eventmesh.messages.large_json import JsonSplitter
 from vibemq.protocols.eventmesh.messages.names import Form
-from vibemq.protocols.eventmesh.messages.nesting import check_depth, json_text
+from vibemq.protocols.eventmesh.messages.nesting import check_depth, json_text, payload_text
 from vibemq.protocols.eventmesh.messages.received import PropertyHeaders, ReceivedMessage, json_object, ttl_of
 
 PROPERTIES_MAX = 1_024
@@ -97,7 +97,7 @@ def write_message(
     Raises:
         InvalidMessage: somebody else has written headers of ours whose JSON nests too deeply.
     """
-    properties, text = message_properties(headers), _text(payload)
+    properties, text = message_properties(headers), payload_text(payload)
     if text is None:
         text = base64.b64encode(payload).decode()
         properties[names.ENCODING] = "base64"
@@ -107,13 +107,6 @@ def write_message(
         fields["headers"] = _headers(headers)
     fields["body"] = text
     return orjson.dumps(fields)
-
-
-def _text(payload: bytes) -> str | None:
-    try:
-        return payload.decode()
-    except UnicodeDecodeError:
-        return None
 
 
 def message_properties(headers: Mapping[str, str]) -> dict[str, Any]:

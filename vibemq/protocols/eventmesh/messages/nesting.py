@@ -1,4 +1,4 @@
-"""JSON of strangers that is written again. What nests too deeply can be read, and then not be written."""
+"""What strangers have sent as text. JSON that nests too deeply can be read, and then not be written again."""
 
 from typing import Any
 
@@ -45,3 +45,16 @@ def json_text(value: Any, what: str) -> bytes:
     except orjson.JSONEncodeError:
         # Numbers, texts and names that have been read can be written; only the depth that is written has an end.
         raise InvalidMessage(f"{what} nests too deeply; send it as text or as base64") from None
+
+
+def text_of(value: Any, what: str) -> str:
+    """A text as it is, everything else as its JSON. Raises InvalidMessage as `json_text`."""
+    return value if isinstance(value, str) else json_text(value, what).decode()
+
+
+def payload_text(payload: bytes) -> str | None:
+    """None: it is no UTF-8."""
+    try:
+        return payload.decode()
+    except UnicodeDecodeError:
+        return None

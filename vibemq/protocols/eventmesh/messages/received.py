@@ -13,7 +13,7 @@ from vibemq.model.rows import pack_row
 from vibemq.protocols.eventmesh.messages import names
 from vibemq.protocols.eventmesh.messages.large_json import JsonSplitter
 from vibemq.protocols.eventmesh.messages.names import Form
-from vibemq.protocols.eventmesh.messages.nesting import json_text
+from vibemq.protocols.eventmesh.messages.nesting import json_text, text_of
 
 TTL_MAX_MS = 1 << 53
 _TEXT_BYTES_MAX = 0xFFFF
@@ -98,7 +98,7 @@ class PropertyHeaders:
             self.exact[name] = value
             if name and value is not None and not isinstance(value, str) and not names.reserved(name):
                 # Consumers of other protocols read the number as text.
-                self.plain.append((name, json_text(value, f"the property {name[:64]!r}").decode()))
+                self.plain.append((name, text_of(value, f"the property {name[:64]!r}")))
 
     def headers(self) -> list[tuple[str, str]]:
         if self.exact:

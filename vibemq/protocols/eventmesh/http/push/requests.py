@@ -14,6 +14,7 @@ from vibemq.protocols.eventmesh.messages.cloudevent import write_event
 from vibemq.protocols.eventmesh.messages.forms import form_of
 from vibemq.protocols.eventmesh.messages.message import message_properties
 from vibemq.protocols.eventmesh.messages.names import Form
+from vibemq.protocols.eventmesh.messages.nesting import text_of
 
 _SECRETS = frozenset({"username", "passwd", "password", "token", "ip", "authorization"})
 """Of publishers that send them along: not for subscribers."""
@@ -40,7 +41,11 @@ def push_body(topic: str, row: bytes, sequence: int, now: int, *, asks: bool) ->
     view = RowView(row)
     headers = view.headers
     more = _reply_properties(headers) if asks else {}
-    properties = {name: _text(value) for name, value in message_properties(headers).items() if name not in _SECRETS}
+    properties = {
+        name: text_of(value, f"the property {name[:64]!r}")
+        for name, value in message_properties(headers).items()
+        if name not in _SECRETS
+    }
     if form_of(headers) is Form.CLOUDEVENT:
         content = write_event(headers.get(names.TOPIC, topic), view.message_id, view.payload, headers, more)
     else:
@@ -68,10 +73,6 @@ def _reply_properties(headers: Mapping[str, str]) -> dict[str, str]:
     if not address:
         return {}
     return {names.REPLY_TOKEN: address, names.REPLY_CLIENT: names.CLUSTER, names.REPLY_CLUSTER: names.CLUSTER}
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else orjson.dumps(value).decode()
 
 
 def _escaped(value: bytes) -> bytes:
