@@ -26,7 +26,7 @@ ARGS ?=
 # Most slow tests wait for child processes and flushes, so one worker more than there are cores pays.
 WORKERS ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$(( cores < 8 ? cores + 1 : 8 )))
 
-.PHONY: help install fmt lint types compiled test test-long test-fast crash jobs-proof torture demo bench bench-growth bench-scale bench-delays bench-access bench-peers docs site docker-test interop clean
+.PHONY: help install fmt lint types compiled test test-long test-fast crash jobs-proof torture demo bench bench-growth bench-scale bench-delays bench-access bench-peers console-vendor fuzz-api docs site docker-test interop clean
 
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -89,6 +89,9 @@ jobs-proof: install ## 100,000 dead letters replayed by a job, with 20 kills of 
 crash: install ## ten minutes of the proof that nothing confirmed is lost; prints a table
 	$(BIN)/python -m tests.proof crash $(ARGS)
 
+fuzz-api: install ## schemathesis asks the HTTP API for ten minutes what its description allows and what it does not
+	$(BIN)/python -m tests.integration.http_schema $(ARGS)
+
 torture: test-long ## one hour of the same proof, after the long tests and the property tests with new random examples
 	HYPOTHESIS_PROFILE=random $(BIN)/pytest -q tests/properties tests/simulation -n $(WORKERS) --dist worksteal
 	$(BIN)/python -m tests.proof torture $(ARGS)
@@ -117,6 +120,12 @@ bench-peers: install ## measure VibeMQ beside RabbitMQ, NATS, Redis, PostgreSQL 
 	$(BIN)/python -m pip install --quiet --group bench
 	$(BIN)/python -m bench.peers $(ARGS)
 
+screenshots: install ## take pictures of every page of the console into build/screenshots; ARGS=--docs: those of the documentation
+	$(BIN)/python -m tools.console.screenshots $(ARGS)
+
+console-vendor: ## make the console's vendored libraries anew with npm, in exact versions; ARGS=--check compares
+	python3 -m tools.console.vendor $(ARGS)
+
 docs: install ## check the documentation: links, tables, and every example
 	$(BIN)/pytest tests/docs $(ARGS)
 
@@ -128,7 +137,7 @@ docker-test: install ## build the image and test it: kill, restart, drain (needs
 	$(BIN)/pytest -m docker tests/docker $(ARGS)
 
 interop: install ## test with clients of other implementations; replay a log of REPLAYED (1000000) messages; kill the broker RECONNECTS (200) times under BlazingMQ's SDK
-	OMQ_REPLAY_MESSAGES=$(REPLAYED) BLAZINGMQ_RECONNECTS=$(RECONNECTS) $(BIN)/pytest -rs tests/interop tests/integration/test_omq_replay.py $(ARGS)
+	OMQ_REPLAY_MESSAGES=$(REPLAYED) BLAZINGMQ_RECONNECTS=$(RECONNECTS) $(BIN)/pytest -rs -o faulthandler_timeout=3600 tests/interop tests/integration/test_omq_replay.py $(ARGS)
 
 clean: ## remove everything that the other targets make, .venv included
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

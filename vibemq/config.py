@@ -9,6 +9,7 @@ settings in it that say nothing.
 """
 
 from enum import StrEnum
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -248,13 +249,49 @@ class Http(_Part):
     host: Annotated[str, RESTART] = "127.0.0.1"
     port: Annotated[Port, RESTART] = 2926
     token: Annotated[SecretStr | None, RELOAD] = None
-    """Asked for as `Authorization: Bearer …` by everything but the three probes."""
+    """Asked for as `Authorization: Bearer …` by everything but the three probes; by the API while `auth` is empty."""
     allowed_hosts: Annotated[tuple[str, ...] | None, RELOAD] = None
     """Names that requests may have in their header Host; `*.example.org` is every name below, `*` any. Addresses and
     localhost may always be there. None: any name if there is a token or the listener is on the network, else no other.
     """
     metrics_queues_max: Annotated[NotNegative, RELOAD] = 200
     """Queues that have Prometheus series of their own; the others are summed as `_other`. 0 = one sum of all."""
+    api: Annotated[bool, RESTART] = True
+    """Serve the API at /api/v1."""
+    console: Annotated[bool, RESTART] = True
+    """Serve the console at /console/, which needs the API."""
+    tls: Annotated[Tls | None, RESTART] = None
+    allow_unauthenticated: Annotated[bool, RELOAD] = False
+    """Serve the API to the network although everybody may do everything."""
+    trusted_proxies: Annotated[tuple[str, ...], RELOAD] = ()
+    """Addresses and networks whose X-Forwarded-For and X-Forwarded-Proto count."""
+    session_idle_ms: Annotated[Positive, RELOAD] = 1_800_000
+    """A browser's session ends that is not used for so long."""
+    session_max_ms: Annotated[Positive, RELOAD] = 43_200_000
+    """A browser's session ends so long after its login."""
+    requests_per_second: Annotated[NotNegative, RELOAD] = 50
+    """Requests to the API from one user at one address; four seconds' worth may come at once. 0 = any number."""
+    show_bodies: Annotated[Literal["all", "superuser", "none"], RELOAD] = "all"
+    """Who is shown bodies, header values and error texts of messages over HTTP. Consumers get theirs."""
+    streams_max: Annotated[NotNegative, RELOAD] = 32
+    """Streams of the API that are open at a time."""
+
+    @field_validator("tls")
+    @classmethod
+    def _certificates_log_nobody_in(cls, value: Tls | None) -> Tls | None:
+        if value is not None and value.identity is not None:
+            raise ValueError("identity is not for the HTTP port, where a certificate logs nobody in; leave it out")
+        return value
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _proxies_are_networks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for text in value:
+            try:
+                ip_network(text, strict=False)
+            except ValueError as error:
+                raise ValueError(f"{text[:64]!r} is neither an address nor a network such as 10.0.0.0/8") from error
+        return value
 
 
 class Log(_Part):
@@ -295,6 +332,13 @@ class Settings(BaseModel):
     limits: Limits = Limits()
     auth: Annotated[Auth, RELOAD] = Auth()
     http: Http = Http()
+    audit: Annotated[Literal["file", "log", "off"], RESTART] = "file"
+    """Where it is written who changed what and who logged in: in `audit/` of the data directory and in the log, in the
+    log alone, or nowhere. Providers that store elsewhere have the log."""
+    audit_strict: Annotated[bool, RESTART] = False
+    """Refuse changes while the audit file cannot be written, but for those that free space."""
+    history_bytes: Annotated[NotNegative, RESTART] = 16_777_216
+    """Memory, and file in the data directory, for the figures of the last 48 hours. 0 = none are kept."""
     drain_timeout_ms: Annotated[NotNegative, RELOAD] = 30_000
     log: Log = Log()
 

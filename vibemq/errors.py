@@ -15,7 +15,7 @@ it in its own `errors.py`); `closes_connection` tells the server to hang up afte
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 
 class ErrorCode(StrEnum):
@@ -114,6 +114,11 @@ class InvalidPayload(ProtocolError):
     """The content of a request's payload is refused; the connection stays."""
 
     code = ErrorCode.INVALID_PAYLOAD
+
+    def __init__(self, message: str, argument: str = "") -> None:
+        """`argument`: which one of an operation is meant; "" = none, or several."""
+        super().__init__(message)
+        self.argument = argument
 
 
 class UnknownCommand(ProtocolError):
@@ -255,6 +260,17 @@ class MessageNotFound(EngineError):
     code = ErrorCode.MESSAGE_NOT_FOUND
 
 
+class PreconditionFailed(EngineError):
+    """Something has changed since the caller looked at it; nothing was done."""
+
+    code = ErrorCode.PRECONDITION_FAILED
+
+    def __init__(self, message: str, details: Mapping[str, Any] | None = None) -> None:
+        """`details`: what is there now; JSON-ready."""
+        super().__init__(message)
+        self.details = dict(details or {})
+
+
 class JobNotFound(EngineError):
     code = ErrorCode.JOB_NOT_FOUND
 
@@ -266,12 +282,6 @@ class JobStateConflict(EngineError):
     """The job is not in a state in which this can be done."""
 
     code = ErrorCode.JOB_STATE
-
-
-class PreconditionFailed(EngineError):
-    """What the request was made for has changed meanwhile; nothing was done."""
-
-    code = ErrorCode.PRECONDITION_FAILED
 
 
 class IdempotencyConflict(EngineError):
@@ -380,6 +390,11 @@ class AuthRequired(AuthError):
 class AuthFailed(AuthError):
     code = ErrorCode.AUTH_FAILED
 
+    def __init__(self, message: str, wait_s: float = 0.0) -> None:
+        """`wait_s`: for so long no further attempt is looked at."""
+        super().__init__(message)
+        self.wait_s = wait_s
+
 
 class NotAuthenticated(AuthError):
     code = ErrorCode.NOT_AUTHENTICATED
@@ -409,6 +424,8 @@ class TokenNotFound(AuthError):
 
 class LimitError(VibeMQError):
     code = ErrorCode.RATE_LIMITED
+    wait_s = 0.0
+    """After so long it is worth another attempt; 0: nobody knows."""
 
 
 class RateLimited(LimitError):

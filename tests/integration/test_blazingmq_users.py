@@ -4,8 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.integration.access import connected
 from tests.interop.blazingmq.broker import PRIORITY, BlazingmqBroker, ModelClient
 from tests.interop.blazingmq.model_sdk import READ, WRITE
+from tests.waiting import wait_until
 from vibemq.auth.passwords import hash_password
 from vibemq.protocols.blazingmq.codec.control import decode_authentication, decode_negotiation, encode_authentication
 from vibemq.protocols.blazingmq.codec.events import ControlCodec, Event, EventReader
@@ -114,3 +116,24 @@ def test_permissions_decide_what_a_client_may_open(broker: BlazingmqBroker) -> N
         assert reader.pushed(1) == [b"1"]
         writer.ask(writer.sdk.open(MADE, 0, flags=READ))
         assert category(writer.ask(writer.sdk.configure(0))) is StatusCategory.E_REFUSED
+
+
+def test_only_what_a_client_has_changed_is_audited(broker: BlazingmqBroker) -> None:
+    uri = f"bmq://{PRIORITY}/audited"
+    with logged_in(broker, "root") as root:
+        root.ask(root.sdk.open(uri, 0, flags=WRITE))
+        root.ask(root.sdk.open(f"bmq://{PRIORITY}/audited-too", 1, flags=WRITE))
+    for user in ("root", "reader"):
+        with logged_in(broker, user) as client:
+            assert category(client.ask(client.sdk.open(uri, 0, flags=READ))) is StatusCategory.E_SUCCESS
+    with connected(broker.port, "root", password="pass:word") as root_admin:
+
+        def told() -> list[tuple[str, str, str]]:
+            found = root_admin.admin("audit.list", operation="queue", order="oldest")["records"]
+            return [(r["user"], r["protocol"], r["outcome"]) for r in found if "audited" in r["resource"]]
+
+        wait_until(lambda: len(told()) >= 2)
+        assert told() == [("root", "blazingmq", "done")] * 2
+        assert not [
+            r for r in root_admin.admin("audit.list", user="reader")["records"] if not r["operation"].startswith("log")
+        ]

@@ -23,8 +23,10 @@ from vibemq import sync as blocking
 from vibemq.auth.passwords import hash_password
 from vibemq.cli import main
 from vibemq.cli.admin import main as admin_main
+from vibemq.cli.admin.dlq.replay_plan import PlanFile, ReplayPlan
 from vibemq.cli.child import BrokerProcess
 from vibemq.cli.entry import run_app
+from vibemq.client.address import parse
 
 Run = Callable[..., tuple[int, list[Any], str]]
 
@@ -313,6 +315,67 @@ def test_ping_and_top(vibemq: Run) -> None:
     assert seen["connections"]
 
 
+def test_figures_of_the_broker_and_of_its_queues(
+    vibemq: Run, queue: str, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    publish(vibemq, queue, 3)
+
+    def row() -> list[dict[str, Any]]:
+        return vibemq("admin", "queue", "ls", "--name", queue, "--state", "no-consumer", "--sort", "-ready")[1]
+
+    wait_until(lambda: row() and row()[0]["ready"] == 3)
+    assert vibemq("admin", "queue", "ls", "--sort", "color")[0] != 0
+    assert queue in text(capfdbinary, "queue", "ls", "--name", queue)
+    (overview,) = vibemq("admin", "broker", "overview")[1]
+    assert overview["totals"]["ready"] >= 3
+    assert "rates" in text(capfdbinary, "broker", "overview")
+    assert "native" in text(capfdbinary, "broker", "listeners")
+    changed = vibemq("admin", "broker", "settings", "--changed")[1]
+    assert "data_dir" in [setting["name"] for setting in changed]
+    (history,) = vibemq("admin", "broker", "history", queue, "--range", "6h", "--series", "ready")[1]
+    assert list(history["series"]) == ["ready"]
+    assert "time" in text(capfdbinary, "broker", "history")
+    assert vibemq("admin", "consumer", "ls", queue)[1] == []
+    assert vibemq("admin", "consumer", "ls", f"{queue}-missing")[0] == 3
+    vibemq("admin", "group", "create", queue, "readers")
+    wait_until(lambda: [c["group"] for c in vibemq("admin", "cursor", "ls", "--queue", queue)[1]] == ["readers"])
+    assert "readers" in text(capfdbinary, "cursor", "ls")
+    assert vibemq("admin", "transaction", "ls")[0] == 0
+    assert vibemq("admin", "connections", "ls", "--sort", "-unsettled", "--protocol", "native")[1]
+    assert "queue.delete" in [r["operation"] for r in removed_and_recorded(vibemq, queue)]
+    assert queue in text(capfdbinary, "audit", "ls", "--queue", queue)
+
+
+def removed_and_recorded(vibemq: Run, queue: str) -> list[dict[str, Any]]:
+    vibemq("admin", "queue", "rm", queue, "--yes")
+    return wait_until(lambda: vibemq("admin", "audit", "ls", "--queue", queue, "--operation", "queue.delete")[1])
+
+
+def test_records_are_followed_as_they_come(queue: str, vibemq: Run) -> None:
+    program = "from vibemq.cli.admin.main import run; run()"
+    words = ["audit", "follow", "--interval", "100ms", "--queue", queue, "--json"]
+    with subprocess.Popen(
+        [sys.executable, "-c", program, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        os.set_blocking(process.stdout.fileno(), False)
+        seen: list[str] = []
+
+        def followed() -> bool:
+            # Whatever was recorded before it looked first is not shown.
+            vibemq("admin", "queue", "create", queue)
+            vibemq("admin", "queue", "rm", queue, "--yes")
+            seen.extend(process.stdout or [])
+            return any('"queue.delete"' in line for line in seen)
+
+        try:
+            wait_until(followed)
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+
+
 def test_dead_letters_are_listed_shown_and_exported(vibemq: Run, queue: str, tmp_path: Path) -> None:
     bury(vibemq, queue, 3, "no use")
     bury(vibemq, queue, 2, "no use at all")
@@ -397,8 +460,7 @@ def test_options_have_the_same_form_in_every_answer(vibemq: Run, queue: str) -> 
     words = ("--mode", "priority_based", "--durability", "WEAK", "--max-bytes", "5MB", "--option", "max_attempts=0")
     assert vibemq("admin", "queue", "create", queue, *words)[1][0]["options"] == wanted
     listed = next(q for q in vibemq("admin", "queue", "ls")[1] if q["name"] == queue)
-    seen = next(q for q in vibemq("admin", "top", "--interval", "100ms")[1][0]["queues"] if q["name"] == queue)
-    for options in (info(vibemq, queue)["options"], listed["options"], seen["options"]):
+    for options in (info(vibemq, queue)["options"], listed["options"]):
         assert {name: options[name] for name in wanted} == wanted
     changed = vibemq("admin", "queue", "change", queue, "--overflow", "redirect_to_dlq", "--ttl", "0")[1][0]
     assert changed["changes"] == {"overflow": "redirect-to-dlq", "message_ttl_ms": None}
@@ -452,6 +514,54 @@ def test_an_interrupted_replay_doubles_nothing(vibemq: Run, queue: str) -> None:
 
     code, (told,), _ = vibemq("admin", *words, "--rate", "1000")
     assert (code, told["resumed"], told["count"]) == (0, False, 50)
+
+
+def test_what_an_earlier_version_has_left_of_a_replay_becomes_a_job(
+    vibemq: Run, queue: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bury(vibemq, queue, 30)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    ids = [letter["dead_id"] for letter in vibemq("admin", "dlq", "ls", "--queue", queue)[1]]
+    target = parse(os.environ["VIBEMQ_URL"])
+    arguments = {"queue": queue, "older_than_ms": 1, "to": None, "limit": 20}
+    file = PlanFile.of(f"{target.host}:{target.port}", arguments)
+    file.save(ReplayPlan([(ids[0], ids[19])], 1 << 50))
+    vibemq("admin", "dlq", "replay", "--queue", queue, "--limit", "5")
+    words = ("dlq", "replay", "--queue", queue, "--older-than", "1ms", "--limit", "20")
+    code, (told,), _ = vibemq("admin", *words)
+    assert (code, told["resumed"], told["count"]) == (0, True, 15)
+    assert file.load() is None
+    left = [letter["dead_id"] for letter in vibemq("admin", "dlq", "ls", "--queue", queue)[1]]
+    assert left == ids[20:]
+    code, (told,), _ = vibemq("admin", *words)
+    assert (code, told["resumed"], told["count"]) == (0, False, 10)
+
+
+def test_jobs_are_listed_changed_and_followed(vibemq: Run, queue: str) -> None:
+    bury(vibemq, queue, 20)
+    words = ("dlq", "replay", "--queue", queue, "--rate", "0.1", "--note", "slowly", "--detach")
+    number = vibemq("admin", *words)[1][0]["job"]
+    assert vibemq("admin", "job", "ls", "--state", "running")[1][0]["note"] == "slowly"
+    assert vibemq("admin", "job", "pause", number)[1][0]["state"] == "paused"
+    code, (told,), err = vibemq("admin", "job", "follow", number)
+    assert (code, told["state"]) == (6, "paused")
+    assert f"vibemq-admin job resume {number}" in str(err)
+    assert vibemq("admin", "job", "resume", number, "--rate", "0")[1][0]["rate"] is None
+    code, (told,), _ = vibemq("admin", "job", "follow", number)
+    assert (code, told["state"], told["done"]) == (0, "done", 20)
+    assert vibemq("admin", "job", "show", number)[1][0]["events"][-1]["event"] == "done"
+    assert vibemq("admin", "job", "cancel", number)[0] == 1
+    assert vibemq("admin", "job", "show", "99999")[0] == 3
+    assert vibemq("admin", "job", "show", "x")[0] == 2
+
+
+def test_a_fresh_replay_cancels_the_one_before(vibemq: Run, queue: str) -> None:
+    bury(vibemq, queue, 20)
+    words = ("dlq", "replay", "--queue", queue)
+    first = vibemq("admin", *words, "--rate", "0.1", "--detach")[1][0]["job"]
+    code, (told,), _ = vibemq("admin", *words, "--fresh")
+    assert (code, told["resumed"], told["job"] != first) == (0, False, True)
+    assert vibemq("admin", "job", "show", first)[1][0]["state"] == "cancelled"
 
 
 def test_a_backup_of_the_running_broker(vibemq: Run, queue: str, tmp_path: Path) -> None:
@@ -606,14 +716,14 @@ def test_ctrl_c_ends_a_verb_without_a_traceback(words: tuple[str, ...], vibemq: 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("top", "--once"), "broker.info requires a superuser, and user 'ann' is not one; connect as a superuser"),
+        (("audit", "ls"), "audit.list requires a superuser, and user 'ann' is not one; connect as a superuser"),
         (
             ("queue", "info", "hidden"),
             "user 'ann' does not have the permission 'inspect' on queue 'hidden', which queue.info requires; ask",
         ),
         (
-            ("dlq", "ls"),
-            "user 'ann' does not have the permission 'inspect' on every queue, which dlq.list requires; ask",
+            ("dlq", "replay"),
+            "user 'ann' does not have the permission 'purge' on every queue, which job.start requires; ask",
         ),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",

@@ -54,6 +54,8 @@ ROWS: dict[str, Row] = {
         "Every command of every protocol is admitted by one table, refused by default, and no refusal tells whether a "
         "queue exists.",
         (
+            "integration/test_http_matrix.py::test_every_endpoint_for_every_user",
+            "integration/test_http_matrix.py::test_foreign_and_missing_queues_cannot_be_told_apart",
             "integration/test_permissions.py::test_every_operation",
             "integration/test_permissions.py::test_every_command",
             "integration/test_permissions.py::"
@@ -62,6 +64,9 @@ ROWS: dict[str, Row] = {
             "integration/test_permissions.py::test_a_topic_needs_subscribe",
             "integration/test_permissions.py::test_no_command_passes_after_a_revocation",
             "integration/test_permissions.py::test_no_topic_is_served_after_a_revocation",
+            "integration/test_jobs.py::test_a_job_needs_what_its_work_needs",
+            "integration/test_jobs.py::test_a_job_ends_with_the_rights_of_its_maker",
+            "integration/test_jobs.py::test_who_has_gone_before_a_restart_has_no_job_after_it",
             "unit/auth/test_policy.py::test_the_servers_own_words_are_nobodys",
             "unit/auth/test_policy.py::test_nobody_has_a_right_to_a_queue_of_the_brokers_own",
             "integration/test_own_queues.py::test_no_protocol_reaches_a_queue_of_the_brokers_own",
@@ -71,6 +76,14 @@ ROWS: dict[str, Row] = {
     "S4": Row(
         "Nothing is accepted before the login, and a second login takes no rights by force.",
         (
+            "security/test_http_api.py::test_whoever_changes_the_own_password_stays",
+            "security/test_http_api.py::test_log_out_everywhere",
+            "security/test_http_api.py::test_a_cookie_is_no_second_chance",
+            "security/test_http_api.py::test_a_token_of_the_pages_opens_the_api_of_a_broker_without_users",
+            "integration/test_http_matrix.py::test_nobody_passes_without_a_login",
+            "security/test_http_api.py::test_a_session_from_its_login_to_its_end",
+            "security/test_http_api.py::test_a_session_ends_with_what_it_logged_in_with",
+            "security/test_http_api.py::test_beyond_this_machine_an_open_broker_has_no_api",
             "security/test_strangers.py::test_no_frame_is_carried_out_before_the_login",
             "security/test_strangers.py::test_no_word_is_carried_out_before_connect",
             "security/test_strangers.py::test_a_second_login_that_fails_gives_nothing",
@@ -87,6 +100,8 @@ ROWS: dict[str, Row] = {
         "Passwords are argon2id, two are hashed at a time, guessing is slowed down by address and name, and an unknown "
         "user costs what a known one does.",
         (
+            "security/test_http_api.py::test_many_logins_keep_nobody_waiting",
+            "security/test_http_api.py::test_users_cannot_be_told_from_nobody",
             "security/test_logins.py::test_new_passwords_are_argon2id",
             "unit/server/access/test_guessing.py::test_at_most_ten_guesses_a_minute_from_one_address",
             "unit/server/access/test_guessing.py::test_a_name_under_attack_is_open_to_its_owner",
@@ -108,9 +123,18 @@ ROWS: dict[str, Row] = {
         but="Letters and digits of every script are allowed in the names of queues, and names are compared exactly.",
     ),
     "S7": Row(
-        "The HTTP port only reads; it takes no ambiguous request, sends no header that opens it to other sites, and "
-        "bounds headers and time.",
+        "The HTTP port takes no ambiguous request, sends no header that opens it to other sites, and bounds headers "
+        "and time. Its pages only read; its API changes something for nobody but its own origin and programs.",
         (
+            "security/test_http_api.py::test_the_api_of_a_broker_that_stops_takes_no_changes",
+            "security/test_http_api.py::test_with_users_any_name_will_do_unless_the_settings_narrow_it",
+            "security/test_http_api.py::test_an_open_broker_answers_to_its_own_names_only",
+            "security/test_http_api.py::test_no_page_of_another_site_changes_anything",
+            "security/test_http_api.py::test_a_form_is_no_json",
+            "security/test_http_api.py::test_headers_of_every_answer",
+            "security/test_http_api.py::test_no_header_is_injected",
+            "security/test_http_api.py::test_ambiguous_requests_end_the_connection",
+            "unit/web/api/guardrails/test_origin.py::test_refused",
             "security/test_http.py::test_ambiguous_requests_are_refused",
             "security/test_http.py::test_nothing_is_changed_over_http",
             "security/test_http.py::test_every_answer_forbids_other_sites",
@@ -159,6 +183,8 @@ ROWS: dict[str, Row] = {
     "S10": Row(
         "TLS 1.2 or newer, certificates of both sides checked, files reloaded while it runs, stalled handshakes ended.",
         (
+            "security/test_http_api.py::test_only_a_trusted_proxy_makes_it_secure",
+            "security/test_http_api.py::test_behind_tls_the_cookie_is_secure",
             "security/test_tls_attacks.py::test_an_old_version_of_tls_is_refused",
             "security/test_tls_attacks.py::test_a_handshake_that_stalls_is_ended",
             "security/test_tls_attacks.py::test_an_expired_certificate_is_refused",
@@ -172,6 +198,7 @@ ROWS: dict[str, Row] = {
     "S11": Row(
         "No secret stands in a log, an error, a metric or a representation of an object.",
         (
+            "security/test_http_api.py::test_no_secret_is_told",
             "integration/test_audit.py::test_no_secret_is_in_any_log",
             "security/test_secrets.py::test_no_object_shows_its_secrets",
             "security/test_secrets.py::test_no_answer_and_no_metric_holds_a_secret",
@@ -182,6 +209,9 @@ ROWS: dict[str, Row] = {
     "S12": Row(
         "Connections, logins and messages are limited by address and by connection, in bounded tables.",
         (
+            "security/test_http_api.py::test_who_asks_too_often_waits_and_nobody_else_does",
+            "security/test_http_api.py::test_silent_and_half_requests_keep_nobody_out",
+            "security/test_http_api.py::test_guesses_count_whatever_the_door",
             "unit/server/access/test_limits.py::test_each_address_has_its_own_limit",
             "unit/server/access/test_limits.py::test_loopback_is_exempt_and_a_v6_network_counts_as_one_peer",
             "unit/server/access/test_limits.py::test_the_table_forgets_the_least_recently_seen",
@@ -228,8 +258,13 @@ ROWS: dict[str, Row] = {
             "security/test_source.py::test_every_operation_that_changes_something_for_others_is_logged",
             "security/test_source.py::test_every_command_that_changes_or_removes_what_others_have_is_logged",
             "unit/server/access/test_audit.py::test_a_change_is_always_written",
+            "integration/test_audit_doors.py::test_who_came_in_and_what_changed_by_every_door",
+            "integration/test_audit_doors.py::"
+            "test_a_file_that_cannot_be_written_alarms_and_strict_refuses_what_frees_no_space",
+            "integration/test_blazingmq_users.py::test_only_what_a_client_has_changed_is_audited",
+            "unit/server/access/test_audit_writer.py::test_a_full_disk_is_told_and_caught_up_with",
         ),
-        but="Making, changing, deleting and purging queues is not in the audit log: whoever has the right may do it.",
+        but="What changes nothing is not recorded. A power cut may take the last second of the audit file.",
     ),
     "S18": Row(
         "No protocol has a way in without a login on a broker that asks for one.",
@@ -258,6 +293,38 @@ BAD_INPUT: dict[str, Row] = {
         (
             "security/test_bad_users.py::test_a_password_of_megabytes_is_refused",
             "integration/test_cli_access.py::test_what_cannot_be_a_password_is_refused",
+        ),
+    ),
+    "leases": Row(
+        "What was fetched over HTTP is settled by who fetched it and nobody else, while it is held, and not after a "
+        "restart of the broker.",
+        (
+            "integration/test_http_messages.py::test_a_lease_is_worth_nothing_to_others_nor_after_a_restart",
+            "integration/test_http_messages.py::test_a_script_that_dies_lets_its_time_run_out",
+            "unit/web/api/messages/test_leases.py::test_a_changed_one_is_refused",
+        ),
+    ),
+    "bodies over HTTP": Row(
+        "What is in messages is sent as JSON text or as a file that no browser runs, is opened within bounds, and is "
+        "kept from whom http.show_bodies says. Nobody learns of queues that are not theirs from a stream.",
+        (
+            "integration/test_http_streams.py::test_bodies_are_files_that_nothing_runs_in",
+            "integration/test_http_streams.py::test_packed_bodies_and_bombs",
+            "integration/test_http_streams.py::test_what_is_in_messages_can_be_hidden",
+            "integration/test_http_streams.py::test_each_sees_what_it_may",
+            "integration/test_http_streams.py::test_a_stream_ends_with_its_session",
+            "integration/test_looking_at_messages.py::test_a_bomb_is_opened_as_far_as_is_asked_for",
+        ),
+        but="A consumer gets its messages over HTTP whatever http.show_bodies says.",
+    ),
+    "messages over HTTP": Row(
+        "Hostile messages, lines and settlements are refused one by one with a sentence, before reading them takes "
+        "long; clients that read nothing are cut off.",
+        (
+            "integration/test_http_messages.py::test_a_bad_line_is_named_and_the_others_are_confirmed",
+            "integration/test_http_messages.py::test_settlements_that_are_no_good",
+            "integration/test_http_streams.py::test_a_reader_that_reads_nothing_is_cut_off",
+            "unit/web/api/messages/test_publishing.py::test_a_line_that_would_take_long_to_read_is_not_read",
         ),
     ),
     "patterns": Row(

@@ -87,6 +87,19 @@ OPERATIONS: Mapping[str, Row] = {
     "broker.info": (ADMIN,),
     "broker.metrics": (ADMIN,),
     "broker.reload": (ADMIN,),
+    # Of the queues that the caller may inspect; of the whole broker for superusers.
+    "broker.overview": (LIST,),
+    "queue.rows": (LIST,),
+    # Without the argument `queue` it concerns the whole broker, which needs a rule for `*`.
+    "history.get": (INSPECT,),
+    "audit.list": (ADMIN,),
+    "broker.checks": (ADMIN,),
+    "broker.settings": (ADMIN,),
+    "listeners.list": (ADMIN,),
+    "consumer.list": (INSPECT,),
+    # Of queues that the caller may inspect, and of applications that it may commit for.
+    "cursor.list": (LIST,),
+    "transaction.list": (LIST,),
     "connections.list": (ADMIN,),
     "connections.close": (ADMIN,),
     "connections.redirect": (ADMIN,),
@@ -102,6 +115,7 @@ OPERATIONS: Mapping[str, Row] = {
     "queue.move": (SUBSCRIBE, PURGE, PUBLISH_TO),
     "queue.export": (INSPECT, SUBSCRIBE),
     "queue.import": (PUBLISH,),
+    "message.show": (INSPECT, SUBSCRIBE),
     "message.part": (INSPECT, SUBSCRIBE),
     "message.remove": (PURGE,),
     "group.list": (SUBSCRIBE,),

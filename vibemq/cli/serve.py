@@ -74,7 +74,7 @@ def serve(
         return again
 
     check_tls_files(loaded)
-    raise typer.Exit(app.serve(loaded.settings, read_again) or 0)
+    raise typer.Exit(app.serve(loaded, read_again) or 0)
 
 
 def with_listener(settings: "Settings", host: str | None, port: int | None) -> "Settings":

@@ -6,14 +6,23 @@
 The work of one stretch is bounded by runs and by messages; a queue with many groups is looked at in several steps.
 """
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from heapq import merge
+from itertools import islice
 
 from vibemq.engine.handlers.cursors.ranges import tail_of
+from vibemq.engine.queue.consumer import Consumer
+from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import Queue
 from vibemq.engine.queue.ready import NORMAL
-from vibemq.engine.views import GROUPS_PER_STEP
-from vibemq.model.effects import NOTHING_KNOWN, Kept, MessageFacts
+from vibemq.engine.queue.unacked import NEVER
+from vibemq.engine.views import GROUPS_PER_STEP, furthest_behind
+from vibemq.model.effects import NOTHING_KNOWN, HeldMessage, Kept, MessageFacts
 from vibemq.model.runs import Run, RunSet
+
+CONSUMERS_PER_STEP = 256
+FALLEN_LOOKED_AT_MAX = 4_096
+"""Messages that have fallen due already, between those that a list of delayed ones shows."""
 
 
 def kept_within(queue: Queue, start: int, end: int, most: int) -> Generator[None, None, Kept]:
@@ -75,3 +84,60 @@ def facts_of(queue: Queue, runs: list[Run], now: int) -> dict[int, MessageFacts]
         if known != NOTHING_KNOWN:
             facts[sequence] = known
     return facts
+
+
+def held_from(queue: Queue, start: int, most: int) -> Generator[None, None, list[HeldMessage]]:
+    """Up to `most` messages from `start` on that are with a consumer, ascending. What changes while the loop has its
+    turn may be among them or not."""
+    found: list[HeldMessage] = []
+    holders: list[Iterator[HeldMessage]] = []
+    for number, group in enumerate(list(queue.groups.values()), 1):
+        for consumer in list(group.consumers) if group.in_flight else ():
+            if consumer.unacked.count:
+                holders.append(_held_by(group, consumer, start))
+            if len(holders) == CONSUMERS_PER_STEP:
+                found, holders = list(islice(merge(found, *holders), most)), []
+                yield
+        if not number % GROUPS_PER_STEP:
+            found, holders = list(islice(merge(found, *holders), most)), []
+            yield
+    return list(islice(merge(found, *holders), most))
+
+
+def _held_by(group: Group, consumer: Consumer, start: int) -> Iterator[HeldMessage]:
+    for first, last, deadline in consumer.unacked.from_(start):
+        for sequence in range(first, last + 1):
+            history = group.attempts.get(sequence)
+            yield HeldMessage(
+                sequence,
+                group.name,
+                consumer.session.number,
+                consumer.number,
+                0 if deadline == NEVER else deadline,
+                1 if history is None else history.acquired,
+            )
+
+
+def delayed_from(queue: Queue, start: int, most: int, now: int) -> list[tuple[int, int]]:
+    """(sequence, due at) of up to `most` messages from `start` on that wait for an instant, ascending, in the group
+    that is furthest behind. Fewer, where very many that have fallen due are between them."""
+    group = furthest_behind(queue)
+    if group is None:
+        return []
+    delayed = group.delayed
+    found = {sequence: delayed.due_at(sequence) for sequence in delayed.smallest(most, start)}
+    scheduled, waiting = group.scheduled, 0
+    if scheduled.levels:
+        looked_at = most + min(scheduled.fallen, FALLEN_LOOKED_AT_MAX)
+        for sequence in scheduled.smallest(looked_at, start):
+            due = scheduled.due_at(sequence)
+            if due > now and waiting < most:
+                waiting += 1
+                found[sequence] = max(due, found.get(sequence, 0))
+    return sorted(found.items())[:most]
+
+
+def ready_from(queue: Queue, start: int, most: int) -> list[Run]:
+    """Up to `most` messages from `start` on that the group furthest behind would hand out next, in that order."""
+    group = furthest_behind(queue)
+    return [] if group is None else group.peek(queue.sizes, most, start)

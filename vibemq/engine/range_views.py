@@ -1,15 +1,16 @@
 """Questions of readers by range and of transactions' movers: read-only, answered at once from the indexes."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from heapq import nsmallest
 from typing import TypeGuard
 
+from vibemq.engine import views
 from vibemq.engine.handlers import transactions
 from vibemq.engine.handlers.cursors import lookup, ranges
 from vibemq.engine.handlers.cursors.plans import unknown_plan
 from vibemq.engine.handlers.queues import find_same
 from vibemq.engine.handlers.transfer.moves import check_route
-from vibemq.engine.kept import facts_of, kept_within
+from vibemq.engine.kept import delayed_from, facts_of, held_from, kept_within, ready_from
 from vibemq.engine.queue.cursor import Cursor
 from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import WAITING_NAME, Queue
@@ -17,9 +18,12 @@ from vibemq.engine.state import EngineState
 from vibemq.engine.views import extent_of, group_info
 from vibemq.errors import OffsetGone
 from vibemq.model.effects import (
+    ApplicationFigures,
+    ConsumerFigures,
     CursorInfo,
     Extent,
     GroupInfo,
+    HeldMessage,
     Kept,
     MessageFacts,
     Movable,
@@ -27,6 +31,7 @@ from vibemq.model.effects import (
     Reach,
     Span,
 )
+from vibemq.model.options import QueueOptions
 from vibemq.model.records import DeadLettered, Plan, Record
 from vibemq.model.runs import END, Run, RunSet
 
@@ -41,6 +46,9 @@ class Readers:
     def queue(self, name: str, incarnation: str | None = None) -> QueueHead:
         queue = find_same(self._state, name, incarnation)
         return QueueHead(queue.queue_id, queue.incarnation, queue.dead, ranges.tail_of(queue))
+
+    def options(self, name: str) -> QueueOptions:
+        return find_same(self._state, name, None).options
 
     def extent(self, name: str, incarnation: str | None = None) -> Extent:
         """Looks at every group once."""
@@ -170,6 +178,22 @@ class Readers:
         """Up to `most` messages of [start, end) that the queue keeps for anybody: see `vibemq.engine.kept`."""
         return kept_within(find_same(self._state, name, incarnation), start, end, most)
 
+    def held(self, name: str, start: int, most: int) -> Generator[None, None, list[HeldMessage]]:
+        """Up to `most` messages from `start` on that are with a consumer: see `vibemq.engine.kept`."""
+        return held_from(find_same(self._state, name, None), start, most)
+
+    def delayed(self, name: str, start: int, most: int) -> list[tuple[int, int]]:
+        """(sequence, due at) of those that wait for an instant, ascending."""
+        return delayed_from(find_same(self._state, name, None), start, most, self._state.now)
+
+    def ready(self, name: str, start: int, most: int) -> list[Run]:
+        """Those that may be handed out, in that order."""
+        return ready_from(find_same(self._state, name, None), start, most)
+
+    def is_ordered(self, name: str) -> bool:
+        """Whether messages are handed out by priority."""
+        return find_same(self._state, name, None).levels is not None
+
     def movable(self, name: str, to: str, start: int, below: int, most: int, incarnation: str | None = None) -> Movable:
         """Up to `most` messages of [start, below) that may be moved into the other queue, the oldest first. Raises
         InvalidOptions when the two queues cannot be used so."""
@@ -207,6 +231,18 @@ class Readers:
         """Stages that nobody committed for too long."""
         oldest = self._state.now - transactions.STAGE_TTL_MS
         return [name for name, queue in self._state.stages.items() if queue.created_at < oldest]
+
+    def consumers(self, name: str) -> Generator[None, None, list[ConsumerFigures]]:
+        """Of one queue, step by step. Raises QueueNotFound."""
+        return views.consumers_of(find_same(self._state, name, None))
+
+    def session_load(self, session: int) -> tuple[int, int]:
+        """(consumers, messages that they hold)."""
+        return views.session_load(self._state, session)
+
+    def applications(self) -> Iterator[ApplicationFigures]:
+        """Those that commit transactions, by name. To be read at once, up to where one has seen enough."""
+        return views.applications(self._state)
 
 
 def _has_letters(record: Record) -> TypeGuard[DeadLettered]:

@@ -31,6 +31,14 @@ def version_and_app(name: str) -> tuple[int, str]:
     return int(version), app
 
 
+def stage_in(name: str) -> str:
+    """What the application calls the stage."""
+    rest = name.removeprefix(STAGE_PREFIX)
+    if rest.startswith(OWNER_MARK):
+        rest = rest.partition("/")[2]
+    return rest.split("/", 2)[1]
+
+
 def is_stage(name: str) -> bool:
     return name.startswith(STAGE_PREFIX)
 

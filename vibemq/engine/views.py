@@ -6,8 +6,21 @@ from typing import cast
 
 from vibemq.engine.queue.group import Group, GroupCounters
 from vibemq.engine.queue.queue import Queue
-from vibemq.engine.state import EngineState
-from vibemq.model.effects import COUNTERS, CursorFigures, Extent, GroupInfo, QueueDepth, QueueFigures, QueueInfo
+from vibemq.engine.queue.unacked import NEVER
+from vibemq.engine.stage_names import stage_in
+from vibemq.engine.state import OWN_PREFIXES, EngineState
+from vibemq.model.effects import (
+    COUNTERS,
+    ApplicationFigures,
+    ConsumerFigures,
+    CursorFigures,
+    Extent,
+    GroupInfo,
+    QueueDepth,
+    QueueFigures,
+    QueueInfo,
+    StageFigures,
+)
 from vibemq.model.runs import END, Run, RunSet, run_count, runs_of, without
 
 GROUPS_PER_STEP = 32
@@ -257,6 +270,7 @@ class Survey:
             if not steps:
                 steps = GROUPS_PER_STEP
                 yield None
+        options = queue.options
         return QueueFigures(
             queue.name,
             queue.queue_id,
@@ -275,6 +289,8 @@ class Survey:
             expired,
             dropped,
             queue.refused,
+            (0 < options.max_messages <= behind + queue.unseen_count) or (0 < options.max_bytes <= size),
+            options.durability,
             cursors,
         )
 
@@ -290,6 +306,57 @@ def waiting_runs(queue: Queue, limit: int, start: int = 0) -> list[Run]:
     waiting = group.scheduled.smallest(limit, start) if rest else []
     later.add_all(without(runs_of(waiting), sorted(runs)))
     return runs + later.front(rest)
+
+
+def consumers_of(queue: Queue) -> Generator[None, None, list[ConsumerFigures]]:
+    """All of them; the caller may pause where this yields."""
+    found: list[ConsumerFigures] = []
+    for number, group in enumerate(list(queue.groups.values()), 1):
+        for consumer in list(group.consumers):
+            deadline = consumer.unacked.first_deadline() if consumer.unacked.count else NEVER
+            found.append(
+                ConsumerFigures(
+                    consumer.session.number,
+                    consumer.number,
+                    group.name,
+                    consumer.active,
+                    consumer.capacity_messages,
+                    consumer.unacked.count,
+                    0 if deadline == NEVER else deadline,
+                    consumer.ack_timeout_ms,
+                    consumer.settled_at,
+                )
+            )
+            if not len(found) % GROUPS_PER_STEP:
+                yield
+        if not number % GROUPS_PER_STEP:
+            yield
+    return found
+
+
+def session_load(state: EngineState, session: int) -> tuple[int, int]:
+    """(consumers, messages that they hold) of a session."""
+    known = state.sessions.get(session)
+    if known is None:
+        return 0, 0
+    consumers = list(known.consumers.values())
+    return len(consumers), sum(consumer.unacked.count for consumer in consumers)
+
+
+def applications(state: EngineState) -> Iterator[ApplicationFigures]:
+    """Those of users, by name, without those that the engine keeps for itself."""
+    for app in sorted(state.transactions.keys() | state.stages_of.keys()):
+        if app.startswith(OWN_PREFIXES):
+            continue
+        done = state.transactions.get(app)
+        stages = [
+            StageFigures(stage_in(name), version, queue.created_at, queue.sizes.total)
+            for name, version in state.stages_of.get(app, {}).items()
+            if (queue := state.stages.get(name)) is not None
+        ]
+        owner = "" if done is None else done.owner
+        version, decided_at = (None, 0) if done is None else (done.version, done.decided_at)
+        yield ApplicationFigures(app, owner, version, decided_at, stages)
 
 
 def violations(queue: Queue) -> list[str]:

@@ -177,7 +177,7 @@ class SetFlow:
 
 @dataclass(slots=True)
 class Settle:
-    """Only the holder settles; sequences that this consumer does not hold are counted, not answered."""
+    """Only the holder settles; sequences that this consumer does not hold are counted. Reply: `SettledRuns`."""
 
     session: int
     token: Any
@@ -192,7 +192,8 @@ class Settle:
 
 @dataclass(slots=True)
 class Extend:
-    """Move the deadline of held messages to now + ack_timeout_ms (None = the consumer's own timeout)."""
+    """Move the deadline of held messages to now + ack_timeout_ms (None = the consumer's own timeout). Reply:
+    `SettledRuns`."""
 
     session: int
     token: Any
@@ -216,6 +217,8 @@ class CreateQueue:
     filters: Mapping[str, Selector | None] = field(default_factory=dict)
     """Of these groups: the filter that each shall have from now on, None for none. A group that is not named here
     keeps the one that it has."""
+    implied: bool = False
+    """Its protocol asks for it on the way to something else that the user has asked for."""
 
 
 @dataclass(slots=True)

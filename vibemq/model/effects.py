@@ -44,6 +44,14 @@ class Counted:
 
 
 @dataclass(slots=True)
+class SettledRuns:
+    """Result of `Settle` and `Extend`: the runs that the consumer held until then. What else was asked for was settled
+    before, was taken back when its time was over, or never was this consumer's."""
+
+    runs: list[Run]
+
+
+@dataclass(slots=True)
 class Removed:
     removed: list[Run]
     """Gone from every group where they waited."""
@@ -295,6 +303,20 @@ class Kept(NamedTuple):
     """Of every message of the queue; 0 = no limit."""
 
 
+class HeldMessage(NamedTuple):
+    """A message that is with a consumer; they are in the order of their sequences."""
+
+    sequence: int
+    group: str
+    session: int
+    """Whose consumer has it."""
+    consumer: int
+    deadline: int
+    """When it is taken back; 0 = never."""
+    attempts: int
+    """Hand-outs so far, this one included."""
+
+
 class Movable(NamedTuple):
     """Waiting messages of a queue that another one may take."""
 
@@ -376,7 +398,48 @@ class QueueFigures(NamedTuple):
     expired: int
     dropped: int
     refused: int
+    full: int
+    """1 when not one more message fits."""
+    durability: int
     cursors: list[CursorFigures]
+
+
+class ConsumerFigures(NamedTuple):
+    """One consumer of a queue, for an operator."""
+
+    session: int
+    number: int
+    group: str
+    active: bool
+    """False: it is given nothing new, and still holds something."""
+    prefetch: int
+    """Most messages that it may hold."""
+    in_flight: int
+    deadline: int
+    """Earliest instant at which something that it holds comes back; 0 = never, or it holds nothing."""
+    ack_timeout_ms: int
+    settled_at: int
+    """When it settled something last; 0 = not yet."""
+
+
+class StageFigures(NamedTuple):
+    """What a transaction has staged under one name and not moved into its queues yet."""
+
+    stage: str
+    version: int
+    created_at: int
+    size: int
+
+
+class ApplicationFigures(NamedTuple):
+    """An application that commits transactions."""
+
+    app: str
+    owner: str
+    version: int | None
+    """The last one that was committed; None = none yet."""
+    decided_at: int
+    stages: list[StageFigures]
 
 
 @dataclass(slots=True)

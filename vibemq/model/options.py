@@ -4,6 +4,7 @@ A .NET client's CreateQueue starts from its own defaults (10,000 messages, DropO
 belongs to the native protocol's folder.
 """
 
+import hashlib
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 from typing import Any
@@ -189,6 +190,12 @@ def options_to_dict(options: QueueOptions) -> dict[str, Any]:
     """Plain JSON values, enums as their numbers; the stored form."""
     values = {f.name: getattr(options, f.name) for f in fields(options)}
     return {name: int(value) if isinstance(value, IntEnum) else value for name, value in values.items()}
+
+
+def options_tag(incarnation: str, options: QueueOptions) -> str:
+    """Another one when the options change, or when the queue is made anew: 24 hex digits."""
+    told = repr((incarnation, sorted(options_to_dict(options).items())))
+    return hashlib.blake2b(told.encode(), digest_size=12).hexdigest()
 
 
 BROADCAST = "broadcast"

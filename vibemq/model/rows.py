@@ -325,6 +325,12 @@ class RowView:
         start = self._payload_at + 4
         return self.row[start : start + _U32.unpack_from(self.row, self._payload_at)[0]]
 
+    def payload_part(self, offset: int, size: int) -> bytes:
+        """Up to `size` bytes of the payload, from `offset` on."""
+        start = self._payload_at + 4
+        end = start + self.payload_size
+        return self.row[min(start + offset, end) : min(start + offset + size, end)]
+
     @property
     def headers_at(self) -> int:
         """Offset of the header count in `row`."""

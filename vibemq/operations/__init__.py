@@ -17,11 +17,25 @@ from vibemq.operations import (
     users,
 )
 from vibemq.operations.jobs import edits, requests
+from vibemq.operations.monitoring import (
+    applications,
+    around,
+    audit_records,
+    connection_list,
+    consumers,
+    cursors,
+    history,
+    overview,
+    queue_rows,
+)
+from vibemq.operations.reading import bodies, peeks
 from vibemq.operations.registry import Call, Caller, Operation, Registry
 from vibemq.operations.transfer import exports, imports, moves, removal
 
 OPERATIONS: tuple[Operation[Any], ...] = (
     *queues.OPERATIONS,
+    *peeks.OPERATIONS,
+    *bodies.OPERATIONS,
     *moves.OPERATIONS,
     *exports.OPERATIONS,
     *imports.OPERATIONS,
@@ -35,7 +49,16 @@ OPERATIONS: tuple[Operation[Any], ...] = (
     *users.OPERATIONS,
     *user_rights.OPERATIONS,
     *tokens.OPERATIONS,
+    *connection_list.OPERATIONS,
     *connections.OPERATIONS,
+    *consumers.OPERATIONS,
+    *cursors.OPERATIONS,
+    *applications.OPERATIONS,
+    *overview.OPERATIONS,
+    *queue_rows.OPERATIONS,
+    *history.OPERATIONS,
+    *audit_records.OPERATIONS,
+    *around.OPERATIONS,
     *broker.OPERATIONS,
 )
 """Every operation there is, in the order of the documentation."""

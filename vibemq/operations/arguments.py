@@ -84,7 +84,9 @@ def read(model: type[A], operation: str, values: Mapping[str, Any]) -> A:
     try:
         return model.model_validate({name: value for name, value in values.items() if value is not None})
     except ValidationError as error:
-        raise InvalidPayload(_sentence(model, operation, error.errors()[0])) from None
+        first = error.errors()[0]
+        argument = str(first["loc"][0])[:SHOWN_MAX] if first["loc"] else ""
+        raise InvalidPayload(_sentence(model, operation, first), argument) from None
 
 
 def _sentence(model: type[Arguments], operation: str, error: ErrorDetails) -> str:

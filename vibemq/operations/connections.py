@@ -1,14 +1,13 @@
-"""Connections of the broker: who is there, and hanging up on somebody."""
+"""Hanging up on connections, and sending them elsewhere. `monitoring.connection_list` shows who is there."""
 
 import asyncio
-from itertools import islice
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
 from vibemq.errors import Forbidden, InvalidPayload
-from vibemq.operations.arguments import LIMIT_MAX, Arguments, Limit, Text, Whole, page_size
-from vibemq.operations.contracts import ClosablePeer, Peers
+from vibemq.operations.arguments import Arguments, Text
+from vibemq.operations.contracts import ClosablePeer, EngineQuestions, Peers
 from vibemq.operations.registry import Caller, Operation
 
 REASON_MAX = 200
@@ -17,17 +16,17 @@ CLOSED_PER_TURN = 50
 """Connections between which the loop has a turn."""
 
 
-class ConnectionListArguments(Arguments):
-    after: Whole | None = Field(None, description="Go on behind this connection: `next` of the page before.")
-    limit: Limit = None
-
-
 class CloseConnectionArguments(Arguments):
     connection_id: Text | None = Field(None, description="Of one connection, as connections.list shows it.")
     user: Text | None = Field(
         None, description="In place of the id: all connections of this user, but for the one that asks."
     )
     reason: str = Field("", max_length=REASON_MAX, description="Why; the client is told.")
+    mode: Literal["release", "fail"] = Field(
+        "release",
+        description="What becomes of the messages that it holds: release gives them to others and counts nothing; fail "
+        "counts a failed attempt of each, as a lost connection does.",
+    )
 
 
 class RedirectConnectionArguments(Arguments):
@@ -38,34 +37,32 @@ class RedirectConnectionArguments(Arguments):
 
 
 class Connections:
-    def __init__(self, peers: Peers) -> None:
+    def __init__(self, peers: Peers, engine: EngineQuestions) -> None:
         self._peers = peers
-
-    async def page(self, caller: Caller, wanted: ConnectionListArguments) -> Any:
-        """Oldest first. A request without paging arguments is answered with a plain list if it fits."""
-        after, limit = wanted.after or 0, page_size(wanted.limit, LIMIT_MAX)
-        found = list(islice((peer for peer in self._peers if peer.number > after), limit + 1))
-        shown = [peer.described() for peer in found[:limit]]
-        if wanted.after is None and wanted.limit is None and len(found) <= limit:
-            return shown
-        return {"connections": shown, "next": found[limit - 1].number if len(found) > limit else None}
+        self._readers = engine.readers
 
     async def close(self, caller: Caller, wanted: CloseConnectionArguments) -> dict[str, Any]:
         """What was decided for them is still confirmed; then they are told why and hung up on. A client may connect
-        again. `closed` counts them. Raises InvalidPayload, or Forbidden for the connection that asks."""
+        again. `closed` counts them, `unsettled` the messages that they held.
+
+        Raises:
+            InvalidPayload
+            Forbidden: it is the connection that asks.
+        """
         if (wanted.connection_id is None) == (wanted.user is None):
             raise InvalidPayload("connections.close takes either connection_id or user; give one of them")
         if not wanted.reason.isprintable():
             raise InvalidPayload("argument reason of connections.close must be printable text without line breaks")
         reason = "the broker's operator closed this connection"
-        closed = 0
+        closed = unsettled = 0
         for peer in await self._found(caller, wanted):
             if not peer.ending:
-                peer.dismiss(f"{reason}: {wanted.reason}" if wanted.reason else reason)
+                unsettled += self._readers.session_load(peer.number)[1]
+                peer.dismiss(f"{reason}: {wanted.reason}" if wanted.reason else reason, clean=wanted.mode == "release")
                 closed += 1
                 if closed % CLOSED_PER_TURN == 0:
                     await asyncio.sleep(0)
-        return {"closed": closed}
+        return {"closed": closed, "unsettled": unsettled}
 
     async def redirect(self, caller: Caller, wanted: RedirectConnectionArguments) -> dict[str, Any]:
         """They are handed nothing more, and closed after a while if they do not go. `redirected` counts those whose
@@ -100,14 +97,6 @@ class Connections:
 
 
 OPERATIONS: list[Operation[Any]] = [
-    Operation(
-        "connections.list",
-        "Who is connected, oldest first, in pages.",
-        ConnectionListArguments,
-        Connections,
-        task=Connections.page,
-        logged=True,
-    ),
     Operation(
         "connections.close",
         "Close a connection, or all of a user.",

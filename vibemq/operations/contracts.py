@@ -7,9 +7,12 @@ from vibemq.model.access import Principal
 from vibemq.model.commands import Command
 from vibemq.model.dead.groups import DeadGroupPage, DeadGroupsWanted
 from vibemq.model.effects import (
+    ApplicationFigures,
+    ConsumerFigures,
     CursorInfo,
     Extent,
     GroupInfo,
+    HeldMessage,
     Kept,
     MessageFacts,
     Movable,
@@ -20,6 +23,7 @@ from vibemq.model.effects import (
     Span,
 )
 from vibemq.model.jobs.job import StoredJob
+from vibemq.model.options import QueueOptions
 from vibemq.model.records import Plan
 from vibemq.model.rows import LargeRow
 from vibemq.model.runs import Run
@@ -33,6 +37,8 @@ class ReaderQuestions(Protocol):
     """Questions to the engine that change nothing; see `vibemq.engine.range_views`."""
 
     def queue(self, name: str, incarnation: str | None = None) -> QueueHead: ...
+
+    def options(self, name: str) -> QueueOptions: ...
 
     def extent(self, name: str, incarnation: str | None = None) -> Extent: ...
 
@@ -72,6 +78,14 @@ class ReaderQuestions(Protocol):
         self, name: str, start: int, end: int, most: int, incarnation: str | None = None
     ) -> Generator[None, None, Kept]: ...
 
+    def held(self, name: str, start: int, most: int) -> Generator[None, None, list[HeldMessage]]: ...
+
+    def delayed(self, name: str, start: int, most: int) -> list[tuple[int, int]]: ...
+
+    def ready(self, name: str, start: int, most: int) -> list[Run]: ...
+
+    def is_ordered(self, name: str) -> bool: ...
+
     def movable(
         self, name: str, to: str, start: int, below: int, most: int, incarnation: str | None = None
     ) -> Movable: ...
@@ -85,6 +99,12 @@ class ReaderQuestions(Protocol):
     def bundles(self, stage: str) -> tuple[int, list[Run]]: ...
 
     def old_stages(self) -> list[str]: ...
+
+    def consumers(self, name: str) -> Generator[None, None, list[ConsumerFigures]]: ...
+
+    def session_load(self, session: int) -> tuple[int, int]: ...
+
+    def applications(self) -> Iterator[ApplicationFigures]: ...
 
 
 class JobQuestions(Protocol):
@@ -197,14 +217,49 @@ class ClosablePeer(Protocol):
     @property
     def principal(self) -> Principal | None: ...
 
-    def dismiss(self, reason: str) -> None: ...
+    def dismiss(self, reason: str, *, clean: bool = True) -> None:
+        """`clean`: what it holds is given to others as if it had never been handed out."""
 
     def redirect(self, host: str, port: int) -> bool:
         """False: its protocol has no word for that, or it is leaving."""
 
 
+class HoldingPeer(Protocol):
+    """Who has messages, for a list of them."""
+
+    number: int
+    """Of its session."""
+    connection_id: str
+    protocol: str
+
+    @property
+    def client_name(self) -> str: ...
+
+    @property
+    def principal(self) -> Principal | None: ...
+
+
+class KnownPeer(ClosablePeer, HoldingPeer, Protocol):
+    """Somebody who may act."""
+
+
+class NamedPeer(Protocol):
+    """One peer, for what names it."""
+
+    connection_id: str
+    protocol: str
+
+    @property
+    def client_name(self) -> str: ...
+    @property
+    def principal(self) -> Principal | None: ...
+
+
 class Peers(Protocol):
     def __iter__(self) -> Iterator[ListedPeer]: ...
 
-    def peers(self) -> Sequence[ClosablePeer]:
+    def peer(self, session: int) -> NamedPeer | None:
+        """Whose session has that number."""
+
+    def peers(self) -> Sequence[KnownPeer]:
         """Those of plug-ins too, which no listener has accepted."""

@@ -147,6 +147,7 @@ class QuarantineArguments(OfGroup):
 
 
 class GroupListArguments(OfQueue):
+    group: Text | None = Field(None, description="Only the group of this name.")
     after: str | None = Field(None, description="Name of the last group of the page before (its `next`).")
     limit: Limit = None
 
@@ -348,7 +349,7 @@ class Groups:
         incarnation = self._readers.queue(wanted.queue, wanted.incarnation).incarnation
         while True:
             some = min(GROUPS_PER_TURN, limit - len(shown))
-            found = self._readers.groups(wanted.queue, after, some + 1, incarnation)
+            found = self._readers.groups(wanted.queue, after, some + 1, incarnation, only=wanted.group)
             for group, cursor in found[:some]:
                 entry = _entry(group, cursor)
                 size += len(orjson.dumps(entry))
@@ -456,7 +457,14 @@ OPERATIONS: list[Operation[Any]] = [
         Groups,
         task=Groups.join,
     ),
-    Operation("group.set", "Change limits of a cursor; its reader continues.", CursorLimits, Groups, task=Groups.set),
+    Operation(
+        "group.set",
+        "Change limits of a cursor; its reader continues.",
+        CursorLimits,
+        Groups,
+        task=Groups.set,
+        audited=True,
+    ),
     Operation(
         "group.commit", "Acknowledge everything below a sequence.", CursorCommitArguments, Groups, task=Groups.commit
     ),
@@ -475,6 +483,7 @@ OPERATIONS: list[Operation[Any]] = [
         QuarantineArguments,
         Groups,
         task=Groups.quarantine,
+        audited=True,
     ),
     Operation(
         "group.seek",

@@ -1,6 +1,7 @@
 """Messages and dead letters as an operator sees them: JSON-ready values, and rows made ready for a replay."""
 
 import base64
+import codecs
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -80,6 +81,29 @@ def payload_json(payload: bytes) -> dict[str, str | int]:
         return {"payload": payload.decode()}
     except UnicodeDecodeError:
         return {"payload_base64": base64.b64encode(payload).decode()}
+
+
+def part_of(view: RowView, offset: int, size: int) -> dict[str, Any]:
+    """A part of the body: see `part_json`."""
+    return part_json(view.payload_part(offset, size), offset, whole=offset + size >= view.payload_size)
+
+
+def part_json(part: bytes, offset: int, *, whole: bool) -> dict[str, Any]:
+    """As text when it is UTF-8, else as base64. The text ends before a character that the part has not whole, and
+    `size` says how many bytes there are.
+
+    Args:
+        whole: there is nothing behind it.
+    """
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        text = decoder.decode(part, final=whole)
+    except UnicodeDecodeError:
+        shown: dict[str, Any] = {"payload_base64": base64.b64encode(part).decode()}
+        size = len(part)
+    else:
+        shown, size = {"payload": text}, len(part) - len(decoder.getstate()[0])
+    return shown | {"offset": offset, "size": size, "truncated": not whole}
 
 
 def replay_count(headers: Mapping[str, str]) -> int:

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from vibemq.auth.matrix import INSPECT
 from vibemq.auth.policy import Policy
+from vibemq.errors import PreconditionFailed
 from vibemq.model.access import Principal
 from vibemq.model.commands import (
     ChangeQueue,
@@ -21,13 +22,11 @@ from vibemq.model.commands import (
     RemoveMessages,
 )
 from vibemq.model.effects import QueueInfo, QueuePage
-from vibemq.model.options import QueueOptions, options_from_dict
+from vibemq.model.options import QueueOptions, options_from_dict, options_tag, options_to_dict
 from vibemq.model.runs import RunSet
 from vibemq.operations.arguments import Arguments, Limit, QueueName, Runs, Text, Whole, page_size
-from vibemq.operations.contracts import CommandSession, EngineQuestions, StoreAccess
-from vibemq.operations.messages import message_json
+from vibemq.operations.contracts import CommandSession, EngineQuestions
 from vibemq.operations.registry import Caller, Operation
-from vibemq.storage.reading import read_piece
 
 PAGE_QUEUES = 100
 """Most queues of one page: what the engine describes, and the session writes, within a few milliseconds."""
@@ -50,6 +49,13 @@ class CreateArguments(QueueArguments):
 
 class ChangeArguments(QueueArguments):
     changes: dict[str, Any] = Field(description="Options to change, by name.")
+    if_tag: Text | None = Field(
+        None, description="Refuse if the options are others by now: the tag of those that the caller has seen."
+    )
+
+
+class EmptyArguments(QueueArguments):
+    at_most: Whole | None = Field(None, description="Refuse if more messages than that wait in the queue.")
 
 
 class RemoveArguments(QueueArguments):
@@ -62,18 +68,9 @@ class QueueListArguments(Arguments):
     limit: Limit = None
 
 
-class PeekArguments(QueueArguments):
-    from_: Whole = Field(0, alias="from", description="First sequence to look at.")
-    limit: Limit = None
-    incarnation: Text | None = Field(None, description="Refuse if the queue was made anew: `incarnation` of the queue.")
-
-
 class Queues:
-    def __init__(
-        self, engine: EngineQuestions, store: StoreAccess, local: CommandSession, policy: Policy, defaults: QueueOptions
-    ) -> None:
+    def __init__(self, engine: EngineQuestions, local: CommandSession, policy: Policy, defaults: QueueOptions) -> None:
         self._engine = engine
-        self._store = store
         self._local = local
         self._policy = policy
         self._defaults = defaults
@@ -83,13 +80,36 @@ class Queues:
         return CreateQueue(session, token, wanted.queue, options, wanted.must_match)
 
     def change(self, caller: Caller, session: int, token: Any, wanted: ChangeArguments) -> Command:
+        """Raises PreconditionFailed, which says what the options are now."""
+        info = None if wanted.if_tag is None else self._engine.queue_info(wanted.queue)
+        if info is not None and wanted.if_tag != (tag := options_tag(info.incarnation, info.options)):
+            raise PreconditionFailed(
+                f"the options of queue {wanted.queue!r} have changed since they were read; nothing was changed. Look "
+                "at them again, and repeat the change if it is still what you want",
+                {"tag": tag, "difference": _difference(info.options, wanted.changes)},
+            )
         return ChangeQueue(session, token, wanted.queue, wanted.changes)
 
-    def delete(self, caller: Caller, session: int, token: Any, wanted: QueueArguments) -> Command:
+    def delete(self, caller: Caller, session: int, token: Any, wanted: EmptyArguments) -> Command:
+        self._check_most(wanted)
         return DeleteQueue(session, token, wanted.queue)
 
-    def purge(self, caller: Caller, session: int, token: Any, wanted: QueueArguments) -> Command:
+    def purge(self, caller: Caller, session: int, token: Any, wanted: EmptyArguments) -> Command:
+        self._check_most(wanted)
         return PurgeQueue(session, token, wanted.queue)
+
+    def _check_most(self, wanted: EmptyArguments) -> None:
+        """Raises PreconditionFailed."""
+        if wanted.at_most is None:
+            return
+        info = self._engine.queue_info(wanted.queue)
+        waiting = 0 if info is None else info.ready + info.delayed
+        if waiting > wanted.at_most:
+            raise PreconditionFailed(
+                f"{waiting:,} messages wait in queue {wanted.queue!r}, and at_most is {wanted.at_most:,}; nothing was "
+                "done. Look at the queue again",
+                {"count": waiting},
+            )
 
     def remove(self, caller: Caller, session: int, token: Any, wanted: RemoveArguments) -> Command:
         return RemoveMessages(session, token, wanted.queue, RunSet(sorted(wanted.runs)).runs(), wanted.incarnation)
@@ -140,23 +160,11 @@ class Queues:
             after = page.next
             await asyncio.sleep(0)
 
-    async def peek(self, caller: Caller, wanted: PeekArguments) -> list[dict[str, Any]]:
-        limit = page_size(wanted.limit, 100)
-        readers = self._engine.readers
-        head = readers.queue(wanted.queue, wanted.incarnation)
-        runs = self._engine.waiting_runs(wanted.queue, limit, wanted.from_)
-        facts = readers.facts(wanted.queue, runs, head.incarnation)
-        piece = await self._store.read_rows(
-            partial(read_piece, self._store.provider), head.queue_id, runs, ANSWER_BYTES_MAX
-        )
-        shown: list[dict[str, Any]] = []
-        for part in piece.slices:
-            for sequence, row in enumerate(part.rows, part.first_sequence):
-                priority = facts[sequence].priority if sequence in facts else 1
-                shown.append(message_json(row, sequence=sequence, published_at=part.published_at, priority=priority))
-                if not len(shown) % MESSAGES_PER_TURN:
-                    await asyncio.sleep(0)
-        return shown
+
+def _difference(options: QueueOptions, changes: dict[str, Any]) -> dict[str, Any]:
+    """What each option is now, of those to be changed."""
+    current = options_to_dict(options)
+    return {name: {"current": current[name], "wanted": value} for name, value in changes.items() if name in current}
 
 
 OPERATIONS: list[Operation[Any]] = [
@@ -181,7 +189,7 @@ OPERATIONS: list[Operation[Any]] = [
     Operation(
         "queue.delete",
         "Delete a queue and what waits in it; its dead letters stay.",
-        QueueArguments,
+        EmptyArguments,
         Queues,
         Queues.delete,
         audited=True,
@@ -190,7 +198,7 @@ OPERATIONS: list[Operation[Any]] = [
     Operation(
         "queue.purge",
         "Drop every waiting message; what consumers hold stays.",
-        QueueArguments,
+        EmptyArguments,
         Queues,
         Queues.purge,
         audited=True,
@@ -213,14 +221,5 @@ OPERATIONS: list[Operation[Any]] = [
         Queues,
         Queues.page,
         Queues.every,
-    ),
-    Operation(
-        "queue.peek",
-        "Look at stored messages without taking them.",
-        PeekArguments,
-        Queues,
-        task=Queues.peek,
-        scans=True,
-        logged=True,
     ),
 ]

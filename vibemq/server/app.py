@@ -14,7 +14,6 @@ from typing import Any
 import anyio
 import orjson
 
-from vibemq.config import Settings
 from vibemq.errors import ConfigInvalid, StorageFenced
 from vibemq.server import logs
 from vibemq.server.broker import Broker
@@ -32,7 +31,7 @@ SWITCH_INTERVAL_S = 0.0005
 """A flush thread gets the interpreter back this soon beside a busy event loop; Python's own 5 ms make it a convoy."""
 
 
-def serve(settings: Settings, read_again: Callable[[], Loaded]) -> int:
+def serve(loaded: Loaded, read_again: Callable[[], Loaded]) -> int:
     """Run until SIGTERM or SIGINT, drain, and return the exit code. SIGHUP reloads the settings.
 
     Prints one JSON line per listener on stdout, then `{"event": "ready"}`; logs go to stderr. A second signal ends at
@@ -40,6 +39,7 @@ def serve(settings: Settings, read_again: Callable[[], Loaded]) -> int:
     taken the store over.
 
     Args:
+        loaded: the settings, and where they came from.
         read_again: reads and checks the settings, for a reload.
 
     Raises:
@@ -47,28 +47,39 @@ def serve(settings: Settings, read_again: Callable[[], Loaded]) -> int:
     """
     # Until the broker can reload anything: a hang-up is no end.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    logs.set_up(settings.log)
+    logs.set_up(loaded.settings.log)
     # Every connection is an open file, and the soft limit is often as low as 1024.
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     give_large_buffers_back()
     options = {"use_uvloop": importlib.util.find_spec("uvloop") is not None}
-    return anyio.run(_serve, settings, read_again, backend="asyncio", backend_options=options)
+    return anyio.run(_serve, loaded, read_again, backend="asyncio", backend_options=options)
 
 
-async def _serve(settings: Settings, read_again: Callable[[], Loaded]) -> int:
-    source = SettingsSource(read_again, logs.set_up)
+async def _serve(loaded: Loaded, read_again: Callable[[], Loaded]) -> int:
+    origins = dict(loaded.origins)
+
+    def read() -> Loaded:
+        again = read_again()
+        origins.clear()
+        origins.update(again.origins)
+        return again
+
+    source = SettingsSource(read, logs.set_up, origins)
     async with AsyncExitStack() as stack:
         with collector_at_rest():
-            broker = await stack.enter_async_context(Broker(settings=settings, on_fatal=_end_now, source=source))
+            broker = await stack.enter_async_context(Broker(settings=loaded.settings, on_fatal=_end_now, source=source))
         hung_up = asyncio.Event()
         _obey_signals(broker, hung_up)
         for listening in broker.listening:
             _say("listening", protocol=listening.protocol, host=listening.host, port=listening.port)
         if broker.http_address is not None:
             host, port = broker.http_address
-            _say("listening", protocol="http", host=host, port=port)
+            console = {} if broker.console_url is None else {"console": broker.console_url}
+            _say("listening", protocol="http", host=host, port=port, **console)
+            if console:
+                log.info("the console is at %s", broker.console_url)
         _say("ready")
         await stack.enter_async_context(_reloading(broker, hung_up))
         await stack.enter_async_context(_collecting(broker))

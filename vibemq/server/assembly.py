@@ -4,7 +4,7 @@ import logging
 import os
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,7 +15,7 @@ from vibemq import plugins
 from vibemq.auth.users import Accounts
 from vibemq.config import Settings
 from vibemq.engine import Engine, EngineSettings
-from vibemq.errors import ConfigInvalid
+from vibemq.errors import ConfigInvalid, QueueNotFound
 from vibemq.model.options import options_from_dict
 from vibemq.operations import AUDITED_COMMANDS, OPERATIONS, Caller, Registry
 from vibemq.operations.broker import BrokerOperations
@@ -25,8 +25,20 @@ from vibemq.operations.groups import Groups
 from vibemq.operations.jobs.edits import LetterEdits
 from vibemq.operations.jobs.requests import Jobs
 from vibemq.operations.long_polls import LongPolls
+from vibemq.operations.monitoring.applications import Applications
+from vibemq.operations.monitoring.around import AroundBroker
+from vibemq.operations.monitoring.audit_records import AuditRecords
+from vibemq.operations.monitoring.connection_list import ConnectionList
+from vibemq.operations.monitoring.consumers import Consumers
+from vibemq.operations.monitoring.cursors import CursorList
+from vibemq.operations.monitoring.death_errors import DeathErrors
+from vibemq.operations.monitoring.history import History
+from vibemq.operations.monitoring.overview import Overview
+from vibemq.operations.monitoring.queue_rows import QueueRows
 from vibemq.operations.queues import Queues
 from vibemq.operations.range_reads import RangeReads
+from vibemq.operations.reading.bodies import MessageBodies
+from vibemq.operations.reading.peeks import Peeks
 from vibemq.operations.tokens import Tokens
 from vibemq.operations.transactions import Transactions
 from vibemq.operations.transfer.exports import QueueExports
@@ -37,11 +49,15 @@ from vibemq.operations.transfer.removal import MessageRemoval
 from vibemq.operations.user_rights import UserRights
 from vibemq.operations.users import Users
 from vibemq.server.access.audit import AuditLog
+from vibemq.server.access.audit_file import FOLDER, AuditFile
+from vibemq.server.access.audit_reader import AuditReader
+from vibemq.server.access.audit_writer import AuditWriter
 from vibemq.server.access.authenticator import Authenticator
 from vibemq.server.access.command_audit import CommandAudit
 from vibemq.server.access.guessing import GuessLimiter
 from vibemq.server.access.hashing import HashingThreads
 from vibemq.server.access.revocation import Revocation
+from vibemq.server.around.look import Around, ListenerFacts
 from vibemq.server.background_tasks import BackgroundTasks
 from vibemq.server.checks import plugin_settings
 from vibemq.server.clock import Clock
@@ -56,9 +72,14 @@ from vibemq.server.declared import declare
 from vibemq.server.jobs.runner import JobRunner
 from vibemq.server.jobs.worker import JobServices
 from vibemq.server.local_session import INNER_SESSION, LocalSession
+from vibemq.server.monitoring.broker_figures import BrokerFigures
+from vibemq.server.monitoring.byte_rates import ConnectionByteRates
 from vibemq.server.monitoring.health import Report
+from vibemq.server.monitoring.history.history_file import NAME as HISTORY
+from vibemq.server.monitoring.history.recorder import HistoryRecorder
 from vibemq.server.monitoring.housekeeping import Housekeeping
 from vibemq.server.monitoring.reporting import Running
+from vibemq.server.monitoring.trail import Trail
 from vibemq.server.net.classifier import Classifier
 from vibemq.server.net.connections import ConnectionTable
 from vibemq.server.net.decider import Decider
@@ -74,6 +95,19 @@ from vibemq.storage.interface import StoragePlugin
 from vibemq.storage.timeline import begin_timeline
 
 log = logging.getLogger("vibemq.assembly")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """What the parts of a broker ask of it."""
+
+    reload: Callable[[Caller], Awaitable[dict[str, Any]]]
+    """Reads the settings again, when an operator asks for it."""
+    listening: Callable[[], Sequence[ListenerFacts]]
+    configured: Callable[[], Settings]
+    """Those that count at the moment."""
+    origins: Callable[[], Mapping[str, str] | None]
+    """Where each setting came from; None = a program has made them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +132,15 @@ class Assembly:
     job_runner: JobRunner
     hashing: HashingThreads
     audit: AuditLog
+    command_audit: CommandAudit
+    authenticator: Authenticator
+    runner: OperationRunner
+    background_tasks: BackgroundTasks
+    clock: Clock
+    audit_writer: AuditWriter | None
+    """None: there is no audit file."""
+    trail: Trail
+    history: HistoryRecorder | None
     durable_queues: bool
     """Whether queues may be other than transient."""
 
@@ -133,7 +176,7 @@ async def assemble(
     fatal: Callable[[BaseException], None],
     opened: Callable[[Store], None],
     make_clock: Callable[[int], Clock],
-    reload: Callable[[Caller], Awaitable[dict[str, Any]]],
+    owner: Owner,
 ) -> Assembly:
     """Open storage, rebuild the engine from it and wire everything; nothing is accepted yet.
 
@@ -141,7 +184,7 @@ async def assemble(
         report: is shown the broker once it has been recovered.
         opened: called with the store once it has to be closed.
         make_clock: from the last instant that storage knows.
-        reload: reads the settings again, when an operator asks for it.
+        owner: what its parts ask of the broker that they are parts of.
 
     Raises:
         ConfigInvalid, StorageError
@@ -174,7 +217,12 @@ async def assemble(
     loop_cycle = LoopCycle()
     background_tasks = BackgroundTasks(tasks, fatal)
     tasks.start_soon(background_tasks.run)
-    audit = AuditLog(time.monotonic)
+    writer = _audit_writer(settings, local=plugin.local)
+    audit = AuditLog(time.monotonic, file=writer, strict=settings.audit_strict, off=settings.audit == "off")
+
+    async def watch_audit() -> None:
+        status.audit_trouble = audit.trouble
+
     command_audit = CommandAudit(audit, AUDITED_COMMANDS)
     effect_router = EffectRouter(left=command_audit.note)
     committer = Committer(
@@ -199,11 +247,12 @@ async def assemble(
         new_id=new_id,
         turns_away=guesses.turns_away,
         large_turns=large_turns,
+        after_flush=committer.after_flush,
     )
     pacer = Pacer()
     decider = Decider(engine, committer, clock, pacer)
     classifier = Classifier(store, pacer, decide=decider.decide, failed=fatal)
-    local_session = LocalSession(decider.decide, metrics.note_queue_gone, classifier.take)
+    local_session = LocalSession(decider.decide, metrics.note_queue_gone, classifier.take, command_audit.note)
     effect_router.connect(INNER_SESSION, local_session.take)
     long_polls = LongPolls(engine.readers.tail)
     transactions = Transactions(engine, store, local_session)
@@ -214,6 +263,26 @@ async def assemble(
     revocation = Revocation(accounts, clock, subscriptions=engine.subscriptions, peers=connection_table.peers)
     users = Users(accounts, local_session, hashing, revocation.look_at_users, clock)
     tokens = Tokens(accounts, users, clock)
+    trail = Trail(report.snapshots, metrics)
+    figures = BrokerFigures(
+        report,
+        trail,
+        limits=lambda: connection_table.limits,
+        jobs_running=lambda: len(engine.jobs.running()),
+        wall=time.time,
+    )
+    history = _history(settings, figures, engine, local=plugin.local)
+    byte_rates = ConnectionByteRates(lambda: connection_table, time.monotonic)
+    around = Around(
+        report=report,
+        trail=trail,
+        listening=owner.listening,
+        authentication=lambda: accounts.enabled,
+        configured=owner.configured,
+        origins=owner.origins,
+        history_trouble=lambda: "" if history is None else history.trouble,
+        audit_trouble=lambda: audit.trouble,
+    )
     place = {"data_dir": str(settings.data_dir.absolute()), "provider": store.provider.name}
     job_services = JobServices(engine, local_session, store, letters, accounts, clock)
     timers = Timers(engine, committer, clock)
@@ -222,7 +291,9 @@ async def assemble(
         accounts.policy,
         OPERATIONS,
         [
-            Queues(engine, store, local_session, accounts.policy, queue_defaults),
+            Queues(engine, local_session, accounts.policy, queue_defaults),
+            Peeks(engine, store, connection_table),
+            MessageBodies(engine, kept_messages, connection_table),
             QueueMoves(engine, store, local_session),
             QueueExports(engine, kept_messages),
             QueueImports(
@@ -242,8 +313,17 @@ async def assemble(
             users,
             UserRights(accounts),
             tokens,
-            Connections(connection_table),
-            BrokerOperations(store, report, place, reload),
+            Connections(connection_table, engine),
+            ConnectionList(connection_table, engine, byte_rates),
+            Consumers(engine, connection_table, clock),
+            CursorList(trail, engine, accounts.policy),
+            Applications(engine, accounts.policy, clock),
+            AroundBroker(around),
+            Overview(trail, figures, DeathErrors(letters), accounts.policy),
+            QueueRows(trail, accounts.policy),
+            History(history, trail, engine),
+            AuditRecords(None if writer is None else AuditReader(settings.data_dir / FOLDER)),
+            BrokerOperations(store, report, place, owner.reload),
         ],
     )
     authenticator = Authenticator(
@@ -259,6 +339,7 @@ async def assemble(
         monotonic=time.monotonic,
     )
     store.memory = large_turns.outgoing
+    runner = OperationRunner(operations, background_tasks, metrics, audit, command_audit, fatal)
     peer_services = PeerServices(
         clock=clock,
         metrics=metrics,
@@ -266,7 +347,7 @@ async def assemble(
         effect_router=effect_router,
         store=store,
         authenticator=authenticator,
-        operations=OperationRunner(operations, background_tasks, metrics, audit, command_audit, fatal),
+        operations=runner,
         fatal=fatal,
     )
     per_second = settings.limits.messages_per_client_per_second
@@ -289,12 +370,15 @@ async def assemble(
         status=status,
         limits=settings.limits,
         decide=decider.decide,
-        chores=(transactions.tidy, tokens.tidy, audit.summarize),
+        chores=(transactions.tidy, tokens.tidy, audit.summarize, watch_audit),
         fatal=fatal,
     )
     committer.submit(engine.restore(state, clock.now()))
     report.attach(Running(engine, connection_table))
+    tasks.start_soon(trail.run, byte_rates.take, *([history.take] if history is not None else []))
     await declare(settings.queues, local_session, defaults=queue_defaults, durable=durable_queues)
+    if writer is not None:
+        writer.start()
     return Assembly(
         engine=engine,
         store=store,
@@ -314,7 +398,41 @@ async def assemble(
         job_runner=job_runner,
         hashing=hashing,
         audit=audit,
+        command_audit=command_audit,
+        authenticator=authenticator,
+        runner=runner,
+        background_tasks=background_tasks,
+        clock=clock,
+        audit_writer=writer,
+        trail=trail,
+        history=history,
         durable_queues=durable_queues,
+    )
+
+
+def _audit_writer(settings: Settings, *, local: bool) -> AuditWriter | None:
+    if settings.audit != "file" or not local:
+        return None
+    return AuditWriter(AuditFile(settings.data_dir / FOLDER))
+
+
+def _history(settings: Settings, figures: BrokerFigures, engine: QueueEngine, *, local: bool) -> HistoryRecorder | None:
+    if not settings.history_bytes:
+        return None
+
+    def incarnation_of(queue: str) -> str | None:
+        try:
+            return engine.readers.queue(queue).incarnation
+        except QueueNotFound:
+            return None
+
+    return HistoryRecorder(
+        settings.data_dir / HISTORY if local else None,
+        settings.history_bytes,
+        whole=figures.whole,
+        incarnation_of=incarnation_of,
+        monotonic=time.monotonic,
+        wall=time.time,
     )
 
 

@@ -12,18 +12,21 @@ import logging
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import anyio
+from anyio import to_thread
 from anyio.abc import TaskGroup
 
 from vibemq.config import Auth, Http, Listener, Settings, StorageChoice
 from vibemq.errors import StorageError, StorageFailed, StorageFenced
 from vibemq.model.effects import QueueInfo
 from vibemq.operations import Caller
-from vibemq.server.assembly import Assembly, assemble
+from vibemq.server.around.look import ListenerFacts
+from vibemq.server.assembly import Assembly, Owner, assemble
 from vibemq.server.clock import Clock, TimeSource
 from vibemq.server.commit.storage_threads import Store
 from vibemq.server.forking import FORKED, let_go, no_longer, watch_forks
@@ -35,7 +38,7 @@ from vibemq.server.net.connections import ListenerEndpoint
 from vibemq.server.net.listener import Listening, endpoint_of, listen
 from vibemq.server.net.plugin_services import OUTBOUND_MAX, PluginServices
 from vibemq.server.net.tls import ServerTls
-from vibemq.server.reload.reloader import Reloader, SettingsSource
+from vibemq.server.reload.reloader import OF_HTTP, Reloader, SettingsSource
 from vibemq.server.shutdown import drain
 
 if TYPE_CHECKING:
@@ -85,6 +88,9 @@ class Broker:
                 storage=StorageChoice(provider=storage),
                 listeners=(Listener(host=host, port=port),),
                 http=Http(enabled=http_port is not None, port=http_port or 0),
+                # A broker inside a program is light unless its settings or its HTTP port say otherwise.
+                audit="log" if http_port is None else "file",
+                history_bytes=0 if http_port is None else Settings.model_fields["history_bytes"].default,
             )
         elif data_dir is not None:
             raise TypeError("give either data_dir or settings, not both")
@@ -212,6 +218,11 @@ class Broker:
     def http_address(self) -> tuple[str, int] | None:
         return (self._web.host, self._web.port) if self._web is not None else None
 
+    @property
+    def console_url(self) -> str | None:
+        """What a browser on this machine opens; None without the console."""
+        return self._web.console_url if self._web is not None else None
+
     # -- life --------------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
@@ -260,7 +271,10 @@ class Broker:
             # A broker without it starts sooner: an HTTP server is a fifth of all that would be imported.
             from vibemq.web.server import WebServer
 
-            self._web = WebServer(settings.http, self.report)
+            tls = None if settings.http.tls is None else ServerTls(settings.http.tls, "http.tls")
+            if tls is not None:
+                self._tls[OF_HTTP] = tls
+            self._web = WebServer(settings.http, self.report, None if tls is None else tls.context)
             tasks.start_soon(self._serve_http, self._web)
         self._parts = await assemble(
             settings,
@@ -269,7 +283,12 @@ class Broker:
             self._fatal,
             self._opened,
             self._make_clock,
-            self._reload_for,
+            Owner(
+                reload=self._reload_for,
+                listening=self._listening_facts,
+                configured=lambda: self.settings,
+                origins=lambda: None if self._source is None else self._source.origins,
+            ),
         )
         self._reloader = self._make_reloader(self._parts)
         started = await self._start_plugins([endpoint for _, endpoint in endpoints], self._parts, tasks)
@@ -279,6 +298,8 @@ class Broker:
                 self.listening.append(listening)
                 if listening.tls is not None:
                     self._tls[number] = listening.tls
+        if self._web is not None and settings.http.api:
+            self._open_api(self._web, self._parts, tasks)
         tasks.start_soon(self._parts.housekeeping.run)
         tasks.start_soon(self._parts.job_runner.run)
         # What the last run has left due must not wait for the first client.
@@ -298,6 +319,24 @@ class Broker:
             hashing=parts.hashing,
             audit=parts.audit,
         )
+
+    def _listening_facts(self) -> list[ListenerFacts]:
+        parts = self._running()
+        facts = [
+            ListenerFacts(
+                one.protocol,
+                one.host,
+                one.port,
+                None if one.tls is None else one.tls.certificate,
+                partial(parts.connection_table.count_of, one.endpoint),
+            )
+            for one in self.listening
+        ]
+        if self._web is not None:
+            tls = self._tls.get(OF_HTTP)
+            certificate = None if tls is None else tls.certificate
+            facts.append(ListenerFacts("http", self._web.host, self._web.port, certificate, self._web.pool.__len__))
+        return facts
 
     def _make_clock(self, not_before: int) -> Clock:
         source = self._time_source
@@ -321,6 +360,24 @@ class Broker:
             started.append(replace(endpoint, plugin=replace(endpoint.plugin, create=create)))
         return started
 
+    def _open_api(self, web: "WebServer", parts: Assembly, tasks: TaskGroup) -> None:
+        """Its peers are told at the stop as those of plug-ins are."""
+        from vibemq.server.api.lending import lend
+
+        peers = PluginServices(
+            "http",
+            parts.socket_services,
+            None,
+            anyio.CapacityLimiter(OUTBOUND_MAX),
+            tasks,
+            self._fatal,
+            parts.accounts.acting,
+        )
+        self._services.append(peers)
+        made = web.open_api(self.settings.http, lend(parts, peers, self.status))
+        parts.revocation.watchers.append(made.end_revoked)
+        parts.housekeeping.chores.append(made.tidy)
+
     def _opened(self, store: Store) -> None:
         """Storage is open: from here on it has to be closed."""
         self._store = store
@@ -331,6 +388,8 @@ class Broker:
         assert self._parts is not None
         try:
             await drain(self._parts, self.status, self.listening, self._services, self.settings.drain_timeout_ms)
+            if self._parts.history is not None:
+                await self._parts.history.save()
             self._closing = True
             if self._store is not None and self._life.failure is None:
                 await self._store.close()
@@ -360,6 +419,8 @@ class Broker:
             if not self.status.started and self._life.failure is None:
                 await self._give_back(self._store)
             self._store.abandon()
+        if self._parts is not None and self._parts.audit_writer is not None:
+            await to_thread.run_sync(self._parts.audit_writer.close)
         if self._web is not None:
             self._web.stop()
             self._web.close()

@@ -8,6 +8,7 @@ from typing import Any
 from vibemq.errors import VibeMQError
 from vibemq.model.commands import Command
 from vibemq.model.effects import Classify, Effect, QueueGone, Reply
+from vibemq.server.commit.release_order import told_to_nobody
 
 INNER_SESSION = 0
 """Sessions of connections are numbered from 1."""
@@ -21,11 +22,14 @@ class LocalSession:
         decide: Callable[[Sequence[Command]], None],
         queue_gone: Callable[[QueueGone], None],
         classify: Callable[[Classify], None],
+        audit: Callable[[Sequence[Effect]], None] = told_to_nobody,
     ) -> None:
-        """`queue_gone` is told of queues that the broker has deleted by itself, `classify` is asked about messages."""
+        """`queue_gone` is told of queues that the broker has deleted by itself, `classify` is asked about messages.
+        `audit` sees the effects first (`vibemq.server.access.command_audit`)."""
         self._decide = decide
         self._queue_gone = queue_gone
         self._classify = classify
+        self._audit = audit
         self._tokens = count(1)
         self._waiting: dict[int, asyncio.Future[Any]] = {}
 
@@ -35,22 +39,27 @@ class LocalSession:
         Raises:
             VibeMQError: the engine's refusal.
         """
+        return (await self.ask_whole(make)).result
+
+    async def ask_whole(self, make: Callable[[int, int], Command]) -> Reply:
+        """The same; the answer also says whether there was nothing to do."""
         token = next(self._tokens)
         future = self._waiting[token] = asyncio.get_running_loop().create_future()
         try:
             self._decide([make(INNER_SESSION, token)])
-            result = await future
+            reply: Reply = await future
         finally:
             del self._waiting[token]
-        if isinstance(result, VibeMQError):
-            raise result
-        return result
+        if isinstance(reply.result, VibeMQError):
+            raise reply.result
+        return reply
 
     def take(self, effects: Sequence[Effect]) -> None:
         """Receive what the engine decided for this session."""
+        self._audit(effects)
         for effect in effects:
             if isinstance(effect, Reply) and (future := self._waiting.get(effect.token)) and not future.done():
-                future.set_result(effect.result)
+                future.set_result(effect)
             elif isinstance(effect, QueueGone):
                 self._queue_gone(effect)
             elif isinstance(effect, Classify):

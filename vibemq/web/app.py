@@ -1,4 +1,4 @@
-"""HTTP routes: health, metrics and probes. Read-only, so nothing here needs protection against forged requests.
+"""HTTP pages: health, metrics and probes. Read-only, so nothing here needs protection against forged requests.
 
 /health/              JSON, 200 or 503             /livez      200 while the event loop answers
 /metrics/             JSON                         /readyz     200 when new work is welcome
@@ -8,14 +8,12 @@
 """
 
 import hmac
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import orjson
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
-from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
@@ -26,11 +24,6 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """Of Prometheus' text format."""
 QUEUE_NAME_SHOWN_MAX = 64
 """Characters of a missing queue's name in the answer."""
-SECURITY_HEADERS = {
-    "x-content-type-options": "nosniff",
-    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
-    "cache-control": "no-store",
-}
 
 
 class Reports(Protocol):
@@ -62,8 +55,7 @@ def make_app(pages: "Pages") -> Starlette:
             Route("/metrics/prometheus", pages.prometheus),
             # A queue's name has no slash; a path with one gets the same answer as every other missing queue.
             Route("/queues/{name:path}", pages.queue),
-        ],
-        middleware=[Middleware(BaseHTTPMiddleware, dispatch=_with_security_headers)],
+        ]
     )
 
 
@@ -140,9 +132,3 @@ def _error(error: VibeMQError, status: int) -> Response:
 
 def _json(value: object, status: int = 200) -> Response:
     return Response(orjson.dumps(value, option=orjson.OPT_INDENT_2) + b"\n", status, media_type="application/json")
-
-
-async def _with_security_headers(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
-    response = await call_next(request)
-    response.headers.update(SECURITY_HEADERS)
-    return response

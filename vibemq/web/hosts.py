@@ -6,7 +6,7 @@ An address cannot be made to resolve to another one, so every address is allowed
 
 import ipaddress
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from vibemq.web.limits import PROBES, App, Receive, Scope, Send
 
@@ -65,19 +65,23 @@ def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 class HostCheck:
     """Answers 421 to requests for names that are not allowed. The probes tell nothing, and are answered always."""
 
-    def __init__(self, app: App, hosts: AllowedHosts, headers: Sequence[tuple[bytes, bytes]]) -> None:
-        """`headers`: of the refusal, besides those of its text."""
+    def __init__(self, app: App, hosts: AllowedHosts, others: Mapping[str, AllowedHosts]) -> None:
+        """`others`: the names of paths below these, which are others."""
         self._app = app
         self.hosts = hosts
-        self._headers = headers
+        self.others = others
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # A request of HTTP/1.0 may have none, and no browser makes one.
         host = next((value for name, value in scope.get("headers", ()) if name == b"host"), None)
-        if host is None or scope.get("path") in PROBES or self.hosts.allows(host.decode("latin-1")):
+        if host is None or scope.get("path") in PROBES or self._hosts_of(scope).allows(host.decode("latin-1")):
             await self._app(scope, receive, send)
             return
         text = b"this name is not one of the broker's; use localhost or an address, or add it to http.allowed_hosts\n"
-        headers = [(b"content-type", b"text/plain"), (b"content-length", b"%d" % len(text)), *self._headers]
+        headers = [(b"content-type", b"text/plain"), (b"content-length", b"%d" % len(text))]
         await send({"type": "http.response.start", "status": 421, "headers": headers})
         await send({"type": "http.response.body", "body": text})
+
+    def _hosts_of(self, scope: Scope) -> AllowedHosts:
+        path = scope.get("path", "")
+        return next((hosts for prefix, hosts in self.others.items() if path.startswith(prefix)), self.hosts)

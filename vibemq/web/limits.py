@@ -6,20 +6,23 @@ of their own; so there are always idle connections, and a probe is answered what
 """
 
 import asyncio
+import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from typing import Any
+from typing import Any, cast
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-CONNECTIONS_MAX = 128
+CONNECTIONS_MAX = 256
 HEAD_TIMEOUT_S = 10.0
 """From the accept, or from the last answer, to the end of a request's header."""
 ANSWER_TIMEOUT_S = 60.0
 """From there to the last byte of the answer."""
 PROBES = frozenset(("/livez", "/readyz", "/startupz"))
 REPORTS_MAX = 8
+EXTEND = "vibemq.extend"
+"""In the scope of a request: `HttpConnection.extend`."""
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Any]]
@@ -89,6 +92,10 @@ class HttpConnection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
         super().connection_made(transport)
+        opened = transport.get_extra_info("socket")
+        if opened is not None:
+            # Header and body are two writes: the second would wait until the client has acknowledged the first.
+            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.pool.add(self, self.client[0] if self.client is not None else "")
         self._set_deadline(self.head_timeout_s)
 
@@ -109,11 +116,18 @@ class HttpConnection(H11Protocol):
     def drop(self) -> None:
         self.transport.abort()
 
+    def extend(self, seconds: float) -> None:
+        """The answer that is under way may take so long from now on: a stream that is read."""
+        if self._answering is not None:
+            self._set_deadline(seconds)
+
     def _look(self) -> None:
         """Bytes that do not complete a header do not move its deadline."""
         answering = self.cycle if self.busy else None
         if answering is not self._answering:
             self._answering = answering
+            if answering is not None:
+                cast(dict[str, Any], answering.scope)[EXTEND] = self.extend
             self._set_deadline(self.head_timeout_s if answering is None else self.answer_timeout_s)
 
     def _set_deadline(self, seconds: float) -> None:

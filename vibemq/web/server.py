@@ -2,21 +2,31 @@
 
 import contextlib
 import socket
+import ssl
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
 from vibemq.config import Http
 from vibemq.errors import ConfigInvalid
-from vibemq.web.app import SECURITY_HEADERS, Pages, Reports, make_app
-from vibemq.web.hosts import AllowedHosts, HostCheck
+from vibemq.web.app import Pages, Reports, make_app
+from vibemq.web.headers import DATA, PAGES, SecurityHeaders
+from vibemq.web.hosts import ANY, AllowedHosts, HostCheck
 from vibemq.web.limits import App, HttpPool, Receive, RouteSlots, Scope, Send, connections_of, with_slots
+
+if TYPE_CHECKING:
+    from vibemq.web.api.making import MadeApi
+    from vibemq.web.api.services import ApiServices
+    from vibemq.web.console.site import ConsoleSite
 
 HEAD_BYTES_MAX = 16_384
 MOUNT_REQUESTS_MAX = 64
 """Under way at a time in all applications of plug-ins: fewer than connections, so that some are always idle."""
-OWN_PREFIXES = ("/livez", "/readyz", "/startupz", "/health", "/metrics", "/queues")
+OWN_PREFIXES = ("/livez", "/readyz", "/startupz", "/health", "/metrics", "/queues", "/api", "/console")
+API = "/api"
+GUARDED = (API, "/console")
+"""Paths whose names of hosts are judged by themselves: with users any will do (see `web.api.guardrails.clients`)."""
 
 
 class _Server(uvicorn.Server):
@@ -25,6 +35,16 @@ class _Server(uvicorn.Server):
         # Signals belong to whoever owns the process: `vibemq serve`, or the program that embeds the broker.
         yield
 
+    def close_listeners(self) -> None:
+        """The loop forgets a socket only while it is open: one that is closed first stays in its tables, and the next
+        socket that gets its number is never heard."""
+        for server in getattr(self, "servers", ()):
+            server.close()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self.close_listeners()
+        await super().shutdown(sockets)
+
 
 class Mounts:
     """The broker's own pages, and the applications of plug-ins, which share slots."""
@@ -32,6 +52,7 @@ class Mounts:
     def __init__(self, pages: App) -> None:
         self._pages = pages
         self._apps: dict[str, App] = {}
+        self._own: dict[str, App] = {}
         self._mounted = RouteSlots(self._enter, {}, {"mount": MOUNT_REQUESTS_MAX}, "mount")
 
     def mount(self, prefix: str, app: App) -> None:
@@ -39,8 +60,14 @@ class Mounts:
             raise ConfigInvalid(f"the HTTP path {prefix!r} is taken, or is not a path like /events; choose another one")
         self._apps[prefix] = app
 
+    def mount_own(self, prefix: str, app: App) -> None:
+        """A part of the broker, which has limits of its own."""
+        self._own[prefix] = app
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        app = self._pages if self._prefix_of(scope) is None else self._mounted
+        path = scope.get("path", "")
+        own = next((app for prefix, app in self._own.items() if path == prefix or path.startswith(prefix + "/")), None)
+        app = own or (self._pages if self._prefix_of(scope) is None else self._mounted)
         await app(scope, receive, send)
 
     async def _enter(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -56,7 +83,7 @@ class Mounts:
 class WebServer:
     """Bound at once, so that the port is known; `run` serves until `stop`."""
 
-    def __init__(self, http: Http, report: Reports) -> None:
+    def __init__(self, http: Http, report: Reports, tls: ssl.SSLContext | None = None) -> None:
         family = socket.AF_INET6 if ":" in http.host else socket.AF_INET
         try:
             self._socket = socket.create_server((http.host, http.port), family=family, backlog=256)
@@ -66,37 +93,76 @@ class WebServer:
             raise ConfigInvalid(f"cannot listen on {where} for HTTP: {error.strerror or error}; {mend}") from error
         self.host, self.port = self._socket.getsockname()[:2]
         self._pages = Pages(report, None)
+        self._tls = tls
         self._mounts = Mounts(with_slots(make_app(self._pages)))
-        self._app = HostCheck(
-            self._mounts, _hosts(http), [(name.encode(), value.encode()) for name, value in SECURITY_HEADERS.items()]
-        )
+        self._api: MadeApi | None = None
+        if http.api:
+            self._mounts.mount_own(API, SecurityHeaders(recovering, DATA, tls=tls is not None))
+        self._console: ConsoleSite | None = None
+        if http.api and http.console:
+            self._open_console()
+        self._app = HostCheck(self._mounts, _hosts(http), {})
         self.configure(http)
-        app: Any = self._app
+        app: Any = SecurityHeaders(self._app, PAGES, tls=tls is not None)
         self.pool = HttpPool()
-        self._server = _Server(
-            uvicorn.Config(
-                app,
-                http=connections_of(self.pool),
-                ws="none",
-                lifespan="off",
-                log_config=None,
-                log_level="warning",
-                access_log=False,
-                server_header=False,
-                h11_max_incomplete_event_size=HEAD_BYTES_MAX,
-                timeout_keep_alive=5,
-                timeout_graceful_shutdown=2,
-            )
+        config = uvicorn.Config(
+            app,
+            http=connections_of(self.pool),
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            h11_max_incomplete_event_size=HEAD_BYTES_MAX,
+            timeout_keep_alive=5,
+            timeout_graceful_shutdown=2,
         )
+        config.load()
+        config.ssl = tls
+        self._server = _Server(config)
 
     def configure(self, http: Http) -> None:
-        """Take the token and the names of these settings."""
+        """Take the token, the names and what else a reload may change of these settings."""
         self._app.hosts = _hosts(http)
+        names = (ANY,) if http.allowed_hosts is None else http.allowed_hosts
+        self._app.others = dict.fromkeys(GUARDED, AllowedHosts(http.host, names, needs_token=False))
         self._pages.set_token(http.token.get_secret_value() if http.token is not None else None)
+        if self._api is not None:
+            self._api.configure(http)
+
+    def _open_console(self) -> None:
+        """Its pages are there while the broker recovers, and tell so."""
+        from vibemq.web.console.site import PREFIX, ConsoleSite, to_console
+
+        self._console = ConsoleSite()
+        self._mounts.mount_own(PREFIX, self._console)
+        self._mounts.mount_own("/", to_console)
+
+    def open_api(self, http: Http, services: "ApiServices") -> "MadeApi":
+        """Serve the API from now on; until then it says that the broker recovers its store."""
+        # A broker whose API nobody wants starts sooner.
+        from vibemq.web.api.making import make_api
+
+        self._api = make_api(http, services)
+        self._mounts.mount_own(API, SecurityHeaders(self._api.app, DATA, tls=self._tls is not None))
+        if self._console is not None:
+            self._console.refusal = self._api.refusal
+        return self._api
 
     def mount(self, prefix: str, app: App) -> None:
         """Serve `app` below the prefix. Raises ConfigInvalid when the prefix cannot be had."""
         self._mounts.mount(prefix, app)
+
+    @property
+    def console_url(self) -> str | None:
+        """What a browser on this machine opens."""
+        if self._console is None:
+            return None
+        host = "localhost" if self.host in ("0.0.0.0", "::", "127.0.0.1", "::1") else self.host  # noqa: S104
+        host = f"[{host}]" if ":" in host else host
+        return f"{'http' if self._tls is None else 'https'}://{host}:{self.port}/console/"
 
     async def run(self) -> None:
         await self._server.serve(sockets=[self._socket])
@@ -105,7 +171,19 @@ class WebServer:
         self._server.should_exit = True
 
     def close(self) -> None:
+        self._server.close_listeners()
         self._socket.close()
+
+
+async def recovering(scope: Scope, receive: Receive, send: Send) -> None:
+    """The API before the broker has started."""
+    body = (
+        b'{"type":"urn:vibemq:error:RECOVERING","title":"The broker recovers its store","status":503,'
+        b'"detail":"the broker recovers its store; ask again later","code":"RECOVERING"}'
+    )
+    headers = [(b"content-type", b"application/problem+json"), (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": 503, "headers": [*headers, (b"retry-after", b"1")]})
+    await send({"type": "http.response.body", "body": body})
 
 
 def _hosts(http: Http) -> AllowedHosts:

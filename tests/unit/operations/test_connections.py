@@ -24,9 +24,21 @@ class SomePeer:
         self.ending = False
         self._told = told
 
-    def dismiss(self, reason: str) -> None:
+    def dismiss(self, reason: str, *, clean: bool = True) -> None:
         self.ending = True
+        self.clean = clean
         self._told.append((self.number, reason))
+
+
+class Holding:
+    """An engine whose sessions hold as many messages as their numbers."""
+
+    @property
+    def readers(self) -> Any:
+        return self
+
+    def session_load(self, session: int) -> tuple[int, int]:
+        return 1, session
 
 
 class SomePeers:
@@ -34,6 +46,7 @@ class SomePeers:
 
     def __init__(self, users: list[str | None]) -> None:
         self.told: list[tuple[int, str]] = []
+        self.unsettled = 0
         self._peers = [SomePeer(number, user, self.told) for number, user in enumerate(users, 1)]
 
     def __iter__(self) -> Iterator[Any]:
@@ -42,9 +55,13 @@ class SomePeers:
     def peers(self) -> list[SomePeer]:
         return self._peers
 
+    def peer(self, session: int) -> Any:
+        return self._peers[session - 1]
+
 
 def close(peers: SomePeers, **arguments: Any) -> int:
-    answer = asyncio.run(Connections(peers).close(ASKING, CloseConnectionArguments(**arguments)))
+    answer = asyncio.run(Connections(peers, Holding()).close(ASKING, CloseConnectionArguments(**arguments)))
+    peers.unsettled = answer["unsettled"]
     return int(answer["closed"])
 
 
@@ -52,10 +69,18 @@ def test_by_user_and_by_id() -> None:
     peers = SomePeers(["root", "ann", None, "ann", "bob"])
     assert close(peers, user="ann") == 2
     assert [number for number, _ in peers.told] == [2, 4]
+    assert peers.unsettled == 6
     assert close(peers, user="ann") == 0, "they are leaving already"
     assert close(peers, connection_id="c3", reason="who are you") == 1
     assert peers.told[-1] == (3, "the broker's operator closed this connection: who are you")
     assert close(peers, connection_id="c9") == 0
+
+
+@pytest.mark.parametrize(("mode", "clean"), [("release", True), ("fail", False)])
+def test_what_they_hold_goes_back_unharmed_or_as_failed(mode: str, clean: bool) -> None:
+    peers = SomePeers(["root", "ann"])
+    assert close(peers, user="ann", mode=mode) == 1
+    assert peers.peer(2).clean is clean
 
 
 def test_who_asks_is_not_hung_up_on() -> None:
@@ -78,9 +103,9 @@ def test_what_cannot_be_meant(arguments: dict[str, Any]) -> None:
 
 def test_a_crowd_is_closed_in_turns() -> None:
     many = 20 * CLOSED_PER_TURN
-    assert turns_of(lambda: Connections(SomePeers(["ann"] * many)).close(ASKING, by_user())) >= 20
+    assert turns_of(lambda: Connections(SomePeers(["ann"] * many), Holding()).close(ASKING, by_user())) >= 20
     nobodys = SomePeers(["bob"] * (5 * SEEN_PER_TURN))
-    assert turns_of(lambda: Connections(nobodys).close(ASKING, by_user())) >= 5
+    assert turns_of(lambda: Connections(nobodys, Holding()).close(ASKING, by_user())) >= 5
 
 
 def by_user() -> CloseConnectionArguments:

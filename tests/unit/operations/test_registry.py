@@ -28,7 +28,7 @@ class Anybody:
 
 def registry() -> Registry:
     nothing = cast(Any, None)
-    services: list[Any] = [Queues(nothing, nothing, nothing, POLICY, QueueOptions())]
+    services: list[Any] = [Queues(nothing, nothing, POLICY, QueueOptions())]
     others = {operation.service for operation in OPERATIONS} - {Queues}
     services += [object.__new__(service) for service in others]
     return Registry(POLICY, OPERATIONS, services)

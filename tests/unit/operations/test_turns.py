@@ -95,7 +95,7 @@ def purged(rooms: Rooms, **arguments: Any) -> Any:
 
 def test_a_list_of_many_queues_is_gathered_page_by_page() -> None:
     rooms = Rooms()
-    queues = Queues(cast(Any, None), cast(Any, rooms), rooms, Policy({}, enabled=False), QueueOptions())
+    queues = Queues(cast(Any, None), rooms, Policy({}, enabled=False), QueueOptions())
     assert rooms.run(queues.every(CALLER, QueueListArguments.model_validate({}))) == []
     assert rooms.most == 1
 

@@ -12,18 +12,21 @@ from vibemq.engine.requests.failing import NOTED_PER_UNIT, note_acknowledged
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step, light
 from vibemq.model.commands import Extend, Settle, Settlement
+from vibemq.model.effects import SettledRuns
 from vibemq.model.options import Durability, LostConnection
 from vibemq.model.runs import END, Run, run_count
 
 
 def settle(state: EngineState, step: Step, command: Settle) -> Slices | None:
     consumer = state.consumer(command.session, command.consumer)
+    if consumer is not None:
+        consumer.settled_at = step.now
     if _is_long(consumer, command):
         return _settle_in_slices(state, step, command)
     # What comes back or dies has a record of its own for each command; acknowledgements share one.
     step.work += len(command.runs) if command.verb is Settlement.ACK else 1 + _asked(command.runs)
-    _settle_runs(state, step, consumer, command, command.runs)
-    _answer_settled(step, consumer, command)
+    held = _settle_runs(state, step, consumer, command, command.runs)
+    _answer_settled(step, consumer, command, held)
     return None
 
 
@@ -51,14 +54,17 @@ def _settle_in_slices(state: EngineState, step: Step, command: Settle) -> Slices
     if consumer is not None:
         # A range must not reach what the consumer is given after it has spoken.
         consumer.settling = True
+    held: list[Run] = []
     for runs, cost in _pieces(state, command):
         step.work += cost
-        _settle_runs(state, step, state.consumer(command.session, command.consumer), command, runs)
+        found = _settle_runs(state, step, state.consumer(command.session, command.consumer), command, runs)
+        if command.token is not None:
+            held += found
         step = yield
     if consumer is not None:
         consumer.settling = False
         _after_settling(step, consumer)
-    _answer_settled(step, consumer, command)
+    _answer_settled(step, consumer, command, held)
 
 
 def _pieces(state: EngineState, command: Settle | Extend) -> Iterator[tuple[list[Run], int]]:
@@ -80,12 +86,13 @@ def _pieces(state: EngineState, command: Settle | Extend) -> Iterator[tuple[list
 
 def _settle_runs(
     state: EngineState, step: Step, consumer: Consumer | None, command: Settle, runs: Sequence[Run]
-) -> None:
+) -> list[Run]:
+    """Those that it held."""
     asked = _asked(runs)
     if consumer is None or consumer.queue.deleted:
         # The consumers of a deleted queue end one after the other; what they hold has gone with the queue.
         state.totals.unknown_settles += asked
-        return
+        return []
     before = consumer.unacked.count
     held = _take(consumer, runs)
     found = before - consumer.unacked.count
@@ -94,11 +101,14 @@ def _settle_runs(
         consumer.group.in_flight -= found
         _apply(state, step, consumer, held, found, command)
         _after_settling(step, consumer)
+    return held
 
 
-def _answer_settled(step: Step, consumer: Consumer | None, command: Settle) -> None:
+def _answer_settled(step: Step, consumer: Consumer | None, command: Settle, held: list[Run]) -> None:
+    if command.token is None:
+        return
     # A message that another Settle of this consumer has taken is settled by a record that may still be on its way.
-    step.answer(command, None, Durability.TRANSIENT if consumer is None else light(consumer.queue))
+    step.answer(command, SettledRuns(held), Durability.TRANSIENT if consumer is None else light(consumer.queue))
 
 
 def _asked(runs: Sequence[Run]) -> int:
@@ -142,30 +152,35 @@ def extend(state: EngineState, step: Step, command: Extend) -> Slices | None:
     if _is_long(state.consumer(command.session, command.consumer), command):
         return _extend_in_slices(state, step, command)
     step.work += len(command.runs)
-    _extend_runs(state, step, command, command.runs)
-    step.answer(command, None)
+    step.answer(command, SettledRuns(_extend_runs(state, step, command, command.runs)))
     return None
 
 
 def _extend_in_slices(state: EngineState, step: Step, command: Extend) -> Slices:
+    held: list[Run] = []
     for runs, cost in _pieces(state, command):
         step.work += cost
-        _extend_runs(state, step, command, runs)
+        held += _extend_runs(state, step, command, runs)
         step = yield
-    step.answer(command, None)
+    step.answer(command, SettledRuns(held))
 
 
-def _extend_runs(state: EngineState, step: Step, command: Extend, runs: Sequence[Run]) -> None:
+def _extend_runs(state: EngineState, step: Step, command: Extend, runs: Sequence[Run]) -> list[Run]:
+    """Those that the consumer holds, where somebody is to be told of them."""
     consumer = state.consumer(command.session, command.consumer)
+    held: list[Run] = []
     found = 0
     if consumer is not None:
         timeout = consumer.ack_timeout_ms if command.ack_timeout_ms is None else command.ack_timeout_ms
         deadline = deadline_of(step.now, timeout)
         for first, last in runs:
+            if command.token is not None:
+                held += consumer.unacked.overlap(first, last)
             found += consumer.unacked.extend(first, last, deadline)
         if found:
             state.arm_part(consumer.queue, consumer, deadline)
     state.totals.unknown_settles += _asked(runs) - found
+    return held
 
 
 def deadline_of(now: int, ack_timeout_ms: int) -> int:

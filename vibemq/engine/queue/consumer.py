@@ -48,6 +48,8 @@ class Consumer:
     """Messages that are its turn, where they come singly; from 1."""
     turn_left: int = 0
     """What is left of its turn; 0 = it has none."""
+    settled_at: int = 0
+    """When it settled something last; 0 = not yet."""
     selector: Selector | None = None
     """It is given only what this matches. Changed while it is not active."""
 

@@ -4,7 +4,7 @@ A hand-out of a thousand consecutive messages is one stretch, so holding and set
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from vibemq.model.runs import END, Run, Stretches, run_count
 
@@ -34,6 +34,11 @@ class Unacked(Stretches):
     def lowest(self) -> int | None:
         """The smallest sequence that is held; None when nothing is."""
         return self._firsts[0] if self._firsts else None
+
+    def first_deadline(self) -> int:
+        """The earliest of what is held; NEVER when nothing is. Looks at every stretch once, of very many at `earliest`
+        alone."""
+        return min(self._deadlines, default=NEVER) if self._parts is None else self.earliest
 
     def add(self, first: int, last: int, deadline: int, size: int) -> None:
         """Hold a run of which nothing is held yet."""
@@ -65,6 +70,12 @@ class Unacked(Stretches):
         self._sizes.insert(index, size)
         if len(self._firsts) > STRETCHES_TOGETHER_MAX:
             self._divide()
+
+    def from_(self, start: int) -> Iterator[tuple[int, int, int]]:
+        """(first, last, deadline) of each stretch from `start` on, ascending; to be read before anything changes."""
+        for part in (self,) if self._parts is None else self._parts[bisect_left(self._lasts, start) :]:
+            for index in range(bisect_left(part._lasts, start), len(part._lasts)):
+                yield max(part._firsts[index], start), part._lasts[index], part._deadlines[index]
 
     def take(self, first: int, last: int) -> list[Run]:
         """Let go of what is held within [first, last], and return it."""

@@ -60,7 +60,7 @@ class KeptMessages:
             StorageDamaged: a message of the page cannot be read.
         """
         while True:
-            kept = await _in_turns(self._readers.kept(queue, start, below, most, incarnation))
+            kept = await in_turns(self._readers.kept(queue, start, below, most, incarnation))
             read = partial(read_piece, self._store.provider)
             piece = await self._store.read_rows(read, kept.queue_id, kept.runs, max_bytes)
             if piece.damage is not None:
@@ -72,7 +72,8 @@ class KeptMessages:
             await asyncio.sleep(0)
 
 
-async def _in_turns(steps: Generator[None, None, T]) -> T:
+async def in_turns(steps: Generator[None, None, T]) -> T:
+    """What it returns; the loop has a turn wherever it yields."""
     while True:
         try:
             next(steps)

@@ -110,7 +110,8 @@ class ControlRequests:
         groups = domain.app_ids if domain.mode is DomainMode.FANOUT else ()
         waiting.count += 1
         token = state.asked(partial(_created, waiting))
-        create = CreateQueue(session, token, name, domain.queue_options(), groups=groups, filters=domain.filters())
+        options, filters = domain.queue_options(), domain.filters()
+        create = CreateQueue(session, token, name, options, groups=groups, filters=filters, implied=True)
         state.ask(create)
         if handle.write_count:
             # Tells whether the client may publish, and whether a queue that it may not create is there.

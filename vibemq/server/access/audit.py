@@ -1,15 +1,18 @@
 """What auditors ask for: who failed to log in, and who changed what others may do or have. Never a secret.
 
 Each event is one record of the logger `vibemq.audit`, which `vibemq serve` writes as a line of JSON whatever the log's
-format and level. Of events that strangers can cause in any number a few are written at once and the others are
-counted; a summary about every second says how many there were.
+format and level, and one record of the audit file (`audit_file`) where there is one. What changed nothing is no event.
+Of events that strangers, or programs, can cause in any number a few are written at once and the others are counted; a
+summary now and then says how many there were.
 """
 
 import logging
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from vibemq.errors import Blocked
 from vibemq.model.access import Principal
 from vibemq.server.access.limits import TokenBucket
 
@@ -18,6 +21,10 @@ log = logging.getLogger(AUDIT)
 
 AT_ONCE_MAX = 50
 AT_ONCE_PER_S = 5
+LOGINS_MAX = 1_000
+LOGINS_PER_S = 0.2
+"""On average: programs that log in for every request must not push out what others have changed."""
+LOGINS_SUMMARY_S = 60.0
 SUMMED_MAX = 1_000
 """Addresses and names that a summary tells apart."""
 SHOWN_MAX = 10
@@ -25,6 +32,14 @@ LISTED_MAX = 20
 """Members of an argument that is a list."""
 TEXT_MAX = 128
 """Characters of what a peer has chosen."""
+ARGUMENT_MAX = 512
+"""Characters of an argument."""
+RESOURCES = ("queue", "user", "app", "connection_id", "job", "dead_id", "target")
+"""Arguments that name what an operation concerns; the first that is there."""
+FREES_SPACE = frozenset(
+    {"queue.delete", "queue.purge", "queue.remove", "message.remove", "dlq.purge", "group.delete", "transaction.forget"}
+)
+"""Changes that no disk that is full may keep an operator from."""
 
 
 class AuditedPeer(Protocol):
@@ -36,20 +51,80 @@ class AuditedPeer(Protocol):
     def protocol(self) -> str: ...
 
 
+class KeepsRecords(Protocol):
+    """As `vibemq.server.access.audit_writer.AuditWriter`."""
+
+    trouble: str
+
+    def put(self, record: Mapping[str, Any], /) -> None: ...
+
+
 class AuditLog:
     """Args:
     monotonic: seconds.
+    file: keeps records beside the logger.
+    strict: changes are refused while the file cannot be written.
+    off: nothing is written down.
+    wall: seconds since 1970.
     """
 
-    def __init__(self, monotonic: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        monotonic: Callable[[], float],
+        *,
+        file: KeepsRecords | None = None,
+        strict: bool = False,
+        off: bool = False,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
         self._monotonic = monotonic
+        self._file = file
+        self._strict = strict
+        self._off = off
+        self._wall = wall
         self._at_once = TokenBucket(AT_ONCE_PER_S, AT_ONCE_MAX, monotonic())
+        self._logins = TokenBucket(LOGINS_PER_S, LOGINS_MAX, monotonic())
+        self._logged_in: Counter[str] = Counter()
+        """Logins and logouts that have no line of their own, by user."""
+        self._logins_told_at = monotonic()
         self._count = 0
         self._addresses: Counter[str] = Counter()
         self._users: Counter[str] = Counter()
 
+    @property
+    def trouble(self) -> str:
+        """A sentence while the file cannot be written."""
+        return "" if self._file is None else self._file.trouble
+
+    def refusal(self, operation: str) -> Blocked | None:
+        """Why the change may not be made now: nobody could be told of it later."""
+        if not self._strict or not self.trouble or operation in FREES_SPACE:
+            return None
+        return Blocked(f"{operation} is refused because audit_strict is set: {self.trouble}")
+
+    def logged_in(self, peer: AuditedPeer, principal: Principal) -> None:
+        self._login(peer, principal, "login", "auth.login")
+
+    def logged_out(self, peer: AuditedPeer, principal: Principal) -> None:
+        """It has ended its connection, or was sent away."""
+        self._login(peer, principal, "logout", "auth.logout")
+
+    def _login(self, peer: AuditedPeer, principal: Principal, operation: str, event: str) -> None:
+        if not self._logins.take(1, self._monotonic()):
+            if principal.name in self._logged_in or len(self._logged_in) < SUMMED_MAX:
+                self._logged_in[principal.name] += 1
+            return
+        fields = {"event": event, "user": principal.name, "token": principal.token_id, "outcome": "done"}
+        self._note(logging.INFO, operation, {"operation": operation, **fields}, peer)
+
     def login_failed(self, peer: AuditedPeer, user: str, reason: str) -> None:
-        fields = {"event": "auth.failed", "user": shown(user), "outcome": "refused", "reason": reason}
+        fields = {
+            "event": "auth.failed",
+            "user": shown(user),
+            "operation": "login",
+            "outcome": "refused",
+            "reason": reason,
+        }
         self._refused("authentication failed", peer, fields)
 
     def changed(
@@ -61,22 +136,27 @@ class AuditLog:
         reason: str,
         *,
         unchanged: bool = False,
+        count: int | None = None,
     ) -> None:
         """
         Args:
             reason: why it was not done; "" when it was.
-            unchanged: there was nothing to do.
+            unchanged: there was nothing to do, and there is nothing to write down.
+            count: how many messages or other things it concerned.
         """
+        if unchanged and not reason:
+            return
         fields = {
             "event": "access.changed",
             "user": principal.name if principal is not None else "",
             "token": principal.token_id if principal is not None else "",
             "operation": operation,
             "arguments": {name: _shortened(value) for name, value in arguments.items()},
-            "outcome": "failed" if reason else "unchanged" if unchanged else "done",
+            "outcome": "failed" if reason else "done",
             **({"reason": reason} if reason else {}),
+            **({"count": count} if count is not None else {}),
         }
-        log.info("%s", operation, extra={**fields, **_place(peer)})
+        self._note(logging.INFO, operation, fields, peer)
 
     def denied(self, peer: AuditedPeer, principal: Principal | None, operation: str, reason: str) -> None:
         """A request to change something by somebody who may not."""
@@ -84,15 +164,17 @@ class AuditLog:
         fields = {"event": "access.denied", "user": user, "operation": operation, "outcome": "refused"}
         self._refused("access denied", peer, {**fields, "reason": reason})
 
+    def session(self, place: AuditedPeer, principal: Principal, event: str) -> None:
+        """A session of a browser has begun, or was ended by its user."""
+        self._login(place, principal, "login" if event == "session.begun" else "logout", event)
+
     def reloaded(self, fields: Mapping[str, Any], *, failed: bool) -> None:
-        log.info(
-            "settings read again",
-            extra={"event": "settings.reloaded", "outcome": "failed" if failed else "done", **fields},
-        )
+        told = {"event": "settings.reloaded", "outcome": "failed" if failed else "done", **fields}
+        self._note(logging.INFO, "settings read again", told, None)
 
     def _refused(self, message: str, peer: AuditedPeer, fields: Mapping[str, Any]) -> None:
         if self._at_once.take(1, self._monotonic()):
-            log.warning(message, extra={**fields, **_place(peer)})
+            self._note(logging.WARNING, message, fields, peer)
             return
         self._count += 1
         for counter, key in ((self._addresses, peer.host), (self._users, str(fields["user"]))):
@@ -101,6 +183,12 @@ class AuditLog:
 
     async def summarize(self) -> None:
         """Called about once a second."""
+        if self._logged_in and self._monotonic() - self._logins_told_at >= LOGINS_SUMMARY_S:
+            self._logins_told_at = self._monotonic()
+            users = dict(self._logged_in.most_common(SHOWN_MAX))
+            fields: dict[str, Any] = {"event": "auth.logins", "outcome": "done", "users": users}
+            self._note(logging.INFO, "further logins", {**fields, "count": self._logged_in.total()}, None)
+            self._logged_in.clear()
         if not self._count:
             return
         fields = {
@@ -113,7 +201,41 @@ class AuditLog:
         self._count = 0
         self._addresses.clear()
         self._users.clear()
-        log.warning("further refusals", extra=fields)
+        self._note(logging.WARNING, "further refusals", fields, None)
+
+    def _note(self, level: int, message: str, fields: Mapping[str, Any], peer: AuditedPeer | None) -> None:
+        if self._off:
+            return
+        log.log(level, "%s", message, extra={**fields, **(_place(peer) if peer is not None else {})})
+        if self._file is not None:
+            self._file.put(self._record(fields, peer))
+
+    def _record(self, fields: Mapping[str, Any], peer: AuditedPeer | None) -> dict[str, Any]:
+        """One line of the file."""
+        arguments = fields.get("arguments")
+        if arguments is None:
+            arguments = {name: value for name, value in fields.items() if name not in _OF_RECORDS}
+        resource = next((arguments[name] for name in RESOURCES if arguments.get(name) not in (None, "")), None)
+        return {
+            "at": int(1000 * self._wall()),
+            "event": fields["event"],
+            "request_id": peer.connection_id if peer is not None else None,
+            "user": fields.get("user", ""),
+            "token": fields.get("token", ""),
+            "address": peer.host if peer is not None else None,
+            "protocol": peer.protocol if peer is not None else None,
+            "operation": fields.get("operation") or _OPERATIONS.get(fields["event"], fields["event"]),
+            "resource": resource,
+            "arguments": arguments,
+            "outcome": fields["outcome"],
+            "reason": fields.get("reason", ""),
+            "count": fields.get("count"),
+        }
+
+
+_OPERATIONS = {"settings.reloaded": "broker.reload", "auth.failures": "login", "auth.logins": "login"}
+"""What events without the name of one are."""
+_OF_RECORDS = frozenset({"event", "user", "token", "operation", "outcome", "reason", "count"})
 
 
 def _place(peer: AuditedPeer) -> dict[str, str]:
@@ -121,7 +243,9 @@ def _place(peer: AuditedPeer) -> dict[str, str]:
 
 
 def _shortened(value: Any) -> Any:
-    """A long list by its beginning and its length: thousands of sequences are one argument."""
+    """A long list by its beginning and its length: thousands of sequences are one argument. A long text likewise."""
+    if isinstance(value, str) and len(value) > ARGUMENT_MAX:
+        return f"{value[:ARGUMENT_MAX]}… {len(value)} characters in all"
     if not isinstance(value, list) or len(value) <= LISTED_MAX:
         return value
     return [*value[:LISTED_MAX], f"… {len(value)} in all"]

@@ -2,14 +2,14 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from vibemq.auth.passwords import is_outdated
 from vibemq.auth.users import ANONYMOUS, Accounts
 from vibemq.errors import AuthError, AuthFailed, RateLimited, VibeMQError, forget_frames
 from vibemq.model.commands import Command
-from vibemq.protocols.session import Authenticate, Principal, Session
-from vibemq.server.access.audit import AuditLog
+from vibemq.protocols.session import Authenticate, Principal
+from vibemq.server.access.audit import AuditedPeer, AuditLog
 from vibemq.server.access.guessing import GuessLimiter, address_of
 from vibemq.server.access.hashing import HASHED_TOGETHER_MAX, HASHED_UNDER_ATTACK, REST_S_MAX, HashingThreads
 from vibemq.server.access.login_queue import LoginQueue, LoginStanding
@@ -22,6 +22,19 @@ TURNED_DOWN_PER_TURN = 16
 """Waiting logins whose check does not begin, in one turn of the loop."""
 
 
+class LoginSession(Protocol):
+    """What hears the answer of a login (`vibemq.protocols.session.Session`)."""
+
+    def authenticated(self, token: Any, principal: Principal) -> None: ...
+
+    def refused(self, token: Any, error: VibeMQError) -> None: ...
+
+    def tick(self, now: int) -> None: ...
+
+    @property
+    def principal(self) -> Principal | None: ...
+
+
 class AuthenticatedPeer(Protocol):
     """What the authenticator needs of a peer (`vibemq.server.net.peer_driver.PeerDriver`)."""
 
@@ -31,12 +44,13 @@ class AuthenticatedPeer(Protocol):
     protocol: str
     certified: tuple[str, ...]
     """Users for whom its TLS certificate stands, known or not."""
-    session: Session
     pending: int
     parted: bool
     leaving: bool
     wake: Callable[[], None]
 
+    @property
+    def session(self) -> LoginSession: ...
     @property
     def ending(self) -> bool: ...
     @property
@@ -51,6 +65,13 @@ class AuthenticatedPeer(Protocol):
     def dismiss(self, reason: str) -> None: ...
 
     def failed(self, error: Exception) -> None: ...
+
+
+@runtime_checkable
+class StaysLoggedIn(AuditedPeer, Protocol):
+    """A peer whose login holds until it goes."""
+
+    logged_in: Principal | None
 
 
 class Authenticator:
@@ -135,7 +156,8 @@ class Authenticator:
         """Whether it was refused because of what failed before."""
         wait_s = self._guesses.wait_s(peer.host, request.username, self._monotonic())
         if wait_s > 0:
-            self._refuse(peer, request, AuthFailed(f"too many failed attempts; try again in {max(1, round(wait_s))} s"))
+            text = f"too many failed attempts; try again in {max(1, round(wait_s))} s"
+            self._refuse(peer, request, AuthFailed(text, wait_s))
         return wait_s > 0
 
     def _take_certificate(self, peer: AuthenticatedPeer, request: Authenticate) -> None:
@@ -146,7 +168,20 @@ class Authenticator:
             self._refuse(peer, request, error)
         else:
             self._guesses.note_address(peer.host)
+            self._note_login(peer, principal)
             peer.session.authenticated(request.token, principal)
+
+    def _note_login(self, peer: AuthenticatedPeer, principal: Principal) -> None:
+        # Of those whose every request brings its credentials, the door says when somebody has logged in.
+        if isinstance(peer, StaysLoggedIn):
+            peer.logged_in = principal
+            self._audit.logged_in(peer, principal)
+
+    def logged_out(self, peer: "StaysLoggedIn") -> None:
+        """The peer has gone."""
+        if peer.logged_in is not None:
+            self._audit.logged_out(peer, peer.logged_in)
+            peer.logged_in = None
 
     # -- at once ----------------------------------------------------------------------------------------------------
 
@@ -248,6 +283,7 @@ class Authenticator:
             self._guesses.note_address(peer.host)
         else:
             self._guesses.succeeded(peer.host, request.username)
+        self._note_login(peer, principal)
         peer.session.authenticated(request.token, principal)
         # What changed while the credentials were checked counts too.
         self._revocation.look_at(peer)

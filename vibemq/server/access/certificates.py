@@ -1,6 +1,10 @@
-"""Whom a client's certificate stands for, by the rule of its listener. The TLS handshake has checked it before."""
+"""Whom a client's certificate stands for, by the rule of its listener (the TLS handshake has checked it before); and
+until when a certificate of the broker's own is valid."""
 
-from collections.abc import Mapping
+import ssl
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from vibemq.config import Tls
@@ -25,3 +29,63 @@ def users_in(certificate: Mapping[str, Any] | None, tls: Tls | None) -> tuple[st
         if value.startswith(before) and value.endswith(after) and len(value) > len(before) + len(after)
     )
     return tuple(dict.fromkeys(names))
+
+
+_BEGIN, _END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
+_UTC_TIME, _GENERALIZED_TIME, _VERSION = 0x17, 0x18, 0xA0
+_BEFORE_VALIDITY = 3
+"""Serial number, signature algorithm and issuer."""
+
+
+def valid_until(file: Path) -> datetime:
+    """The last instant of the first certificate in a PEM file. Blocks.
+
+    Raises:
+        OSError
+        ValueError: there is no certificate that can be read.
+    """
+    text = file.read_text(encoding="ascii", errors="replace")
+    begin = text.find(_BEGIN)
+    end = text.find(_END, begin)
+    if begin < 0 or end < 0:
+        raise ValueError(f"{file} has no certificate")
+    certificate = ssl.PEM_cert_to_DER_cert(text[begin : end + len(_END)])
+    signed = _inner(_inner(certificate))
+    fields = [part for part in _parts(signed) if part[0] != _VERSION]
+    if len(fields) <= _BEFORE_VALIDITY:
+        raise ValueError(f"{file} has a certificate that cannot be read")
+    _, (kind, last) = list(_parts(fields[_BEFORE_VALIDITY][1]))
+    return _instant(kind, last.decode("ascii"))
+
+
+def _inner(data: bytes) -> bytes:
+    """The content of the first DER value. Raises ValueError."""
+    for _, content in _parts(data):
+        return content
+    raise ValueError("a DER value is missing")
+
+
+def _parts(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """(tag, content) of each DER value in a row. Raises ValueError."""
+    at = 0
+    while at < len(data):
+        if at + 2 > len(data):
+            raise ValueError("a DER value is cut")
+        tag, size = data[at], data[at + 1]
+        at += 2
+        if size & 0x80:
+            length_bytes = size & 0x7F
+            size = int.from_bytes(data[at : at + length_bytes])
+            at += length_bytes
+        if at + size > len(data):
+            raise ValueError("a DER value is cut")
+        yield tag, data[at : at + size]
+        at += size
+
+
+def _instant(kind: int, text: str) -> datetime:
+    if kind not in (_UTC_TIME, _GENERALIZED_TIME):
+        raise ValueError("the certificate's validity is no time")
+    # Two digits mean 1950 to 2049.
+    year = "" if kind == _GENERALIZED_TIME else "19" if text[:2] >= "50" else "20"
+    return datetime.strptime(year + text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)

@@ -1,5 +1,8 @@
 """Audits commands of the engine that change or remove what others have, whichever protocol and words asked for them.
 
+A command that a protocol asks for on the way to something else (`implied`) is written down when it has changed
+something; that there was nothing to change, or no right to, is nothing that its user has asked for.
+
 A command is marked when it is admitted; the answer brings the mark back, when its durability holds. So the line says
 what became of it, also when nobody is there any more to hear the answer.
 """
@@ -10,12 +13,12 @@ from typing import Any
 
 from vibemq.errors import AuthError, VibeMQError
 from vibemq.model.access import Principal
-from vibemq.model.commands import Command
-from vibemq.model.effects import Effect, Reply
+from vibemq.model.commands import Command, CreateQueue
+from vibemq.model.effects import Counted, Effect, Reply
 from vibemq.model.options import QueueOptions, options_to_dict
 from vibemq.server.access.audit import AuditedPeer, AuditLog
 
-_NOT_TOLD = frozenset({"session", "token"})
+_NOT_TOLD = frozenset({"session", "token", "implied"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,7 @@ class _Mark:
     principal: Principal | None
     operation: str
     arguments: Mapping[str, Any]
+    implied: bool
 
 
 class CommandAudit:
@@ -56,14 +60,25 @@ class CommandAudit:
         told = _told(command) if arguments is None else arguments
         operation = self._operations[type(command)]
         mark = _Mark(
-            getattr(command, "token", None), peer.host, peer.connection_id, peer.protocol, principal, operation, told
+            getattr(command, "token", None),
+            peer.host,
+            peer.connection_id,
+            peer.protocol,
+            principal,
+            operation,
+            told,
+            _is_implied(command),
         )
         setattr(command, "token", mark)  # noqa: B010  # not every command has one
         self.waiting += 1
 
+    def refusal(self, command: Command) -> VibeMQError | None:
+        """Why an audited command may not be decided now, although its user may ask for it."""
+        return self._audit.refusal(self._operations[type(command)])
+
     def denied(self, peer: AuditedPeer, principal: Principal | None, command: Command, refusal: VibeMQError) -> None:
         """If it concerns an audited command, and is no want of a right that anybody may overcome by waiting."""
-        if isinstance(refusal, AuthError) and self.concerns(command):
+        if isinstance(refusal, AuthError) and self.concerns(command) and not _is_implied(command):
             self._audit.denied(peer, principal, self._operations[type(command)], str(refusal))
 
     def note(self, effects: Sequence[Effect]) -> None:
@@ -74,10 +89,23 @@ class CommandAudit:
             if isinstance(effect, Reply) and isinstance(mark := effect.token, _Mark):
                 effect.token = mark.token
                 self.waiting -= 1
-                reason = str(effect.result) if isinstance(effect.result, VibeMQError) else ""
+                result = effect.result
+                reason = str(result) if isinstance(result, VibeMQError) else ""
+                if reason and mark.implied:
+                    continue
                 self._audit.changed(
-                    mark, mark.principal, mark.operation, mark.arguments, reason, unchanged=effect.unchanged
+                    mark,
+                    mark.principal,
+                    mark.operation,
+                    mark.arguments,
+                    reason,
+                    unchanged=effect.unchanged,
+                    count=result.count if isinstance(result, Counted) else None,
                 )
+
+
+def _is_implied(command: Command) -> bool:
+    return isinstance(command, CreateQueue) and command.implied
 
 
 def _told(command: Command) -> dict[str, Any]:

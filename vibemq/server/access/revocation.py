@@ -65,10 +65,14 @@ class Revocation:
         self._subscriptions = subscriptions
         self._peers = peers
         self._monotonic = monotonic
+        self.watchers: list[Callable[[Collection[str]], None]] = []
+        """Told of users who have changed: logins that are no peers, such as the sessions of browsers."""
 
     async def look_at_users(self, names: Collection[str], *, asker: int = 0) -> None:
         """Return when all connections of these users have been looked at. `asker`: the session that has asked for the
         change, and hears its answer before it has to go."""
+        for watch in self.watchers:
+            watch(names)
         end = self._monotonic() + SHARE_S
         for peer in self._peers():
             for _ in self._steps(peer, names, asker):

@@ -73,7 +73,7 @@ class Report:
             found.append("storage has failed; the broker stops")
         if self.uptime_ms < STORE_AHEAD_SHOWN_MS:
             found.append(status.store_ahead_trouble())
-        found += [status.checkpoint_trouble(), status.clock_trouble()]
+        found += [status.checkpoint_trouble(), status.clock_trouble(), status.audit_trouble]
         return [alarm for alarm in found if alarm]
 
     def is_started(self) -> bool:

@@ -100,7 +100,8 @@ class Housekeeping:
         self._status = status
         self.limits = limits
         self._decide = decide
-        self._chores = chores
+        self.chores = list(chores)
+        """Done in each round."""
         self._fatal = fatal
         self._monotonic = monotonic
         self._checkpoint_age = CheckpointAge()
@@ -134,7 +135,7 @@ class Housekeeping:
             await self._store.maintain()
             self._status.storage = await self._store.call(self._store.provider.stats)
             self._status.memory_bytes = resident_bytes()
-            for chore in self._chores:
+            for chore in self.chores:
                 await chore()
         except StorageFailed as error:
             self._fatal(error)

@@ -5,7 +5,9 @@ slices of at most SLICE_S, between which the loop serves its sockets. What a rea
 
 one queue     figures of one instant (of a few neighbouring ones when it has many groups)
 all queues    figures that are at most as far apart as the picture took, `duration_s`
-age           at most AGE_S_MAX, and less where a picture is cheap: a share of 1/EFFORT of the time is spent on them
+age           at most AGE_S_MAX, and less where a picture is cheap: a share of 1/EFFORT of the time is spent on them.
+              Who looks again and again (`sampled`) shares one that is at most AGE_S_MAX old, or older where that took
+              more than 1/SAMPLING_EFFORT of the time
 deleted       a queue that is deleted while the picture is taken is left out; sums "since the start" keep its counters
               and never fall
 created       a queue that is created meanwhile is in the next picture
@@ -27,6 +29,7 @@ SLICE_S = 0.002
 """How long the loop is held at a time."""
 AGE_S_MAX = 1.0
 EFFORT = 20
+SAMPLING_EFFORT = 100
 
 COLUMNS = QueueFigures._fields[1:-1]
 """Every figure that is a number."""
@@ -102,6 +105,8 @@ class Snapshot:
     taken_at: float = 0.0
     """Monotonic seconds."""
     duration_s: float = 0.0
+    cost_s: float = 0.0
+    """How long the loop was held for it, all slices together."""
 
     @property
     def queue_count(self) -> int:
@@ -156,10 +161,17 @@ class Snapshots:
 
     async def latest(self) -> Snapshot:
         """A picture that is fresh enough, see the module."""
-        while (latest := self._fresh()) is None:
+        return await self._one(lambda picture: min(AGE_S_MAX, EFFORT * picture.duration_s))
+
+    async def sampled(self) -> Snapshot:
+        """A picture for those who look again and again, see the module."""
+        return await self._one(lambda picture: max(AGE_S_MAX, SAMPLING_EFFORT * picture.cost_s))
+
+    async def _one(self, age_s_max: Callable[[Snapshot], float]) -> Snapshot:
+        while (latest := self._fresh(age_s_max)) is None:
             # Who waits here takes the picture himself when he who was at it has been cancelled.
             async with self._loop_cycle:
-                if self._fresh() is None:
+                if self._fresh(age_s_max) is None:
                     await self._take()
         return latest
 
@@ -185,12 +197,12 @@ class Snapshots:
         for _ in snapshot_steps(self._observed, snapshot):
             pass
         snapshot.taken_at = self._monotonic()
-        snapshot.duration_s = snapshot.taken_at - begun
+        snapshot.duration_s = snapshot.cost_s = snapshot.taken_at - begun
         return snapshot
 
-    def _fresh(self) -> Snapshot | None:
+    def _fresh(self, age_s_max: Callable[[Snapshot], float]) -> Snapshot | None:
         latest = self._latest
-        if latest is None or self._monotonic() - latest.taken_at > min(AGE_S_MAX, EFFORT * latest.duration_s):
+        if latest is None or self._monotonic() - latest.taken_at > age_s_max(latest):
             return None
         return latest
 
@@ -199,10 +211,12 @@ class Snapshots:
         snapshot, begun = Snapshot(), monotonic()
         slice_ends = begun + SLICE_S
         for _ in snapshot_steps(observed, snapshot):
-            if monotonic() >= slice_ends:
+            if (now := monotonic()) >= slice_ends:
+                snapshot.cost_s += now - slice_ends + SLICE_S
                 await self._pause()
                 slice_ends = monotonic() + SLICE_S
         snapshot.taken_at = monotonic()
+        snapshot.cost_s += snapshot.taken_at - slice_ends + SLICE_S
         snapshot.duration_s = snapshot.taken_at - begun
         if observed is self._observed:
             self._latest = snapshot

@@ -37,6 +37,8 @@ class BrokerStatus:
     """How far the broker's time is ahead of the wall clock; negative when it is behind."""
     store_ahead_ms: int = 0
     """How far the store's latest instant was ahead of the wall clock at the start; 0 when it was not."""
+    audit_trouble: str = ""
+    """Why audit records cannot be written, and what to do."""
 
     def clock_trouble(self) -> str:
         """A sentence; empty when the clock is all right."""

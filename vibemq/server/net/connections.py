@@ -56,6 +56,8 @@ class AdmittedConnection(CarriesLarge, Protocol):
     certified: tuple[str, ...]
     """Users for whom its TLS certificate stands, known or not."""
     since: int
+    bytes_received: int
+    bytes_sent: int
     session: Session
     endpoint: ListenerEndpoint
 
@@ -105,12 +107,15 @@ class ConnectionTable:
         new_id: Callable[[], str],
         turns_away: Callable[[str, float], bool],
         large_turns: LargeTurns,
+        after_flush: Callable[[Callable[[], None]], bool],
     ) -> None:
         """
         Args:
             turns_away: (host, now), whether the address may not connect because of logins that failed.
             large_turns: who has memory for large messages, and who waits for it.
+            after_flush: see `Committer.after_flush`.
         """
+        self._after_flush = after_flush
         self.large_turns = large_turns
         self._incoming = large_turns.incoming
         self._grant: tuple[int, MemoryShare] | None = None
@@ -156,6 +161,18 @@ class ConnectionTable:
     def peers(self) -> list[PeerDriver]:
         """Everybody who may act: admitted connections, and peers of plug-ins."""
         return [connection.peer for connection in self._connections.values()] + list(self.without_socket)
+
+    def peer(self, session: int) -> PeerDriver | None:
+        """Whose session has that number."""
+        connection = self._connections.get(session)
+        if connection is not None:
+            return connection.peer
+        return next((peer for peer in self.without_socket if peer.number == session), None)
+
+    def stuck_since(self, connection: AdmittedConnection) -> int | None:
+        """The instant since which its socket takes nothing; None while it does."""
+        found = self.stuck.get(connection)
+        return None if found is None else self._clock.now() - int(1000 * (self._loop.time() - found[0]))
 
     def admit(self, connection: AdmittedConnection) -> VibeMQError | None:
         """Number the connection, which `refuses` has let in, and give it its session, or return why not."""
@@ -204,7 +221,8 @@ class ConnectionTable:
         context = self._context(connection.number, certified=bool(connection.certified))
         if connection.number:
             reserve, wake = partial(self._reserve, connection.number), partial(self._wake_later, connection.number)
-            context = replace(context, reserve_memory=reserve, wake=wake)
+            behind_flush = partial(self._after_flush, wake)
+            context = replace(context, reserve_memory=reserve, wake=wake, behind_flush=behind_flush)
         connection.connection_id = context.connection_id
         connection.since = context.now
         return endpoint.plugin.create(context, endpoint.settings)
@@ -284,6 +302,10 @@ class ConnectionTable:
     def by_protocol(self) -> dict[str, int]:
         """Open connections by protocol."""
         return dict(Counter(connection.endpoint.protocol for connection in self._connections.values()))
+
+    def count_of(self, endpoint: ListenerEndpoint) -> int:
+        """Open connections that one listener has accepted."""
+        return sum(connection.endpoint is endpoint for connection in self._connections.values())
 
     def remove(self, connection: AdmittedConnection) -> None:
         self._somebody_left.set()

@@ -28,6 +28,7 @@ class Listening:
     host: str
     port: int
     acceptor: Acceptor
+    endpoint: ListenerEndpoint
     tls: ServerTls | None = None
 
 
@@ -69,7 +70,7 @@ async def listen(listener: Listener, number: int, endpoint: ListenerEndpoint, se
         handshake_timeout_s=table.limits.handshake_timeout_ms / 1000,
     )
     log.info("%s listens on %s:%d", listener.protocol, host, chosen, extra={"event": "listener.opened"})
-    return Listening(listener.protocol, host, chosen, acceptor, tls)
+    return Listening(listener.protocol, host, chosen, acceptor, endpoint, tls)
 
 
 def _offer_small_segments(sockets: Iterable[socket.socket]) -> None:

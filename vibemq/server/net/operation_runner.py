@@ -9,7 +9,7 @@ from anyio import CapacityLimiter
 from vibemq.errors import AuthError, NotAuthorized, RateLimited, StorageFailed, VibeMQError, forget_frames
 from vibemq.operations import Call, Registry
 from vibemq.protocols.session import Principal, Session
-from vibemq.server.access.audit import AuditLog
+from vibemq.server.access.audit import AuditedPeer, AuditLog
 from vibemq.server.access.command_audit import CommandAudit
 from vibemq.server.background_tasks import BackgroundTasks
 from vibemq.server.monitoring.metrics import Metrics
@@ -20,13 +20,10 @@ PENDING_MAX = 32
 SCANS_TOGETHER_MAX = 8
 
 
-class OperatingPeer(Protocol):
+class OperatingPeer(AuditedPeer, Protocol):
     """What an operation needs of the peer that asks (`vibemq.server.net.peer_driver.PeerDriver`)."""
 
     number: int
-    connection_id: str
-    host: str
-    protocol: str
     session: Session
     pending: int
     wake: Callable[[], None]
@@ -63,12 +60,28 @@ class OperationRunner:
 
     def admit(self, peer: OperatingPeer, name: str, arguments: Mapping[str, Any]) -> Call:
         """As `Registry.admit`."""
+        return self.admit_for(peer, peer.principal, name, arguments, session=peer.number)
+
+    def admit_for(
+        self,
+        place: AuditedPeer,
+        principal: Principal | None,
+        name: str,
+        arguments: Mapping[str, Any],
+        *,
+        session: int = 0,
+    ) -> Call:
+        """The same for somebody who is no peer; `place`: where the request comes from, for the audit log."""
         try:
-            return self._registry.admit(peer.principal, name, arguments, session=peer.number)
+            call = self._registry.admit(principal, name, arguments, session=session)
         except AuthError as error:
+            self._metrics.not_authorized += session == 0 and isinstance(error, NotAuthorized)
             if self._registry.is_audited(name):
-                self._audit.denied(peer, peer.principal, name, str(error))
+                self._audit.denied(place, principal, name, str(error))
             raise
+        if call.operation.audited and (blocked := self._audit.refusal(name)) is not None:
+            raise blocked
+        return call
 
     def forget(self, session: int) -> None:
         """The session is gone."""
@@ -85,6 +98,22 @@ class OperationRunner:
         self._background_tasks.begin(self._carry_out, peer, token, call, failed=peer.failed)
 
     async def _carry_out(self, peer: OperatingPeer, token: object, call: Call) -> None:
+        try:
+            result = await self.carried_out(peer, call)
+        finally:
+            peer.pending -= 1
+        if peer.hears_answers:
+            peer.answer(token, result)
+        else:
+            # It may have ended before this operation kept something for it.
+            self.forget(peer.number)
+        peer.wake()
+
+    async def carried_out(self, place: AuditedPeer, call: Call) -> object:
+        """The answer of a long operation, or the error that it has ended with; logged and audited.
+
+        `place`: where the request comes from.
+        """
         operation, principal = call.operation, call.caller.principal
         fields = {"event": "admin", "verb": operation.name, "user": principal.name if principal else ""}
         result: object
@@ -98,26 +127,29 @@ class OperationRunner:
             result = error
             forget_frames(error)
         except Exception:
-            log.exception("%s failed", operation.name, extra={**fields, "remote": peer.host})
+            log.exception("%s failed", operation.name, extra={**fields, "remote": place.host})
             self._metrics.errors += 1
             result = VibeMQError("the broker could not carry out the request; its log has the reason")
-        finally:
-            peer.pending -= 1
         if operation.logged:
             said = result if isinstance(result, VibeMQError) else "done"
-            log.info("admin %s: %s", operation.name, said, extra={**fields, "remote": peer.host})
+            log.info("admin %s: %s", operation.name, said, extra={**fields, "remote": place.host})
         if operation.audited:
             reason = str(result) if isinstance(result, VibeMQError) else ""
-            self._audit.changed(peer, principal, operation.name, call.told(result), reason)
-        if peer.hears_answers:
-            peer.answer(token, result)
-        else:
-            # It may have ended before this operation kept something for it.
-            self.forget(peer.number)
-        peer.wake()
+            self._audit.changed(place, principal, operation.name, call.told(result), reason, count=_count_in(result))
+        return result
 
     async def _run(self, call: Call) -> object:
         if not call.operation.scans:
             return await call.run()
         async with self._scan_slots:
             return await call.run()
+
+
+_COUNTS = ("count", "closed", "redirected", "moved", "removed")
+"""Where answers say how many things they concern."""
+
+
+def _count_in(result: object) -> int | None:
+    if not isinstance(result, dict):
+        return None
+    return next((result[name] for name in _COUNTS if isinstance(result.get(name), int)), None)

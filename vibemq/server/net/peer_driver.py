@@ -105,6 +105,7 @@ class PeerDriver:
         self.connection_id = connection_id
         self.host = host
         self.protocol = protocol
+        self.logged_in: Principal | None = None
         self.certified = certified
         self.wake = wake
         self.scheduled_tick: int | None = None
@@ -133,6 +134,8 @@ class PeerDriver:
         self._halted = False
         """The engine has been told to hand out nothing more to the session."""
         self._clean = False
+        self._fails = False
+        """What it holds counts as failed, however it leaves."""
         self.release_queue: ReleaseQueue = services.effect_router.connect(number, self.take)
         self.delivery_queue = DeliveryQueue(
             session,
@@ -162,6 +165,11 @@ class PeerDriver:
         """Requests under way are answered, also while the peer is leaving: the goodbye waits for them. Who was
         dismissed hears no more."""
         return not (self.parted or self.broken or self._dismissed)
+
+    @property
+    def client_name(self) -> str:
+        """What the peer calls itself."""
+        return self.session.client_name
 
     @property
     def principal(self) -> Principal | None:
@@ -250,6 +258,10 @@ class PeerDriver:
                 if isinstance(request, ListQueues):
                     request.visible = partial(self.guard.may_see, self.principal)
                 elif self._command_audit.concerns(request):
+                    if (blocked := self._command_audit.refusal(request)) is not None:
+                        self.session.refused(getattr(request, "token", None), blocked)
+                        asked.popleft()
+                        continue
                     self._command_audit.mark(self, self.principal, request)
                 batch.append(request)
             asked.popleft()
@@ -496,9 +508,12 @@ class PeerDriver:
         # In one batch, so that nothing of it is handed out to the session again.
         releases = self._releases(unwritten + self.delivery_queue.take_back()[0] + self.release_queue.take_back())
         stop: list[Command] = [SetFlow(self.number, False)] if releases else []
-        yield from self._decider.steps(Batch([*stop, *releases, CloseSession(self.number, self._clean)]))
+        yield from self._decider.steps(
+            Batch([*stop, *releases, CloseSession(self.number, self._clean and not self._fails)])
+        )
         self._effect_router.disconnect(self.number)
         self._operations.forget(self.number)
+        self._authenticator.logged_out(self)
         self._let_go()
 
     def _read_on(self) -> bool:
@@ -537,6 +552,8 @@ class PeerDriver:
                 self._command_audit.denied(self, self.principal, request, refusal)
             else:
                 if self._command_audit.concerns(request):
+                    if self._command_audit.refusal(request) is not None:
+                        continue
                     self._command_audit.mark(self, self.principal, request)
                 commands.append(request)
         return commands
@@ -559,10 +576,15 @@ class PeerDriver:
         self._farewell = reason
         self._leave(clean=True)
 
-    def dismiss(self, reason: str) -> None:
-        """The peer has lost the right to be here: what was decided is confirmed, what is under way it never hears."""
+    def dismiss(self, reason: str, *, clean: bool = True) -> None:
+        """The peer has lost the right to be here: what was decided is confirmed, what is under way it never hears.
+
+        Args:
+            clean: what it holds goes back unharmed; else as after a lost connection.
+        """
         if not self._dismissed:
             self._dismissed = True
+            self._fails = not clean
             self.goodbye(reason)
 
     def redirect(self, host: str, port: int) -> bool:

@@ -50,6 +50,11 @@ class ServerTls:
         # Called in every handshake, whether or not the client names a server.
         self.context.sni_callback = self._hand_over
 
+    @property
+    def certificate(self) -> Path:
+        """The file of the certificate that handshakes use now."""
+        return self._newest.files.certificate
+
     def newer(self, files: Tls) -> NewerTls | None:
         """What to take so that handshakes use the files as they are now; None when nothing has changed. Blocking.
 
@@ -136,11 +141,14 @@ def unusable_file(files: Tls) -> tuple[str, str] | None:
 
 def check_tls_files(loaded: Loaded) -> None:
     """Raise ConfigInvalid for a file that cannot be used; names the setting and where it comes from."""
-    for number, listener in enumerate(loaded.settings.listeners):
-        wrong = None if listener.tls is None else unusable_file(listener.tls)
+    places: list[tuple[tuple[str | int, ...], Tls | None]] = [
+        (("listeners", number), listener.tls) for number, listener in enumerate(loaded.settings.listeners)
+    ]
+    for place, tls in [*places, (("http",), loaded.settings.http.tls)]:
+        wrong = None if tls is None else unusable_file(tls)
         if wrong is not None:
             key, why = wrong
-            raise ConfigInvalid(f"{place_of(('listeners', number, 'tls', key), loaded.origins)} is not valid: {why}")
+            raise ConfigInvalid(f"{place_of((*place, 'tls', key), loaded.origins)} is not valid: {why}")
 
 
 def _wrong_content(files: Tls) -> str:

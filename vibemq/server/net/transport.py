@@ -230,6 +230,8 @@ class Connection(asyncio.Protocol):
             "since": self.since,
             "bytes_received": self.bytes_received,
             "bytes_sent": self.bytes_sent,
+            "tls": self.transport.get_extra_info("sslcontext") is not None,
+            "stuck_since": self._services.connection_table.stuck_since(self),
         }
 
     # -- bytes in -----------------------------------------------------------------------------------------------------

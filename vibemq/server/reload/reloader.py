@@ -10,7 +10,7 @@ One reload is carried out after the other.
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from threading import Thread
 from typing import Any, TypeVar
@@ -35,6 +35,8 @@ READ_TIMEOUT_S = 10.0
 """Of all files together."""
 LOGGED_MAX = 20
 """Names that the log shows of each list."""
+OF_HTTP = -1
+"""The place of the HTTP port among the listeners whose TLS files are read again."""
 SWITCHED = "authentication is switched on and off with a restart only; keep a user or a token"
 
 T = TypeVar("T")
@@ -47,6 +49,8 @@ class SettingsSource:
     read: Callable[[], Loaded]
     """Reads and checks them again. Blocking. Raises ConfigInvalid."""
     set_up_log: Callable[[Log], None]
+    origins: Mapping[str, str] = field(default_factory=dict)
+    """Where each setting came from, by dotted name; brought up to date by whoever reads them again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +153,8 @@ class Reloader:
         change = compare(before, after, fixed=("auth",) if switches else ())
         certificates = {}
         for number, tls in self._tls.items():
-            files = change.settings.listeners[number].tls
+            place = change.settings.http if number == OF_HTTP else change.settings.listeners[number]
+            files = place.tls
             newer = tls.newer(files) if files is not None else None
             if newer is not None:
                 certificates[number] = newer

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.anyio
 
 def figures(number: int, *, published: int = 3, ready: int = 1) -> QueueFigures:
     cursors = [CursorFigures("readers", 5, 7, 1)] if number == 0 else []
-    return QueueFigures(f"q{number}", number, ready, 10, 2, 0, 0, 1, 0, published, 2, 1, 0, 0, 0, 0, 0, cursors)
+    return QueueFigures(f"q{number}", number, ready, 10, 2, 0, 0, 1, 0, published, 2, 1, 0, 0, 0, 0, 0, 0, 2, cursors)
 
 
 class Broker:

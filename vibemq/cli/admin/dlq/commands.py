@@ -8,7 +8,9 @@ import orjson
 import typer
 
 from vibemq.cli.admin.dlq import pages
+from vibemq.cli.admin.dlq.edit_command import edit
 from vibemq.cli.admin.dlq.filters import (
+    AtMost,
     Filters,
     ForReason,
     FromId,
@@ -38,6 +40,7 @@ from vibemq.errors import MessageNotFound
 
 app = typer.Typer(help="Dead letters of a running broker.", no_args_is_help=True)
 app.command()(replay)
+app.command()(edit)
 
 
 @app.command("ls")
@@ -195,6 +198,7 @@ def purge(
     replayed: Replayed = None,
     everything: Annotated[bool, typer.Option("--all", help="Select all dead letters, without a filter.")] = False,
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Maximum number, oldest first.")] = None,
+    at_most: AtMost = None,
     note: Note = "",
     yes: Yes = False,
     detach: Detach = False,
@@ -234,6 +238,7 @@ def purge(
         # What dies while somebody is asked is not deleted.
         most = count if exact else limit
         more = {} if most is None else {"limit": most}
+        more |= {} if at_most is None else {"at_most": at_most}
         job = ask(url, timeout, "job.start", kind="purge_dead", filter=filters.arguments, note=note, **more)
         if detach:
             out.emit(job, f"job {job['job']} deletes {count_text(count, 'dead letter')}")

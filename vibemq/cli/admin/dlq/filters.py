@@ -53,6 +53,9 @@ Replayed = Annotated[
     bool | None,
     typer.Option("--replayed/--not-replayed", help="Only dead letters that have, or have not, been replayed before."),
 ]
+AtMost = Annotated[
+    int | None, typer.Option("--at-most", min=0, metavar="N", help="Fail, and change nothing, if more than N fit.")
+]
 WithMessageId = Annotated[str | None, typer.Option("--message-id", help="Only dead letters with this message id.")]
 
 

@@ -10,6 +10,7 @@ import typer
 
 from vibemq.cli.admin.dlq import pages
 from vibemq.cli.admin.dlq.filters import (
+    AtMost,
     ForReason,
     FromId,
     FromQueue,
@@ -84,6 +85,7 @@ def replay(
     canary: Canary = None,
     max_ready: MaxReady = None,
     stop_after_dead_again: StopAfter = None,
+    at_most: AtMost = None,
     note: Note = "",
     fresh: Annotated[
         bool,
@@ -127,6 +129,7 @@ def replay(
         "canary": canary,
         "max_ready": max_ready,
         "stop_after_dead_again": stop_after_dead_again,
+        "at_most": at_most,
         "note": note,
     }
     target = parse(url)

@@ -30,11 +30,11 @@ def ask_for_queue(asker: Asker, session: int, name: str, options: QueueOptions, 
     def answered(result: Any) -> None:
         if isinstance(result, InvalidOptions) and options.durability is not Durability.TRANSIENT:
             weaker = options.with_changes(durability=Durability.TRANSIENT)
-            asker.ask(CreateQueue(session, told, name, weaker))
+            asker.ask(CreateQueue(session, told, name, weaker, implied=True))
         else:
             told(result)
 
-    asker.ask(CreateQueue(session, answered, name, options))
+    asker.ask(CreateQueue(session, answered, name, options, implied=True))
 
 
 class TopicPublish:

@@ -62,7 +62,7 @@ class EventMeshState:
         """Have a topic created that does not exist. Whoever may not create is told so by what comes next."""
         if self.settings.create_topics:
             options = topic_options(self.context.queue_defaults, self.settings.durability)
-            self.ask(CreateQueue(self.session, None, topic, options))
+            self.ask(CreateQueue(self.session, None, topic, options, implied=True))
 
     def say_goodbye(self, code: OPStatus, text: str) -> None:
         """Without a seq, so that every client takes it seriously: Java closes, C reconnects."""

@@ -1,0 +1,123 @@
+"""Brokers as processes, and a proxy in front of one."""
+
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+SERVE = [sys.executable, "-m", "vibemq", "serve"]
+
+
+class ServedBroker:
+    def __init__(self, room: Path, settings: str = "") -> None:
+        self._room = room
+        (room / "vibemq.toml").write_text(settings)
+        self._log = (room / "log").open("wb")
+        ports = self._start({"http": 0, "native": 0})
+        self.origin = f"http://127.0.0.1:{ports['http']}"
+        self.console = f"{self.origin}/console/"
+        self.port = ports["native"]
+        self.url = f"vibemq://127.0.0.1:{self.port}"
+        self._ports = ports
+
+    def _start(self, ports: Mapping[str, int]) -> dict[str, int]:
+        """Until it is ready; answers its ports."""
+        self._process = subprocess.Popen(
+            [
+                *SERVE,
+                *("--port", str(ports["native"]), "--http-port", str(ports["http"])),
+                *("--data-dir", str(self._room / "data"), "--config", str(self._room / "vibemq.toml")),
+            ],
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+            env={name: value for name, value in os.environ.items() if not name.startswith("VIBEMQ_")},
+        )
+        assert self._process.stdout is not None
+        found = {}
+        for line in self._process.stdout:
+            event = json.loads(line)
+            if event["event"] == "ready":
+                break
+            found[event["protocol"]] = event["port"]
+        assert found, (self._room / "log").read_text()
+        return found
+
+    def kill(self) -> None:
+        self._end(signal.SIGKILL)
+
+    def start_again(self) -> None:
+        self._start(self._ports)
+
+    def _end(self, number: int) -> None:
+        self._process.send_signal(number)
+        self._process.wait(timeout=60)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+    def __enter__(self) -> "ServedBroker":
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._end(signal.SIGTERM)
+        self._log.close()
+
+
+class StrippingProxy:
+    """Serves a broker below a path of its own, and takes that path away before it asks."""
+
+    def __init__(self, origin: str, prefix: str) -> None:
+        target = urlsplit(origin).netloc
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                self._pass_on()
+
+            do_POST = do_PUT = do_PATCH = do_DELETE = do_HEAD = do_GET  # noqa: N815
+
+            def _pass_on(self) -> None:
+                if not self.path.startswith(prefix + "/"):
+                    self.send_error(404, "not below the prefix")
+                    return
+                body = self.rfile.read(int(self.headers.get("content-length", 0)))
+                upstream = http.client.HTTPConnection(target, timeout=60)
+                upstream.request(self.command, self.path.removeprefix(prefix), body or None, dict(self.headers))
+                answer = upstream.getresponse()
+                self.send_response(answer.status)
+                for name, value in answer.getheaders():
+                    if name.lower() not in ("transfer-encoding", "connection", "date", "server", "content-length"):
+                        self.send_header(name, value)
+                content = answer.read()
+                self.send_header("content-length", str(len(content)))
+                self.end_headers()
+                if self.command != "HEAD":
+                    self.wfile.write(content)
+                upstream.close()
+
+            def log_message(self, *arguments: Any) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self.origin = f"http://127.0.0.1:{self._server.server_port}"
+        self.console = f"{self.origin}{prefix}/console/"
+
+    def __enter__(self) -> "StrippingProxy":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()

@@ -1,0 +1,80 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import {
+  bodyOfFilter,
+  filterOfBody,
+  filterOfSearch,
+  optionsOfFilter,
+  idsOf,
+  isEmpty,
+  partsOf,
+  queryOfFilter,
+  runsOf,
+  searchOfFilter,
+  without,
+} from "../../../vibemq/web/console/static/pure/letter_filter.js";
+
+const FULL = {
+  queue: "orders.eu",
+  reason: "max_attempts",
+  fingerprint: "00a1b2c3d4e5f607",
+  error: "no such article & more",
+  message_id: "it's-7",
+  older_than_ms: 60_000,
+  newer_than_ms: 5_400_000,
+  from_id: 17,
+  to_id: 9_007_199,
+  replayed: false,
+  header: { tenant: "a:b", "x y": "=" },
+  ids: "17,20-22",
+};
+
+test("a filter survives the address of a page", () => {
+  const search = new URLSearchParams(searchOfFilter(FULL)).toString();
+  assert.deepEqual(filterOfSearch(new URLSearchParams(search)), FULL);
+});
+
+test("a filter survives the body of a job, where ids are numbers", () => {
+  const body = bodyOfFilter(FULL);
+  assert.deepEqual(body.ids, [17, 20, 21, 22]);
+  assert.deepEqual(filterOfBody(JSON.parse(JSON.stringify(body))), FULL);
+});
+
+test("what cannot be read of an address is left out", () => {
+  const params = new URLSearchParams("queue=&older_than_ms=-1&newer_than_ms=1e3&replayed=maybe&header=x&ids=1-2000000&to_id=a");
+  assert.deepEqual(filterOfSearch(params), {});
+  assert.ok(isEmpty({}));
+});
+
+test("the command line has an option for every part", () => {
+  const options = optionsOfFilter(FULL);
+  assert.deepEqual(options.header, ["tenant=a:b", "x y=="]);
+  assert.equal(options["newer-than"], "1h30m");
+  assert.equal(options["not-replayed"], true);
+  assert.equal(options.id, "17,20-22");
+  const given = Object.values(options).filter((value) => value !== undefined && value !== false);
+  assert.equal(given.length, Object.keys(FULL).length);
+});
+
+test("a query of the API has no runs of ids", () => {
+  assert.deepEqual(queryOfFilter({ queue: "a", ids: "17,20-22" }), [["queue", "a"], ["ids", "17,20,21,22"]]);
+});
+
+test("every part has words and can be taken out", () => {
+  let left = FULL;
+  for (const { part, label, value } of partsOf(FULL)) {
+    assert.ok(label && value, part);
+    const fewer = without(left, part);
+    assert.equal(partsOf(fewer).length, partsOf(left).length - 1, part);
+    left = fewer;
+  }
+  assert.ok(isEmpty(left));
+});
+
+test("runs of ids", () => {
+  assert.deepEqual(idsOf("20-22, 17"), [17, 20, 21, 22]);
+  assert.equal(idsOf("3-1"), null);
+  assert.equal(idsOf("1-99999999"), null);
+  assert.equal(idsOf("x"), null);
+  assert.equal(runsOf([22, 17, 21, 20, 20]), "17,20-22");
+});

@@ -1,0 +1,130 @@
+// The pure parts of the console: `node --test tests/browser/node`.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+const pure = new URL("../../../vibemq/web/console/static/pure/", import.meta.url);
+const { count, counted, duration, instant, parseDuration, rate, size } = await import(new URL("format.js", pure));
+const { adminLine, curlLine, path, query, quote, segment } = await import(new URL("commands.js", pure));
+const { laidOut, layout, tokens } = await import(new URL("json.js", pure));
+const { fromBase64, hexLines, kindOf, textOf, toBase64 } = await import(new URL("bytes.js", pure));
+const { visible } = await import(new URL("symbols.js", pure));
+const { matches } = await import(new URL("patterns.js", pure));
+const { placeAfterLogin } = await import(new URL("places.js", pure));
+const { EventReader } = await import(new URL("sse.js", pure));
+
+test("JSON keeps every digit, repeated keys and their order", () => {
+  const source = '{"b":9007199254740993,"a":1.10,"b":-0e+05,"c":"\\u0041\\/"}';
+  assert.equal(laidOut(source).replace(/\s/g, ""), source);
+});
+
+test("JSON that is laid out is the same text but for white space between its tokens", () => {
+  for (const source of ["[]", "{}", "[{},[],[[1,2],{\"a\":[]}]]", '"a b"', " null ", "1E400", '{"a":{"b":{"c":[true,false,null]}}}']) {
+    const again = laidOut(source);
+    assert.deepEqual(tokens(again), tokens(source));
+    assert.equal(JSON.stringify(JSON.parse(again)), JSON.stringify(JSON.parse(source)));
+  }
+});
+
+test("what is no JSON is not laid out", () => {
+  for (const source of ["", "{", "[1,]", "{a:1}", "01", "1 2", '{"a"}', '{"a":1,}', "nul", "'a'", "[1}", '"\u0001"', "+1", ".5", "1.", "\u00a01"]) {
+    assert.equal(layout(source), null, source);
+  }
+});
+
+test("JSON may nest 100,000 deep, and have numbers of 10,000 digits", () => {
+  const deep = "[".repeat(100_000) + "]".repeat(100_000);
+  assert.equal(layout(deep).map(([, text]) => text).join("").replace(/\s/g, ""), deep);
+  const long = "9".repeat(10_000);
+  assert.equal(laidOut(long), long);
+});
+
+test("a shell reads quoted words as they are", async () => {
+  const { execFileSync } = await import("node:child_process");
+  const words = ["", "a b", "--yes", "-x", "it's", "$HOME", "`id`", "a\nb", "\\", "orders.eu", "…ก", '"', "!", "*", "~"];
+  for (const word of words) {
+    assert.equal(execFileSync("/bin/sh", ["-c", `printf %s ${quote(word)}`]).toString(), word);
+  }
+});
+
+test("names stand behind -- and options have their values", () => {
+  assert.equal(adminLine(["queue", "purge"], { options: { yes: true, limit: 5, none: null, off: false }, names: ["--yes"] }), "vibemq-admin queue purge --yes --limit=5 -- --yes");
+});
+
+test("a line for curl has the name of the secret's variable, never a secret", () => {
+  const line = curlLine("POST", "http://localhost:2926/api/v1/queues/a/purge", { body: { at_most: 1 }, withToken: true });
+  assert.equal(line, `curl -sS -X POST -H "Authorization: Bearer $VIBEMQ_ACCESS_TOKEN" -H 'content-type: application/json' --data '{"at_most":1}' http://localhost:2926/api/v1/queues/a/purge`);
+});
+
+test("every name is one segment of a path that URL parsers keep", () => {
+  for (const name of [".", "..", "...", "-x", "a.b", "a/b", "ก".repeat(256), "%2e", "a?b#c"]) {
+    const url = new URL(path`queues/${name}/purge`, "http://localhost/x/api/v1/");
+    assert.equal(url.pathname.split("/").length, 7, name);
+    assert.equal(decodeURIComponent(url.pathname.split("/")[5]).replace(/^~(?=\.+$)/, ""), name);
+  }
+  assert.equal(segment(".."), "~..");
+});
+
+test("queries leave out what is empty", () => {
+  assert.equal(query({ a: "1 2", b: "", c: null, d: ["x", "y"], e: 0 }), "?a=1+2&d=x&d=y&e=0");
+});
+
+test("figures", () => {
+  assert.deepEqual([0, 999, 1000, 1234567, -1234, null].map(count), ["0", "999", "1,000", "1,234,567", "\u22121,234", "–"]);
+  assert.deepEqual([counted(1, "message"), counted(2000, "message")], ["1 message", "2,000 messages"]);
+  assert.deepEqual([0, 0.04, 9.96, 1234.5].map(rate), ["0", "0.0", "10.0", "1,235"]);
+  assert.deepEqual([0, 1023, 1024, 1536, 1048576, 5e12].map(size), ["0 B", "1023 B", "1 KiB", "1.5 KiB", "1 MiB", "4.5 TiB"]);
+  assert.deepEqual([0, 350, 5250, 60000, 93784, 7384000, 200000000, null].map(duration), ["0 ms", "350 ms", "5.2 s", "1 min", "1 min 33 s", "2 h 3 min", "2 d 7 h", "–"]);
+  assert.deepEqual(["250", "250ms", "1.5s", "5m", "2h", "7d", "x", "-1"].map(parseDuration), [250, 250, 1500, 300000, 7200000, 604800000, null, null]);
+});
+
+test("instants in UTC, with what is no instant as a dash", () => {
+  assert.equal(instant("2026-11-22T14:03:07.009Z", { utc: true, millis: true }), "2026-11-22 14:03:07.009");
+  assert.equal(instant(0, { utc: true }), "–");
+  assert.equal(instant("never", { utc: true }), "–");
+});
+
+test("bytes: base64, text, hexadecimal, kinds", () => {
+  const all = Uint8Array.from({ length: 256 }, (_, at) => at);
+  assert.deepEqual(fromBase64(toBase64(all)), all);
+  assert.equal(textOf(all), null);
+  assert.equal(textOf(new TextEncoder().encode("\ufeffå")), "\ufeffå");
+  assert.deepEqual(hexLines(new TextEncoder().encode("hello, world: 16+")), [
+    "00000000  68 65 6c 6c 6f 2c 20 77  6f 72 6c 64 3a 20 31 36  hello, world: 16",
+    `00000010  2b${" ".repeat(46)}  +`,
+  ]);
+  const kinds = [[[], "empty"], [[0x1f, 0x8b, 8], "gzip"], [[0x7b, 0x7d], "JSON"], [[0x68, 0x69], "text"], [[0xff, 0xfe], "binary"]];
+  for (const [bytes, kind] of kinds) assert.equal(kindOf(Uint8Array.from(bytes)), kind);
+});
+
+test("hidden characters are shown, joiners and letters are left alone", () => {
+  assert.equal(visible("a\u202eb\u0000\u0007\u200b\ud800"), "a[U+202E]b\u2400\u2407[ZWSP][U+D800]");
+  assert.equal(visible("กำ\u200d👩\u200d🚀 é"), "กำ\u200d👩\u200d🚀 é");
+  assert.equal(visible("a\n\tb", { lines: true }), "a\n\tb");
+  assert.equal(visible("a\nb"), "a\u240ab");
+});
+
+test("patterns of permissions", () => {
+  const cases = [["*", "a", true], ["orders", "orders", true], ["orders", "orders.eu", false], ["orders.*", "orders.eu", true], ["*.eu", "orders.eu", true], ["a*b*c", "aXbYc", true], ["a*b*c", "acb", false], ["a*a", "a", false]];
+  for (const [pattern, name, fits] of cases) assert.equal(matches(pattern, name), fits, `${pattern} ${name}`);
+});
+
+test("events are read however the stream was cut", () => {
+  const stream = 'retry: 5\n\nevent: a\r\ndata: {"n":1}\r\n\r\n: still here\n\ndata: x\ndata:y\nid: 7\n\nevent: late\ndata: z';
+  const wanted = [{ event: "a", data: '{"n":1}', id: "" }, { event: "message", data: "x\ny", id: "7" }];
+  for (const every of [1, 2, 3, 7, 1000]) {
+    const reader = new EventReader();
+    const got = [];
+    for (let at = 0; at < stream.length; at += every) got.push(...reader.read(stream.slice(at, at + every)));
+    assert.deepEqual(got, wanted, `in pieces of ${every}`);
+  }
+});
+
+test("the log-in page goes to pages of the console alone", () => {
+  const console_ = "http://host/a/b/console/";
+  for (const then of ["queues", "queue?queue=a&tab=tail", "dead-letters?reason=x%20y", ""]) {
+    assert.equal(new URL(placeAfterLogin(then), `${console_}login`).href, console_ + then);
+  }
+  for (const then of [undefined, "https://evil.example/", "//evil.example", "/\\evil.example", "javascript:alert(1)", "../api/v1/session", "login?then=login", "queues#x", "./x", "\u0000", "data:text/html,x"]) {
+    assert.equal(new URL(placeAfterLogin(then), `${console_}login`).href, console_, then);
+  }
+});

@@ -1,0 +1,114 @@
+"""What holds on every page: names and texts from outside are only text, the policy holds, it fits and can be read."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import vibemq.sync
+from tests.browser.brokers import ServedBroker
+from tests.browser.hostile import HOSTILE, LONG
+from vibemq.web.console.pages import PAGES
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
+
+Opener = Callable[..., Any]
+AXE = Path(__file__).parent / "vendor" / "axe.min.js"
+ODD_NAMES = (".", "..", "...", "-x", "--yes", "a.b", "ก" * 256)
+
+
+@pytest.fixture(scope="module")
+def hostile_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedBroker]:
+    """Its queues have hostile texts wherever a publisher or a consumer can put them."""
+    with ServedBroker(tmp_path_factory.mktemp("hostile")) as broker, vibemq.sync.connect(broker.url) as mq:
+        for queue in ("orders", *ODD_NAMES):
+            mq.create_queue(queue, max_attempts=1)
+        for number, text in enumerate(HOSTILE):
+            kind = text if text.isprintable() and len(text) < 200 else "odd"
+            mq.publish(
+                "orders", {text: text}, id=f"{number} {text}"[:200], headers={"note": text, f"x-{kind}": "value"}
+            )
+        mq.publish("orders", LONG)
+        for message, text in zip(mq.fetch("orders", max=60), HOSTILE, strict=False):
+            message.reject(text)
+        yield broker
+
+
+def places() -> list[str]:
+    """Every page, with what it needs to show something."""
+    more = {
+        "queue": ["queue?queue=orders", *(f"queue?queue=orders&tab={tab}" for tab in ("messages", "options", "tail"))],
+        "message": ["message?queue=orders&sequence=60", "message?queue=orders&sequence=88"],
+        "letter": ["letter?id=1", "letter?id=12"],
+        "job": ["job?id=1"],
+    }
+    return [place for page in PAGES if page.path != "login" for place in more.get(page.path, [page.path])]
+
+
+def show(page: Any, broker: ServedBroker, place: str) -> None:
+    """Until the page has its data, or has said why it has none."""
+    page.goto(f"{broker.console}{place}")
+    page.get_by_role("heading", level=1).first.wait_for()
+    page.get_by_text("Loading", exact=False).first.wait_for(state="hidden")
+
+
+def test_no_text_becomes_markup_whoever_tries(browser: Any, hostile_broker: ServedBroker) -> None:
+    """Trusted Types hold: the policy is the same for all pages. The page is not watched, for this is a violation."""
+    context = browser.new_context()
+    page = context.new_page()
+    for place in ("", "queue?queue=orders", "letter?id=1"):
+        show(page, hostile_broker, place)
+        refused = "() => { try { document.body.innerHTML = '<i></i>'; return false } catch { return true } }"
+        assert page.evaluate(refused), place
+    context.close()
+
+
+def test_queues_with_odd_names_are_reached_and_deleted_from_their_pages(
+    hostile_broker: ServedBroker, opened: Opener
+) -> None:
+    page = opened(hostile_broker.origin)
+    for name in ("..", "--yes"):
+        show(page, hostile_broker, "queues")
+        page.get_by_role("link", name=name, exact=True).click()
+        page.get_by_role("button", name="Delete queue…").click()
+        dialog = page.get_by_role("dialog")
+        button = dialog.get_by_role("button", name="Delete the queue")
+        assert button.is_disabled()
+        dialog.get_by_label("Type").fill(name)
+        button.click()
+        page.get_by_role("heading", name="Queues").wait_for()
+    with vibemq.sync.connect(hostile_broker.url) as mq:
+        left = {info["name"] for info in mq.admin("queue.list")}
+    assert left == {"orders", *ODD_NAMES} - {"..", "--yes"}
+
+
+@pytest.mark.parametrize(
+    ("size", "theme"),
+    [
+        ("large", "light"),
+        ("small", "dark"),
+        *(
+            pytest.param(size, theme, marks=pytest.mark.long)
+            for size, theme in (("large", "dark"), ("medium", "light"), ("medium", "dark"), ("small", "light"))
+        ),
+    ],
+)
+def test_hostile_texts_are_text_and_every_page_is_accessible_and_fits(
+    hostile_broker: ServedBroker, opened: Opener, size: str, theme: str
+) -> None:
+    """What a hostile text would do is noted by `opened`: a script that runs, a violation, a request elsewhere."""
+    page = opened(hostile_broker.origin, size=size, theme=theme)
+    found = []
+    for place in places():
+        show(page, hostile_broker, place)
+        page.evaluate(AXE.read_text())
+        result = page.evaluate("() => axe.run(document, { resultTypes: ['violations'] })")
+        found += [
+            f"{place}: {violation['id']}: {violation['nodes'][0]['html'][:200]}"
+            for violation in result["violations"]
+            if violation["impact"] in ("serious", "critical")
+        ]
+        if page.evaluate("() => document.documentElement.scrollWidth > innerWidth"):
+            found.append(f"{place}: it scrolls sideways")
+    assert not found

@@ -1,0 +1,193 @@
+"""From the alarm to the end of a replay, as somebody goes who has never seen the console."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import vibemq.sync
+from tests.browser.brokers import ServedBroker
+from tests.browser.seed import PASSWORD
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
+
+Opener = Callable[..., Any]
+
+
+SESSIONS: dict[tuple[str, str], list[Any]] = {}
+"""Cookies of (origin, user): a log-in hashes a password, which is slow on purpose."""
+
+
+def enter(page: Any, broker: ServedBroker, place: str, user: str = "root", password: str = "correct horse") -> None:
+    """Open a page of the console as a user; the first time by the log-in page."""
+    known = SESSIONS.get((broker.origin, user))
+    if known is not None:
+        page.context.add_cookies(known)
+    page.goto(f"{broker.console}{place}")
+    if known is None:
+        page.get_by_label("User").fill(user)
+        page.get_by_label("Password", exact=True).last.fill(password)
+        page.get_by_role("button", name="Log in").click()
+    page.wait_for_url(lambda url: "/login" not in url)
+    page.locator("#main h1").first.wait_for()
+    SESSIONS[broker.origin, user] = page.context.cookies()
+
+
+def admin(broker: ServedBroker, operation: str, **arguments: Any) -> Any:
+    with vibemq.sync.connect(broker.url) as mq:
+        return mq.admin(operation, **arguments)
+
+
+def consume(broker: ServedBroker, queue: str, count: int) -> None:
+    with vibemq.sync.connect(broker.url) as mq:
+        while count:
+            for message in mq.fetch(queue, max=count):
+                message.ack()
+                count -= 1
+
+
+def dead_in(broker: ServedBroker, queue: str) -> int:
+    with vibemq.sync.connect(broker.url) as mq:
+        info = mq.queue_info(queue)
+        assert info is not None
+        return info.dead
+
+
+def test_what_died_why_and_a_replay_of_ten_that_is_tried_on_a_few_first(
+    full_broker: ServedBroker, opened: Opener
+) -> None:
+    page = opened(full_broker.origin)
+    enter(page, full_broker, "dead-letters")
+    kinds = page.get_by_role("navigation", name="Kinds of dead letters")
+    kinds.get_by_role("link", name=re.compile("TimeoutError")).click()
+    page.get_by_text("250 letters fit").wait_for()
+    page.get_by_role("link", name=re.compile(r"^\d+$")).first.click()
+    page.get_by_role("heading", name=re.compile("Why it died: attempts used up")).wait_for()
+    assert page.get_by_role("region", name="Error").get_by_text("did not answer within 30 s").is_visible()
+    page.get_by_role("navigation", name="Where this is").get_by_role("link", name="Dead letters").click()
+    page.get_by_role("button", name="Replay all 250…").click()
+    dialog = page.get_by_role("dialog", name="Replay dead letters")
+    dialog.get_by_text("no consumer", exact=True).wait_for()
+    dialog.get_by_role("button", name="Only the first").click()
+    dialog.get_by_label("Note, for the audit").fill("the gateway is up again")
+    dialog.get_by_label(re.compile("^Try")).check()
+    dialog.get_by_role("button", name="Replay 10 letters to payments").click()
+    page.get_by_role("heading", name=re.compile("Replay · job")).wait_for()
+    # Five of them are tried first, and nobody consumes them yet.
+    page.get_by_text("its first 5 letters are not settled yet").wait_for()
+    assert page.get_by_text("5 of 10 letters").is_visible()
+    consume(full_broker, "payments", 5)
+    page.get_by_text("Done. None of the letters has died again so far.").wait_for()
+    consume(full_broker, "payments", 5)
+    assert page.get_by_text("10 of 10 letters").is_visible()
+    assert dead_in(full_broker, "payments") == 330
+    page.goto(f"{full_broker.console}jobs")
+    page.get_by_role("row", name=re.compile("done.*Replay.*payments")).wait_for()
+
+
+def test_a_job_is_slowed_paused_and_cancelled_while_it_runs(full_broker: ServedBroker, opened: Opener) -> None:
+    job = admin(full_broker, "job.start", kind="replay", filter={"queue": "invoices"}, rate=1)["job"]
+    page = opened(full_broker.origin)
+    enter(page, full_broker, f"job?id={job}")
+    rate = page.get_by_label("Letters per second, at most, as a number; empty: no limit")
+    rate.fill("2")
+    rate.press("Tab")
+    wait_until(lambda: admin(full_broker, "job.show", job=job)["rate"] == 2)
+    page.get_by_role("button", name="Pause", exact=True).first.click(timeout=5_000)
+    page.get_by_text("The job is paused").wait_for()
+    done = admin(full_broker, "job.show", job=job)["done"]
+    page.get_by_role("button", name="Cancel…").click()
+    page.get_by_role("button", name=re.compile("Cancel and leave")).click()
+    page.get_by_text("cancelled", exact=True).first.wait_for()
+    assert admin(full_broker, "job.show", job=job)["state"] == "cancelled"
+    assert dead_in(full_broker, "invoices") == 100 - done
+    assert page.get_by_role("button", name="Pause").count() == 0
+
+
+def test_a_letter_is_edited_and_its_changes_are_shown_before_it_goes(full_broker: ServedBroker, opened: Opener) -> None:
+    letter = admin(full_broker, "dlq.list", queue="orders.us", limit=1)["letters"][0]
+    page = opened(full_broker.origin)
+    enter(page, full_broker, f"letter?id={letter['dead_id']}&queue=orders.us")
+    page.get_by_role("button", name="Edit and replay…").click()
+    dialog = page.get_by_role("dialog", name=re.compile("Edit and replay"))
+    body = dialog.get_by_label("Body")
+    before = body.input_value()
+    body.fill(before.replace("Lange Reihe 12", "Neuer Wall 1"))
+    dialog.get_by_role("button", name="Add a header").click()
+    dialog.get_by_label("Name of header 3").fill("repaired")
+    dialog.get_by_label("Value of header 3").fill("by hand")
+    dialog.get_by_role("button", name="Review the changes").click()
+    changes = dialog.get_by_role("region", name="Changes of the body")
+    assert changes.get_by_text("Neuer Wall 1").is_visible()
+    assert changes.get_by_text("Lange Reihe 12").is_visible()
+    assert dialog.get_by_text("repaired: by hand").is_visible()
+    dialog.get_by_role("button", name="Replay 1 edited letter to orders.us").click()
+    page.get_by_role("heading", name="orders.us").wait_for()
+    with vibemq.sync.connect(full_broker.url) as mq:
+        [message] = mq.fetch("orders.us")
+        message.ack()
+    assert message.payload.decode() == before.replace("Lange Reihe 12", "Neuer Wall 1")
+    assert (message.headers["repaired"], message.headers["vibemq-edited"]) == ("by hand", "payload,headers")
+    assert message.headers["vibemq-replay-of"] == str(letter["dead_id"])
+
+
+def test_a_purge_is_refused_when_more_letters_fit_than_were_shown(full_broker: ServedBroker, opened: Opener) -> None:
+    page = opened(full_broker.origin)
+    enter(page, full_broker, "dead-letters?queue=webhooks")
+    page.get_by_role("button", name="Purge all 30…").click()
+    dialog = page.get_by_role("dialog", name="Purge 30 dead letters?")
+    dialog.get_by_role("link", name="Export 30 first").wait_for()
+    button = dialog.get_by_role("button", name="Purge 30 letters")
+    assert button.is_disabled()
+    with vibemq.sync.connect(full_broker.url) as mq:
+        mq.publish("webhooks", b"one more")
+        [message] = mq.fetch("webhooks")
+        message.reject("HTTPError: 503 from hook 9 after 9 s")
+        mq.ping()
+    dialog.get_by_label(re.compile("to confirm")).fill("30")
+    button.click()
+    dialog.get_by_role("alert").get_by_text("PRECONDITION_FAILED").wait_for()
+    assert dead_in(full_broker, "webhooks") == 31
+    page.keyboard.press("Escape")
+    dialog.wait_for(state="detached")
+    page.reload()
+    page.get_by_role("button", name="Purge all 31…").click()
+    dialog = page.get_by_role("dialog", name="Purge 31 dead letters?")
+    dialog.get_by_label(re.compile("to confirm")).fill("31")
+    dialog.get_by_role("button", name="Purge 31 letters").click()
+    page.get_by_text("31 of 31 letters").wait_for()
+    wait_until(lambda: dead_in(full_broker, "webhooks") == 0)
+
+
+def test_a_limited_user_sees_its_queues_and_no_button_that_would_be_refused(
+    full_broker: ServedBroker, opened: Opener
+) -> None:
+    page = opened(full_broker.origin)
+    enter(page, full_broker, "dead-letters", "ben", PASSWORD)
+    kinds = page.get_by_role("navigation", name="Kinds of dead letters")
+    kinds.get_by_role("link", name=re.compile("ArticleMissing")).click()
+    page.get_by_text("340 letters fit").wait_for()
+    buttons = [button.inner_text() for button in page.get_by_role("button").all()]
+    assert not [text for text in buttons if re.search("Replay|Purge", text)], buttons
+    page.get_by_role("link", name=re.compile(r"^\d+$")).first.click()
+    page.get_by_role("heading", name=re.compile("Why it died")).wait_for()
+    assert page.get_by_role("button", name=re.compile("Replay|Purge|Edit")).count() == 0
+    for place, told in (("broker", "This page is for superusers"), ("access", "What I may")):
+        page.goto(f"{full_broker.console}{place}")
+        page.get_by_text(told).wait_for()
+
+
+def test_somebody_with_rights_on_some_queues_sees_the_letters_of_these_alone(
+    full_broker: ServedBroker, opened: Opener
+) -> None:
+    page = opened(full_broker.origin)
+    enter(page, full_broker, "dead-letters", "ann", PASSWORD)
+    kinds = page.get_by_role("navigation", name="Kinds of dead letters")
+    kinds.get_by_role("link", name=re.compile("^orders")).first.wait_for()
+    names = [link.inner_text().split()[0] for link in kinds.locator(".group-name").all()]
+    assert sorted(names) == ["orders.asia", "orders.eu", "orders.us"]
+    assert "payments" not in page.content()
+    kinds.get_by_role("link", name=re.compile("^orders.asia")).click()
+    page.get_by_role("button", name="Replay all 12…").wait_for()

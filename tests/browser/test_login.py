@@ -1,0 +1,118 @@
+"""Logging in and out, and the way back to where one wanted to be."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.browser.brokers import ServedBroker, StrippingProxy
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
+
+Opener = Callable[..., Any]
+
+
+def log_in(page: Any, user: str = "root", password: str = "correct horse") -> None:
+    page.get_by_label("User").fill(user)
+    page.get_by_label("Password", exact=True).last.fill(password)
+    page.get_by_role("button", name="Log in").click()
+
+
+def test_a_deep_link_leads_through_the_login_to_its_page(closed_broker: ServedBroker, opened: Opener) -> None:
+    page = opened(closed_broker.origin)
+    page.goto(f"{closed_broker.console}queues?name=ord&sort=-ready")
+    page.get_by_role("heading", name="Log in").wait_for()
+    log_in(page)
+    page.get_by_role("heading", name="Queues").wait_for()
+    assert page.url == f"{closed_broker.console}queues?name=ord&sort=-ready"
+
+
+def test_a_wrong_password_is_told_in_a_sentence_and_the_right_one_then_lets_in(
+    closed_broker: ServedBroker, opened: Opener
+) -> None:
+    page = opened(closed_broker.origin)
+    page.goto(f"{closed_broker.console}login")
+    log_in(page, password="a guess")
+    page.get_by_role("alert").get_by_text("User name or password is wrong").wait_for()
+    assert "a guess" not in page.content()
+    log_in(page)
+    page.get_by_role("navigation", name="Pages", exact=True).wait_for()
+
+
+def test_logging_out_ends_the_session_and_the_next_request_leads_to_the_login(
+    closed_broker: ServedBroker, opened: Opener
+) -> None:
+    page = opened(closed_broker.origin)
+    page.goto(f"{closed_broker.console}login")
+    log_in(page)
+    page.get_by_role("button", name="root").click()
+    cookies = page.context.cookies()
+    assert [(cookie["httpOnly"], cookie["sameSite"]) for cookie in cookies] == [(True, "Strict")]
+    page.get_by_role("button", name="Log out", exact=True).click()
+    page.get_by_role("heading", name="Log in").wait_for()
+    page.goto(f"{closed_broker.console}queues")
+    page.get_by_role("heading", name="Log in").wait_for()
+
+
+def test_a_session_that_has_ended_under_an_open_page_leads_to_the_login_and_back(
+    closed_broker: ServedBroker, opened: Opener
+) -> None:
+    page = opened(closed_broker.origin)
+    page.goto(f"{closed_broker.console}login?then=queues")
+    log_in(page)
+    page.get_by_role("heading", name="Queues").wait_for()
+    page.context.clear_cookies()
+    page.get_by_label("Name contains").fill("x")
+    page.get_by_role("heading", name="Log in").wait_for()
+    log_in(page)
+    page.get_by_role("heading", name="Queues").wait_for()
+    assert page.url == f"{closed_broker.console}queues?name=x"
+
+
+def test_the_login_goes_to_pages_of_the_console_alone(closed_broker: ServedBroker, opened: Opener) -> None:
+    """All forms of such addresses: tests/browser/node."""
+    page = opened(closed_broker.origin)
+    page.goto(f"{closed_broker.console}login?then=%2F%2Fevil.example")
+    log_in(page)
+    page.get_by_role("heading", name="Overview").wait_for()
+    assert page.url == closed_broker.console
+
+
+def test_a_limited_user_sees_no_button_that_would_be_refused(closed_broker: ServedBroker, opened: Opener) -> None:
+    page = opened(closed_broker.origin)
+    page.goto(f"{closed_broker.console}login?then=queues")
+    log_in(page, "reader", "a reader's")
+    page.get_by_role("heading", name="Queues").wait_for()
+    assert page.get_by_role("link", name="Audit").count() == 0
+    assert page.get_by_role("button", name="Create queue").count() == 0
+
+
+def test_the_whole_console_works_below_a_path_that_a_proxy_takes_away(
+    closed_broker: ServedBroker, opened: Opener
+) -> None:
+    with StrippingProxy(closed_broker.origin, "/a/b") as proxy:
+        page = opened(proxy.origin)
+        page.goto(f"{proxy.console}queues?name=orders")
+        log_in(page)
+        page.get_by_role("heading", name="Queues").wait_for()
+        assert page.url == f"{proxy.console}queues?name=orders"
+        page.get_by_role("navigation", name="Pages", exact=True).get_by_role("link", name="Overview").click()
+        page.get_by_role("heading", name="Overview").wait_for()
+        assert page.url == proxy.console
+        page.context.close()
+
+
+def test_the_command_line_opens_a_browser_that_is_logged_in_once(closed_broker: ServedBroker, opened: Opener) -> None:
+    url = closed_broker.url.replace("vibemq://", "vibemq://root:correct%20horse@")
+    command = [sys.executable, "-m", "vibemq", "console", "--print", "--url", url, "--http", closed_broker.origin]
+    link = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    page = opened(closed_broker.origin)
+    page.goto(link)
+    page.get_by_role("heading", name="Overview").wait_for()
+    assert page.url == closed_broker.console
+    again = opened(closed_broker.origin)
+    again.goto(link)
+    again.get_by_role("alert").get_by_text("was used already").wait_for()
+    assert "code=" not in again.url

@@ -1,0 +1,142 @@
+"""The audit file of a running broker: every protocol's changes, logins and logouts, and a disk that takes nothing."""
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+import vibemq
+import vibemq.sync
+from tests.integration.test_eventmesh_tcp import MeshBroker
+from tests.integration.test_server_broker import settings
+from tests.interop.eventmesh import MeshWire
+from tests.interop.omq import OmqWire
+from tests.waiting import until, wait_until
+from vibemq.auth.passwords import hash_password
+from vibemq.config import Auth, Permission, User
+from vibemq.errors import AuthFailed, Blocked, InvalidOptions
+from vibemq.server.broker import Broker
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def users() -> Auth:
+    hashed = SecretStr(hash_password("pw"))
+    everything = Permission(queues="*", actions=("*",))
+    return Auth(
+        users={
+            "root": User(password_hash=hashed, superuser=True),
+            "ann": User(password_hash=hashed, permissions=(everything,)),
+        }
+    )
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[MeshBroker]:
+    with MeshBroker(tmp_path, users()) as broker:
+        yield broker
+
+
+def as_user(url: str, user: str, password: str = "pw") -> str:
+    return url.replace("://", f"://{user}:{password}@")
+
+
+def records(broker: MeshBroker, **chosen: Any) -> list[dict[str, Any]]:
+    with vibemq.sync.connect(as_user(broker.url, "root")) as root:
+        return list(root.admin("audit.list", order="oldest", limit=1_000, **chosen)["records"])
+
+
+def told(broker: MeshBroker, **chosen: Any) -> list[tuple[str, str, str]]:
+    return [(r["protocol"], r["operation"], r["outcome"]) for r in records(broker, **chosen)]
+
+
+def test_who_came_in_and_what_changed_by_every_door(broker: MeshBroker, tmp_path: Path) -> None:
+    with vibemq.sync.connect(as_user(broker.url, "ann")) as ann:
+        ann.create_queue("jobs")
+        ann.create_queue("jobs")
+        ann.publish_many("jobs", [b"x"] * 3)
+        ann.admin("queue.purge", queue="jobs")
+    with pytest.raises(AuthFailed), vibemq.sync.connect(as_user(broker.url, "ann", "wrong")):
+        pass
+    with OmqWire(broker.omq_port, name="ann:pw") as omq:
+        omq.subscribe("jobs", "From_current")
+    mesh = MeshWire(broker.port, "em13")
+    assert mesh.hello("readers", "sub", username="ann", password="pw").code == 0
+    assert mesh.subscribe("made-by-mesh").code == 0
+    mesh.socket.close()
+    wait_until(lambda: ("eventmesh", "logout", "done") in told(broker, user="ann"))
+    wait_until(lambda: ("omq", "logout", "done") in told(broker, user="ann"))
+    found = told(broker, user="ann")
+    assert [one for one in found if one[0] == "native"] == [
+        ("native", "login", "done"),
+        ("native", "queue.create", "done"),
+        ("native", "queue.purge", "done"),
+        ("native", "logout", "done"),
+        ("native", "login", "refused"),
+    ]
+    assert [one for one in found if one[0] == "omq"] == [("omq", "login", "done"), ("omq", "logout", "done")]
+    assert [one for one in found if one[0] == "eventmesh"] == [
+        ("eventmesh", "login", "done"),
+        ("eventmesh", "queue.create", "done"),
+        ("eventmesh", "logout", "done"),
+    ]
+    [purge] = records(broker, operation="queue.purge")
+    assert purge["count"] == 3
+    assert purge["resource"] == "jobs"
+    assert {record["address"] for record in records(broker)} == {"127.0.0.1"}
+    assert {record["user"] for record in records(broker, queue="made-by-mesh")} == {"ann"}
+    [file] = (tmp_path / "data" / "audit").iterdir()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert b"pw" not in file.read_bytes()
+
+
+@pytest.mark.anyio
+async def test_a_file_that_cannot_be_written_alarms_and_strict_refuses_what_frees_no_space(tmp_path: Path) -> None:
+    blocked = tmp_path / "audit"
+    blocked.write_text("")
+    strict = settings(tmp_path).model_copy(update={"audit_strict": True})
+    async with Broker(settings=strict) as broker, vibemq.connect(broker.url) as mq:
+        await until(lambda: broker.status.audit_trouble)
+        assert any("audit file" in alarm for alarm in broker.health()["alarms"])
+        assert broker.report.is_ready()
+        await mq.publish("jobs", b"x")
+        with pytest.raises(Blocked, match="audit_strict"):
+            await mq.admin("queue.create", queue="other")
+        with pytest.raises(Blocked, match="audit_strict"):
+            await mq.admin("connections.close", connection_id="none")
+        assert (await mq.admin("queue.purge", queue="jobs"))["count"] == 1
+        sentences = (await mq.admin("broker.overview"))["sentences"]
+        assert any("audit file" in sentence["text"] and sentence["remedy"] for sentence in sentences)
+        os.unlink(blocked)
+        await until(lambda: not broker.status.audit_trouble)
+        await mq.admin("queue.create", queue="other")
+
+        async def written() -> bool:
+            page = await mq.admin("audit.list", operation="queue", order="oldest")
+            return [r["operation"] for r in page["records"]] == ["queue.purge", "queue.create"]
+
+        await until(written)
+
+
+@pytest.mark.anyio
+async def test_without_strict_changes_go_on(tmp_path: Path) -> None:
+    (tmp_path / "audit").write_text("")
+    async with Broker(settings=settings(tmp_path)) as broker, vibemq.connect(broker.url) as mq:
+        await until(lambda: broker.status.audit_trouble)
+        await mq.admin("queue.create", queue="jobs")
+
+
+@pytest.mark.anyio
+async def test_an_embedded_broker_keeps_no_file_unless_it_is_asked_to(tmp_path: Path) -> None:
+    async with Broker(tmp_path / "data") as broker, vibemq.connect(broker.url) as mq:
+        await mq.create_queue("jobs")
+        with pytest.raises(InvalidOptions, match="keeps no audit file"):
+            await mq.admin("audit.list")
+    assert not (tmp_path / "data" / "audit").exists()

@@ -1,0 +1,177 @@
+"""Peeks by state, and one message with its body: nothing is taken, counted or written."""
+
+import base64
+import gzip
+import hashlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import brotli
+import pytest
+
+import vibemq
+from tests.waiting import until
+from vibemq.errors import InvalidPayload, MessageNotFound, QueueNotFound, WrongIncarnation
+from vibemq.operations.reading import decoding
+from vibemq.server.broker import Broker
+from vibemq.testing.timed_broker import TimedBroker
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(params=["lmdb", "memory"])
+async def broker(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Broker]:
+    async with TimedBroker(tmp_path / "data", storage=request.param) as broker:
+        yield broker
+
+
+@pytest.fixture
+async def mq(broker: Broker) -> AsyncIterator[vibemq.Client]:
+    async with vibemq.connect(broker.url) as mq:
+        durability = {} if broker.settings.storage.provider != "memory" else {"durability": "transient"}
+        await mq.create_queue("q", **durability)
+        yield mq
+
+
+def figures(broker: Broker) -> Any:
+    info = broker.queue_info("q")
+    assert info is not None
+    return info
+
+
+async def test_each_state_has_its_messages(broker: Broker, mq: vibemq.Client) -> None:
+    for n in range(6):
+        await mq.publish("q", f"m{n}".encode(), id=f"id{n}", headers={"n": str(n)})
+    await mq.publish("q", b"later", delay=60)
+    held = await mq.fetch("q", max=2)
+    await until(lambda: (figures(broker).in_flight, figures(broker).consumers) == (2, 0))
+    before, records = figures(broker), broker._running().committer._appends
+
+    ready = await mq.admin("queue.peek", queue="q", state="ready", limit=3)
+    assert [m["id"] for m in ready["messages"]] == ["id2", "id3", "id4"]
+    assert ready["messages"][0] == {
+        "sequence": 3,
+        "id": "id2",
+        "published_at": ready["messages"][0]["published_at"],
+        "priority": 1,
+        "expires_at": None,
+        "deliver_at": None,
+        "attempts": 0,
+        "headers": {"n": "2", "content-type": "application/octet-stream"},
+        "payload_size": 2,
+        "state": "ready",
+        "payload": "m2",
+        "offset": 0,
+        "size": 2,
+        "truncated": False,
+    }
+    rest = await mq.admin("queue.peek", queue="q", state="ready", limit=3, **{"from": ready["next"]})
+    assert [m["id"] for m in rest["messages"]] == ["id5"]
+    assert rest["next"] is None
+
+    delayed = await mq.admin("queue.peek", queue="q", state="delayed")
+    assert [(m["payload"], m["due_at"], m["deliver_at"]) for m in delayed["messages"]] == [
+        ("later", delayed["messages"][0]["published_at"] + 60_000, delayed["messages"][0]["published_at"] + 60_000)
+    ]
+    flying = await mq.admin("queue.peek", queue="q", state="in_flight")
+    assert [m["id"] for m in flying["messages"]] == ["id0", "id1"]
+    holder = flying["messages"][0]["holders"][0]
+    assert (holder["protocol"], holder["attempts"], holder["user"]) == ("native", 1, "anonymous")
+    assert holder["deadline_at"] == flying["messages"][0]["published_at"] + 30_000
+    one = await mq.admin("queue.peek", queue="q", state="in_flight", limit=1)
+    two = await mq.admin("queue.peek", queue="q", state="in_flight", limit=1, **{"from": one["next"]})
+    assert [m["id"] for m in one["messages"] + two["messages"]] == ["id0", "id1"]
+
+    assert figures(broker) == before
+    assert broker._running().committer._appends == records, "looking writes nothing"
+    for message in held:
+        await message.ack()
+    assert (await mq.admin("queue.peek", queue="q", state="in_flight"))["messages"] == []
+
+
+async def test_a_preview_ends_between_characters(mq: vibemq.Client) -> None:
+    await mq.publish("q", "aéz".encode())
+    await mq.publish("q", b"\xff\xfe\xfd")
+    await mq.publish("q", b"")
+    page = await mq.admin("queue.peek", queue="q", state="ready", preview_bytes=2)
+    shown = [(m.get("payload"), m.get("payload_base64"), m["size"], m["truncated"]) for m in page["messages"]]
+    assert shown == [
+        ("a", None, 1, True),
+        (None, base64.b64encode(b"\xff\xfe").decode(), 2, True),
+        ("", None, 0, False),
+    ]
+
+
+async def test_a_failed_message_is_delayed_and_tells_how_often(broker: TimedBroker, mq: vibemq.Client) -> None:
+    await mq.publish("q", b"x")
+    (message,) = await mq.fetch("q")
+    await message.retry(delay=5)
+    await until(lambda: figures(broker).delayed == 1)
+    (shown,) = (await mq.admin("queue.peek", queue="q", state="delayed"))["messages"]
+    assert shown["attempts"] == 1
+    assert shown["due_at"] - shown["published_at"] == 5_000
+    assert (await mq.admin("message.show", queue="q", sequence=1))["state"] == "delayed"
+
+
+async def test_a_body_in_parts(mq: vibemq.Client) -> None:
+    body = ("é" * 100_000).encode()
+    await mq.publish("q", body)
+    at, text = 0, ""
+    while True:
+        shown = await mq.admin("message.show", queue="q", sequence=1, offset=at, length=65_535, digest=True)
+        text += shown["payload"]
+        at += shown["size"]
+        if not shown["truncated"]:
+            break
+    assert text.encode() == body
+    assert shown["sha256"] == hashlib.sha256(body).hexdigest()
+    assert (shown["payload_size"], shown["state"], shown["holders"]) == (len(body), "ready", [])
+
+
+@pytest.mark.parametrize(("how", "pack"), [("gzip", gzip.compress), ("br", brotli.compress)], ids=["gzip", "brotli"])
+async def test_a_packed_body_is_opened(mq: vibemq.Client, how: str, pack: Any) -> None:
+    body = b'{"id":9007199254740993}' * 10_000
+    await mq.publish("q", pack(body))
+    part = await mq.admin("message.show", queue="q", sequence=1, decode=how, length=23)
+    assert (part["payload"], part["truncated"], part["decoded_size"]) == ('{"id":9007199254740993}', True, None)
+    end = await mq.admin("message.show", queue="q", sequence=1, decode=how, offset=len(body) - 23, length=100)
+    assert (end["payload"], end["truncated"], end["decoded_size"]) == ('{"id":9007199254740993}', False, len(body))
+    await mq.publish("q", pack(body)[:-5])
+    with pytest.raises(InvalidPayload, match="load it without decode"):
+        await mq.admin("message.show", queue="q", sequence=2, decode=how, offset=len(body) - 23)
+    await mq.publish("q", b"plain")
+    with pytest.raises(InvalidPayload, match="load it without decode"):
+        await mq.admin("message.show", queue="q", sequence=3, decode=how)
+
+
+@pytest.mark.parametrize(("how", "pack"), [("gzip", gzip.compress), ("br", brotli.compress)], ids=["gzip", "brotli"])
+def test_a_bomb_is_opened_as_far_as_is_asked_for(how: str, pack: Any) -> None:
+    bomb = pack(bytes(64 << 20))
+    assert len(bomb) < 1 << 20
+    found = decoding.decoded(bomb, how, 1_000, lambda: 0.0)
+    assert (len(found.data), found.whole) == (1_000, False)
+    with pytest.raises(vibemq.errors.MessageTooLarge, match="load it without decode"):
+        decoding.decoded_whole(bomb, how, lambda: 0.0)
+    instants = iter([0.0, 1.0, 2.5])
+    with pytest.raises(InvalidPayload, match="within 2 s"):
+        decoding.decoded(bomb, how, 16 << 20, lambda: next(instants))
+
+
+async def test_what_is_not_there_is_told(mq: vibemq.Client) -> None:
+    with pytest.raises(MessageNotFound, match="message 7"):
+        await mq.admin("message.show", queue="q", sequence=7)
+    with pytest.raises(QueueNotFound):
+        await mq.admin("message.show", queue="nowhere", sequence=7)
+    for state in ("ready", "delayed", "in_flight"):
+        with pytest.raises(QueueNotFound):
+            await mq.admin("queue.peek", queue="nowhere", state=state)
+        with pytest.raises(WrongIncarnation):
+            await mq.admin("queue.peek", queue="q", state=state, incarnation="another")
+    with pytest.raises(InvalidPayload, match="state"):
+        await mq.admin("queue.peek", queue="q", state="gone")

@@ -1,0 +1,390 @@
+"""The HTTP API under attack: other sites, other names, stolen and guessed credentials, floods, odd bytes."""
+
+import asyncio
+import logging
+import re
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import ExitStack
+from http.cookies import SimpleCookie
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+import vibemq
+from tests.integration.access import PASSWORD, cheap_hash
+from tests.integration.certificates import Authority
+from tests.integration.http_api import API, ApiClient, everybody, serving
+from vibemq.config import Auth
+from vibemq.errors import AuthFailed
+from vibemq.web.api.contract import BASE
+from vibemq.web.api.endpoints import ENDPOINTS
+from vibemq.web.limits import CONNECTIONS_MAX
+
+pytestmark = [pytest.mark.anyio, pytest.mark.xdist_group("security")]
+
+SITE = {"Sec-Fetch-Site": "same-origin"}
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+async def guarded(tmp_path: Path) -> AsyncIterator[ApiClient]:
+    """A broker with users."""
+    async with serving(tmp_path, auth=everybody()) as client:
+        yield client
+
+
+@pytest.fixture
+async def opened(tmp_path: Path) -> AsyncIterator[ApiClient]:
+    """A broker that lets everybody in."""
+    async with serving(tmp_path) as client:
+        yield client
+
+
+async def log_in(api: ApiClient, user: str = "root", password: str = PASSWORD) -> str:
+    """The cookie, which the client forgets."""
+    response = await api.ask("POST", "/session", json={"user": user, "password": password}, headers=SITE)
+    assert response.status_code == 200, response.text
+    api.http.cookies.clear()
+    return str(response.headers["set-cookie"].partition(";")[0])
+
+
+async def raw(api: ApiClient, *lines: bytes, body: bytes = b"") -> bytes:
+    """The answer to one request, byte for byte."""
+    assert api.broker.http_address is not None
+    reader, writer = await asyncio.open_connection(*api.broker.http_address)
+    writer.write(b"\r\n".join((*lines, b"Connection: close", b"", body)))
+    answer = await reader.read()
+    writer.close()
+    return answer
+
+
+# -- other sites (spec 7.1-4, 5, 6) -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Sec-Fetch-Site": "cross-site", "Content-Type": "application/x-www-form-urlencoded"},
+        {"Sec-Fetch-Site": "cross-site", "Content-Type": "application/json"},
+        {"Sec-Fetch-Site": "same-site", "Content-Type": "application/json"},
+        {"Origin": "null", "Content-Type": "application/json"},
+        {"Origin": "http://127.0.0.1:1", "Content-Type": "application/json"},
+        {"Origin": "http://evil.example", "Content-Type": "text/plain"},
+        {"Content-Type": "application/json"},
+    ],
+    ids=str,
+)
+async def test_no_page_of_another_site_changes_anything(guarded: ApiClient, headers: dict[str, str]) -> None:
+    await guarded.done("PUT", "/queues/a.q", "root")
+    cookie = {"Cookie": await log_in(guarded)}
+    for method, path in (("DELETE", "/queues/a.q"), ("POST", "/queues/a.q/purge"), ("PUT", "/queues/a.new")):
+        refused = await guarded.ask(method, path, content=b"{}", headers={**headers, **cookie})
+        assert (refused.status_code, refused.json()["code"]) == (403, "CROSS_ORIGIN")
+    assert [queue.name for queue in guarded.broker.list_queues()] == ["a.q"]
+    own = {"Origin": str(guarded.http.base_url).rstrip("/"), **cookie}
+    assert (await guarded.ask("PUT", "/queues/a.new", headers=own)).status_code == 201
+
+
+async def test_a_form_is_no_json(opened: ApiClient) -> None:
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
+        response = await opened.ask("POST", "/queues/q/purge", content=b"{}", headers={"Content-Type": kind})
+        assert response.status_code == 415
+
+
+async def test_an_open_broker_answers_to_its_own_names_only(opened: ApiClient) -> None:
+    host = f"Host: evil.example:{(opened.broker.http_address or ('', 0))[1]}".encode()
+    for endpoint in ENDPOINTS:
+        path = f"{BASE}{endpoint.path}".replace("{", "").replace("}", "").encode()
+        answer = await raw(opened, endpoint.method.encode() + b" " + path + b" HTTP/1.1", host)
+        assert answer.startswith(b"HTTP/1.1 421 "), path
+    get = b"GET /api/v1/session HTTP/1.1"
+    assert (await raw(opened, get, b"Host: localhost@evil.example")).startswith(b"HTTP/1.1 421 ")
+    assert (await raw(opened, b"GET /api/v1/session HTTP/1.0")).startswith(b"HTTP/1.1 421 ")
+    assert (await raw(opened, get, b"Host: localhost", b"Host: evil.example")).startswith(b"HTTP/1.1 400 ")
+    assert (await raw(opened, get, b"Host: localhost:1")).startswith(b"HTTP/1.1 200 ")
+    assert (await raw(opened, b"GET /livez HTTP/1.1", host)).startswith(b"HTTP/1.1 200 ")
+
+
+async def test_with_users_any_name_will_do_unless_the_settings_narrow_it(tmp_path: Path) -> None:
+    get, host = b"GET /api/v1/session HTTP/1.1", b"Host: mq.example"
+    async with serving(tmp_path / "any", auth=everybody()) as api:
+        assert (await raw(api, get, host)).startswith(b"HTTP/1.1 401 ")
+    async with serving(tmp_path / "named", auth=everybody(), allowed_hosts=["other.example"]) as api:
+        assert (await raw(api, get, host)).startswith(b"HTTP/1.1 421 ")
+
+
+async def test_beyond_this_machine_an_open_broker_has_no_api(tmp_path: Path) -> None:
+    async with serving(tmp_path / "closed", host="0.0.0.0") as api:
+        for endpoint in ENDPOINTS:
+            response = await api.ask(endpoint.method, endpoint.path.replace("{", "").replace("}", ""))
+            assert (response.status_code, response.json()["code"]) == (403, "OPEN_BROKER")
+            assert "auth.superuser" in response.json()["detail"]
+        for page in ("/livez", "/metrics", "/health/"):
+            assert (await api.http.get(page)).status_code == 200
+    async with serving(tmp_path / "open", host="0.0.0.0", allow_unauthenticated=True) as api:
+        assert (await api.get("/session")).status_code == 200
+
+
+async def test_a_token_of_the_pages_opens_the_api_of_a_broker_without_users(tmp_path: Path) -> None:
+    async with serving(tmp_path, host="0.0.0.0", token="page-token") as api:
+        assert await api.code("GET", "/session") == (401, "AUTH_REQUIRED")
+        assert await api.code("GET", "/session", headers={"Authorization": "Bearer wrong"}) == (401, "AUTH_FAILED")
+        told = await api.done("GET", "/session", headers={"Authorization": "Bearer page-token"})
+        assert (told["authenticated"], told["superuser"]) == (True, True)
+
+
+# -- sessions (7.1-7, 8, 9) -------------------------------------------------------------------------------------------
+
+
+async def test_a_session_from_its_login_to_its_end(guarded: ApiClient) -> None:
+    planted = "vibemq_session=" + "0" * 64
+    response = await guarded.ask(
+        "POST", "/session", json={"user": "owner", "password": PASSWORD}, headers={**SITE, "Cookie": planted}
+    )
+    guarded.http.cookies.clear()
+    cookie = SimpleCookie(response.headers["set-cookie"])["vibemq_session"]
+    assert cookie.value != "0" * 64
+    assert (cookie["httponly"], cookie["samesite"], cookie["path"], cookie["secure"]) == (True, "Strict", "", "")
+    assert response.json()["user"] == "owner"
+    mine = {"Cookie": f"vibemq_session={cookie.value}"}
+    assert (await guarded.done("GET", "/session", headers=mine))["user"] == "owner"
+    assert await guarded.code("GET", "/session", headers={"Cookie": planted}) == (401, "AUTH_REQUIRED")
+    out = await guarded.ask("DELETE", "/session", headers={**mine, **SITE})
+    assert out.status_code == 204
+    assert "Max-Age=0" in out.headers["set-cookie"]
+    assert await guarded.code("GET", "/session", headers=mine) == (401, "AUTH_REQUIRED")
+
+
+async def test_a_cookie_is_no_second_chance(guarded: ApiClient) -> None:
+    headers = {"Cookie": await log_in(guarded), "Authorization": "Bearer vmq_wrong"}
+    assert await guarded.code("GET", "/session", headers=headers) == (401, "AUTH_FAILED")
+
+
+async def test_log_out_everywhere(guarded: ApiClient) -> None:
+    cookies = [await log_in(guarded, "owner") for _ in range(3)]
+    others = await log_in(guarded, "none")
+    out = await guarded.ask("DELETE", "/session?everywhere=true", headers={"Cookie": cookies[0], **SITE})
+    assert out.status_code == 204
+    for cookie in cookies:
+        assert (await guarded.get("/session", headers={"Cookie": cookie})).status_code == 401
+    assert (await guarded.get("/session", headers={"Cookie": others})).status_code == 200
+
+
+async def test_a_session_ends_with_what_it_logged_in_with(guarded: ApiClient) -> None:
+    for name in ("gone", "changed"):
+        await guarded.done("POST", "/users", "root", json={"user": name, "password": "correct horse"})
+    cookies = {name: {"Cookie": await log_in(guarded, name, "correct horse")} for name in ("gone", "changed")}
+    basic = httpx.BasicAuth("gone", "correct horse")
+    assert (await guarded.http.get(f"{API}/session", auth=basic)).status_code == 200
+    await guarded.done("DELETE", "/users/gone", "root")
+    await guarded.done("PUT", "/users/changed/password", "root", json={"password": "battery staple"})
+    for cookie in cookies.values():
+        assert (await guarded.get("/session", headers=cookie)).status_code == 401
+    # A password that was right a moment ago is not remembered beyond its user.
+    assert (await guarded.http.get(f"{API}/session", auth=basic)).status_code == 401
+
+
+async def test_whoever_changes_the_own_password_stays(guarded: ApiClient) -> None:
+    await guarded.done("POST", "/users", "root", json={"user": "ada", "password": "correct horse"})
+    mine, other = [{"Cookie": await log_in(guarded, "ada", "correct horse")} for _ in range(2)]
+    headers = {**mine, **SITE}
+    await guarded.done("PUT", "/users/ada/password", json={"password": "battery staple"}, headers=headers)
+    assert (await guarded.get("/session", headers=mine)).status_code == 200
+    assert (await guarded.get("/session", headers=other)).status_code == 401
+
+
+async def test_behind_tls_the_cookie_is_secure(tmp_path: Path) -> None:
+    authority = Authority.made_in(tmp_path)
+    signed = authority.sign("server")
+    tls = {"certificate": str(signed.certificate), "key": str(signed.key)}
+    trust = ssl.create_default_context(cafile=authority.ca)
+    async with (
+        serving(tmp_path / "data", auth=everybody(), tls=tls) as plain,
+        ApiClient(plain.broker, "https", verify=trust).http as http,
+    ):
+        told = {"user": "root", "password": PASSWORD}
+        response = await http.post(f"{API}/session", json=told, headers=SITE)
+        assert response.headers["set-cookie"].startswith("__Secure-vibemq_session=")
+        assert response.headers["set-cookie"].endswith("; Secure")
+        assert response.headers["strict-transport-security"] == "max-age=31536000"
+        assert (await http.get("/livez")).headers["strict-transport-security"]
+
+
+async def test_only_a_trusted_proxy_makes_it_secure(tmp_path: Path) -> None:
+    forwarded = {**SITE, "X-Forwarded-Proto": "https", "X-Forwarded-For": "1.2.3.4"}
+    for trusted, name in ((["127.0.0.1"], "__Secure-vibemq_session"), ([], "vibemq_session")):
+        async with serving(tmp_path / name, auth=everybody(), trusted_proxies=trusted) as api:
+            told = {"user": "root", "password": PASSWORD}
+            response = await api.ask("POST", "/session", json=told, headers=forwarded)
+            assert response.headers["set-cookie"].startswith(f"{name}=")
+
+
+# -- guessing (7.1-10, 11) --------------------------------------------------------------------------------------------
+
+
+async def test_guesses_count_whatever_the_door(guarded: ApiClient) -> None:
+    wrong = {"user": "owner", "password": "wrong"}
+    answers = [await guarded.ask("POST", "/session", json=wrong) for _ in range(12)]
+    assert {answer.status_code for answer in answers} == {401}
+    assert int(answers[-1].headers["retry-after"]) >= 1
+    with pytest.raises(AuthFailed, match="too many failed attempts"):
+        async with vibemq.connect(guarded.broker.url, username="owner", password="wrong"):
+            """It has to wait here, too."""
+    late = await guarded.ask("POST", "/session", json={"user": "owner", "password": PASSWORD})
+    assert "too many failed attempts" in late.json()["detail"]
+
+
+async def test_users_cannot_be_told_from_nobody(guarded: ApiClient) -> None:
+    answers = []
+    for name in ("owner", "nobody"):
+        response = await guarded.ask("POST", "/session", json={"user": name, "password": "wrong"})
+        answers.append((response.status_code, re.sub(r'"instance":"\w+"', "", response.text), sorted(response.headers)))
+    assert answers[0] == answers[1]
+
+
+async def test_many_logins_keep_nobody_waiting(guarded: ApiClient) -> None:
+    await guarded.done("GET", "/session", "root")
+    flood = [
+        asyncio.ensure_future(guarded.ask("POST", "/session", json={"user": f"u{number}", "password": "x"}))
+        for number in range(60)
+    ]
+    for _ in range(20):
+        assert (await guarded.http.get("/livez")).status_code == 200
+        assert (await guarded.get("/session", "root")).status_code == 200
+    assert {answer.status_code for answer in await asyncio.gather(*flood)} <= {401, 429}
+
+
+# -- answers (7.1-14, 15, 16, 25) -------------------------------------------------------------------------------------
+
+
+async def test_headers_of_every_answer(guarded: ApiClient) -> None:
+    answers = [
+        await guarded.get("/session", "root"),
+        await guarded.get("/session"),
+        await guarded.get("/nothing", "root"),
+        await guarded.ask("POST", "/session", content=b"{"),
+        await guarded.http.get("/livez"),
+        await guarded.http.get("/nothing"),
+    ]
+    for answer in answers:
+        headers = answer.headers
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["x-frame-options"] == "DENY"
+        assert headers["referrer-policy"] == "no-referrer"
+        assert headers["cross-origin-resource-policy"] == "same-origin"
+        assert headers["cross-origin-opener-policy"] == "same-origin"
+        assert headers["cache-control"] == "no-store"
+        policy = headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "frame-ancestors 'none'" in policy
+        assert not re.search(r"unsafe|data:|blob:|\*", policy)
+        assert not any(name.startswith("access-control") for name in headers)
+
+
+async def test_no_header_is_injected(opened: ApiClient) -> None:
+    evil = "%0d%0aX-Evil:%20yes"
+    for path in (f"/queues/{evil}", f"/queues?cursor={evil}", f"/dead-letters/{evil}", f"/users/{evil}"):
+        for method in ("GET", "DELETE"):
+            response = await opened.ask(method, path, headers={"X-Request-Id": "mine"})
+            assert "x-evil" not in response.headers
+            assert response.headers.get("x-request-id") != "mine"
+
+
+async def test_no_secret_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    canaries = ("canary-super", "canary-shared", "canary-page", "canary-new", "canary-wrong")
+    auth = Auth.model_validate(
+        {
+            "superuser": "root",
+            "superuser_password": canaries[0],
+            "token": canaries[1],
+            "users": {"ada": {"password_hash": cheap_hash()}},
+        }
+    )
+    told: list[str] = []
+    async with serving(tmp_path, auth=auth, token=canaries[2]) as api:
+
+        async def note(method: str, path: str, **more: Any) -> None:
+            response = await api.http.request(method, f"{API}{path}", **more)
+            told.append(response.text + str(response.headers))
+
+        root = httpx.BasicAuth("root", canaries[0])
+        shared = {"Authorization": f"Bearer {canaries[1]}"}
+        await note("POST", "/session", json={"user": "root", "password": canaries[0]})
+        await note("POST", "/session", json={"user": "root", "password": canaries[4]})
+        await note("POST", "/session", json={"token": canaries[4], "more": canaries[4]})
+        await note("POST", "/users", auth=root, json={"user": "new", "password": canaries[3]})
+        await note("PUT", "/users/new/password", auth=root, json={"password": canaries[3], "keep_connections": 1})
+        for endpoint in ENDPOINTS:
+            if endpoint.method == "GET" and not endpoint.names:
+                await note("GET", endpoint.path, headers=shared)
+        await note("GET", "/users/ada", auth=root)
+    everything = "\n".join(told) + "\n".join(str(vars(record)) for record in caplog.records)
+    for secret in (*canaries, cheap_hash()):
+        assert secret not in everything
+
+
+# -- bytes and floods (7.1-27, 28, 29) --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        (b"POST /api/v1/session HTTP/1.1", b"Host: x", b"Content-Length: 2", b"Transfer-Encoding: chunked"),
+        (b"POST /api/v1/session HTTP/1.1", b"Host: x", b"Content-Length: 2", b"Content-Length: 3"),
+        (b"GET /api/v1/session HTTP/1.1", b"Host: x", b"X: a\r\n b\0"),
+        (b"GET /api/v1/session HTTP/1.1", b"Host: x", b"X: " + b"x" * 17_000),
+        (b"GET /api/v1/session?" + b"x" * 17_000 + b" HTTP/1.1", b"Host: x"),
+        (b"GET /api/v1/session?" + b"x" * 9_000 + b" HTTP/1.1", b"Host: x"),
+    ],
+    ids=["length and chunks", "two lengths", "folded", "long header", "too long a URL", "long URL"],
+)
+async def test_ambiguous_requests_end_the_connection(guarded: ApiClient, lines: tuple[bytes, ...]) -> None:
+    answer = await raw(guarded, *lines, body=b"{}GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert re.match(rb"HTTP/1.1 4\d\d ", answer)
+    assert answer.count(b"HTTP/1.1 ") == 1
+
+
+async def test_silent_and_half_requests_keep_nobody_out(guarded: ApiClient) -> None:
+    assert guarded.broker.http_address is not None
+    half = b"POST /api/v1/session HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
+    with ExitStack() as stack:
+        for number in range(2 * CONNECTIONS_MAX):
+            peer = stack.enter_context(socket.create_connection(guarded.broker.http_address))
+            peer.setblocking(False)
+            if number % 2:
+                peer.send(half)
+            if not number % 50:
+                await asyncio.sleep(0)
+        async with ApiClient(guarded.broker).http as http:
+            assert (await http.get("/livez")).status_code == 200
+            answer = await http.get(f"{API}/session", auth=("root", PASSWORD))
+            assert answer.status_code == 200
+
+
+async def test_who_asks_too_often_waits_and_nobody_else_does(tmp_path: Path) -> None:
+    async with serving(tmp_path, auth=everybody(), requests_per_second=1) as api:
+        answers = [await api.get("/session", "owner") for _ in range(12)]
+        refused = [answer for answer in answers if answer.status_code == 429]
+        assert refused
+        assert all(int(answer.headers["retry-after"]) >= 1 for answer in refused)
+        assert refused[0].json()["code"] == "RATE_LIMITED"
+        assert (await api.get("/session", "none")).status_code == 200
+        for page in ("/livez", "/readyz", "/metrics", "/health/") * 5:
+            assert (await api.http.get(page)).status_code == 200
+
+
+async def test_the_api_of_a_broker_that_stops_takes_no_changes(tmp_path: Path) -> None:
+    async with serving(tmp_path) as api:
+        api.broker.status.draining = True
+        assert await api.code("PUT", "/queues/q") == (503, "SHUTTING_DOWN")
+        assert (await api.get("/session")).status_code == 200
+        api.broker.status.draining = False

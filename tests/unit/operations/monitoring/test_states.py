@@ -1,0 +1,61 @@
+"""One word for each queue."""
+
+import pytest
+
+from tests.unit.operations.monitoring.pictures import Cursor, Picture, picture, reading
+from vibemq.operations.monitoring.states import QueueState, state_of
+
+WORKED_ON = {"ready": 5, "consumers": 1}
+
+
+def word(now: dict[str, int], before: dict[str, int] | None = None, *, still_ms: int = 0) -> QueueState:
+    early = picture({"jobs": now if before is None else before})
+    return state_of(reading(picture({"jobs": now}), early, still_ms={0: still_ms}), 0)
+
+
+@pytest.mark.parametrize(
+    ("now", "before", "state"),
+    [
+        ({}, {}, QueueState.IDLE),
+        ({"dead": 9, "published": 9}, {"dead": 9, "published": 9}, QueueState.IDLE),
+        ({"published": 10}, {}, QueueState.FLOWING),
+        ({"delayed": 1}, {"delayed": 1}, QueueState.FLOWING),
+        ({"in_flight": 1}, {"in_flight": 1}, QueueState.FLOWING),
+        (WORKED_ON, WORKED_ON, QueueState.FLOWING),
+        ({"ready": 1}, {"ready": 1}, QueueState.NO_CONSUMER),
+        ({"full": 1}, {}, QueueState.FULL),
+        ({"refused": 1}, {}, QueueState.FULL),
+        ({"refused": 1}, {"refused": 1}, QueueState.IDLE),
+        ({"ready": 15, "consumers": 1, "published": 10}, WORKED_ON, QueueState.FALLING_BEHIND),
+        # Less than one more each second.
+        ({"ready": 14, "consumers": 1, "published": 10}, WORKED_ON, QueueState.FLOWING),
+        # Less than a twentieth of what comes in.
+        ({"ready": 54, "consumers": 1, "published": 1_000}, WORKED_ON, QueueState.FLOWING),
+        # What came back to the queue, while nothing comes in.
+        ({"ready": 500, "consumers": 1}, WORKED_ON, QueueState.FLOWING),
+    ],
+)
+def test_the_state_follows_from_two_pictures(now: dict[str, int], before: dict[str, int], state: QueueState) -> None:
+    assert word(now, before) == state
+
+
+def test_a_queue_is_stuck_when_nothing_has_moved_for_a_minute() -> None:
+    assert word(WORKED_ON, still_ms=60_000) == QueueState.STUCK
+    assert word(WORKED_ON, still_ms=59_999) == QueueState.FLOWING
+    assert word({"ready": 5}, still_ms=60_000) == QueueState.NO_CONSUMER
+
+
+def test_a_group_that_reads_by_ranges_is_a_consumer() -> None:
+    waiting = {"jobs": {"ready": 1}}
+    now = picture(waiting, Cursor("jobs", "spark", 1))
+    assert state_of(reading(now, picture(waiting)), 0) == QueueState.FLOWING
+
+
+def test_without_an_earlier_picture_all_has_happened_since_the_start() -> None:
+    assert state_of(reading(picture({"jobs": {"published": 1}})), 0) == QueueState.FLOWING
+
+
+def test_a_queue_made_anew_begins_at_nothing() -> None:
+    now: Picture = picture({"jobs": {"queue_id": 2, "published": 5}})
+    found = reading(now, picture({"jobs": {"queue_id": 1, "published": 100}}))
+    assert found.rate("published", 0) == 0.5

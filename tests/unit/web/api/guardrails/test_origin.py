@@ -1,0 +1,69 @@
+"""What a page of another origin can have a browser send is refused."""
+
+import pytest
+from starlette.datastructures import Headers
+
+from vibemq.web.api.errors import HttpCode, Problem
+from vibemq.web.api.guardrails.origin import check_content_type, check_origin
+
+HOST = {"host": "broker:2926"}
+
+
+@pytest.mark.parametrize(
+    ("method", "headers", "has_cookie"),
+    [
+        ("POST", {"sec-fetch-site": "cross-site"}, False),
+        ("POST", {"sec-fetch-site": "same-site"}, False),
+        ("POST", {"sec-fetch-site": "cross-site", "origin": "http://broker:2926"}, False),
+        ("DELETE", {"origin": "http://evil.example"}, False),
+        ("POST", {"origin": "null"}, False),
+        ("POST", {"origin": "http://broker:2927"}, False),
+        ("POST", {"origin": "http://broker"}, False),
+        ("PUT", {"origin": "http://["}, False),
+        ("PATCH", {}, True),
+        ("GET", {"sec-fetch-site": "cross-site"}, False),
+    ],
+)
+def test_refused(method: str, headers: dict[str, str], has_cookie: bool) -> None:
+    with pytest.raises(Problem) as refusal:
+        check_origin(method, Headers({**HOST, **headers}), has_cookie=has_cookie)
+    assert refusal.value.code is HttpCode.CROSS_ORIGIN
+
+
+@pytest.mark.parametrize(
+    ("method", "headers", "has_cookie"),
+    [
+        ("POST", {"sec-fetch-site": "same-origin"}, True),
+        ("POST", {"sec-fetch-site": "none"}, True),
+        ("POST", {"origin": "http://broker:2926"}, True),
+        ("POST", {"origin": "https://BROKER:2926"}, True),
+        ("POST", {}, False),
+        ("GET", {"sec-fetch-site": "same-site"}, True),
+        ("GET", {"origin": "http://evil.example"}, False),
+    ],
+)
+def test_taken(method: str, headers: dict[str, str], has_cookie: bool) -> None:
+    check_origin(method, Headers({**HOST, **headers}), has_cookie=has_cookie)
+
+
+@pytest.mark.parametrize(
+    ("headers", "has_body"),
+    [
+        ({}, True),
+        ({"content-type": "text/plain"}, True),
+        ({"content-type": "application/x-www-form-urlencoded"}, False),
+        ({"content-type": "multipart/form-data; boundary=x"}, True),
+        ({"content-type": "application/json", "content-encoding": "gzip"}, True),
+    ],
+)
+def test_no_form_can_send_a_body(headers: dict[str, str], has_body: bool) -> None:
+    with pytest.raises(Problem) as refusal:
+        check_content_type(Headers(headers), ("application/json",), has_body=has_body)
+    assert refusal.value.code is HttpCode.UNSUPPORTED_MEDIA_TYPE
+
+
+@pytest.mark.parametrize(
+    ("headers", "has_body"), [({}, False), ({"content-type": "Application/JSON; charset=utf-8"}, True)]
+)
+def test_json_is_taken(headers: dict[str, str], has_body: bool) -> None:
+    check_content_type(Headers(headers), ("application/json",), has_body=has_body)

@@ -1,0 +1,131 @@
+"""What is published over HTTP: bytes that nobody has touched, or a sentence about what is wrong."""
+
+import base64
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vibemq.errors import VibeMQError
+from vibemq.model.effects import Published
+from vibemq.model.records import MessageExtra
+from vibemq.model.rows import RowView
+from vibemq.web.api.messages import publishing
+from vibemq.web.api.messages.publishing import MessageMaker, NewMessages, read_batch, read_lines, strict_json
+
+NOW = 1_000_000
+
+
+def maker(key: str = "") -> MessageMaker:
+    return MessageMaker(now=NOW, size_max=1_048_576, key=key, new_id=lambda: "made")
+
+
+def test_the_extras_of_a_message() -> None:
+    value = {"priority": "critical", "ttl_ms": 5, "delay_ms": 7, "dedup_id": "d", "payload": "x"}
+    assert maker().from_json(value, 0).extra == MessageExtra(3, NOW + 5, NOW + 7, b"d")
+    assert maker().from_json({"deliver_at": "1970-01-01T00:30:00+00:00"}, 0).extra == MessageExtra(1, 0, 1_800_000)
+    assert maker().from_json({"payload": "x", "priority": "normal"}, 0).extra is None
+    assert maker("key").from_json({}, 4).extra == MessageExtra(dedup_id=b"key/4")
+    assert maker("key").from_json({"dedup_id": "own"}, 4).extra == MessageExtra(dedup_id=b"own")
+    assert maker("key").from_request([], b"").extra == MessageExtra(dedup_id=b"key")
+    assert maker("key").from_body(b"x", 2).extra == MessageExtra(dedup_id=b"key/2")
+
+
+@given(st.binary(max_size=200), st.dictionaries(st.text(min_size=1, max_size=9), st.text(min_size=1, max_size=9)))
+def test_bytes_and_headers_go_through_unchanged(payload: bytes, headers: dict[str, str]) -> None:
+    value = {"payload_base64": base64.b64encode(payload).decode(), "headers": headers}
+    try:
+        view = RowView(maker().from_json(value, 0).row)
+    except VibeMQError:
+        assert any("\ud800" <= letter <= "\udfff" for text in (*headers, *headers.values()) for letter in text)
+        return
+    assert (view.message_id, view.payload, view.headers) == ("made", payload, headers)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+FIELDS = st.sampled_from(
+    ["payload", "payload_base64", "id", "headers", "content_type", "priority", "ttl_ms", "deliver_at", "dedup_id", "x"]
+)
+
+
+@settings(deadline=None)
+@given(st.one_of(JSON, st.dictionaries(FIELDS, JSON)))
+def test_whatever_comes_is_a_message_or_an_error_of_the_family(value: Any) -> None:
+    batch = NewMessages()
+    batch.add(lambda index: maker().from_json(value, index), 1)
+    assert (len(batch.rows), len(batch.refused)) in ((1, 0), (0, 1))
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=300))
+def test_whatever_bytes_come_as_lines(body: bytes) -> None:
+    batch = NewMessages()
+    try:
+        for _ in read_lines(maker(), body, batch, bodies=False):
+            pass
+    except VibeMQError:
+        assert not body.strip()
+    assert len(batch.rows) + len(batch.refused) == batch.count
+
+
+@pytest.mark.parametrize("text", [b"[" * 100_000, b'{"a":1,"a":1}', b"NaN", b"\xff", b"", b"1" * 10_000])
+def test_json_that_is_none(text: bytes) -> None:
+    with pytest.raises(VibeMQError):
+        strict_json(text)
+
+
+MANY = {
+    "lists": b'{"payload":[' + b"[]," * 10_000 + b"[]]}",
+    "names": b"{" + b",".join(b'"k%d":1' % n for n in range(10_000)) + b"}",
+    "blanks": b"{" + b" " * 20_000 + b"}",
+    "digits": b'{"ttl_ms":' + b"1" * 20_000 + b"}",
+    "no end": b'{"payload":"' + b'\\"' * 20_000,
+    "length": b'"' + b"x" * 1_500_000 + b'"',
+}
+
+
+@pytest.mark.parametrize("text", MANY.values(), ids=MANY)
+def test_a_line_that_would_take_long_to_read_is_not_read(text: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publishing, "strict_json", lambda text: pytest.fail("it was read"))
+    with pytest.raises(VibeMQError):
+        publishing.line_json(text)
+
+
+@pytest.mark.parametrize("payload", ["x" * 1_000_000, json.dumps([{"a": '"\\'}] * 20_000), "\x00" * 100_000])
+def test_a_large_line_is_read(payload: str) -> None:
+    value = {"payload": payload, "headers": {f"h{n}": "v" * 50 for n in range(50)}}
+    assert publishing.line_json(json.dumps(value).encode()) == value
+
+
+def test_a_batch_that_is_no_good_is_refused_before_anything() -> None:
+    for value in (
+        None,
+        [],
+        {},
+        {"messages": 1},
+        {"messages": []},
+        {"messages": [{}] * 1_001},
+        {"messages": [], "x": 1},
+    ):
+        with pytest.raises(VibeMQError):
+            list(read_batch(maker(), value, NewMessages()))
+
+
+def test_early_and_late_refusals_are_told_in_order() -> None:
+    batch = NewMessages()
+    lines = b'{"payload": "0"}\n\nbad\n{"payload": "2"}\n{"payload": "3"}'
+    list(read_lines(maker(), lines, batch, bodies=False))
+    late = VibeMQError("full")
+    published = Published("q", 1, 3, {1: late, 2: late})
+    assert [(one.number, one.line) for one in batch.all_refused(published)] == [(1, 3), (2, 4), (3, 5)]
+
+
+def test_a_large_batch_of_lines_costs_one_step_each() -> None:
+    body = b"\n".join(json.dumps({"payload": str(n)}).encode() for n in range(1_000))
+    assert sum(1 for _ in read_lines(maker(), body, NewMessages(), bodies=False)) == 1_000

@@ -1,0 +1,189 @@
+"""Who is connected: in the order of arrival, or sorted and chosen."""
+
+import time
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Annotated, Any, Literal, Protocol
+
+from pydantic import Field
+
+from vibemq.errors import InvalidPayload
+from vibemq.operations.arguments import LIMIT_MAX, TEXT_MAX, Arguments, Limit, Whole, page_size
+from vibemq.operations.contracts import EngineQuestions, ListedPeer, Peers
+from vibemq.operations.monitoring.kept_lists import KeptLists
+from vibemq.operations.monitoring.turns import in_slices, sort_steps
+from vibemq.operations.registry import Caller, Operation
+
+SORTS = (
+    "connection_id",
+    "name",
+    "protocol",
+    "remote",
+    "user",
+    "since",
+    "bytes_received",
+    "bytes_sent",
+    "bytes_in_rate",
+    "bytes_out_rate",
+    "consumers",
+    "unsettled",
+    "stuck_since",
+)
+
+
+class ConnectionListArguments(Arguments):
+    after: Whole | Annotated[str, Field(max_length=TEXT_MAX)] | None = Field(
+        None, description="Go on behind this connection: `next` of the page before."
+    )
+    limit: Limit = None
+    protocol: str | None = Field(None, max_length=TEXT_MAX, description="Only those that speak this protocol.")
+    user: str | None = Field(None, max_length=TEXT_MAX, description="Only those of this user.")
+    name: str | None = Field(
+        None, max_length=TEXT_MAX, description="Only those whose client's name or address contains this."
+    )
+    stuck: bool | None = Field(None, description="Only those that do, or do not, read what they are sent.")
+    sort: Literal[SORTS] | None = Field(  # type: ignore[valid-type]
+        None, description="A field of the connections; left out: in the order of arrival."
+    )
+    descending: bool = Field(False, description="The greatest first; only with sort.")
+
+
+class ByteRates(Protocol):
+    def of(self, number: int) -> tuple[float, float]:
+        """Bytes received and sent per second, of the connection with this number."""
+
+
+class ConnectionList:
+    def __init__(
+        self,
+        peers: Peers,
+        engine: EngineQuestions,
+        rates: ByteRates,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._peers = peers
+        self._readers = engine.readers
+        self._rates = rates
+        self._kept: KeptLists[list[int]] = KeptLists(monotonic)
+
+    async def page(self, caller: Caller, wanted: ConnectionListArguments) -> Any:
+        """Oldest first, or sorted: then the pages are cut from one list, which is kept for 30 s. A request without
+        arguments is answered with a plain list if it fits.
+
+        Raises:
+            InvalidPayload
+        """
+        limit = page_size(wanted.limit, LIMIT_MAX)
+        if wanted.sort is not None:
+            return await self._sorted_page(wanted, limit)
+        if isinstance(wanted.after, str):
+            raise InvalidPayload("argument after of connections.list must be `next` of the page before, as it was")
+        after = wanted.after or 0
+        found: list[dict[str, Any]] = []
+        last: list[int] = []
+
+        def look() -> Iterator[None]:
+            for peer in self._peers:
+                if peer.number > after and _fits(row := self._row(peer), wanted):
+                    found.append(row)
+                    last.append(peer.number)
+                    if len(found) > limit:
+                        return
+                yield
+
+        await in_slices(look())
+        if not wanted.model_fields_set and len(found) <= limit:
+            return found
+        return {"connections": found[:limit], "next": last[limit - 1] if len(found) > limit else None}
+
+    async def _sorted_page(self, wanted: ConnectionListArguments, limit: int) -> dict[str, Any]:
+        asked = wanted.model_dump(exclude={"after", "limit"})
+        if wanted.after is None:
+            kept, first = self._kept.add(asked, await self._numbers(wanted)), 0
+        else:
+            number, first = _place(wanted.after)
+            found = self._kept.find(number, asked)
+            if found is None:
+                raise InvalidPayload(
+                    "the list that argument after of connections.list goes on with is gone; sorted lists are kept for "
+                    "30 s; ask for the first page again"
+                )
+            kept = found
+        numbers = kept.items
+        rows: list[dict[str, Any]] = []
+        here = {peer.number: peer for peer in self._peers}
+
+        def look() -> Iterator[None]:
+            for number in islice(numbers, first, first + limit):
+                # Who has gone meanwhile is left out.
+                if (peer := here.get(number)) is not None:
+                    rows.append(self._row(peer))
+                yield
+
+        await in_slices(look())
+        ends = first + limit >= len(numbers)
+        return {"connections": rows, "next": None if ends else f"{kept.number}:{first + limit}"}
+
+    async def _numbers(self, wanted: ConnectionListArguments) -> list[int]:
+        keys: dict[int, Any] = {}
+        sort = wanted.sort or "since"
+
+        def look() -> Iterator[None]:
+            for peer in self._peers:
+                if _fits(row := self._row(peer), wanted):
+                    keys[peer.number] = _comparable(row[sort])
+                yield
+
+        await in_slices(look())
+        ordered: list[int] = []
+        await in_slices(sort_steps(list(keys), keys.__getitem__, ordered))
+        return ordered[::-1] if wanted.descending else ordered
+
+    def _row(self, peer: ListedPeer) -> dict[str, Any]:
+        consumers, unsettled = self._readers.session_load(peer.number)
+        came, went = self._rates.of(peer.number)
+        return {
+            **peer.described(),
+            "bytes_in_rate": came,
+            "bytes_out_rate": went,
+            "consumers": consumers,
+            "unsettled": unsettled,
+        }
+
+
+def _fits(row: dict[str, Any], wanted: ConnectionListArguments) -> bool:
+    if wanted.protocol is not None and row["protocol"] != wanted.protocol:
+        return False
+    if wanted.user is not None and row["user"] != wanted.user:
+        return False
+    if wanted.stuck is not None and (row["stuck_since"] is not None) != wanted.stuck:
+        return False
+    if wanted.name is None:
+        return True
+    part = wanted.name.casefold()
+    return part in (row["name"] or "").casefold() or part in row["remote"]
+
+
+def _comparable(value: Any) -> Any:
+    """Nothing comes before everything else."""
+    return (value is not None, value if value is not None else 0)
+
+
+def _place(after: int | str) -> tuple[int, int]:
+    number, colon, position = after.partition(":") if isinstance(after, str) else ("", "", "")
+    if not colon or not (number.isdecimal() and position.isdecimal()):
+        raise InvalidPayload("argument after of connections.list must be `next` of the page before, as it was")
+    return int(number), int(position)
+
+
+OPERATIONS: list[Operation[Any]] = [
+    Operation(
+        "connections.list",
+        "Who is connected, oldest first or sorted, chosen, in pages.",
+        ConnectionListArguments,
+        ConnectionList,
+        task=ConnectionList.page,
+        logged=True,
+    ),
+]

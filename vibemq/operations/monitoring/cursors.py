@@ -1,0 +1,145 @@
+"""Groups that read by ranges, as Spark does, of all queues that the caller may inspect: how far behind each is, and
+what has become of it."""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+
+from pydantic import Field
+
+from vibemq.auth.policy import Policy
+from vibemq.errors import GroupNotFound, InvalidPayload, QueueNotFound
+from vibemq.model.runs import run_count
+from vibemq.operations.arguments import TEXT_MAX, Arguments, Limit, page_size
+from vibemq.operations.contracts import EngineQuestions
+from vibemq.operations.groups import RUNS_SHOWN
+from vibemq.operations.monitoring.kept_lists import KeptLists
+from vibemq.operations.monitoring.readings import QueuesReading, Readings
+from vibemq.operations.monitoring.turns import in_slices, sort_steps
+from vibemq.operations.monitoring.visible import visible_rows
+from vibemq.operations.registry import Caller, Operation
+
+PAGE_CURSORS = 50
+PAGE_CURSORS_MAX = 500
+
+Named = tuple[str, str]
+"""(queue, group)."""
+
+
+class CursorListArguments(Arguments):
+    queue: str | None = Field(None, max_length=TEXT_MAX, description="Only of queues whose names contain this.")
+    group: str | None = Field(None, max_length=TEXT_MAX, description="Only groups whose names contain this.")
+    sort: Literal["-backlog", "backlog", "name"] = Field(
+        "-backlog", description="Those furthest behind first or last, or by the names of queue and group."
+    )
+    after: str | None = Field(None, max_length=TEXT_MAX, description="Go on there: `next` of the page before.")
+    limit: Limit = None
+
+
+class CursorList:
+    def __init__(
+        self,
+        readings: Readings,
+        engine: EngineQuestions,
+        policy: Policy,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._readings = readings
+        self._readers = engine.readers
+        self._policy = policy
+        self._kept: KeptLists[list[Named]] = KeptLists(monotonic)
+
+    async def page(self, caller: Caller, wanted: CursorListArguments) -> dict[str, Any]:
+        """Pages are cut from one list, which is kept for 30 s; what each row says is of now.
+
+        Raises:
+            InvalidPayload
+        """
+        principal = caller.principal
+        asked = (
+            wanted.model_dump(exclude={"after", "limit"}),
+            (principal, None if principal is None else principal.rules, self._policy.version),
+        )
+        if wanted.after is None:
+            reading = await self._readings.reading()
+            visible = {reading.now.names[row] for row in await visible_rows(reading, self._policy, principal)}
+            kept, first = self._kept.add(asked, await _sorted(reading, visible, wanted)), 0
+        else:
+            number, first = _place(wanted.after)
+            found = self._kept.find(number, asked)
+            if found is None:
+                raise InvalidPayload(
+                    "the list that argument after of cursor.list goes on with is gone; lists are kept for 30 s; ask "
+                    "for the first page again"
+                )
+            kept = found
+        last = first + page_size(wanted.limit, PAGE_CURSORS, PAGE_CURSORS_MAX)
+        rows: list[dict[str, Any]] = []
+        await in_slices(self._look(kept.items[first:last], rows))
+        return {"cursors": rows, "next": f"{kept.number}:{last}" if last < len(kept.items) else None}
+
+    def _look(self, named: list[Named], into: list[dict[str, Any]]) -> Iterator[None]:
+        for queue, group in named:
+            try:
+                info = self._readers.cursor(queue, group)
+            except (QueueNotFound, GroupNotFound):
+                continue  # It has gone meanwhile.
+            into.append(
+                {
+                    "queue": queue,
+                    "group": group,
+                    "owner": info.owner,
+                    "user": info.user,
+                    "epoch": info.epoch,
+                    "committed": info.committed,
+                    "tail": info.tail,
+                    "backlog": info.backlog_messages,
+                    "backlog_bytes": info.backlog_bytes,
+                    "oldest_at": info.oldest_at or None,
+                    "hold_ms": info.hold_ms,
+                    "max_lag_ms": info.max_lag_ms,
+                    "max_lag_bytes": info.max_lag_bytes,
+                    "expired": info.expired,
+                    "lost": run_count(info.lost),
+                    "lost_runs": info.lost[:RUNS_SHOWN],
+                    "quarantined": run_count(info.quarantined),
+                    "quarantined_runs": info.quarantined[:RUNS_SHOWN],
+                }
+            )
+            yield
+
+
+async def _sorted(reading: QueuesReading, visible: set[str], wanted: CursorListArguments) -> list[Named]:
+    found: list[tuple[int, Named]] = []
+    queue, group = (wanted.queue or "").casefold(), (wanted.group or "").casefold()
+    sign = {"-backlog": -1, "backlog": 1, "name": 0}[wanted.sort]
+
+    def look() -> Iterator[None]:
+        for cursor in reading.now.cursors:
+            if cursor.queue in visible and queue in cursor.queue.casefold() and group in cursor.group.casefold():
+                found.append((sign * cursor.backlog, (cursor.queue, cursor.group)))
+            yield
+
+    await in_slices(look())
+    ordered: list[tuple[int, Named]] = []
+    await in_slices(sort_steps(found, lambda one: one, ordered))
+    return [named for _, named in ordered]
+
+
+def _place(after: str) -> tuple[int, int]:
+    number, colon, position = after.partition(":")
+    if not colon or not (number.isdecimal() and position.isdecimal()):
+        raise InvalidPayload("argument after of cursor.list must be `next` of the page before, as it was")
+    return int(number), int(position)
+
+
+OPERATIONS: list[Operation[Any]] = [
+    Operation(
+        "cursor.list",
+        "The groups that read by ranges of all queues that the caller may inspect, those furthest behind first.",
+        CursorListArguments,
+        CursorList,
+        task=CursorList.page,
+    ),
+]

@@ -1,0 +1,208 @@
+"""What an operator wants to know first: is all well, what waits longest, what moves, and what it costs.
+
+Superusers are told of the whole broker. Others are told of the queues that they may inspect, and of nothing else: sums,
+rates and sentences count these alone, and what concerns the broker as a whole is null.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from heapq import nlargest
+from typing import Any, Protocol
+
+from vibemq._version import __version__
+from vibemq.auth.policy import Policy
+from vibemq.operations.arguments import Arguments
+from vibemq.operations.monitoring.death_errors import DeathErrors, Died
+from vibemq.operations.monitoring.readings import QueuesReading, Readings
+from vibemq.operations.monitoring.states import QueueState, state_of
+from vibemq.operations.monitoring.turns import in_slices
+from vibemq.operations.monitoring.visible import KEPT_MAX, visible_rows
+from vibemq.operations.registry import Caller, Operation
+
+RECENT_MS = 900_000
+"""As `WholeBroker.deaths` counts."""
+LISTED_MAX = 10
+"""Queues and groups that are named for one reason."""
+RATES = {
+    "in": "published",
+    "out": "delivered",
+    "ack": "settled",
+    "redelivered": "redelivered",
+    "dead": "dead_lettered",
+}
+TOTALS = {name: name for name in ("ready", "in_flight", "delayed", "dead", "consumers")} | {"bytes": "size"}
+
+_REMEDIES = {
+    QueueState.FULL: "add consumers, raise max_messages or max_bytes, or purge it",
+    QueueState.STUCK: "see whether its consumers still work, and what they hold: vibemq-admin consumer ls QUEUE",
+    QueueState.NO_CONSUMER: "start a consumer, or purge the queue if nobody needs it",
+}
+_TEXTS = {
+    QueueState.FULL: "queue {name} is full with {ready:,} messages",
+    QueueState.STUCK: "queue {name} is stuck: {ready:,} messages are ready, and its consumers take and settle nothing",
+    QueueState.NO_CONSUMER: "queue {name} has {ready:,} messages and no consumer",
+}
+
+
+class WholeBroker(Protocol):
+    """What monitoring knows of the broker as a whole."""
+
+    def sentences(self) -> list[dict[str, Any]]:
+        """Alarms and warnings, each with `level`, `text`, `remedy` and `link`."""
+
+    def resources(self) -> dict[str, Any]: ...
+
+    def latency(self) -> dict[str, float | None]: ...
+
+    def started_at_ms(self) -> int: ...
+
+    def jobs_running(self) -> int: ...
+
+    def deaths(self) -> Mapping[str, int]:
+        """In the last 15 minutes, by queue."""
+
+
+class Overview:
+    def __init__(self, readings: Readings, broker: WholeBroker, errors: DeathErrors, policy: Policy) -> None:
+        self._errors = errors
+        self._readings = readings
+        self._broker = broker
+        self._policy = policy
+
+    async def show(self, caller: Caller, wanted: Arguments) -> dict[str, Any]:
+        reading = await self._readings.reading()
+        rows = await visible_rows(reading, self._policy, caller.principal)
+        whole = caller.principal is not None and self._policy.is_superuser(caller.principal)
+        found = await self._found(reading, caller, rows, whole=whole)
+        seen = None if whole else {reading.now.names[row] for row in rows}
+        deaths = [(name, count) for name, count in self._broker.deaths().items() if seen is None or name in seen]
+        cursors = [
+            cursor for cursor in reading.now.cursors if cursor.backlog and (seen is None or cursor.queue in seen)
+        ]
+        sentences = (self._broker.sentences() if whole else []) + found.sentences(reading)
+        return {
+            "state": _worst(sentences),
+            "sentences": sentences,
+            "oldest": found.oldest(reading),
+            "dead_recent": await self._dead_recent(reading, deaths),
+            "rates": {
+                name: reading.total_rate(counter) if whole else reading.per_second(found.moved[counter])
+                for name, counter in RATES.items()
+            },
+            "totals": {
+                "queues": len(rows),
+                **{
+                    name: reading.now.totals[column] if whole else found.sums[column] for name, column in TOTALS.items()
+                },
+            },
+            "no_consumer": found.no_consumer(reading),
+            "latency": self._broker.latency() if whole else None,
+            "resources": self._broker.resources() if whole else None,
+            "connections": dict(reading.now.connections) if whole else None,
+            "cursors_behind": [
+                {"queue": cursor.queue, "group": cursor.group, "backlog": cursor.backlog}
+                for cursor in nlargest(LISTED_MAX, cursors, key=lambda cursor: cursor.backlog)
+            ],
+            "jobs_running": self._broker.jobs_running() if whole else None,
+            "sampled_at": reading.at_ms,
+            "started_at": self._broker.started_at_ms(),
+            "version": __version__,
+        }
+
+    async def _dead_recent(self, reading: QueuesReading, deaths: Sequence[tuple[str, int]]) -> list[dict[str, Any]]:
+        most = nlargest(LISTED_MAX, deaths, key=lambda death: death[1])
+        wanted = {name for name, _ in most}
+        ids = (
+            {name: reading.now.columns["queue_id"][row] for row, name in enumerate(reading.now.names) if name in wanted}
+            if wanted
+            else {}
+        )
+        died = [Died(name, ids.get(name), count) for name, count in most]
+        return (await self._errors.told(died, reading.at_ms - RECENT_MS))[:LISTED_MAX]
+
+    async def _found(self, reading: QueuesReading, caller: Caller, rows: Sequence[int], *, whole: bool) -> "_Found":
+        """One walk for all who may see the same."""
+        principal = caller.principal
+        key = ("overview", whole or (principal, None if principal is None else principal.rules, self._policy.version))
+        found: _Found | None = reading.findings.get(key)
+        if found is None:
+            found = _Found()
+            await in_slices(found.look(reading, rows, sums=not whole))
+            if len(reading.findings) < KEPT_MAX:
+                reading.findings[key] = found
+        return found
+
+
+class _Found:
+    """What one walk over the queues finds."""
+
+    def __init__(self) -> None:
+        self.moved = dict.fromkeys(RATES.values(), 0)
+        self.sums = dict.fromkeys(TOTALS.values(), 0)
+        self._oldest = -1
+        self._rows: dict[QueueState, list[int]] = {state: [] for state in _TEXTS}
+
+    def look(self, reading: QueuesReading, rows: Sequence[int], *, sums: bool) -> Iterator[None]:
+        """`sums`: whether those of the picture would count too much."""
+        columns = reading.now.columns
+        oldest_at = columns["oldest_at"]
+        for row in rows:
+            at = oldest_at[row]
+            if at and (self._oldest < 0 or at < oldest_at[self._oldest]):
+                self._oldest = row
+            state = state_of(reading, row)
+            if state in self._rows:
+                self._rows[state].append(row)
+            if sums:
+                for column in self.sums:
+                    self.sums[column] += columns[column][row]
+                for counter in self.moved:
+                    self.moved[counter] += reading.moved(counter, row)
+            yield
+
+    def oldest(self, reading: QueuesReading) -> dict[str, Any] | None:
+        row = self._oldest
+        return None if row < 0 else {"queue": reading.now.names[row], "age_ms": reading.oldest_age_ms(row)}
+
+    def no_consumer(self, reading: QueuesReading) -> list[dict[str, Any]]:
+        """Those with most messages."""
+        ready = reading.now.columns["ready"]
+        rows = nlargest(LISTED_MAX, self._rows[QueueState.NO_CONSUMER], key=ready.__getitem__)
+        return [{"queue": reading.now.names[row], "ready": ready[row]} for row in rows]
+
+    def sentences(self, reading: QueuesReading) -> list[dict[str, Any]]:
+        """One for each queue that needs a look, and one for the rest of each kind."""
+        ready, told = reading.now.columns["ready"], []
+        for state, rows in self._rows.items():
+            for row in nlargest(LISTED_MAX, rows, key=ready.__getitem__):
+                name = reading.now.names[row]
+                text = _TEXTS[state].format(name=name, ready=ready[row])
+                told.append(sentence("warning", text, _REMEDIES[state].replace("QUEUE", name), "queue", queue=name))
+            if len(rows) > LISTED_MAX:
+                word = state.value.replace("_", " ")
+                more = len(rows) - LISTED_MAX
+                told.append(
+                    sentence("warning", f"{more:,} more queues: {word}", _REMEDIES[state].partition(":")[0], "queues")
+                )
+        return told
+
+
+def sentence(level: str, text: str, remedy: str, page: str, *, queue: str = "") -> dict[str, Any]:
+    """`link`: the page of the console that shows more, and the queue that it is about."""
+    return {"level": level, "text": text, "remedy": remedy, "link": {"page": page, "queue": queue or None}}
+
+
+def _worst(sentences: Sequence[Mapping[str, Any]]) -> str:
+    levels = {sentence["level"] for sentence in sentences}
+    return next((level for level in ("alarm", "warning") if level in levels), "ok")
+
+
+OPERATIONS: list[Operation[Any]] = [
+    Operation(
+        "broker.overview",
+        "Whether all is well, what waits, moves and dies, and how full memory and disk are; for users who are no "
+        "superusers, of the queues that they may inspect.",
+        Arguments,
+        Overview,
+        task=Overview.show,
+    ),
+]

@@ -1,0 +1,106 @@
+"""What operators' figures are made from: the picture of all queues as it is, an earlier one, and how far they are
+apart. Rates are differences of counters between the two."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from vibemq.model.access import Principal
+
+STUCK_MS = 60_000
+"""A queue whose consumers take and settle nothing for so long, although something waits for them, is stuck."""
+
+
+class CursorView(Protocol):
+    """A group that reads by ranges."""
+
+    @property
+    def queue(self) -> str: ...
+    @property
+    def group(self) -> str: ...
+    @property
+    def backlog(self) -> int: ...
+
+
+class SnapshotView(Protocol):
+    """Row i of `names` and of every column is one queue. Nothing in it changes any more."""
+
+    @property
+    def names(self) -> Sequence[str]: ...
+    @property
+    def columns(self) -> Mapping[str, Sequence[int]]: ...
+    @property
+    def cursors(self) -> Sequence[CursorView]: ...
+    @property
+    def totals(self) -> Mapping[str, int]: ...
+    @property
+    def connections(self) -> Mapping[str, int]: ...
+
+
+@dataclass(slots=True, eq=False)
+class QueuesReading:
+    """A picture with an earlier one."""
+
+    now: SnapshotView
+    before: SnapshotView | None
+    """None: there is no earlier one, and all counters began at 0 when the broker started."""
+    seconds: float
+    """Between the two, or since the start of the broker."""
+    at_ms: int
+    """When the later one was taken, by the wall clock."""
+    still_ms: Mapping[int, int]
+    """queue_id -> how long nothing was handed out nor settled, of queues in which something waits."""
+    by_name: Sequence[int]
+    """All rows in the order of the names."""
+    visible: dict[tuple[Principal, object, int], list[int]] = field(default_factory=dict)
+    """What `vibemq.operations.monitoring.visible` has found out."""
+    findings: dict[object, Any] = field(default_factory=dict)
+    """What others have found out about the picture, and will be asked for again."""
+    _rows_before: dict[int, int] | None = None
+    _read_by_range: frozenset[str] | None = None
+
+    def rate(self, counter: str, row: int) -> float:
+        """Of one queue, per second. Of a column that is no counter: how much more there is than before."""
+        return self.per_second(self.moved(counter, row))
+
+    def moved(self, counter: str, row: int) -> int:
+        """Of one queue, since the earlier picture."""
+        count = self.now.columns[counter][row]
+        earlier = self.row_before(row)
+        return count if earlier is None or self.before is None else count - self.before.columns[counter][earlier]
+
+    def total_rate(self, counter: str) -> float:
+        """Of all queues together, those that are gone included."""
+        before = 0 if self.before is None else self.before.totals[counter]
+        return self.per_second(self.now.totals[counter] - before)
+
+    def per_second(self, count: int) -> float:
+        return round(count / self.seconds, 2) if self.seconds > 0 else 0.0
+
+    def row_before(self, row: int) -> int | None:
+        """Where the queue is in the earlier picture; None when it is new."""
+        if self.before is None:
+            return None
+        if self._rows_before is None:
+            self._rows_before = {queue_id: row for row, queue_id in enumerate(self.before.columns["queue_id"])}
+        return self._rows_before.get(self.now.columns["queue_id"][row])
+
+    def oldest_age_ms(self, row: int) -> int:
+        """0 when nothing waits."""
+        oldest_at = self.now.columns["oldest_at"][row]
+        return max(0, self.at_ms - oldest_at) if oldest_at else 0
+
+    def is_still(self, row: int) -> bool:
+        """Whether something waits and nothing has moved for STUCK_MS."""
+        return self.still_ms.get(self.now.columns["queue_id"][row], 0) >= STUCK_MS
+
+    def is_read_by_range(self, row: int) -> bool:
+        """Whether a group without consumers reads it, as Spark does."""
+        if self._read_by_range is None:
+            self._read_by_range = frozenset(cursor.queue for cursor in self.now.cursors)
+        return self.now.names[row] in self._read_by_range
+
+
+class Readings(Protocol):
+    async def reading(self) -> QueuesReading:
+        """The latest, shared by all who ask."""

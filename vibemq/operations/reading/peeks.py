@@ -1,0 +1,200 @@
+"""What a queue holds, by what becomes of it next: ready, delayed, in flight. Nothing is taken, counted or written."""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Literal
+
+from pydantic import Field
+
+from vibemq.model.effects import NOTHING_KNOWN, HeldMessage, MessageFacts
+from vibemq.model.rows import RowView
+from vibemq.model.runs import Run, run_count, runs_of
+from vibemq.operations.arguments import Limit, Text, Whole, page_size
+from vibemq.operations.contracts import EngineQuestions, HoldingPeer, Peers, StoreAccess
+from vibemq.operations.messages import message_json, part_of, priority_of
+from vibemq.operations.queues import ANSWER_BYTES_MAX, MESSAGES_PER_TURN, QueueArguments
+from vibemq.operations.registry import Caller, Operation
+from vibemq.operations.transfer.kept_messages import in_turns
+from vibemq.storage.reading import Piece, read_piece
+
+PREVIEW_BYTES = 1_024
+PREVIEW_BYTES_MAX = 4_096
+
+State = Literal["ready", "delayed", "in_flight"]
+
+
+class PeekArguments(QueueArguments):
+    from_: Whole = Field(0, alias="from", description="First sequence to look at.")
+    limit: Limit = None
+    incarnation: Text | None = Field(None, description="Refuse if the queue was made anew: `incarnation` of the queue.")
+    state: State | None = Field(
+        None, description="Only these, in a page: `ready`, `delayed` or `in_flight`. Left out: a list of all that wait."
+    )
+    preview_bytes: int | None = Field(
+        None,
+        ge=0,
+        le=PREVIEW_BYTES_MAX,
+        description=f"Of each body, with `state`; left out: {PREVIEW_BYTES:,}.",
+    )
+
+
+class Peeks:
+    def __init__(self, engine: EngineQuestions, store: StoreAccess, peers: Peers) -> None:
+        self._engine = engine
+        self._readers = engine.readers
+        self._store = store
+        self._peers = peers
+
+    async def peek(self, caller: Caller, wanted: PeekArguments) -> Any:
+        limit = page_size(wanted.limit, 100)
+        if wanted.state is None:
+            return await self._listed(wanted, limit)
+        preview = PREVIEW_BYTES if wanted.preview_bytes is None else wanted.preview_bytes
+        match wanted.state:
+            case "ready":
+                return await self._ready(wanted, limit, preview)
+            case "delayed":
+                return await self._delayed(wanted, limit, preview)
+            case "in_flight":
+                return await self._in_flight(wanted, limit, preview)
+
+    async def _listed(self, wanted: PeekArguments, limit: int) -> list[dict[str, Any]]:
+        """Whole bodies, as many as an answer holds."""
+        head = self._readers.queue(wanted.queue, wanted.incarnation)
+        runs = self._engine.waiting_runs(wanted.queue, limit, wanted.from_)
+        facts = self._readers.facts(wanted.queue, runs, head.incarnation)
+        piece = await self._read(head.queue_id, runs)
+        shown: list[dict[str, Any]] = []
+        for part in piece.slices:
+            for sequence, row in enumerate(part.rows, part.first_sequence):
+                priority = facts[sequence].priority if sequence in facts else 1
+                shown.append(message_json(row, sequence=sequence, published_at=part.published_at, priority=priority))
+                if not len(shown) % MESSAGES_PER_TURN:
+                    await asyncio.sleep(0)
+        return shown
+
+    async def _ready(self, wanted: PeekArguments, limit: int, preview: int) -> dict[str, Any]:
+        """In the order of hand-out. A queue that goes by priority has no second page in that order."""
+        head = self._readers.queue(wanted.queue, wanted.incarnation)
+        runs = self._readers.ready(wanted.queue, wanted.from_, limit)
+        shown, rest = await self._shown(wanted, head.queue_id, head.incarnation, runs, preview, {})
+        after = rest if rest is not None else _after([last for _, last in runs], run_count(runs), limit)
+        ordered = self._readers.is_ordered(wanted.queue)
+        return {"messages": shown, "next": None if ordered else after, "incarnation": head.incarnation}
+
+    async def _delayed(self, wanted: PeekArguments, limit: int, preview: int) -> dict[str, Any]:
+        head = self._readers.queue(wanted.queue, wanted.incarnation)
+        waiting = dict(self._readers.delayed(wanted.queue, wanted.from_, limit))
+        about: dict[int, dict[str, Any]] = {sequence: {"due_at": due} for sequence, due in waiting.items()}
+        shown, rest = await self._shown(
+            wanted, head.queue_id, head.incarnation, runs_of(sorted(waiting)), preview, about
+        )
+        after = rest if rest is not None else _after(waiting, len(waiting), limit)
+        return {"messages": shown, "next": after, "incarnation": head.incarnation}
+
+    async def _in_flight(self, wanted: PeekArguments, limit: int, preview: int) -> dict[str, Any]:
+        head = self._readers.queue(wanted.queue, wanted.incarnation)
+        held = await in_turns(self._readers.held(wanted.queue, wanted.from_, limit))
+        if len(held) == limit and len({one.sequence for one in held}) > 1:
+            # Several groups may hold the last one, and not all of them are here.
+            last = held[-1].sequence
+            held = [one for one in held if one.sequence != last] or held
+        by_sequence: dict[int, list[HeldMessage]] = {}
+        for one in held:
+            by_sequence.setdefault(one.sequence, []).append(one)
+        holders = holders_of(held, self._peers)
+        about: dict[int, dict[str, Any]] = {
+            sequence: {"holders": [_holder(one, holders) for one in some]} for sequence, some in by_sequence.items()
+        }
+        shown, rest = await self._shown(
+            wanted, head.queue_id, head.incarnation, runs_of(sorted(by_sequence)), preview, about
+        )
+        full = len(held) >= limit - 1 and bool(by_sequence)
+        after = rest if rest is not None else (max(by_sequence) + 1 if full else None)
+        return {"messages": shown, "next": after, "incarnation": head.incarnation}
+
+    async def _shown(
+        self,
+        wanted: PeekArguments,
+        queue_id: int,
+        incarnation: str,
+        runs: list[Run],
+        preview: int,
+        about: Mapping[int, dict[str, Any]],
+    ) -> tuple[list[dict[str, Any]], int | None]:
+        """The messages, and the sequence where an answer had no room for more."""
+        facts = self._readers.facts(wanted.queue, runs, incarnation)
+        piece = await self._read(queue_id, runs)
+        assert wanted.state is not None
+        shown: list[dict[str, Any]] = []
+        for part in piece.slices:
+            for sequence, row in enumerate(part.rows, part.first_sequence):
+                known = facts.get(sequence, NOTHING_KNOWN)
+                item = facts_json(row, sequence, part.published_at, known) | {"state": wanted.state}
+                shown.append(item | about.get(sequence, {}) | part_of(RowView(row), 0, preview))
+                if not len(shown) % MESSAGES_PER_TURN:
+                    await asyncio.sleep(0)
+        return shown, piece.rest[0][0] if piece.rest else None
+
+    async def _read(self, queue_id: int, runs: list[Run]) -> Piece:
+        return await self._store.read_rows(partial(read_piece, self._store.provider), queue_id, runs, ANSWER_BYTES_MAX)
+
+
+def facts_json(row: bytes, sequence: int, published_at: int, known: MessageFacts) -> dict[str, Any]:
+    """All that is known of a message but its body; what is not so is null."""
+    view = RowView(row)
+    headers = view.headers
+    return {
+        "sequence": sequence,
+        "id": view.message_id,
+        "published_at": published_at,
+        "priority": known.priority if known.priority != 1 else priority_of(headers),
+        "expires_at": known.expires_at or None,
+        "deliver_at": known.deliver_at or None,
+        "attempts": known.attempts,
+        "headers": headers,
+        "payload_size": view.payload_size,
+    }
+
+
+def holders_json(held: Sequence[HeldMessage], peers: Peers) -> list[dict[str, Any]]:
+    holders = holders_of(held, peers)
+    return [_holder(one, holders) for one in held]
+
+
+def holders_of(held: Sequence[HeldMessage], peers: Peers) -> dict[int, HoldingPeer]:
+    sessions = {one.session for one in held}
+    return {peer.number: peer for peer in peers.peers() if peer.number in sessions} if sessions else {}
+
+
+def _holder(held: HeldMessage, holders: Mapping[int, HoldingPeer]) -> dict[str, Any]:
+    peer = holders.get(held.session)
+    principal = peer.principal if peer is not None else None
+    return {
+        "group": held.group,
+        "connection": peer.connection_id if peer is not None else None,
+        "client": peer.client_name if peer is not None else None,
+        "protocol": peer.protocol if peer is not None else None,
+        "user": principal.name if principal is not None else None,
+        "deadline_at": held.deadline or None,
+        "attempts": held.attempts,
+    }
+
+
+def _after(sequences: Iterable[int], count: int, limit: int) -> int | None:
+    """Where the next page begins; None: this one was not full."""
+    return max(sequences) + 1 if count >= limit else None
+
+
+OPERATIONS: list[Operation[Any]] = [
+    Operation(
+        "queue.peek",
+        "Look at stored messages without taking them.",
+        PeekArguments,
+        Peeks,
+        task=Peeks.peek,
+        scans=True,
+        logged=True,
+    ),
+]

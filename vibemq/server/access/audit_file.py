@@ -1,0 +1,178 @@
+"""The audit file: one JSON object on each line, in numbered files of the folder `audit/` of the data directory.
+
+    audit-000001.jsonl    mode 0600, in a folder of mode 0700; the highest number is the one that is written
+
+A file that has reached its size is followed by the next one, and the oldest goes when there are too many. Nothing else
+shortens the record. A position is "number.offset" of a line's begin; both ascend with time.
+
+Everything here blocks. Bytes are written at once and flushed by `flush`; a line that a crash has cut is left out by
+readers, and the next one begins on a line of its own.
+"""
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+FOLDER = "audit"
+FILE_BYTES_MAX = 16 << 20
+FILES_MAX = 8
+BLOCK_BYTES = 64 << 10
+LINE_BYTES_MAX = 64 << 10
+"""Of one record; the arguments of a longer one are left out."""
+_NAME = re.compile(r"audit-([0-9]{6,12})\.jsonl")
+
+Position = tuple[int, int]
+"""(number of the file, offset)."""
+
+
+def numbers_in(folder: Path) -> list[int]:
+    """Of the files there, ascending."""
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        return []
+    return sorted(int(found[1]) for found in map(_NAME.fullmatch, names) if found)
+
+
+def _path(folder: Path, number: int) -> Path:
+    return folder / f"audit-{number:06}.jsonl"
+
+
+class AuditFile:
+    """Writes it; one at a time. Opened by the first `append`."""
+
+    def __init__(self, folder: Path, *, file_bytes_max: int = FILE_BYTES_MAX, files_max: int = FILES_MAX) -> None:
+        self.folder = folder
+        self._file_bytes_max = file_bytes_max
+        self._files_max = files_max
+        self._descriptor: int | None = None
+        self._number = 0
+        self._size = 0
+
+    def open(self) -> None:
+        """Raises OSError."""
+        if self._descriptor is not None:
+            return
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._number = max(numbers_in(self.folder), default=1)
+        self._descriptor = self._opened()
+        if self._size and not self._ends_a_line():
+            self._write(b"\n")
+
+    def append(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """All of them or, when OSError is raised, none."""
+        self.open()
+        if self._size >= self._file_bytes_max:
+            self._begin_the_next()
+        self._write(b"".join(map(_line, records)))
+
+    def flush(self) -> None:
+        """Raises OSError."""
+        if self._descriptor is not None:
+            os.fsync(self._descriptor)
+
+    def close(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _opened(self) -> int:
+        path = _path(self.folder, self._number)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._size = os.fstat(descriptor).st_size
+        return descriptor
+
+    def _ends_a_line(self) -> bool:
+        assert self._descriptor is not None
+        return os.pread(self._descriptor, 1, self._size - 1) == b"\n"
+
+    def _write(self, data: bytes) -> None:
+        assert self._descriptor is not None
+        before, rest = self._size, memoryview(data)
+        try:
+            while rest:
+                rest = rest[os.write(self._descriptor, rest) :]
+        except OSError:
+            # What has come through of it would be written a second time.
+            os.ftruncate(self._descriptor, before)
+            raise
+        self._size = before + len(data)
+
+    def _begin_the_next(self) -> None:
+        self.flush()
+        self.close()
+        self._number += 1
+        self._descriptor = self._opened()
+        for number in numbers_in(self.folder)[: -self._files_max]:
+            _path(self.folder, number).unlink(missing_ok=True)
+
+
+def _line(record: Mapping[str, Any]) -> bytes:
+    line = json.dumps(record, default=str)
+    if len(line) >= LINE_BYTES_MAX:
+        line = json.dumps({**record, "arguments": {"left_out": f"{len(line)} characters"}, "reason": ""}, default=str)
+    return line.encode("ascii") + b"\n"
+
+
+# -- reading ------------------------------------------------------------------------------------------------------
+
+
+def newest_first(folder: Path, before: Position | None) -> Iterator[tuple[Position, bytes]]:
+    """(position, line) of every whole line before the position; None: of all."""
+    for number in reversed(numbers_in(folder)):
+        if before is not None and number > before[0]:
+            continue
+        end = before[1] if before is not None and number == before[0] else None
+        try:
+            with _path(folder, number).open("rb") as file:
+                yield from (((number, at), line) for at, line in _backwards(file, end))
+        except FileNotFoundError:
+            continue  # It has just gone, as the oldest.
+
+
+def oldest_first(folder: Path, start: Position) -> Iterator[tuple[Position, bytes]]:
+    """(position behind it, line) of every whole line from the position on."""
+    for number in numbers_in(folder):
+        if number < start[0]:
+            continue
+        at = start[1] if number == start[0] else 0
+        try:
+            with _path(folder, number).open("rb") as file:
+                file.seek(at)
+                while (line := file.readline(LINE_BYTES_MAX)).endswith(b"\n"):
+                    at += len(line)
+                    yield (number, at), line
+        except FileNotFoundError:
+            continue
+
+
+def end_of(folder: Path) -> Position:
+    """Where the next record will stand, or a little before."""
+    number = max(numbers_in(folder), default=1)
+    try:
+        return number, _path(folder, number).stat().st_size
+    except FileNotFoundError:
+        return number, 0
+
+
+def _backwards(file: BinaryIO, end: int | None) -> Iterator[tuple[int, bytes]]:
+    at = file.seek(0, os.SEEK_END) if end is None else min(end, file.seek(0, os.SEEK_END))
+    rest = b""
+    """From `at` on, up to the last line that was yielded."""
+    while at > 0:
+        begin = max(0, at - BLOCK_BYTES)
+        file.seek(begin)
+        rest = file.read(at - begin) + rest
+        at = begin
+        first, *lines = rest.split(b"\n")
+        # The last piece is what follows the last line: nothing, or a line that is being written.
+        stop = at + len(rest) - len(lines[-1] if lines else first)
+        for line in reversed(lines[:-1]):
+            stop -= len(line) + 1
+            yield stop, line
+        rest = first + b"\n" if lines else rest
+    if rest.endswith(b"\n"):
+        yield 0, rest[:-1]

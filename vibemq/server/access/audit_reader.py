@@ -1,0 +1,55 @@
+"""Pages of the audit file, read in a thread beside the loop."""
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+from anyio import CapacityLimiter, to_thread
+
+from vibemq.operations.monitoring.audit_records import AuditPage, AuditWanted
+from vibemq.server.access.audit_file import Position, end_of, newest_first, oldest_first
+
+EXAMINED_BYTES_MAX = 4 << 20
+"""Of one page: with a filter that fits little, an answer comes before everything was read, and says where to go on."""
+TOGETHER_MAX = 2
+
+
+class AuditReader:
+    """Of one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._slots = CapacityLimiter(TOGETHER_MAX)
+
+    async def page(self, wanted: AuditWanted) -> AuditPage:
+        return await to_thread.run_sync(self._page, wanted, limiter=self._slots)
+
+    def _page(self, wanted: AuditWanted) -> AuditPage:
+        end = end_of(self._folder)
+        if wanted.newest_first:
+            lines = newest_first(self._folder, wanted.after or end)
+        else:
+            lines = oldest_first(self._folder, wanted.after or (0, 0))
+        found: list[dict[str, Any]] = []
+        examined_bytes = examined = 0
+        last: Position | None = wanted.after
+        for position, line in lines:
+            if len(found) == wanted.limit or examined_bytes >= EXAMINED_BYTES_MAX:
+                return AuditPage(found, last, examined, end)
+            last = position
+            examined += 1
+            examined_bytes += len(line)
+            record = _record(line)
+            if record is not None and wanted.fits(record):
+                found.append(record)
+        # Who reads on as records come in goes on behind the last one.
+        return AuditPage(found, None, examined, end if wanted.newest_first else (last or (0, 0)))
+
+
+def _record(line: bytes) -> dict[str, Any] | None:
+    """None: it was cut by a crash."""
+    try:
+        record = orjson.loads(line)
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) else None

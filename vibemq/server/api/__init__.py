@@ -1,0 +1,1 @@
+"""What the broker lends to its HTTP API (`vibemq.web.api.services`)."""

@@ -1,0 +1,65 @@
+"""Operations for requests over HTTP: the same registry, rights and audit lines as for every peer, without a peer."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from vibemq.errors import VibeMQError
+from vibemq.model.commands import Command
+from vibemq.operations import Call
+from vibemq.server.access.command_audit import CommandAudit
+from vibemq.server.background_tasks import BackgroundTasks
+from vibemq.server.local_session import LocalSession
+from vibemq.server.net.operation_runner import OperationRunner
+from vibemq.web.api.services import Answered, Asker
+
+
+class ApiCalls:
+    """What is asked for is carried out to its end, also when nobody waits for the answer any more: a change that is
+    half done would be worse."""
+
+    def __init__(
+        self,
+        runner: OperationRunner,
+        local: LocalSession,
+        command_audit: CommandAudit,
+        background_tasks: BackgroundTasks,
+    ) -> None:
+        self._runner = runner
+        self._local = local
+        self._command_audit = command_audit
+        self._background_tasks = background_tasks
+
+    async def ask(self, asker: Asker, operation: str, arguments: Mapping[str, Any]) -> Answered:
+        """Raises VibeMQError."""
+        call = self._runner.admit_for(asker, asker.principal, operation, arguments)
+        answer: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
+        self._background_tasks.begin(self._carry_out, asker, call, answer)
+        # A future that is abandoned must not complain about the error that nobody has heard.
+        answer.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return await asyncio.shield(answer)
+
+    async def _carry_out(self, asker: Asker, call: Call, answer: "asyncio.Future[Answered]") -> None:
+        try:
+            answer.set_result(await self._answered(asker, call))
+        except VibeMQError as error:
+            answer.set_exception(error)
+        except BaseException as error:
+            answer.set_exception(error if isinstance(error, Exception) else asyncio.CancelledError())
+            raise
+
+    async def _answered(self, asker: Asker, call: Call) -> Answered:
+        if call.operation.command is not None and call.command(0, None) is not None:
+            reply = await self._local.ask_whole(lambda session, token: self._command(asker, call, session, token))
+            return Answered(reply.result, reply.unchanged)
+        result = await self._runner.carried_out(asker, call)
+        if isinstance(result, VibeMQError):
+            raise result
+        return Answered(result)
+
+    def _command(self, asker: Asker, call: Call, session: int, token: Any) -> Command:
+        command = call.command(session, token)
+        assert command is not None, "it was one a moment ago"
+        if call.operation.audited:
+            self._command_audit.mark(asker, asker.principal, command, call.told(None))
+        return command

@@ -1,0 +1,45 @@
+"""Queues and messages, for requests over HTTP that are more than one operation."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from vibemq.model.effects import QueueHead
+from vibemq.model.options import QueueOptions
+from vibemq.model.records import MessagesAdded
+from vibemq.operations.contracts import ReaderQuestions
+from vibemq.operations.reading.bodies import MessageBodies
+from vibemq.server.commit.message_taps import MessageTaps
+from vibemq.server.net.connections import ConnectionTable
+from vibemq.server.net.operation_runner import OperationRunner
+from vibemq.web.api.services import Asker
+
+
+class ApiMessages:
+    """See `vibemq.web.api.services.MessageServices`."""
+
+    def __init__(
+        self, runner: OperationRunner, readers: ReaderQuestions, taps: MessageTaps, table: ConnectionTable
+    ) -> None:
+        self._runner = runner
+        self._readers = readers
+        self._taps = taps
+        self._table = table
+
+    def options(self, queue: str) -> QueueOptions:
+        return self._readers.options(queue)
+
+    def tail(self, queue: str) -> QueueHead:
+        return self._readers.queue(queue)
+
+    def tap(self, queue_id: int, seen: Callable[[MessagesAdded], None]) -> Callable[[], None]:
+        return self._taps.add(queue_id, seen)
+
+    async def body(self, asker: Asker, arguments: Mapping[str, Any]) -> bytes:
+        call = self._runner.admit_for(asker, asker.principal, "message.show", arguments)
+        bodies: MessageBodies = call.service
+        body: bytes = await bodies.body(call.arguments)  # type: ignore[arg-type]  # of this operation
+        return body
+
+    @property
+    def body_bytes_max(self) -> int:
+        return self._table.limits.body_bytes_max

@@ -1,0 +1,1 @@
+"""What surrounds a running broker, for an operator: checks with remedies, listeners, settings and their origins."""

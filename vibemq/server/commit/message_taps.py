@@ -1,0 +1,37 @@
+"""Who looks at new messages while they are written: live tails. A queue at which nobody looks costs nothing."""
+
+from collections.abc import Callable, Sequence
+
+from vibemq.model.records import MessagesAdded, Record
+
+Seen = Callable[[MessagesAdded], None]
+
+
+class MessageTaps:
+    def __init__(self) -> None:
+        self._by_queue: dict[int, dict[int, Seen]] = {}
+        self._last = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._by_queue)
+
+    def add(self, queue_id: int, seen: Seen) -> Callable[[], None]:
+        """`seen` gets the records as the engine makes them: nobody knows yet whether they will be kept. What is
+        returned ends it."""
+        self._last += 1
+        number = self._last
+        self._by_queue.setdefault(queue_id, {})[number] = seen
+
+        def end() -> None:
+            taps = self._by_queue.get(queue_id, {})
+            taps.pop(number, None)
+            if not taps:
+                self._by_queue.pop(queue_id, None)
+
+        return end
+
+    def show(self, records: Sequence[Record]) -> None:
+        for record in records:
+            if type(record) is MessagesAdded and record.queue_id in self._by_queue:
+                for seen in list(self._by_queue[record.queue_id].values()):
+                    seen(record)

@@ -1,0 +1,136 @@
+"""The latest pictures of all queues, for rates; and what is found out by comparing each with the one before.
+
+`Trail.reading` gives the latest picture with one that is about WINDOW_S older. Everybody who looks again and again
+X takes one at least every SAMPLE_S when nobody looks, so that there always is an earlier one; with very
+many queues it takes them less often, so that they cost at most 1/UNWATCHED_EFFORT of the time.
+"""
+
+import logging
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
+
+import anyio
+import anyio.lowlevel
+
+from vibemq.operations.monitoring.readings import QueuesReading
+from vibemq.operations.monitoring.turns import sort_steps
+from vibemq.server.monitoring.metrics import Metrics
+from vibemq.server.monitoring.recent import LatencyWindow, RecentDeaths
+from vibemq.server.monitoring.snapshot import SLICE_S, Snapshot, Snapshots
+
+log = logging.getLogger("vibemq.monitoring")
+
+WINDOW_S = 5.0
+SAMPLE_S = 5.0
+UNWATCHED_EFFORT = 200
+
+
+class Trail:
+    def __init__(
+        self,
+        snapshots: Snapshots,
+        metrics: Metrics,
+        *,
+        wall: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+        pause: Callable[[], Awaitable[None]] = anyio.lowlevel.checkpoint,
+        sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
+    ) -> None:
+        """`pause` lets everything run that is ready to."""
+        self._snapshots = snapshots
+        self._metrics = metrics
+        self._wall = wall
+        self._monotonic = monotonic
+        self._pause = pause
+        self._sleep = sleep
+        self._started_at = monotonic()
+        self._pictures: deque[Snapshot] = deque()
+        self._reading: QueuesReading | None = None
+        self._still_since: dict[int, float] = {}
+        """queue_id -> since when nothing moves, of queues in which something waits."""
+        self._names: list[str] = []
+        self._by_name: list[int] = []
+        self._turn = anyio.Lock()
+        self.deaths = RecentDeaths()
+        self.confirms = LatencyWindow()
+        self.flushes = LatencyWindow()
+
+    async def reading(self) -> QueuesReading:
+        """The latest, at most as old as `Snapshots.sampled` says."""
+        while True:
+            snapshot = await self._snapshots.sampled()
+            async with self._turn:
+                reading = self._reading
+                if reading is None or reading.now is not snapshot:
+                    reading = self._reading = await self._compare(snapshot)
+                return reading
+
+    async def run(self, *taken: Callable[[QueuesReading], Awaitable[None]]) -> None:
+        """The sampler, until it is cancelled; `taken` are given each picture."""
+        while True:
+            cost_s = 0.0
+            try:
+                reading = await self.reading()
+                cost_s = self._pictures[-1].cost_s
+                for take in taken:
+                    await take(reading)
+            except Exception:
+                # The broker goes on without this picture, as it does without an answer to one connection.
+                log.exception("the figures of all queues could not be sampled")
+            await self._sleep(max(SAMPLE_S, UNWATCHED_EFFORT * cost_s))
+
+    async def _compare(self, snapshot: Snapshot) -> QueuesReading:
+        at_ms = int(1000 * (self._wall() - (self._monotonic() - snapshot.taken_at)))
+        last = self._pictures[-1] if self._pictures else None
+        slice_ends = self._monotonic() + SLICE_S
+        for _ in self._steps(snapshot, last):
+            if self._monotonic() >= slice_ends:
+                await self._pause()
+                slice_ends = self._monotonic() + SLICE_S
+        self.confirms.note(snapshot.taken_at, self._metrics.publish_ack_seconds)
+        self.flushes.note(snapshot.taken_at, self._metrics.fsync_seconds)
+        pictures = self._pictures
+        pictures.append(snapshot)
+        while len(pictures) > 2 and snapshot.taken_at - pictures[1].taken_at >= WINDOW_S:
+            pictures.popleft()
+        before = pictures[0] if len(pictures) > 1 else None
+        return QueuesReading(
+            now=snapshot,
+            before=before,
+            seconds=snapshot.taken_at - (self._started_at if before is None else before.taken_at),
+            at_ms=at_ms,
+            still_ms={queue_id: int(1000 * (snapshot.taken_at - at)) for queue_id, at in self._still_since.items()},
+            by_name=self._by_name,
+        )
+
+    def _steps(self, snapshot: Snapshot, last: Snapshot | None) -> Iterator[None]:
+        if snapshot.names != self._names:
+            ordered: list[int] = []
+            yield from sort_steps(range(len(snapshot.names)), snapshot.names.__getitem__, ordered)
+            self._names, self._by_name = snapshot.names, ordered
+        yield from self._find_still(snapshot, last)
+        if last is None or snapshot.totals["dead_lettered"] != last.totals["dead_lettered"]:
+            yield from self.deaths.steps(snapshot, last)
+        self.deaths.forget(snapshot.taken_at)
+
+    def _find_still(self, snapshot: Snapshot, last: Snapshot | None) -> Iterator[None]:
+        columns = snapshot.columns
+        ids, delivered, settled = columns["queue_id"], columns["delivered"], columns["settled"]
+        moved: dict[int, int] = {}
+        if last is not None:
+            before = last.columns
+            for row, queue_id in enumerate(before["queue_id"]):
+                if before["ready"][row]:
+                    moved[queue_id] = before["delivered"][row] + before["settled"][row]
+                yield
+        since: dict[int, float] = {}
+        for row, ready in enumerate(columns["ready"]):
+            if ready:
+                queue_id = ids[row]
+                if moved.get(queue_id) == delivered[row] + settled[row]:
+                    since[queue_id] = self._still_since.get(queue_id, snapshot.taken_at)
+                else:
+                    since[queue_id] = snapshot.taken_at
+            yield
+        self._still_since = since

@@ -1,0 +1,217 @@
+"""The API as an ASGI application: what every request passes, in this order.
+
+route → host → origin → login → rate and slot → query, content type, body → idempotency → endpoint → answer
+"""
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from vibemq.errors import ErrorCode, InvalidMessage, ShuttingDown, VibeMQError
+from vibemq.web.api.answers import filters_of, json_answer, page_of, plain, problem_answer
+from vibemq.web.api.arguments import RequestReader
+from vibemq.web.api.contract import BASE, Contract, Endpoint, Exchange
+from vibemq.web.api.credentials import BROWSER_CHALLENGES, CHALLENGES
+from vibemq.web.api.cursors import CursorSeal
+from vibemq.web.api.errors import HttpCode, Problem, as_problem
+from vibemq.web.api.guardrails.bodies import BODY_BYTES_MAX, BodyBudget, read_body, read_json
+from vibemq.web.api.guardrails.clients import OpenBrokerRules
+from vibemq.web.api.guardrails.origin import check_content_type, check_origin
+from vibemq.web.api.guardrails.rates import Client, RequestRates
+from vibemq.web.api.idempotency import HEADER, KeptAnswer, KeptAnswers, checked_key
+from vibemq.web.api.kinds import Kind
+from vibemq.web.api.messages.hiding import without_bodies
+from vibemq.web.api.sessions import cookie_in
+from vibemq.web.api.state import ApiState
+from vibemq.web.limits import EXTEND, Receive, Scope, Send
+
+log = logging.getLogger("vibemq.http")
+
+URL_BYTES_MAX = 8_192
+LATE_S = 30.0
+"""What the connection leaves an answer beyond the time of its operation."""
+_BASE = BASE.split("/")
+NOT_KEPT = frozenset((401, 403, 408, 429, 500, 503, 504))
+"""Refusals that the same request may overcome: they are not what an idempotency key stands for."""
+
+
+class HttpApi:
+    """Args:
+    rules: of an open broker.
+    """
+
+    def __init__(
+        self,
+        contract: Contract,
+        state: ApiState,
+        rates: RequestRates,
+        rules: OpenBrokerRules,
+    ) -> None:
+        self.contract = contract
+        self.state = state
+        self.rates = rates
+        self.rules = rules
+        self._services = state.services
+        self._reader = RequestReader(contract)
+        self._seal = CursorSeal(os.urandom(32))
+        self._kept = KeptAnswers()
+        self._bodies = BodyBudget()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        began = time.perf_counter()
+        request = Request(scope, receive, send)
+        request_id = os.urandom(12).hex()
+        with ExitStack() as held:
+            # Its slot is the request's until the last byte of the answer is out.
+            response = await self._answered(request, request_id, held)
+            response.headers["X-Request-Id"] = request_id
+            response.headers["Server-Timing"] = f"app;dur={(time.perf_counter() - began) * 1000:.1f}"
+            await response(scope, receive, send)
+
+    async def _answered(self, request: Request, request_id: str, held: ExitStack) -> Response:
+        try:
+            return await self._answer(request, request_id, held)
+        except VibeMQError as error:
+            return self._refusal(request, request_id, as_problem(error))
+        except Problem as problem:
+            return self._refusal(request, request_id, problem)
+        except Exception:
+            # A bug of ours ends one request: neither the broker nor the connection.
+            log.exception("%s of the HTTP API has failed", request.method, extra={"request": request_id})
+            fault = "the broker could not carry out the request; its log has the reason"
+            return self._refusal(request, request_id, Problem(ErrorCode.SERVER_ERROR, fault))
+
+    def _refusal(self, request: Request, request_id: str, problem: Problem) -> Response:
+        browser = "sec-fetch-site" in request.headers or "cookie" in request.headers
+        return problem_answer(problem, request_id, BROWSER_CHALLENGES if browser else CHALLENGES)
+
+    async def _answer(self, request: Request, request_id: str, held: ExitStack) -> Response:
+        endpoint, path = self._route(request)
+        if len(request.scope.get("raw_path", b"")) + len(request.scope.get("query_string", b"")) > URL_BYTES_MAX:
+            raise InvalidMessage(f"the URL is longer than {URL_BYTES_MAX:,} bytes; send less in it")
+        if self.state.credentials.open:
+            self.rules.check(request.headers)
+        has_cookie = bool(cookie_in(request.headers.get("cookie", "")))
+        check_origin(request.method, request.headers, has_cookie=has_cookie)
+        host = self.state.proxies.client_of(request.client.host if request.client else "", request.headers)
+        asker = None
+        if not endpoint.anybody:
+            try:
+                asker = await self.state.credentials.asker(request, host, request_id)
+            except VibeMQError:
+                self.rates.count(Kind.READ, ("", host))
+                raise
+        if endpoint.kind in (Kind.CHANGE, Kind.MESSAGES, Kind.WAIT) and not self._services.is_ready():
+            raise ShuttingDown("the broker is stopping; ask again when it has started")
+        client: Client = (asker.user if asker is not None else "", host)
+        self.rates.count(endpoint.kind, client)
+        held.enter_context(self.rates.slot(endpoint.kind, client))
+        if endpoint.body_bytes_max > BODY_BYTES_MAX:
+            held.enter_context(self._bodies.hold(request, endpoint.body_bytes_max))
+        return await self._exchange(Exchange(endpoint, request, asker, self.state, path))
+
+    def _route(self, request: Request) -> tuple[Endpoint, dict[str, str]]:
+        found = self.contract.find(_segments(request.scope))
+        if found is None:
+            raise Problem(ErrorCode.UNKNOWN_COMMAND, f"there is nothing at this path; see {BASE}/openapi.json")
+        methods, values = found
+        method = "GET" if request.method == "HEAD" and "HEAD" not in methods else request.method
+        if method not in methods:
+            allowed = ", ".join(sorted({*methods, *(["HEAD"] if "GET" in methods else [])}))
+            raise Problem(
+                HttpCode.METHOD_NOT_ALLOWED, f"this resource has the methods {allowed}", headers={"Allow": allowed}
+            )
+        return methods[method], values
+
+    async def _exchange(self, exchange: Exchange) -> Response:
+        endpoint, request = exchange.endpoint, exchange.request
+        exchange.query = self._reader.query(endpoint, request.scope.get("query_string", b"").decode("latin-1"))
+        body = b""
+        if request.method in ("POST", "PUT", "PATCH"):
+            body = await read_body(request, endpoint.body_bytes_max or BODY_BYTES_MAX)
+            check_content_type(request.headers, endpoint.consumes, has_body=bool(body))
+            exchange.body = body if endpoint.raw else read_json(body)
+        if endpoint.idempotent and (text := request.headers.get(HEADER)) is not None:
+            return await self._once(exchange, checked_key(text), body)
+        return await self._carry_out(exchange)
+
+    async def _once(self, exchange: Exchange, text: str, body: bytes) -> Response:
+        endpoint, path = exchange.endpoint, exchange.path
+        key = (exchange.user.user, f"{endpoint.method} {endpoint.path}", text)
+        kept = self._kept.begin(key, repr((sorted(path.items()), exchange.query)).encode() + body, self._now_s())
+        if kept is not None:
+            return _again(kept)
+        try:
+            response = await self._carry_out(exchange)
+        except (VibeMQError, Problem) as error:
+            problem = error if isinstance(error, Problem) else as_problem(error)
+            response = self._refusal(exchange.request, exchange.user.connection_id, problem)
+        except BaseException:
+            self._kept.forget(key)
+            raise
+        if exchange.passing or response.status_code in NOT_KEPT:
+            self._kept.forget(key)
+        else:
+            headers = tuple((name, value) for name, value in response.headers.items() if name != "content-length")
+            self._kept.keep(key, KeptAnswer(response.status_code, headers, bytes(response.body)))
+        return response
+
+    async def _carry_out(self, exchange: Exchange) -> Response:
+        endpoint = exchange.endpoint
+        if endpoint.handler is not None:
+            return await endpoint.handler(exchange)
+        arguments = self._reader.arguments(exchange)
+        if endpoint.items and "cursor" in exchange.query:
+            arguments[endpoint.after] = self._seal.open(
+                str(exchange.query["cursor"]), endpoint.path, filters_of(exchange), exchange.user.user
+            )
+        return json_answer(await self._ask(exchange, arguments), exchange)
+
+    async def _ask(self, exchange: Exchange, arguments: Mapping[str, Any]) -> Any:
+        endpoint = exchange.endpoint
+        try:
+            if (extend := exchange.request.scope.get(EXTEND)) is not None:
+                extend(endpoint.timeout_s + LATE_S)
+            async with asyncio.timeout(endpoint.timeout_s):
+                answered = await self._services.operations.ask(exchange.user, endpoint.operation, arguments)
+        except TimeoutError:
+            raise Problem(
+                ErrorCode.TIMEOUT,
+                f"there was no answer within {endpoint.timeout_s:g} s; what was asked for may still be carried out",
+            ) from None
+        exchange.unchanged = answered.unchanged
+        result = await plain(answered.result, endpoint.items)
+        if self.state.hides_bodies(exchange.user.principal):
+            result = without_bodies(result)
+        if endpoint.items:
+            result = page_of(result, exchange, self._seal)
+        return endpoint.shape(result, exchange) if endpoint.shape is not None else result
+
+    def _now_s(self) -> float:
+        return self._services.monotonic()
+
+
+def _again(kept: KeptAnswer) -> Response:
+    response = Response(kept.body, kept.status)
+    for name, value in kept.headers:
+        response.headers[name] = value
+    response.headers["Idempotent-Replayed"] = "true"
+    return response
+
+
+def _segments(scope: Scope) -> list[str]:
+    """Of the path below BASE: cut before it is decoded, so that no `%2F` makes one more. Raises InvalidMessage."""
+    raw: bytes = scope.get("raw_path") or scope["path"].encode()
+    try:
+        decoded = [unquote_to_bytes(segment).decode() for segment in raw.partition(b"?")[0].split(b"/")]
+    except UnicodeDecodeError:
+        raise InvalidMessage("the path is no UTF-8") from None
+    return decoded[len(_BASE) :] if decoded[: len(_BASE)] == _BASE else []

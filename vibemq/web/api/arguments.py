@@ -1,0 +1,182 @@
+"""From a request to the arguments of an operation, as the row of the contract says; and what may stand in it. Pure."""
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+from urllib.parse import parse_qsl
+
+from pydantic import BaseModel, ValidationError
+
+from vibemq.errors import InvalidMessage, InvalidPayload
+from vibemq.operations import Operation
+from vibemq.web.api.contract import Contract, Endpoint, Exchange, Parameter
+from vibemq.web.api.idempotency import HEADER, checked_key
+from vibemq.web.api.instants import read_in
+
+PAGE = (
+    Parameter("limit", {"type": "integer", "minimum": 1}, "Most items of the page."),
+    Parameter("cursor", {"type": "string"}, "Where the page begins: `next` of the page before."),
+)
+PARAMETERS_MAX = 200
+_WHOLE = re.compile(r"-?\d{1,20}", re.ASCII)
+
+
+@cache
+def schema_of(model: type[BaseModel]) -> dict[str, Any]:
+    """JSON schema of the arguments of an operation, or of a body; made when it is needed."""
+    return model.model_json_schema(by_alias=True)
+
+
+def arguments_of(operation: Operation[Any]) -> type[BaseModel]:
+    model: type[BaseModel] = operation.arguments
+    return model
+
+
+class RequestReader:
+    """Knows, for each row, which parameters and fields there are, and their types."""
+
+    def __init__(self, contract: Contract) -> None:
+        self._contract = contract
+        self._parameters: dict[int, tuple[Parameter, ...]] = {}
+
+    # -- what there is ----------------------------------------------------------------------------------------------
+
+    def parameters(self, endpoint: Endpoint) -> tuple[Parameter, ...]:
+        """Of the query."""
+        known = self._parameters.get(id(endpoint))
+        if known is None:
+            known = self._parameters[id(endpoint)] = self._make_parameters(endpoint)
+        return known
+
+    def _make_parameters(self, endpoint: Endpoint) -> tuple[Parameter, ...]:
+        page = PAGE if endpoint.items else ()
+        if endpoint.query is not None:
+            return endpoint.query + page
+        if endpoint.method not in ("GET", "DELETE") or not endpoint.operation or endpoint.arguments is not None:
+            return page
+        left_out = {endpoint.after, "limit"} if endpoint.items else set()
+        own = (
+            Parameter(name, schema, schema.get("description", ""), required)
+            for name, (schema, required) in self.free_arguments(endpoint).items()
+            if name not in left_out
+        )
+        return (*own, *page)
+
+    def free_arguments(self, endpoint: Endpoint) -> dict[str, tuple[dict[str, Any], bool]]:
+        """Arguments of the operation that the query or the body brings: name -> (schema, required)."""
+        operation: Operation[Any] = self._contract.operations[endpoint.operation]
+        schema = schema_of(arguments_of(operation))
+        required = set(schema.get("required", ()))
+        names = {argument: name for name, argument in endpoint.renamed.items()}
+        taken = {endpoint.renamed.get(name, name) for name in endpoint.names} | set(endpoint.fixed) | endpoint.hidden
+        taken |= set(endpoint.from_headers.values())
+        return {
+            names.get(argument, argument): (about, argument in required)
+            for argument, about in schema.get("properties", {}).items()
+            if argument not in taken
+        }
+
+    # -- what has come ----------------------------------------------------------------------------------------------
+
+    def query(self, endpoint: Endpoint, text: str) -> dict[str, Any]:
+        """Raises InvalidPayload, InvalidMessage."""
+        try:
+            pairs = parse_qsl(
+                text, keep_blank_values=True, max_num_fields=PARAMETERS_MAX, errors="strict", separator="&"
+            )
+        except ValueError as error:
+            raise InvalidMessage(f"the query cannot be read: {error}") from None
+        known = {parameter.name: parameter for parameter in self.parameters(endpoint)}
+        found: dict[str, list[str]] = {}
+        for name, value in pairs:
+            if name not in known:
+                takes = ", ".join(known) or "none"
+                raise InvalidPayload(
+                    f"query parameter {name[:40]!r} is unknown here; known are {takes}; leave it out", name[:40]
+                )
+            found.setdefault(name, []).append(value)
+        return {name: typed(known[name], values) for name, values in found.items()}
+
+    def arguments(self, exchange: Exchange) -> dict[str, Any]:
+        """Of the operation. Raises InvalidPayload."""
+        endpoint = exchange.endpoint
+        if endpoint.arguments is not None:
+            return endpoint.arguments(exchange)
+        given = exchange.query if endpoint.method in ("GET", "DELETE") else (exchange.body or {})
+        given = {**given, **{name: exchange.query[name] for name in ("limit",) if name in exchange.query}}
+        if endpoint.method not in ("GET", "DELETE"):
+            self._refuse_unknown(endpoint, given)
+        path = {name: self._typed_path(endpoint, name, value) for name, value in exchange.path.items()}
+        merged = {endpoint.renamed.get(name, name): value for name, value in {**given, **path}.items()}
+        merged.pop("cursor", None)
+        brought = exchange.request.headers
+        headers = {
+            argument: checked_key(brought[name]) if name.lower() == HEADER else brought[name]
+            for name, argument in endpoint.from_headers.items()
+            if name in brought
+        }
+        try:
+            return {**read_in(merged), **headers, **endpoint.fixed}
+        except ValueError as error:
+            raise InvalidPayload(f"an instant cannot be read: {error}") from None
+
+    def _refuse_unknown(self, endpoint: Endpoint, body: Mapping[str, Any]) -> None:
+        known = self.free_arguments(endpoint)
+        for name in body:
+            if name not in known:
+                takes = ", ".join(known) or "none"
+                raise InvalidPayload(f"field {name[:40]!r} is unknown here; known are {takes}; leave it out", name[:40])
+
+    def _typed_path(self, endpoint: Endpoint, name: str, value: str) -> Any:
+        operation: Operation[Any] = self._contract.operations[endpoint.operation]
+        about = schema_of(arguments_of(operation))["properties"].get(endpoint.renamed.get(name, name), {})
+        return typed(Parameter(name, about, ""), [value])
+
+
+def checked(model: type[BaseModel], body: Any) -> dict[str, Any]:
+    """A body that has a model of its own. Raises InvalidPayload, which says where the trouble is."""
+    try:
+        return model.model_validate(body if body is not None else {}).model_dump(exclude_unset=True, by_alias=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        pointer = "/".join(str(part)[:40] for part in first["loc"])
+        known = ", ".join(info.alias or name for name, info in model.model_fields.items())
+        why = f"is unknown; known are {known}" if first["type"] == "extra_forbidden" else first["msg"]
+        raise InvalidPayload(f"field {pointer or 'body'}: {why}", pointer) from None
+
+
+def typed(parameter: Parameter, values: list[str]) -> Any:
+    """Text of a URL as the type says; what does not fit stays text, and the operation refuses it. Raises
+    InvalidPayload for a parameter that may stand there once only."""
+    schema = _told(parameter.schema)
+    match schema.get("type"):
+        case "array":
+            inner = Parameter(parameter.name, schema.get("items", {}), "")
+            return [typed(inner, [part]) for value in values for part in value.split(",")]
+        case "object":
+            return dict(_named(parameter.name, value) for value in values)
+    if len(values) > 1:
+        raise InvalidPayload(f"query parameter {parameter.name} is given more than once", parameter.name)
+    (value,) = values
+    match schema.get("type"):
+        case "integer" if _WHOLE.fullmatch(value):
+            return int(value)
+        case "number" if re.fullmatch(r"-?\d{1,20}(\.\d{1,20})?", value, re.ASCII):
+            return float(value)
+        case "boolean" if value in ("true", "false"):
+            return value == "true"
+    return value
+
+
+def _told(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The form that is not null."""
+    choices = [choice for choice in schema.get("anyOf", ()) if choice.get("type") != "null"]
+    return choices[0] if choices else schema
+
+
+def _named(parameter: str, value: str) -> tuple[str, str]:
+    name, colon, content = value.partition(":")
+    if not colon or not name:
+        raise InvalidPayload(f"query parameter {parameter} is written {parameter}=name:value", parameter)
+    return name, content

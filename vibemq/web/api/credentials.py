@@ -1,0 +1,99 @@
+"""Who a request comes from: a session's cookie, `Authorization: Bearer` or `Basic`, or nobody on an open broker."""
+
+import base64
+import binascii
+import hmac
+import os
+from collections import OrderedDict
+
+from starlette.requests import Request
+
+from vibemq.auth.users import ANONYMOUS
+from vibemq.errors import AuthFailed, AuthRequired
+from vibemq.model.access import Principal
+from vibemq.web.api.services import ApiServices, Asker
+from vibemq.web.api.sessions import WebSessions, cookie_in
+
+REMEMBERED_S = 60.0
+REMEMBERED_MAX = 1_000
+CHALLENGES = ('Bearer realm="vibemq"', 'Basic realm="vibemq", charset="UTF-8"')
+BROWSER_CHALLENGES = CHALLENGES[:1]
+"""A browser would answer to Basic with a window of its own."""
+
+
+class Credentials:
+    """Args:
+    token: what the broker without users asks for (`http.token`); None: nothing.
+    """
+
+    def __init__(self, services: ApiServices, sessions: WebSessions, token: str | None) -> None:
+        self._services = services
+        self._sessions = sessions
+        self._key = os.urandom(32)
+        self._remembered: OrderedDict[bytes, tuple[Principal, float]] = OrderedDict()
+        """Names with passwords that were right a moment ago, under a keyed hash."""
+        self.token = token
+
+    @property
+    def open(self) -> bool:
+        """Whether everybody may do everything."""
+        return not self._services.accounts.enabled and self.token is None
+
+    async def asker(self, request: Request, host: str, request_id: str) -> Asker:
+        """Raises AuthError, RateLimited."""
+        authorization = request.headers.get("authorization")
+        if authorization is not None:
+            # Whoever brings both gets no second chance with the cookie.
+            return Asker(await self._authorized(authorization, host, request_id), host, request_id)
+        cookie = cookie_in(request.headers.get("cookie", ""))
+        if cookie:
+            session = self._sessions.find(cookie, self._services.monotonic())
+            if session is not None:
+                return Asker(session.principal, host, request_id, session=session.digest)
+        if self.open:
+            return Asker(ANONYMOUS, host, request_id)
+        if cookie:
+            raise AuthRequired("the session has ended; log in again")
+        raise AuthRequired("this broker asks for a login, an access token (Bearer) or a user name and password (Basic)")
+
+    async def _authorized(self, authorization: str, host: str, request_id: str) -> Principal:
+        scheme, _, value = authorization.partition(" ")
+        match scheme.lower():
+            case "bearer":
+                return await self.log_in(host, request_id, token=value.strip())
+            case "basic":
+                return await self._basic(value.strip(), host, request_id)
+        raise AuthFailed("the header Authorization must be Bearer with a token, or Basic with a user name and password")
+
+    async def log_in(
+        self, host: str, request_id: str, *, user: str = "", password: str = "", token: str = ""
+    ) -> Principal:
+        """Raises AuthError, RateLimited."""
+        if not self._services.accounts.enabled and self.token is not None:
+            if not hmac.compare_digest((token or password).encode(), self.token.encode()):
+                raise AuthFailed("the token is not valid; it is http.token of the broker's settings")
+            return ANONYMOUS
+        return await self._services.logins.log_in(host, request_id, user, password, token)
+
+    async def _basic(self, value: str, host: str, request_id: str) -> Principal:
+        try:
+            user, colon, password = base64.b64decode(value, validate=True).decode().partition(":")
+        except (binascii.Error, UnicodeDecodeError):
+            colon = ""
+        if not colon:
+            raise AuthFailed("the header Authorization: Basic cannot be read; it is base64 of NAME:PASSWORD in UTF-8")
+        digest = hmac.digest(self._key, f"{user}:{password}".encode(errors="surrogatepass"), "sha256")
+        now_s = self._services.monotonic()
+        principal, until = self._remembered.get(digest, (None, 0.0))
+        if principal is not None and now_s < until and not self.why_ended(principal):
+            return principal
+        self._remembered.pop(digest, None)
+        principal = await self.log_in(host, request_id, user=user, password=password)
+        if len(self._remembered) >= REMEMBERED_MAX:
+            self._remembered.popitem(last=False)
+        self._remembered[digest] = (principal, now_s + REMEMBERED_S)
+        return principal
+
+    def why_ended(self, principal: Principal) -> str:
+        """ "" while the login counts."""
+        return self._services.accounts.ended(principal, self._services.now())

@@ -1,0 +1,46 @@
+"""The broker itself."""
+
+from vibemq.errors import ErrorCode
+from vibemq.web.api.contract import Endpoint
+from vibemq.web.api.endpoints.shapes import ANYTHING, TEXT, WHOLE, listed, record
+from vibemq.web.api.kinds import Kind
+
+BACKUP_TIMEOUT_S = 3600.0
+
+ENDPOINTS = (
+    Endpoint(
+        method="GET",
+        path="/broker",
+        summary="Version, uptime, data directory, alarms and storage.",
+        operation="broker.info",
+        response=record({"version": TEXT, "uptime_ms": WHOLE, "alarms": listed(TEXT)}, {"storage": ANYTHING}),
+    ),
+    Endpoint(
+        method="GET",
+        path="/broker/metrics",
+        summary="Counters of the broker.",
+        operation="broker.metrics",
+        response=ANYTHING,
+    ),
+    Endpoint(
+        method="POST",
+        path="/broker/reload",
+        summary="Read the settings and the TLS files again. What cannot change at run time is named.",
+        operation="broker.reload",
+        kind=Kind.CHANGE,
+        response=record({"changed": listed(TEXT), "needs_restart": listed(TEXT)}),
+        errors=(ErrorCode.CONFIG_INVALID,),
+    ),
+    Endpoint(
+        method="POST",
+        path="/broker/backups",
+        summary="Write a consistent copy of the store into a new folder of the broker's machine.",
+        operation="storage.backup",
+        kind=Kind.CHANGE,
+        response=ANYTHING,
+        status=201,
+        errors=(ErrorCode.INVALID_OPTIONS, ErrorCode.STORAGE_FULL),
+        timeout_s=BACKUP_TIMEOUT_S,
+        idempotent=True,
+    ),
+)

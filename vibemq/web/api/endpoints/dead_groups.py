@@ -1,0 +1,55 @@
+"""Dead letters in numbers: their groups, and what an action on those of a filter would do."""
+
+from typing import Any
+
+from vibemq.errors import ErrorCode
+from vibemq.web.api.contract import Endpoint, Exchange
+from vibemq.web.api.endpoints.shapes import ANYTHING, BOOLEAN, INSTANT, TEXT, WHOLE, listed, record
+from vibemq.web.api.kinds import Kind
+
+GROUP = record(
+    {"queue": TEXT, "reason": TEXT, "fingerprint": TEXT, "count": WHOLE},
+    {"first_id": WHOLE, "first_at": INSTANT, "last_id": WHOLE, "last_at": INSTANT, "sample": TEXT},
+)
+QUESTION = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        "filter": {"type": "object", "description": "Which letters, with the names of the query of GET /dead-letters."},
+        "to": {"type": ["string", "null"], "description": "Queue that they would go to; left out: where each died."},
+        "rate": {"type": ["integer", "null"], "minimum": 0, "description": "Letters in a second."},
+    },
+}
+
+
+def question(exchange: Exchange) -> dict[str, Any]:
+    body = dict(exchange.body or {})
+    chosen = body.pop("filter", None)
+    return {**(chosen if isinstance(chosen, dict) else {}), **body}
+
+
+ENDPOINTS = (
+    Endpoint(
+        method="GET",
+        path="/dead-letters/groups",
+        summary="Dead letters by queue, reason and kind of error.",
+        operation="dlq.groups",
+        items="groups",
+        response=GROUP,
+        errors=(ErrorCode.QUEUE_NOT_FOUND,),
+    ),
+    Endpoint(
+        method="POST",
+        path="/dead-letters/preview",
+        summary="What an action on the dead letters of a filter would do. Changes nothing.",
+        operation="dlq.preview",
+        kind=Kind.SCAN,
+        body=QUESTION,
+        arguments=question,
+        response=record(
+            {"count": WHOLE, "exact": BOOLEAN, "bytes": WHOLE},
+            {"targets": listed(ANYTHING), "groups": listed(GROUP), "sentences": listed(TEXT)},
+        ),
+        errors=(ErrorCode.QUEUE_NOT_FOUND, ErrorCode.INVALID_OPTIONS),
+    ),
+)

@@ -1,0 +1,209 @@
+"""Dead letters: look at them, put one back, remove one."""
+
+import base64
+from collections.abc import AsyncIterator
+from typing import Any
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import Response, StreamingResponse
+
+from vibemq.errors import ErrorCode, InvalidPayload, MessageNotFound, MessageTooLarge, NotAuthorized
+from vibemq.web.api.answers import ITEMS_PER_TURN
+from vibemq.web.api.arguments import checked
+from vibemq.web.api.contract import BYTES, NDJSON, Endpoint, Exchange, Parameter
+from vibemq.web.api.endpoints.shapes import ANYTHING, INSTANT, NULLABLE_TEXT, TEXT, WHOLE, record
+from vibemq.web.api.instants import with_instants
+from vibemq.web.api.kinds import Kind
+from vibemq.web.api.messages.hiding import without_bodies
+from vibemq.web.limits import EXTEND
+
+EXPORT_PAGE = 500
+PAGE_TIMEOUT_S = 60.0
+"""For a page of an export to be read and taken."""
+
+LETTER = record(
+    {"dead_id": WHOLE, "queue": TEXT, "reason": TEXT, "error": TEXT, "dead_at": INSTANT},
+    {
+        "group": NULLABLE_TEXT,
+        "sequence": WHOLE,
+        "id": TEXT,
+        "attempts": WHOLE,
+        "failed": WHOLE,
+        "first_failed_at": INSTANT,
+        "published_at": INSTANT,
+        "replay_count": WHOLE,
+        "headers": {"type": "object", "additionalProperties": TEXT},
+        "payload": TEXT,
+        "payload_base64": TEXT,
+    },
+)
+MISSING = (ErrorCode.MESSAGE_NOT_FOUND, ErrorCode.STORAGE_DAMAGED)
+
+
+class ReplayBody(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
+
+    queue: str | None = Field(None, description="The queue it died in; users without a right to every queue name it.")
+    to: str | None = Field(None, description="Queue that it goes to; left out: where it died.")
+
+
+def named(exchange: Exchange) -> dict[str, Any]:
+    """One letter, for an operation that takes many. Raises InvalidPayload."""
+    given = checked(ReplayBody, exchange.body) if exchange.endpoint.method == "POST" else exchange.query
+    text = exchange.path["dead_id"]
+    if not text.isascii() or not text.isdecimal() or len(text) > 19:
+        raise InvalidPayload("the id of a dead letter is a whole number", "dead_id")
+    return {"ids": [int(text)], **{name: value for name, value in given.items() if value is not None}}
+
+
+def one_done(result: dict[str, Any], exchange: Exchange) -> dict[str, Any]:
+    if not result.get("count"):
+        raise MessageNotFound(f"there is no dead letter {exchange.path['dead_id']}; it was replayed or purged")
+    return {"count": result["count"]}
+
+
+async def body(exchange: Exchange) -> Response:
+    """Never as what it may be: a browser only stores it."""
+    if exchange.state.hides_bodies(exchange.user.principal):
+        raise NotAuthorized("the broker's settings (http.show_bodies) hide what is in messages from you")
+    arguments = {"dead_id": typed_id(exchange), **exchange.query}
+    letter = (await exchange.services.operations.ask(exchange.user, "dlq.show", arguments)).result
+    return download(letter, f"letter-{exchange.path['dead_id']}.bin")
+
+
+async def export(exchange: Exchange) -> Response:
+    """A line for each letter, and a last one with their number, by which a file that was cut is known."""
+    await exchange.services.operations.ask(exchange.user, "dlq.list", {**exchange.query, "limit": 1})
+    headers = {"Content-Disposition": 'attachment; filename="dead-letters.ndjson"'}
+    return StreamingResponse(exported(exchange), media_type=NDJSON, headers=headers)
+
+
+async def exported(exchange: Exchange) -> AsyncIterator[bytes]:
+    count = damaged = after = 0
+    extend = exchange.request.scope.get(EXTEND)
+    hidden = exchange.state.hides_bodies(exchange.user.principal)
+    while True:
+        if extend is not None:
+            extend(PAGE_TIMEOUT_S)
+        arguments = {**exchange.query, "after": after, "limit": EXPORT_PAGE, "payloads": True}
+        page = (await exchange.services.operations.ask(exchange.user, "dlq.list", arguments)).result
+        for at in range(0, len(page["letters"]), ITEMS_PER_TURN):
+            letters = with_instants(page["letters"][at : at + ITEMS_PER_TURN])
+            shown = without_bodies(letters) if hidden else letters
+            yield b"".join(orjson.dumps(letter) + b"\n" for letter in shown)
+        count += len(page["letters"])
+        damaged += len(page["damaged"])
+        if page["next"] is None:
+            break
+        after = page["next"]
+    yield orjson.dumps({"count": count, "damaged": damaged}) + b"\n"
+
+
+def typed_id(exchange: Exchange) -> int:
+    (number,) = named_ids(exchange)
+    return number
+
+
+def named_ids(exchange: Exchange) -> list[int]:
+    found: list[int] = named(exchange)["ids"]
+    return found
+
+
+def download(message: dict[str, Any], file_name: str) -> Response:
+    """The payload of a message as `vibemq.operations.messages` shows it. Raises MessageTooLarge."""
+    if "payload_base64" in message:
+        content = base64.b64decode(message["payload_base64"])
+    elif "payload" in message:
+        content = message["payload"].encode()
+    else:
+        raise MessageTooLarge(
+            f"the body has {message['payload_size']:,} bytes, more than an answer may; use vibemq-admin to export it"
+        )
+    return Response(content, media_type=BYTES, headers={"Content-Disposition": f'attachment; filename="{file_name}"'})
+
+
+def found(letter: dict[str, Any] | None, exchange: Exchange) -> dict[str, Any]:
+    if letter is None:
+        raise MessageNotFound(f"there is no dead letter {exchange.path['dead_id'][:20]}; it was replayed or purged")
+    return letter
+
+
+ENDPOINTS = (
+    Endpoint(
+        method="GET",
+        path="/dead-letters",
+        summary="Dead letters, in pages.",
+        operation="dlq.list",
+        hidden=frozenset(("payloads",)),
+        kind=Kind.SCAN,
+        items="letters",
+        response=LETTER,
+        errors=(ErrorCode.QUEUE_NOT_FOUND,),
+    ),
+    Endpoint(
+        method="GET",
+        path="/dead-letters/{dead_id}",
+        summary="One dead letter with its message.",
+        operation="dlq.show",
+        shape=found,
+        response=LETTER,
+        errors=MISSING,
+    ),
+    Endpoint(
+        method="GET",
+        path="/dead-letters/{dead_id}/body",
+        summary="The body of a dead letter, as it was published.",
+        operation="dlq.show",
+        handler=body,
+        produces=BYTES,
+        errors=(*MISSING, ErrorCode.MESSAGE_TOO_LARGE),
+    ),
+    Endpoint(
+        method="DELETE",
+        path="/dead-letters/{dead_id}",
+        summary="Remove one dead letter.",
+        operation="dlq.purge",
+        kind=Kind.CHANGE,
+        query=(Parameter("queue", TEXT, "The queue it died in; users without a right to every queue name it."),),
+        arguments=named,
+        shape=one_done,
+        response=record({"count": WHOLE}),
+        errors=(ErrorCode.MESSAGE_NOT_FOUND, ErrorCode.QUEUE_NOT_FOUND),
+    ),
+    Endpoint(
+        method="POST",
+        path="/dead-letters/{dead_id}/replay",
+        summary="Put one dead letter back into a queue.",
+        operation="dlq.replay",
+        kind=Kind.CHANGE,
+        body=ReplayBody,
+        arguments=named,
+        shape=one_done,
+        response=record({"count": WHOLE}),
+        errors=(*MISSING, ErrorCode.QUEUE_NOT_FOUND, ErrorCode.QUEUE_FULL, ErrorCode.STORAGE_FULL),
+        idempotent=True,
+    ),
+    Endpoint(
+        method="POST",
+        path="/dead-letters/{dead_id}/edit",
+        summary="Replace one dead letter by an edited message, which enters its queue or another one.",
+        operation="dlq.edit",
+        kind=Kind.CHANGE,
+        response=ANYTHING,
+        errors=(*MISSING, ErrorCode.QUEUE_NOT_FOUND, ErrorCode.QUEUE_FULL, ErrorCode.STORAGE_FULL),
+        idempotent=True,
+    ),
+    Endpoint(
+        method="GET",
+        path="/dead-letters/export",
+        summary="All dead letters that fit, a line of JSON for each; the last line counts them.",
+        operation="dlq.list",
+        kind=Kind.STREAM,
+        hidden=frozenset(("payloads", "after", "limit")),
+        handler=export,
+        produces=NDJSON,
+        response=LETTER,
+        errors=(ErrorCode.QUEUE_NOT_FOUND,),
+    ),
+)

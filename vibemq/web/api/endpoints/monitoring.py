@@ -1,0 +1,83 @@
+"""Figures of the broker and of all queues."""
+
+from typing import Any
+
+from vibemq.errors import ErrorCode
+from vibemq.web.api.contract import Endpoint, Exchange
+from vibemq.web.api.endpoints.shapes import ANYTHING, INSTANT, NULLABLE_TEXT, TEXT, WHOLE, listed, record
+from vibemq.web.api.instants import written
+
+OVERVIEW = record(
+    {
+        "state": {"type": "string", "enum": ["ok", "warning", "alarm"]},
+        "sentences": listed(ANYTHING),
+        "totals": ANYTHING,
+    },
+    {"rates": ANYTHING, "oldest": {"type": ["object", "null"]}, "sampled_at": INSTANT, "version": TEXT},
+)
+_FIGURES = ("ready", "in_flight", "delayed", "dead", "consumers", "bytes")
+ROW = record({"queue": TEXT, "state": TEXT, **dict.fromkeys(_FIGURES, WHOLE)})
+
+
+def with_restarts(told: dict[str, Any], exchange: Exchange) -> dict[str, Any]:
+    return {**told, "restarts": [written(instant) for instant in told["restarts"]]}
+
+
+ENDPOINTS = (
+    Endpoint(
+        method="GET",
+        path="/overview",
+        summary="How the broker is: alarms with their remedies, figures of the queues that the asker may inspect.",
+        operation="broker.overview",
+        response=OVERVIEW,
+    ),
+    Endpoint(
+        method="GET",
+        path="/queues",
+        summary="Queues that the asker may inspect, with figures, rates and a state; sorted by any figure.",
+        operation="queue.rows",
+        items="queues",
+        response=ROW,
+    ),
+    Endpoint(
+        method="GET",
+        path="/history",
+        summary="Figures of the last 15 minutes, 6 hours or 48 hours, of a queue or of the broker.",
+        operation="history.get",
+        shape=with_restarts,
+        response=record(
+            {"step_ms": WHOLE, "from_at": INSTANT, "series": ANYTHING, "restarts": listed(INSTANT)},
+        ),
+        errors=(ErrorCode.QUEUE_NOT_FOUND,),
+    ),
+    Endpoint(
+        method="GET",
+        path="/queues/{queue}/consumers",
+        summary="The consumers of a queue: their connections, what they hold and since when.",
+        operation="consumer.list",
+        items="consumers",
+        response=record({"consumer": WHOLE}, {"connection": NULLABLE_TEXT, "in_flight": WHOLE, "last_ack_at": INSTANT}),
+        errors=(ErrorCode.QUEUE_NOT_FOUND,),
+    ),
+    Endpoint(
+        method="GET",
+        path="/broker/checks",
+        summary="What should be mended about the broker and its machine, each with a remedy.",
+        operation="broker.checks",
+        response=record({"checks": listed(record({"name": TEXT, "level": TEXT, "text": TEXT}))}),
+    ),
+    Endpoint(
+        method="GET",
+        path="/broker/settings",
+        summary="Every setting, where its value comes from and what makes a change of it count; never secrets.",
+        operation="broker.settings",
+        response=record({"settings": listed(record({"name": TEXT, "origin": TEXT}))}),
+    ),
+    Endpoint(
+        method="GET",
+        path="/broker/listeners",
+        summary="Where the broker listens: protocol, address, TLS and its certificate's last day, connections.",
+        operation="listeners.list",
+        response=record({"listeners": listed(record({"protocol": TEXT}))}),
+    ),
+)

@@ -1,0 +1,195 @@
+"""Queues: list, make, look at, change, purge and delete them."""
+
+from dataclasses import fields
+from enum import IntEnum
+from typing import Any, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from vibemq.errors import ErrorCode, QueueNotFound
+from vibemq.model.options import QueueOptions, options_from_dict, options_tag
+from vibemq.web.api.arguments import checked
+from vibemq.web.api.contract import JSON, MERGE_PATCH, Endpoint, Exchange
+from vibemq.web.api.endpoints.shapes import ANYTHING, INSTANT, TEXT, WHOLE, listed, nothing, record
+from vibemq.web.api.errors import HttpCode, Problem
+from vibemq.web.api.kinds import Kind
+
+PAGE = 50
+_ENUMS: dict[str, type[IntEnum]] = {
+    name: kind
+    for name, kind in get_type_hints(QueueOptions).items()
+    if isinstance(kind, type) and issubclass(kind, IntEnum)
+}
+
+
+class AtMostBody(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
+
+    at_most: int | None = Field(None, ge=0, description="Refuse if more messages than that wait in the queue.")
+
+
+def options_json(options: dict[str, Any]) -> dict[str, Any]:
+    """Options with the names of their choices in place of numbers."""
+    return {
+        name: _ENUMS[name](value).name.lower() if name in _ENUMS and value is not None else value
+        for name, value in options.items()
+    }
+
+
+def tag_of(info: dict[str, Any]) -> str:
+    """Of the options of a queue as `queue.info` describes it."""
+    known = {field.name for field in fields(QueueOptions)}
+    options = {name: value for name, value in info["options"].items() if name in known}
+    return options_tag(info["incarnation"], options_from_dict(options))
+
+
+def described(info: dict[str, Any]) -> dict[str, Any]:
+    """A queue as the API shows it."""
+    rest = {name: value for name, value in info.items() if name not in ("name", "size", "options")}
+    return {"queue": info["name"], **rest, "bytes": info["size"], "options": options_json(info["options"])}
+
+
+def one(info: dict[str, Any] | None, exchange: Exchange) -> dict[str, Any]:
+    if info is None:
+        raise QueueNotFound(exchange.path["queue"][:64])
+    exchange.headers["ETag"] = f'"{tag_of(info)}"'
+    return described(info)
+
+
+def some(page: dict[str, Any], exchange: Exchange) -> dict[str, Any]:
+    return {**page, "items": [described(info) for info in page["items"]]}
+
+
+def first_page(exchange: Exchange) -> dict[str, Any]:
+    """Always a page: the whole list has no bound."""
+    return {"limit": exchange.query.get("limit", PAGE)}
+
+
+def creation(exchange: Exchange) -> dict[str, Any]:
+    """The body has the options themselves."""
+    return {"queue": exchange.path["queue"], "options": exchange.body or None, "must_match": True}
+
+
+def created(result: Any, exchange: Exchange) -> dict[str, Any]:
+    exchange.status = 200 if exchange.unchanged else 201
+    return {"queue": exchange.path["queue"]}
+
+
+def change(exchange: Exchange) -> dict[str, Any]:
+    """A merge patch: null gives an option its default."""
+    tag = exchange.request.headers.get("if-match")
+    if tag is None:
+        raise Problem(
+            HttpCode.PRECONDITION_REQUIRED,
+            "a change needs the header If-Match with the ETag of the queue, so that nobody's change is lost; read the "
+            "queue first",
+        )
+    defaults = QueueOptions()
+    changes = {
+        name: getattr(defaults, name, None) if value is None else value for name, value in (exchange.body or {}).items()
+    }
+    tag = tag.strip()
+    return {
+        "queue": exchange.path["queue"],
+        "changes": changes,
+        **({} if tag == "*" else {"if_tag": tag.strip('"') or "none"}),
+    }
+
+
+def at_most(exchange: Exchange) -> dict[str, Any]:
+    return {"queue": exchange.path["queue"], **checked(AtMostBody, exchange.body)}
+
+
+OPTIONS = {"type": "object", "description": "Options of a queue, by name."}
+QUEUE = record(
+    {
+        "queue": TEXT,
+        "incarnation": TEXT,
+        "options": OPTIONS,
+        **dict.fromkeys(("ready", "in_flight", "delayed", "dead", "consumers", "bytes"), WHOLE),
+    },
+    {
+        "created_at": INSTANT,
+        "oldest_at": INSTANT,
+        "groups": listed(ANYTHING),
+        "counters": {"type": "object", "additionalProperties": WHOLE},
+    },
+)
+NAMED = record({"queue": TEXT})
+
+ENDPOINTS = (
+    Endpoint(
+        method="GET",
+        path="/definitions",
+        summary="All queues that the asker has any right to, with their options.",
+        operation="queue.list",
+        items="queues",
+        arguments=first_page,
+        shape=some,
+        response=QUEUE,
+    ),
+    Endpoint(
+        method="GET",
+        path="/queues/{queue}",
+        summary="Describe a queue. The ETag is of its options.",
+        operation="queue.info",
+        shape=one,
+        response=QUEUE,
+        conditional=False,
+        errors=(ErrorCode.QUEUE_NOT_FOUND,),
+    ),
+    Endpoint(
+        method="PUT",
+        path="/queues/{queue}",
+        summary="Create a queue with these options; 200 if it is there with the same ones.",
+        operation="queue.create",
+        kind=Kind.CHANGE,
+        body=OPTIONS,
+        arguments=creation,
+        shape=created,
+        response=NAMED,
+        status=201,
+        more_statuses=(200,),
+        errors=(ErrorCode.QUEUE_EXISTS, ErrorCode.STORAGE_FULL),
+    ),
+    Endpoint(
+        method="PATCH",
+        path="/queues/{queue}",
+        summary="Change options of a queue (merge patch). Needs If-Match.",
+        operation="queue.change",
+        kind=Kind.CHANGE,
+        body=OPTIONS,
+        consumes=(MERGE_PATCH, JSON),
+        arguments=change,
+        shape=nothing,
+        response=ANYTHING,
+        errors=(
+            ErrorCode.QUEUE_NOT_FOUND,
+            ErrorCode.PRECONDITION_FAILED,
+            HttpCode.PRECONDITION_REQUIRED,
+            ErrorCode.STORAGE_FULL,
+        ),
+    ),
+    Endpoint(
+        method="DELETE",
+        path="/queues/{queue}",
+        summary="Delete a queue and what waits in it; its dead letters stay. A missing one is deleted already.",
+        operation="queue.delete",
+        kind=Kind.CHANGE,
+        shape=nothing,
+        response=ANYTHING,
+        errors=(ErrorCode.PRECONDITION_FAILED, ErrorCode.QUEUE_EXCLUSIVE),
+    ),
+    Endpoint(
+        method="POST",
+        path="/queues/{queue}/purge",
+        summary="Drop every waiting message; what consumers hold stays.",
+        operation="queue.purge",
+        kind=Kind.CHANGE,
+        body=AtMostBody,
+        arguments=at_most,
+        response=record({"count": WHOLE}),
+        errors=(ErrorCode.QUEUE_NOT_FOUND, ErrorCode.PRECONDITION_FAILED, ErrorCode.QUEUE_EXCLUSIVE),
+        idempotent=True,
+    ),
+)

@@ -1,0 +1,28 @@
+"""Pieces of JSON schema and of answers that several nouns share."""
+
+from typing import Any
+
+from vibemq.web.api.contract import Exchange
+
+WHOLE: dict[str, Any] = {"type": "integer"}
+NUMBER: dict[str, Any] = {"type": "number"}
+TEXT: dict[str, Any] = {"type": "string"}
+BOOLEAN: dict[str, Any] = {"type": "boolean"}
+INSTANT: dict[str, Any] = {"type": ["string", "null"], "format": "date-time"}
+ANYTHING: dict[str, Any] = {"type": "object"}
+NULLABLE_TEXT: dict[str, Any] = {"type": ["string", "null"]}
+NULLABLE_WHOLE: dict[str, Any] = {"type": ["integer", "null"]}
+
+
+def listed(item: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "items": item}
+
+
+def record(required: dict[str, Any], more: dict[str, Any] | None = None) -> dict[str, Any]:
+    """An object: the fields that it always has, and those that it may have. Others may come with later versions."""
+    return {"type": "object", "required": list(required), "properties": {**required, **(more or {})}}
+
+
+def nothing(result: Any, exchange: Exchange) -> dict[str, Any]:
+    """The answer of a change that has nothing to tell."""
+    return {}

@@ -1,0 +1,161 @@
+"""Live streams: figures once a second, and new messages of a queue."""
+
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import parse_qsl
+
+from starlette.responses import Response
+
+from vibemq import operations
+from vibemq.auth.matrix import permissions_of
+from vibemq.errors import ErrorCode, InvalidPayload, VibeMQError
+from vibemq.model.options import check_queue_name
+from vibemq.web.api.contract import EVENTS, Endpoint, Exchange, Parameter
+from vibemq.web.api.kinds import Kind
+from vibemq.web.api.streams.hub import OPERATIONS, TOPICS_MAX, EventTopic
+from vibemq.web.api.streams.stream import EventStream, StreamSource
+from vibemq.web.api.streams.tail import PER_SECOND_MAX, PREVIEW_BYTES, PREVIEW_BYTES_MAX, TailReader
+
+KNOWN = {operation.name for operation in operations.OPERATIONS}
+ITEMS_MAX = 100
+"""Of a list that is told every second."""
+_NUMBERS = ("limit",)
+
+
+async def events(exchange: Exchange) -> Response:
+    texts = exchange.query.get("topic", [])
+    if not 1 <= len(texts) <= TOPICS_MAX:
+        raise InvalidPayload(f"give 1 to {TOPICS_MAX} topics: topic=overview&topic=queue:orders", "topic")
+    topics = [read_topic(text) for text in dict.fromkeys(texts)]
+    policy, user = exchange.services.accounts.policy, exchange.user
+    for topic in topics:
+        policy.admit(
+            user.principal, permissions_of(topic.operation), dict(topic.arguments).get, operation=topic.operation
+        )
+    hub = exchange.state.hub
+    view = hub.view(user)
+    reader = hub.open(user, topics)
+
+    def other_view() -> str:
+        return "" if hub.view(user) == view else "your permissions have changed; connect again"
+
+    return _stream(exchange, reader, other_view)
+
+
+def read_topic(text: str) -> EventTopic:
+    """Raises InvalidPayload."""
+    head, question, query = text.partition("?")
+    kind, colon, name = head.partition(":")
+    known = OPERATIONS.get(kind) in KNOWN
+    if not known or bool(colon) != (kind == "queue") or (question and kind != "queues"):
+        raise InvalidPayload(
+            f"{text[:80]!r} is no topic; there are overview, alarms, queue:NAME, queues, queues?QUERY, jobs and "
+            "connections",
+            "topic",
+        )
+    arguments: dict[str, Any] = {}
+    if kind == "queue":
+        arguments["queue"] = check_queue_name(name)
+    elif kind == "queues":
+        arguments = {"limit": 50, **dict(parse_qsl(query, max_num_fields=10))}
+    elif kind in ("connections", "jobs"):
+        arguments["limit"] = ITEMS_MAX
+    for number in _NUMBERS:
+        value = arguments.get(number, 1)
+        if isinstance(value, str):
+            if not (value.isascii() and value.isdecimal() and 1 <= int(value[:9]) <= ITEMS_MAX):
+                raise InvalidPayload(f"{number} of a topic must be a number from 1 to {ITEMS_MAX}", "topic")
+            arguments[number] = int(value)
+    return EventTopic(text, kind, OPERATIONS[kind], tuple(sorted(arguments.items())))
+
+
+async def tail(exchange: Exchange) -> Response:
+    queue = check_queue_name(exchange.path["queue"])
+    user, messages = exchange.user, exchange.services.messages
+    policy, needed = exchange.services.accounts.policy, permissions_of("queue.peek")
+
+    def missing() -> str:
+        try:
+            policy.admit(user.principal, needed, {"queue": queue}.get, operation="queue.peek")
+        except VibeMQError as error:
+            return str(error)
+        return ""
+
+    policy.admit(user.principal, needed, {"queue": queue}.get, operation="queue.peek")
+    reader = TailReader(
+        queue,
+        messages.tail,
+        messages.tap,
+        per_second=_number(exchange, "sample", PER_SECOND_MAX, 1, PER_SECOND_MAX),
+        preview_bytes=_number(exchange, "preview_bytes", PREVIEW_BYTES, 0, PREVIEW_BYTES_MAX),
+        hidden=exchange.state.hides_bodies(user.principal),
+    )
+    return _stream(exchange, reader, missing)
+
+
+def _number(exchange: Exchange, name: str, default: int, least: int, most: int) -> int:
+    value = exchange.query.get(name, default)
+    if type(value) is not int or not least <= value <= most:
+        raise InvalidPayload(f"{name} must be a whole number from {least} to {most:,}", name)
+    return value
+
+
+def _stream(exchange: Exchange, source: StreamSource, more: Callable[[], str]) -> Response:
+    """It ends with the session of the browser, or when the login does not count any more."""
+    state, user = exchange.state, exchange.user
+    session = state.sessions.of_digest(user.session) if user.session else None
+
+    def why_over() -> str:
+        if not exchange.services.is_ready():
+            return "the broker is stopping"
+        if user.session and (session is None or session.ended):
+            return session.ended if session is not None else "the session has ended"
+        return state.credentials.why_ended(user.principal) or more()
+
+    return EventStream(source, why_over)
+
+
+ENDPOINTS = (
+    Endpoint(
+        method="GET",
+        path="/events",
+        summary="Figures once a second as server-sent events; of each topic the latest.",
+        operation="queue.list",
+        kind=Kind.STREAM,
+        query=(
+            Parameter(
+                "topic",
+                {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": TOPICS_MAX},
+                "overview, alarms, queue:NAME, queues, queues?QUERY, jobs, connections; repeated.",
+                required=True,
+            ),
+        ),
+        handler=events,
+        produces=EVENTS,
+        conditional=False,
+        errors=(ErrorCode.INVALID_QUEUE,),
+    ),
+    Endpoint(
+        method="GET",
+        path="/queues/{queue}/tail",
+        summary="New messages of a queue as server-sent events: a few a second, and how many were left out.",
+        operation="queue.peek",
+        kind=Kind.STREAM,
+        query=(
+            Parameter(
+                "sample",
+                {"type": "integer", "minimum": 1, "maximum": PER_SECOND_MAX},
+                "Most messages a second; left out: 50.",
+            ),
+            Parameter(
+                "preview_bytes",
+                {"type": "integer", "minimum": 0, "maximum": PREVIEW_BYTES_MAX},
+                "Most bytes of each body; left out: 1,024.",
+            ),
+        ),
+        handler=tail,
+        produces=EVENTS,
+        conditional=False,
+        errors=(ErrorCode.QUEUE_NOT_FOUND,),
+    ),
+)

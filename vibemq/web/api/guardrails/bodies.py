@@ -1,0 +1,80 @@
+"""Bodies of requests: bounded in size and in time."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import anyio
+import orjson
+from starlette.requests import ClientDisconnect, Request
+
+from vibemq.errors import Blocked, InvalidMessage, MessageTooLarge
+from vibemq.web.api.errors import HttpCode, Problem
+
+BODY_BYTES_MAX = 1_048_576
+BUDGET_BYTES = 67_108_864
+BODY_TIMEOUT_S = 10.0
+
+
+class BodyBudget:
+    """Memory for bodies above the ordinary size, of all clients together."""
+
+    def __init__(self, bytes_max: int = BUDGET_BYTES) -> None:
+        self._left = bytes_max
+
+    @contextmanager
+    def hold(self, request: Request, bytes_max: int) -> Iterator[None]:
+        """As much as the request says that it brings; one that does not say it, the most. Raises Blocked."""
+        told = request.headers.get("content-length", "")
+        size = min(int(told), bytes_max) if told.isascii() and told.isdecimal() else bytes_max
+        if size > self._left:
+            raise Blocked("too many large requests are under way; send it again in a moment, or send less at once")
+        self._left -= size
+        try:
+            yield
+        finally:
+            self._left += size
+
+
+async def read_body(request: Request, bytes_max: int, *, timeout_s: float = BODY_TIMEOUT_S) -> bytes:
+    """Raises MessageTooLarge, InvalidMessage, Problem (REQUEST_TIMEOUT)."""
+    told = request.headers.get("content-length", "0")
+    if not told.isascii() or not told.isdecimal():
+        raise InvalidMessage("the header Content-Length is no number")
+    if int(told) > bytes_max:
+        raise _too_large(bytes_max)
+    parts: list[bytes] = []
+    size = 0
+    try:
+        with anyio.fail_after(timeout_s):
+            async for part in request.stream():
+                size += len(part)
+                if size > bytes_max:
+                    raise _too_large(bytes_max)
+                parts.append(part)
+    except TimeoutError:
+        raise Problem(
+            HttpCode.REQUEST_TIMEOUT, f"the body did not arrive within {timeout_s:g} s; send it faster"
+        ) from None
+    except ClientDisconnect:
+        raise InvalidMessage("the client has gone") from None
+    return b"".join(parts)
+
+
+def _too_large(bytes_max: int) -> MessageTooLarge:
+    return MessageTooLarge(
+        f"the body is larger than {bytes_max:,} bytes, which is the most for this request; send less"
+    )
+
+
+def read_json(body: bytes) -> dict[str, Any]:
+    """Raises InvalidMessage."""
+    if not body.strip():
+        return {}
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise InvalidMessage(f"the body is no JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise InvalidMessage("the body must be a JSON object, {…}")
+    return value

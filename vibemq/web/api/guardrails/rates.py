@@ -1,0 +1,118 @@
+"""How much one client may ask for: requests a second, and how many at a time, by class of route. Pure."""
+
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from vibemq.errors import RateLimited
+from vibemq.web.api.kinds import Kind
+
+CHANGE_COSTS = 5
+"""Of requests a second that are allowed, one in so many may change something."""
+BURST = 4
+"""So many seconds' worth may come at once."""
+CLIENTS_MAX = 10_000
+
+Client = tuple[str, str]
+"""User and address."""
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """How many requests of a class run at a time."""
+
+    of_client: int
+    in_all: int
+
+
+TOGETHER: Mapping[Kind, Together] = {
+    Kind.READ: Together(8, 48),
+    Kind.CHANGE: Together(8, 32),
+    Kind.MESSAGES: Together(8, 48),
+    Kind.WAIT: Together(8, 64),
+    Kind.SCAN: Together(2, 8),
+    Kind.LOGIN: Together(64, 2_048),
+    Kind.STREAM: Together(4, 32),
+}
+
+
+class _Bucket:
+    """Tokens that flow in all the time; says when there will be one."""
+
+    __slots__ = ("_at", "_left", "_most", "_per_s")
+
+    def __init__(self, per_s: float, most: float, now_s: float) -> None:
+        self._per_s, self._most = per_s, most
+        self._left, self._at = most, now_s
+
+    def wait_s(self, now_s: float) -> float:
+        """0: one was taken. Else the seconds until there is one."""
+        self._left = min(self._most, self._left + (now_s - self._at) * self._per_s)
+        self._at = now_s
+        if self._left >= 1:
+            self._left -= 1
+            return 0.0
+        return (1 - self._left) / self._per_s
+
+
+class RequestRates:
+    """Args:
+    per_second: requests of one client; 0 = any number.
+    streams_max: of all clients together.
+    """
+
+    def __init__(self, monotonic: Callable[[], float], *, per_second: int, streams_max: int) -> None:
+        self._monotonic = monotonic
+        self.per_second = per_second
+        self.streams_max = streams_max
+        self._buckets: OrderedDict[tuple[str, Client], _Bucket] = OrderedDict()
+        self._running: Counter[tuple[Kind, Client]] = Counter()
+        self._in_all: Counter[Kind] = Counter()
+
+    def count(self, kind: Kind, client: Client) -> None:
+        """Count one request. Raises RateLimited, which says when the next one is taken."""
+        if not self.per_second:
+            return
+        self._take("all", client, self.per_second, "requests")
+        if kind is Kind.CHANGE:
+            self._take("change", client, max(1.0, self.per_second / CHANGE_COSTS), "changes")
+
+    def _take(self, name: str, client: Client, per_s: float, what: str) -> None:
+        now_s = self._monotonic()
+        bucket = self._buckets.get((name, client))
+        if bucket is None:
+            bucket = self._buckets[name, client] = _Bucket(per_s, per_s * BURST, now_s)
+            if len(self._buckets) > CLIENTS_MAX:
+                self._buckets.popitem(last=False)
+        else:
+            self._buckets.move_to_end((name, client))
+        wait_s = bucket.wait_s(now_s)
+        if wait_s:
+            raise refusal(f"more than {per_s:g} {what} a second from this client; send slower", wait_s)
+
+    @contextmanager
+    def slot(self, kind: Kind, client: Client) -> Iterator[None]:
+        """Hold a place of the class. Raises RateLimited."""
+        together = TOGETHER[kind]
+        in_all = self.streams_max if kind is Kind.STREAM else together.in_all
+        key = kind, client
+        if self._running[key] >= together.of_client:
+            raise refusal(f"{together.of_client} requests of this kind are under way; wait for an answer", 1.0)
+        if self._in_all[kind] >= in_all:
+            raise refusal("too many requests of this kind are under way; try again later", 1.0)
+        self._running[key] += 1
+        self._in_all[kind] += 1
+        try:
+            yield
+        finally:
+            self._in_all[kind] -= 1
+            self._running[key] -= 1
+            if not self._running[key]:
+                del self._running[key]
+
+
+def refusal(text: str, wait_s: float) -> RateLimited:
+    error = RateLimited(text)
+    error.wait_s = wait_s
+    return error

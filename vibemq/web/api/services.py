@@ -1,0 +1,126 @@
+"""What the API needs of the broker around it."""
+
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from vibemq.auth.users import Accounts
+from vibemq.model.access import Principal
+from vibemq.model.effects import QueueHead
+from vibemq.model.options import QueueOptions
+from vibemq.model.records import MessagesAdded
+
+PROTOCOL = "http"
+"""Of audit lines."""
+
+
+class Answered(NamedTuple):
+    """What an operation has answered."""
+
+    result: Any
+    unchanged: bool = False
+    """There was nothing to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """On whose behalf a request is carried out, and where it comes from; stands in audit lines as a connection does."""
+
+    principal: Principal
+    host: str
+    """The client's address."""
+    connection_id: str
+    """Id of the request."""
+    protocol: str = PROTOCOL
+    session: str = field(default="", repr=False)
+    """Which session of a browser it is (`vibemq.web.api.sessions`), of which this is a hash; "" = none."""
+
+    @property
+    def user(self) -> str:
+        return self.principal.name
+
+
+class OperationCalls(Protocol):
+    async def ask(self, asker: Asker, operation: str, arguments: Mapping[str, Any]) -> Answered:
+        """Have an operation of `vibemq.operations` carried out.
+
+        Raises:
+            VibeMQError: the refusal.
+        """
+
+
+class LoginChecks(Protocol):
+    async def log_in(self, host: str, request_id: str, user: str, password: str, token: str) -> Principal:
+        """Who these credentials stand for. Raises AuthError, RateLimited."""
+
+    def logged_in(self, asker: Asker) -> None:
+        """A session has begun; for the audit log."""
+
+    def logged_out(self, asker: Asker, *, everywhere: bool) -> None:
+        """For the audit log."""
+
+
+class ApiPeer(Protocol):
+    """A peer of the engine that the API speaks for (`vibemq.protocols.session.Peer`)."""
+
+    def receive(self, data: bytes) -> None: ...
+
+    def close(self) -> None: ...
+
+    @property
+    def ended(self) -> bool: ...
+
+    async def until_ended(self) -> None: ...
+
+
+class PeerMaking(Protocol):
+    """As `vibemq.protocols.session.Services`."""
+
+    def connect(
+        self, create: Callable[..., Any], *, host: str, write: Callable[[bytes], None], own: bool = False
+    ) -> ApiPeer: ...
+
+    def begin(self, work: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None: ...
+
+    @property
+    def stopping(self) -> bool: ...
+
+
+class MessageServices(Protocol):
+    """What is asked about queues and messages beside operations. It changes nothing."""
+
+    def options(self, queue: str) -> QueueOptions:
+        """Raises QueueNotFound."""
+
+    def tail(self, queue: str) -> QueueHead:
+        """Which queue it is, and where what can be read ends. Raises QueueNotFound."""
+
+    def tap(self, queue_id: int, seen: Callable[[MessagesAdded], None]) -> Callable[[], None]:
+        """Have `seen` called with new messages of the queue as they are written, before they can be read. What is
+        returned ends it."""
+
+    async def body(self, asker: Asker, arguments: Mapping[str, Any]) -> bytes:
+        """The whole body of a message, as `message.show` finds it. Raises VibeMQError."""
+
+    @property
+    def body_bytes_max(self) -> int:
+        """Of a message."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiServices:
+    """Lent to the API for the life of the broker."""
+
+    operations: OperationCalls
+    logins: LoginChecks
+    accounts: Accounts
+    peers: PeerMaking
+    messages: MessageServices
+    now: Callable[[], int]
+    """The broker's instant, ms."""
+    monotonic: Callable[[], float]
+    """Seconds."""
+    is_ready: Callable[[], bool]
+    """Whether changes are taken: False while the broker drains."""
+    version: str
+    broker_name: str

@@ -1,0 +1,34 @@
+"""What the endpoints of one broker's API share."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from vibemq.model.access import Principal
+from vibemq.web.api.credentials import Credentials
+from vibemq.web.api.guardrails.clients import Proxies
+from vibemq.web.api.guardrails.login_codes import LoginCodes
+from vibemq.web.api.messages.door import MessageDoor
+from vibemq.web.api.services import ApiServices
+from vibemq.web.api.sessions import WebSessions
+from vibemq.web.api.streams.hub import EventHub
+
+
+@dataclass(slots=True, kw_only=True)
+class ApiState:
+    services: ApiServices
+    sessions: WebSessions
+    credentials: Credentials
+    proxies: Proxies
+    door: MessageDoor
+    hub: EventHub
+    codes: LoginCodes = field(default_factory=LoginCodes)
+    show_bodies: str = "all"
+    """`all`, `superuser` or `none`."""
+    description: Callable[[], bytes] = bytes
+    """The OpenAPI description, made when it is asked for the first time."""
+
+    def hides_bodies(self, principal: Principal) -> bool:
+        """Whether the principal is shown nothing of what is in messages."""
+        if self.show_bodies == "superuser":
+            return not self.services.accounts.policy.is_superuser(principal)
+        return self.show_bodies == "none"

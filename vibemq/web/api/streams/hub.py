@@ -1,0 +1,184 @@
+"""Figures for live readers: each topic is asked for once a second, encoded once for all who may see the same, and
+shared. A reader that is behind gets the latest; nothing is kept for it.
+
+Without readers nothing runs.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import orjson
+
+from vibemq.errors import QueueNotFound, VibeMQError
+from vibemq.model.access import Principal
+from vibemq.web.api.instants import with_instants
+from vibemq.web.api.messages.hiding import without_bodies
+from vibemq.web.api.services import ApiServices, Asker
+from vibemq.web.api.streams.frames import frame
+
+PERIOD_S = 1.0
+ANSWER_TIMEOUT_S = 10.0
+"""A topic that takes longer is left out this time."""
+TOPICS_MAX = 16
+"""Of one stream."""
+View = tuple[str, str]
+"""Who may see the same: superusers together, everybody else alone."""
+SUPERUSERS: View = ("", "")
+
+
+class EventTopic(NamedTuple):
+    """What is asked for."""
+
+    text: str
+    """As the reader has written it."""
+    kind: str
+    operation: str
+    arguments: tuple[tuple[str, Any], ...] = ()
+
+
+OPERATIONS: Mapping[str, str] = {
+    "overview": "broker.overview",
+    "alarms": "broker.overview",
+    "queue": "queue.info",
+    "queues": "queue.rows",
+    "jobs": "job.list",
+    "connections": "connections.list",
+}
+ALARM_FIELDS = ("state", "sentences")
+
+
+@dataclass(slots=True, eq=False)
+class SharedTopic:
+    """One topic as one view sees it."""
+
+    topic: EventTopic
+    readers: dict["TopicReader", None] = field(default_factory=dict)
+    frame: bytes = b""
+
+
+class TopicReader:
+    """One stream's part of the hub: of each topic the latest frame that was not taken."""
+
+    def __init__(self, hub: "EventHub", asker: Asker, subjects: list[SharedTopic]) -> None:
+        self._hub = hub
+        self.asker = asker
+        self._subjects = subjects
+        self._waiting: dict[EventTopic, bytes] = {}
+        self._something = asyncio.Event()
+        for subject in subjects:
+            subject.readers[self] = None
+            if subject.frame:
+                self.put(subject.topic, subject.frame)
+
+    def put(self, topic: EventTopic, data: bytes) -> None:
+        """In place of what was there."""
+        self._waiting[topic] = data
+        self._something.set()
+
+    async def take(self, seconds: float) -> bytes:
+        """See `vibemq.web.api.streams.stream.StreamSource`."""
+        try:
+            await asyncio.wait_for(self._something.wait(), seconds)
+        except TimeoutError:
+            return b""
+        self._something.clear()
+        waiting, self._waiting = self._waiting, {}
+        return b"".join(waiting.values())
+
+    def close(self) -> None:
+        self._hub.forget(self, self._subjects)
+
+
+class EventHub:
+    def __init__(self, services: ApiServices) -> None:
+        self._services = services
+        self._subjects: dict[tuple[View, EventTopic], SharedTopic] = {}
+        self._running = False
+        self._wanted = asyncio.Event()
+        self.hides: Callable[[Principal], bool] = lambda principal: False
+        """Whether a principal is shown nothing of what is in messages."""
+
+    @property
+    def subjects(self) -> int:
+        """Topics that are asked for."""
+        return len(self._subjects)
+
+    def open(self, asker: Asker, topics: list[EventTopic]) -> TopicReader:
+        view = self.view(asker)
+        subjects: list[SharedTopic] = []
+        for topic in topics:
+            subject = self._subjects.get((view, topic))
+            if subject is None:
+                subject = self._subjects[view, topic] = SharedTopic(topic)
+            subjects.append(subject)
+        reader = TopicReader(self, asker, subjects)
+        self._wanted.set()
+        if not self._running:
+            self._running = True
+            self._services.peers.begin(self._run)
+        return reader
+
+    def forget(self, reader: TopicReader, subjects: list[SharedTopic]) -> None:
+        for subject in subjects:
+            subject.readers.pop(reader, None)
+        self._subjects = {key: subject for key, subject in self._subjects.items() if subject.readers}
+        self._wanted.set()
+
+    def view(self, asker: Asker) -> View:
+        """A stream whose asker has another view than at its beginning must end."""
+        if self._services.accounts.policy.is_superuser(asker.principal):
+            return SUPERUSERS
+        return asker.principal.name, asker.principal.token_id
+
+    async def _run(self) -> None:
+        try:
+            while self._subjects:
+                for subject in list(self._subjects.values()):
+                    await self._refresh(subject)
+                self._wanted.clear()
+                await self._rest()
+        finally:
+            self._running = False
+
+    async def _rest(self) -> None:
+        """Until the next second; a topic that is new is asked for at once."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + PERIOD_S
+        while self._subjects and (left := end - loop.time()) > 0:
+            try:
+                await asyncio.wait_for(self._wanted.wait(), left)
+            except TimeoutError:
+                return
+            self._wanted.clear()
+            for subject in [subject for subject in self._subjects.values() if not subject.frame]:
+                await self._refresh(subject)
+
+    async def _refresh(self, subject: SharedTopic) -> None:
+        if not subject.readers:
+            return
+        topic, asker = subject.topic, next(iter(subject.readers)).asker
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                answered = await self._services.operations.ask(asker, topic.operation, dict(topic.arguments))
+            shown = _shown(topic, answered.result)
+            told = {"topic": topic.text, "data": without_bodies(shown) if self.hides(asker.principal) else shown}
+        except TimeoutError:
+            return
+        except VibeMQError as error:
+            told = {"topic": topic.text, "error": {"code": error.code, "detail": str(error)}}
+        made = frame(topic.kind, orjson.dumps(with_instants(told, ("headers", "arguments", "values"))))
+        if made != subject.frame:
+            subject.frame = made
+            for reader in subject.readers:
+                reader.put(topic, made)
+
+
+def _shown(topic: EventTopic, result: Any) -> Any:
+    value = orjson.loads(orjson.dumps(result))
+    if topic.kind == "queue" and value is None:
+        raise QueueNotFound(str(dict(topic.arguments)["queue"])[:64])
+    if topic.kind == "alarms":
+        return {name: value.get(name) for name in ALARM_FIELDS}
+    return value

@@ -1,0 +1,122 @@
+"""The console as an application of ASGI.
+
+    /console            303 to ./console/          /console/v/<version>/…   assets, to be kept for ever
+    /console/<page>     a page, with an ETag       anything else            404, as a page
+
+Pages hold no data, so they are open to everybody: the API asks who it is. All URLs are relative, so a proxy may put
+the console below any path of its own.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from starlette.datastructures import Headers
+
+from vibemq._version import __version__
+from vibemq.web.console.files import Asset, read_assets, read_missing, read_page
+from vibemq.web.console.pages import PAGES
+from vibemq.web.limits import Receive, Scope, Send
+
+CONTENT_POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self'",
+        "connect-src 'self'",
+        "form-action 'self'",
+        "base-uri 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types 'none'",
+    )
+)
+HEADERS = {
+    "content-security-policy": CONTENT_POLICY,
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+}
+PREFIX = "/console"
+ALLOWED = ("GET", "HEAD")
+FOR_EVER = "public, max-age=31536000, immutable"
+ASSETS_PREFIX = f"/v/{__version__}/"
+
+Refusal = tuple[int, str]
+"""Status and sentence."""
+
+
+class ConsoleSite:
+    """Reads its files at the first request: a broker whose console nobody opens pays nothing for it."""
+
+    def __init__(self) -> None:
+        self.refusal: Callable[[Headers], Refusal | None] = lambda headers: None
+        """Of requests to a broker that is open to everybody."""
+        self._pages: dict[str, Asset] = {}
+        self._assets: dict[str, Asset] = {}
+        self._missing = Asset(b"", "text/plain")
+        self._reading = asyncio.Lock()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        if not self._pages:
+            async with self._reading:
+                if not self._pages:
+                    await asyncio.to_thread(self._read)
+        headers = Headers(scope=scope)
+        refused = self.refusal(headers)
+        if refused is not None:
+            await _refuse(send, *refused)
+            return
+        status, asset, answer = self._find(str(scope["method"]), str(scope["path"]).removeprefix(PREFIX))
+        if status == 200 and asset.etag in headers.get("if-none-match", ""):
+            status = 304
+        encoding, body = (None, b"")
+        if status in (200, 404):
+            encoding, body = await asyncio.to_thread(asset.encoded, headers.get("accept-encoding", ""))
+        if encoding is not None:
+            answer["content-encoding"] = encoding
+        if status != 304:
+            answer |= {"content-type": asset.media_type, "content-length": str(len(body))}
+        await _send(send, status, answer, b"" if scope["method"] == "HEAD" else body)
+
+    def _read(self) -> None:
+        self._assets = read_assets()
+        self._missing = read_missing(__version__)
+        self._pages = {page.path: read_page(page, __version__) for page in PAGES}
+
+    def _find(self, method: str, path: str) -> tuple[int, Asset, dict[str, str]]:
+        """Status, what is meant, and the headers of the answer."""
+        if method not in ALLOWED:
+            return 405, self._missing, {"allow": ", ".join(ALLOWED)}
+        if path == "":
+            return 303, self._missing, {"location": "./console/", "cache-control": "no-cache"}
+        if path.startswith(ASSETS_PREFIX):
+            asset = self._assets.get(path.removeprefix(ASSETS_PREFIX))
+            if asset is not None:
+                return 200, asset, {"cache-control": FOR_EVER, "etag": asset.etag, "vary": "accept-encoding"}
+        page = self._pages.get(path[1:])
+        if page is None:
+            return 404, self._missing, {"cache-control": "no-store"}
+        return 200, page, {"cache-control": "no-cache", "etag": page.etag, "vary": "accept-encoding"}
+
+
+async def to_console(scope: Scope, receive: Receive, send: Send) -> None:
+    """The answer at the root of the port."""
+    await _send(send, 303, {"location": "./console/", "cache-control": "no-cache", "content-length": "0"}, b"")
+
+
+async def _refuse(send: Send, status: int, text: str) -> None:
+    body = text.encode() + b"\n"
+    answer = {"content-type": "text/plain; charset=utf-8", "cache-control": "no-store"}
+    await _send(send, status, answer | {"content-length": str(len(body))}, body)
+
+
+async def _send(send: Send, status: int, headers: dict[str, str], body: bytes) -> None:
+    pairs: list[Any] = [(name.encode(), value.encode()) for name, value in (headers | HEADERS).items()]
+    await send({"type": "http.response.start", "status": status, "headers": pairs})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,163 @@
+// The broker: is everything in order, who may connect where, how much room is left, how it is set.
+import { html, useState } from "../vendor/ui.js";
+import { params } from "../parts/address.js";
+import { post } from "../parts/api.js";
+import { Commands } from "../parts/command.js";
+import { useData } from "../parts/data.js";
+import { ask, Modal, say } from "../parts/dialog.js";
+import { Field, Filters, Tabs } from "../parts/filters.js";
+import { start } from "../parts/frame.js";
+import { mayDo } from "../parts/session.js";
+import { Empty, Loaded, Trouble } from "../parts/states.js";
+import { Table } from "../parts/table.js";
+import { At, Count, Facts, Name, Outside, Size } from "../parts/text.js";
+import { count, duration } from "../pure/format.js";
+
+const TABS = [["now", "Doctor", "broker.checks"], ["listeners", "Listeners", "listeners.list"], ["storage", "Storage", "broker.info"], ["settings", "Settings", "broker.settings"]];
+
+function Broker() {
+  const tabs = TABS.filter(([, , operation]) => mayDo(operation));
+  const [dialog, setDialog] = useState(null);
+  const { tab } = params.value;
+  if (tabs.length === 0) {
+    return html`<div class="title"><h1>Broker</h1></div><div class="card"><${Empty} title="This page is for superusers"><p>It shows the listeners, the storage and the settings of the broker. Ask a superuser, or look at <a href="./access">what you may</a>.</p></${Empty}></div>`;
+  }
+  const shown = tabs.some(([key]) => key === tab) ? tab : tabs[0][0];
+  return html`
+    <div class="title"><h1>Broker</h1><span class="push"></span><div class="actions">
+      ${mayDo("broker.reload") && html`<button type="button" class="button" onClick=${reload}>Reload the settings…</button>`}
+      ${mayDo("storage.backup") && html`<button type="button" class="button" onClick=${() => setDialog("backup")}>Back up…</button>`}
+    </div></div>
+    <${Tabs} label="Parts of this page" tabs=${tabs.map(([key, text]) => [key, text])} />
+    ${shown === "now" && html`<${Doctor} />`}
+    ${shown === "listeners" && html`<${Listeners} />`}
+    ${shown === "storage" && html`<${Storage} />`}
+    ${shown === "settings" && html`<${Settings} />`}
+    ${dialog === "backup" && html`<${Backup} onClose=${() => setDialog(null)} />`}`;
+}
+
+const LEVELS = { ok: ["good", "ok"], warn: ["warn", "warning"], warning: ["warn", "warning"], fail: ["bad", "fails"] };
+const WORST_FIRST = { fail: 0, warn: 1, warning: 1, ok: 2 };
+
+function Doctor() {
+  const found = useData("broker/checks", { every: 30_000 });
+  return html`<${Loaded} found=${found} what="Looking at everything">${({ checks }) => {
+    const sorted = [...checks].sort((a, b) => (WORST_FIRST[a.level] ?? 0) - (WORST_FIRST[b.level] ?? 0));
+    const bad = checks.filter(({ level }) => level !== "ok").length;
+    return html`
+      <div class=${`well ${bad === 0 ? "good" : checks.some(({ level }) => level === "fail") ? "bad" : "warn"}`} role="status">${bad === 0 ? `All ${count(checks.length)} checks are fine.` : `${count(bad)} of ${count(checks.length)} checks want attention.`}</div>
+      <${Table} caption="Checks" isQuiet=${true} rows=${sorted} keyOf=${({ name }) => name} columns=${[
+        { key: "name", label: "Check", isHead: true, isTight: true, cell: ({ name }) => name.replaceAll("_", " ") },
+        { key: "level", label: "Result", isTight: true, cell: ({ level }) => html`<span class=${`pill ${LEVELS[level]?.[0] ?? ""}`}>${LEVELS[level]?.[1] ?? level}</span>` },
+        { key: "text", label: "What was found", className: "wrap", cell: ({ text }) => html`<${Outside} text=${text} />` },
+        { key: "remedy", label: "What helps", className: "wrap", cell: ({ remedy }) => html`<${Outside} text=${remedy} />` },
+      ]} />
+      <${Commands} admin=${[["doctor"]]} request=${{ path: "broker/checks" }} />`;
+  }}</${Loaded}>`;
+}
+
+const addressOf = ({ host, port }) => `${host.includes(":") ? `[${host}]` : host}:${port}`;
+
+function Listeners() {
+  const found = useData("broker/listeners");
+  return html`<${Loaded} found=${found} what="Loading the listeners">${(data) => html`<${Table} caption="Listeners" isQuiet=${true} rows=${data.listeners} keyOf=${addressOf} columns=${[
+    { key: "address", label: "Address", isHead: true, cell: (row) => html`<${Outside} text=${addressOf(row)} mono=${true} />` },
+    { key: "protocol", label: "Protocol", isTight: true, cell: ({ protocol }) => protocol },
+    { key: "tls", label: "TLS", cell: (row) => (row.tls ? html`yes${row.certificate_until && html`, certificate until <${At} at=${row.certificate_until} />`}` : html`<span class="muted">no</span>`) },
+    { key: "connections", label: "Connections", isNum: true, cell: ({ connections }) => html`<${Count} value=${connections ?? null} />` },
+  ]} empty=${html`<p class="wait">The broker listens nowhere.</p>`} /><${Commands} admin=${[["broker", "listeners"]]} request=${{ path: "broker/listeners" }} />`}</${Loaded}>`;
+}
+
+function Storage() {
+  const found = useData("broker");
+  return html`<${Loaded} found=${found} what="Loading">${(broker) => {
+    const storage = broker.storage ?? {};
+    const lag = storage.last_lsn !== undefined ? storage.last_lsn - storage.applied_lsn : null;
+    return html`<div class="grid">
+      <section class="card" aria-labelledby="process"><h2 id="process">Process</h2><${Facts} items=${[
+        ["Version", broker.version],
+        ["Runs for", duration(broker.uptime_ms)],
+        ["Process id", broker.pid],
+        ["Pressure", broker.pressure],
+        ["Alarms", broker.alarms?.length ? html`<ul>${broker.alarms.map((alarm) => html`<li><${Outside} text=${alarm} /></li>`)}</ul>` : "none"],
+      ]} /></section>
+      <section class="card" aria-labelledby="store"><h2 id="store">Store</h2><${Facts} items=${[
+        ["Directory", html`<${Name} name=${broker.data_dir} />`],
+        ["Provider", broker.provider],
+        ["Store", html`<${Size} bytes=${storage.store_bytes} />`],
+        ["Reclaimable", html`<${Size} bytes=${storage.reclaimable_bytes} />, given back by <code>vibemq-admin compact</code> while the broker is stopped`],
+        ["Free on the disk", html`<${Size} bytes=${storage.disk_free_bytes} /> of <${Size} bytes=${storage.disk_total_bytes} />`],
+        ["Full", storage.full ? html`<${Outside} text=${storage.full} />` : "no"],
+        ["Space in reserve", storage.details?.ballast_held === undefined ? null : storage.details.ballast_held ? "held" : "used up"],
+      ]} /></section>
+      <section class="card" aria-labelledby="journal"><h2 id="journal">Journal</h2><${Facts} items=${[
+        ["Size", html`<${Size} bytes=${storage.journal_bytes} /> of at most <${Size} bytes=${storage.journal_bytes_max} />`],
+        ["Not in the store yet", lag === null ? null : html`<${Count} value=${lag} /> records, <${Size} bytes=${storage.unapplied_bytes} />`],
+        ["Checkpoint", storage.details?.checkpoint_age_s === undefined ? null : `${duration(Math.round(storage.details.checkpoint_age_s * 1000))} ago, every ${duration((storage.checkpoint_interval_s ?? 0) * 1000)}`],
+        ["Checkpointer", storage.details?.checkpointer_error ? html`<${Outside} text=${storage.details.checkpointer_error} />` : storage.details?.checkpointer_running ? "runs" : null],
+        ["Cut off at the last start", storage.torn_tail_bytes ? html`<${Size} bytes=${storage.torn_tail_bytes} /> of an unfinished write` : null],
+      ]} /></section></div>
+      <${Commands} admin=${[["top"], { options: { once: true } }]} request=${{ path: "broker" }} />`;
+  }}</${Loaded}>`;
+}
+
+const isOwn = ({ origin }) => origin !== "default" && origin !== null;
+
+function Settings() {
+  const { search = "", own } = params.value;
+  const found = useData("broker/settings", { every: 0 });
+  const fits = (setting) => setting.name.includes(search.trim()) && (!own || isOwn(setting));
+  return html`
+    <${Filters} fields=${[{ name: "search", label: "Name contains", size: 22 }, { name: "own", label: "Show", kind: "select", options: [["", "All settings"], ["true", "Only what is set"]] }]} />
+    <${Loaded} found=${found} what="Loading the settings">${({ settings }) => html`<${Table} caption="Settings" isQuiet=${true} rows=${settings.filter(fits)} keyOf=${({ name }) => name} columns=${[
+      { key: "name", label: "Setting", isHead: true, cell: ({ name }) => html`<code>${name}</code>` },
+      { key: "value", label: "Value", className: "wrap", cell: ({ value }) => html`<${Outside} text=${typeof value === "string" ? value : JSON.stringify(value)} mono=${true} />` },
+      { key: "origin", label: "From", isTight: true, cell: (setting) => (isOwn(setting) ? html`<b><${Outside} text=${setting.origin} /></b>` : html`<span class="muted">default</span>`) },
+      { key: "when", label: "A change counts after", isTight: true, cell: ({ when }) => when },
+    ]} empty=${html`<${Empty} title="No setting fits"><p>Names are written with dots, as <code>http.port</code>.</p></${Empty}>`} />`}</${Loaded}>
+    <p class="muted small">Secrets are shown as <em>set</em>. The settings file, the environment and the command line change settings; this page does not.</p>
+    <${Commands} admin=${[["broker", "settings"]]} request=${{ path: "broker/settings" }} />`;
+}
+
+async function reload() {
+  const told = await ask({
+    title: "Reload the settings?",
+    happens: "The broker reads its settings file and the TLS files of its listeners again. If one cannot be used, nothing changes, and the error says why.",
+    reversible: "Change the file back and reload again.",
+    button: "Reload the settings",
+    commands: { admin: [["reload"]], request: { method: "POST", path: "broker/reload", body: {} } },
+    act: () => post("broker/reload", {}, { key: null }),
+  });
+  if (!told) return;
+  const changed = told.changed?.length ? `Changed: ${told.changed.join(", ")}.` : "Nothing has changed.";
+  say(told.needs_restart?.length ? `${changed} These count after a restart: ${told.needs_restart.join(", ")}.` : changed);
+}
+
+function Backup({ onClose }) {
+  const [target, setTarget] = useState("");
+  const [problem, setProblem] = useState(null);
+  const [isUnderWay, setUnderWay] = useState(false);
+  const body = { target };
+  const send = async () => {
+    setUnderWay(true);
+    setProblem(null);
+    try {
+      await post("broker/backups", body);
+      say(`The backup is in ${target}.`);
+      onClose();
+    } catch (found) {
+      setProblem(found);
+      setUnderWay(false);
+    }
+  };
+  const isAbsolute = target.startsWith("/") || /^[A-Za-z]:[\\/]/.test(target);
+  const footer = html`<button type="button" class="button" onClick=${onClose}>Cancel</button><button type="submit" class="button main" disabled=${!isAbsolute || isUnderWay}>${isUnderWay ? "Backing up…" : "Write 1 backup"}</button>`;
+  return html`<${Modal} title="Back up the store" onClose=${onClose} onSubmit=${send} footer=${footer}>
+    <p>A consistent copy is written while the broker serves. It lies on the broker's machine, not on yours.</p>
+    <${Field} label="New or empty folder, as an absolute path">${(id) => html`<input id=${id} value=${target} placeholder="/var/backups/vibemq/2026-11-22" spellcheck=${false} onInput=${(event) => setTarget(event.target.value.trim())} />`}</${Field}>
+    <${Commands} admin=${[["backup"], { names: [target || "FOLDER"] }]} request=${{ method: "POST", path: "broker/backups", body }} />
+    ${problem && html`<${Trouble} problem=${problem} />`}
+  </${Modal}>`;
+}
+
+start(Broker);

@@ -1,0 +1,94 @@
+// Connections: who is there, what they hold, and hanging up on them.
+import { html, useState } from "../vendor/ui.js";
+import { params, setParams } from "../parts/address.js";
+import { remove } from "../parts/api.js";
+import { Commands } from "../parts/command.js";
+import { useData, useSteady } from "../parts/data.js";
+import { Modal, say } from "../parts/dialog.js";
+import { Field, Filters } from "../parts/filters.js";
+import { start } from "../parts/frame.js";
+import { mayDo } from "../parts/session.js";
+import { Empty, Loaded, Trouble } from "../parts/states.js";
+import { Table } from "../parts/table.js";
+import { Ago, Count, Outside, Size } from "../parts/text.js";
+import { path } from "../pure/commands.js";
+import { counted } from "../pure/format.js";
+
+const LIMIT = 100;
+const PROTOCOLS = [["", "Any protocol"], ["native", "native"], ["omq", "omq"], ["blazingmq", "blazingmq"], ["eventmesh", "eventmesh"], ["eventmesh-http", "eventmesh-http"]];
+
+function columns(close) {
+  const perSecond = (bytes) => html`<${Size} bytes=${bytes === null || bytes === undefined ? null : Math.round(bytes)} />`;
+  return [
+    { key: "name", label: "Client", sort: "name", isHead: true, cell: (row) => html`<${Outside} text=${row.name} />` },
+    { key: "user", label: "User", sort: "user", isTight: true, cell: ({ user }) => html`<${Outside} text=${user} />` },
+    { key: "protocol", label: "Protocol", sort: "protocol", isTight: true, cell: ({ protocol, tls }) => html`${protocol}${tls ? html` <span class="muted">TLS</span>` : ""}` },
+    { key: "remote", label: "From", sort: "remote", isTight: true, cell: ({ remote }) => html`<${Outside} text=${remote} mono=${true} />` },
+    { key: "consumers", label: "Consumers", sort: "consumers", isNum: true, cell: ({ consumers }) => html`<${Count} value=${consumers ?? null} />` },
+    { key: "unsettled", label: "Unsettled", sort: "unsettled", isNum: true, title: "Messages that it holds", cell: ({ unsettled }) => html`<${Count} value=${unsettled ?? null} />` },
+    { key: "stuck", label: "Stuck since", sort: "stuck_since", isTight: true, title: "Since when it does not read what it is sent", cell: (row) => (row.stuck_since ? html`<span class="pill bad"><${Ago} at=${row.stuck_since} suffix="" /></span>` : html`<span class="muted">–</span>`) },
+    { key: "in", label: "In/s", sort: "bytes_in_rate", isNum: true, title: "Bytes received in a second", cell: (row) => perSecond(row.bytes_in_rate) },
+    { key: "out", label: "Out/s", sort: "bytes_out_rate", isNum: true, title: "Bytes sent in a second", cell: (row) => perSecond(row.bytes_out_rate) },
+    { key: "since", label: "Connected", sort: "since", isTight: true, cell: (row) => html`<${Ago} at=${row.since} suffix="" />` },
+    { key: "id", label: "Id", isTight: true, cell: ({ connection_id }) => html`<${Outside} text=${connection_id} mono=${true} />` },
+    close && { key: "close", label: html`<span class="hidden-text">Close</span>`, isTight: true, cell: (row) => html`<button type="button" class="button danger slim" onClick=${() => close(row)}>Close…</button>` },
+  ];
+}
+
+function Connections() {
+  const { name, user, protocol, sort, cursor } = params.value;
+  const query = { name, user, protocol, ...(sort ? { sort: sort.replace(/^-/, ""), descending: sort.startsWith("-") } : {}), limit: LIMIT, cursor };
+  const mayAll = mayDo("connections.list");
+  const found = useData("connections", { query, topic: name || user || protocol || sort || cursor ? null : "connections", merge: (frame, before) => ({ ...before, items: Array.isArray(frame) ? frame : (frame.connections ?? frame.items ?? before.items) }) });
+  const rows = useSteady(found.data?.items, ({ connection_id }) => connection_id, `${name}${user}${protocol}${sort}${cursor}${found.isOld}`);
+  const [closing, setClosing] = useState(null);
+  const mayClose = mayDo("connections.close");
+  const isFiltered = Boolean(name || user || protocol);
+  return html`
+    <div class="title"><h1>Connections</h1></div>
+    ${!mayAll && html`<p class="lead">These are your own: to see all, one must be a superuser.</p>`}
+    <${Filters} fields=${[
+      { name: "name", label: "Client contains", size: 20 },
+      { name: "user", label: "User", size: 14 },
+      { name: "protocol", label: "Protocol", kind: "select", options: PROTOCOLS },
+    ]} />
+    <${Loaded} found=${found} what="Loading connections">${(data) => html`<${Table} caption="Connections" isQuiet=${true} columns=${columns(mayClose ? setClosing : null)} rows=${rows} keyOf=${({ connection_id }) => connection_id}
+      name="connections" hiddenAtFirst="id" sort=${sort} onSort=${(value) => setParams({ sort: value, cursor: null })} next=${data.next}
+      empty=${isFiltered
+        ? html`<${Empty} title="No connection fits this filter"><p><button type="button" class="button slim" onClick=${() => setParams({ name: null, user: null, protocol: null, cursor: null })}>Show all connections</button></p></${Empty}>`
+        : html`<${Empty} title="Nobody is connected"><p>Clients connect to the listeners that the page <a href="./broker">Broker</a> shows. To see one here:</p><pre class="code">vibemq sub orders --follow</pre></${Empty}>`} />`}</${Loaded}>
+    <${Commands} admin=${[["connections", "ls"], { options: { sort, user, protocol, name } }]} request=${{ path: "connections", query }} />
+    ${closing && html`<${CloseDialog} row=${closing} onClose=${() => setClosing(null)} onDone=${() => { setClosing(null); found.refresh(); }} />`}`;
+}
+
+/** What a client holds goes back to its queues; the question is whether that counts as a failed attempt. */
+function CloseDialog({ row, onClose, onDone }) {
+  const [mode, setMode] = useState("release");
+  const [reason, setReason] = useState("");
+  const [problem, setProblem] = useState(null);
+  const where = path`connections/${row.connection_id}`;
+  const query = { mode, reason };
+  const held = row.unsettled ?? null;
+  const send = async () => {
+    try {
+      await remove(where, query);
+      say("The connection is closed.");
+      onDone();
+    } catch (found) {
+      setProblem(found);
+    }
+  };
+  const footer = html`<button type="button" class="button" onClick=${onClose}>Cancel</button><button type="submit" class="button main danger">Close 1 connection</button>`;
+  return html`<${Modal} title="Close this connection?" onClose=${onClose} onSubmit=${send} footer=${footer}>
+    <p>Client <b><${Outside} text=${row.name} /></b> of user <b><${Outside} text=${row.user} /></b> from <${Outside} text=${row.remote} mono=${true} /> is told why and disconnected. It may connect again; to keep it out, revoke its token or change its password.</p>
+    ${held !== 0 && html`<fieldset class="form"><legend>${held === null ? "What it holds unsettled" : `The ${counted(held, "message")} that it holds`}</legend>
+      <label class="check"><input type="radio" name="mode" checked=${mode === "release"} onChange=${() => setMode("release")} /><span><b>Give back</b>: no attempt is counted</span></label>
+      <label class="check"><input type="radio" name="mode" checked=${mode === "fail"} onChange=${() => setMode("fail")} /><span><b>Count as failed</b>: one attempt less is left, and the last one makes a dead letter</span></label>
+    </fieldset>`}
+    <${Field} label="Why; the client is told">${(id) => html`<input id=${id} maxlength="200" value=${reason} onInput=${(event) => setReason(event.target.value)} />`}</${Field}>
+    <${Commands} admin=${[["connections", "close"], { options: { fail: mode === "fail", reason }, names: [row.connection_id] }]} request=${{ method: "DELETE", path: where, query }} />
+    ${problem && html`<${Trouble} problem=${problem} />`}
+  </${Modal}>`;
+}
+
+start(Connections);

@@ -1,0 +1,198 @@
+// Cursors: how far each reader has come, who it is, what it has lost; and the transactions that wait.
+import { html, useState } from "../vendor/ui.js";
+import { link, params, setParams } from "../parts/address.js";
+import { post, remove } from "../parts/api.js";
+import { Commands } from "../parts/command.js";
+import { useData, useSteady } from "../parts/data.js";
+import { ask, Modal, say } from "../parts/dialog.js";
+import { Field, Filters, Segments } from "../parts/filters.js";
+import { start } from "../parts/frame.js";
+import { may } from "../parts/session.js";
+import { Empty, Loaded, Trouble } from "../parts/states.js";
+import { Table } from "../parts/table.js";
+import { Ago, Count, Facts, Name, Outside, Size } from "../parts/text.js";
+import { path } from "../pure/commands.js";
+import { count, counted, duration } from "../pure/format.js";
+
+const LIMIT = 50;
+const groupPath = (row) => path`queues/${row.queue}/groups/${row.group}`;
+const keyOf = (row) => `${row.queue}\n${row.group}`;
+const sumOfRuns = (runs) => (runs ?? []).reduce((sum, [first, last]) => sum + last - first + 1, 0);
+
+function StateOf({ row }) {
+  if (row.expired) return html`<span class="pill bad" title="Its lag was over its limit, so the queue keeps nothing for it any more">EXPIRED</span>`;
+  if (row.lost > 0) return html`<span class="pill bad">lost messages</span>`;
+  if (row.backlog === 0) return html`<span class="pill good">at the end</span>`;
+  return html`<span class="pill">behind</span>`;
+}
+
+const COLUMNS = [
+  { key: "group", label: "Cursor", sort: "name", isHead: true, cell: (row) => html`<button type="button" class="button quiet slim" data-open onClick=${() => setParams({ at: keyOf(row) })}><${Name} name=${row.group} /></button>` },
+  { key: "queue", label: "Queue", isTight: true, cell: ({ queue }) => html`<a href=${link("queue", { queue })}><${Name} name=${queue} /></a>` },
+  { key: "state", label: "State", isTight: true, cell: (row) => html`<${StateOf} row=${row} />` },
+  { key: "behind", label: "Behind", sort: "backlog", isNum: true, title: "Messages that it has not acknowledged", cell: (row) => html`<${Count} value=${row.backlog} />` },
+  { key: "bytes", label: "Bytes", isNum: true, cell: (row) => html`<${Size} bytes=${row.backlog_bytes} />` },
+  { key: "age", label: "Oldest", isTight: true, title: "Age of the oldest message that it has not acknowledged", cell: (row) => html`<${Ago} at=${row.oldest_at} suffix="" />` },
+  { key: "committed", label: "Committed", isNum: true, title: "Everything below this sequence is acknowledged", cell: (row) => html`<${Count} value=${row.committed} />` },
+  { key: "owner", label: "Reader", cell: ({ owner }) => html`<${Outside} text=${owner} />` },
+  { key: "user", label: "User", isTight: true, cell: ({ user }) => html`<${Outside} text=${user} />` },
+  { key: "epoch", label: "Epoch", isNum: true, title: "Goes up with each reader that takes the cursor over", cell: ({ epoch }) => html`<${Count} value=${epoch} />` },
+];
+
+function Cursors() {
+  const { queue, group, sort = "-backlog", cursor, at } = params.value;
+  const query = { queue, group, sort, limit: LIMIT, cursor };
+  const found = useData("cursors", { query, every: 2000 });
+  const rows = useSteady(found.data?.items, keyOf, `${queue}${group}${sort}${cursor}${found.isOld}`);
+  const chosen = rows.find((row) => keyOf(row) === at);
+  return html`
+    <div class="title"><h1>Cursors</h1></div>
+    <p class="lead">Readers that keep their own place in a queue, such as Spark's streams: how far each is behind, and what it has lost.</p>
+    <${Filters} fields=${[{ name: "group", label: "Cursor contains", size: 20 }, { name: "queue", label: "Queue contains", size: 20 }]} />
+    <${Loaded} found=${found} what="Loading cursors">${(data) => html`<${Table} caption="Cursors" isQuiet=${true} columns=${COLUMNS} rows=${rows} keyOf=${keyOf} name="cursors" hiddenAtFirst="epoch,user" next=${data.next} sort=${sort} onSort=${(value) => setParams({ sort: value === "-backlog" ? null : value === "-name" ? "name" : value, cursor: null })}
+      empty=${queue || group
+        ? html`<${Empty} title="No cursor fits this filter"><p>Consumers that share a queue are on the queue's own page. <button type="button" class="button slim" onClick=${() => setParams({ queue: null, group: null, cursor: null })}>Show all cursors</button></p></${Empty}>`
+        : html`<${Empty} title="There are no cursors"><p>A cursor is made when a reader by range joins a queue: a stream of Spark, or by hand:</p><pre class="code">vibemq-admin group create clicks archive --start earliest</pre></${Empty}>`} />`}</${Loaded}>
+    <${Commands} admin=${[["cursor", "ls"], { options: { queue, group } }]} request=${{ path: "cursors", query }} />
+    ${chosen && html`<${Cursor} row=${chosen} refresh=${found.refresh} />`}
+    <${Transactions} />`;
+}
+
+const APPLICATIONS = [
+  { key: "app", label: "Application", isHead: true, cell: ({ app }) => html`<${Name} name=${app} />` },
+  { key: "version", label: "Last version", isNum: true, cell: ({ version }) => html`<${Count} value=${version ?? null} />` },
+  { key: "at", label: "Committed", isTight: true, cell: ({ committed_at }) => html`<${Ago} at=${committed_at} />` },
+  { key: "stages", label: "Open stages", isNum: true, cell: ({ stage_count }) => html`<${Count} value=${stage_count} />` },
+  { key: "bytes", label: "Bytes in them", isNum: true, cell: ({ stage_bytes }) => html`<${Size} bytes=${stage_bytes} />` },
+  { key: "oldest", label: "Oldest stage", isTight: true, cell: ({ stages }) => (stages?.length ? duration(Math.max(...stages.map(({ age_ms }) => age_ms))) : html`<span class="muted">–</span>`) },
+  { key: "user", label: "Belongs to", isTight: true, cell: ({ user }) => html`<${Outside} text=${user} />` },
+];
+
+/** Applications that write in transactions, as Spark does; what they have staged and not committed takes room. */
+function Transactions() {
+  const found = useData("transactions", { query: { limit: LIMIT }, every: 10_000 });
+  if (!found.data?.items?.length) return null;
+  return html`<${Table} caption="Transactions" columns=${APPLICATIONS} rows=${found.data.items} keyOf=${({ app }) => app} /><${Commands} admin=${[["transaction", "ls"]]} request=${{ path: "transactions", query: { limit: LIMIT } }} />`;
+}
+
+function Cursor({ row, refresh }) {
+  const [isSeeking, setSeeking] = useState(false);
+  const [isQuarantining, setQuarantining] = useState(false);
+  const mayWork = may("subscribe", row.queue);
+  const done = () => {
+    setSeeking(false);
+    setQuarantining(false);
+    refresh();
+  };
+  return html`<section class="card" aria-labelledby="cursor"><h2 id="cursor">Cursor <${Name} name=${row.group} /> of <${Name} name=${row.queue} /> <${StateOf} row=${row} /></h2>
+    ${row.expired && html`<p>It was further behind than its limit allows, so the queue stopped keeping messages for it. <em>Seek</em> lets it begin again.</p>`}
+    <${Facts} items=${[
+      ["Behind", html`${counted(row.backlog, "message")}, <${Size} bytes=${row.backlog_bytes} />${row.oldest_at ? html`, the oldest published <${Ago} at=${row.oldest_at} />` : ""}`],
+      ["Committed below", html`<${Count} value=${row.committed} /> of <${Count} value=${row.tail} />`],
+      ["Reader", row.owner ? html`<${Outside} text=${row.owner} />` : "none has joined"],
+      ["Belongs to", row.user ? html`<${Outside} text=${row.user} />` : "nobody"],
+      ["Epoch", html`<${Count} value=${row.epoch} />`],
+      ["Keeps what it has read for", row.hold_ms ? duration(row.hold_ms) : "not at all"],
+      ["Expires at a lag of", limitsText(row)],
+      ["Lost", row.lost ? html`${counted(row.lost, "message")}: <code>${runsText(row.lost_runs)}</code>` : "nothing"],
+      ["Quarantined", row.quarantined ? html`${counted(row.quarantined, "message")}: <code>${runsText(row.quarantined_runs)}</code> · <a href=${link("dead-letters", { queue: row.queue })}>dead letters</a>` : "nothing"],
+    ]} />
+    ${mayWork && html`<div class="buttons">
+      <button type="button" class="button" onClick=${() => setSeeking(true)}>Seek…</button>
+      <button type="button" class="button" onClick=${() => setQuarantining(true)}>Quarantine messages…</button>
+      <span class="push"></span>
+      <button type="button" class="button danger" onClick=${() => removeCursor(row, done)}>Delete the cursor…</button>
+    </div>`}
+    <${Commands} admin=${[["group", "show"], { names: [row.queue, row.group] }]} request=${{ path: groupPath(row) }} />
+    ${isSeeking && html`<${Seek} row=${row} onClose=${() => setSeeking(false)} onDone=${done} />`}
+    ${isQuarantining && html`<${Quarantine} row=${row} onClose=${() => setQuarantining(false)} onDone=${done} />`}
+  </section>`;
+}
+
+const runsText = (runs) => runs.map(([first, last]) => (first === last ? first : `${first}-${last}`)).join(", ");
+
+function limitsText({ max_lag_ms: ms, max_lag_bytes: bytes }) {
+  const parts = [ms ? duration(ms) : null, bytes ? html`<${Size} bytes=${bytes} />` : null].filter(Boolean);
+  return parts.length === 0 ? "no lag: never" : parts.map((part, index) => html`${index ? " or " : ""}${part}`);
+}
+
+const STARTS = [["earliest", "The oldest message"], ["latest", "The end"], ["sequence", "A sequence"], ["time", "A time"]];
+
+function Seek({ row, onClose, onDone }) {
+  const [kind, setKind] = useState("earliest");
+  const [value, setValue] = useState("");
+  const [typed, setTyped] = useState("");
+  const [problem, setProblem] = useState(null);
+  const instant = kind === "time" ? Date.parse(value) : null;
+  const isFine = kind === "earliest" || kind === "latest" || (kind === "sequence" ? /^\d{1,16}$/.test(value) : Number.isFinite(instant));
+  const startAt = kind === "sequence" ? `sequence:${value || "N"}` : kind === "time" ? `time:${isFine ? instant : "MS"}` : kind;
+  const body = { start: startAt };
+  const send = async () => {
+    try {
+      await post(`${groupPath(row)}/seek`, body);
+      say(`Cursor ${row.group} goes on at ${startAt}.`);
+      onDone();
+    } catch (found) {
+      setProblem(found);
+    }
+  };
+  const isReady = isFine && typed.trim() === row.group;
+  const footer = html`<button type="button" class="button" onClick=${onClose}>Cancel</button><button type="submit" class="button main" disabled=${!isReady}>Move 1 cursor</button>`;
+  return html`<${Modal} title=${`Move cursor ${row.group}?`} onClose=${onClose} onSubmit=${() => isReady && send()} footer=${footer}>
+    <p>Its reader is stopped with <code>GROUP_FENCED</code> and must be started again; it then goes on at the new place. Going back, it reads messages twice; going ahead, it leaves ${counted(row.backlog, "message")} or fewer unread.</p>
+    <div class="field"><span class="label">To</span><${Segments} label="Where it goes on" value=${kind} options=${STARTS} onChange=${(next) => { setKind(next); setValue(""); }} /></div>
+    ${kind === "sequence" && html`<${Field} label="Sequence" hint=${`The queue is at ${count(row.tail)}.`}>${(id, about) => html`<input id=${id} aria-describedby=${about} inputmode="numeric" value=${value} onInput=${(event) => setValue(event.target.value.trim())} />`}</${Field}>`}
+    ${kind === "time" && html`<${Field} label="Time, in your zone">${(id) => html`<input id=${id} type="datetime-local" step="1" value=${value} onInput=${(event) => setValue(event.target.value)} />`}</${Field}>`}
+    <${Field} label=${html`Type <b>${row.group}</b> to confirm`}>${(id) => html`<input id=${id} autocomplete="off" spellcheck=${false} value=${typed} onInput=${(event) => setTyped(event.target.value)} />`}</${Field}>
+    <${Commands} admin=${[["group", "seek"], { options: { yes: true }, names: [row.queue, row.group, startAt] }]} request=${{ method: "POST", path: `${groupPath(row)}/seek`, body }} />
+    ${problem && html`<${Trouble} problem=${problem} />`}
+  </${Modal}>`;
+}
+
+function Quarantine({ row, onClose, onDone }) {
+  const [text, setText] = useState("");
+  const [problem, setProblem] = useState(null);
+  const runs = runsOfText(text);
+  const many = runs ? sumOfRuns(runs) : 0;
+  const body = { runs: runs ?? [] };
+  const send = async () => {
+    try {
+      const told = await post(`${groupPath(row)}/quarantine`, body);
+      say(`${counted(told?.quarantined ?? many, "message")} became dead letters.`);
+      onDone();
+    } catch (found) {
+      setProblem(found);
+    }
+  };
+  const footer = html`<button type="button" class="button" onClick=${onClose}>Cancel</button><button type="submit" class="button main danger" disabled=${!runs}>Quarantine ${counted(many, "message")}</button>`;
+  return html`<${Modal} title=${`Quarantine messages of ${row.group}?`} onClose=${onClose} onSubmit=${() => runs && send()} footer=${footer}>
+    <p>For messages that make the reader fail: they become dead letters, and this cursor never reads them again. Other readers still do.</p>
+    <${Field} label="Sequences" hint="As 17, 20-25." wrong=${text && !runs ? "Write sequences and ranges." : null}>${(id, about) => html`<input id=${id} aria-describedby=${about} value=${text} spellcheck=${false} onInput=${(event) => setText(event.target.value)} />`}</${Field}>
+    <${Commands} admin=${[["group", "quarantine"], { options: { yes: true }, names: [row.queue, row.group, ...(runs ?? []).map(([first, last]) => (first === last ? `${first}` : `${first}-${last}`))] }]} request=${{ method: "POST", path: `${groupPath(row)}/quarantine`, body }} />
+    ${problem && html`<${Trouble} problem=${problem} />`}
+  </${Modal}>`;
+}
+
+function runsOfText(text) {
+  const runs = text.split(/[\s,]+/).filter(Boolean).map((part) => /^(\d{1,15})(?:-(\d{1,15}))?$/.exec(part));
+  if (runs.length === 0 || runs.some((run) => run === null)) return null;
+  const made = runs.map(([, first, last]) => [Number(first), Number(last ?? first)]);
+  return made.every(([first, last]) => last >= first) ? made : null;
+}
+
+async function removeCursor(row, done) {
+  if (await ask({
+    title: `Delete cursor ${row.group}?`,
+    happens: html`<p>The queue <${Name} name=${row.queue} /> keeps nothing for it any more; ${counted(row.backlog, "message")} that it has not read ${row.backlog === 1 ? "goes" : "go"} unless another reader wants ${row.backlog === 1 ? "it" : "them"}. A running reader fails.</p>`,
+    reversible: "This cannot be taken back.",
+    button: "Delete 1 cursor", typed: row.group, isDanger: true,
+    commands: { admin: [["group", "rm"], { options: { yes: true }, names: [row.queue, row.group] }], request: { method: "DELETE", path: groupPath(row) } },
+    act: () => remove(groupPath(row)),
+  })) {
+    say(`Cursor ${row.group} is deleted.`);
+    setParams({ at: null });
+    done();
+  }
+}
+
+start(Cursors);

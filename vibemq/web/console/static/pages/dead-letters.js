@@ -1,0 +1,86 @@
+// Dead letters: what went wrong, which letters, and what may be done with all that fit or with some of them.
+import { html, useState } from "../vendor/ui.js";
+import { params, setParams } from "../parts/address.js";
+import { Commands } from "../parts/command.js";
+import { useData } from "../parts/data.js";
+import { start } from "../parts/frame.js";
+import { may } from "../parts/session.js";
+import { Loaded } from "../parts/states.js";
+import { bodyOfFilter, filterOfSearch, isEmpty, optionsOfFilter, runsOf, searchOfFilter } from "../pure/letter_filter.js";
+import { sumOf } from "../pure/letter_groups.js";
+import { NoLetters, NothingFits } from "./letters/empty.js";
+import { LetterFilters } from "./letters/filters.js";
+import { Groups, Summary } from "./letters/groups.js";
+import { addressObject, LetterTable, queryObject } from "./letters/list.js";
+import { purge } from "./letters/purge.js";
+import { ReplayDialog } from "./letters/replay.js";
+import { usePreview } from "./letters/preview.js";
+
+const LIMIT = 50;
+const GROUPS_MAX = 500;
+const FILTERS = ["queue", "reason", "fingerprint", "error", "message_id", "older_than_ms", "newer_than_ms", "from_id", "to_id", "replayed", "header", "ids"];
+const NONE = Object.fromEntries(FILTERS.map((name) => [name, null]));
+
+function DeadLetters() {
+  const filter = filterOfSearch(new URLSearchParams((params.value, location.search)));
+  const { cursor, order = "newest", groups: groupOrder = "count" } = params.value;
+  const change = (made) => setParams({ ...NONE, cursor: null, ...addressObject(made) });
+  const query = { ...queryObject(filter), order, limit: LIMIT, cursor };
+  const found = useData("dead-letters", { query });
+  const grouped = useData("dead-letters/groups", { query: { limit: GROUPS_MAX } });
+  const key = searchOfFilter(filter).join("\n");
+  const [ticks, setTicks] = useState({ key, ids: new Set() });
+  const ticked = ticks.key === key ? ticks.ids : new Set();
+  const [dialog, setDialog] = useState(null);
+  const groups = grouped.data?.items ?? [];
+  const sum = useSum(filter, groups, grouped);
+  const queuesMeant = queuesOf(filter, ticked, found.data?.items);
+  const meant = ticked.size ? { ...(queuesMeant.length === 1 && queuesMeant[0] !== "*" ? { queue: queuesMeant[0] } : {}), ids: runsOf(ticked) } : filter;
+  const rights = {
+    purge: queuesMeant.every((queue) => may("purge", queue)),
+    replay: queuesMeant.every((queue) => may("purge", queue) && may("publish", queue)),
+  };
+  const open = (kind) => {
+    if (kind === "replay") setDialog({ filter: meant, count: ticked.size || sum?.count });
+    else purge(meant, { onDone: () => { found.refresh(); grouped.refresh(); setTicks({ key, ids: new Set() }); } });
+  };
+  const isNone = grouped.data && groups.length === 0 && isEmpty(filter) && found.data?.items.length === 0;
+  const empty = isEmpty(filter) ? html`<${NoLetters} />` : html`<${NothingFits} filter=${filter} change=${change} />`;
+  return html`
+    <div class="title"><h1>Dead letters</h1></div>
+    ${grouped.data && html`<${Summary} sum=${sumOf(groups)} />`}
+    ${isNone
+      ? html`<div class="card"><${NoLetters} /></div>`
+      : html`<div class="letters">
+          <${Loaded} found=${grouped} what="Counting">${(data) => html`<${Groups} groups=${data.items} filter=${filter} order=${groupOrder} more=${Boolean(data.next)} />`}</${Loaded}>
+          <div class="right">
+            <${LetterFilters} filter=${filter} queues=${[...new Set(groups.map((group) => group.queue))]} change=${change} />
+            <${Loaded} found=${found} what="Loading letters">${() => html`<${LetterTable} found=${found} filter=${filter} sum=${sum} ticked=${ticked} meant=${meant}
+              onTick=${(ids) => setTicks({ key, ids })} may=${rights} open=${open} empty=${empty} order=${order} />`}</${Loaded}>
+            <${Commands} admin=${[["dlq", "ls"], { options: { ...optionsOfFilter(filter), newest: order !== "oldest", limit: LIMIT } }]} more=${[{ label: "Groups", admin: [["dlq", "groups"]], request: { path: "dead-letters/groups" } }]} request=${{ path: "dead-letters", query }} />
+          </div>
+        </div>`}
+    ${dialog && html`<${ReplayDialog} filter=${dialog.filter} onClose=${() => setDialog(null)} />`}`;
+}
+
+/** How many letters fit: by the groups where they tell it, else by a preview. Null until it is known. */
+function useSum(filter, groups, grouped) {
+  const { queue, reason, fingerprint, ...others } = filter;
+  const isByGroup = Object.keys(others).length === 0 && grouped.data && !grouped.data.next;
+  const preview = usePreview(isByGroup || !grouped.data ? null : { filter: bodyOfFilter(filter) });
+  if (!grouped.data) return null;
+  if (!isByGroup) return preview.data ? { count: preview.data.count, exact: preview.data.exact } : null;
+  const fits = (group) =>
+    (queue === undefined || group.queue === queue) && (reason === undefined || group.reason === reason) && (fingerprint === undefined || group.fingerprint === fingerprint);
+  return { count: sumOf(groups.filter(fits)).count, exact: true };
+}
+
+/** The queues whose letters are meant; "*" stands for any. */
+function queuesOf(filter, ticked, letters = []) {
+  if (filter.queue) return [filter.queue];
+  if (!ticked.size) return ["*"];
+  const known = letters.filter((letter) => ticked.has(letter.dead_id));
+  return known.length === ticked.size ? [...new Set(known.map((letter) => letter.queue))] : ["*"];
+}
+
+start(DeadLetters);

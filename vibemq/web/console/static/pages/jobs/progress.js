@@ -1,0 +1,35 @@
+// How far a job is: a bar with its figures, for the page of the job and for lists.
+import { html } from "../../vendor/ui.js";
+import { count, counted, duration, rate } from "../../pure/format.js";
+import { fraction, hasEnded, isCounted, leftMs, settled, stateOf, verbOf } from "../../pure/job_figures.js";
+
+export function StatePill({ job }) {
+  const [word, tone] = stateOf(job);
+  return html`<span class=${`pill ${tone}`}>${word}</span>`;
+}
+
+export function JobBar({ job }) {
+  const part = fraction(job);
+  const left = leftMs(job);
+  const label = `${verbOf(job.kind, hasEnded(job) ? 2 : 1)} letters`;
+  const whole = isCounted(job) ? ` of ${count(job.selected)}` : "";
+  return html`<div class="job-bar">
+    <div class="words">
+      <span class="large">${count(job.done)}${whole} ${isCounted(job) && job.selected === 1 ? "letter" : "letters"}</span>
+      <span>${left !== null ? html`about <b>${duration(Math.max(1000, Math.round(left / 1000) * 1000))}</b> left` : part !== null && `${Math.floor(part * 100)} %`}</span>
+    </div>
+    <progress aria-label=${label} max="1" value=${part ?? undefined}>${part === null ? "" : `${Math.floor(part * 100)} %`}</progress>
+    <div class="words small muted">
+      <span>${!hasEnded(job) && html`now ${rate(job.rate_now ?? 0)}/s, limit ${job.rate ? `${count(job.rate)}/s` : "none"}`}</span>
+      <span>${counted(settled(job) - job.done, "letter")} skipped or unreadable</span>
+    </div>
+  </div>`;
+}
+
+/** For a row of a table. */
+export function SmallBar({ job }) {
+  const part = fraction(job);
+  const whole = isCounted(job) ? ` / ${count(job.selected)}` : "";
+  return html`<progress class="slim-progress" max="1" value=${part ?? undefined} aria-label=${`Progress of job ${job.job}`}></progress>
+    <span class="num"> ${count(job.done)}${whole}</span>`;
+}

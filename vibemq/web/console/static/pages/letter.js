@@ -1,0 +1,155 @@
+// One dead letter: why it died, what it is, what may be done with it.
+import { html, useEffect, useState } from "../vendor/ui.js";
+import { link, params } from "../parts/address.js";
+import { Commands, Copy } from "../parts/command.js";
+import { useData } from "../parts/data.js";
+import { get, urlOf } from "../parts/api.js";
+import { start } from "../parts/frame.js";
+import { may } from "../parts/session.js";
+import { Empty, Loaded } from "../parts/states.js";
+import { Ago, At, Facts, Name, Outside } from "../parts/text.js";
+import { Headers, Viewer } from "../parts/viewer.js";
+import { path } from "../pure/commands.js";
+import { count, counted, duration, size, toDate } from "../pure/format.js";
+import { filterOfSearch, reasonHelp, reasonText } from "../pure/letter_filter.js";
+import { earlierLife, hasBody } from "./letters/body.js";
+import { EditDialog } from "./letters/edit.js";
+import { addressObject, letterLink, queryObject } from "./letters/list.js";
+import { purgeOne } from "./letters/purge.js";
+import { ReplayDialog } from "./letters/replay.js";
+
+function LetterPage() {
+  const { id = "" } = params.value;
+  const filter = filterOfSearch(new URLSearchParams((params.value, location.search)));
+  const isId = /^\d{1,18}$/.test(id);
+  const found = useData(isId ? path`dead-letters/${id}` : null, { every: 0 });
+  const back = link("dead-letters", addressObject(filter));
+  const isGone = found.problem?.status === 404;
+  return html`
+    <nav class="crumbs" aria-label="Where this is"><a href=${back}>Dead letters</a><span aria-hidden="true">/</span><span>Letter ${isId ? id : ""}</span></nav>
+    ${!isId && html`<${Empty} title="Which letter?"><p>The address names no letter. <a href=${back}>Choose one from the list.</a></p></${Empty}>`}
+    ${isGone
+      ? html`<div class="card"><${Empty} title=${`Letter ${id} is not here any more`}><p>It was replayed or purged, or it never existed. <${AuditHint} /></p><p><a href=${back}>Back to the dead letters</a></p></${Empty}></div>`
+      : isId && html`<${Loaded} found=${found} what="Loading the letter">${(letter) => html`<${Letter} letter=${letter} filter=${filter} back=${back} />`}</${Loaded}>`}`;
+}
+
+const AuditHint = () => html`<a href=${link("audit", { operation: "job.start" })}>The audit</a> has every replay and purge.`;
+
+function Letter({ letter, filter, back }) {
+  const [dialog, setDialog] = useState(null);
+  const { dead_id: id, queue } = letter;
+  const own = { queue, ids: String(id) };
+  const mayReplay = may("purge", queue) && may("publish", queue);
+  const bodyPath = path`dead-letters/${String(id)}/body`;
+  return html`
+    <div class="title">
+      <h1>Dead letter ${id}</h1><span class="muted">of queue <a href=${link("queue", { queue })}><${Name} name=${queue} /></a></span>
+      <span class="push"></span><${Neighbours} id=${id} filter=${filter} />
+    </div>
+    <div class="title"><div class="actions">
+      ${mayReplay && html`<button type="button" class="button main" onClick=${() => setDialog("replay")}>Replay this letter…</button>
+        <button type="button" class="button" onClick=${() => setDialog("edit")}>Edit and replay…</button>`}
+      ${!mayReplay && html`<span class="muted small">To replay it one needs <code>purge</code> and <code>publish</code> on the queue.</span>`}
+    </div><span class="push"></span>
+      ${may("purge", queue) && html`<button type="button" class="button danger" onClick=${() => purgeOne(letter, () => location.assign(back))}>Purge this letter…</button>`}
+    </div>
+    <div class="letter-grid">
+      <div>
+        <${Why} letter=${letter} />
+        <section class="card" aria-labelledby="body"><h2 id="body">Body</h2>${hasBody(letter) ? html`<${Viewer} message=${letter} bodyPath=${bodyPath} />` : html`<p>It has ${size(letter.payload_size)}, more than is shown here. <a class="button slim" href=${urlOf(bodyPath).href} download>Download</a></p>`}</section>
+        <section class="card" aria-labelledby="headers"><h2 id="headers">Headers</h2><${Headers} headers=${letter.headers} /></section>
+      </div>
+      <div>
+        <section class="card" aria-labelledby="life"><h2 id="life">Its life</h2><${Life} letter=${letter} /></section>
+        <section class="card" aria-labelledby="facts"><h2 id="facts">Facts</h2>
+          <${Facts} items=${[
+            ["Queue", html`<a href=${link("queue", { queue })}><${Name} name=${queue} /></a>`],
+            ["Group", letter.group ? html`<${Name} name=${letter.group} />` : null],
+            ["Sequence", letter.sequence],
+            ["Message id", html`<${Outside} text=${letter.id} mono=${true} />`],
+            ["Reason", reasonText(letter.reason)],
+            ["Attempts", html`${count(letter.attempts)} (${counted(letter.failed, "failure")})`],
+            ["Replayed before", counted(letter.replay_count ?? 0, "time")],
+            ["Edited", letter.headers?.["vibemq-edited"] ? html`<${Outside} text=${letter.headers["vibemq-edited"]} />` : null],
+          ]} />
+        </section>
+        <${Twins} letter=${letter} />
+        <${Commands} admin=${[["dlq", "show"], { names: [String(id)] }]} request=${{ path: path`dead-letters/${String(id)}` }} />
+      </div>
+    </div>
+    ${dialog === "replay" && html`<${ReplayDialog} filter=${own} onClose=${() => setDialog(null)} />`}
+    ${dialog === "edit" && html`<${EditDialog} letter=${letter} onClose=${() => setDialog(null)} />`}`;
+}
+
+function Why({ letter }) {
+  const [why, help] = reasonHelp(letter.reason);
+  const group = letter.group ? html` of group <${Name} name=${letter.group} />` : "";
+  const attempts = letter.attempts > 0 ? html` after ${counted(letter.attempts, "attempt")}` : "";
+  return html`<section class="card why" aria-labelledby="why">
+    <h2 id="why">Why it died: ${reasonText(letter.reason)}${attempts}</h2>
+    ${letter.error
+      ? html`<p>What the consumer${group} said:</p><div class="code wrapped" role="region" aria-label="Error" tabindex="0"><${Outside} text=${letter.error} lines=${true} /></div>
+        <div class="buttons"><${Copy} text=${letter.error} what="the error" label="Copy the error" /></div>`
+      : html`<p>No consumer gave an error.</p>`}
+    <p>${why}</p>
+    <p><b>What helps:</b> ${help}</p>
+  </section>`;
+}
+
+function Life({ letter }) {
+  const between = (from, to) => {
+    const [a, b] = [toDate(from), toDate(to)];
+    return a && b ? duration(Math.max(0, b - a)) : null;
+  };
+  const earlier = earlierLife(letter.headers);
+  const waited = between(letter.published_at, letter.first_failed_at ?? letter.dead_at);
+  const failing = letter.first_failed_at ? between(letter.first_failed_at, letter.dead_at) : null;
+  const ended = letter.first_failed_at ? (toDate(letter.dead_at) > toDate(letter.first_failed_at) ? `, ${failing} later` : " of it") : waited ? `, ${waited} later` : "";
+  return html`<ol class="steps">
+    ${earlier && html`<li><div>It was dead letter <a href=${link("letter", { id: earlier })}>${earlier}</a> before, and was replayed${letter.replay_count > 1 ? ` (${count(letter.replay_count)} times by now)` : ""}.</div></li>`}
+    <li><div>Published <div class="small muted"><${At} at=${letter.published_at} millis=${true} /></div></div></li>
+    ${letter.first_failed_at && html`<li><div>Failed first, ${waited} later <div class="small muted"><${At} at=${letter.first_failed_at} millis=${true} /></div></div></li>`}
+    <li class="last"><div>Died${ended} · <${Ago} at=${letter.dead_at} /> <div class="small muted"><${At} at=${letter.dead_at} millis=${true} /></div></div></li>
+  </ol>`;
+}
+
+/** Others that died of the same: counted by the index. */
+function Twins({ letter }) {
+  const found = useData("dead-letters/groups", { query: { queue: letter.queue, reason: letter.reason, limit: 500 }, every: 0 });
+  const groups = found.data?.items ?? [];
+  const mine = groups.find((group) => (letter.fingerprint ? group.fingerprint === letter.fingerprint : group.first_id <= letter.dead_id && group.last_id >= letter.dead_id && group.sample === letter.error));
+  if (!mine) return null;
+  const twins = link("dead-letters", { queue: mine.queue, reason: mine.reason, fingerprint: mine.fingerprint });
+  return html`<section class="card" aria-labelledby="twins"><h2 id="twins">Died of the same</h2>
+    ${mine.count === 1
+      ? html`<p>No other letter of this queue has this kind of error.</p>`
+      : html`<p><a href=${twins}><b>${counted(mine.count, "letter")}</b> of this queue</a> have this kind of error. The first died at <${At} at=${mine.first_at} />, the last <${Ago} at=${mine.last_at} />.</p>
+        <p><a class="button slim" href=${twins}>Show all ${count(mine.count)}</a></p>`}
+  </section>`;
+}
+
+/** The letters beside this one, in the filter that one came from. */
+function Neighbours({ id, filter }) {
+  const [beside, setBeside] = useState({});
+  const key = JSON.stringify([id, filter]);
+  useEffect(() => {
+    const leaving = new AbortController();
+    const ask = async (bounds, order) => {
+      const answer = await get("dead-letters", { ...queryObject({ ...filter, ...bounds }), order, limit: 1 }, { signal: leaving.signal });
+      return answer.items[0]?.dead_id ?? null;
+    };
+    const both = async () => {
+      const after = await ask({ from_id: Math.max(filter.from_id ?? 0, id + 1) }, "oldest");
+      const before = id > 1 ? await ask({ to_id: Math.min(filter.to_id ?? Infinity, id - 1) }, "newest") : null;
+      setBeside({ after, before });
+    };
+    both().catch(() => {});
+    return () => leaving.abort();
+  }, [key]);
+  return html`<nav class="buttons" aria-label="Letters beside this one">
+    ${beside.after && html`<a class="button slim" href=${letterLink(beside.after, filter)} rel="prev">← Newer</a>`}
+    ${beside.before && html`<a class="button slim" href=${letterLink(beside.before, filter)} rel="next">Older →</a>`}
+  </nav>`;
+}
+
+start(LetterPage);

@@ -1,0 +1,140 @@
+// Edit and replay: the body and the headers of one letter, the difference, and then one step of the broker.
+import { html, useState } from "../../vendor/ui.js";
+import { link } from "../../parts/address.js";
+import { post } from "../../parts/api.js";
+import { Commands } from "../../parts/command.js";
+import { Modal } from "../../parts/dialog.js";
+import { Field } from "../../parts/filters.js";
+import { Trouble } from "../../parts/states.js";
+import { Name, Outside } from "../../parts/text.js";
+import { bytesOf } from "../../parts/viewer.js";
+import { fromBase64, textOf, toBase64 } from "../../pure/bytes.js";
+import { path } from "../../pure/commands.js";
+import { diffHeaders, diffLines, folded } from "../../pure/diff.js";
+import { count, counted } from "../../pure/format.js";
+import { laidOut } from "../../pure/json.js";
+import { hasBody, producerHeaders } from "./body.js";
+
+const EDITED_BYTES_MAX = 256 * 1024;
+
+export function EditDialog({ letter, onClose }) {
+  const bytes = bytesOf(letter);
+  const asText = textOf(bytes);
+  const before = { body: asText ?? toBase64(bytes), headers: producerHeaders(letter.headers) };
+  const isLarge = !hasBody(letter) || bytes.length > EDITED_BYTES_MAX;
+  const [body, setBody] = useState(before.body);
+  const [rows, setRows] = useState(Object.entries(before.headers));
+  const [to, setTo] = useState("");
+  const [note, setNote] = useState("");
+  const [isReview, setReview] = useState(false);
+  const [problem, setProblem] = useState(null);
+  const [isUnderWay, setUnderWay] = useState(false);
+  const headers = Object.fromEntries(rows.filter(([name]) => name.trim() !== "").map(([name, value]) => [name.trim(), value]));
+  const wrong = wrongOf({ body, rows, asText });
+  const changed = { body: body !== before.body, headers: diffHeaders(before.headers, headers) };
+  const isSame = !changed.body && changed.headers.length === 0;
+  const request = {
+    queue: letter.queue,
+    ...(changed.body ? (asText === null ? { payload: body.replace(/\s+/g, "") } : { text: body }) : {}),
+    ...(changed.headers.length ? { headers } : {}),
+    ...(to ? { to } : {}),
+    ...(note ? { note } : {}),
+  };
+  const send = async () => {
+    if (!isReview) {
+      setReview(true);
+      return;
+    }
+    setUnderWay(true);
+    setProblem(null);
+    try {
+      const done = await post(path`dead-letters/${String(letter.dead_id)}/edit`, request);
+      location.assign(link("queue", { queue: done?.queue ?? (to || letter.queue) }));
+    } catch (found) {
+      setProblem(found);
+      setUnderWay(false);
+    }
+  };
+  const footer = isReview
+    ? html`<button type="button" class="button" onClick=${() => setReview(false)}>Back to editing</button><span class="push"></span>
+        <button type="button" class="button" onClick=${onClose}>Cancel</button>
+        <button type="submit" class="button main" disabled=${isUnderWay}>Replay 1 ${isSame ? "letter" : "edited letter"} to <bdi>${to || letter.queue}</bdi></button>`
+    : html`<button type="button" class="button" onClick=${onClose}>Cancel</button>
+        <button type="submit" class="button main" disabled=${Boolean(wrong)}>Review the changes</button>`;
+  return html`<${Modal} title=${`Edit and replay letter ${letter.dead_id}`} broad=${true} onClose=${onClose} onSubmit=${send} footer=${footer}>
+    ${isReview
+      ? html`<${Review} before=${before} body=${body} changed=${changed} letter=${letter} to=${to} />
+          <${Commands} admin=${editLine(letter, request)} request=${{ method: "POST", path: path`dead-letters/${String(letter.dead_id)}/edit`, body: request }} />`
+      : html`
+        ${isLarge
+          ? html`<p>The body is too large to edit here. Its headers and its queue can be changed; for the body use the command line.</p>`
+          : html`<div><${Field} label=${asText === null ? "Body, as base64: it is no text" : "Body"} wrong=${wrong?.body} hint=${asText !== null && laidOut(asText) !== null && laidOut(body) === null ? "What died was JSON; this is not." : null}>${(id, about) => html`<textarea id=${id} aria-describedby=${about} rows="12" spellcheck=${false} value=${body} onInput=${(event) => setBody(event.target.value)}></textarea>`}</${Field}>
+            ${asText !== null && laidOut(body) !== null && html`<div class="buttons"><button type="button" class="button slim" onClick=${() => setBody(laidOut(body))}>Lay the JSON out</button><button type="button" class="button slim" disabled=${!changed.body} onClick=${() => setBody(before.body)}>As it was</button></div>`}</div>`}
+        <${HeaderRows} rows=${rows} set=${setRows} wrong=${wrong?.headers} />
+        <div class="options-row">
+          <${Field} label="To queue" hint=${html`Empty: <${Name} name=${letter.queue} />, where it died.`}>${(id, about) => html`<input id=${id} aria-describedby=${about} value=${to} autocomplete="off" spellcheck=${false} onInput=${(event) => setTo(event.target.value.trim())} />`}</${Field}>
+          <${Field} label="Note, for the audit">${(id) => html`<input id=${id} value=${note} maxlength="200" onInput=${(event) => setNote(event.target.value)} />`}</${Field}>
+        </div>`}
+    ${problem && html`<${Trouble} problem=${problem} />`}
+  </${Modal}>`;
+}
+
+/** The line of the command line reads the new body from a file, which the shell makes of the text. */
+function editLine(letter, request) {
+  const { text, payload, headers, to, note } = request;
+  if (payload !== undefined || (text !== undefined && text.length > 4000)) return undefined;
+  const options = { queue: letter.queue, text, header: headers && Object.entries(headers).map(([name, value]) => `${name}=${value}`), to, note };
+  return [["dlq", "edit"], { options, names: [String(letter.dead_id)] }];
+}
+
+function wrongOf({ body, rows, asText }) {
+  const names = rows.map(([name]) => name.trim()).filter(Boolean);
+  if (new Set(names).size < names.length) return { headers: "A name stands there twice." };
+  if (rows.some(([name, value]) => !name.trim() && value)) return { headers: "A value has no name." };
+  if (asText === null) {
+    try {
+      fromBase64(body.replace(/\s+/g, ""));
+    } catch {
+      return { body: "This is no base64." };
+    }
+  }
+  return null;
+}
+
+function HeaderRows({ rows, set, wrong }) {
+  const change = (at, part, value) => set(rows.map((row, index) => (index === at ? row.with(part, value) : row)));
+  return html`<fieldset class="edit-headers"><legend>Headers</legend>
+    ${rows.map(
+      ([name, value], at) => html`<div class="row">
+        <input aria-label=${`Name of header ${at + 1}`} value=${name} spellcheck=${false} onInput=${(event) => change(at, 0, event.target.value)} />
+        <input aria-label=${`Value of header ${at + 1}`} value=${value} spellcheck=${false} onInput=${(event) => change(at, 1, event.target.value)} />
+        <button type="button" class="button slim" aria-label=${`Remove header ${name || at + 1}`} onClick=${() => set(rows.filter((_, index) => index !== at))}>Remove</button>
+      </div>`,
+    )}
+    <div><button type="button" class="button slim" onClick=${() => set([...rows, ["", ""]])}>Add a header</button></div>
+    ${wrong && html`<div class="wrong" role="alert">${wrong}</div>`}
+  </fieldset>`;
+}
+
+function Review({ before, body, changed, letter, to }) {
+  const lines = changed.body ? folded(diffLines(laidOutPair(before.body, body)[0], laidOutPair(before.body, body)[1])) : [];
+  return html`
+    <p>The letter goes, and the message enters <b><${Name} name=${to || letter.queue} /></b> in one step. It carries the header <code>vibemq-edited</code>, and the audit keeps the size and SHA-256 of both bodies.</p>
+    <h3>Body</h3>
+    ${changed.body
+      ? html`<div class="line-diff" role="region" aria-label="Changes of the body" tabindex="0">${lines.map((line) =>
+          line.kind === "fold" ? html`<div class="fold"><span></span><span>… ${counted(line.count, "line")} as before</span></div>` : html`<div class=${line.kind}><span aria-hidden="true">${{ added: "+", removed: "−", same: "" }[line.kind]}</span><span>${line.kind !== "same" && html`<span class="hidden-text">${line.kind}: </span>`}<${Outside} text=${line.text || " "} lines=${true} /></span></div>`,
+        )}</div>`
+      : html`<p class="muted">It stays as it is.</p>`}
+    <h3>Headers</h3>
+    ${changed.headers.length
+      ? html`<div class="diff">${changed.headers.map(({ name, before: old, after }) => html`
+          ${old !== null && html`<del><${Outside} text=${`${name}: ${old}`} /></del>`}${after !== null && html`<ins><${Outside} text=${`${name}: ${after}`} /></ins>`}`)}</div>`
+      : html`<p class="muted">They stay as they are (${count(Object.keys(before.headers).length)}).</p>`}`;
+}
+
+/** JSON on one line would be one changed line: both are laid out for the comparison. */
+function laidOutPair(before, after) {
+  const [a, b] = [laidOut(before), laidOut(after)];
+  return a !== null && b !== null ? [a, b] : [before, after];
+}

@@ -1,0 +1,57 @@
+// The letters of a filter as a table, with what may be done to all of them or to the ticked ones above it.
+import { html } from "../../vendor/ui.js";
+import { link } from "../../parts/address.js";
+import { urlOf } from "../../parts/api.js";
+import { Table } from "../../parts/table.js";
+import { Ago, Count, Name, Outside } from "../../parts/text.js";
+import { count, counted } from "../../pure/format.js";
+import { queryOfFilter, reasonText, searchOfFilter } from "../../pure/letter_filter.js";
+
+const asQuery = (pairs) => {
+  const made = {};
+  for (const [name, value] of pairs) (made[name] ??= []).push(value);
+  return made;
+};
+export const queryObject = (filter) => asQuery(queryOfFilter(filter));
+export const addressObject = (filter) => asQuery(searchOfFilter(filter));
+
+/** The page of one letter; it knows the filter, so that one can go on to the next letter from there. */
+export const letterLink = (id, filter = {}) => {
+  const { ids: _ticks, ...rest } = filter;
+  return link("letter", { id, ...addressObject(rest) });
+};
+
+export function LetterTable({ found, filter, meant, sum, ticked, onTick, may, open, empty }) {
+  const letters = found.data?.items ?? [];
+  const columns = [
+    { key: "id", label: "Letter", isHead: true, isTight: true, cell: (row) => html`<a data-open href=${letterLink(row.dead_id, filter)}>${row.dead_id}</a>` },
+    { key: "died", label: "Died", isTight: true, cell: (row) => html`<${Ago} at=${row.dead_at} />` },
+    !filter.queue && { key: "queue", label: "Queue", isTight: true, cell: (row) => html`<${Name} name=${row.queue} />` },
+    !filter.reason && { key: "reason", label: "Reason", isTight: true, cell: (row) => reasonText(row.reason) },
+    { key: "error", label: "Error", className: "wrap letter-error", cell: (row) => (row.error ? html`<${Outside} text=${row.error} />` : html`<span class="muted">none</span>`) },
+    { key: "attempts", label: "Attempts", isNum: true, cell: (row) => html`<${Count} value=${row.attempts} />` },
+    { key: "replays", label: "Replays", isNum: true, title: "How often it was replayed before", cell: (row) => html`<${Count} value=${row.replay_count ?? 0} />` },
+    { key: "message", label: "Message id", isTight: true, cell: (row) => html`<${Outside} text=${row.id} mono=${true} />` },
+  ];
+  return html`<${Table}
+    caption="Dead letters" isQuiet=${true} columns=${columns} rows=${letters} keyOf=${(row) => row.dead_id} name="letters" hiddenAtFirst="message,replays"
+    ticked=${ticked} onTick=${onTick} next=${found.data?.next ?? null} rowClass=${() => (found.isOld ? "gone" : "")} empty=${empty}
+    bar=${html`<${Actions} ticked=${ticked} onTick=${onTick} meant=${meant} sum=${sum} may=${may} open=${open} isEmpty=${letters.length === 0} />`}
+  />`;
+}
+
+/** Buttons carry what they act on: the ticked letters, else all that fit. Purge stands apart. */
+function Actions({ ticked, onTick, meant, sum, may, open, isEmpty }) {
+  const what = ticked.size ? `${count(ticked.size)} ticked` : sum ? `all ${count(sum.count)}` : "all that fit";
+  const status = ticked.size
+    ? html`<b>${counted(ticked.size, "letter")} ticked</b> <button type="button" class="button quiet slim" onClick=${() => onTick(new Set())}>Untick</button>`
+    : sum && html`<span>${sum.exact === false ? "At least " : ""}<b>${counted(sum.count, "letter")}</b> ${sum.count === 1 ? "fits" : "fit"}</span>`;
+  if (isEmpty && !ticked.size) return html`<span role="status">${sum ? status : null}</span>`;
+  return html`<span role="status" class="letter-status">${status}</span>
+    <span class="buttons">
+      ${may.replay && html`<button type="button" class="button main slim" onClick=${() => open("replay")}>Replay ${what}…</button>`}
+      <a class="button slim" href=${urlOf("dead-letters/export", queryObject(meant)).href} download>Export ${what}</a>
+    </span>
+    <span class="push"></span>
+    ${may.purge && html`<button type="button" class="button danger slim" onClick=${() => open("purge")}>Purge ${what}…</button>`}`;
+}

@@ -1,0 +1,57 @@
+// Purge: how many and which, export first, the number typed, and refused when there are more than were shown.
+import { html } from "../../vendor/ui.js";
+import { post, remove, urlOf } from "../../parts/api.js";
+import { ask, say } from "../../parts/dialog.js";
+import { path } from "../../pure/commands.js";
+import { count, counted } from "../../pure/format.js";
+import { levelOf } from "../../pure/job_figures.js";
+import { bodyOfFilter, isEmpty, optionsOfFilter } from "../../pure/letter_filter.js";
+import { link } from "../../parts/address.js";
+import { queryObject } from "./list.js";
+import { Preview } from "./preview.js";
+
+/** Ask, start the job, and go to its page. */
+export async function purge(filter, { onDone } = {}) {
+  let preview;
+  try {
+    preview = await post("dead-letters/preview", { filter: bodyOfFilter(filter) }, { key: null });
+  } catch (problem) {
+    say(problem.message);
+    return;
+  }
+  if (preview.count === 0) {
+    say("No letter fits any more.");
+    onDone?.();
+    return;
+  }
+  const body = { kind: "purge_dead", filter: bodyOfFilter(filter), at_most: preview.count };
+  const job = await ask({
+    title: `Purge ${counted(preview.count, "dead letter")}?`,
+    happens: html`<p>The letters are deleted with their bodies. Nobody can replay them then.</p><${Preview} preview=${preview} />`,
+    reversible: "This cannot be taken back. If more letters fit by then than are shown here, nothing is purged.",
+    instead: html`<p><a class="button slim" href=${urlOf("dead-letters/export", queryObject(filter)).href} download>Export ${count(preview.count)} first</a></p>`,
+    button: `Purge ${counted(preview.count, "letter")}`,
+    typed: levelOf("purge_dead", preview.count) === 2 ? preview.count : undefined,
+    isDanger: true,
+    commands: { admin: [["dlq", "purge"], { options: { ...optionsOfFilter(filter), all: isEmpty(filter), "at-most": preview.count, yes: true } }], request: { method: "POST", path: "jobs", body } },
+    act: () => post("jobs", body),
+  });
+  if (!job) return;
+  onDone?.();
+  if (job.job) location.assign(link("job", { id: job.job }));
+}
+
+export async function purgeOne({ dead_id: id, queue }, onDone) {
+  const where = path`dead-letters/${String(id)}`;
+  const done = await ask({
+    title: `Purge dead letter ${id}?`,
+    happens: "The letter is deleted with its body. Nobody can replay it then.",
+    reversible: "This cannot be taken back.",
+    instead: html`<p><a class="button slim" href=${urlOf(`${where}/body`, { queue }).href} download>Download the body first</a></p>`,
+    button: "Purge 1 letter",
+    isDanger: true,
+    commands: { admin: [["dlq", "purge"], { options: { queue, id: String(id), yes: true } }], request: { method: "DELETE", path: where, query: { queue } } },
+    act: () => remove(where, { queue }),
+  });
+  if (done) onDone();
+}

@@ -1,0 +1,48 @@
+// The form that makes a queue.
+import { html, useState } from "../../vendor/ui.js";
+import { link } from "../../parts/address.js";
+import { put } from "../../parts/api.js";
+import { Commands } from "../../parts/command.js";
+import { Modal } from "../../parts/dialog.js";
+import { Field } from "../../parts/filters.js";
+import { Trouble } from "../../parts/states.js";
+import { path } from "../../pure/commands.js";
+import { fieldValue, OPTIONS, readValue } from "./options.js";
+import { OptionField } from "./option-field.js";
+
+const FIRST = ["mode", "durability", "max_attempts", "ack_timeout_ms"];
+
+export function CreateQueue({ onClose }) {
+  const [name, setName] = useState("");
+  const [texts, setTexts] = useState({});
+  const [problem, setProblem] = useState(null);
+  const read = OPTIONS.filter((option) => option.name in texts).map((option) => [option, ...readValue(option, texts[option.name])]);
+  const options = Object.fromEntries(read.filter(([option, value, wrong]) => !wrong && value !== option.usual).map(([option, value]) => [option.name, value]));
+  const isWrong = read.some(([, , wrong]) => wrong);
+  const request = { method: "PUT", path: path`queues/${name || "NAME"}`, body: options };
+  const create = async () => {
+    if (!name || isWrong) return;
+    setProblem(null);
+    try {
+      await put(path`queues/${name}`, options);
+      location.assign(link("queue", { queue: name }));
+    } catch (found) {
+      setProblem(found);
+    }
+  };
+  const field = (option) => html`<${OptionField} key=${option.name} option=${option} value=${texts[option.name] ?? fieldValue(option, option.usual)} wrong=${read.find(([one]) => one === option)?.[2]}
+    onChange=${(value) => setTexts({ ...texts, [option.name]: value })} />`;
+  const footer = html`<button type="button" class="button" onClick=${onClose}>Cancel</button><button type="submit" class="button main" disabled=${!name || isWrong}>Create queue</button>`;
+  return html`<${Modal} title="Create a queue" onClose=${onClose} onSubmit=${create} footer=${footer}>
+    <div class="form">
+      <${Field} label="Name" hint="Letters and digits of any script, and - _ . : 1 to 256 of them.">${(id, about) => html`<input id=${id} aria-describedby=${about} value=${name} autofocus autocomplete="off" spellcheck=${false} onInput=${(event) => setName(event.target.value.trim())} />`}</${Field}>
+      ${OPTIONS.filter((option) => FIRST.includes(option.name)).map(field)}
+      <details><summary>All options</summary><div class="form">${OPTIONS.filter((option) => !FIRST.includes(option.name) && option.name !== "exclusive").map(field)}</div></details>
+    </div>
+    <${Commands} admin=${[["queue", "create"], { names: [name || "NAME"], options: Object.fromEntries(Object.entries(options).map(flag)) }]} request=${request} />
+    ${problem && html`<${Trouble} problem=${problem} />`}
+  </${Modal}>`;
+}
+
+/** An option as a flag of the command line. */
+export const flag = ([name, value]) => [name.replace(/_ms$/, "").replaceAll("_", "-"), typeof value === "number" && name.endsWith("_ms") ? `${value}ms` : String(value).replaceAll("_", "-")];

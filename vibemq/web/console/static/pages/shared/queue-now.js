@@ -1,0 +1,76 @@
+// A queue as it is now: figures, charts, groups and consumers.
+import { html } from "../../vendor/ui.js";
+import { counted, count } from "../../pure/format.js";
+import { path } from "../../pure/commands.js";
+import { link, params, setParams } from "../../parts/address.js";
+import { Chart } from "../../parts/chart.js";
+import { useData } from "../../parts/data.js";
+import { Segments } from "../../parts/filters.js";
+import { Trouble } from "../../parts/states.js";
+import { Table } from "../../parts/table.js";
+import { Ago, At, Count, Duration, Facts, Figures, Name, Outside, Size } from "../../parts/text.js";
+
+const RANGES = [["15m", "15 min"], ["6h", "6 h"], ["48h", "48 h"]];
+const SERIES = ["ready", "in_flight", "dead", "in", "out", "ack"];
+
+export function Now({ data }) {
+  const { queue } = data;
+  const range = params.value.range ?? "15m";
+  const { data: history } = useData("history", { query: { queue, series: SERIES, range }, every: range === "15m" ? 5000 : 60000 });
+  return html`
+    <${Figures} label="Messages of the queue" items=${[
+      ["Oldest waiting", data.oldest_at ? html`<${Ago} at=${data.oldest_at} suffix="" />` : "–"],
+      ["Ready", html`<a href=${link("queue", { queue, tab: "messages" })}><${Count} value=${data.ready} /></a>`],
+      ["In flight", html`<a href=${link("queue", { queue, tab: "messages", state: "in_flight" })}><${Count} value=${data.in_flight} /></a>`],
+      ["Delayed", html`<a href=${link("queue", { queue, tab: "messages", state: "delayed" })}><${Count} value=${data.delayed} /></a>`],
+      ["Dead letters", html`<a href=${link("dead-letters", { queue })}><${Count} value=${data.dead} /></a>`, data.dead ? "bad" : ""],
+      ["Consumers", html`<${Count} value=${data.consumers} />`],
+      ["Waiting bytes", html`<${Size} bytes=${data.bytes} />`],
+    ]} />
+    ${history && html`<div class="title"><h2>History</h2><span class="push"></span><${Segments} label="Range of the charts" value=${range} options=${RANGES} onChange=${(value) => setParams({ range: value === "15m" ? null : value })} /></div>
+    <div class="grid wide">
+      <div class="card"><${Chart} title="Messages per second" history=${history} unit="rate" lines=${[{ name: "in", label: "in" }, { name: "ack", label: "acknowledged" }, { name: "out", label: "out" }]} /></div>
+      <div class="card"><${Chart} title="Messages" history=${history} lines=${[{ name: "ready", label: "ready" }, { name: "in_flight", label: "in flight" }, { name: "dead", label: "dead" }]} /></div>
+    </div>`}
+    <${Consumers} queue=${queue} />
+    <${Groups} queue=${queue} groups=${data.groups} />
+    <div class="grid"><section class="card"><h2>Facts</h2><${Facts} items=${[
+      ["Created", html`<${At} at=${data.created_at} />`],
+      ["Mode", data.options.mode.replaceAll("_", " ")],
+      ["Durability", data.options.durability],
+      ["Sequences", html`<span class="num">${data.first_sequence < data.next_sequence ? `${count(data.first_sequence)} to ${count(data.next_sequence - 1)}` : `next is ${count(data.next_sequence)}`}</span>`],
+      ["Incarnation", html`<code>${data.incarnation}</code>`],
+    ]} /></section>
+    <section class="card"><h2>Since the broker started</h2><${Facts} items=${Object.entries(data.counters).map(([name, value]) => [name.replaceAll("_", " "), html`<span class="num">${count(value)}</span>`])} /></section></div>`;
+}
+
+const CONSUMERS = [
+  { key: "client", label: "Client", isHead: true, cell: ({ client, connection }) => html`<a data-open href=${link("connections", { id: connection })}><${Outside} text=${client || connection || "unnamed"} /></a>` },
+  { key: "user", label: "User", cell: ({ user }) => html`<${Outside} text=${user} />` },
+  { key: "group", label: "Group", cell: ({ group }) => html`<${Outside} text=${group} mono=${true} />` },
+  { key: "prefetch", label: "Prefetch used", isNum: true, title: "Messages that it holds, of those that it may hold", cell: ({ in_flight, prefetch }) => html`${count(in_flight)} / ${prefetch ? count(prefetch) : "∞"}` },
+  { key: "oldest", label: "Oldest held", isNum: true, cell: ({ oldest_held_ms }) => html`<${Duration} ms=${oldest_held_ms} />` },
+  { key: "last", label: "Last ack", isNum: true, cell: ({ last_ack_at }) => html`<${Ago} at=${last_ack_at} />` },
+];
+
+function Consumers({ queue }) {
+  const found = useData(path`queues/${queue}/consumers`);
+  if (found.data === undefined) return found.problem && html`<${Trouble} problem=${found.problem} retry=${found.refresh} />`;
+  const rows = found.data.items;
+  return html`<${Table} caption="Consumers" rows=${rows} columns=${CONSUMERS} keyOf=${({ consumer, connection }) => `${connection} ${consumer}`}
+    empty=${html`<div class="empty"><h2>Nobody consumes from this queue</h2><p>Start a consumer with <code>vibemq sub</code>, or in Python:</p><pre class="code wrapped">${`with vibemq.sync.connect("vibemq://${location.hostname}") as mq:\n    for message in mq.subscribe("${queue}"):\n        print(message.payload)\n        message.ack()`}</pre></div>`} />`;
+}
+
+const groupColumns = (queue) => [
+  { key: "name", label: "Group", isHead: true, cell: ({ name }) => html`<a href=${link("cursors", { queue, group: name })}><${Name} name=${name} /></a>` },
+  { key: "waiting", label: "Waiting", isNum: true, cell: ({ waiting }) => html`<${Count} value=${waiting} />` },
+  { key: "in_flight", label: "In flight", isNum: true, cell: ({ in_flight }) => html`<${Count} value=${in_flight} />` },
+  { key: "where", label: "Filter", className: "clip", cell: ({ where }) => html`<${Outside} text=${where} mono=${true} />` },
+  { key: "consumers", label: "Consumers", isNum: true, cell: ({ consumers }) => html`<${Count} value=${consumers} />` },
+];
+
+function Groups({ queue, groups }) {
+  const named = (groups ?? []).filter(({ name }) => name);
+  if (named.length === 0) return null;
+  return html`<${Table} caption=${counted(named.length, "group")} rows=${named} keyOf=${({ name }) => name} columns=${groupColumns(queue)} />`;
+}

@@ -1,0 +1,79 @@
+// Publish a message, and hear what became of it.
+import { html, useState } from "../../vendor/ui.js";
+import { path } from "../../pure/commands.js";
+import { count, parseDuration } from "../../pure/format.js";
+import { laidOut, tokens } from "../../pure/json.js";
+import { link } from "../../parts/address.js";
+import { newKey, post } from "../../parts/api.js";
+import { Commands } from "../../parts/command.js";
+import { Modal, say } from "../../parts/dialog.js";
+import { Field } from "../../parts/filters.js";
+import { Trouble } from "../../parts/states.js";
+import { Name } from "../../parts/text.js";
+
+const PRIORITIES = [["", "normal"], ["low", "low"], ["high", "high"], ["critical", "critical"]];
+
+/** `like`: a message whose body, headers and priority the form begins with. */
+export function Publish({ queue, onClose, like }) {
+  const [body, setBody] = useState(like?.payload ?? '{"number": 1}');
+  const [headers, setHeaders] = useState(Object.entries(like?.headers ?? {}).filter(([name]) => !name.startsWith("vibemq-")).map(([name, value]) => ({ name, value })));
+  const [extras, setExtras] = useState({ priority: "", ttl: "", delay: "", dedup_id: "", id: "" });
+  const [problem, setProblem] = useState(null);
+  const [sent, setSent] = useState(null);
+  const [key, setKey] = useState(newKey);
+  const isJson = tokens(body) !== null;
+  const looksLikeJson = /^\s*[[{]/.test(body);
+  const set = (name) => (event) => setExtras({ ...extras, [name]: event.target.value });
+  const [ttl, delay] = [extras.ttl, extras.delay].map((text) => (text.trim() ? parseDuration(text) : undefined));
+  const message = messageOf({ body, headers, ...extras, ttl, delay });
+  const request = { method: "POST", path: path`queues/${queue}/messages`, body: message };
+  const send = async () => {
+    if (ttl === null || delay === null) return;
+    setProblem(null);
+    try {
+      const answer = await post(request.path, message, { key });
+      setSent(answer);
+      setKey(newKey());
+      say("Published, and confirmed.");
+    } catch (found) {
+      setProblem(found);
+    }
+  };
+  const footer = html`<button type="button" class="button" onClick=${onClose}>Close</button><button type="submit" class="button main">Publish ${sent ? "another" : "message"}</button>`;
+  return html`<${Modal} broad=${true} title=${html`Publish to <${Name} name=${queue} />`} onClose=${onClose} onSubmit=${send} footer=${footer}>
+    <${Field} label="Body" hint=${isJson ? "It is valid JSON." : looksLikeJson ? "It begins like JSON and is none. It can be published as it is." : "Text, as it is."}>${(id, about) => html`<textarea id=${id} aria-describedby=${about} value=${body} autofocus spellcheck=${false} onInput=${(event) => setBody(event.target.value)}></textarea>`}</${Field}>
+    ${isJson && html`<div><button type="button" class="button slim" onClick=${() => setBody(laidOut(body))}>Lay out</button></div>`}
+    <fieldset class="form"><legend>Headers</legend>
+      ${headers.map((header, at) => html`<div class="buttons" key=${at}>
+        <input aria-label="Name of the header" placeholder="name" value=${header.name} onInput=${(event) => setHeaders(headers.map((one, i) => (i === at ? { ...one, name: event.target.value } : one)))} />
+        <input aria-label="Value of the header" placeholder="value" value=${header.value} onInput=${(event) => setHeaders(headers.map((one, i) => (i === at ? { ...one, value: event.target.value } : one)))} />
+        <button type="button" class="close" aria-label="Remove this header" onClick=${() => setHeaders(headers.filter((_, i) => i !== at))}>×</button></div>`)}
+      <div><button type="button" class="button slim" onClick=${() => setHeaders([...headers, { name: "", value: "" }])}>Add a header</button></div>
+    </fieldset>
+    <details><summary>Priority, delay, time to live, ids</summary><div class="form two-up"><div class="two">
+      <${Field} label="Priority">${(id) => html`<select id=${id} value=${extras.priority} onChange=${set("priority")}>${PRIORITIES.map(([value, text]) => html`<option value=${value}>${text}</option>`)}</select>`}</${Field}>
+      <${Field} label="Deliver after" wrong=${delay === null && "Write a duration, as 30s or 5m."}>${(id) => html`<input id=${id} value=${extras.delay} placeholder="at once" onInput=${set("delay")} />`}</${Field}>
+      <${Field} label="Expires after" wrong=${ttl === null && "Write a duration, as 30s or 5m."}>${(id) => html`<input id=${id} value=${extras.ttl} placeholder="never" onInput=${set("ttl")} />`}</${Field}>
+      <${Field} label="Id for deduplication" hint="A second message with it is not stored again.">${(id, about) => html`<input id=${id} aria-describedby=${about} value=${extras.dedup_id} placeholder="one of its own" onInput=${set("dedup_id")} />`}</${Field}>
+    </div></div></details>
+    ${problem && html`<${Trouble} problem=${problem} />`}
+    ${sent && html`<p class="well good" role="status">Published and confirmed${sequenceOf(sent) ? html` as <a href=${link("message", { queue, sequence: sequenceOf(sent) })}>message ${count(sequenceOf(sent))}</a>` : ""}.</p>`}
+    <${Commands} admin=${[["pub"], { program: "vibemq", options: { priority: extras.priority, header: headers.filter(({ name }) => name).map(({ name, value }) => `${name}=${value}`), ttl: extras.ttl, delay: extras.delay }, names: [queue, body] }]} request=${request} />
+  </${Modal}>`;
+}
+
+const sequenceOf = (answer) => answer?.sequence ?? answer?.items?.[0]?.sequence ?? null;
+
+function messageOf({ body, headers, priority, ttl, delay, dedup_id }) {
+  const given = {
+    payload: body,
+    content_type: tokens(body) === null ? "text/plain" : undefined,
+    headers: Object.fromEntries(headers.filter(({ name }) => name.trim()).map(({ name, value }) => [name.trim(), value])),
+    priority: priority || undefined,
+    ttl_ms: ttl ?? undefined,
+    delay_ms: delay ?? undefined,
+    dedup_id: dedup_id.trim() || undefined,
+  };
+  if (Object.keys(given.headers).length === 0) delete given.headers;
+  return { messages: [Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined))] };
+}

@@ -1,0 +1,125 @@
+// The client of /api/v1: JSON in and out, problems as sentences, conditional requests, retries, and the end of a session.
+import { signal } from "../vendor/ui.js";
+import { query as queryText } from "../pure/commands.js";
+
+export const BASE = new URL("../api/v1/", document.baseURI);
+const TRIES = 3;
+const KEPT_ANSWERS = 50;
+
+/** Since when the API has not been reached (ms since 1970); 0: it answers. */
+export const lostSince = signal(0);
+
+/** What the API, or the way to it, said instead of an answer. `message` is a sentence for people. */
+export class Problem extends Error {
+  constructor(status, told, { retryAfterS = 0 } = {}) {
+    super(told.detail || told.title || told.message || `The API answered with status ${status}.`);
+    this.status = status;
+    this.code = told.code ?? "";
+    this.requestId = told.instance ?? "";
+    this.errors = told.errors ?? [];
+    this.told = told;
+    this.retryAfterS = retryAfterS;
+  }
+}
+
+const answers = new Map();
+
+/** The URL of a request, for links, downloads and shown commands. */
+export function urlOf(path, values) {
+  return new URL(path + queryText(values), BASE);
+}
+
+export const get = (path, query, options = {}) => call("GET", path, { query, ...options });
+export const post = (path, body = {}, options = {}) => call("POST", path, { body, ...options });
+export const put = (path, body = {}, options = {}) => call("PUT", path, { body, ...options });
+export const patch = (path, body = {}, options = {}) => call("PATCH", path, { body, ...options });
+export const remove = (path, query, options = {}) => call("DELETE", path, { query, ...options });
+
+/** One request. Reading, and what has a key of its own, is tried again when the way was bad; nothing else is.
+ * Returns the value of the answer; `onAnswer` is given the response itself (for its ETag and Location). */
+export async function call(method, path, options = {}) {
+  const url = urlOf(path, options.query);
+  const headers = { accept: "application/json", ...options.headers };
+  let body;
+  if (options.raw !== undefined) body = options.raw;
+  else if (options.body !== undefined) {
+    body = JSON.stringify(options.body);
+    headers["content-type"] = method === "PATCH" ? "application/merge-patch+json" : "application/json";
+  }
+  if (options.ifMatch) headers["if-match"] = options.ifMatch;
+  if (method === "POST" && options.key !== null) headers["idempotency-key"] = options.key ?? newKey();
+  const kept = method === "GET" ? answers.get(url.href) : undefined;
+  if (kept) headers["if-none-match"] = kept.etag;
+  const mayRetry = method === "GET" || "idempotency-key" in headers;
+  for (let attempt = 1; ; attempt += 1) {
+    const isLast = attempt >= TRIES || !mayRetry;
+    try {
+      const response = await fetch(url, { method, headers, body, signal: options.signal, credentials: "same-origin" });
+      lostSince.value = 0;
+      options.onAnswer?.(response);
+      return await valueOf(response, url.href, kept);
+    } catch (error) {
+      if (error.name === "AbortError") throw error;
+      const problem = error instanceof Problem ? error : unreached();
+      if (problem.status === 401 && !options.atLogin) leaveForLogin();
+      const isPassing = problem.status === 0 || problem.status === 429 || problem.status === 503;
+      if (isLast || !isPassing) throw problem;
+      await pause(Math.max(problem.retryAfterS * 1000, 300 * 2 ** attempt * (0.5 + Math.random())), options.signal);
+    }
+  }
+}
+
+async function valueOf(response, href, kept) {
+  if (response.status === 304 && kept) return kept.value;
+  const text = await response.text();
+  const value = parsed(text);
+  if (!response.ok) {
+    const told = value !== null && typeof value === "object" ? value : { detail: text.slice(0, 500) };
+    throw new Problem(response.status, told, { retryAfterS: Number(response.headers.get("retry-after")) || 0 });
+  }
+  const etag = response.headers.get("etag");
+  answers.delete(href);
+  if (etag && value !== null) {
+    answers.set(href, { etag, value });
+    if (answers.size > KEPT_ANSWERS) answers.delete(answers.keys().next().value);
+  }
+  return value;
+}
+
+function parsed(text) {
+  try {
+    return text ? JSON.parse(text) : null;
+  } catch {
+    return null;
+  }
+}
+
+function unreached() {
+  if (!lostSince.value) lostSince.value = Date.now();
+  return new Problem(0, { detail: "The broker cannot be reached. This page tries again by itself." });
+}
+
+/** Numbers of 128 bits; `crypto.randomUUID` is missing on plain http. */
+export function newKey() {
+  return [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+function pause(ms, signalled) {
+  return new Promise((done, failed) => {
+    const timer = setTimeout(done, ms);
+    signalled?.addEventListener("abort", () => {
+      clearTimeout(timer);
+      failed(new DOMException("left", "AbortError"));
+    });
+  });
+}
+
+let isLeaving = false;
+
+/** To the log-in page, which comes back to where one was. */
+export function leaveForLogin() {
+  if (isLeaving) return;
+  isLeaving = true;
+  const here = location.pathname.split("/").at(-1) + location.search;
+  location.replace(`./login${queryText({ then: here })}`);
+}

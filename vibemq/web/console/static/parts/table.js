@@ -1,0 +1,89 @@
+// Tables: a caption, sorted columns that say so, a scroll region of their own, columns to choose, ticks, pages.
+import { html, useId, useRef } from "../vendor/ui.js";
+import { counted } from "../pure/format.js";
+import { params, setParams } from "./address.js";
+import { hiddenColumns } from "./choices.js";
+import { Menu } from "./dialog.js";
+
+/** Columns: {key, label, cell(row), isNum?, isTight?, className?, sort?: name for the API, isHead?: names the row, title?}.
+ *
+ * `sort`: the value as in the address ("-ready"); `onSort(value)`. `ticked`: a Set of keys, with `onTick(set)`.
+ * `name`: under which hidden columns are kept; without it all are shown. `bar`: what stands above the table. */
+export function Table({ caption, columns, rows, keyOf, sort, onSort, ticked, onTick, name, bar, empty, next, isQuiet, rowClass, hiddenAtFirst = "" }) {
+  const id = useId();
+  const hidden = name ? hiddenColumns(name, hiddenAtFirst).value.split(",") : [];
+  const shown = columns.filter((column) => column && (column.isHead || !hidden.includes(column.key)));
+  const all = ticked && rows.length > 0 && rows.every((row) => ticked.has(keyOf(row)));
+  return html`<div class="table-box">
+    ${(bar || name) && html`<div class="table-bar">${bar}<span class="push"></span>${name && html`<${Columns} name=${name} columns=${columns} hiddenAtFirst=${hiddenAtFirst} />`}</div>`}
+    ${rows.length === 0 && empty
+      ? empty
+      : html`<div class="table-scroll" role="region" aria-labelledby=${id} tabindex="0">
+          <table>
+            <caption id=${id} class=${isQuiet ? "hidden-text" : ""}>${caption}</caption>
+            <thead>
+              <tr>
+                ${ticked && html`<th class="tight"><input type="checkbox" aria-label="Tick all rows of this page" checked=${all} onChange=${() => onTick(new Set(all ? [] : rows.map(keyOf)))} /></th>`}
+                ${shown.map((column) => html`<${Head} column=${column} sort=${sort} onSort=${onSort} />`)}
+              </tr>
+            </thead>
+            <tbody>
+              ${rows.map((row) => html`<tr key=${keyOf(row)} class=${rowClass?.(row) ?? ""}>
+                ${ticked && html`<td class="tight"><input type="checkbox" aria-label=${`Tick ${keyOf(row)}`} checked=${ticked.has(keyOf(row))} onChange=${() => onTick(toggled(ticked, keyOf(row)))} /></td>`}
+                ${shown.map((column) => cellOf(column, row))}
+              </tr>`)}
+            </tbody>
+          </table>
+        </div>`}
+    ${next !== undefined && html`<${Pager} rows=${rows} next=${next} />`}
+  </div>`;
+}
+
+const classOf = (column) => [column.isNum && "num", column.isTight && "tight", column.className].filter(Boolean).join(" ");
+
+function cellOf(column, row) {
+  if (column.isHead) return html`<th scope="row" class=${classOf(column)}>${column.cell(row)}</th>`;
+  return html`<td class=${classOf(column)}>${column.cell(row)}</td>`;
+}
+
+function Head({ column, sort = "", onSort }) {
+  const isDown = sort === `-${column.sort}`;
+  const isSorted = column.sort && (isDown || sort === column.sort);
+  const order = isSorted ? (isDown ? "descending" : "ascending") : undefined;
+  const label = column.title ? html`<span title=${column.title}>${column.label}</span>` : column.label;
+  if (!column.sort || !onSort) return html`<th scope="col" class=${classOf(column)}>${label}</th>`;
+  // Figures begin with the largest, names with the first.
+  const then = isSorted ? (isDown ? column.sort : `-${column.sort}`) : column.isNum ? `-${column.sort}` : column.sort;
+  return html`<th scope="col" class=${classOf(column)} aria-sort=${order}>
+    <button type="button" onClick=${() => onSort(then)}>${label}<span aria-hidden="true">${isSorted ? (isDown ? "↓" : "↑") : ""}</span></button>
+  </th>`;
+}
+
+function toggled(ticked, key) {
+  const made = new Set(ticked);
+  if (!made.delete(key)) made.add(key);
+  return made;
+}
+
+function Columns({ name, columns, hiddenAtFirst }) {
+  const kept = hiddenColumns(name, hiddenAtFirst);
+  const hidden = new Set(kept.value.split(",").filter(Boolean));
+  const choosable = columns.filter((column) => column && !column.isHead);
+  return html`<${Menu} label="Columns">
+    <fieldset><legend class="hidden-text">Columns that are shown</legend>
+      ${choosable.map(({ key, label }) => html`<div><label class="check"><input type="checkbox" checked=${!hidden.has(key)} onChange=${() => { kept.value = [...toggled(hidden, key)].join(","); }} />${label}</label></div>`)}
+    </fieldset>
+  </${Menu}>`;
+}
+
+/** Pages by cursors: the address has the one of this page, the browser's history those before. */
+function Pager({ rows, next }) {
+  const region = useRef();
+  const isFirst = !params.value.cursor;
+  return html`<nav class="pager" aria-label="Pages of this list" ref=${region}>
+    <span class="num">${counted(rows.length, "row")}${isFirst && !next ? "" : " on this page"}</span>
+    <span class="push"></span>
+    ${!isFirst && html`<button type="button" class="button slim" onClick=${() => setParams({ cursor: null })}>First page</button>`}
+    ${next && html`<button type="button" class="button slim" onClick=${() => setParams({ cursor: next })}>Next page</button>`}
+  </nav>`;
+}

@@ -1,0 +1,64 @@
+// Names and texts from outside, instants, and figures, as elements.
+import { html, useEffect, useState } from "../vendor/ui.js";
+import { count, duration, instant, rate, sizeParts, toDate } from "../pure/format.js";
+import { pieces } from "../pure/symbols.js";
+import { zone } from "./choices.js";
+
+/** Text from outside: isolated, so that it cannot turn what is beside it around, with hidden characters as symbols. */
+export function Outside({ text, lines = false, mono = false }) {
+  if (text === null || text === undefined || text === "") return html`<span class="muted">–</span>`;
+  const shown = pieces(String(text), { lines });
+  return html`<bdi class=${mono ? "mono" : ""}>${shown.map(([piece, isSymbol]) =>
+    isSymbol ? html`<span class="symbol" title="a character that is not shown">${piece}</span>` : piece,
+  )}</bdi>`;
+}
+
+export const Name = ({ name }) => html`<${Outside} text=${name} mono=${true} />`;
+
+/** An instant in the chosen zone, the other one as its title. */
+export function At({ at, millis = false }) {
+  const date = toDate(at);
+  if (date === null) return html`<span class="muted">–</span>`;
+  const utc = zone.value === "utc";
+  const other = `${instant(at, { utc: !utc, millis: true })} ${utc ? "local time" : "UTC"}`;
+  return html`<time class="num" datetime=${date.toISOString()} title=${other}>${instant(at, { utc, millis })}</time>`;
+}
+
+/** How long ago; it goes on by itself. */
+export function Ago({ at, suffix = " ago" }) {
+  const [now, setNow] = useState(Date.now);
+  useEffect(() => {
+    const timer = setInterval(() => document.visibilityState === "visible" && setNow(Date.now()), 5000);
+    return () => clearInterval(timer);
+  }, []);
+  const date = toDate(at);
+  if (date === null) return html`<span class="muted">–</span>`;
+  const ms = Math.max(0, now - date.getTime());
+  const text = ms < 5000 ? "just now" : duration(Math.round(ms / 1000) * 1000) + suffix;
+  return html`<time datetime=${date.toISOString()} title=${instant(at, { utc: zone.value === "utc", millis: true })}>${text}</time>`;
+}
+
+const dimmed = (value) => (value === 0 ? "zero" : "");
+
+export const Count = ({ value }) => html`<span class=${dimmed(value)}>${count(value)}</span>`;
+export const Rate = ({ value }) => html`<span class=${dimmed(value)}>${rate(value)}</span>`;
+export const Duration = ({ ms }) => html`<span class=${dimmed(ms)}>${duration(ms)}</span>`;
+
+export function Size({ bytes }) {
+  const [value, unit] = sizeParts(bytes);
+  return html`<span class=${dimmed(bytes)} title=${bytes === null || bytes === undefined ? undefined : `${count(bytes)} bytes`}>${value}<span class="unit"> ${unit}</span></span>`;
+}
+
+/** A list of figures: [[label, value, tone?]]. */
+export function Figures({ items, label }) {
+  return html`<dl class="figures" aria-label=${label}>${items
+    .filter(Boolean)
+    .map(([name, value, tone]) => html`<div class=${tone ?? ""}><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
+}
+
+/** Names and values, one below the other: [[label, value]]; what has no value is left out. */
+export function Facts({ items }) {
+  return html`<dl class="facts">${items
+    .filter((item) => item && item[1] !== null && item[1] !== undefined)
+    .map(([name, value]) => html`<dt>${name}</dt><dd>${value}</dd>`)}</dl>`;
+}

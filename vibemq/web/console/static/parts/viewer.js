@@ -1,0 +1,74 @@
+// The body of a message, as it is: JSON laid out but kept digit for digit, text, or hexadecimal; whole as a download.
+import { html, useEffect, useMemo, useState } from "../vendor/ui.js";
+import { fromBase64, hexLines, kindOf, textOf } from "../pure/bytes.js";
+import { counted, size } from "../pure/format.js";
+import { layout } from "../pure/json.js";
+import { urlOf } from "./api.js";
+import { Copy } from "./command.js";
+import { Segments } from "./filters.js";
+import { Outside } from "./text.js";
+
+/** Bytes that are laid out at once; the rest on demand. */
+const FIRST_BYTES = 64 * 1024;
+const HEX_BYTES = 16 * 1024;
+
+/** `message`: with `payload` (text) or `payload_base64`, `payload_size`, and `truncated` when that is not all. `bodyPath`: where
+ * the whole body is, for the download. `decoded`: {value, options, onChange} of the decoding that the API does. */
+export function Viewer({ message, bodyPath, decoded }) {
+  const bytes = useMemo(() => bytesOf(message), [message]);
+  const kind = useMemo(() => kindOf(bytes), [bytes]);
+  const [chosen, setChosen] = useState(null);
+  const [shownBytes, setShownBytes] = useState(FIRST_BYTES);
+  useEffect(() => setShownBytes(FIRST_BYTES), [message]);
+  const isCut = message.truncated || bytes.length > shownBytes;
+  const text = useMemo(() => textOf(wholeCharacters(bytes, shownBytes)), [bytes, shownBytes]);
+  const pretty = useMemo(() => (text !== null && !isCut ? layout(text) : null), [text, isCut]);
+  const ways = [pretty && ["json", "JSON"], text !== null && ["text", "Text"], ["hex", "Hex"]].filter(Boolean);
+  const way = ways.some(([one]) => one === chosen) ? chosen : ways[0][0];
+  const whole = message.decoded_size ?? message.payload_size ?? bytes.length;
+  return html`<div class="viewer">
+    <div class="buttons">
+      <${Segments} label="How the body is shown" value=${way} options=${ways} onChange=${setChosen} />
+      ${decoded && html`<${Segments} label="How the body is decoded" ...${decoded} />`}
+      <span class="muted small">${size(whole)} · ${kind}</span>
+      <span class="push"></span>
+      ${text !== null && html`<${Copy} text=${text} what="the body" label="Copy" />`}
+      ${bodyPath && html`<a class="button slim" href=${urlOf(bodyPath).href} download>Download</a>`}
+    </div>
+    ${bytes.length === 0 ? html`<p class="muted">The body is empty.</p>` : html`<div class="code wrapped" role="region" aria-label="Body" tabindex="0">${shown(way, { bytes, text, pretty, shownBytes })}</div>`}
+    ${isCut && html`<p class="muted small">Shown are ${size(Math.min(bytes.length, shownBytes))} of ${size(whole)}. ${bytes.length > shownBytes && html`<button type="button" class="button slim" onClick=${() => setShownBytes(Infinity)}>Show ${message.truncated ? size(bytes.length) : "all"}</button>`} ${message.truncated && bodyPath ? "The download has all of it." : ""}</p>`}
+  </div>`;
+}
+
+export function bytesOf(message) {
+  if (typeof message.payload_base64 === "string") return fromBase64(message.payload_base64);
+  return new TextEncoder().encode(message.payload ?? "");
+}
+
+/** The first `most` bytes, less a character of UTF-8 that is cut. */
+function wholeCharacters(bytes, most) {
+  if (bytes.length <= most) return bytes;
+  let end = most;
+  while (end > most - 4 && (bytes[end] & 0xc0) === 0x80) end -= 1;
+  return bytes.subarray(0, end);
+}
+
+function shown(way, { bytes, text, pretty, shownBytes }) {
+  if (way === "json") {
+    return pretty.map(([kind, piece]) => (kind ? html`<span class=${`t-${kind}`}><${Outside} text=${piece} lines=${true} /></span>` : piece));
+  }
+  if (way === "text") return html`<${Outside} text=${text} lines=${true} />`;
+  const most = Math.min(bytes.length, shownBytes, shownBytes === Infinity ? Infinity : HEX_BYTES);
+  return html`<span class="hex">${hexLines(bytes.subarray(0, most)).join("\n")}${most < bytes.length ? `\n… ${counted(bytes.length - most, "byte")} more` : ""}</span>`;
+}
+
+/** Headers as a table; both columns are from outside. */
+export function Headers({ headers, caption = "Headers" }) {
+  const entries = Object.entries(headers ?? {});
+  if (entries.length === 0) return html`<p class="muted">No headers.</p>`;
+  return html`<div class="table-scroll" role="region" aria-label=${caption} tabindex="0"><table>
+    <caption class="hidden-text">${caption}</caption>
+    <thead><tr><th scope="col">Header</th><th scope="col">Value</th></tr></thead>
+    <tbody>${entries.map(([name, value]) => html`<tr><th scope="row"><${Outside} text=${name} mono=${true} /></th><td class="wrap"><${Outside} text=${value} mono=${true} /></td></tr>`)}</tbody>
+  </table></div>`;
+}

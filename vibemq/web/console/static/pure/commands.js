@@ -1,0 +1,57 @@
+// Command lines, quoted for a POSIX shell.
+
+const PLAIN = /^[A-Za-z0-9_@%+=:,./-]+$/;
+
+export function quote(value) {
+  const text = String(value);
+  return PLAIN.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
+}
+
+/** `verb`: its words. `options`: by name; null, undefined and false are left out, true is a switch. `names` stand behind
+ * `--`, so that a queue may be called --yes. */
+export function adminLine(verb, { options = {}, names = [], program = "vibemq-admin" } = {}) {
+  const words = [program, ...verb];
+  for (const [name, value] of Object.entries(options)) {
+    if (value === null || value === undefined || value === false || value === "") continue;
+    for (const one of Array.isArray(value) ? value : [value]) {
+      words.push(one === true ? `--${name}` : `--${name}=${one}`);
+    }
+  }
+  const quoted = words.map(quote);
+  return names.length ? [...quoted, "--", ...names.map(quote)].join(" ") : quoted.join(" ");
+}
+
+/** The request as a line for curl. Of a secret it only has the name of the variable that holds it. */
+export function curlLine(method, url, { body, headers = {}, withToken = false, data, stream = false } = {}) {
+  const words = ["curl", stream ? "-sSN" : "-sS"];
+  if (method !== "GET") words.push("-X", method);
+  if (withToken) words.push("-H", '"Authorization: Bearer $VIBEMQ_ACCESS_TOKEN"');
+  const all = body === undefined ? headers : { "content-type": "application/json", ...headers };
+  for (const [name, value] of Object.entries(all)) words.push("-H", quote(`${name}: ${value}`));
+  if (body !== undefined) words.push("--data", quote(JSON.stringify(body)));
+  if (data !== undefined) words.push("--data-binary", quote(data));
+  words.push(quote(url));
+  return words.join(" ");
+}
+
+/** A name as one segment of a path. URL parsers remove segments of dots, so those get a mark that no name begins with. */
+export function segment(name) {
+  return /^\.+$/.test(name) ? `~${name}` : encodeURIComponent(name);
+}
+
+/** `a/${name}` with names as segments: path`queues/${name}/purge`. */
+export function path(parts, ...names) {
+  return parts.reduce((made, part, at) => made + segment(String(names[at - 1])) + part);
+}
+
+/** "?a=1&b=2", without what is empty. */
+export function query(values) {
+  const made = new URLSearchParams();
+  for (const [name, value] of Object.entries(values ?? {})) {
+    for (const one of Array.isArray(value) ? value : [value]) {
+      if (one !== null && one !== undefined && one !== "" && one !== false) made.append(name, String(one));
+    }
+  }
+  const text = made.toString();
+  return text ? `?${text}` : "";
+}

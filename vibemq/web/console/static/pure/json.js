@@ -1,0 +1,89 @@
+// JSON laid out without being understood: the text is cut into tokens, and only the white space between them changes.
+// So 9007199254740993 stays what it is, repeated keys stay, and so does the order.
+
+const TOKEN = /\s+|"(?:[^"\\\u0000-\u001f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null|[{}[\],:]/y;
+const DEPTH_MAX = 200;
+
+/** Tokens [kind, text] of a JSON text; null if it is none. Kinds: text, number, word, and the character of a mark. */
+export function tokens(source) {
+  const found = [];
+  TOKEN.lastIndex = 0;
+  while (TOKEN.lastIndex < source.length) {
+    const match = TOKEN.exec(source);
+    if (match === null) return null;
+    const text = match[0];
+    const first = text[0];
+    if (first === " " || first === "\n" || first === "\r" || first === "\t") continue;
+    if (/\s/.test(first)) return null;
+    if (first === '"') found.push(["text", text]);
+    else if (first === "-" || (first >= "0" && first <= "9")) found.push(["number", text]);
+    else if (first === "t" || first === "f" || first === "n") found.push(["word", text]);
+    else found.push([text, text]);
+  }
+  return isValue(found) ? found : null;
+}
+
+/** Whether the tokens are one value of JSON. Without recursion: a text may nest 100,000 deep. */
+function isValue(found) {
+  const open = [];
+  let wanted = "value";
+  for (const [kind] of found) {
+    const isScalar = kind === "text" || kind === "number" || kind === "word";
+    if (wanted === "value" || wanted === "value or ]") {
+      if (isScalar) wanted = open.length ? "next" : "end";
+      else if (kind === "{" || kind === "[") {
+        open.push(kind);
+        wanted = kind === "{" ? "key or }" : "value or ]";
+      } else if (kind === "]" && wanted === "value or ]") wanted = close(open);
+      else return false;
+    } else if (wanted === "key" || wanted === "key or }") {
+      if (kind === "text") wanted = ":";
+      else if (kind === "}" && wanted === "key or }") wanted = close(open);
+      else return false;
+    } else if (wanted === ":") {
+      if (kind !== ":") return false;
+      wanted = "value";
+    } else if (wanted === "next") {
+      const inside = open.at(-1);
+      if (kind === ",") wanted = inside === "{" ? "key" : "value";
+      else if ((kind === "}" && inside === "{") || (kind === "]" && inside === "[")) wanted = close(open);
+      else return false;
+    } else return false;
+  }
+  return wanted === "end";
+}
+
+function close(open) {
+  open.pop();
+  return open.length ? "next" : "end";
+}
+
+/** Pieces [kind, text] to show one behind the other; kinds: key, text, number, word, or "" for marks and white space. */
+export function layout(source) {
+  const found = tokens(source);
+  if (found === null) return null;
+  const made = [];
+  let depth = 0;
+  const line = () => `\n${"  ".repeat(Math.min(depth, DEPTH_MAX))}`;
+  for (let at = 0; at < found.length; at += 1) {
+    const [kind, text] = found[at];
+    const next = found[at + 1]?.[0];
+    if (kind === "{" || kind === "[") {
+      const isEmpty = next === "}" || next === "]";
+      if (!isEmpty) depth += 1;
+      made.push(["", text + (isEmpty ? "" : line())]);
+    } else if (kind === "}" || kind === "]") {
+      const before = found[at - 1][0];
+      if (before === "{" || before === "[") made.push(["", text]);
+      else {
+        depth -= 1;
+        made.push(["", line() + text]);
+      }
+    } else if (kind === ",") made.push(["", text + line()]);
+    else if (kind === ":") made.push(["", ": "]);
+    else made.push([kind === "text" && next === ":" ? "key" : kind, text]);
+  }
+  return made;
+}
+
+export const laidOut = (source) => layout(source)?.map(([, text]) => text).join("") ?? null;

@@ -1,0 +1,216 @@
+// Which dead letters are meant: one filter for the page's address, the API's query, the body of a job and the command line.
+//
+// In memory a filter is a plain object with the API's own names; a part that is not given is not there. Ids are kept as
+// runs ("17,20-25"), as the command line writes them.
+
+import { duration, durationArgument } from "./format.js";
+
+const TEXTS = ["queue", "reason", "fingerprint", "error", "message_id"];
+const NUMBERS = ["older_than_ms", "newer_than_ms", "from_id", "to_id"];
+export const IDS_MAX = 10_000;
+/** More ids than this are not written out: a range such as 1-9999999 would fill the memory of the page. */
+
+/** @typedef {{queue?: string, reason?: string, fingerprint?: string, error?: string, message_id?: string,
+ *   older_than_ms?: number, newer_than_ms?: number, from_id?: number, to_id?: number, replayed?: boolean,
+ *   header?: Record<string, string>, ids?: string}} LetterFilter */
+
+/** What a page's address or a query says; parts that cannot be read are left out.
+ * @param {URLSearchParams} params @returns {LetterFilter} */
+export function filterOfSearch(params) {
+  /** @type {LetterFilter} */
+  const filter = {};
+  for (const name of TEXTS) {
+    const value = params.get(name);
+    if (value) filter[name] = value;
+  }
+  for (const name of NUMBERS) {
+    const value = params.get(name);
+    if (value !== null && /^\d{1,16}$/.test(value)) filter[name] = Number(value);
+  }
+  const replayed = params.get("replayed");
+  if (replayed === "true" || replayed === "false") filter.replayed = replayed === "true";
+  const headers = params.getAll("header").map(splitHeader).filter(Boolean);
+  if (headers.length) filter.header = Object.fromEntries(headers);
+  const ids = params.get("ids");
+  if (ids && idsOf(ids)) filter.ids = ids;
+  return filter;
+}
+
+/** "name:value" of a query; the value may have colons of its own. */
+function splitHeader(text) {
+  const at = text.indexOf(":");
+  return at > 0 ? [text.slice(0, at), text.slice(at + 1)] : null;
+}
+
+/** As a page's address has it, in a fixed order.
+ * @param {LetterFilter} filter @returns {[string, string][]} */
+export function searchOfFilter(filter) {
+  /** @type {[string, string][]} */
+  const pairs = [];
+  for (const name of [...TEXTS, ...NUMBERS]) {
+    if (filter[name] !== undefined && filter[name] !== "") pairs.push([name, String(filter[name])]);
+  }
+  if (filter.replayed !== undefined) pairs.push(["replayed", String(filter.replayed)]);
+  for (const [name, value] of Object.entries(filter.header ?? {})) pairs.push(["header", `${name}:${value}`]);
+  if (filter.ids) pairs.push(["ids", filter.ids]);
+  return pairs;
+}
+
+/** As the query of a request has it, which knows no runs. @param {LetterFilter} filter @returns {[string, string][]} */
+export function queryOfFilter(filter) {
+  return searchOfFilter(filter).map(([name, value]) => [name, name === "ids" ? String(idsOf(value)) : value]);
+}
+
+/** The object `filter` of a job, a preview or an export.
+ * @param {LetterFilter} filter */
+export function bodyOfFilter(filter) {
+  const { ids, ...rest } = filter;
+  const body = Object.fromEntries(Object.entries(rest).filter(([, value]) => value !== undefined && value !== ""));
+  return ids ? { ...body, ids: idsOf(ids) } : body;
+}
+
+/** Back from the body that a job remembers. */
+export function filterOfBody(body) {
+  /** @type {LetterFilter} */
+  const filter = {};
+  for (const name of [...TEXTS, ...NUMBERS, "replayed"]) if (body?.[name] != null) filter[name] = body[name];
+  if (body?.header && Object.keys(body.header).length) filter.header = { ...body.header };
+  if (body?.ids?.length) filter.ids = runsOf(body.ids);
+  return filter;
+}
+
+/** Options of `vibemq-admin dlq …`, as `adminLine` takes them. @param {LetterFilter} filter */
+export function optionsOfFilter(filter) {
+  const age = (ms) => (ms === undefined ? undefined : durationArgument(ms));
+  return {
+    queue: filter.queue,
+    reason: filter.reason,
+    fingerprint: filter.fingerprint,
+    error: filter.error,
+    "older-than": age(filter.older_than_ms),
+    "newer-than": age(filter.newer_than_ms),
+    header: Object.entries(filter.header ?? {}).map(([name, value]) => `${name}=${value}`),
+    "message-id": filter.message_id,
+    "from-id": filter.from_id,
+    "to-id": filter.to_id,
+    replayed: filter.replayed === true,
+    "not-replayed": filter.replayed === false,
+    id: filter.ids,
+  };
+}
+
+/** Each part in words, with its name, so that it can be taken out again.
+ * @param {LetterFilter} filter @returns {{part: string, label: string, value: string}[]} */
+export function partsOf(filter) {
+  const parts = [];
+  const add = (part, label, value) => parts.push({ part, label, value });
+  if (filter.queue) add("queue", "queue", filter.queue);
+  if (filter.reason) add("reason", "reason", reasonText(filter.reason));
+  if (filter.fingerprint) add("fingerprint", "kind of error", filter.fingerprint);
+  if (filter.error) add("error", "error contains", filter.error);
+  if (filter.newer_than_ms !== undefined) add("newer_than_ms", "died in the last", duration(filter.newer_than_ms));
+  if (filter.older_than_ms !== undefined) {
+    add("older_than_ms", "dead for at least", duration(filter.older_than_ms));
+  }
+  for (const [name, value] of Object.entries(filter.header ?? {})) add(`header:${name}`, `header ${name}`, value);
+  if (filter.message_id) add("message_id", "message id", filter.message_id);
+  if (filter.from_id !== undefined) add("from_id", "from id", String(filter.from_id));
+  if (filter.to_id !== undefined) add("to_id", "up to id", String(filter.to_id));
+  if (filter.replayed !== undefined) add("replayed", "replayed before", filter.replayed ? "yes" : "no");
+  if (filter.ids) add("ids", "ids", filter.ids);
+  return parts;
+}
+
+/** The filter without one of its parts, as `partsOf` names them. @param {LetterFilter} filter @param {string} part */
+export function without(filter, part) {
+  const rest = { ...filter };
+  if (!part.startsWith("header:")) {
+    delete rest[part];
+    return rest;
+  }
+  const { [part.slice(7)]: _taken, ...headers } = rest.header ?? {};
+  delete rest.header;
+  return Object.keys(headers).length ? { ...rest, header: headers } : rest;
+}
+
+export function isEmpty(filter) {
+  return searchOfFilter(filter).length === 0;
+}
+
+/** Whether the broker must read messages to decide, and not its index alone. */
+export function needsScan(filter) {
+  return Boolean(filter.error || filter.message_id || filter.header);
+}
+
+const REASONS = {
+  max_attempts: "attempts used up",
+  expired: "expired",
+  deserialization: "unreadable",
+  rejected: "rejected",
+  overflow: "no room",
+  purged: "purged",
+  retention: "past retention",
+  queue_deleted: "queue deleted",
+};
+export const REASON_NAMES = ["max_attempts", "rejected", "expired", "deserialization", "overflow", "retention"];
+
+/** @param {string} reason */
+export function reasonText(reason) {
+  return REASONS[reason] ?? String(reason).replaceAll("_", " ");
+}
+
+/** Why a letter with this reason is here, and what usually helps. @param {string} reason */
+export function reasonHelp(reason) {
+  const helps = {
+    max_attempts: [
+      "Every attempt failed: a consumer asked for another try, or its ack timeout ran out, until max_attempts was reached.",
+      "Repair what the error names, then replay. Replaying into a consumer that still fails brings the letters back here.",
+    ],
+    rejected: [
+      "A consumer rejected the message for good and said why.",
+      "Repair the consumer, or the message with edit and replay.",
+    ],
+    expired: [
+      "The message waited longer than its time to live, so no consumer got it.",
+      "See whether the queue has consumers and keeps up. A replayed message starts a new time to live.",
+    ],
+    deserialization: [
+      "The consumer could not read the message.",
+      "Look at the body: the producer may write another format than the consumer reads.",
+    ],
+    overflow: [
+      "The queue was full and dropped its oldest messages.",
+      "Add consumers or raise max_messages or max_bytes before a replay; a full queue takes no letters back.",
+    ],
+    retention: ["The message was older than the log keeps.", "Raise the retention of the queue if readers need longer."],
+  };
+  return helps[reason] ?? ["The message left its queue without being settled.", "Look at the error and at the body."];
+}
+
+/** The numbers that runs such as "17,20-25" stand for, ascending; null for anything else and for too many.
+ * @param {string} text @returns {number[] | null} */
+export function idsOf(text) {
+  const ids = new Set();
+  for (const part of text.split(",")) {
+    const match = /^\s*(\d{1,15})(?:-(\d{1,15}))?\s*$/.exec(part);
+    if (!match) return null;
+    const first = Number(match[1]);
+    const last = match[2] === undefined ? first : Number(match[2]);
+    if (last < first || last - first >= IDS_MAX) return null;
+    for (let id = first; id <= last; id += 1) ids.add(id);
+    if (ids.size > IDS_MAX) return null;
+  }
+  return [...ids].sort((a, b) => a - b);
+}
+
+/** Numbers as runs. @param {Iterable<number>} ids */
+export function runsOf(ids) {
+  const sorted = [...new Set([...ids].map(Number))].sort((a, b) => a - b);
+  const runs = [];
+  for (const id of sorted) {
+    const run = runs.at(-1);
+    if (run && id === run[1] + 1) run[1] = id;
+    else runs.push([id, id]);
+  }
+  return runs.map(([first, last]) => (first === last ? `${first}` : `${first}-${last}`)).join(",");
+}
