@@ -37,6 +37,7 @@ OF_NO_MODULE = {
         "spark/test_writing.py",
         "storage/test_damaged_letters.py",
         "storage/test_fan_out_acks.py",
+        "web/console/test_vendored.py",
     },
     "what a script beside the product does": {
         "test_ids.py",

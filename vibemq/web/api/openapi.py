@@ -13,7 +13,7 @@ from vibemq._version import __version__
 from vibemq.auth.matrix import in_words
 from vibemq.errors import ErrorCode
 from vibemq.model.access import Action
-from vibemq.web.api.arguments import RequestReader, schema_of
+from vibemq.web.api.arguments import RequestReader, arguments_of, schema_of
 from vibemq.web.api.contract import BASE, Contract, Endpoint, Parameter
 from vibemq.web.api.errors import MEANINGS, Code, HttpCode
 from vibemq.web.api.instants import INSTANTS
@@ -145,7 +145,7 @@ class DescriptionWriter:
 
     def _path(self, endpoint: Endpoint) -> Iterable[dict[str, Any]]:
         operation = self._contract.operations.get(endpoint.operation)
-        known = schema_of(operation.arguments)["properties"] if operation is not None else {}
+        known = schema_of(arguments_of(operation))["properties"] if operation is not None else {}
         for name in endpoint.names:
             about = known.get(endpoint.renamed.get(name, name), {"type": "string", "minLength": 1})
             yield {"name": name, "in": "path", "required": True, "schema": self._schema(about), **_described(about)}
@@ -195,7 +195,7 @@ class DescriptionWriter:
         if not free:
             return {}
         # The definitions that the arguments refer to.
-        self._schema({"$defs": schema_of(self._contract.operations[endpoint.operation].arguments).get("$defs", {})})
+        self._schema({"$defs": schema_of(arguments_of(self._contract.operations[endpoint.operation])).get("$defs", {})})
         return {
             "type": "object",
             "additionalProperties": False,
@@ -261,8 +261,11 @@ class DescriptionWriter:
 
 
 def _instant(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Numbers of milliseconds are taken, too, and not told."""
-    return {"type": "string", "format": "date-time", **_described(schema)}
+    """RFC 3339; or milliseconds since 1970, as operations take them."""
+    return {
+        "anyOf": [{"type": "string", "format": "date-time"}, {"type": "integer", "minimum": 0}],
+        **_described(schema),
+    }
 
 
 def _not_null(schema: Mapping[str, Any]) -> Mapping[str, Any]:
