@@ -120,6 +120,9 @@ bench-peers: install ## measure VibeMQ beside RabbitMQ, NATS, Redis, PostgreSQL 
 	$(BIN)/python -m pip install --quiet --group bench
 	$(BIN)/python -m bench.peers $(ARGS)
 
+screenshots: install ## take pictures of every page of the console into build/screenshots; ARGS=--docs: those of the documentation
+	$(BIN)/python -m tools.console.screenshots $(ARGS)
+
 console-vendor: ## make the console's vendored libraries anew with npm, in exact versions; ARGS=--check compares
 	python3 -m tools.console.vendor $(ARGS)
 

@@ -7,46 +7,67 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-SERVE = [sys.executable, "-m", "vibemq", "serve", "--port", "0", "--http-port", "0"]
+SERVE = [sys.executable, "-m", "vibemq", "serve"]
 
 
 class ServedBroker:
     def __init__(self, room: Path, settings: str = "") -> None:
+        self._room = room
         (room / "vibemq.toml").write_text(settings)
         self._log = (room / "log").open("wb")
+        ports = self._start({"http": 0, "native": 0})
+        self.origin = f"http://127.0.0.1:{ports['http']}"
+        self.console = f"{self.origin}/console/"
+        self.port = ports["native"]
+        self.url = f"vibemq://127.0.0.1:{self.port}"
+        self._ports = ports
+
+    def _start(self, ports: Mapping[str, int]) -> dict[str, int]:
+        """Until it is ready; answers its ports."""
         self._process = subprocess.Popen(
-            [*SERVE, "--data-dir", str(room / "data"), "--config", str(room / "vibemq.toml")],
+            [
+                *SERVE,
+                *("--port", str(ports["native"]), "--http-port", str(ports["http"])),
+                *("--data-dir", str(self._room / "data"), "--config", str(self._room / "vibemq.toml")),
+            ],
             stdout=subprocess.PIPE,
             stderr=self._log,
             text=True,
             env={name: value for name, value in os.environ.items() if not name.startswith("VIBEMQ_")},
         )
         assert self._process.stdout is not None
-        ports = {}
+        found = {}
         for line in self._process.stdout:
             event = json.loads(line)
             if event["event"] == "ready":
                 break
-            ports[event["protocol"]] = event["port"]
-        assert ports, (room / "log").read_text()
-        self.origin = f"http://127.0.0.1:{ports['http']}"
-        self.console = f"{self.origin}/console/"
-        self.port = ports["native"]
-        self.url = f"vibemq://127.0.0.1:{self.port}"
+            found[event["protocol"]] = event["port"]
+        assert found, (self._room / "log").read_text()
+        return found
+
+    def kill(self) -> None:
+        self._end(signal.SIGKILL)
+
+    def start_again(self) -> None:
+        self._start(self._ports)
+
+    def _end(self, number: int) -> None:
+        self._process.send_signal(number)
+        self._process.wait(timeout=60)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
 
     def __enter__(self) -> "ServedBroker":
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self._process.send_signal(signal.SIGTERM)
-        self._process.wait(timeout=60)
-        assert self._process.stdout is not None
-        self._process.stdout.close()
+        self._end(signal.SIGTERM)
         self._log.close()
 
 

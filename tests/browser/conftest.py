@@ -19,8 +19,10 @@ from tests.browser.seed import seed
 
 SIZES = {"large": (1440, 900), "medium": (820, 1180), "small": (390, 844)}
 CHROMIUM = next((path for name in ("chromium", "chromium-browser") if (path := shutil.which(name))), None)
-EXPECTED = re.compile(r"Failed to load resource: the server responded with a status of (40[0-9]|41[0-9]|42[0-9]|503)")
-"""What Chromium writes to its console for every refusal, though the page handles it."""
+EXPECTED = re.compile(
+    r"Failed to load resource: (the server responded with a status of (40[0-9]|41[0-9]|42[0-9]|503)|net::ERR_)"
+)
+"""What Chromium writes to its console for every refusal and every lost connection, though the page handles it."""
 USERS = """
 [auth]
 superuser = "root"

@@ -54,8 +54,7 @@ def show(page: Any, broker: ServedBroker, place: str) -> None:
 
 
 def test_no_text_becomes_markup_whoever_tries(browser: Any, hostile_broker: ServedBroker) -> None:
-    """Trusted Types hold: the policy is the same for all pages (tests/unit/web/console). The page is not watched, for this
-    is a violation."""
+    """Trusted Types hold: the policy is the same for all pages. The page is not watched, for this is a violation."""
     context = browser.new_context()
     page = context.new_page()
     for place in ("", "queue?queue=orders", "letter?id=1"):

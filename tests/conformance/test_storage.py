@@ -11,6 +11,7 @@ from vibemq.plugins import find
 from vibemq.storage.interface import StoreLocation
 from vibemq.storage.kvstore import keys
 from vibemq.storage.sqlite.connection import take_over
+from vibemq.testing.letter_conformance import CHECKS as LETTER_CHECKS
 from vibemq.testing.storage_conformance import CHECKS, Check, Subject
 
 
@@ -88,6 +89,6 @@ def test_a_location_is_a_folder_or_an_address() -> None:
         StoreLocation.of(" ")
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
+@pytest.mark.parametrize("check", [*CHECKS, *LETTER_CHECKS], ids=lambda check: check.__name__.removeprefix("check_"))
 def test_provider(subject: Subject, check: Check) -> None:
     check(subject)

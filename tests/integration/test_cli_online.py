@@ -313,6 +313,67 @@ def test_ping_and_top(vibemq: Run) -> None:
     assert seen["connections"]
 
 
+def test_figures_of_the_broker_and_of_its_queues(
+    vibemq: Run, queue: str, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    publish(vibemq, queue, 3)
+
+    def row() -> list[dict[str, Any]]:
+        return vibemq("admin", "queue", "ls", "--name", queue, "--state", "no-consumer", "--sort", "-ready")[1]
+
+    wait_until(lambda: row() and row()[0]["ready"] == 3)
+    assert vibemq("admin", "queue", "ls", "--sort", "color")[0] != 0
+    assert queue in text(capfdbinary, "queue", "ls", "--name", queue)
+    (overview,) = vibemq("admin", "broker", "overview")[1]
+    assert overview["totals"]["ready"] >= 3
+    assert "rates" in text(capfdbinary, "broker", "overview")
+    assert "native" in text(capfdbinary, "broker", "listeners")
+    changed = vibemq("admin", "broker", "settings", "--changed")[1]
+    assert "data_dir" in [setting["name"] for setting in changed]
+    (history,) = vibemq("admin", "broker", "history", queue, "--range", "6h", "--series", "ready")[1]
+    assert list(history["series"]) == ["ready"]
+    assert "time" in text(capfdbinary, "broker", "history")
+    assert vibemq("admin", "consumer", "ls", queue)[1] == []
+    assert vibemq("admin", "consumer", "ls", f"{queue}-missing")[0] == 3
+    vibemq("admin", "group", "create", queue, "readers")
+    wait_until(lambda: [c["group"] for c in vibemq("admin", "cursor", "ls", "--queue", queue)[1]] == ["readers"])
+    assert "readers" in text(capfdbinary, "cursor", "ls")
+    assert vibemq("admin", "transaction", "ls")[0] == 0
+    assert vibemq("admin", "connections", "ls", "--sort", "-unsettled", "--protocol", "native")[1]
+    assert "queue.delete" in [r["operation"] for r in removed_and_recorded(vibemq, queue)]
+    assert queue in text(capfdbinary, "audit", "ls", "--queue", queue)
+
+
+def removed_and_recorded(vibemq: Run, queue: str) -> list[dict[str, Any]]:
+    vibemq("admin", "queue", "rm", queue, "--yes")
+    return wait_until(lambda: vibemq("admin", "audit", "ls", "--queue", queue, "--operation", "queue.delete")[1])
+
+
+def test_records_are_followed_as_they_come(queue: str, vibemq: Run) -> None:
+    program = "from vibemq.cli.admin.main import run; run()"
+    words = ["audit", "follow", "--interval", "100ms", "--queue", queue, "--json"]
+    with subprocess.Popen(
+        [sys.executable, "-c", program, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        os.set_blocking(process.stdout.fileno(), False)
+        seen: list[str] = []
+
+        def followed() -> bool:
+            # Whatever was recorded before it looked first is not shown.
+            vibemq("admin", "queue", "create", queue)
+            vibemq("admin", "queue", "rm", queue, "--yes")
+            seen.extend(process.stdout or [])
+            return any('"queue.delete"' in line for line in seen)
+
+        try:
+            wait_until(followed)
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+
+
 def test_dead_letters_are_listed_shown_and_exported(vibemq: Run, queue: str, tmp_path: Path) -> None:
     bury(vibemq, queue, 3, "no use")
     bury(vibemq, queue, 2, "no use at all")
@@ -385,8 +446,7 @@ def test_options_have_the_same_form_in_every_answer(vibemq: Run, queue: str) -> 
     words = ("--mode", "priority_based", "--durability", "WEAK", "--max-bytes", "5MB", "--option", "max_attempts=0")
     assert vibemq("admin", "queue", "create", queue, *words)[1][0]["options"] == wanted
     listed = next(q for q in vibemq("admin", "queue", "ls")[1] if q["name"] == queue)
-    seen = next(q for q in vibemq("admin", "top", "--interval", "100ms")[1][0]["queues"] if q["name"] == queue)
-    for options in (info(vibemq, queue)["options"], listed["options"], seen["options"]):
+    for options in (info(vibemq, queue)["options"], listed["options"]):
         assert {name: options[name] for name in wanted} == wanted
     changed = vibemq("admin", "queue", "change", queue, "--overflow", "redirect_to_dlq", "--ttl", "0")[1][0]
     assert changed["changes"] == {"overflow": "redirect-to-dlq", "message_ttl_ms": None}
@@ -594,7 +654,7 @@ def test_ctrl_c_ends_a_verb_without_a_traceback(words: tuple[str, ...], vibemq: 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("top", "--once"), "broker.info requires a superuser, and user 'ann' is not one; connect as a superuser"),
+        (("audit", "ls"), "audit.list requires a superuser, and user 'ann' is not one; connect as a superuser"),
         (
             ("queue", "info", "hidden"),
             "user 'ann' does not have the permission 'inspect' on queue 'hidden', which queue.info requires; ask",

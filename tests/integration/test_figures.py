@@ -67,15 +67,16 @@ async def test_rates_and_states_follow_the_messages(tmp_path: Path) -> None:
         assert [waiting["queue"] for waiting in overview["no_consumer"]] == ["jobs"]
         assert overview["connections"] == {"native": 1}
         assert overview["resources"]["memory"]["used"] > 0
-        for message in await mq.fetch("jobs", max=2, timeout=30):
-            await message.reject("bad")
+        for number, message in enumerate(await mq.fetch("jobs", max=2, timeout=30)):
+            await message.reject(f"order {number} is bad")
 
         async def died() -> bool:
             return bool((await mq.admin("broker.overview"))["totals"]["dead"] == 2)
 
         await until(died)
-        overview = await mq.admin("broker.overview")
-        assert [(dead["queue"], dead["count"]) for dead in overview["dead_recent"]] == [("jobs", 2)]
+        [dead] = (await mq.admin("broker.overview"))["dead_recent"]
+        [group] = (await mq.admin("dlq.groups", queue="jobs"))["groups"]
+        assert dead == {"queue": "jobs", "fingerprint": group["fingerprint"], "count": 2}
 
 
 async def test_users_are_told_of_their_queues_only(tmp_path: Path) -> None:

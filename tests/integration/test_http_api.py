@@ -1,6 +1,7 @@
 """The HTTP API on a real broker: resources, pages, conditions, keys, and what is refused."""
 
 import asyncio
+import json
 import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -204,6 +205,30 @@ async def test_dead_letters(api: ApiClient) -> None:
     assert await api.done("DELETE", f"/dead-letters/{second}") == {"count": 1}
     assert (await api.done("GET", "/dead-letters"))["items"] == []
     assert (await api.done("GET", "/queues/q"))["ready"] == 1
+
+
+async def test_letters_are_exported_with_their_count(api: ApiClient) -> None:
+    await api.done("PUT", "/queues/q", json={"dead_letter": True})
+    await reject(api, [b"%d" % number for number in range(7)])
+    response = await api.get("/dead-letters/export", params={"queue": "q"})
+    lines = [json.loads(line) for line in response.text.splitlines()]
+    assert [line["payload"] for line in lines[:-1]] == [str(number) for number in range(7)]
+    assert lines[-1] == {"count": 7, "damaged": 0}
+    assert response.headers["content-type"] == "application/x-ndjson"
+    assert response.headers["content-disposition"] == 'attachment; filename="dead-letters.ndjson"'
+    assert await api.code("GET", "/dead-letters/export?queue=missing") == (404, "QUEUE_NOT_FOUND")
+
+
+async def test_hidden_bodies_are_in_no_answer(tmp_path: Path) -> None:
+    async with serving(tmp_path, show_bodies="none") as api:
+        await api.done("PUT", "/queues/q", json={"dead_letter": True})
+        await reject(api, [b"secret-body"])
+        (letter,) = (await api.done("GET", "/dead-letters"))["items"]
+        paths = ("", "/export", f"/{letter['dead_id']}", f"/{letter['dead_id']}/body", "/groups")
+        for path in paths:
+            text = (await api.get(f"/dead-letters{path}")).text
+            assert "secret-body" not in text
+            assert "total" not in text
 
 
 # -- users, groups, connections ---------------------------------------------------------------------------------------

@@ -119,8 +119,9 @@ def held(user: str, need: NeededPermission, queue: str) -> bool:
 
 
 def concerns_a_queue(endpoint: Endpoint) -> bool:
+    of_queues = (ResourceKind.QUEUE, ResourceKind.GROUP)
     return endpoint.operation in OF_SEEN_QUEUES or any(
-        need.kind in (ResourceKind.QUEUE, ResourceKind.GROUP) for need in CONTRACT.permissions(endpoint)
+        need.kind in of_queues for need in CONTRACT.permissions(endpoint)
     )
 
 

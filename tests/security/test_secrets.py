@@ -18,7 +18,10 @@ from vibemq.settings import Settings
 pytestmark = pytest.mark.xdist_group("security")
 
 CANARY = "canary-of-a-secret"
-SHOWN = ("user.list", "user.self", "token.list", "connections.list", "broker.info", "broker.metrics", "queue.list")
+SHOWN = (
+    *("user.list", "user.self", "token.list", "connections.list", "broker.info", "broker.metrics", "queue.list"),
+    *("broker.overview", "broker.settings", "broker.checks", "listeners.list", "audit.list", "history.get"),
+)
 
 
 def test_no_object_shows_its_secrets() -> None:

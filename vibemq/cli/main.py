@@ -27,7 +27,7 @@ VERBS = {
         "request",
         "Publish one message, wait until a consumer replies to it, and print the reply.",
     ),
-    "console": Verb("vibemq.cli.console", "console", "Open the broker's console in a browser."),
+    "console": Verb("vibemq.cli.console.opening", "console", "Open the broker's console in a browser."),
     "ping": Verb("vibemq.cli.ping", "ping", "Measure the round-trip time to the broker."),
     "bench": Verb("vibemq.cli.bench", "bench", "Publish, consume and acknowledge messages, and print the rates."),
     "demo": Verb(

@@ -271,6 +271,8 @@ class DeadPage:
     last: int
     """Everything up to this id was looked at, in the page's order: the next page goes on behind it."""
     done: bool
-    """There is nothing more. Not done, and nothing looked at: ask again."""
+    """There is nothing more."""
     examined: int = 0
     """Letters that were looked at."""
+    is_ready: bool = True
+    """False: nothing was looked at, as the index does not know all letters yet; ask again."""

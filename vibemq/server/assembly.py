@@ -31,6 +31,7 @@ from vibemq.operations.monitoring.audit_records import AuditRecords
 from vibemq.operations.monitoring.connection_list import ConnectionList
 from vibemq.operations.monitoring.consumers import Consumers
 from vibemq.operations.monitoring.cursors import CursorList
+from vibemq.operations.monitoring.death_errors import DeathErrors
 from vibemq.operations.monitoring.history import History
 from vibemq.operations.monitoring.overview import Overview
 from vibemq.operations.monitoring.queue_rows import QueueRows
@@ -317,7 +318,7 @@ async def assemble(
             CursorList(trail, engine, accounts.policy),
             Applications(engine, accounts.policy, clock),
             AroundBroker(around),
-            Overview(trail, figures, accounts.policy),
+            Overview(trail, figures, DeathErrors(letters), accounts.policy),
             QueueRows(trail, accounts.policy),
             History(history, trail, engine),
             AuditRecords(None if writer is None else AuditReader(settings.data_dir / FOLDER)),

@@ -4,13 +4,13 @@ from vibemq.auth.matrix import OPERATIONS, SELF, in_words
 from vibemq.model.access import Action
 
 REQUESTS: dict[str, tuple[str, ...]] = {
-    "top": ("broker.info", "queue.list", "connections.list"),
+    "top": ("broker.overview", "queue.rows"),
     "doctor": (),
     "reload": ("broker.reload",),
     "backup": ("broker.info", "storage.backup"),
     "queue create": ("queue.create",),
     "queue change": ("queue.info", "queue.change"),
-    "queue ls": ("queue.list",),
+    "queue ls": ("queue.list", "queue.rows"),
     "queue info": ("queue.info",),
     "queue rm": ("queue.info", "queue.delete"),
     "queue purge": ("queue.info", "queue.purge"),
@@ -28,6 +28,8 @@ REQUESTS: dict[str, tuple[str, ...]] = {
     "group quarantine": ("group.quarantine",),
     "group rm": ("group.list", "group.delete"),
     "dlq ls": ("dlq.list",),
+    "dlq groups": ("dlq.groups",),
+    "dlq preview": ("dlq.preview",),
     "dlq show": ("dlq.show",),
     "dlq replay": ("dlq.preview", "job.start", "dlq.replay"),
     "dlq purge": ("dlq.preview", "job.start", "dlq.purge"),
@@ -53,6 +55,15 @@ REQUESTS: dict[str, tuple[str, ...]] = {
     "connections ls": ("connections.list",),
     "connections close": ("connections.close",),
     "connections redirect": ("connections.redirect",),
+    "broker overview": ("broker.overview",),
+    "broker settings": ("broker.settings",),
+    "broker listeners": ("listeners.list",),
+    "broker history": ("history.get",),
+    "audit ls": ("audit.list",),
+    "audit follow": ("audit.list",),
+    "consumer ls": ("consumer.list",),
+    "cursor ls": ("cursor.list",),
+    "transaction ls": ("transaction.list",),
     "whoami": ("user.self",),
 }
 """Command -> the operations that it cannot do without."""

@@ -90,11 +90,67 @@ def change(
 
 
 @app.command("ls")
-def list_queues(url: Url = DEFAULT_URL, timeout: Timeout = DEFAULT_TIMEOUT, json: Json = False) -> None:
-    """List all queues with their waiting messages."""
-    queues = ask_all(url, timeout, "queue.list", "queues")
-    columns = ("queue", "mode", "durability", "ready", "in flight", "delayed", "dead", "consumers", "size")
-    Output(json=json).emit_many([flag.named(q) for q in queues], table(columns, [_list_row(info) for info in queues]))
+def list_queues(
+    sort: Annotated[
+        str | None,
+        typer.Option(
+            "--sort", metavar="FIELD", help="A figure, such as ready or in_rate; -ready has the greatest first."
+        ),
+    ] = None,
+    state: Annotated[
+        str | None,
+        typer.Option(
+            "--state",
+            metavar="WORD",
+            help="Only queues that are idle, flowing, falling_behind, stuck, full, no_consumer.",
+        ),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", metavar="TEXT", help="Only queues whose names contain this.")
+    ] = None,
+    url: Url = DEFAULT_URL,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    json: Json = False,
+) -> None:
+    """List all queues with their waiting messages; with --sort, --state or --name also their rates and states.
+
+    Example: vibemq-admin queue ls --state falling-behind --sort=-ready
+    """
+    if sort is None and state is None and name is None:
+        queues = ask_all(url, timeout, "queue.list", "queues")
+        columns = ("queue", "mode", "durability", "ready", "in flight", "delayed", "dead", "consumers", "size")
+        Output(json=json).emit_many(
+            [flag.named(q) for q in queues], table(columns, [_list_row(info) for info in queues])
+        )
+        return
+    chosen = {"name": name, "state": None if state is None else state.replace("-", "_")}
+    rows = ask_all(url, timeout, "queue.rows", "queues", sort=sort or "name", **chosen)
+    headings = (
+        "queue",
+        "state",
+        "ready",
+        "in flight",
+        "delayed",
+        "dead",
+        "in/s",
+        "out/s",
+        "ack/s",
+        "consumers",
+        "size",
+    )
+    Output(json=json).emit_many(rows, table(headings, map(_figures_row, rows)))
+
+
+def _figures_row(row: dict[str, Any]) -> tuple[object, ...]:
+    return (
+        row["queue"],
+        row["state"].replace("_", " "),
+        *(
+            row[name]
+            for name in ("ready", "in_flight", "delayed", "dead", "in_rate", "out_rate", "ack_rate", "consumers")
+        ),
+        bytes_text(row["bytes"]),
+    )
 
 
 def _list_row(info: dict[str, Any]) -> tuple[object, ...]:

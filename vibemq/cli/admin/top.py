@@ -1,6 +1,5 @@
 """`vibemq-admin top`: what a broker does right now."""
 
-import time
 from typing import Annotated, Any
 
 import anyio
@@ -9,21 +8,24 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from vibemq.cli.admin.queue_flags import named
 from vibemq.cli.exits import root_of
 from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, Json, Timeout, Url, duration_option
 from vibemq.cli.online import call
 from vibemq.cli.output import Output, bytes_text, duration_text, table
 from vibemq.client import Client
 from vibemq.client.pages import every_item
+from vibemq.errors import NotAuthorized
 
 CONNECTIONS_SHOWN = 20
-RATES = ("published", "delivered", "settled", "dead_lettered")
+QUEUES_SHOWN = 50
 
 
 def top(
     interval: Annotated[int, duration_option("--interval", "Time between two updates.", default="1s")] = 1_000,
     once: Annotated[bool, typer.Option("--once", help="Print once, after one interval, and end.")] = False,
+    sort: Annotated[
+        str, typer.Option("--sort", metavar="FIELD", help="Of the queues, such as -ready; - has the greatest first.")
+    ] = "-in_rate",
     url: Url = DEFAULT_URL,
     timeout: Timeout = DEFAULT_TIMEOUT,
     json: Json = False,
@@ -33,18 +35,17 @@ def top(
     seconds = max(interval, 100) / 1000
 
     async def work(mq: Client) -> None:
-        before = await snapshot(mq)
-        await anyio.sleep(seconds)
-        after = await snapshot(mq)
-        if json or once or not out.console.is_terminal:
-            rated = with_rates(before, after)
-            out.emit({**rated, "queues": [named(queue) for queue in rated["queues"]]}, screen(rated))
+        whole = json or once or not out.console.is_terminal
+        await anyio.sleep(seconds if whole else 0)
+        seen = await look(mq, sort, whole=whole)
+        if whole:
+            out.emit(seen, screen(seen))
             return
-        with Live(screen(with_rates(before, after)), console=out.console, screen=True, auto_refresh=False) as live:
+        with Live(screen(seen), console=out.console, screen=True, auto_refresh=False) as live:
             while True:
+                live.update(screen(seen), refresh=True)
                 await anyio.sleep(seconds)
-                before, after = after, await snapshot(mq)
-                live.update(screen(with_rates(before, after)), refresh=True)
+                seen = await look(mq, sort, whole=False)
 
     try:
         call(url, timeout, work)
@@ -54,41 +55,45 @@ def top(
             raise
 
 
-async def snapshot(mq: Client) -> dict[str, Any]:
-    return {
-        "at": time.time(),
-        "monotonic": time.monotonic(),
-        "broker": await mq.admin("broker.info"),
-        "queues": await every_item(mq.admin, "queue.list", "queues"),
-        "connections": await every_item(mq.admin, "connections.list", "connections"),
-    }
+async def look(mq: Client, sort: str, *, whole: bool) -> dict[str, Any]:
+    """`whole`: with all queues, not only as many as a screen shows. Only superusers are told of connections."""
+    broker = await mq.admin("broker.overview")
+    if whole:
+        queues = await every_item(mq.admin, "queue.rows", "queues", sort=sort)
+    else:
+        queues = (await mq.admin("queue.rows", sort=sort, limit=QUEUES_SHOWN))["queues"]
+    try:
+        connections = await every_item(mq.admin, "connections.list", "connections")
+    except NotAuthorized:
+        connections = []
+    return {"at": broker["sampled_at"] / 1000, "broker": broker, "queues": queues, "connections": connections}
 
 
-def with_rates(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
-    """The later snapshot, each queue with `rates` per second since the earlier one (none below 0: it restarted)."""
-    seconds = max(0.001, after["monotonic"] - before["monotonic"])
-    earlier = {queue["name"]: queue.get("counters") or {} for queue in before["queues"]}
-    queues = []
-    for queue in after["queues"]:
-        counters, old = queue.get("counters") or {}, earlier.get(queue["name"], {})
-        rates = {name: round(max(0, counters.get(name, 0) - old.get(name, 0)) / seconds, 1) for name in RATES}
-        queues.append({**queue, "rates": rates})
-    shown = {name: value for name, value in after.items() if name != "monotonic"}
-    return {**shown, "queues": queues}
-
-
-def screen(rated: dict[str, Any]) -> RenderableType:
-    broker, queues = rated["broker"], rated["queues"]
-    totals = {name: sum(queue["rates"][name] for queue in queues) for name in RATES}
+def screen(seen: dict[str, Any]) -> RenderableType:
+    broker, queues = seen["broker"], seen["queues"]
+    rates, totals = broker["rates"], broker["totals"]
     head = Text.assemble(
         ("VibeMQ ", "bold"),
-        f"{broker.get('version', '')}  up {_uptime(broker)}  {broker.get('data_dir', '')}",
-        f"\nconnections {len(rated['connections'])}  queues {len(queues)}",
-        f"  in {totals['published']:,.0f}/s  out {totals['delivered']:,.0f}/s  settled {totals['settled']:,.0f}/s",
+        f"{broker['version']}  up {duration_text(max(0, broker['sampled_at'] - broker['started_at']))}",
+        f"\nconnections {len(seen['connections'])}  queues {totals['queues']:,}",
+        f"  in {rates['in']:,.0f}/s  out {rates['out']:,.0f}/s  settled {rates['ack']:,.0f}/s",
     )
-    busiest = sorted(queues, key=lambda q: (-sum(q["rates"].values()), -q["ready"], q["name"]))
-    columns = ("queue", "ready", "in flight", "delayed", "dead", "consumers", "size", "in/s", "out/s", "settled/s")
-    return Group(head, table(columns, [_row(queue) for queue in busiest]), _connections(rated["connections"]))
+    for told in broker["sentences"]:
+        head.append(f"\n{told['level']}: {told['text']} → {told['remedy']}", style="yellow")
+    columns = (
+        "queue",
+        "state",
+        "ready",
+        "in flight",
+        "delayed",
+        "dead",
+        "consumers",
+        "size",
+        "in/s",
+        "out/s",
+        "settled/s",
+    )
+    return Group(head, table(columns, [_row(queue) for queue in queues]), _connections(seen["connections"]))
 
 
 def _connections(found: list[dict[str, Any]]) -> RenderableType:
@@ -110,23 +115,14 @@ def _connections(found: list[dict[str, Any]]) -> RenderableType:
 
 
 def _row(queue: dict[str, Any]) -> tuple[object, ...]:
-    rates = queue["rates"]
     return (
-        queue["name"],
+        queue["queue"],
+        queue["state"].replace("_", " "),
         queue["ready"],
         queue["in_flight"],
         queue["delayed"],
         queue["dead"],
         queue["consumers"],
-        bytes_text(queue["size"]),
-        f"{rates['published']:,.0f}",
-        f"{rates['delivered']:,.0f}",
-        f"{rates['settled']:,.0f}",
+        bytes_text(queue["bytes"]),
+        *(f"{queue[rate]:,.0f}" for rate in ("in_rate", "out_rate", "ack_rate")),
     )
-
-
-def _uptime(broker: dict[str, Any]) -> str:
-    for name, factor in (("uptime_ms", 1), ("uptime_seconds", 1000), ("uptime", 1000)):
-        if isinstance(broker.get(name), int | float):
-            return duration_text(broker[name] * factor)
-    return "–"

@@ -99,6 +99,10 @@ class LetterListArguments(LetterFilters):
     )
 
 
+class LetterPageArguments(LetterListArguments):
+    payloads: bool = Field(False, description="With the bodies; then a page holds fewer letters if they are large.")
+
+
 class LetterFilter:
     """`LetterFilters` as a test of letters, at one instant."""
 

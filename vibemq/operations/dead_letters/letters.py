@@ -17,8 +17,15 @@ from vibemq.model.rows import LARGE_ROW_BYTES
 from vibemq.model.stored import DamagedLetter, DeadLetter
 from vibemq.operations.arguments import Arguments, QueueName, Whole, page_size
 from vibemq.operations.contracts import CommandSession, EngineQuestions, InstantSource, StoreAccess
-from vibemq.operations.dead_letters.filters import NEWEST, LetterFilter, LetterFilters, LetterListArguments
+from vibemq.operations.dead_letters.filters import (
+    NEWEST,
+    LetterFilter,
+    LetterFilters,
+    LetterListArguments,
+    LetterPageArguments,
+)
 from vibemq.operations.dead_letters.reader import (
+    ANSWER_BYTES_MAX,
     INDEX_SCAN_MAX,
     SCAN_MAX,
     SCAN_S,
@@ -30,6 +37,8 @@ from vibemq.operations.messages import letter_json, origins, replay, replay_row,
 from vibemq.operations.registry import Caller, Operation
 
 PAGE_LETTERS = 100
+PAYLOADS_BYTES_MAX = ANSWER_BYTES_MAX // 2
+"""Of a page with bodies, which are longer as base64."""
 LETTERS_PER_STEP = 50
 """Of one command of a replay or a purge, which takes a few milliseconds. Fewer than the units of one of the engine's
 own steps (`engine/pacing.py`): those are places in its indexes, and a letter that is replayed carries its body."""
@@ -145,11 +154,15 @@ class DeadLetters:
         self._clock = clock
         self._access = access
 
-    async def page(self, caller: Caller, wanted: LetterListArguments) -> dict[str, Any]:
-        found = await self._find(wanted, self._access.sees(caller, wanted.queue), seconds=SCAN_S)
+    async def page(self, caller: Caller, wanted: LetterPageArguments) -> dict[str, Any]:
+        sees = self._access.sees(caller, wanted.queue)
+        most = PAYLOADS_BYTES_MAX if wanted.payloads else ANSWER_BYTES_MAX
+        found = await self._find(wanted, sees, seconds=SCAN_S, max_bytes=most)
         shown: list[dict[str, Any]] = []
         for at in range(0, len(found.letters), SLICE_LETTERS):
-            shown += (letter_json(letter, with_payload=False) for letter in found.letters[at : at + SLICE_LETTERS])
+            shown += (
+                letter_json(letter, with_payload=wanted.payloads) for letter in found.letters[at : at + SLICE_LETTERS]
+            )
             await asyncio.sleep(0)
         return {
             "letters": shown,
@@ -239,7 +252,12 @@ class DeadLetters:
         return int(counted.count)
 
     async def _find(
-        self, wanted: LetterListArguments, sees: Sees | None = None, *, seconds: float | None = None
+        self,
+        wanted: LetterListArguments,
+        sees: Sees | None = None,
+        *,
+        seconds: float | None = None,
+        max_bytes: int = ANSWER_BYTES_MAX,
     ) -> Found:
         """Raises QueueNotFound for a queue that neither exists nor has left letters."""
         chosen = LetterFilter(wanted, self._clock.now(), may_see=sees)
@@ -255,6 +273,7 @@ class DeadLetters:
             below=below,
             newest_first=newest_first,
             limit=page_size(wanted.limit, PAGE_LETTERS),
+            max_bytes=max_bytes,
             scan=SCAN_MAX if wanted.need_scan else INDEX_SCAN_MAX,
             seconds=seconds,
             row_fits=chosen.row_fits if wanted.need_rows else None,
@@ -313,7 +332,7 @@ OPERATIONS: list[Operation[Any]] = [
     Operation(
         "dlq.list",
         "Dead letters, oldest first, in pages.",
-        LetterListArguments,
+        LetterPageArguments,
         DeadLetters,
         task=DeadLetters.page,
         scans=True,

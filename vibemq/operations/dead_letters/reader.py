@@ -100,8 +100,8 @@ class DeadLetterReader:
                 fits=fits,
             )
             page = await self._store.dead_page(wanted)
-            if not page.examined and not page.done:
-                # The index does not know all letters yet, which is nothing that was asked for.
+            if not page.is_ready:
+                # That takes no time of what this request has.
                 deadline = None if seconds is None else loop.time() + seconds
                 await asyncio.sleep(0)
                 continue

@@ -11,12 +11,15 @@ from typing import Any, Protocol
 from vibemq._version import __version__
 from vibemq.auth.policy import Policy
 from vibemq.operations.arguments import Arguments
+from vibemq.operations.monitoring.death_errors import DeathErrors, Died
 from vibemq.operations.monitoring.readings import QueuesReading, Readings
 from vibemq.operations.monitoring.states import QueueState, state_of
 from vibemq.operations.monitoring.turns import in_slices
-from vibemq.operations.monitoring.visible import visible_rows
+from vibemq.operations.monitoring.visible import KEPT_MAX, visible_rows
 from vibemq.operations.registry import Caller, Operation
 
+RECENT_MS = 900_000
+"""As `WholeBroker.deaths` counts."""
 LISTED_MAX = 10
 """Queues and groups that are named for one reason."""
 RATES = {
@@ -59,7 +62,8 @@ class WholeBroker(Protocol):
 
 
 class Overview:
-    def __init__(self, readings: Readings, broker: WholeBroker, policy: Policy) -> None:
+    def __init__(self, readings: Readings, broker: WholeBroker, errors: DeathErrors, policy: Policy) -> None:
+        self._errors = errors
         self._readings = readings
         self._broker = broker
         self._policy = policy
@@ -68,8 +72,7 @@ class Overview:
         reading = await self._readings.reading()
         rows = await visible_rows(reading, self._policy, caller.principal)
         whole = caller.principal is not None and self._policy.is_superuser(caller.principal)
-        found = _Found()
-        await in_slices(found.look(reading, rows, sums=not whole))
+        found = await self._found(reading, caller, rows, whole=whole)
         seen = None if whole else {reading.now.names[row] for row in rows}
         deaths = [(name, count) for name, count in self._broker.deaths().items() if seen is None or name in seen]
         cursors = [
@@ -80,10 +83,7 @@ class Overview:
             "state": _worst(sentences),
             "sentences": sentences,
             "oldest": found.oldest(reading),
-            "dead_recent": [
-                {"queue": name, "fingerprint": None, "count": count}
-                for name, count in nlargest(LISTED_MAX, deaths, key=lambda death: death[1])
-            ],
+            "dead_recent": await self._dead_recent(reading, deaths),
             "rates": {
                 name: reading.total_rate(counter) if whole else reading.per_second(found.moved[counter])
                 for name, counter in RATES.items()
@@ -107,6 +107,29 @@ class Overview:
             "started_at": self._broker.started_at_ms(),
             "version": __version__,
         }
+
+    async def _dead_recent(self, reading: QueuesReading, deaths: Sequence[tuple[str, int]]) -> list[dict[str, Any]]:
+        most = nlargest(LISTED_MAX, deaths, key=lambda death: death[1])
+        wanted = {name for name, _ in most}
+        ids = (
+            {name: reading.now.columns["queue_id"][row] for row, name in enumerate(reading.now.names) if name in wanted}
+            if wanted
+            else {}
+        )
+        died = [Died(name, ids.get(name), count) for name, count in most]
+        return (await self._errors.told(died, reading.at_ms - RECENT_MS))[:LISTED_MAX]
+
+    async def _found(self, reading: QueuesReading, caller: Caller, rows: Sequence[int], *, whole: bool) -> "_Found":
+        """One walk for all who may see the same."""
+        principal = caller.principal
+        key = ("overview", whole or (principal, None if principal is None else principal.rules, self._policy.version))
+        found: _Found | None = reading.findings.get(key)
+        if found is None:
+            found = _Found()
+            await in_slices(found.look(reading, rows, sums=not whole))
+            if len(reading.findings) < KEPT_MAX:
+                reading.findings[key] = found
+        return found
 
 
 class _Found:

@@ -86,8 +86,10 @@ class QueueRows:
         last = first + page_size(wanted.limit, PAGE_ROWS, PAGE_ROWS_MAX)
         rows = order.rows[first:last]
         ends = last >= len(order.rows)
+        found: list[dict[str, Any]] = []
+        await in_slices(_shown(order.reading, rows, found))
         return {
-            "queues": [shown(order.reading, row) for row in rows],
+            "queues": found,
             "next": None if ends else _Place(kept.number, last, *_key_of(order, wanted, rows[-1])).text(),
             "sampled_at": order.reading.at_ms,
         }
@@ -139,6 +141,12 @@ def shown(reading: QueuesReading, row: int) -> dict[str, Any]:
         "bytes": columns["size"][row],
         "durability": Durability(columns["durability"][row]).name.lower(),
     }
+
+
+def _shown(reading: QueuesReading, rows: Sequence[int], into: list[dict[str, Any]]) -> Iterator[None]:
+    for row in rows:
+        into.append(shown(reading, row))
+        yield
 
 
 def _chosen(

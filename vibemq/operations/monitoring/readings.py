@@ -3,7 +3,7 @@ apart. Rates are differences of counters between the two."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from vibemq.model.access import Principal
 
@@ -54,6 +54,8 @@ class QueuesReading:
     """All rows in the order of the names."""
     visible: dict[tuple[Principal, object, int], list[int]] = field(default_factory=dict)
     """What `vibemq.operations.monitoring.visible` has found out."""
+    findings: dict[object, Any] = field(default_factory=dict)
+    """What others have found out about the picture, and will be asked for again."""
     _rows_before: dict[int, int] | None = None
     _read_by_range: frozenset[str] | None = None
 

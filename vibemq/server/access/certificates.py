@@ -50,13 +50,19 @@ def valid_until(file: Path) -> datetime:
     if begin < 0 or end < 0:
         raise ValueError(f"{file} has no certificate")
     certificate = ssl.PEM_cert_to_DER_cert(text[begin : end + len(_END)])
-    _, whole = next(_parts(certificate))
-    _, signed = next(_parts(whole))
+    signed = _inner(_inner(certificate))
     fields = [part for part in _parts(signed) if part[0] != _VERSION]
     if len(fields) <= _BEFORE_VALIDITY:
         raise ValueError(f"{file} has a certificate that cannot be read")
     _, (kind, last) = list(_parts(fields[_BEFORE_VALIDITY][1]))
     return _instant(kind, last.decode("ascii"))
+
+
+def _inner(data: bytes) -> bytes:
+    """The content of the first DER value. Raises ValueError."""
+    for _, content in _parts(data):
+        return content
+    raise ValueError("a DER value is missing")
 
 
 def _parts(data: bytes) -> Iterator[tuple[int, bytes]]:

@@ -91,7 +91,7 @@ class JobWorker:
 
     async def run(self) -> None:
         """Until the job does not run any more, or the broker stops."""
-        while (job := self._running()) is not None:
+        while (job := self._look()) is not None:
             try:
                 await self._go_on(job)
                 self._waits_for = ""
@@ -108,7 +108,9 @@ class JobWorker:
                 log.exception("job %s has failed", self.job_id)
                 await self._end(JobState.FAILED, "a fault of the broker; its log has the reason")
 
-    def _running(self) -> StoredJob | None:
+    def _look(self) -> StoredJob | None:
+        # Before the look: who changes the job from here on wakes the worker, also when it is about to sleep.
+        self._nudge.clear()
         job = self._services.engine.jobs.get(self.job_id)
         runs = job is not None and job.state is JobState.RUNNING and not self._runs.stopping
         return job if runs else None
@@ -254,7 +256,6 @@ class JobWorker:
 
     async def _sleep_until(self, instant: int) -> None:
         """Or until somebody wakes it."""
-        self._nudge.clear()
         self.due = instant
         self._runs.due_changed()
         await self._nudge.wait()

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 from heapq import merge
-from itertools import groupby
+from itertools import groupby, takewhile
 from operator import attrgetter, itemgetter
 
 from vibemq.errors import StorageDamaged
@@ -141,12 +141,6 @@ class StoredDead:
         stored = self._stored_after(dead_id, damaged)
         return merge(stored, self._added.after(dead_id), self.volatile.after(dead_id), key=_BY_ID)
 
-    def before(self, dead_id: int, damaged: list[DamagedLetter] | None = None) -> Iterator[DeadEntry]:
-        """As `after`: entries with a smaller id, descending."""
-        stored = self._stored_before(dead_id, damaged)
-        tables = self._added.before(dead_id), self.volatile.before(dead_id)
-        return merge(stored, *tables, key=_BY_ID, reverse=True)
-
     def _stored_before(self, dead_id: int, damaged: list[DamagedLetter] | None) -> Iterator[DeadEntry]:
         for key, value in self.kv.scan_back(keys.DEAD, keys.dead_key(dead_id)):
             if keys.last_u64(key) in self._removed:
@@ -161,28 +155,29 @@ class StoredDead:
     def walk(self, wanted: DeadPageWanted, damaged: list[DamagedLetter]) -> Iterator[Step]:
         """The letters of a page in its order, and where the index leads past others. Nothing may be written while it
         runs; `is_sorted_in` has answered True."""
-        choice = wanted.choice
-        after, below = narrowed(self.kv, choice, wanted.after, wanted.below)
+        choice, newest_first = wanted.choice, wanted.newest_first
+        # Of letters that are not stored, ids may tell nothing of their age.
+        low, high = narrowed(self.kv, choice, wanted.after, wanted.below)
+        tables = [table for table in (self._added, self.volatile) if table.entries]
         if choice.needs_index:
-            stored = chosen_ids(self.kv, choice, after, below, newest_first=wanted.newest_first)
+            stored = chosen_ids(self.kv, choice, low, high, newest_first=newest_first)
             if stored is not None:
-                tables = [
-                    table.groups.ids(choice, after, below, newest_first=wanted.newest_first)
-                    for table in (self._added, self.volatile)
-                    if table.entries
-                ]
-                yield from self._chosen(merge(stored, *tables, key=BY_ID, reverse=wanted.newest_first), damaged)
+                unstored = (
+                    table.groups.ids(choice, wanted.after, wanted.below, newest_first=newest_first) for table in tables
+                )
+                yield from self._chosen(merge(stored, *unstored, key=BY_ID, reverse=newest_first), damaged)
                 return
-        entries = self.before(below, damaged) if wanted.newest_first else self.after(after, damaged)
+        walks = [_upwards(self._stored_after(low, damaged), high)]
+        walks += (_upwards(table.after(wanted.after), wanted.below) for table in tables)
+        if newest_first:
+            walks = [_downwards(self._stored_before(high, damaged), low)]
+            walks += (_downwards(table.before(wanted.below), wanted.after) for table in tables)
         last = 0
-        for entry in entries:
+        for entry in merge(*walks, key=_BY_ID, reverse=newest_first):
             dead_id = entry.facts.dead_id
-            if dead_id == last:
-                continue
+            if dead_id != last:
+                yield dead_id, entry if not choice.needs_index or self._is_chosen(choice, entry) else None
             last = dead_id
-            if dead_id <= after if wanted.newest_first else dead_id >= below:
-                return
-            yield dead_id, entry if not choice.needs_index or self._is_chosen(choice, entry) else None
 
     def _chosen(self, ids: Iterator[Looked], damaged: list[DamagedLetter]) -> Iterator[Step]:
         last = 0
@@ -301,9 +296,11 @@ class StoredDead:
 
     def forget(self) -> None:
         """The flushed changes are in the store now."""
-        self._added = DeadTable()
-        self._removed.clear()
-        self._removed_ids = RunSet()
+        if self._added.entries:
+            self._added = DeadTable()
+        if self._removed:
+            self._removed.clear()
+            self._removed_ids = RunSet()
         self._volatile_removed.clear()
 
     def revert(self) -> None:
@@ -316,6 +313,14 @@ class StoredDead:
         key = keys.dead_key(dead_id)
         value = self.kv.get(key)
         return None if value is None else _unpack(self.kv, key, value)
+
+
+def _upwards(entries: Iterator[DeadEntry], below: int) -> Iterator[DeadEntry]:
+    return takewhile(lambda entry: entry.facts.dead_id < below, entries)
+
+
+def _downwards(entries: Iterator[DeadEntry], after: int) -> Iterator[DeadEntry]:
+    return takewhile(lambda entry: entry.facts.dead_id > after, entries)
 
 
 def _unpack(kv: KV, key: bytes, value: bytes) -> DeadEntry:

@@ -1,5 +1,6 @@
 """Answers of the API: JSON, pages, tags of their content, problems. Pure."""
 
+import asyncio
 import hashlib
 from collections.abc import Mapping
 from typing import Any
@@ -17,9 +18,24 @@ from vibemq.web.api.instants import with_instants
 PROBLEM = "application/problem+json"
 
 
-def plain(result: Any) -> Any:
-    """What an operation has answered, as the JSON that it is: its data classes are read once more."""
-    return with_instants(orjson.loads(orjson.dumps(result)))
+ITEMS_PER_TURN = 50
+"""Of a list that is read before the loop has a turn."""
+
+
+async def plain(result: Any, items: str = "") -> Any:
+    """What an operation has answered, as the JSON that it is: its data classes are read once more.
+
+    `items`: the name of a list in it that may be long; the loop has a turn between its parts.
+    """
+    listed = result.get(items) if items and isinstance(result, dict) else None
+    if not isinstance(listed, list) or len(listed) <= ITEMS_PER_TURN:
+        return with_instants(orjson.loads(orjson.dumps(result)))
+    rest = with_instants(orjson.loads(orjson.dumps({name: result[name] for name in result if name != items})))
+    read: list[Any] = []
+    for at in range(0, len(listed), ITEMS_PER_TURN):
+        read += with_instants(orjson.loads(orjson.dumps(listed[at : at + ITEMS_PER_TURN])))
+        await asyncio.sleep(0)
+    return {**rest, items: read}
 
 
 def page_of(result: Any, exchange: Exchange, seal: CursorSeal) -> dict[str, Any]:

@@ -43,7 +43,8 @@ def test_every_row_is_a_command() -> None:
     ("words", "sentence"),
     [
         ("queue purge", "Permissions on a broker with authentication: `inspect` on the queue, `purge` on the queue."),
-        ("top", "On a broker with authentication this requires a superuser."),
+        ("audit ls", "On a broker with authentication this requires a superuser."),
+        ("top", ""),
         ("backup", "On a broker with authentication this requires a superuser."),
         ("queue ls", ""),
         ("doctor", ""),

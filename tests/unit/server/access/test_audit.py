@@ -1,10 +1,20 @@
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
 from vibemq.model.access import Principal
-from vibemq.server.access.audit import AT_ONCE_MAX, SHOWN_MAX, SUMMED_MAX, TEXT_MAX, AuditLog
+from vibemq.server.access.audit import (
+    AT_ONCE_MAX,
+    LOGINS_MAX,
+    LOGINS_SUMMARY_S,
+    SHOWN_MAX,
+    SUMMED_MAX,
+    TEXT_MAX,
+    AuditLog,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -65,3 +75,91 @@ def test_a_change_is_always_written(caplog: pytest.LogCaptureFixture) -> None:
         "root",
         "192.0.2.1",
     )
+
+
+# -- records ------------------------------------------------------------------------------------------------------
+
+
+class Kept:
+    """In the place of the file."""
+
+    def __init__(self) -> None:
+        self.trouble = ""
+        self.records: list[dict[str, Any]] = []
+
+    def put(self, record: Mapping[str, Any]) -> None:
+        self.records.append(dict(record))
+
+
+ROOT = Principal("root", True)
+
+
+def test_a_record_says_who_from_where_what_and_what_became_of_it() -> None:
+    kept = Kept()
+    audit = AuditLog(lambda: 0.0, file=kept, wall=lambda: 5.0)
+    audit.changed(Somebody(), ROOT, "queue.purge", {"queue": "jobs", "text": "x" * 1_000}, "", count=7)
+    [record] = kept.records
+    assert record["arguments"].pop("text").endswith("… 1000 characters in all")
+    assert record == {
+        "at": 5_000,
+        "event": "access.changed",
+        "request_id": "c1",
+        "user": "root",
+        "token": "",
+        "address": "192.0.2.1",
+        "protocol": "native",
+        "operation": "queue.purge",
+        "resource": "jobs",
+        "arguments": {"queue": "jobs"},
+        "outcome": "done",
+        "reason": "",
+        "count": 7,
+    }
+
+
+def test_what_changed_nothing_is_not_recorded_and_what_failed_is() -> None:
+    kept = Kept()
+    audit = AuditLog(lambda: 0.0, file=kept)
+    audit.changed(Somebody(), ROOT, "queue.create", {"queue": "jobs"}, "", unchanged=True)
+    audit.changed(Somebody(), ROOT, "queue.create", {"queue": "jobs"}, "no")
+    audit.denied(Somebody(), ROOT, "user.add", "may not")
+    audit.reloaded({"by": "SIGHUP", "changed": ["log.level"]}, failed=False)
+    assert [(r["operation"], r["outcome"]) for r in kept.records] == [
+        ("queue.create", "failed"),
+        ("user.add", "refused"),
+        ("broker.reload", "done"),
+    ]
+    assert kept.records[2]["arguments"] == {"by": "SIGHUP", "changed": ["log.level"]}
+
+
+async def test_programs_that_log_in_all_the_time_are_counted() -> None:
+    kept, now_s = Kept(), 0.0
+    audit = AuditLog(lambda: now_s, file=kept)
+    for _ in range(LOGINS_MAX):
+        audit.logged_in(Somebody(), ROOT)
+        audit.logged_out(Somebody(), ROOT)
+    assert len(kept.records) == LOGINS_MAX
+    await audit.summarize()
+    assert len(kept.records) == LOGINS_MAX
+    now_s = LOGINS_SUMMARY_S
+    await audit.summarize()
+    assert kept.records[-1]["count"] == LOGINS_MAX
+    assert kept.records[-1]["arguments"] == {"users": {"root": LOGINS_MAX}}
+    await audit.summarize()
+    assert len(kept.records) == LOGINS_MAX + 1
+
+
+def test_strict_refuses_while_the_file_is_in_trouble_but_what_frees_space() -> None:
+    kept = Kept()
+    strict, lenient = AuditLog(lambda: 0.0, file=kept, strict=True), AuditLog(lambda: 0.0, file=kept)
+    assert strict.refusal("queue.create") is None
+    kept.trouble = "the disk is full; free some space"
+    assert "free some space" in str(strict.refusal("queue.create"))
+    assert strict.refusal("queue.purge") is None
+    assert lenient.refusal("queue.create") is None
+
+
+def test_off_is_silent(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    AuditLog(lambda: 0.0, off=True).changed(Somebody(), ROOT, "queue.purge", {}, "")
+    assert caplog.records == []

@@ -8,7 +8,7 @@ import pytest
 from vibemq.errors import NotAuthorized, QueueNotFound, RateLimited
 from vibemq.model.access import Principal
 from vibemq.model.commands import CreateQueue, DeleteQueue, DescribeQueue, PurgeQueue
-from vibemq.model.effects import Outcome, Reply
+from vibemq.model.effects import Counted, Outcome, Reply
 from vibemq.model.options import QueueOptions
 from vibemq.operations import AUDITED_COMMANDS
 from vibemq.server.access.audit import AuditLog
@@ -70,3 +70,35 @@ def test_refusals_are_written_but_not_those_that_say_wait(
     assert [(r.__dict__["event"], r.__dict__["operation"]) for r in caplog.records] == [
         ("access.denied", "queue.delete")
     ]
+
+
+def test_what_a_protocol_asks_for_by_itself_is_written_when_it_has_changed_something(
+    audit: CommandAudit, caplog: pytest.LogCaptureFixture
+) -> None:
+    made, known, failed, asked = (
+        CreateQueue(1, name, name, implied=name != "asked") for name in ("made", "known", "failed", "asked")
+    )
+    audit.denied(Somebody(), ROOT, made, NotAuthorized("no"))
+    assert caplog.records == []
+    for command in (made, known, failed, asked):
+        audit.mark(Somebody(), ROOT, command)
+    audit.note(
+        [
+            Reply(1, made.token, None),
+            Reply(1, known.token, None, unchanged=True),
+            Reply(1, failed.token, QueueNotFound("failed")),
+            Reply(1, asked.token, QueueNotFound("asked")),
+        ]
+    )
+    assert [(r.__dict__["arguments"]["queue"], r.__dict__["outcome"]) for r in caplog.records] == [
+        ("made", "done"),
+        ("asked", "failed"),
+    ]
+    assert "implied" not in caplog.records[0].__dict__["arguments"]
+
+
+def test_a_count_of_the_answer_is_written(audit: CommandAudit, caplog: pytest.LogCaptureFixture) -> None:
+    purged = PurgeQueue(1, "t", "a")
+    audit.mark(Somebody(), ROOT, purged)
+    audit.note([Reply(1, purged.token, Counted(12))])
+    assert caplog.records[0].__dict__["count"] == 12

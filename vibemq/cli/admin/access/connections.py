@@ -1,6 +1,6 @@
 """`vibemq-admin connections` and `whoami`: who is connected to a running broker."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -15,9 +15,35 @@ app = typer.Typer(help="Connections of a running broker.", no_args_is_help=True)
 
 
 @app.command("ls")
-def list_connections(url: Url = DEFAULT_URL, timeout: Timeout = DEFAULT_TIMEOUT, json: Json = False) -> None:
-    """List all connections, oldest first."""
-    found = ask_all(url, timeout, "connections.list", "connections")
+def list_connections(
+    sort: Annotated[
+        str | None,
+        typer.Option("--sort", metavar="FIELD", help="A field, such as unsettled; -unsettled has the greatest first."),
+    ] = None,
+    user: Annotated[
+        str | None,
+        typer.Option("--user", "-u", metavar="USER", help="Only of this user.", autocompletion=user_names),
+    ] = None,
+    protocol: Annotated[str | None, typer.Option("--protocol", metavar="NAME", help="Only of this protocol.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Option("--name", metavar="TEXT", help="Only those whose client's name or address contains this."),
+    ] = None,
+    stuck: Annotated[bool, typer.Option("--stuck", help="Only those that do not read what they are sent.")] = False,
+    url: Url = DEFAULT_URL,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    json: Json = False,
+) -> None:
+    """List connections, oldest first or sorted.
+
+    Example: vibemq-admin connections ls --sort=-unsettled --user spark
+    """
+    chosen: dict[str, Any] = {"user": user, "protocol": protocol, "name": name}
+    if sort is not None:
+        chosen |= {"sort": sort.removeprefix("-"), "descending": sort.startswith("-")}
+    if stuck:
+        chosen["stuck"] = True
+    found = ask_all(url, timeout, "connections.list", "connections", **chosen)
     rows = [
         (
             each["connection_id"],
@@ -28,10 +54,23 @@ def list_connections(url: Url = DEFAULT_URL, timeout: Timeout = DEFAULT_TIMEOUT,
             instant_text(each["since"]),
             bytes_text(each["bytes_received"]),
             bytes_text(each["bytes_sent"]),
+            each.get("consumers", "–"),
+            each.get("unsettled", "–"),
         )
         for each in found
     ]
-    columns = ("connection", "user", "name", "protocol", "remote", "since", "received", "sent")
+    columns = (
+        "connection",
+        "user",
+        "name",
+        "protocol",
+        "remote",
+        "since",
+        "received",
+        "sent",
+        "consumers",
+        "unsettled",
+    )
     Output(json=json).emit_many(found, table(columns, rows, whole=True))
 
 
@@ -51,6 +90,10 @@ def close(
         ),
     ] = None,
     reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; the client is told.")] = "",
+    fail: Annotated[
+        bool,
+        typer.Option("--fail", help="Count a failed attempt of each message that it holds; else they are released."),
+    ] = False,
     yes: Yes = False,
     url: Url = DEFAULT_URL,
     timeout: Timeout = DEFAULT_TIMEOUT,
@@ -67,14 +110,15 @@ def close(
     if user is not None:
         out.confirm(f"Close all connections of user {user}?", yes=yes, can_dry_run=False)
     place = {"connection_id": connection} if user is None else {"user": user}
-    found = ask(url, timeout, "connections.close", reason=reason, **place)
+    found = ask(url, timeout, "connections.close", reason=reason, **({"mode": "fail"} if fail else {}), **place)
     if not found["closed"]:
         raise NotFound(
             f"there is no connection {connection!r}; `vibemq-admin connections ls` lists those there are"
             if user is None
             else f"user {user!r} has no other connection"
         )
-    out.emit(found, f"{count_text(found['closed'], 'connection')} closed")
+    held = f", which held {count_text(found['unsettled'], 'message')}" if found.get("unsettled") else ""
+    out.emit(found, f"{count_text(found['closed'], 'connection')} closed{held}")
 
 
 @app.command()

@@ -4,12 +4,12 @@ import fcntl
 from pathlib import Path
 
 from vibemq._version import __version__
-from vibemq.cli.admin.doctor.finding import Finding, fail, ok, warn
+from vibemq.cli.admin.doctor.finding import Finding, Level, fail, ok, warn
 from vibemq.cli.exits import root_of
 from vibemq.cli.online import call
 from vibemq.cli.output import duration_text
 from vibemq.client import Client
-from vibemq.errors import AuthError, VibeMQError
+from vibemq.errors import AuthError, NotAuthorized, VibeMQError
 from vibemq.storage.local.lock import LOCK_NAME, describe_owner
 
 
@@ -44,7 +44,24 @@ def broker(url: str, timeout: float, *, asked_for: bool) -> list[Finding]:
             return [fail("broker", str(error), "start it (vibemq serve), or correct --url")]
         return [warn("broker", str(error), "none is necessary; to start a broker: vibemq serve")]
     reached = ok("broker", f"VibeMQ {version} answers in {duration_text(1000 * seconds)}")
+    own = from_inside(url, timeout)
     if version != __version__:
         text = f"the broker is {version}, this command line is {__version__}"
-        return [reached, warn("versions", text, "upgrade the older of the two")]
-    return [reached, ok("versions", f"broker and command line are both {version}")]
+        return [reached, warn("versions", text, "upgrade the older of the two"), *own]
+    return [reached, ok("versions", f"broker and command line are both {version}"), *own]
+
+
+def from_inside(url: str, timeout: float) -> list[Finding]:
+    """What the broker has found out about itself. It tells superusers only."""
+
+    async def work(mq: Client) -> list[Finding]:
+        found = (await mq.admin("broker.checks"))["checks"]
+        return [Finding(one["name"], Level(one["level"]), one["text"], one["remedy"]) for one in found]
+
+    try:
+        return call(url, timeout, work)
+    except (VibeMQError, OSError, ExceptionGroup) as raised:
+        error = root_of(raised)
+        if isinstance(error, NotAuthorized):
+            return [ok("inside the broker", "not looked at: that requires a superuser")]
+        return [warn("inside the broker", f"not looked at: {error}", "upgrade the broker, or ask again")]

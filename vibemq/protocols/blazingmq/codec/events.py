@@ -241,6 +241,10 @@ class EventReader:
         if fault:
             raise RemoteProtocolError(fault)
         if length > _WHOLE_BYTES_MAX and kind & 63 == EventType.PUT:
+            if len(data) - at < 4 * words:
+                # A header longer than those of today.
+                self._needed = 4 * words
+                return None
             self._at = at + 4 * words
             self._put_left = length - 4 * words
             self._needed = _MESSAGE_LENGTH_BYTES

@@ -72,8 +72,8 @@ def select(state: StoredState, entries: Iterator[DeadEntry], limit: int, queue: 
 
 
 def not_yet(wanted: DeadPageWanted) -> DeadPage:
-    """Nothing was looked at, as the index does not know all letters yet; ask again."""
-    return DeadPage([], [], wanted.below if wanted.newest_first else wanted.after, done=False)
+    """See `DeadPage.is_ready`."""
+    return DeadPage([], [], wanted.below if wanted.newest_first else wanted.after, done=False, is_ready=False)
 
 
 def page(

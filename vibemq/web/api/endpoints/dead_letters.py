@@ -1,16 +1,26 @@
 """Dead letters: look at them, put one back, remove one."""
 
 import base64
+from collections.abc import AsyncIterator
 from typing import Any
 
+import orjson
 from pydantic import BaseModel, ConfigDict, Field
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from vibemq.errors import ErrorCode, InvalidPayload, MessageNotFound, MessageTooLarge, NotAuthorized
+from vibemq.web.api.answers import ITEMS_PER_TURN
 from vibemq.web.api.arguments import checked
-from vibemq.web.api.contract import BYTES, Endpoint, Exchange, Parameter
+from vibemq.web.api.contract import BYTES, NDJSON, Endpoint, Exchange, Parameter
 from vibemq.web.api.endpoints.shapes import ANYTHING, INSTANT, NULLABLE_TEXT, TEXT, WHOLE, record
+from vibemq.web.api.instants import with_instants
 from vibemq.web.api.kinds import Kind
+from vibemq.web.api.messages.hiding import without_bodies
+from vibemq.web.limits import EXTEND
+
+EXPORT_PAGE = 500
+PAGE_TIMEOUT_S = 60.0
+"""For a page of an export to be read and taken."""
 
 LETTER = record(
     {"dead_id": WHOLE, "queue": TEXT, "reason": TEXT, "error": TEXT, "dead_at": INSTANT},
@@ -62,6 +72,34 @@ async def body(exchange: Exchange) -> Response:
     return download(letter, f"letter-{exchange.path['dead_id']}.bin")
 
 
+async def export(exchange: Exchange) -> Response:
+    """A line for each letter, and a last one with their number, by which a file that was cut is known."""
+    await exchange.services.operations.ask(exchange.user, "dlq.list", {**exchange.query, "limit": 1})
+    headers = {"Content-Disposition": 'attachment; filename="dead-letters.ndjson"'}
+    return StreamingResponse(exported(exchange), media_type=NDJSON, headers=headers)
+
+
+async def exported(exchange: Exchange) -> AsyncIterator[bytes]:
+    count = damaged = after = 0
+    extend = exchange.request.scope.get(EXTEND)
+    hidden = exchange.state.hides_bodies(exchange.user.principal)
+    while True:
+        if extend is not None:
+            extend(PAGE_TIMEOUT_S)
+        arguments = {**exchange.query, "after": after, "limit": EXPORT_PAGE, "payloads": True}
+        page = (await exchange.services.operations.ask(exchange.user, "dlq.list", arguments)).result
+        for at in range(0, len(page["letters"]), ITEMS_PER_TURN):
+            letters = with_instants(page["letters"][at : at + ITEMS_PER_TURN])
+            shown = without_bodies(letters) if hidden else letters
+            yield b"".join(orjson.dumps(letter) + b"\n" for letter in shown)
+        count += len(page["letters"])
+        damaged += len(page["damaged"])
+        if page["next"] is None:
+            break
+        after = page["next"]
+    yield orjson.dumps({"count": count, "damaged": damaged}) + b"\n"
+
+
 def typed_id(exchange: Exchange) -> int:
     (number,) = named_ids(exchange)
     return number
@@ -97,6 +135,7 @@ ENDPOINTS = (
         path="/dead-letters",
         summary="Dead letters, in pages.",
         operation="dlq.list",
+        hidden=frozenset(("payloads",)),
         kind=Kind.SCAN,
         items="letters",
         response=LETTER,
@@ -154,5 +193,17 @@ ENDPOINTS = (
         response=ANYTHING,
         errors=(*MISSING, ErrorCode.QUEUE_NOT_FOUND, ErrorCode.QUEUE_FULL, ErrorCode.STORAGE_FULL),
         idempotent=True,
+    ),
+    Endpoint(
+        method="GET",
+        path="/dead-letters/export",
+        summary="All dead letters that fit, a line of JSON for each; the last line counts them.",
+        operation="dlq.list",
+        kind=Kind.STREAM,
+        hidden=frozenset(("payloads", "after", "limit")),
+        handler=export,
+        produces=NDJSON,
+        response=LETTER,
+        errors=(ErrorCode.QUEUE_NOT_FOUND,),
     ),
 )

@@ -69,7 +69,7 @@ ENDPOINTS = (
     Endpoint(
         method="GET",
         path="/broker/settings",
-        summary="Every setting, where its value comes from and what makes a change of it count; secrets are set or not.",
+        summary="Every setting, where its value comes from and what makes a change of it count; never secrets.",
         operation="broker.settings",
         response=record({"settings": listed(record({"name": TEXT, "origin": TEXT}))}),
     ),

@@ -3,6 +3,7 @@
 import os
 from typing import Any
 
+import anyio.to_thread
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
@@ -142,7 +143,9 @@ def _is_secure(exchange: Exchange) -> bool:
 
 
 async def describe(exchange: Exchange) -> Response:
-    return Response(exchange.state.description(), media_type="application/json")
+    # The first time it is made, which takes longer than the loop may be held.
+    content = await anyio.to_thread.run_sync(exchange.state.description)
+    return Response(content, media_type="application/json")
 
 
 _BOOLEAN = {"type": "boolean"}

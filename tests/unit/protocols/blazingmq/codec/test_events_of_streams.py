@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from vibemq.errors import RemoteProtocolError
 from vibemq.protocols.blazingmq.codec.events import (
+    EVENT_HEADER,
     HEARTBEAT_REQ,
     HEARTBEAT_RSP,
     Event,
@@ -213,6 +214,21 @@ def test_a_large_event_comes_message_by_message(step: int) -> None:
         assert reader.buffered_bytes < 2_000
     assert got == sent
     assert reader.buffered_bytes == 0
+
+
+@pytest.mark.parametrize("step", [3, 8, 20, 1 << 22])
+def test_a_large_event_may_have_a_longer_header(step: int) -> None:
+    sent = posted(300)
+    whole = build_puts(sent)
+    length, kind, _, specific, rest = EVENT_HEADER.unpack_from(whole)
+    stream = EVENT_HEADER.pack(length + 64, kind, 18, specific, rest) + b"\xff" * 64 + whole[8:] + HEARTBEAT_REQ
+    reader = new_reader()
+    events: list[Event] = []
+    for at in range(0, len(stream), step):
+        reader.receive_data(stream[at : at + step])
+        events += reader.read()
+    assert events.pop().type == EventType.HEARTBEAT_REQ
+    assert taken(events) == sent
 
 
 def test_a_message_that_is_too_large_is_not_kept() -> None:

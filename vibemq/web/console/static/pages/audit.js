@@ -51,7 +51,7 @@ function Audit() {
     <${Loaded} found=${found} what="Loading the audit">${(data) => html`<${Table} caption="Audit" isQuiet=${true} columns=${COLUMNS} rows=${data.items} keyOf=${(row) => `${row.at} ${row.request_id} ${row.operation}`} name="audit" hiddenAtFirst="request" next=${data.next}
       bar=${html`<${Copy} text=${() => data.items.map((row) => JSON.stringify(row)).join("\n")} what="the records of this page as JSON lines" label="Copy as JSON lines" />`}
       empty=${isFiltered ? html`<${Empty} title="No record fits this filter"><p>Operations are written as in the reference: <code>queue.purge</code>, <code>user.grant</code>.</p></${Empty}>` : html`<${Empty} title="Nothing has been changed yet"><p>A record appears when somebody creates, changes or deletes a queue, replays or purges dead letters, changes users, or logs in.</p></${Empty}>`} />`}</${Loaded}>
-    <${Commands} admin=${[["audit", "ls"], { options: { user, operation, queue, limit: LIMIT } }]} request=${{ path: "audit", query }} />`;
+    <${Commands} admin=${[["audit", "ls"], { options: { user, operation, queue, limit: LIMIT, oldest: order === "oldest" } }]} request=${{ path: "audit", query }} />`;
 }
 
 start(Audit);

@@ -56,15 +56,16 @@ function Doctor() {
   }}</${Loaded}>`;
 }
 
+const addressOf = ({ host, port }) => `${host.includes(":") ? `[${host}]` : host}:${port}`;
+
 function Listeners() {
   const found = useData("broker/listeners");
-  return html`<${Loaded} found=${found} what="Loading the listeners">${(data) => html`<${Table} caption="Listeners" isQuiet=${true} rows=${data.items ?? data.listeners} keyOf=${(row) => `${row.protocol} ${row.address ?? `${row.host}:${row.port}`}`} columns=${[
-    { key: "address", label: "Address", isHead: true, cell: (row) => html`<${Outside} text=${row.address ?? `${row.host}:${row.port}`} mono=${true} />` },
+  return html`<${Loaded} found=${found} what="Loading the listeners">${(data) => html`<${Table} caption="Listeners" isQuiet=${true} rows=${data.listeners} keyOf=${addressOf} columns=${[
+    { key: "address", label: "Address", isHead: true, cell: (row) => html`<${Outside} text=${addressOf(row)} mono=${true} />` },
     { key: "protocol", label: "Protocol", isTight: true, cell: ({ protocol }) => protocol },
-    { key: "tls", label: "TLS", cell: (row) => (row.tls ? html`yes${(row.certificate_until_at ?? row.certificate_ends_at) && html`, certificate until <${At} at=${row.certificate_until_at ?? row.certificate_ends_at} />`}` : html`<span class="muted">no</span>`) },
+    { key: "tls", label: "TLS", cell: (row) => (row.tls ? html`yes${row.certificate_until && html`, certificate until <${At} at=${row.certificate_until} />`}` : html`<span class="muted">no</span>`) },
     { key: "connections", label: "Connections", isNum: true, cell: ({ connections }) => html`<${Count} value=${connections ?? null} />` },
-    { key: "errors", label: "Errors", isNum: true, title: "Connections that ended with an error of the protocol", cell: ({ errors }) => html`<${Count} value=${errors ?? null} />` },
-  ]} empty=${html`<p class="wait">The broker listens nowhere.</p>`} /><${Commands} request=${{ path: "broker/listeners" }} />`}</${Loaded}>`;
+  ]} empty=${html`<p class="wait">The broker listens nowhere.</p>`} /><${Commands} admin=${[["broker", "listeners"]]} request=${{ path: "broker/listeners" }} />`}</${Loaded}>`;
 }
 
 function Storage() {
@@ -115,7 +116,7 @@ function Settings() {
       { key: "when", label: "A change counts after", isTight: true, cell: ({ when }) => when },
     ]} empty=${html`<${Empty} title="No setting fits"><p>Names are written with dots, as <code>http.port</code>.</p></${Empty}>`} />`}</${Loaded}>
     <p class="muted small">Secrets are shown as <em>set</em>. The settings file, the environment and the command line change settings; this page does not.</p>
-    <${Commands} request=${{ path: "broker/settings" }} />`;
+    <${Commands} admin=${[["broker", "settings"]]} request=${{ path: "broker/settings" }} />`;
 }
 
 async function reload() {

@@ -26,10 +26,10 @@ function columns(close) {
     { key: "remote", label: "From", sort: "remote", isTight: true, cell: ({ remote }) => html`<${Outside} text=${remote} mono=${true} />` },
     { key: "consumers", label: "Consumers", sort: "consumers", isNum: true, cell: ({ consumers }) => html`<${Count} value=${consumers ?? null} />` },
     { key: "unsettled", label: "Unsettled", sort: "unsettled", isNum: true, title: "Messages that it holds", cell: ({ unsettled }) => html`<${Count} value=${unsettled ?? null} />` },
-    { key: "stuck", label: "Stuck since", sort: "stuck_since", isTight: true, title: "Since when it holds messages and settles none", cell: (row) => (row.stuck_since ?? row.stuck_since_at ? html`<span class="pill bad"><${Ago} at=${row.stuck_since ?? row.stuck_since_at} suffix="" /></span>` : html`<span class="muted">–</span>`) },
-    { key: "in", label: "In/s", sort: "bytes_in_rate", isNum: true, title: "Bytes received in a second", cell: (row) => perSecond(row.bytes_in_rate ?? row.in_bytes_s) },
-    { key: "out", label: "Out/s", sort: "bytes_out_rate", isNum: true, title: "Bytes sent in a second", cell: (row) => perSecond(row.bytes_out_rate ?? row.out_bytes_s) },
-    { key: "since", label: "Connected", sort: "since", isTight: true, cell: (row) => html`<${Ago} at=${row.since ?? row.since_at} suffix="" />` },
+    { key: "stuck", label: "Stuck since", sort: "stuck_since", isTight: true, title: "Since when it does not read what it is sent", cell: (row) => (row.stuck_since ? html`<span class="pill bad"><${Ago} at=${row.stuck_since} suffix="" /></span>` : html`<span class="muted">–</span>`) },
+    { key: "in", label: "In/s", sort: "bytes_in_rate", isNum: true, title: "Bytes received in a second", cell: (row) => perSecond(row.bytes_in_rate) },
+    { key: "out", label: "Out/s", sort: "bytes_out_rate", isNum: true, title: "Bytes sent in a second", cell: (row) => perSecond(row.bytes_out_rate) },
+    { key: "since", label: "Connected", sort: "since", isTight: true, cell: (row) => html`<${Ago} at=${row.since} suffix="" />` },
     { key: "id", label: "Id", isTight: true, cell: ({ connection_id }) => html`<${Outside} text=${connection_id} mono=${true} />` },
     close && { key: "close", label: html`<span class="hidden-text">Close</span>`, isTight: true, cell: (row) => html`<button type="button" class="button danger slim" onClick=${() => close(row)}>Close…</button>` },
   ];
@@ -37,7 +37,7 @@ function columns(close) {
 
 function Connections() {
   const { name, user, protocol, sort, cursor } = params.value;
-  const query = { name, user, protocol, sort, limit: LIMIT, cursor };
+  const query = { name, user, protocol, ...(sort ? { sort: sort.replace(/^-/, ""), descending: sort.startsWith("-") } : {}), limit: LIMIT, cursor };
   const mayAll = mayDo("connections.list");
   const found = useData("connections", { query, topic: name || user || protocol || sort || cursor ? null : "connections", merge: (frame, before) => ({ ...before, items: Array.isArray(frame) ? frame : (frame.connections ?? frame.items ?? before.items) }) });
   const rows = useSteady(found.data?.items, ({ connection_id }) => connection_id, `${name}${user}${protocol}${sort}${cursor}${found.isOld}`);
@@ -57,7 +57,7 @@ function Connections() {
       empty=${isFiltered
         ? html`<${Empty} title="No connection fits this filter"><p><button type="button" class="button slim" onClick=${() => setParams({ name: null, user: null, protocol: null, cursor: null })}>Show all connections</button></p></${Empty}>`
         : html`<${Empty} title="Nobody is connected"><p>Clients connect to the listeners that the page <a href="./broker">Broker</a> shows. To see one here:</p><pre class="code">vibemq sub orders --follow</pre></${Empty}>`} />`}</${Loaded}>
-    <${Commands} admin=${[["connections", "ls"]]} request=${{ path: "connections", query }} />
+    <${Commands} admin=${[["connections", "ls"], { options: { sort, user, protocol, name } }]} request=${{ path: "connections", query }} />
     ${closing && html`<${CloseDialog} row=${closing} onClose=${() => setClosing(null)} onDone=${() => { setClosing(null); found.refresh(); }} />`}`;
 }
 
@@ -86,7 +86,7 @@ function CloseDialog({ row, onClose, onDone }) {
       <label class="check"><input type="radio" name="mode" checked=${mode === "fail"} onChange=${() => setMode("fail")} /><span><b>Count as failed</b>: one attempt less is left, and the last one makes a dead letter</span></label>
     </fieldset>`}
     <${Field} label="Why; the client is told">${(id) => html`<input id=${id} maxlength="200" value=${reason} onInput=${(event) => setReason(event.target.value)} />`}</${Field}>
-    <${Commands} admin=${[["connections", "close"], { options: { mode, reason }, names: [row.connection_id] }]} request=${{ method: "DELETE", path: where, query }} />
+    <${Commands} admin=${[["connections", "close"], { options: { fail: mode === "fail", reason }, names: [row.connection_id] }]} request=${{ method: "DELETE", path: where, query }} />
     ${problem && html`<${Trouble} problem=${problem} />`}
   </${Modal}>`;
 }

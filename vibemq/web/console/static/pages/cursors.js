@@ -21,16 +21,16 @@ const sumOfRuns = (runs) => (runs ?? []).reduce((sum, [first, last]) => sum + la
 
 function StateOf({ row }) {
   if (row.expired) return html`<span class="pill bad" title="Its lag was over its limit, so the queue keeps nothing for it any more">EXPIRED</span>`;
-  if (sumOfRuns(row.lost) > 0) return html`<span class="pill bad">lost messages</span>`;
-  if (row.backlog_messages === 0) return html`<span class="pill good">at the end</span>`;
-  return html`<span class="pill">${row.moved ? "reads" : "has not moved"}</span>`;
+  if (row.lost > 0) return html`<span class="pill bad">lost messages</span>`;
+  if (row.backlog === 0) return html`<span class="pill good">at the end</span>`;
+  return html`<span class="pill">behind</span>`;
 }
 
 const COLUMNS = [
-  { key: "group", label: "Cursor", isHead: true, cell: (row) => html`<button type="button" class="button quiet slim" data-open onClick=${() => setParams({ at: keyOf(row) })}><${Name} name=${row.group} /></button>` },
+  { key: "group", label: "Cursor", sort: "name", isHead: true, cell: (row) => html`<button type="button" class="button quiet slim" data-open onClick=${() => setParams({ at: keyOf(row) })}><${Name} name=${row.group} /></button>` },
   { key: "queue", label: "Queue", isTight: true, cell: ({ queue }) => html`<a href=${link("queue", { queue })}><${Name} name=${queue} /></a>` },
   { key: "state", label: "State", isTight: true, cell: (row) => html`<${StateOf} row=${row} />` },
-  { key: "behind", label: "Behind", isNum: true, title: "Messages that it has not acknowledged", cell: (row) => html`<${Count} value=${row.backlog_messages} />` },
+  { key: "behind", label: "Behind", sort: "backlog", isNum: true, title: "Messages that it has not acknowledged", cell: (row) => html`<${Count} value=${row.backlog} />` },
   { key: "bytes", label: "Bytes", isNum: true, cell: (row) => html`<${Size} bytes=${row.backlog_bytes} />` },
   { key: "age", label: "Oldest", isTight: true, title: "Age of the oldest message that it has not acknowledged", cell: (row) => html`<${Ago} at=${row.oldest_at} suffix="" />` },
   { key: "committed", label: "Committed", isNum: true, title: "Everything below this sequence is acknowledged", cell: (row) => html`<${Count} value=${row.committed} />` },
@@ -40,21 +40,39 @@ const COLUMNS = [
 ];
 
 function Cursors() {
-  const { queue, order, cursor, at } = params.value;
-  const query = { queue, order, limit: LIMIT, cursor };
+  const { queue, group, sort = "-backlog", cursor, at } = params.value;
+  const query = { queue, group, sort, limit: LIMIT, cursor };
   const found = useData("cursors", { query, every: 2000 });
-  const rows = useSteady(found.data?.items, keyOf, `${queue}${order}${cursor}`);
+  const rows = useSteady(found.data?.items, keyOf, `${queue}${group}${sort}${cursor}${found.isOld}`);
   const chosen = rows.find((row) => keyOf(row) === at);
   return html`
     <div class="title"><h1>Cursors</h1></div>
     <p class="lead">Readers that keep their own place in a queue, such as Spark's streams: how far each is behind, and what it has lost.</p>
-    <${Filters} fields=${[{ name: "queue", label: "Queue", size: 20 }, { name: "order", label: "Order", kind: "select", options: [["", "Furthest behind first"], ["name", "By name"]] }]} />
-    <${Loaded} found=${found} what="Loading cursors">${(data) => html`<${Table} caption="Cursors" isQuiet=${true} columns=${COLUMNS} rows=${rows} keyOf=${keyOf} name="cursors" hiddenAtFirst="epoch,user" next=${data.next}
-      empty=${queue
-        ? html`<${Empty} title="No cursor reads this queue"><p>Consumers that share a queue are on the queue's own page.</p></${Empty}>`
+    <${Filters} fields=${[{ name: "group", label: "Cursor contains", size: 20 }, { name: "queue", label: "Queue contains", size: 20 }]} />
+    <${Loaded} found=${found} what="Loading cursors">${(data) => html`<${Table} caption="Cursors" isQuiet=${true} columns=${COLUMNS} rows=${rows} keyOf=${keyOf} name="cursors" hiddenAtFirst="epoch,user" next=${data.next} sort=${sort} onSort=${(value) => setParams({ sort: value === "-backlog" ? null : value === "-name" ? "name" : value, cursor: null })}
+      empty=${queue || group
+        ? html`<${Empty} title="No cursor fits this filter"><p>Consumers that share a queue are on the queue's own page. <button type="button" class="button slim" onClick=${() => setParams({ queue: null, group: null, cursor: null })}>Show all cursors</button></p></${Empty}>`
         : html`<${Empty} title="There are no cursors"><p>A cursor is made when a reader by range joins a queue: a stream of Spark, or by hand:</p><pre class="code">vibemq-admin group create clicks archive --start earliest</pre></${Empty}>`} />`}</${Loaded}>
-    <${Commands} admin=${queue ? [["group", "ls"], { names: [queue] }] : undefined} request=${{ path: "cursors", query }} />
-    ${chosen && html`<${Cursor} row=${chosen} refresh=${found.refresh} />`}`;
+    <${Commands} admin=${[["cursor", "ls"], { options: { queue, group } }]} request=${{ path: "cursors", query }} />
+    ${chosen && html`<${Cursor} row=${chosen} refresh=${found.refresh} />`}
+    <${Transactions} />`;
+}
+
+const APPLICATIONS = [
+  { key: "app", label: "Application", isHead: true, cell: ({ app }) => html`<${Name} name=${app} />` },
+  { key: "version", label: "Last version", isNum: true, cell: ({ version }) => html`<${Count} value=${version ?? null} />` },
+  { key: "at", label: "Committed", isTight: true, cell: ({ committed_at }) => html`<${Ago} at=${committed_at} />` },
+  { key: "stages", label: "Open stages", isNum: true, cell: ({ stage_count }) => html`<${Count} value=${stage_count} />` },
+  { key: "bytes", label: "Bytes in them", isNum: true, cell: ({ stage_bytes }) => html`<${Size} bytes=${stage_bytes} />` },
+  { key: "oldest", label: "Oldest stage", isTight: true, cell: ({ stages }) => (stages?.length ? duration(Math.max(...stages.map(({ age_ms }) => age_ms))) : html`<span class="muted">–</span>`) },
+  { key: "user", label: "Belongs to", isTight: true, cell: ({ user }) => html`<${Outside} text=${user} />` },
+];
+
+/** Applications that write in transactions, as Spark does; what they have staged and not committed takes room. */
+function Transactions() {
+  const found = useData("transactions", { query: { limit: LIMIT }, every: 10_000 });
+  if (!found.data?.items?.length) return null;
+  return html`<${Table} caption="Transactions" columns=${APPLICATIONS} rows=${found.data.items} keyOf=${({ app }) => app} /><${Commands} admin=${[["transaction", "ls"]]} request=${{ path: "transactions", query: { limit: LIMIT } }} />`;
 }
 
 function Cursor({ row, refresh }) {
@@ -69,17 +87,15 @@ function Cursor({ row, refresh }) {
   return html`<section class="card" aria-labelledby="cursor"><h2 id="cursor">Cursor <${Name} name=${row.group} /> of <${Name} name=${row.queue} /> <${StateOf} row=${row} /></h2>
     ${row.expired && html`<p>It was further behind than its limit allows, so the queue stopped keeping messages for it. <em>Seek</em> lets it begin again.</p>`}
     <${Facts} items=${[
-      ["Behind", html`${counted(row.backlog_messages, "message")}, <${Size} bytes=${row.backlog_bytes} />${row.oldest_at ? html`, the oldest published <${Ago} at=${row.oldest_at} />` : ""}`],
+      ["Behind", html`${counted(row.backlog, "message")}, <${Size} bytes=${row.backlog_bytes} />${row.oldest_at ? html`, the oldest published <${Ago} at=${row.oldest_at} />` : ""}`],
       ["Committed below", html`<${Count} value=${row.committed} /> of <${Count} value=${row.tail} />`],
       ["Reader", row.owner ? html`<${Outside} text=${row.owner} />` : "none has joined"],
       ["Belongs to", row.user ? html`<${Outside} text=${row.user} />` : "nobody"],
-      ["Epoch", html`<${Count} value=${row.epoch} />, ${counted(row.joins ?? 0, "reader has joined", "readers have joined")} since the broker started`],
+      ["Epoch", html`<${Count} value=${row.epoch} />`],
       ["Keeps what it has read for", row.hold_ms ? duration(row.hold_ms) : "not at all"],
       ["Expires at a lag of", limitsText(row)],
-      ["Lost", sumOfRuns(row.lost) ? html`${counted(sumOfRuns(row.lost), "message")}: <code>${runsText(row.lost)}</code>` : "nothing"],
-      ["Expired unread", row.expired_messages ? counted(row.expired_messages, "message") : null],
-      ["Quarantined", sumOfRuns(row.quarantined) ? html`${counted(sumOfRuns(row.quarantined), "message")}: <code>${runsText(row.quarantined)}</code> · <a href=${link("dead-letters", { queue: row.queue })}>dead letters</a>` : "nothing"],
-      ["Filter", row.where ? html`<code>${row.where}</code>` : null],
+      ["Lost", row.lost ? html`${counted(row.lost, "message")}: <code>${runsText(row.lost_runs)}</code>` : "nothing"],
+      ["Quarantined", row.quarantined ? html`${counted(row.quarantined, "message")}: <code>${runsText(row.quarantined_runs)}</code> · <a href=${link("dead-letters", { queue: row.queue })}>dead letters</a>` : "nothing"],
     ]} />
     ${mayWork && html`<div class="buttons">
       <button type="button" class="button" onClick=${() => setSeeking(true)}>Seek…</button>
@@ -123,7 +139,7 @@ function Seek({ row, onClose, onDone }) {
   const isReady = isFine && typed.trim() === row.group;
   const footer = html`<button type="button" class="button" onClick=${onClose}>Cancel</button><button type="submit" class="button main" disabled=${!isReady}>Move 1 cursor</button>`;
   return html`<${Modal} title=${`Move cursor ${row.group}?`} onClose=${onClose} onSubmit=${() => isReady && send()} footer=${footer}>
-    <p>Its reader is stopped with <code>GROUP_FENCED</code> and must be started again; it then goes on at the new place. Going back, it reads messages twice; going ahead, it leaves ${counted(row.backlog_messages, "message")} or fewer unread.</p>
+    <p>Its reader is stopped with <code>GROUP_FENCED</code> and must be started again; it then goes on at the new place. Going back, it reads messages twice; going ahead, it leaves ${counted(row.backlog, "message")} or fewer unread.</p>
     <div class="field"><span class="label">To</span><${Segments} label="Where it goes on" value=${kind} options=${STARTS} onChange=${(next) => { setKind(next); setValue(""); }} /></div>
     ${kind === "sequence" && html`<${Field} label="Sequence" hint=${`The queue is at ${count(row.tail)}.`}>${(id, about) => html`<input id=${id} aria-describedby=${about} inputmode="numeric" value=${value} onInput=${(event) => setValue(event.target.value.trim())} />`}</${Field}>`}
     ${kind === "time" && html`<${Field} label="Time, in your zone">${(id) => html`<input id=${id} type="datetime-local" step="1" value=${value} onInput=${(event) => setValue(event.target.value)} />`}</${Field}>`}
@@ -167,7 +183,7 @@ function runsOfText(text) {
 async function removeCursor(row, done) {
   if (await ask({
     title: `Delete cursor ${row.group}?`,
-    happens: html`<p>The queue <${Name} name=${row.queue} /> keeps nothing for it any more; ${counted(row.backlog_messages, "message")} that it has not read ${row.backlog_messages === 1 ? "goes" : "go"} unless another reader wants ${row.backlog_messages === 1 ? "it" : "them"}. A running reader fails.</p>`,
+    happens: html`<p>The queue <${Name} name=${row.queue} /> keeps nothing for it any more; ${counted(row.backlog, "message")} that it has not read ${row.backlog === 1 ? "goes" : "go"} unless another reader wants ${row.backlog === 1 ? "it" : "them"}. A running reader fails.</p>`,
     reversible: "This cannot be taken back.",
     button: "Delete 1 cursor", typed: row.group, isDanger: true,
     commands: { admin: [["group", "rm"], { options: { yes: true }, names: [row.queue, row.group] }], request: { method: "DELETE", path: groupPath(row) } },

@@ -40,7 +40,7 @@ function Jobs() {
       empty=${state
         ? html`<${Empty} title="No job is in this state"><p>Choose <em>Any state</em> to see all that are kept.</p></${Empty}>`
         : html`<${Empty} title="There are no jobs"><p>A job begins on the page <a href="./dead-letters">Dead letters</a>: filter, look at the preview, then <em>Replay</em> or <em>Purge</em>. On the command line, <code>vibemq-admin dlq replay</code> starts one.</p><p>Finished jobs stay here for seven days.</p></${Empty}>`} />`}</${Loaded}>
-    <${Commands} admin=${[["job", "ls"], { options: { state, limit: LIMIT } }]} request=${{ path: "jobs", query }} />`;
+    <${Commands} admin=${[["job", "ls"], { options: { state } }]} request=${{ path: "jobs", query }} />`;
 }
 
 start(Jobs);

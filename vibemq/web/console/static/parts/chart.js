@@ -145,8 +145,9 @@ function mark(plot, seconds) {
   ctx.stroke();
   ctx.fillStyle = computed("--warn");
   ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
-  ctx.textAlign = "left";
-  ctx.fillText("restarted", x + 4 * devicePixelRatio, top + 11 * devicePixelRatio);
+  const isNearEnd = x > left + width * 0.85;
+  ctx.textAlign = isNearEnd ? "right" : "left";
+  ctx.fillText("started", x + (isNearEnd ? -4 : 4) * devicePixelRatio, top + 11 * devicePixelRatio);
   ctx.restore();
 }
 

@@ -10,8 +10,13 @@ export function Modal({ title, onClose, footer, broad, children, onSubmit }) {
   const id = useId();
   useLayoutEffect(() => {
     const before = document.activeElement;
-    element.current.showModal();
-    return () => before?.isConnected && before.focus();
+    const dialog = element.current;
+    dialog.showModal();
+    return () => {
+      // While it is open, nothing outside of it can have the focus.
+      dialog.close();
+      if (before?.isConnected) before.focus();
+    };
   }, []);
   const inside = html`
     <header><h2 id=${id}>${title}</h2><button type="button" class="close" aria-label="Close" onClick=${onClose}>×</button></header>

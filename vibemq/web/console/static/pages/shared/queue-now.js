@@ -38,7 +38,7 @@ export function Now({ data }) {
       ["Created", html`<${At} at=${data.created_at} />`],
       ["Mode", data.options.mode.replaceAll("_", " ")],
       ["Durability", data.options.durability],
-      ["Sequences", html`<span class="num">${count(data.first_sequence)} to ${count(Math.max(data.first_sequence, data.next_sequence) - 1)}</span>`],
+      ["Sequences", html`<span class="num">${data.first_sequence < data.next_sequence ? `${count(data.first_sequence)} to ${count(data.next_sequence - 1)}` : `next is ${count(data.next_sequence)}`}</span>`],
       ["Incarnation", html`<code>${data.incarnation}</code>`],
     ]} /></section>
     <section class="card"><h2>Since the broker started</h2><${Facts} items=${Object.entries(data.counters).map(([name, value]) => [name.replaceAll("_", " "), html`<span class="num">${count(value)}</span>`])} /></section></div>`;

@@ -1,0 +1,203 @@
+"""The lines that pages show under *Command* are run in a shell, and do what the page or its button does."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import vibemq.sync
+from tests.browser.brokers import ServedBroker
+from tests.browser.test_incident import admin, dead_in, enter
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
+
+Opener = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def run(full_broker: ServedBroker, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
+    """A shown line in a shell that has what the lines name: the broker's address and an access token."""
+    environment = {
+        "PATH": os.pathsep.join((str(Path(sys.executable).parent), "/usr/bin", "/bin")),
+        "HOME": str(tmp_path_factory.mktemp("home")),
+        "VIBEMQ_URL": full_broker.url,
+        "VIBEMQ_ACCESS_TOKEN": admin(full_broker, "token.create", user="root", label="commands")["token"],
+    }
+
+    def run_line(line: str) -> str:
+        done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, env=environment, timeout=60)
+        assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+    return run_line
+
+
+def lines_of(place: Any) -> dict[str, str]:
+    """The first line of each kind of what *Command* shows in a part of a page."""
+    box = place.locator("details.command").first
+    box.locator("summary").click()
+    found: dict[str, str] = {}
+    for line in box.locator(".command-line").all():
+        found.setdefault(line.locator(".what").inner_text().strip(), line.locator("code").inner_text())
+    return found
+
+
+LISTS = {
+    "dead-letters?queue=emails&error=no%20mailbox&newer_than_ms=5400000": "SMTPRefused",
+    "dead-letters?queue=orders.asia&replayed=false&order=oldest": "has no licence",
+    "letter?id=1": "ArticleMissing",
+    "jobs": "",
+    "cursors": "spark-archive",
+    "connections": "",
+    "access?tab=users": "ann",
+    "access?tab=who&action=publish&queue=orders.eu": "shop",
+    "audit?operation=user.add": "ben",
+    "broker": "memory",
+    "broker?tab=settings": "history_bytes",
+    "broker?tab=listeners": "native",
+}
+"""Page, and what is on it and in the answers of both of its lines."""
+
+
+@pytest.mark.long(covered_by="tests/browser/test_commands.py::test_the_lines_of_a_replay_start_the_same_job")
+def test_the_lines_of_lists_answer_what_the_pages_show(
+    full_broker: ServedBroker, opened: Opener, run: Callable[[str], str]
+) -> None:
+    page = opened(full_broker.origin)
+    enter(page, full_broker, "access")
+    for place, known in LISTS.items():
+        page.goto(f"{full_broker.console}{place}")
+        page.locator("details.command").first.wait_for()
+        if known:
+            page.get_by_text(known).first.wait_for()
+        lines = lines_of(page.locator("main"))
+        assert known in run(lines["CLI"]), lines["CLI"]
+        answer = run(lines["curl"])
+        assert known in answer, lines["curl"]
+        assert "urn:vibemq:error" not in answer
+        json.loads(answer)
+
+
+def test_the_lines_of_a_replay_start_the_same_job(
+    full_broker: ServedBroker, opened: Opener, run: Callable[[str], str]
+) -> None:
+    page = opened(full_broker.origin)
+    enter(page, full_broker, "dead-letters?queue=orders.us")
+    page.get_by_role("button", name=re.compile("^Replay all")).click()
+    dialog = page.get_by_role("dialog", name="Replay dead letters")
+    dialog.get_by_role("button", name="Only the first").click()
+    dialog.get_by_label("Letters", exact=True).fill("2")
+    dialog.get_by_label("To queue").fill("orders.asia")
+    dialog.get_by_label("Note, for the audit").fill("it's $HOME `id`")
+    dialog.get_by_role("button", name="Replay 2 letters to orders.asia").wait_for()
+    lines = lines_of(dialog)
+    before = dead_in(full_broker, "orders.us")
+    run(lines["CLI"])
+    assert dead_in(full_broker, "orders.us") == before - 2
+    job = json.loads(run(lines["curl"]))
+    wait_until(lambda: dead_in(full_broker, "orders.us") == before - 4)
+    jobs = admin(full_broker, "job.list", limit=2)["jobs"]
+    same = ("kind", "filter", "to", "limit", "canary", "rate", "note")
+    assert {name: jobs[0][name] for name in same} == {name: jobs[1][name] for name in same}
+    assert (jobs[0]["job"], jobs[0]["note"], jobs[0]["to"]) == (job["job"], "it's $HOME `id`", "orders.asia")
+
+
+def test_the_lines_of_a_purge_and_of_one_letter(
+    full_broker: ServedBroker, opened: Opener, run: Callable[[str], str]
+) -> None:
+    page = opened(full_broker.origin)
+    enter(page, full_broker, "dead-letters?queue=emails.newsletter")
+    page.get_by_role("button", name=re.compile("^Purge all 20")).click()
+    lines = lines_of(page.get_by_role("dialog"))
+    run(lines["CLI"])
+    assert dead_in(full_broker, "emails.newsletter") == 0
+    assert json.loads(run(lines["curl"]))["kind"] == "purge_dead"
+
+    first, second = (one["dead_id"] for one in admin(full_broker, "dlq.list", queue="emails", limit=2)["letters"])
+    before = dead_in(full_broker, "emails")
+    for dead_id, kind in ((first, "CLI"), (second, "curl")):
+        page.goto(f"{full_broker.console}letter?id={dead_id}")
+        page.get_by_role("button", name="Purge this letter…").click()
+        run(lines_of(page.get_by_role("dialog"))[kind])
+    assert dead_in(full_broker, "emails") == before - 2
+
+
+@pytest.mark.long(covered_by="tests/browser/test_commands.py::test_the_lines_of_a_replay_start_the_same_job")
+def test_the_lines_of_an_edited_letter(full_broker: ServedBroker, opened: Opener, run: Callable[[str], str]) -> None:
+    first, second = (one["dead_id"] for one in admin(full_broker, "dlq.list", queue="emails", limit=2)["letters"])
+    page = opened(full_broker.origin)
+    enter(page, full_broker, "access")
+    for dead_id, kind in ((first, "CLI"), (second, "curl")):
+        page.goto(f"{full_broker.console}letter?id={dead_id}")
+        page.get_by_role("button", name="Edit and replay…").click()
+        dialog = page.get_by_role("dialog")
+        dialog.get_by_label("Body").fill("it's $(new)\nof two lines")
+        dialog.get_by_role("button", name="Review the changes").click()
+        run(lines_of(dialog)[kind])
+        with vibemq.sync.connect(full_broker.url) as mq:
+            [message] = mq.fetch("emails")
+            message.ack()
+        assert message.payload.decode() == "it's $(new)\nof two lines"
+
+
+@pytest.mark.long(covered_by="tests/browser/test_commands.py::test_the_lines_of_a_replay_start_the_same_job")
+def test_the_lines_of_a_cursor_and_of_a_connection(
+    full_broker: ServedBroker, opened: Opener, run: Callable[[str], str]
+) -> None:
+    page = opened(full_broker.origin)
+    enter(page, full_broker, "cursors")
+    page.get_by_role("button", name="spark-archive").click()
+    page.get_by_role("button", name="Seek…").click()
+    page.get_by_role("button", name="A sequence").click()
+    page.get_by_label("Sequence", exact=True).fill("4000")
+    lines = lines_of(page.get_by_role("dialog"))
+    for kind in ("CLI", "curl"):
+        admin(full_broker, "group.seek", queue="clicks", group="spark-archive", start="sequence:700")
+        run(lines[kind])
+        [group] = admin(full_broker, "group.list", queue="clicks", limit=1)["groups"]
+        assert (group["group"], group["committed"]) == ("spark-archive", 4000)
+    for mode in ("release", "fail"):
+        for kind in ("CLI", "curl"):
+            with vibemq.sync.connect(full_broker.url, name=f"{mode} {kind}") as mq:
+                mq.publish("shipments", b"x")
+                mq.fetch("shipments")
+                page.goto(f"{full_broker.console}connections?name={mode}%20{kind}")
+                page.get_by_role("button", name="Close…").click()
+                dialog = page.get_by_role("dialog", name="Close this connection?")
+                dialog.get_by_role("radio", name=re.compile("failed" if mode == "fail" else "Give back")).check()
+                run(lines_of(dialog)[kind])
+            with vibemq.sync.connect(full_broker.url) as mq:
+                [message] = mq.fetch("shipments")
+                assert (message.failures == 1) is (mode == "fail")
+                message.ack()
+
+
+@pytest.mark.long(covered_by="tests/browser/test_commands.py::test_the_lines_of_a_replay_start_the_same_job")
+def test_the_lines_of_users_and_their_rights(
+    full_broker: ServedBroker, opened: Opener, run: Callable[[str], str]
+) -> None:
+    page = opened(full_broker.origin)
+    enter(page, full_broker, "access?tab=users&user=shop")
+
+    def rules() -> list[str]:
+        return sorted(rule["queues"] for rule in admin(full_broker, "user.show", user="shop")["permissions"])
+
+    for kind in ("CLI", "curl"):
+        page.reload()
+        page.get_by_role("button", name="Allow something…").click()
+        dialog = page.get_by_role("dialog")
+        dialog.get_by_label("Queues", exact=False).last.fill("re*")
+        dialog.get_by_label("inspect").check()
+        run(lines_of(dialog)[kind])
+        assert "re*" in rules()
+        page.reload()
+        page.get_by_role("listitem").filter(has_text="re*").get_by_role("button", name="Take away…").click()
+        run(lines_of(page.get_by_role("dialog"))[kind])
+        assert "re*" not in rules()

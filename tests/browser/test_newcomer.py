@@ -1,0 +1,187 @@
+"""From an empty broker to a letter that is replayed and settled, by what pages say alone; what a queue's page does."""
+
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import vibemq.sync
+from tests.browser.brokers import ServedBroker
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
+
+Opener = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedBroker]:
+    with ServedBroker(tmp_path_factory.mktemp("newcomer")) as broker:
+        yield broker
+
+
+def run(line: str, broker: ServedBroker) -> str:
+    """A line as the page shows it, by the program of this environment."""
+    words = shlex.split(line)
+    assert words[0] == "vibemq"
+    command = [sys.executable, "-m", "vibemq", *words[1:]]
+    # The page cannot know the port of the native protocol.
+    command = [word.replace("127.0.0.1:2925", f"127.0.0.1:{broker.port}") for word in command]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def test_from_an_empty_broker_to_a_replayed_letter(own_broker: ServedBroker, opened: Opener) -> None:
+    page = opened(own_broker.origin)
+    page.goto(own_broker.origin)
+    assert page.url == own_broker.console
+    page.get_by_text("All is well.").wait_for()
+    page.get_by_role("heading", name="This broker has no queues yet").wait_for()
+    lines = page.locator("pre", has_text="vibemq sub").inner_text().splitlines()
+
+    page.get_by_role("navigation", name="Pages").get_by_role("link", name="Queues").click()
+    page.get_by_role("button", name="Create queue", exact=True).click()
+    page.get_by_label("Name", exact=True).fill("orders")
+    page.get_by_role("dialog").get_by_role("button", name="Create queue").click()
+    page.get_by_role("heading", name="orders").wait_for()
+    page.get_by_role("heading", name="Nobody consumes from this queue").wait_for()
+
+    page.get_by_role("button", name="Publish", exact=True).click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Body", exact=True).fill('{"id": 9007199254740993}')
+    dialog.get_by_text("It is valid JSON.").wait_for()
+    dialog.get_by_role("button", name="Publish message").click()
+    dialog.get_by_text("Published and confirmed").wait_for()
+    dialog.get_by_role("button", name="Close", exact=True).first.click()
+
+    page.get_by_role("link", name="Messages", exact=True).click()
+    page.get_by_role("link", name="1", exact=True).click()
+    page.get_by_role("heading", name="Message 1").wait_for()
+    page.get_by_role("region", name="Body").get_by_text("9007199254740993").wait_for()
+
+    sub = next(line for line in lines if line.startswith("vibemq sub"))
+    run(f"{sub} --count 1 --reject 'no such article'", own_broker)
+    page.get_by_role("navigation", name="Pages").get_by_role("link", name="Dead letters").click()
+    page.get_by_role("link", name=re.compile("no such article")).first.click()
+    page.get_by_role("button", name=re.compile("^Replay all 1")).click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("button", name=re.compile("Replay 1 letter to orders")).click()
+    page.get_by_text(re.compile("1 of 1 letter")).wait_for()
+    assert "9007199254740993" in run(f"{sub} --count 1", own_broker)
+    with vibemq.sync.connect(own_broker.url) as mq:
+        info = mq.queue_info("orders")
+        assert info is not None
+        assert (info.ready, info.in_flight, info.dead) == (0, 0, 0)
+
+
+def test_options_are_changed_with_a_diff_and_a_race_is_a_question(own_broker: ServedBroker, opened: Opener) -> None:
+    with vibemq.sync.connect(own_broker.url) as mq:
+        mq.create_queue("raced")
+        page = opened(own_broker.origin)
+        page.goto(f"{own_broker.console}queue?queue=raced&tab=options")
+        page.get_by_role("button", name="Change options").click()
+        assert page.get_by_label("retention").is_disabled()
+        page.get_by_label("max_attempts").fill("7")
+        page.get_by_label("ack_timeout_ms").fill("2m")
+        page.get_by_text("ack_timeout_ms: 30 s").wait_for()
+        mq.change_queue("raced", max_attempts=5)
+        page.get_by_role("button", name="Change 2 options…").click()
+        page.get_by_role("dialog").get_by_role("button", name="Change 2 options").click()
+        page.get_by_role("heading", name="The options have been changed meanwhile").wait_for()
+        page.get_by_role("button", name="Mine, on top of theirs").click()
+        page.get_by_role("button", name="Change 2 options…").click()
+        page.get_by_role("dialog").get_by_role("button", name="Change 2 options").click()
+        page.get_by_role("button", name="Change options", exact=True).wait_for()
+        info = mq.queue_info("raced")
+        assert info is not None
+        assert (info.options.max_attempts, info.options.ack_timeout_ms) == (7, 120_000)
+
+
+def test_a_purge_tells_the_number_and_is_refused_when_there_are_more_by_then(
+    own_broker: ServedBroker, opened: Opener
+) -> None:
+    with vibemq.sync.connect(own_broker.url) as mq:
+        mq.create_queue("purged")
+        mq.publish("purged", "one")
+        page = opened(own_broker.origin)
+        page.goto(f"{own_broker.console}queue?queue=purged")
+        page.get_by_role("button", name="Purge messages…").click()
+        mq.publish("purged", "another")
+        dialog = page.get_by_role("dialog")
+        dialog.get_by_label("Type").fill("1")
+        dialog.get_by_role("button", name="Purge 1 message").click()
+        dialog.get_by_role("alert").wait_for()
+        info = mq.queue_info("purged")
+        assert info is not None
+        assert info.ready == 2
+        page.keyboard.press("Escape")
+        page.get_by_role("definition").filter(has_text=re.compile("^2$")).first.wait_for()
+        page.get_by_role("button", name="Purge messages…").click()
+        dialog.get_by_label("Type").fill("2")
+        dialog.get_by_role("button", name="Purge 2 messages").click()
+        page.get_by_text("Purged 2 messages.").wait_for()
+
+
+def test_a_queue_is_made_found_and_opened_without_a_mouse(own_broker: ServedBroker, opened: Opener) -> None:
+    page = opened(own_broker.origin)
+    press = page.keyboard.press
+    page.goto(own_broker.console)
+    page.get_by_role("heading", name="Overview").wait_for()
+    press("Tab")
+    assert page.get_by_role("link", name="Skip to the content").evaluate("(link) => link === document.activeElement")
+    press("g")
+    press("q")
+    page.get_by_role("heading", name="Queues", exact=True).wait_for()
+    button = page.get_by_role("button", name="Create queue", exact=True)
+    button.focus()
+    press("Enter")
+    page.get_by_role("dialog").wait_for()
+    page.keyboard.type("keys")
+    press("Escape")
+    page.get_by_role("dialog").wait_for(state="hidden")
+    assert button.evaluate("(button) => button === document.activeElement")
+    press("Enter")
+    page.keyboard.type("keys")
+    press("Enter")
+    page.get_by_role("heading", name="keys").wait_for()
+    press("g")
+    press("q")
+    page.get_by_role("heading", name="Queues", exact=True).wait_for()
+    press("/")
+    page.keyboard.type("key")
+    page.wait_for_url("**name=key")
+    press("Escape")
+    page.get_by_role("heading", name="Queues", exact=True).click()
+    page.get_by_role("link", name="keys", exact=True).wait_for()
+    press("j")
+    press("Enter")
+    page.get_by_role("heading", name="keys").wait_for()
+    press("?")
+    page.get_by_role("dialog", name="Keys").wait_for()
+
+
+def test_new_messages_are_shown_as_they_come_and_leave_no_consumer(own_broker: ServedBroker, opened: Opener) -> None:
+    with vibemq.sync.connect(own_broker.url) as mq:
+        mq.create_queue("tailed")
+        page = opened(own_broker.origin)
+        page.goto(f"{own_broker.console}queue?queue=tailed&tab=tail")
+        page.get_by_text("Following").wait_for()
+        mq.publish("tailed", "hello, operator")
+        page.get_by_role("list", name="New messages").get_by_text("hello, operator").wait_for()
+        info = mq.queue_info("tailed")
+        assert info is not None
+        assert (info.consumers, info.ready, [group.name for group in info.groups]) == (0, 1, [""])
+
+
+def test_a_page_goes_on_when_its_broker_was_started_anew(tmp_path: Any, opened: Opener) -> None:
+    with ServedBroker(tmp_path) as broker:
+        page = opened(broker.origin)
+        page.goto(f"{broker.console}queues?sort=-ready")
+        page.get_by_role("heading", name="Queues", exact=True).wait_for()
+        broker.kill()
+        page.get_by_text("has not answered for").wait_for()
+        broker.start_again()
+        page.get_by_text("has not answered for").wait_for(state="hidden")
+        assert page.url == f"{broker.console}queues?sort=-ready"

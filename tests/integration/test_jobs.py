@@ -1,0 +1,453 @@
+"""Jobs on a running broker: replays and purges that go on by themselves, with guards, rights and a rate."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+import vibemq
+from tests.integration.access import PASSWORD, cheap_hash
+from tests.integration.test_operations import dead
+from tests.integration.test_server_broker import settings
+from tests.waiting import until
+from vibemq.config import Auth, Permission, User
+from vibemq.errors import (
+    IdempotencyConflict,
+    InvalidOptions,
+    InvalidPayload,
+    JobNotFound,
+    JobStateConflict,
+    MessageNotFound,
+    NotAuthorized,
+    PreconditionFailed,
+    QueueFull,
+    QueueNotFound,
+)
+from vibemq.model.commands import Pressure, SetPressure
+from vibemq.server.broker import Broker
+from vibemq.testing.timed_broker import TimedBroker
+
+pytestmark = pytest.mark.anyio
+
+Started = tuple[TimedBroker, vibemq.Client]
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+async def started(tmp_path: Path) -> AsyncIterator[Started]:
+    async with TimedBroker(tmp_path / "data") as broker, vibemq.connect(broker.url) as mq:
+        yield broker, mq
+
+
+async def job_of(mq: vibemq.Client, number: str) -> dict[str, Any]:
+    job: dict[str, Any] = await mq.admin("job.show", job=number)
+    return job
+
+
+async def reached(mq: vibemq.Client, number: str, state: str, why: str = "", **figures: Any) -> dict[str, Any]:
+    """The job when it is in that state, for that reason, and has these figures."""
+    job: dict[str, Any] = {}
+
+    async def has_come() -> bool:
+        job.update(await job_of(mq, number))
+        as_wanted = job["state"] == state and why in job["why"]
+        assert as_wanted or job["state"] not in ("done", "failed", "cancelled"), job
+        return as_wanted and all(job[name] == value for name, value in figures.items())
+
+    await until(has_come)
+    return job
+
+
+async def take(mq: vibemq.Client, queue: str, count: int) -> list[vibemq.Message]:
+    found: list[vibemq.Message] = []
+    while len(found) < count:
+        found += await mq.fetch(queue, max=count - len(found), timeout=30)
+    return found
+
+
+# -- what a job does ----------------------------------------------------------------------------------------------
+
+
+async def test_a_job_replays_what_fits_and_what_dies_later_never_joins(started: Started) -> None:
+    broker, mq = started
+    await dead(mq, broker, "q", 300)
+    await dead(mq, broker, "other", 5)
+    job = await mq.admin("job.start", kind="replay", filter={"queue": "q"}, rate=1, note="why")
+    await mq.publish_many("q", [b"later"] * 4)
+    for message in await take(mq, "q", 5):
+        message.reject("later")
+    await until(lambda: (info := broker.queue_info("q")) is not None and info.dead == 304)
+    await mq.admin("job.change", job=job["job"], rate=0)
+    job = await reached(mq, job["job"], "done")
+    assert (job["selected"], job["done"], job["skipped"], job["damaged"], job["dead_again"]) == (300, 300, 0, 0, 1)
+    assert (job["note"], job["user"], job["next_id"] > job["last_id"]) == ("why", "anonymous", True)
+    q, other = await mq.queue_info("q"), await mq.queue_info("other")
+    assert q is not None
+    assert other is not None
+    assert (q.ready, q.dead, other.dead) == (299, 5, 5)
+    assert [event["event"] for event in job["events"]] == ["created", "started", "rate", "done"]
+
+
+async def test_letters_go_where_each_died_or_where_they_are_told(started: Started) -> None:
+    broker, mq = started
+    for queue in ("a", "b"):
+        await dead(mq, broker, queue, 60)
+    job = await mq.admin("job.start", kind="replay", filter={"header": {}}, limit=90)
+    assert (await reached(mq, job["job"], "done"))["done"] == 90
+    await mq.create_queue("c")
+    job = await mq.admin("job.start", kind="replay", to="c")
+    assert (await reached(mq, job["job"], "done"))["done"] == 30
+    counts = [info.ready for name in "abc" if (info := broker.queue_info(name)) is not None]
+    assert (sum(counts), counts[2]) == (120, 30)
+
+
+async def test_a_job_purges_by_facts_and_by_messages(started: Started) -> None:
+    broker, mq = started
+    await dead(mq, broker, "q", 20)
+    letters = (await mq.admin("dlq.list", limit=20))["letters"]
+    wanted = {"message_id": letters[3]["id"]}
+    job = await mq.admin("job.start", kind="purge_dead", filter=wanted)
+    job = await reached(mq, job["job"], "done")
+    assert (job["done"], job["examined"], job["selected"]) == (1, 20, None)
+    job = await mq.admin("job.start", kind="purge_dead", filter={"reason": "rejected"}, at_most=19)
+    assert (await reached(mq, job["job"], "done"))["done"] == 19
+    assert (await mq.admin("dlq.list"))["letters"] == []
+
+
+async def test_overlapping_jobs_double_nothing(started: Started) -> None:
+    broker, mq = started
+    await dead(mq, broker, "q", 400)
+    jobs = [await mq.admin("job.start", kind="replay", filter={"queue": "q"}) for _ in range(3)]
+    ended = [await reached(mq, job["job"], "done") for job in jobs]
+    assert sum(job["done"] for job in ended) == 400
+    info = await mq.queue_info("q")
+    assert info is not None
+    assert (info.ready, info.dead) == (400, 0)
+
+
+async def test_a_rate_follows_the_clock_and_changes_at_once(started: Started) -> None:
+    broker, mq = started
+    await dead(mq, broker, "q", 300)
+    number = (await mq.admin("job.start", kind="replay", rate=100))["job"]
+    for _ in range(20):
+        await until(lambda: _sleeps(broker))
+        broker.advance(0.05)
+    await until(lambda: _sleeps(broker))
+    done = (await job_of(mq, number))["done"]
+    assert 95 <= done <= 110
+    await mq.admin("job.change", job=number, rate=10)
+    for _ in range(20):
+        await until(lambda: _sleeps(broker))
+        broker.advance(0.1)
+    await until(lambda: _sleeps(broker))
+    assert done + 18 <= (await job_of(mq, number))["done"] <= done + 23
+    await mq.admin("job.change", job=number, rate=0)
+    assert (await reached(mq, number, "done"))["done"] == 300
+
+
+def _sleeps(broker: TimedBroker) -> bool:
+    """Every job waits for its time."""
+    workers = broker._running().job_runner._workers.values()
+    return bool(workers) and all(worker.due is not None and not worker._nudge.is_set() for worker in workers)
+
+
+# -- states -------------------------------------------------------------------------------------------------------
+
+
+async def test_pause_resume_and_cancel(started: Started) -> None:
+    broker, mq = started
+    await dead(mq, broker, "q", 200)
+    number = (await mq.admin("job.start", kind="replay", rate=20))["job"]
+    await reached(mq, number, "running", done=1)
+    paused = await mq.admin("job.change", job=number, state="paused")
+    broker.advance(60)
+    assert (await job_of(mq, number))["done"] == paused["done"]
+    await mq.admin("job.change", job=number, state="running", rate=0)
+    await reached(mq, number, "done", done=200)
+    with pytest.raises(JobStateConflict):
+        await mq.admin("job.change", job=number, state="paused")
+    await mq.admin("job.start", kind="replay", rate=1)
+    jobs = (await mq.admin("job.list", limit=1))["jobs"]
+    cancelled = await mq.admin("job.change", job=jobs[0]["job"], state="cancelled")
+    assert cancelled["state"] == "cancelled"
+    assert [job["job"] for job in (await mq.admin("job.list", state="cancelled"))["jobs"]] == ["2"]
+    assert [job["job"] for job in (await mq.admin("job.list", after="2"))["jobs"]] == ["1"]
+
+
+async def test_a_job_goes_on_after_a_restart_of_the_broker(tmp_path: Path) -> None:
+    async with TimedBroker(tmp_path / "data") as broker, vibemq.connect(broker.url) as mq:
+        await dead(mq, broker, "q", 100)
+        number = (await mq.admin("job.start", kind="replay", rate=10, limit=80))["job"]
+        await reached(mq, number, "running", done=1)
+    async with Broker(tmp_path / "data") as again, vibemq.connect(again.url) as mq:
+        assert (await job_of(mq, number))["state"] == "running"
+        await mq.admin("job.change", job=number, rate=0)
+        assert (await reached(mq, number, "done"))["done"] == 80
+        info = await mq.queue_info("q")
+        assert info is not None
+        assert (info.ready, info.dead) == (80, 20)
+
+
+async def test_a_job_waits_for_its_target_for_room_and_for_memory(started: Started) -> None:
+    broker, mq = started
+    await dead(mq, broker, "q", 30)
+    await mq.create_queue("to")
+    number = (await mq.admin("job.start", kind="replay", to="to", rate=1))["job"]
+    await reached(mq, number, "running", done=1)
+    await mq.delete_queue("to")
+    broker.advance(1)
+    await reached(mq, number, "waiting", "does not exist")
+    await mq.create_queue("to", overflow="drop-oldest", max_messages=10)
+    await mq.admin("job.change", job=number, rate=0)
+    broker.advance(1)
+    await reached(mq, number, "waiting", "no room", done=11)
+    for message in await take(mq, "to", 10):
+        message.ack()
+    decide = broker._running().decider.decide
+    decide([SetPressure(Pressure.OVERFLOWING, "memory")])
+    await until(lambda: (info := broker.queue_info("to")) is not None and not info.in_flight)
+    broker.advance(1)
+    blocked = await reached(mq, number, "waiting", done=11)
+    decide([SetPressure(Pressure.NONE)])
+    broker.advance(1)
+    await reached(mq, number, "waiting", done=21)
+    assert blocked["dead_again"] == 0
+
+
+async def test_a_job_waits_while_the_target_has_much_ready(started: Started) -> None:
+    broker, mq = started
+    await dead(mq, broker, "q", 100)
+    number = (await mq.admin("job.start", kind="replay", max_ready=20))["job"]
+    job = await reached(mq, number, "waiting")
+    assert job["done"] == 21
+    assert "has 21 messages ready, more than 20" in job["why"]
+    left = 100
+    while left:
+        for message in await mq.fetch("q", max=10, timeout=30):
+            message.ack()
+            left -= 1
+        broker.advance(1)
+    assert (await reached(mq, number, "done"))["done"] == 100
+
+
+# -- guards -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_canary_that_dies_again_holds_the_job(started: Started) -> None:
+    broker, mq = started
+    await dead(mq, broker, "q", 50)
+    number = (await mq.admin("job.start", kind="replay", canary=5))["job"]
+    await reached(mq, number, "waiting", done=5)
+    messages = await take(mq, "q", 5)
+    messages[0].reject("still bad")
+    job = await reached(mq, number, "held")
+    assert (job["done"], job["dead_again"]) == (5, 1)
+    assert "died again" in job["why"]
+    for message in messages[1:]:
+        message.ack()
+    await mq.admin("job.change", job=number, state="running")
+    assert (await reached(mq, number, "done"))["done"] == 50
+
+
+async def test_a_canary_that_works_lets_the_others_go(started: Started) -> None:
+    broker, mq = started
+    await dead(mq, broker, "q", 50)
+    number = (await mq.admin("job.start", kind="replay", canary=5))["job"]
+    await reached(mq, number, "waiting", done=5)
+    for message in await take(mq, "q", 5):
+        message.ack()
+    await until(lambda: (info := broker.queue_info("q")) is not None and not info.in_flight)
+    broker.advance(1)
+    job = await reached(mq, number, "done")
+    assert (job["done"], job["canary_passed"], job["dead_again"]) == (50, True, 0)
+
+
+async def test_a_job_is_held_when_many_have_died_again(started: Started) -> None:
+    broker, mq = started
+    await dead(mq, broker, "q", 50)
+    number = (await mq.admin("job.start", kind="replay", stop_after_dead_again=3, rate=1, limit=40))["job"]
+    for dies in range(3):
+        await reached(mq, number, "running", dead_again=dies)
+        (message,) = await take(mq, "q", 1)
+        message.reject("bad")
+        broker.advance(1)
+    assert (await reached(mq, number, "held"))["dead_again"] == 3
+
+
+# -- who may ------------------------------------------------------------------------------------------------------
+
+
+def _users() -> Auth:
+    hashed = SecretStr(cheap_hash(PASSWORD))
+
+    def rules(*given: tuple[str, tuple[Any, ...]]) -> User:
+        return User(password_hash=hashed, permissions=tuple(Permission(queues=q, actions=a) for q, a in given))
+
+    return Auth(
+        users={
+            "root": User(password_hash=hashed, superuser=True),
+            "looker": rules(("a", ("inspect",))),
+            "worker": rules(("a", ("inspect", "purge", "publish"))),
+            "other": rules(("b", ("inspect", "purge", "publish"))),
+        }
+    )
+
+
+@pytest.fixture
+async def guarded(tmp_path: Path) -> AsyncIterator[tuple[Broker, Callable[[str], Any]]]:
+    async with Broker(settings=settings(tmp_path, auth=_users())) as broker:
+        async with vibemq.connect(broker.url, username="root", password=PASSWORD) as mq:
+            for queue in ("a", "b"):
+                await dead(mq, broker, queue, 20)
+        yield broker, lambda name: vibemq.connect(broker.url, username=name, password=PASSWORD)
+
+
+async def test_a_job_needs_what_its_work_needs(guarded: tuple[Broker, Callable[[str], Any]]) -> None:
+    _, login = guarded
+    async with login("worker") as worker, login("looker") as looker, login("other") as other:
+        for given in ({}, {"filter": {"queue": "b"}}, {"filter": {"queue": "a"}, "to": "b"}):
+            with pytest.raises(NotAuthorized):
+                await worker.admin("job.start", kind="replay", **given)
+        with pytest.raises(NotAuthorized):
+            await looker.admin("job.start", kind="purge_dead", filter={"queue": "a"})
+        job = await worker.admin("job.start", kind="replay", filter={"queue": "a"}, rate=1)
+        assert [each["job"] for each in (await looker.admin("job.list"))["jobs"]] == [job["job"]]
+        with pytest.raises(NotAuthorized):
+            await looker.admin("job.change", job=job["job"], state="paused")
+        assert (await other.admin("job.list"))["jobs"] == []
+        for verb, more in (("job.show", {}), ("job.change", {"state": "paused"})):
+            with pytest.raises(JobNotFound):
+                await other.admin(verb, job=job["job"], **more)
+        assert (await worker.admin("job.change", job=job["job"], state="cancelled"))["state"] == "cancelled"
+
+
+async def test_a_job_ends_with_the_rights_of_its_maker(guarded: tuple[Broker, Callable[[str], Any]]) -> None:
+    broker, login = guarded
+    async with login("root") as root:
+        await root.admin("user.add", user="temp", password="a password")
+        await root.admin("user.grant", user="temp", queues="a", actions=["purge", "publish"])
+        async with vibemq.connect(broker.url, username="temp", password="a password") as temp:
+            token = await temp.admin("token.create", user="temp", label="job", expires_ms=60_000)
+        async with vibemq.connect(broker.url, token=token["token"]) as temp:
+            number = (await temp.admin("job.start", kind="replay", filter={"queue": "a"}, rate=1))["job"]
+        await reached(root, number, "running", done=1)
+        await root.admin("user.revoke", user="temp", queues="a", actions=["publish"])
+        job = await reached(root, number, "held")
+        assert "does not have the permission 'publish'" in job["why"]
+        await root.admin("user.grant", user="temp", queues="a", actions=["purge", "publish"])
+        await root.admin("job.change", job=number, state="running")
+        await root.admin("token.revoke", user="temp", token_id=token["token_id"])
+        assert "access token" in (await reached(root, number, "held"))["why"]
+
+
+async def test_who_has_gone_before_a_restart_has_no_job_after_it(tmp_path: Path) -> None:
+    users = _users()
+    async with Broker(settings=settings(tmp_path, auth=users)) as broker:
+        async with vibemq.connect(broker.url, username="root", password=PASSWORD) as mq:
+            await dead(mq, broker, "a", 20)
+        async with vibemq.connect(broker.url, username="worker", password=PASSWORD) as mq:
+            number = (await mq.admin("job.start", kind="replay", filter={"queue": "a"}, rate=1))["job"]
+    fewer = Auth(users={name: user for name, user in users.users.items() if name != "worker"})
+    async with (
+        Broker(settings=settings(tmp_path, auth=fewer)) as broker,
+        vibemq.connect(broker.url, username="root", password=PASSWORD) as mq,
+    ):
+        assert "user 'worker' does not exist any more" in (await reached(mq, number, "held"))["why"]
+
+
+# -- refusals -----------------------------------------------------------------------------------------------------
+
+
+REFUSED: list[tuple[dict[str, Any], type[Exception]]] = [
+    ({"kind": "replay", "to": "missing"}, QueueNotFound),
+    ({"kind": "replay", "filter": {"reason": "none"}}, InvalidOptions),
+    ({"kind": "purge_dead", "to": "q"}, InvalidOptions),
+    ({"kind": "purge_dead", "canary": 3}, InvalidOptions),
+    ({"kind": "replay", "filter": {"ids": list(range(10_001))}}, InvalidOptions),
+    ({"kind": "replay", "filter": {"unknown": 1}}, InvalidPayload),
+    ({"kind": "replay", "rate": -1}, InvalidPayload),
+    ({"kind": "replay", "limit": 0}, InvalidPayload),
+    ({"kind": "resend"}, InvalidPayload),
+    ({"kind": "replay", "at_most": 9}, PreconditionFailed),
+    ({"kind": "replay", "filter": {"queue": "q", "error": "bad"}, "at_most": 9}, PreconditionFailed),
+]
+
+
+async def test_what_cannot_be_done_starts_nothing(started: Started) -> None:
+    broker, mq = started
+    await dead(mq, broker, "q", 10)
+    for given, error in REFUSED:
+        with pytest.raises(error):
+            await mq.admin("job.start", **given)
+    assert (await mq.admin("job.list"))["jobs"] == []
+
+
+async def test_one_key_is_one_job(started: Started) -> None:
+    broker, mq = started
+    await dead(mq, broker, "q", 10)
+    asked: list[Awaitable[Any]] = [mq.admin("job.start", kind="replay", limit=3, key="k") for _ in range(4)]
+    assert {job["job"] for job in await asyncio.gather(*asked)} == {"1"}
+    with pytest.raises(IdempotencyConflict):
+        await mq.admin("job.start", kind="replay", limit=4, key="k")
+    assert (await reached(mq, "1", "done"))["done"] == 3
+    again = await mq.admin("job.start", kind="purge_dead", key="p", at_most=7)
+    await reached(mq, again["job"], "done")
+    await dead(mq, broker, "q", 9)
+    # The answer to a request that was lost is given again, whatever has died since.
+    assert (await mq.admin("job.start", kind="purge_dead", key="p", at_most=7))["job"] == again["job"]
+
+
+# -- edited letters -----------------------------------------------------------------------------------------------
+
+
+async def test_an_edited_letter_goes_and_its_message_comes(started: Started) -> None:
+    broker, mq = started
+    await dead(mq, broker, "q", 2)
+    (letter, _) = (await mq.admin("dlq.list"))["letters"]
+    told = await mq.admin("dlq.edit", dead_id=letter["dead_id"], text='{"n": 7}', headers={"tenant": "x"})
+    assert told["edited"] == ["payload", "headers"]
+    assert told["changes"]["headers_changed"] == ["tenant"]
+    assert told["changes"]["sha256_before"] != told["changes"]["sha256_after"]
+    (message,) = await take(mq, "q", 1)
+    assert (message.id, message.json(), message.headers["tenant"]) == (letter["id"], {"n": 7}, "x")
+    assert message.headers["vibemq-edited"] == "payload,headers"
+    assert message.headers["vibemq-replay-of"] == str(letter["dead_id"])
+    with pytest.raises(MessageNotFound):
+        await mq.admin("dlq.edit", dead_id=letter["dead_id"], text="again")
+    assert [each["dead_id"] for each in (await mq.admin("dlq.list"))["letters"]] == [letter["dead_id"] + 1]
+
+
+async def test_an_edit_that_cannot_be_done_changes_nothing(started: Started) -> None:
+    broker, mq = started
+    await dead(mq, broker, "q", 1)
+    await mq.create_queue("full", overflow="drop-oldest", max_messages=1)
+    await mq.publish("full", b"x")
+    for given, error in (
+        ({"payload": "no base64!"}, InvalidPayload),
+        ({"payload": "AA==", "text": "x"}, InvalidPayload),
+        ({"text": "x", "to": "missing"}, QueueNotFound),
+        ({"text": "x", "to": "full"}, QueueFull),
+        ({"text": "x", "queue": "full"}, MessageNotFound),
+    ):
+        with pytest.raises(error):
+            await mq.admin("dlq.edit", dead_id=1, **given)
+    info = await mq.queue_info("q")
+    assert info is not None
+    assert (info.dead, info.ready) == (1, 0)
+
+
+async def test_a_fault_of_the_broker_ends_the_job_and_not_the_broker(
+    started: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, mq = started
+    await dead(mq, broker, "q", 10)
+    monkeypatch.setattr("vibemq.server.jobs.letters.LetterPages.read", lambda pages, cursor: 1 / 0)
+    number = (await mq.admin("job.start", kind="replay"))["job"]
+    await reached(mq, number, "failed", "its log has the reason")

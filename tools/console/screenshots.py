@@ -1,0 +1,84 @@
+"""Pictures of every page, with full and with empty data, in three sizes and two themes: `make screenshots`.
+
+They go to `build/screenshots/`, to be looked at; `--docs` makes those of docs/howto/console.md anew. Needs Chromium and
+Playwright, and starts brokers of its own.
+"""
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import sync_playwright
+
+from tests.browser.brokers import ServedBroker
+from tests.browser.conftest import CHROMIUM, SIZES
+from vibemq.web.console.pages import PAGES
+
+REPOSITORY = Path(__file__).parents[2]
+OUT = REPOSITORY / "build" / "screenshots"
+DOCS = REPOSITORY / "docs" / "howto" / "images"
+OF_DOCS = {"": "overview", "queues": "queues", "dead-letters": "dead-letters", "letter?id=1": "letter"}
+DOCS_SIZE = (1180, 760)
+LETTERS = 3_000
+SETTLED_MS = 1_500
+"""Until charts are drawn and the first frame of the stream has come."""
+MORE = {
+    "queue": [f"queue?queue=orders.eu&tab={tab}" for tab in ("now", "messages", "options", "tail")],
+    "message": ["message?queue=stock&sequence=60"],
+    "letter": ["letter?id=1"],
+    "job": ["job?id=1"],
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--docs", action="store_true", help="only the pictures of the documentation")
+    only_docs = parser.parse_args().docs
+    with ExitStack() as stack:
+        room = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        full = stack.enter_context(served(room / "full"))
+        seed = [sys.executable, "-m", "tests.browser.seed", full.url, "--letters", str(LETTERS), "--no-users"]
+        subprocess.run(seed, check=True, cwd=REPOSITORY)
+        playwright = stack.enter_context(sync_playwright())
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        if only_docs:
+            for place, name in OF_DOCS.items():
+                take(browser, full, place, DOCS / f"console-{name}.png", DOCS_SIZE, "light", whole=False)
+            return
+        empty = stack.enter_context(served(room / "empty"))
+        for kind, broker in (("full", full), ("empty", empty)):
+            for size, (width, height) in SIZES.items():
+                for theme in ("light", "dark"):
+                    for place in places():
+                        name = place.translate(str.maketrans("?&=", "---")) or "overview"
+                        take(browser, broker, place, OUT / kind / f"{name}-{size}-{theme}.png", (width, height), theme)
+    print(f"look at {OUT}")
+
+
+def served(room: Path) -> ServedBroker:
+    room.mkdir()
+    return ServedBroker(room)
+
+
+def places() -> list[str]:
+    return [place for page in PAGES for place in MORE.get(page.path, [page.path])]
+
+
+def take(
+    browser: Any, broker: ServedBroker, place: str, path: Path, size: tuple[int, int], theme: str, *, whole: bool = True
+) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    width, height = size
+    page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=theme)
+    page.goto(f"{broker.console}{place}")
+    page.wait_for_timeout(SETTLED_MS)
+    page.screenshot(path=path, full_page=whole)
+    page.close()
+
+
+if __name__ == "__main__":
+    main()

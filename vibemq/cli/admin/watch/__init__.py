@@ -1,0 +1,1 @@
+"""Verbs that look at a running broker: its figures, its users, its records."""

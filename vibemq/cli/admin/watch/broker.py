@@ -1,0 +1,99 @@
+"""`vibemq-admin broker`: how a running broker is, how it was, and how it is set."""
+
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group
+
+from vibemq.cli.exits import Usage
+from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, Json, Timeout, Url, queue_names
+from vibemq.cli.online import ask
+from vibemq.cli.output import Output, bytes_text, duration_text, facts, instant_text, table
+
+app = typer.Typer(help="A running broker: how it is, how it was, and how it is set.", no_args_is_help=True)
+
+RANGES = ("15m", "6h", "48h")
+
+
+@app.command()
+def overview(url: Url = DEFAULT_URL, timeout: Timeout = DEFAULT_TIMEOUT, json: Json = False) -> None:
+    """Show whether all is well, what waits, and how fast messages come and go."""
+    found = ask(url, timeout, "broker.overview")
+    Output(json=json).emit(found, Group(*_overview(found)))
+
+
+def _overview(found: dict[str, Any]) -> list[Any]:
+    told = [f"{one['level']}: {one['text']}\n      → {one['remedy']}" for one in found["sentences"]] or ["All is well."]
+    oldest, totals, rates = found["oldest"], found["totals"], found["rates"]
+    pairs: list[tuple[str, object]] = [
+        ("oldest message", f"{duration_text(oldest['age_ms'])} in {oldest['queue']}" if oldest else "–"),
+        ("rates", ", ".join(f"{name.replace('_', ' ')} {rate:,.1f}/s" for name, rate in rates.items())),
+        *((name.replace("_", " "), bytes_text(n) if name == "bytes" else f"{n:,}") for name, n in totals.items()),
+        *((f"dead lately in {dead['queue']}", dead["count"]) for dead in found["dead_recent"]),
+        *((f"behind: {one['queue']}/{one['group']}", one["backlog"]) for one in found["cursors_behind"]),
+    ]
+    for name, value in (found["latency"] or {}).items():
+        pairs.append((name.removesuffix("_ms").replace("_", " "), "–" if value is None else f"{value:g} ms"))
+    return [*told, "", facts(pairs)]
+
+
+@app.command()
+def settings(
+    changed: Annotated[bool, typer.Option("--changed", help="Only those that are no defaults.")] = False,
+    url: Url = DEFAULT_URL,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    json: Json = False,
+) -> None:
+    """List every setting, where its value comes from, and what makes a change of it count."""
+    found = [
+        one for one in ask(url, timeout, "broker.settings")["settings"] if not (changed and one["origin"] == "default")
+    ]
+    rows = [(one["name"], one["value"], one["origin"], one["when"]) for one in found]
+    Output(json=json).emit_many(found, table(("setting", "value", "from", "changes count after"), rows, whole=True))
+
+
+@app.command()
+def listeners(url: Url = DEFAULT_URL, timeout: Timeout = DEFAULT_TIMEOUT, json: Json = False) -> None:
+    """List where the broker listens."""
+    found = ask(url, timeout, "listeners.list")["listeners"]
+    rows = [
+        (
+            one["protocol"],
+            f"{one['host']}:{one['port']}",
+            "yes" if one["tls"] else "no",
+            instant_text(one["certificate_until"] or 0),
+            one["connections"],
+        )
+        for one in found
+    ]
+    columns = ("protocol", "address", "TLS", "certificate until", "connections")
+    Output(json=json).emit_many(found, table(columns, rows))
+
+
+@app.command()
+def history(
+    queue: Annotated[
+        str | None, typer.Argument(metavar="[QUEUE]", help="Left out: the whole broker.", autocompletion=queue_names)
+    ] = None,
+    range_: Annotated[str, typer.Option("--range", metavar="TIME", help="How far back: 15m, 6h or 48h.")] = "15m",
+    series: Annotated[
+        list[str] | None, typer.Option("--series", "-s", metavar="NAME", help="Only this figure; may be repeated.")
+    ] = None,
+    url: Url = DEFAULT_URL,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    json: Json = False,
+) -> None:
+    """Show the figures of the last 15 minutes, 6 hours or 48 hours.
+
+    Example: vibemq-admin broker history orders --range 6h --series ready --series in
+    """
+    if range_ not in RANGES:
+        raise Usage(f"--range must be one of {', '.join(RANGES)}, not {range_!r}")
+    found = ask(url, timeout, "history.get", queue=queue, range=range_, series=series or None)
+    names = list(found["series"])
+    rows = []
+    for number, figures in enumerate(zip(*found["series"].values(), strict=True)):
+        if any(figure is not None for figure in figures):
+            at = found["from_at"] + number * found["step_ms"]
+            rows.append((instant_text(at), *("–" if figure is None else f"{figure:,.6g}" for figure in figures)))
+    Output(json=json).emit(found, table(("time", *names), rows, whole=True))

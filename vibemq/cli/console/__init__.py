@@ -1,0 +1,1 @@
+"""The console from the command line."""
