@@ -28,8 +28,8 @@ def lines() -> Iterator[str]:
 
 
 _OF_JOBS = (
-    "what the work of the job needs: as `dlq.replay` or `dlq.purge` on the queue of its filter; whoever started a job may "
-    "change it"
+    "what the work of the job needs: as `dlq.replay` or `dlq.purge` on the queue of its filter; whoever started a job "
+    "may change it"
 )
 _SEEN_JOBS = "nothing: it shows one's own jobs, and those on queues on which the user has `inspect`"
 SAID: dict[type | str, str] = {

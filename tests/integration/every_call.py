@@ -156,6 +156,12 @@ def staged(world: World, attempt: int) -> int:
     return attempt + 1
 
 
+def slow_job(world: World, attempt: int) -> str:
+    """A job that has something to do for ten seconds."""
+    job = world.peer.admin("job.start", kind="replay", filter={"queue": DEAD}, to=JOBS, limit=2, rate=0.1)
+    return str(job["job"])
+
+
 def letters(world: World, attempt: int) -> list[int]:
     return [letter["dead_id"] for letter in world.peer.admin("dlq.list", queue=DEAD, limit=1_000)["letters"]]
 
@@ -248,6 +254,11 @@ OPERATION_ROWS: dict[str, Row | Prepared] = {
     "dlq.show": admin("dlq.show", dead_id=40_000),
     "dlq.replay": admin("dlq.replay", queue=DEAD, limit=1_000, to=JOBS),
     "dlq.purge": admin("dlq.purge", queue=DEAD, limit=1_000),
+    "dlq.edit": (letters, lambda w, ids: w.peer.admin("dlq.edit", dead_id=ids[0], text="edited", to=JOBS)),
+    "job.start": admin("job.start", kind="purge_dead", filter={"queue": DEAD, "from_id": 1 << 50}, at_most=1 << 40),
+    "job.list": admin("job.list"),
+    "job.show": (slow_job, lambda w, job: w.peer.admin("job.show", job=job)),
+    "job.change": (slow_job, lambda w, job: w.peer.admin("job.change", job=job, state="cancelled")),
     "dead.offsets": cursor("dead.offsets", DEAD),
     "dead.fetch": cursor("dead.fetch", DEAD, from_=1, to=1 << 40),
     "dead.redrive": (letters, lambda w, ids: w.peer.ask("dead.redrive", DEAD, ids=ids, to=JOBS)),

@@ -85,8 +85,9 @@ def reader(database: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro&{how}", uri=True, isolation_level=None)
     connection.text_factory = any_text
     if has_log:
-        connection.execute("PRAGMA synchronous = OFF").close()
+        # First, for every other statement opens the log.
         connection.execute("PRAGMA locking_mode = EXCLUSIVE").close()
+        connection.execute("PRAGMA synchronous = OFF").close()
     return connection
 
 

@@ -185,6 +185,11 @@ class EventReader:
                 if event is not None:
                     events.append(event)
                     bytes_max -= event.end - event.start + EVENT_HEADER_BYTES
+                    if bytes_max > 0 and not (self._put_left or self._to_skip):
+                        # Only the first one was cut by the network.
+                        at = self._at
+                        events += self._plain_events(bytes_max)
+                        bytes_max -= self._at - at
         except RemoteProtocolError:
             # It is met again by the next call.
             if not events:

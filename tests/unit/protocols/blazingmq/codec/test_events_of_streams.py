@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.guard.counting import instructions
 from vibemq.errors import RemoteProtocolError
 from vibemq.protocols.blazingmq.codec.events import (
     EVENT_HEADER,
@@ -279,3 +280,17 @@ def test_however_it_is_cut(seed: int) -> None:
     assert [None if message.fault else message.data for message in got] == expected
     assert [message.guid for message in got] == [message.guid for message in sent * 2]
     assert reader.buffered_bytes == 0
+
+
+def test_an_event_that_the_network_has_cut_makes_those_behind_it_no_dearer() -> None:
+    """An SDK sends one message to an event, and the first one of nearly every read has begun in the read before."""
+    stream = put(20) * 1_000
+
+    def cost(cut: int) -> int:
+        reader = new_reader()
+        reader.receive_data(stream[:cut])
+        reader.read()
+        reader.receive_data(stream[cut:])
+        return sum(instructions(lambda: reader.read()).values())
+
+    assert cost(50) < 1.2 * cost(0)
