@@ -142,9 +142,9 @@ class EventStream(Response):
 async def _unless(taking: Coroutine[Any, Any, bytes], *ends: "asyncio.Future[None]") -> bytes:
     """What was taken; b"" as soon as one of the ends is there."""
     task = asyncio.ensure_future(taking)
-    waiting = [end for end in ends if not end.done()]
+    waiting: list[asyncio.Future[Any]] = [task, *(end for end in ends if not end.done())]
     try:
-        await asyncio.wait((task, *waiting), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         return task.result() if task.done() else b""
     finally:
         if not task.done():
