@@ -137,7 +137,7 @@ docker-test: install ## build the image and test it: kill, restart, drain (needs
 	$(BIN)/pytest -m docker tests/docker $(ARGS)
 
 interop: install ## test with clients of other implementations; replay a log of REPLAYED (1000000) messages; kill the broker RECONNECTS (200) times under BlazingMQ's SDK
-	OMQ_REPLAY_MESSAGES=$(REPLAYED) BLAZINGMQ_RECONNECTS=$(RECONNECTS) $(BIN)/pytest -rs tests/interop tests/integration/test_omq_replay.py $(ARGS)
+	OMQ_REPLAY_MESSAGES=$(REPLAYED) BLAZINGMQ_RECONNECTS=$(RECONNECTS) $(BIN)/pytest -rs -o faulthandler_timeout=3600 tests/interop tests/integration/test_omq_replay.py $(ARGS)
 
 clean: ## remove everything that the other targets make, .venv included
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

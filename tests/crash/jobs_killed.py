@@ -3,8 +3,8 @@
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,7 @@ import orjson
 
 import vibemq
 from tests.crash.ledger import BrokerProcess
+from tests.waiting import until
 from vibemq import Outgoing
 from vibemq.client import Client
 
@@ -47,9 +48,13 @@ async def fill(url: str, letters: int) -> set[str]:
                 for message in await mq.fetch(queue, max=min(left, 500), timeout=30):
                     message.reject("bad")
                     left -= 1
-            while (await mq.queue_info(queue)).dead < len(own):  # type: ignore[union-attr]
-                await anyio.sleep(0.05)
+            await until(partial(_has_died, mq, queue, len(own)))
     return ids
+
+
+async def _has_died(mq: Client, queue: str, count: int) -> bool:
+    info = await mq.queue_info(queue)
+    return info is not None and info.dead >= count
 
 
 async def _admin(broker: BrokerProcess, verb: str, **arguments: Any) -> Any:
@@ -133,29 +138,35 @@ def _kill(process: "subprocess.Popen[bytes]") -> None:
 
 async def _first_job(broker: BrokerProcess) -> dict[str, Any]:
     async with vibemq.connect(broker.url) as mq:
-        while True:
-            found = (await mq.admin("job.list"))["jobs"]
-            if found:
-                job: dict[str, Any] = found[0]
-                return job
-            await anyio.sleep(0.05)
+        found: list[dict[str, Any]] = []
+
+        async def is_there() -> bool:
+            found[:] = (await mq.admin("job.list"))["jobs"]
+            return bool(found)
+
+        await until(is_there)
+        return found[0]
 
 
 async def _until_done(broker: BrokerProcess, number: str, count: int) -> dict[str, Any]:
-    async with vibemq.connect(broker.url) as mq:
-        while True:
-            job: dict[str, Any] = await mq.admin("job.show", job=number)
-            if job["done"] >= count or job["state"] in ("done", "failed"):
-                return job
+    """The job when it has done so many, or has ended."""
+    return await _when(broker, number, lambda job: job["done"] >= count or job["state"] in ("done", "failed"))
 
 
 async def _until_ended(broker: BrokerProcess, number: str) -> dict[str, Any]:
+    return await _when(broker, number, lambda job: job["state"] not in ("running", "queued", "waiting"))
+
+
+async def _when(broker: BrokerProcess, number: str, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
     async with vibemq.connect(broker.url) as mq:
-        while True:
-            job: dict[str, Any] = await mq.admin("job.show", job=number)
-            if job["state"] not in ("running", "queued", "waiting"):
-                return job
-            await anyio.sleep(0.05)
+        job: dict[str, Any] = {}
+
+        async def looks() -> bool:
+            job.update(await mq.admin("job.show", job=number))
+            return holds(job)
+
+        await until(looks)
+        return job
 
 
 def judge(ids: set[str], back: list[str], dead: list[str], limit: int, job: dict[str, Any]) -> list[str]:
@@ -179,12 +190,10 @@ def main() -> int:
     """100,000 letters, 20 kills: `make jobs-proof`. Prints what it was; 1 = something does not add up."""
     for provider in ("lmdb", "sqlite"):
         with tempfile.TemporaryDirectory() as folder:
-            begin = time.monotonic()
             work = partial(killed, Path(folder) / "data", provider, letters=100_000, limit=95_000, kills=20)
             told = anyio.run(partial(work, seed=20, rate=3_000, cli=True))
-            took = time.monotonic() - begin
         counts = {name: told.job[name] for name in ("state", "selected", "done", "skipped", "damaged", "dead_again")}
-        print(f"{provider}: {told.kills} kills, {told.at_work} at work, {took:.0f} s, job {counts}", flush=True)
+        print(f"{provider}: {told.kills} kills, {told.at_work} at work, job {counts}", flush=True)
         for complaint in told.complaints:
             print(f"  {complaint}", flush=True)
         if told.complaints:

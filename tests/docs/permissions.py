@@ -21,13 +21,22 @@ CONDITIONS = {
 
 def lines() -> Iterator[str]:
     for name, row in OPERATIONS.items():
-        yield f"| `{name}` | {_row(row)} |"
+        yield f"| `{name}` | {SAID.get(name) or _row(row)} |"
     for kind, row in COMMANDS.items():
         if all(needed.action is not Action.NEVER for needed in row):
             yield f"| {kind.__name__} | {SAID.get(kind) or _row(row)} |"
 
 
-SAID = {
+_OF_JOBS = (
+    "what the work of the job needs: as `dlq.replay` or `dlq.purge` on the queue of its filter; whoever started a job "
+    "may change it"
+)
+_SEEN_JOBS = "nothing: it shows one's own jobs, and those on queues on which the user has `inspect`"
+SAID: dict[type | str, str] = {
+    "job.start": _OF_JOBS,
+    "job.change": _OF_JOBS,
+    "job.list": _SEEN_JOBS,
+    "job.show": _SEEN_JOBS,
     Respond: "nothing: whoever knows the address of a request, which is in its message, may reply to it once",
     GiveUp: "nothing: it takes back a request of the same connection",
 }

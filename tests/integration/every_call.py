@@ -156,6 +156,12 @@ def staged(world: World, attempt: int) -> int:
     return attempt + 1
 
 
+def slow_job(world: World, attempt: int) -> str:
+    """A job that has something to do for ten seconds."""
+    job = world.peer.admin("job.start", kind="replay", filter={"queue": DEAD}, to=JOBS, limit=2, rate=0.1)
+    return str(job["job"])
+
+
 def letters(world: World, attempt: int) -> list[int]:
     return [letter["dead_id"] for letter in world.peer.admin("dlq.list", queue=DEAD, limit=1_000)["letters"]]
 
@@ -243,9 +249,16 @@ OPERATION_ROWS: dict[str, Row | Prepared] = {
         lambda w, group: w.peer.ask("group.delete", HOLES, group=group),
     ),
     "dlq.list": admin("dlq.list", limit=1_000),
+    "dlq.groups": admin("dlq.groups", limit=1_000),
+    "dlq.preview": admin("dlq.preview"),
     "dlq.show": admin("dlq.show", dead_id=40_000),
     "dlq.replay": admin("dlq.replay", queue=DEAD, limit=1_000, to=JOBS),
     "dlq.purge": admin("dlq.purge", queue=DEAD, limit=1_000),
+    "dlq.edit": (letters, lambda w, ids: w.peer.admin("dlq.edit", dead_id=ids[0], text="edited", to=JOBS)),
+    "job.start": admin("job.start", kind="purge_dead", filter={"queue": DEAD, "from_id": 1 << 50}, at_most=1 << 40),
+    "job.list": admin("job.list"),
+    "job.show": (slow_job, lambda w, job: w.peer.admin("job.show", job=job)),
+    "job.change": (slow_job, lambda w, job: w.peer.admin("job.change", job=job, state="cancelled")),
     "dead.offsets": cursor("dead.offsets", DEAD),
     "dead.fetch": cursor("dead.fetch", DEAD, from_=1, to=1 << 40),
     "dead.redrive": (letters, lambda w, ids: w.peer.ask("dead.redrive", DEAD, ids=ids, to=JOBS)),
@@ -499,7 +512,39 @@ def told_to_all(world: World, attempt: int) -> None:
     world.peer.settled()
 
 
+def of_one_error(world: World, attempt: int) -> dict[str, Any]:
+    [group] = world.peer.admin("dlq.groups", queue=DEAD, reason="expired", limit=1)["groups"]
+    return dict(group)
+
+
+def all_groups(world: World) -> None:
+    after: dict[str, Any] = {}
+    while after.get("after", "") is not None:
+        after = {"after": world.peer.admin("dlq.groups", limit=1_000, **after)["next"]}
+
+
 CROWD_ROWS: dict[str, Row | Prepared] = {
+    "dead letters of a queue, newest first": admin("dlq.list", queue=DEAD, order="newest", limit=1_000),
+    "dead letters for a reason": admin("dlq.list", reason="expired", limit=1_000),
+    "dead letters for a reason that none has": admin("dlq.list", queue=DEAD, reason="overflow"),
+    "dead letters of one error": (
+        of_one_error,
+        lambda w, g: w.peer.admin("dlq.list", queue=DEAD, reason="expired", fingerprint=g["fingerprint"]),
+    ),
+    "dead letters of one error, of any queue": (
+        of_one_error,
+        lambda w, g: w.peer.admin("dlq.list", fingerprint=g["fingerprint"], order="newest"),
+    ),
+    "dead letters that no group has room for": admin("dlq.list", queue=DEAD, fingerprint="0" * 16, limit=1_000),
+    "dead letters by age": admin("dlq.list", since=40_000, until=41_000, limit=1_000),
+    "dead letters by id": admin("dlq.list", from_id=30_000, to_id=30_900, limit=1_000),
+    "dead letters by a text that none has": admin("dlq.list", error="elsewhere"),
+    "dead letters by a header that none has": admin("dlq.list", queue=DEAD, header={"a": "b"}),
+    "dead letters that were replayed": admin("dlq.list", replayed=True, order="newest"),
+    "all groups of dead letters": lambda w, a: all_groups(w),
+    "a preview by a text": admin("dlq.preview", error="snow"),
+    "a preview by age": admin("dlq.preview", since=10_000),
+    "a preview by a header": admin("dlq.preview", header={"a": "b"}),
     "publish to very many groups": told_to_all,
     "the purge of a queue with very many requests": (having_requested, purged),
     "the deletion of a queue with very many requests": (having_requested, deleted),

@@ -23,8 +23,10 @@ from vibemq import sync as blocking
 from vibemq.auth.passwords import hash_password
 from vibemq.cli import main
 from vibemq.cli.admin import main as admin_main
+from vibemq.cli.admin.dlq.replay_plan import PlanFile, ReplayPlan
 from vibemq.cli.child import BrokerProcess
 from vibemq.cli.entry import run_app
+from vibemq.client.address import parse
 
 Run = Callable[..., tuple[int, list[Any], str]]
 
@@ -502,6 +504,54 @@ def test_an_interrupted_replay_doubles_nothing(vibemq: Run, queue: str) -> None:
     assert (code, told["resumed"], told["count"]) == (0, False, 50)
 
 
+def test_what_an_earlier_version_has_left_of_a_replay_becomes_a_job(
+    vibemq: Run, queue: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bury(vibemq, queue, 30)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    ids = [letter["dead_id"] for letter in vibemq("admin", "dlq", "ls", "--queue", queue)[1]]
+    target = parse(os.environ["VIBEMQ_URL"])
+    arguments = {"queue": queue, "older_than_ms": 1, "to": None, "limit": 20}
+    file = PlanFile.of(f"{target.host}:{target.port}", arguments)
+    file.save(ReplayPlan([(ids[0], ids[19])], 1 << 50))
+    vibemq("admin", "dlq", "replay", "--queue", queue, "--limit", "5")
+    words = ("dlq", "replay", "--queue", queue, "--older-than", "1ms", "--limit", "20")
+    code, (told,), _ = vibemq("admin", *words)
+    assert (code, told["resumed"], told["count"]) == (0, True, 15)
+    assert file.load() is None
+    left = [letter["dead_id"] for letter in vibemq("admin", "dlq", "ls", "--queue", queue)[1]]
+    assert left == ids[20:]
+    code, (told,), _ = vibemq("admin", *words)
+    assert (code, told["resumed"], told["count"]) == (0, False, 10)
+
+
+def test_jobs_are_listed_changed_and_followed(vibemq: Run, queue: str) -> None:
+    bury(vibemq, queue, 20)
+    words = ("dlq", "replay", "--queue", queue, "--rate", "0.1", "--note", "slowly", "--detach")
+    number = vibemq("admin", *words)[1][0]["job"]
+    assert vibemq("admin", "job", "ls", "--state", "running")[1][0]["note"] == "slowly"
+    assert vibemq("admin", "job", "pause", number)[1][0]["state"] == "paused"
+    code, (told,), err = vibemq("admin", "job", "follow", number)
+    assert (code, told["state"]) == (6, "paused")
+    assert f"vibemq-admin job resume {number}" in str(err)
+    assert vibemq("admin", "job", "resume", number, "--rate", "0")[1][0]["rate"] is None
+    code, (told,), _ = vibemq("admin", "job", "follow", number)
+    assert (code, told["state"], told["done"]) == (0, "done", 20)
+    assert vibemq("admin", "job", "show", number)[1][0]["events"][-1]["event"] == "done"
+    assert vibemq("admin", "job", "cancel", number)[0] == 1
+    assert vibemq("admin", "job", "show", "99999")[0] == 3
+    assert vibemq("admin", "job", "show", "x")[0] == 2
+
+
+def test_a_fresh_replay_cancels_the_one_before(vibemq: Run, queue: str) -> None:
+    bury(vibemq, queue, 20)
+    words = ("dlq", "replay", "--queue", queue)
+    first = vibemq("admin", *words, "--rate", "0.1", "--detach")[1][0]["job"]
+    code, (told,), _ = vibemq("admin", *words, "--fresh")
+    assert (code, told["resumed"], told["job"] != first) == (0, False, True)
+    assert vibemq("admin", "job", "show", first)[1][0]["state"] == "cancelled"
+
+
 def test_a_backup_of_the_running_broker(vibemq: Run, queue: str, tmp_path: Path) -> None:
     publish(vibemq, queue, 10)
     assert vibemq("admin", "backup", tmp_path / "copy", "--dry-run")[0] == 0
@@ -660,8 +710,8 @@ def test_ctrl_c_ends_a_verb_without_a_traceback(words: tuple[str, ...], vibemq: 
             "user 'ann' does not have the permission 'inspect' on queue 'hidden', which queue.info requires; ask",
         ),
         (
-            ("dlq", "ls"),
-            "user 'ann' does not have the permission 'inspect' on every queue, which dlq.list requires; ask",
+            ("dlq", "replay"),
+            "user 'ann' does not have the permission 'purge' on every queue, which job.start requires; ask",
         ),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",

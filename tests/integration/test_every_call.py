@@ -52,6 +52,11 @@ pytestmark = [pytest.mark.anyio, pytest.mark.xdist_group("every_call")]
 QUEUES, LETTERS, GROUPS, MESSAGES, FAN_OUT = 10_000, 50_000, 2_000, 20_000, 10_000
 USERS, TOKENS = 5_000, 1_000
 AT_ONCE = 5_000
+REASONS, ERRORS = (Reason.REJECTED, Reason.EXPIRED, Reason.MAX_ATTEMPTS), 1_300
+"""The errors are of more kinds than a queue has groups for."""
+WORDS = ("no", "yes", "maybe", "never", "rain", "snow", "left", "right", "up", "down")
+SCATTERED = 4_000
+"""Queues that have a letter each."""
 
 
 @pytest.fixture(scope="module")
@@ -74,8 +79,26 @@ def messages(queue_id: int, count: int) -> Iterator[Record]:
 
 
 def letters(queue_id: int, first: int) -> DeadLettered:
-    facts = [DeadFacts(n, n, Reason.REJECTED, "no", 1, 1, 2_000, 3_000) for n in range(first, first + AT_ONCE)]
+    facts = [
+        DeadFacts(n, n, REASONS[n % 3], f"order {n}: {words(n % ERRORS)}", 1, 1, 2_000, 3_000 + n)
+        for n in range(first, first + AT_ONCE)
+    ]
     return DeadLettered(queue_id, ALL_GROUPS, facts)
+
+
+def words(number: int) -> str:
+    """As many texts as numbers; in none of them is a digit."""
+    return " ".join(
+        ("no", "yes", "maybe", "never", "rain", "snow", "left", "right", "up", "down")[int(n)] for n in str(number)
+    )
+
+
+def scattered_letters(first: int, last: int) -> Iterator[Record]:
+    """One of each queue."""
+    for queue_id in range(first, last + 1):
+        yield MessagesAdded(queue_id, 1, 2_000, Rows.of([pack_row("m", b"x" * 20)]))
+        facts = DeadFacts(LETTERS + queue_id, 1, Reason.REJECTED, "alone", 1, 1, 2_000, 90_000 + queue_id)
+        yield DeadLettered(queue_id, ALL_GROUPS, [facts])
 
 
 def cursors(queue_id: int) -> Iterator[Record]:
@@ -113,6 +136,8 @@ def crowd() -> Iterator[Sequence[Record]]:
     for first in range(6, QUEUES + 1, 1_000):
         numbers = range(first, min(first + 1_000, QUEUES + 1))
         yield [record for number in numbers for record in queue(number, f"q{number - 5}")]
+        if first <= SCATTERED:
+            yield list(scattered_letters(first, min(first + 1_000, QUEUES + 1) - 1))
     yield from people()
 
 

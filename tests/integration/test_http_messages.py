@@ -13,6 +13,9 @@ import vibemq
 from tests.integration.http_api import ApiClient, everybody, serving
 from tests.waiting import until
 from vibemq.config import Http, Listener, Settings
+from vibemq.errors import StorageFull
+from vibemq.model.commands import Pressure, SetPressure
+from vibemq.model.records import MessagesAdded
 from vibemq.testing.timed_broker import TimedBroker
 from vibemq.web.api.messages import session as peer_session
 
@@ -485,3 +488,52 @@ async def test_a_deleted_queue_ends_what_was_fetched(api: ApiClient) -> None:
     assert await waiting == (404, "QUEUE_NOT_FOUND")
     code = await api.code("POST", "/deliveries", json={"settlements": [{"lease": delivery["lease"], "verb": "ack"}]})
     assert code == (410, "LEASE_GONE")
+
+
+# -- trouble ------------------------------------------------------------------------------------------------------
+
+
+async def test_pressure_is_told_with_a_sentence(api: ApiClient) -> None:
+    await publish(api)
+    decide = api.broker._running().decider.decide
+    decide([SetPressure(Pressure.BLOCKING, "memory is short")])
+    keyed = {**BYTES, "Idempotency-Key": "k"}
+    response = await api.ask("POST", "/queues/q/messages", content=b"x", headers=keyed)
+    assert (response.status_code, response.json()["code"], response.headers["retry-after"]) == (503, "BLOCKED", "1")
+    assert "memory is short" in response.json()["detail"]
+    assert len(await fetch(api)) == 1, "consuming makes room"
+    decide([SetPressure(Pressure.NONE, "")])
+    assert (await api.ask("POST", "/queues/q/messages", content=b"x", headers=keyed)).status_code == 200
+
+
+async def test_a_full_disk_is_told_and_nothing_is_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with timed(tmp_path) as broker:
+        api = ApiClient(broker)
+        async with api.http:
+            await api.done("PUT", "/queues/q", json={})
+            provider = broker._running().store.provider
+            append = provider.append
+
+            def full(records: Any) -> None:
+                if any(type(record) is MessagesAdded for record in records):
+                    raise StorageFull("no space left on the disk; free some")
+                append(records)
+
+            monkeypatch.setattr(provider, "append", full)
+            keyed = {**BYTES, "Idempotency-Key": "k"}
+            response = await api.ask("POST", "/queues/q/messages", content=b"x", headers=keyed)
+            assert (response.status_code, response.json()["code"]) == (507, "STORAGE_FULL")
+            assert "free some" in response.json()["detail"]
+            monkeypatch.setattr(provider, "append", append)
+            shown = await api.done("POST", "/queues/q/messages", content=b"x", headers=keyed)
+            assert not shown["duplicate"], "what was refused was not published"
+            assert info(api).ready == 1
+
+
+async def test_a_stop_answers_who_waits(tmp_path: Path) -> None:
+    async with serving(tmp_path) as api:
+        await api.done("PUT", "/queues/q", json={"durability": "transient"})
+        waiting = asyncio.ensure_future(api.code("POST", "/queues/q/deliveries", json={"wait_ms": 20_000}))
+        await until(lambda: info(api).consumers == 1)
+        await api.broker.stop()
+        assert await waiting == (503, "SHUTTING_DOWN")

@@ -26,6 +26,7 @@ from tests.proof.account import FOREVER, Account, Verdict, judge
 from tests.proof.contents import drained, open_store, stored
 from tests.proof.contract import Budget, Finding, Method, Result, Size
 from tests.proof.forked import ChildDied, in_fork
+from tests.proof.letter_index import index_differences
 from tests.proof.places import in_memory
 from tests.proof.shim import Control, Fault, Kind, Manner, Role
 from tests.proof.shortage import SHORTAGES
@@ -250,6 +251,7 @@ def _recovered(data_dir: Path, provider: str, account: Account) -> Verdict:
         store, state = open_store(data_dir, provider, **OPENED[provider])
         verdict = judge(account, stored(store, state), power_cut=False)
         verdict.lost += [f"check: {problem.what}" for problem in store.check()]
+        verdict.lost += index_differences(store)
         return verdict
 
     return in_fork(look)

@@ -21,6 +21,7 @@ from tests.proof.contents import drained, open_store, stored
 from tests.proof.contract import Budget, Finding, Method, Result, Size
 from tests.proof.forked import ChildDied, in_fork
 from tests.proof.kill_bench import Bench, Life
+from tests.proof.letter_index import index_differences
 from tests.proof.load import Load, Plan
 from tests.proof.shim import missing_compiler
 from tests.proof.warm import WarmBroker, import_everything, warm_brokers
@@ -159,6 +160,7 @@ def _look(bench: Bench, life: Life) -> tuple[Verdict, Contents]:
         contents = stored(store, state)
         verdict = judge(life.account, contents, power_cut=False)
         verdict.lost += [f"check: {problem.what}" for problem in store.check()]
+        verdict.lost += index_differences(store)
         return verdict, contents
 
     try:
@@ -285,6 +287,8 @@ def _contents_of(data_dir: Path, provider: str) -> Contents:
         problems = [problem.what for problem in store.check()]
         if problems:
             raise RuntimeError("; ".join(problems))
+        if differences := index_differences(store):
+            raise RuntimeError("; ".join(differences))
         return stored(store, state)
 
     return in_fork(look)

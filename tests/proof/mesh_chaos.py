@@ -92,12 +92,13 @@ async def publish(world: MeshWorld, number: int, rng: random.Random) -> None:
 
 async def consume(world: MeshWorld, group: str, rng: random.Random) -> None:
     while True:
+        began = world.ledger.now
         peer = await world.connect(group, "sub")
         try:
             topics = {"topicList": [{"topic": TOPIC, "mode": "CLUSTERING", "type": "ASYNC"}]}
             await peer.asked("SUBSCRIBE_REQUEST", topics)
             early = await peer.asked("LISTEN_REQUEST")
-            await _take(world, peer, group, rng, early)
+            await _take(world, peer, group, rng, early, began)
         except LOST:
             pass
         finally:
@@ -105,9 +106,13 @@ async def consume(world: MeshWorld, group: str, rng: random.Random) -> None:
         await asyncio.sleep(rng.uniform(0, 0.05))
 
 
-async def _take(world: MeshWorld, peer: ChaosPeer, group: str, rng: random.Random, early: list[Any]) -> None:
+async def _take(
+    world: MeshWorld, peer: ChaosPeer, group: str, rng: random.Random, early: list[Any], written_after: int
+) -> None:
+    """`written_after`: an instant of the ledger before the first push."""
+    ledger = world.ledger
     acked: list[str] = []
-    asked, at_ask = "", 0
+    asked, at_ask, asked_at = "", 0, 0
     life = world.life
     while True:
         heard = early.pop(0) if early else await peer.heard()
@@ -115,19 +120,21 @@ async def _take(world: MeshWorld, peer: ChaosPeer, group: str, rng: random.Rando
             if heard.seq == asked:
                 # What was acknowledged before it was carried out before it.
                 if world.life == life:
-                    world.ledger.settled.update(((group, name), life) for name in acked[:at_ask])
+                    ledger.settle(group, acked[:at_ask])
+                    # What comes behind this answer was written after the question was asked.
+                    written_after = asked_at
                 del acked[:at_ask]
                 asked = ""
         elif heard.cmd == "ASYNC_MESSAGE_TO_CLIENT":
             name = name_in(heard.body)
-            world.ledger.arrived(group, name, world.life)
+            ledger.arrived(group, name, written_after)
             if POISON not in name:
                 peer.say("ASYNC_MESSAGE_TO_CLIENT_ACK", seq=heard.seq)
                 acked.append(name)
             if rng.random() < 0.02:
                 await asyncio.sleep(rng.uniform(0, 0.05))
         if not asked and acked:
-            asked, at_ask = peer.say("HEARTBEAT_REQUEST"), len(acked)
+            asked, at_ask, asked_at = peer.say("HEARTBEAT_REQUEST"), len(acked), ledger.now
 
 
 # -- faults -------------------------------------------------------------------------------------------------------
@@ -137,6 +144,7 @@ async def _kill_broker(world: MeshWorld) -> None:
     await asyncio.to_thread(world.broker.kill)
     # Not before: who connects while it is being killed is served, and may acknowledge, in the old life.
     world.life += 1
+    world.ledger.begin_life()
     await asyncio.sleep(world.rng.uniform(0, 0.2))
     await asyncio.to_thread(world.broker.start)
 
@@ -263,7 +271,7 @@ async def _judge(world: MeshWorld, budget: Budget, result: Result) -> None:
     result.figures |= {
         "EventMesh faults": ", ".join(f"{name} {count}" for name, count in sorted(world.faults.items())),
         "EventMesh dead letters": len(dead),
-        "EventMesh delivered more than once": ledger.doubled,
+        "EventMesh delivered more than once": f"{ledger.doubled:,}, {ledger.late} of them read too late",
         "EventMesh over HTTP": f"{len(world.http.confirmed):,} confirmed, {world.http.failed:,} pushes failed",
     }
     innocent = [name for name in dead if POISON not in name]

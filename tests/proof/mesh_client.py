@@ -97,14 +97,32 @@ class MeshLedger:
     tried: set[str] = field(default_factory=set)
     received: dict[str, Counter[str]] = field(default_factory=dict)
     settled: dict[tuple[str, str], int] = field(default_factory=dict)
-    """(group, name) -> the broker's life in which its acknowledgement was certainly carried out."""
+    """(group, name) -> when its acknowledgement was certainly carried out."""
+    now: int = 0
+    """Counts what is settled, and lives of the broker: one step for each."""
+    life_began: int = 0
     risen: set[tuple[str, str]] = field(default_factory=set)
-    """Delivered although settled in the same life of the broker."""
+    """Pushed although settled before in the same life of the broker."""
+    late: int = 0
+    """Those that may have been pushed to one member before another one settled them, and were only read later."""
 
-    def arrived(self, group: str, name: str, life: int) -> None:
+    def begin_life(self) -> None:
+        self.now += 1
+        self.life_began = self.now
+
+    def settle(self, group: str, names: list[str]) -> None:
+        self.now += 1
+        self.settled.update(((group, name), self.now) for name in names)
+
+    def arrived(self, group: str, name: str, written_after: int) -> None:
+        """`written_after`: an instant, of `now`, at which the broker had certainly not written it yet."""
         self.received.setdefault(group, Counter())[name] += 1
-        if self.settled.get((group, name)) == life:
-            self.risen.add((group, name))
+        settled = self.settled.get((group, name), 0)
+        if settled > self.life_began:
+            if settled <= written_after:
+                self.risen.add((group, name))
+            else:
+                self.late += 1
 
     def lost(self, group: str) -> set[str]:
         came = self.received.get(group, Counter())

@@ -272,6 +272,20 @@ CHECKPOINTS = (
         "    pass\n",
         sign=r"\.dedup ",
     ),
+    Mutant(
+        "a letter that is gone stays in the index by queue",
+        "storage/kvstore/dead/index.py",
+        "        self._kv.delete(keys.dead_by_queue_key(queue_id, dead_id))\n",
+        "",
+        sign=r"index of dead letters",
+    ),
+    Mutant(
+        "a group counts the letters that are gone",
+        "storage/kvstore/dead/index.py",
+        "        self.count -= 1\n",
+        "",
+        sign=r"index of dead letters",
+    ),
 )
 
 FACTS = (
@@ -298,7 +312,7 @@ FACTS = (
         "        if len(record.runs) > 1 and _settle_unheard(queue, group, record.runs, dirty):\n"
         "            continue\n        for run in record.runs:\n            _settle(queue, group, run, dirty)\n",
         "",
-        sign=r"too many|on_disk == group.unsettled_set",
+        sign=r"too many|group\.unsettled_set",
         by=(ENGINE_SIM, SIM),
     ),
     Mutant(
@@ -364,6 +378,34 @@ USER_CHANGES = (
         "                self._local.ask(lambda session, token: ChangeAccounts(session, token, list(records))))))\n",
         sign=r"known State|known None",
         by=(USERS,),
+        quick=False,
+    ),
+)
+
+JOBS = (
+    Mutant(
+        "a checkpoint leaves out what a job has done",
+        "storage/kvstore/store.py",
+        "    for job_id in dirty.jobs:\n",
+        "    for job_id in dirty.jobs - state.jobs.keys():\n",
+        sign=r"job \d+ is ",
+    ),
+    Mutant(
+        "a job's account is not in the batch of its letters",
+        "engine/handlers/jobs/advancing.py",
+        "        step.note(record, need)\n",
+        "        (step.note(record, need) if not done else state.owed_behind.append(record))\n",
+        sign=r"disk\.jobs == self\.engine\.jobs",
+        by=(CHAOS_SIM,),
+        quick=False,
+    ),
+    Mutant(
+        "a step that a full disk refused is counted",
+        "engine/engine.py",
+        "        for undone in outcome.jobs:\n",
+        "        for undone in outcome.jobs[:0]:\n",
+        sign=r"disk\.jobs == self\.engine\.jobs",
+        by=(CHAOS_SIM,),
         quick=False,
     ),
 )
@@ -686,6 +728,7 @@ MUTANTS = (
     + CHECKPOINTS
     + FACTS
     + USER_CHANGES
+    + JOBS
     + ENGINE
     + SHARED_CAPACITY
     + SELECTORS

@@ -170,12 +170,13 @@ static ssize_t do_write(int fd, const struct iovec *parts, int count, off_t offs
 
 static ssize_t noted_write(int fd, const struct iovec *parts, int count, off_t offset, int flags) {
     char path[PATH_MAX];
-    if (!ours(fd, path)) return do_write(fd, parts, count, offset, flags);
+    int mode = ours(fd, path) ? fcntl(fd, F_GETFL) : O_RDONLY;
+    /* What is open for reading only is not written: SQLite tries when such a connection closes. */
+    if ((mode & O_ACCMODE) == O_RDONLY) return do_write(fd, parts, count, offset, flags);
     enum manner manner = BEFORE;
     int error = fails(WRITE, path, &manner);
     if (error && manner == BEFORE) { errno = error; return -1; }
     struct note n = {.kind = WRITE, .inode = inode_of(fd), .offset = offset};
-    int mode = fcntl(fd, F_GETFL);
     if ((mode & O_DSYNC) || (flags & (RWF_DSYNC | RWF_SYNC))) n.flags |= FLAG_DSYNC;
     n.before = now();
     if (offset < 0) n.offset = mode & O_APPEND ? lseek(fd, 0, SEEK_END) : lseek(fd, 0, SEEK_CUR);

@@ -10,6 +10,7 @@ from itertools import groupby
 from operator import itemgetter
 
 from tests.proof.sim_accounts import ACCOUNTANT, AccountOperator
+from tests.proof.sim_jobs import FOREMAN, JobOperator
 from tests.proof.sim_naive import Broken
 from tests.proof.sim_readers import READER, Readers
 from tests.proof.sim_world import World
@@ -96,7 +97,8 @@ class Clients:
         self._resent: dict[object, tuple[str, bytes]] = {}
         self._readers = Readers(world)
         self._accounts = AccountOperator(world)
-        for session in (*PUBLISHERS, LARGE_PUBLISHER, *CONSUMERS, OPERATOR, READER, ACCOUNTANT):
+        self._jobs = JobOperator(world)
+        for session in (*PUBLISHERS, LARGE_PUBLISHER, *CONSUMERS, OPERATOR, READER, ACCOUNTANT, FOREMAN):
             world.connect(session, self._take)
 
     # -- what they hear -------------------------------------------------------------------------------------------
@@ -146,6 +148,7 @@ class Clients:
         self._settle_written()
         # Dice of its own: what the others do stays as it is.
         self._accounts.step(random.Random(f"{self._seed}/{number}/accounts"))
+        self._jobs.step(random.Random(f"{self._seed}/{number}/jobs"))
         self._publish_large(random.Random(f"{self._seed}/{number}/large"))
         actions = [self._publish] * 10 + [self._subscribe] * 3 + [self._settle] * 7 + [self._wait] * 4
         actions += [self._read_on] * 3
@@ -332,12 +335,14 @@ class Clients:
         origins = {letter.facts.dead_id: letter.queue_id for letter in some}
         rows = Rows.of([self._row(40) for _ in some])
         self._world.ledger.counts.replayed += len(some)
-        self._world.ask(ReplayDead(OPERATOR, self._token(), queue, ids, rows, None, origins))
+        step = self._jobs.step_of(random.Random(f"{self._seed}/{ids}"), ids)
+        self._world.ask(ReplayDead(OPERATOR, self._token(), queue, ids, rows, None, origins, step=step))
 
     def _purge_dead(self) -> None:
         letters = dict(list(self._letters().items())[:2])
         if letters:
-            self._world.ask(PurgeDead(OPERATOR, self._token(), list(letters), letters))
+            step = self._jobs.step_of(random.Random(f"{self._seed}/{letters}"), list(letters))
+            self._world.ask(PurgeDead(OPERATOR, self._token(), list(letters), letters, step=step))
 
     def _purge(self) -> None:
         queue = self._some_queue()

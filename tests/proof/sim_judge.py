@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from tests.proof.letter_index import index_differences
 from tests.proof.sim_files import Machine, migrate_if_old, path_on
 from tests.proof.sim_ledger import Ledger
 from tests.proof.sim_lmdb import DATA_FILE, Book, snapshot_number
@@ -25,9 +26,11 @@ from vibemq.model.records import MessageExtra
 from vibemq.model.rows import Rows, pack_row
 from vibemq.model.stored import StoredState
 from vibemq.storage.kvstore import keys
+from vibemq.storage.kvstore.dead.index_audit import audit_index
 from vibemq.storage.kvstore.encoding import unseal
 from vibemq.storage.kvstore.values import unpack_meta
 from vibemq.storage.lmdb.copying import copy_state
+from vibemq.storage.lmdb.environment.tables import reading
 from vibemq.storage.lmdb.journal.journal import Journal
 from vibemq.storage.lmdb.provider import LmdbProvider
 from vibemq.storage.state.reducer import restart_transient
@@ -187,6 +190,7 @@ class Judge:
         if state.lsn not in self._ledger.naive:
             raise Broken(f"the store is at record {state.lsn}, which was never written")
         self._compare_accounts(state)
+        self._compare_jobs(state)
         self._compare_state(state, now_ms)
         self._compare_messages(provider, state.lsn)
         self._compare_engine(state, now_ms)
@@ -222,6 +226,14 @@ class Judge:
                 wrong = min(name for name in found if found[name] != meant.get(name))
                 raise Resurrected(f"{what} {wrong} is {found[wrong]} at record {opened.lsn}, not {meant.get(wrong)}")
 
+    def _compare_jobs(self, opened: StoredState) -> None:
+        naive = self._ledger.naive[opened.lsn].jobs
+        if missing := naive.keys() - opened.jobs.keys():
+            raise Lost(f"job {min(missing)} is gone at record {opened.lsn}")
+        for job_id, job in opened.jobs.items():
+            if job_id not in naive or not naive[job_id].agrees(job):
+                raise Resurrected(f"job {job_id} is {job} at record {opened.lsn}, not {naive.get(job_id)}")
+
     def _compare_messages(self, provider: LmdbProvider, lsn: int) -> None:
         ledger, naive = self._ledger, self._ledger.naive[lsn]
         for queue_id, queue in naive.queues.items():
@@ -244,6 +256,11 @@ class Judge:
             letter = letters[dead_id]
             if (letter.queue_id, letter.facts.sequence) != message or letter.row != ledger.rows[message][0]:
                 raise Resurrected(f"dead letter {dead_id} holds another message")
+        if lines := index_differences(provider):
+            raise Broken(f"at record {lsn}: {lines}")
+        with reading(provider._env, DATA_FILE) as kv:
+            if problems := [problem.what for problem in audit_index(kv)]:
+                raise Broken(f"the index of dead letters is not sound: {problems}")
 
     def _compare_engine(self, state: StoredState, now_ms: int) -> None:
         naive = self._ledger.naive[state.lsn].copy()

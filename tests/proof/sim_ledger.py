@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any
 
-from tests.proof.sim_naive import Broken, Message, Naive, each
+from tests.proof.sim_naive import Broken, Message, Naive, NaiveQueue, each
 from vibemq.model.effects import Deliver, Effect, Outcome, Published, Reply
 from vibemq.model.options import Durability, Overflow, Retention
 from vibemq.model.records import (
@@ -33,6 +33,8 @@ STRUCTURAL = (
     "RejectAt",
     "Quarantine",
     "ChangeAccounts",
+    "StartJob",
+    "ChangeJob",
 )
 """Commands whose plain answer states a fact that a power cut must not take back."""
 
@@ -40,6 +42,16 @@ STRUCTURAL = (
 def _is_stated(record: Record) -> bool:
     """False for what a step hands out besides, of whatever queue: its Deliver is no promise, and no answer names it."""
     return not isinstance(record, HandedOut)
+
+
+def _beyond_retention(queue_id: int, queue: NaiveQueue, batch: Sequence[Record]) -> set[int]:
+    """What the queue's log holds beyond its limit, with what the batch adds."""
+    logged = set(queue.logged)
+    for record in batch:
+        if isinstance(record, MessagesAdded) and record.queue_id == queue_id:
+            logged.update(range(record.first_sequence, record.first_sequence + record.rows.count))
+    oldest = sorted(logged)
+    return set(oldest[: -queue.options.retain_messages]) if queue.options.retain_messages else set()
 
 
 class Counts:
@@ -174,6 +186,9 @@ class Ledger:
             asked = self.may_settle
             # What a cursor has acknowledged is settled when its hold is over, perhaps after a restart.
             unasked = {s for s in gone if s >= group.committed and (record.queue_id, record.group_id, s) not in asked}
+            if unasked and options.retention is Retention.LOG:
+                # With many groups each of them lets go of what the log is to lose, in records of their own before it.
+                unasked -= _beyond_retention(record.queue_id, queue, batch)
             if unasked and options.consumers_settle:
                 raise Broken(f"{queue.name}/{group.name}: {sorted(unasked)} settled, though nobody acknowledged them")
 
@@ -268,10 +283,13 @@ class Ledger:
         self.weak_told.clear()
 
     def forget_accounts(self) -> None:
-        """The store has been turned into one of a version that had neither users nor tokens."""
+        """The store has been turned into one of a version that had neither users nor tokens nor jobs."""
         naive = self.naive[self.last_lsn]
+        naive.jobs = {}
         for state in (naive, self.reduced[self.last_lsn], self._reduced):
             state.users, state.tokens = {}, {}
+        for reduced in (self.reduced[self.last_lsn], self._reduced):
+            reduced.jobs = {}
 
     def recovered(self, last_lsn: int) -> None:
         """The broker goes on from `last_lsn`; what was above it never happened."""

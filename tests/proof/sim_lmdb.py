@@ -169,3 +169,7 @@ class SimCursor:
         for at in range(self._at, len(self._keys)):
             key = self._keys[at]
             yield (key, self._values[key]) if keys and values else key
+
+    def iterprev(self) -> Iterator[Any]:
+        for at in range(min(self._at, len(self._keys) - 1), -1, -1):
+            yield self._keys[at], self._values[self._keys[at]]

@@ -7,7 +7,9 @@ of conservation is stated here as set arithmetic: every published message of a g
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from tests.proof.sim_naive_jobs import NaiveJob, Unbalanced, apply_job_record
 from vibemq.model.accounts import StoredToken, StoredUser
+from vibemq.model.jobs.job_records import JobAdvanced, JobChanged, JobLettersDied, JobsForgotten, JobStarted
 from vibemq.model.options import Durability, QueueOptions, Retention
 from vibemq.model.records import (
     ALL_GROUPS,
@@ -107,6 +109,7 @@ class Naive:
         self.dead: dict[int, Message] = {}
         self.users: dict[str, StoredUser] = {}
         self.tokens: dict[str, StoredToken] = {}
+        self.jobs: dict[int, NaiveJob] = {}
 
     def copy(self) -> "Naive":
         other = Naive()
@@ -114,6 +117,7 @@ class Naive:
         other.dead = dict(self.dead)
         other.users = dict(self.users)
         other.tokens = dict(self.tokens)
+        other.jobs = {job_id: job.copy() for job_id, job in self.jobs.items()}
         return other
 
     def alive(self, queue_id: int) -> set[int]:
@@ -136,6 +140,11 @@ class Naive:
                     self._remove_dead(record, batch)
                 case UserStored() | UserRemoved() | TokenStored() | TokenRemoved():
                     self._account(record)
+                case JobStarted() | JobAdvanced() | JobChanged() | JobLettersDied() | JobsForgotten():
+                    try:
+                        apply_job_record(self.jobs, record, batch)
+                    except Unbalanced as error:
+                        raise Broken(str(error)) from None
                 case _:
                     queue = self.queues.get(getattr(record, "queue_id", 0))
                     if queue is not None and not queue.deleted:

@@ -24,6 +24,7 @@ from tests.proof.account import Account, Contents, Verdict, judge
 from tests.proof.contents import abandon, drained, open_store, stored
 from tests.proof.contract import Budget, Finding, Method, Result, Size
 from tests.proof.forked import ChildDied, in_fork
+from tests.proof.letter_index import index_differences
 from tests.proof.load import Load, Plan
 from tests.proof.places import in_memory
 from tests.proof.syscall_images import MANNERS, Disk, Image, timeline
@@ -294,6 +295,7 @@ def _open(case: Case, data_dir: Path) -> Verdict:
     contents = stored(store, state)
     verdict = _verdict(case, contents)
     verdict.lost += [f"check: {problem.what}" for problem in store.check()]
+    verdict.lost += index_differences(store)
     engine = Engine(EngineSettings(auto_create=False), jitter=lambda: 0.5, new_id=lambda: "f" * 32)
     engine.restore(state, int(time.time() * 1000))
     verdict.lost += [f"the restored engine: {line}" for line in engine.violations()]

@@ -64,6 +64,9 @@ ROWS: dict[str, Row] = {
             "integration/test_permissions.py::test_a_topic_needs_subscribe",
             "integration/test_permissions.py::test_no_command_passes_after_a_revocation",
             "integration/test_permissions.py::test_no_topic_is_served_after_a_revocation",
+            "integration/test_jobs.py::test_a_job_needs_what_its_work_needs",
+            "integration/test_jobs.py::test_a_job_ends_with_the_rights_of_its_maker",
+            "integration/test_jobs.py::test_who_has_gone_before_a_restart_has_no_job_after_it",
             "unit/auth/test_policy.py::test_the_servers_own_words_are_nobodys",
             "unit/auth/test_policy.py::test_nobody_has_a_right_to_a_queue_of_the_brokers_own",
             "integration/test_own_queues.py::test_no_protocol_reaches_a_queue_of_the_brokers_own",
@@ -290,6 +293,38 @@ BAD_INPUT: dict[str, Row] = {
         (
             "security/test_bad_users.py::test_a_password_of_megabytes_is_refused",
             "integration/test_cli_access.py::test_what_cannot_be_a_password_is_refused",
+        ),
+    ),
+    "leases": Row(
+        "What was fetched over HTTP is settled by who fetched it and nobody else, while it is held, and not after a "
+        "restart of the broker.",
+        (
+            "integration/test_http_messages.py::test_a_lease_is_worth_nothing_to_others_nor_after_a_restart",
+            "integration/test_http_messages.py::test_a_script_that_dies_lets_its_time_run_out",
+            "unit/web/api/messages/test_leases.py::test_a_changed_one_is_refused",
+        ),
+    ),
+    "bodies over HTTP": Row(
+        "What is in messages is sent as JSON text or as a file that no browser runs, is opened within bounds, and is "
+        "kept from whom http.show_bodies says. Nobody learns of queues that are not theirs from a stream.",
+        (
+            "integration/test_http_streams.py::test_bodies_are_files_that_nothing_runs_in",
+            "integration/test_http_streams.py::test_packed_bodies_and_bombs",
+            "integration/test_http_streams.py::test_what_is_in_messages_can_be_hidden",
+            "integration/test_http_streams.py::test_each_sees_what_it_may",
+            "integration/test_http_streams.py::test_a_stream_ends_with_its_session",
+            "integration/test_looking_at_messages.py::test_a_bomb_is_opened_as_far_as_is_asked_for",
+        ),
+        but="A consumer gets its messages over HTTP whatever http.show_bodies says.",
+    ),
+    "messages over HTTP": Row(
+        "Hostile messages, lines and settlements are refused one by one with a sentence, before reading them takes "
+        "long; clients that read nothing are cut off.",
+        (
+            "integration/test_http_messages.py::test_a_bad_line_is_named_and_the_others_are_confirmed",
+            "integration/test_http_messages.py::test_settlements_that_are_no_good",
+            "integration/test_http_streams.py::test_a_reader_that_reads_nothing_is_cut_off",
+            "unit/web/api/messages/test_publishing.py::test_a_line_that_would_take_long_to_read_is_not_read",
         ),
     ),
     "patterns": Row(

@@ -47,8 +47,9 @@ class SelectiveChaos(Chaos):
         self.driver.watch = self.watch
         self.looked_at: Group | None = None
         """Whose messages the question is about that is being answered."""
+        self.looked_at_queue = 0
         self.before: set[int] = set()
-        """What it had not settled before."""
+        """What it had not settled before, and what has not expired by now."""
         self.given: set[int] = set()
         """What has been handed out meanwhile."""
         self._look, self._submit = self.driver.look, self.driver.submit
@@ -56,8 +57,18 @@ class SelectiveChaos(Chaos):
         self.driver.submit = self.submit  # type: ignore[method-assign]
 
     def look(self, question: Classify) -> list[Effect]:
-        _, self.looked_at = self.driver.engine._state.questioned.get(question.number, (None, None))
-        self.before = set() if self.looked_at is None else {*self.looked_at.unsettled_set()}
+        queue, self.looked_at = self.driver.engine._state.questioned.get(question.number, (None, None))
+        self.before = set()
+        if queue is not None and self.looked_at is not None:
+            self.looked_at_queue = queue.queue_id
+            now = self.driver.now
+            ttl_ms = queue.options.message_ttl_ms
+            overdue = queue.sizes.last_at(now - ttl_ms) if ttl_ms else 0
+            self.before = {
+                sequence
+                for sequence in self.looked_at.unsettled_set()
+                if sequence > overdue and not queue.is_expired(sequence, now)
+            }
         self.given.clear()
         told = self._look(question)
         self.looked_at = None
@@ -72,10 +83,12 @@ class SelectiveChaos(Chaos):
             if isinstance(effect, Deliver):
                 self.given.update(sequences(effect.runs))
         for record in outcome.records:
-            if isinstance(record, Settled) and group is not None and group.where is not None:
+            if group is None or group.where is None or not isinstance(record, Settled):
+                continue
+            if (record.queue_id, record.group_id) == (self.looked_at_queue, group.group_id):
                 # What a full disk did not take was settled earlier, perhaps by another filter.
                 for sequence in ({*sequences(record.runs)} & self.before) - self.given:
-                    fits = record.group_id == group.group_id and group.where.matches({"n": sequence})
+                    fits = group.where.matches({"n": sequence})
                     assert not fits, f"{sequence} is settled although it matches the filter {group.where}"
         return self._submit(outcome)
 

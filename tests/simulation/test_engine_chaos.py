@@ -19,6 +19,7 @@ from vibemq.errors import VibeMQError
 from vibemq.model.accounts import StoredToken, StoredUser
 from vibemq.model.commands import (
     ChangeAccounts,
+    ChangeJob,
     ChangeQueue,
     CloseSession,
     Command,
@@ -44,10 +45,12 @@ from vibemq.model.commands import (
     Settlement,
     SharedCapacity,
     StartAt,
+    StartJob,
     Subscribe,
     Unsubscribe,
 )
 from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Published, Reply, Responded
+from vibemq.model.jobs.job import JobKind, JobPlan, JobState, JobStep
 from vibemq.model.options import (
     DeliveryMode,
     Durability,
@@ -204,6 +207,8 @@ class Chaos:
         if self.random.random() < 0.15:
             makers = [self.create, self.delete, self.change, self.purge, self.remove, self.drop_group, self.seek]
             makers += [self.replay, self.purge_dead, self.pressure]
+        if self.random.random() < 0.08:
+            makers = [self.start_job, self.change_job, self.replay, self.purge_dead, self.replay, self.purge_dead]
         if self.random.random() < 0.05:
             makers = [self.add_user, self.add_user, self.remove_user]
         return self.random.choice(makers)()
@@ -371,12 +376,39 @@ class Chaos:
 
     def replay(self) -> Command:
         letters = self.letters()
-        command = ReplayDead(3, None, self.queue(), list(letters), rows_of(len(letters)), None, letters)
+        rows = rows_of(len(letters))
+        command = ReplayDead(3, None, self.queue(), list(letters), rows, None, letters, step=self.job_step(letters))
         return self.token(command)
 
     def purge_dead(self) -> Command:
         letters = self.letters()
-        return self.token(PurgeDead(3, None, list(letters), letters))
+        return self.token(PurgeDead(3, None, list(letters), letters, step=self.job_step(letters)))
+
+    def job_step(self, letters: dict[int, int]) -> JobStep | None:
+        """Of some job, whether or not it runs; it is refused when it does not."""
+        jobs = list(self.driver.engine.jobs.by_id)
+        if not jobs or self.random.random() < 0.3:
+            return None
+        cursor = self.random.choice([0, max(letters, default=0)])
+        return JobStep(self.random.choice(jobs), cursor, len(letters), 0)
+
+    def start_job(self) -> Command:
+        pick = self.random.choice
+        plan = JobPlan(
+            kind=JobKind.REPLAY,
+            filter={},
+            last_id=1 << 40,
+            limit=pick([0, 5]),
+            canary=pick([0, 0, 2]),
+            stop_after_dead_again=pick([0, 0, 1, 3]),
+            key=pick(["", "", "a"]),
+        )
+        return self.token(StartJob(3, None, plan))
+
+    def change_job(self) -> Command:
+        state = self.random.choice([JobState.PAUSED, JobState.RUNNING, JobState.RUNNING, JobState.CANCELLED])
+        number = self.random.choice([*self.driver.engine.jobs.by_id, 1])
+        return self.token(ChangeJob(3, None, number, state, by=self.random.choice(["ann", ""])))
 
     def add_user(self) -> Command:
         now, name = self.driver.now, f"user-{self.number}"

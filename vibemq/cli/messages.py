@@ -4,7 +4,8 @@ import base64
 from collections.abc import Iterable
 from typing import Any
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
+from rich.text import Text
 
 from vibemq.cli.output import facts, instant_text, table
 from vibemq.errors import MessageTooLarge
@@ -74,16 +75,17 @@ def letter_table(letters: Iterable[dict[str, Any]]) -> RenderableType:
 
 
 def group_table(groups: Iterable[dict[str, Any]]) -> RenderableType:
-    """One line for each kind of error; its sample, which may be long, is last."""
+    """One line for each group of dead letters; the sample of their errors is last."""
     return table(
-        ("count", "queue", "reason", "fingerprint", "first", "last", "sample"),
+        ("queue", "reason", "fingerprint", "count", "first", "last", "last dead since", "error, as in one of them"),
         [
             (
-                group["count"],
                 group["queue"],
                 group["reason"],
                 group["fingerprint"],
-                instant_text(group["first_at"]),
+                group["count"],
+                f"{group['first_id']}",
+                f"{group['last_id']}",
                 instant_text(group["last_at"]),
                 group["sample"] or "–",
             )
@@ -91,6 +93,11 @@ def group_table(groups: Iterable[dict[str, Any]]) -> RenderableType:
         ],
         whole=True,
     )
+
+
+def preview_sheet(preview: dict[str, Any]) -> RenderableType:
+    """What a preview tells: its sentences, and its groups."""
+    return Group(*map(Text, preview["sentences"]), group_table(preview["groups"]))
 
 
 def letter_sheet(letter: dict[str, Any]) -> RenderableType:

@@ -19,6 +19,7 @@ CHUNKED, UNTIL_END = -1, -2
 """Instead of a length: in chunks, and until the stream ends."""
 _UPGRADE = re.compile(rb"(?i)\r\nupgrade:")
 _UPGRADE_PASSED_OVER = b"\r\nupgrade-passed-over:"
+_VERSIONS = ("1.0", "1.1")
 _ONCE = ("host", "transfer-encoding")
 _FRAMING_BYTES_MAX = 8_192
 """Sizes of chunks and trailers; beyond it, half of what the body may have."""
@@ -110,11 +111,12 @@ def _read_head(parser: HttpRequestParser | HttpResponseParser, heard: _HeadHeard
         why = "the protocol is not changed and nothing is tunnelled here; leave out CONNECT and Upgrade"
         raise Http1Error(why) from None
     except HttpParserError as error:
-        if heard.complete:
+        # A first line without a version counts as a complete head of HTTP/0.9.
+        if heard.complete and parser.get_http_version() in _VERSIONS:
             raise Http1Error("the transfer coding is not chunked", 501) from None
         raise Http1Error(f"the head is not that of HTTP/1.1: {error}") from None
     version = parser.get_http_version()
-    if not heard.complete or version not in ("1.0", "1.1"):
+    if not heard.complete or version not in _VERSIONS:
         raise Http1Error("the first line is not that of HTTP/1.1")
     return version
 

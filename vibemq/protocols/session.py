@@ -88,6 +88,11 @@ def _any_memory(size: int) -> Any:
     return size
 
 
+def _no_flush() -> bool:
+    """Without a broker around it nothing is flushed."""
+    return False
+
+
 def _wake_nobody() -> None:
     """Without a broker around it a session is driven by whoever made it."""
 
@@ -116,6 +121,10 @@ class SessionContext:
     """Whether the peer's TLS certificate may stand for a user: then it may leave its credentials out."""
     wake: Callable[[], None] = _wake_nobody
     """Have `tick` and `commands` called in the next turn of the loop: something has happened outside of the session."""
+    behind_flush: Callable[[], bool] = _no_flush
+    """Whether what is published now would wait for the end of a flush that has begun already. When it ends, a session
+    that was told so is woken, and what it publishes then is confirmed as early. So it may keep small publishes back
+    meanwhile, and make one of them."""
 
 
 class Session(Protocol):

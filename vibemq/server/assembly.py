@@ -247,6 +247,7 @@ async def assemble(
         new_id=new_id,
         turns_away=guesses.turns_away,
         large_turns=large_turns,
+        after_flush=committer.after_flush,
     )
     pacer = Pacer()
     decider = Decider(engine, committer, clock, pacer)

@@ -4,8 +4,10 @@ import pytest
 
 from tests.simulation.engine_driver import Driver
 from vibemq.model.commands import Extend, Settle, Settlement, Unsubscribe
+from vibemq.model.effects import SettledRuns
 from vibemq.model.options import LostConnection
 from vibemq.model.records import Attempts, DeadLettered, Dropped, Reason, Returned, Settled
+from vibemq.model.runs import RunSet
 
 
 @pytest.fixture
@@ -244,3 +246,31 @@ def test_attempts_survive_a_restart(driver: Driver) -> None:
     driver.settle(2, 1, verb=Settlement.RETRY, delay_ms=0)
     driver.settle(2, 1, verb=Settlement.RETRY, delay_ms=0)
     assert letters(driver)[0][3:] == (3, 3)
+
+
+def test_whoever_asks_is_told_what_was_held(driver: Driver) -> None:
+    """Nothing else tells a lease that counts from one whose time is over."""
+    assert driver.ask(Settle(1, "t", 1, Settlement.ACK, [(1, 2), (4, 9)])) == SettledRuns([(1, 2), (4, 5)])
+    assert driver.ask(Settle(1, "t", 1, Settlement.ACK, [(1, 5)])) == SettledRuns([(3, 3)])
+    assert driver.ask(Settle(1, "t", 1, Settlement.REJECT, [(1, 5)])) == SettledRuns([])
+    assert driver.ask(Settle(1, "t", 99, Settlement.ACK, [(1, 5)])) == SettledRuns([])
+
+
+def test_whoever_extends_is_told_what_was_held(driver: Driver) -> None:
+    driver.settle(1, 2, 3)
+    assert driver.ask(Extend(1, "t", 1, [(1, 9)], 60_000)) == SettledRuns([(1, 1), (4, 5)])
+    assert driver.ask(Extend(1, "t", 99, [(1, 9)], 60_000)) == SettledRuns([])
+
+
+def test_a_long_settlement_tells_all_that_was_held() -> None:
+    driver = Driver()
+    driver.create(max_attempts=3)
+    driver.subscribe(1, capacity_messages=5_000)
+    driver.publish(5_000)
+    driver.take()
+    driver.settle(1, 1_000)
+    assert driver.ask(Extend(1, "t", 1, [(n, n) for n in range(1, 5_001)], 60_000)) == SettledRuns(
+        [(n, n) for n in range(1, 5_001) if n != 1_000]
+    )
+    result = driver.ask(Settle(1, "t", 1, Settlement.RETRY, [(1, 5_000)], 0))
+    assert RunSet(sorted(result.runs)) == RunSet([(1, 999), (1_001, 5_000)])

@@ -90,6 +90,7 @@ def test_a_request_that_would_rather_go_on_in_another_protocol_is_read_as_any_ot
         (b"POST / HTTP/1.1\r\ncontent-length: 1\r\ntransfer-encoding: chunked", 400),
         (b"POST / HTTP/1.1\r\ntransfer-encoding: gzip, chunked", 501),
         (b"POST / HTTP/1.1\r\ntransfer-encoding: xchunked", 501),
+        (b"POST /\n\r\n3\r\nabc\r\n0", 400),
         (b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\ntransfer-encoding: chunked", 400),
         (b"POST / HTTP/1.1\r\n" + b"\r\n".join([b"x: y"] * 129), 431),
     ],

@@ -5,12 +5,15 @@ from pathlib import Path
 
 import pytest
 
+from vibemq.model.dead.groups import DeadGroupsWanted
 from vibemq.model.records import ALL_GROUPS, DeadLettered, DeadRemoved
 from vibemq.model.stored import DeadPageWanted
 from vibemq.storage.lmdb import provider as provider_module
+from vibemq.storage.lmdb.dead import CHANGES_AT_ONCE
 from vibemq.storage.lmdb.provider import LmdbProvider
 from vibemq.storage.lmdb.settings import LmdbSettings
-from vibemq.testing.storage_conformance import added, letter, queue
+from vibemq.testing.letter_conformance import check_the_index_says_what_all_letters_say
+from vibemq.testing.storage_conformance import Subject, added, letter, queue
 
 COUNT = 5_000
 
@@ -61,3 +64,39 @@ def test_what_is_applied_is_forgotten_in_slices(storage: LmdbProvider, monkeypat
     assert list(storage._dead._changed_at) == [2]
     assert not storage._dead._added.entries
     assert [found.facts.dead_id for found in storage.dead_letters(limit=COUNT)] == before[2:]
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_groups_are_right_however_little_is_done_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Letters that came and went since the checkpoint are compared with the store in many small parts."""
+    monkeypatch.setattr("vibemq.storage.lmdb.dead.CHANGES_AT_ONCE", 2)
+    monkeypatch.setattr("vibemq.storage.lmdb.provider.SORTED_AT_ONCE", 2)
+    monkeypatch.setattr("vibemq.storage.lmdb.dead.PAGE_LEAST", 1)
+    chosen = LmdbSettings(ballast_bytes=0, segment_bytes=64 << 10)
+    check_the_index_says_what_all_letters_say(
+        Subject(f"small parts {seed}", tmp_path / "data", lambda data_dir: LmdbProvider(data_dir, chosen))
+    )
+
+
+def test_the_group_of_letters_that_are_gone_is_told_without_a_checkpoint(storage: LmdbProvider) -> None:
+    """Its ends are looked for in parts: each call does a millisecond or two of work."""
+    calls, page = 0, storage.dead_groups(DeadGroupsWanted())
+    while not page.done:
+        calls, page = calls + 1, storage.dead_groups(DeadGroupsWanted(after=page.last))
+    assert calls >= (COUNT - 200) // CHANGES_AT_ONCE - 1
+    [group] = page.groups
+    letters = group.letters
+    assert (letters.count, letters.first_id, letters.last_id) == (200, 1, COUNT)
+    storage.append([DeadRemoved(list(range(1, 101)))])
+    storage.append([DeadRemoved(list(range(COUNT - 99, COUNT)))])
+    while not (page := storage.dead_groups(DeadGroupsWanted())).done:
+        pass
+    [group] = page.groups
+    letters = group.letters
+    assert (letters.count, letters.first_id, letters.last_id) == (1, COUNT, COUNT)
+    storage.append([DeadRemoved([COUNT])])
+    while not (page := storage.dead_groups(DeadGroupsWanted())).done:
+        pass
+    assert page.groups == []

@@ -28,6 +28,8 @@ REQUESTS: dict[str, tuple[str, ...]] = {
     "group quarantine": ("group.quarantine",),
     "group rm": ("group.list", "group.delete"),
     "dlq ls": ("dlq.list",),
+    "dlq groups": ("dlq.groups",),
+    "dlq preview": ("dlq.preview",),
     "dlq show": ("dlq.show",),
     "dlq replay": ("dlq.preview", "job.start", "dlq.replay"),
     "dlq purge": ("dlq.preview", "job.start", "dlq.purge"),

@@ -67,6 +67,10 @@ class JobTable:
     def get(self, job_id: int) -> StoredJob | None:
         return self.by_id.get(job_id)
 
+    def has_key(self, user: str, key: str) -> bool:
+        """Whether the user has a job with this key."""
+        return (user, key) in self.by_key
+
     def running(self) -> list[StoredJob]:
         return [job for job in self.by_id.values() if job.state is JobState.RUNNING]
 

@@ -8,6 +8,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from heapq import nsmallest
 from typing import Any
 
 from pydantic import Field
@@ -41,43 +42,64 @@ class PreviewArguments(LetterFilters):
     rate: Whole | None = Field(None, description="Letters in a second, for the time that it would take.")
 
 
-@dataclass(slots=True)
 class _Tally:
     """What the letters have in common, as far as they were counted."""
 
-    groups: dict[GroupKey, DeadGroup] = field(default_factory=dict)
-    whole: bool = True
-    """Every letter that is meant was counted."""
+    def __init__(self) -> None:
+        self.is_whole = True
+        """Every letter that is meant was counted."""
+        self.by_queue = Counter[str]()
+        self.by_reason = Counter[int]()
+        self.oldest_at: int | None = None
+        self.newest_at: int | None = None
+        self.groups_count = 0
+        self.largest: list[DeadGroup] = []
+        self._of_letters: dict[GroupKey, DeadGroup] = {}
+        """Groups of the letters that were counted one by one."""
 
     @property
     def count(self) -> int:
-        return sum(group.letters.count for group in self.groups.values())
+        return self.by_reason.total()
 
-    def add_groups(self, groups: Iterable[DeadGroup]) -> None:
-        self.groups |= {group.key: group for group in groups}
+    def add_groups(self, groups: Sequence[DeadGroup]) -> None:
+        """Whole groups, each once."""
+        for group in groups:
+            letters = group.letters
+            self._note(group.queue, group.key.reason, letters.count, letters.first_at, letters.last_at)
+        self._take_largest(groups)
 
     def add_letters(self, letters: Iterable[DeadLetter]) -> None:
         for letter in letters:
             facts = letter.facts
             key = GroupKey(letter.queue_id, int(facts.reason), fingerprint(facts.error))
-            known = self.groups.get(key)
+            known = self._of_letters.get(key)
             at = facts.dead_at
             one = LetterStretch(1, facts.dead_id, at, facts.dead_id, at, sample_of(facts.error))
             both = one if known is None else joined([known.letters, one])
             assert both is not None
-            self.groups[key] = DeadGroup(key, letter.queue, both)
+            self._of_letters[key] = DeadGroup(key, letter.queue, both)
+            self._note(letter.queue, key.reason, 1, at, at)
 
-    def by_queue(self) -> Counter[str]:
-        counted = Counter[str]()
-        for group in self.groups.values():
-            counted[group.queue] += group.letters.count
-        return counted
+    def _note(self, queue: str, reason: int, count: int, first_at: int, last_at: int) -> None:
+        self.by_queue[queue] += count
+        self.by_reason[reason] += count
+        self.oldest_at = first_at if self.oldest_at is None else min(self.oldest_at, first_at)
+        self.newest_at = last_at if self.newest_at is None else max(self.newest_at, last_at)
 
-    def by_reason(self) -> Counter[str]:
-        counted = Counter[str]()
-        for group in self.groups.values():
-            counted[Reason(group.key.reason).name.lower()] += group.letters.count
-        return counted
+    def _take_largest(self, groups: Sequence[DeadGroup]) -> None:
+        self.groups_count += len(groups)
+        self.largest = nsmallest(GROUPS_SHOWN, [*self.largest, *groups], key=_by_size)
+
+    async def finish(self) -> None:
+        """The loop has a turn now and then: there may be very many groups."""
+        groups = list(self._of_letters.values())
+        for at in range(0, len(groups), SLICE):
+            self._take_largest(groups[at : at + SLICE])
+            await asyncio.sleep(0)
+
+
+def _by_size(group: DeadGroup) -> tuple[int, GroupKey]:
+    return -group.letters.count, group.key
 
 
 class LetterPreview:
@@ -108,7 +130,7 @@ class LetterPreview:
         elif wanted.need_rows:
             sample, exact = await self._rows(wanted, chosen, queue_ids)
             tally.add_letters(sample.letters)
-            tally.whole = exact
+            tally.is_whole = exact
         else:
             await self._count_letters(wanted, chosen, queue_ids, tally)
             sample, exact = await self._rows(wanted, chosen, queue_ids)
@@ -149,7 +171,7 @@ class LetterPreview:
             tally.add_letters(found.letters)
             last, done, examined = found.last, found.done, examined + found.examined
             await asyncio.sleep(0)
-        tally.whole = done
+        tally.is_whole = done
 
     async def _rows(
         self, wanted: PreviewArguments, chosen: LetterFilter, queue_ids: frozenset[int] | None
@@ -178,8 +200,8 @@ class LetterPreview:
         self, caller: Caller, wanted: PreviewArguments, tally: _Tally, rows: "_Rows", *, rows_are_all: bool
     ) -> dict[str, Any]:
         count = max(tally.count, rows.count)
-        exact = tally.whole and (rows_are_all or not wanted.need_rows)
-        groups = sorted(tally.groups.values(), key=lambda group: (-group.letters.count, group.key))
+        exact = tally.is_whole and (rows_are_all or not wanted.need_rows)
+        await tally.finish()
         size = rows.size
         if not rows_are_all and rows.count:
             size = round(rows.size / rows.count * count)
@@ -189,15 +211,15 @@ class LetterPreview:
             "exact": exact,
             "bytes": size,
             "bytes_exact": rows_are_all,
-            "oldest_at": min((group.letters.first_at for group in groups), default=None),
-            "newest_at": max((group.letters.last_at for group in groups), default=None),
+            "oldest_at": tally.oldest_at,
+            "newest_at": tally.newest_at,
             "replayed_before": rows.replayed,
             "replayed_before_of": rows.count,
             "targets": targets,
-            "targets_count": 1 if wanted.to is not None else len(tally.by_queue()),
-            "reasons": [{"reason": reason, "count": n} for reason, n in tally.by_reason().most_common()],
-            "groups": [group_json(group) for group in groups[:GROUPS_SHOWN]],
-            "groups_count": len(groups),
+            "targets_count": 1 if wanted.to is not None else len(tally.by_queue),
+            "reasons": [{"reason": Reason(r).name.lower(), "count": n} for r, n in tally.by_reason.most_common()],
+            "groups": [group_json(group) for group in tally.largest],
+            "groups_count": tally.groups_count,
             "examples": rows.examples,
             "duration_ms": round(count / wanted.rate * 1000) if wanted.rate else None,
         }
@@ -205,7 +227,7 @@ class LetterPreview:
 
     async def _targets(self, caller: Caller, wanted: PreviewArguments, tally: _Tally) -> list[dict[str, Any]]:
         """Those with the most letters first."""
-        counted = tally.by_queue()
+        counted = tally.by_queue
         if wanted.to is not None:
             counted = Counter({wanted.to: counted.total()})
         shown: list[dict[str, Any]] = []

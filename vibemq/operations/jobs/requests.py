@@ -109,13 +109,11 @@ class Jobs:
             raise QueueNotFound(wanted.to)
         given = wanted.model_dump(mode="json", exclude_none=True, exclude={"key"})
         digest = sha256(orjson.dumps(given, option=orjson.OPT_SORT_KEYS)).hexdigest()
+        user = principal.name if principal is not None else ""
         now, last_id = self._clock.now(), self._engine.readers.last_dead_id()
-        selected = await count_letters(self._reader, wanted.filter.absolute(now), exact=wanted.at_most is not None)
-        if wanted.at_most is not None and selected > wanted.at_most:
-            raise PreconditionFailed(
-                f"{selected} dead letters fit by now, more than the {wanted.at_most} that were expected; nothing was "
-                "started: look at them again"
-            )
+        selected = -1
+        if wanted.key is None or not self._engine.jobs.has_key(user, wanted.key):
+            selected = await self._count(wanted, now)
         plan = JobPlan(
             kind=kind,
             filter=wanted.filter.absolute(now).model_dump(mode="json", exclude_defaults=True),
@@ -127,7 +125,7 @@ class Jobs:
             note=wanted.note,
             last_id=last_id,
             selected=min(selected, wanted.limit) if wanted.limit else selected,
-            user=principal.name if principal is not None else "",
+            user=user,
             token_id=principal.token_id if principal is not None else "",
             key=wanted.key or "",
             digest=digest,
@@ -135,6 +133,17 @@ class Jobs:
         job = await self._local.ask(lambda session, token: StartJob(session, token, plan, wanted.rate or 0.0, now))
         self._work.wake()
         return self._shown(job)
+
+    async def _count(self, wanted: StartJobArguments, now: int) -> int:
+        """Raises PreconditionFailed."""
+        most = wanted.at_most
+        selected = await count_letters(self._reader, wanted.filter.absolute(now), exact=most is not None)
+        if most is not None and selected > most:
+            raise PreconditionFailed(
+                f"{selected} dead letters fit by now, more than the {most} that were expected; nothing was started: "
+                "look at them again"
+            )
+        return selected
 
     async def page(self, caller: Caller, wanted: JobListArguments) -> dict[str, Any]:
         """The latest first; those that the caller may see."""

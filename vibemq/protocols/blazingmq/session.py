@@ -54,6 +54,8 @@ MESSAGES_AT_ONCE = 150
 """Messages, confirms or requests that are read in about a millisecond."""
 CONTROL_WORK_SHIFT = 4
 """So many bytes of a request, 1 << 4, are as much work as a message: each two may be a value, or a condition."""
+KEPT_BACK_BYTES = 131_072
+"""Posts of about so many bytes are kept back at most while a flush is under way, which their ACKs wait for anyway."""
 LARGE_PROGRESS_BYTES = 65_536
 """Of a large message, what a client has to send within `limits.message_timeout_ms`."""
 UNKNOWN_EVENTS_MAX = 1_000
@@ -122,6 +124,8 @@ class BlazingmqSession:
             self._arrived = False
             self._heard_at = state.now
             self._pings = 0
+        if self._keeps_back():
+            return ()
         try:
             self._read()
         except RemoteProtocolError as error:
@@ -134,6 +138,16 @@ class BlazingmqSession:
         if self._broken is not None and not requests:
             raise self._broken
         return requests
+
+    def _keeps_back(self) -> bool:
+        """Each small batch costs as much as many messages. What an SDK posts while a flush is under way becomes one."""
+        state = self._state
+        # A client that does nothing but post: nobody waits for anything else that it may have sent.
+        if not state.handles or state.flushed_writers != state.handles or not state.unanswered or self._more:
+            return False
+        if self._ended or state.failed or state.disconnecting or state.requests or self._authenticating:
+            return False
+        return 0 < self._reader.buffered_bytes < KEPT_BACK_BYTES and state.context.behind_flush()
 
     @property
     def unread(self) -> bool:

@@ -93,6 +93,11 @@ class Domain(BaseModel):
         """By application."""
         return {app_id: Selector.parse(expression) for app_id, expression in self.subscriptions.items()}
 
+    @property
+    def flushes(self) -> bool:
+        """Whether what is posted is flushed before it is acknowledged."""
+        return self.queue_options().durability is Durability.STRONG
+
     def queue_options(self) -> QueueOptions:
         passing = self.mode is DomainMode.BROADCAST
         durability = self.durability or ("transient" if passing else "strong")

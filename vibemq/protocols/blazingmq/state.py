@@ -72,6 +72,8 @@ class BlazingmqState:
     """By number."""
     handles: int = 0
     """Readers and writers of all queues."""
+    flushed_writers: int = 0
+    """Of those, writers of queues whose messages are flushed before they are acknowledged."""
     last_consumer: int = 0
     requests: list[Request] = field(default_factory=list)
     out: list[bytes] = field(default_factory=list)
@@ -123,6 +125,8 @@ class BlazingmqState:
     def add_writers(self, queue: OpenedQueue, count: int) -> None:
         queue.writers += count
         self.handles += count
+        if queue.domain.flushes:
+            self.flushed_writers += count
 
     def forget_unused(self, queue: OpenedQueue) -> None:
         if not (queue.writers > 0 or queue.streams) and self.queues.get(queue.q_id) is queue:

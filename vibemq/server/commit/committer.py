@@ -42,6 +42,8 @@ log = logging.getLogger("vibemq.committer")
 
 SHARE_S = 0.0015
 """Outcomes are told for so long in one turn of the loop, at least one of them."""
+WAITING_MAX = 3
+"""Those who may wait for the end of a flush with what they publish, since all of them come in one turn of the loop."""
 
 
 @dataclass(slots=True)
@@ -155,6 +157,9 @@ class Committer:
         self._flushes: deque[Flush] = deque()
         """Under way, in order, as far as none after them has ended."""
         self._flush_again = False
+        self._after_flush: dict[Callable[[], None], None] = {}
+        self._gathering = False
+        """The next flush waits for what those publish who have waited for the last one."""
         self._dead = False
         self._disk_full = False
         self._appends = 0
@@ -234,6 +239,17 @@ class Committer:
             self._appended(steps, *self._append(provider, steps))
         except Exception as error:
             self.fail(error)
+
+    def after_flush(self, wake: Callable[[], None]) -> bool:
+        """Have somebody woken when the flush that is under way has ended, by a `call_soon`; the next one begins behind
+        what is published then. False: none keeps others waiting, or enough wait."""
+        waiting = self._after_flush
+        if wake in waiting:
+            return True
+        if self._dead or self._flushing < self._store.provider.in_flight_max or len(waiting) >= WAITING_MAX:
+            return False
+        waiting[wake] = None
+        return True
 
     async def settled(self) -> None:
         """Return when everything submitted so far, and what followed from it, has been told."""
@@ -391,7 +407,7 @@ class Committer:
     def _flush(self) -> None:
         if self._dead:
             return
-        if self._flushing >= self._store.provider.in_flight_max:
+        if self._gathering or self._flushing >= self._store.provider.in_flight_max:
             self._flush_again = True
             return
         self._flushing += 1
@@ -410,9 +426,23 @@ class Committer:
             self._covered(flush)
         except Exception as failure:
             self.fail(failure)
-        self._flush_if_asked()
+        if self._after_flush and not self._dead:
+            self._gathering = True
+            waiting, self._after_flush = self._after_flush, {}
+            for wake in waiting:
+                wake()
+            self._loop.call_soon(self._gathered_behind)
+        else:
+            self._flush_if_asked()
         self._note_idle()
         self._wake()
+
+    def _gathered_behind(self) -> None:
+        """Those who have waited for a flush have published."""
+        self._gathering = False
+        self.run_cycle()
+        self._flush_if_asked()
+        self._note_idle()
 
     def _covered(self, flush: Flush) -> None:
         """Tell what the flush covers: its own steps, and those of flushes that began before it and have not ended."""
@@ -424,7 +454,9 @@ class Committer:
         self._tell_some()
 
     def _note_idle(self) -> None:
-        if not (self._gathered or self._awaiting_flush or self._untold or self._appending or self._flushing):
+        if self._gathering or self._flushing:
+            return
+        if not (self._gathered or self._awaiting_flush or self._untold or self._appending):
             self._idle.set()
 
     def fail(self, error: BaseException) -> None:

@@ -107,12 +107,15 @@ class ConnectionTable:
         new_id: Callable[[], str],
         turns_away: Callable[[str, float], bool],
         large_turns: LargeTurns,
+        after_flush: Callable[[Callable[[], None]], bool],
     ) -> None:
         """
         Args:
             turns_away: (host, now), whether the address may not connect because of logins that failed.
             large_turns: who has memory for large messages, and who waits for it.
+            after_flush: see `Committer.after_flush`.
         """
+        self._after_flush = after_flush
         self.large_turns = large_turns
         self._incoming = large_turns.incoming
         self._grant: tuple[int, MemoryShare] | None = None
@@ -218,7 +221,8 @@ class ConnectionTable:
         context = self._context(connection.number, certified=bool(connection.certified))
         if connection.number:
             reserve, wake = partial(self._reserve, connection.number), partial(self._wake_later, connection.number)
-            context = replace(context, reserve_memory=reserve, wake=wake)
+            behind_flush = partial(self._after_flush, wake)
+            context = replace(context, reserve_memory=reserve, wake=wake, behind_flush=behind_flush)
         connection.connection_id = context.connection_id
         connection.since = context.now
         return endpoint.plugin.create(context, endpoint.settings)

@@ -296,9 +296,11 @@ class StoredDead:
 
     def forget(self) -> None:
         """The flushed changes are in the store now."""
-        self._added = DeadTable()
-        self._removed.clear()
-        self._removed_ids = RunSet()
+        if self._added.entries:
+            self._added = DeadTable()
+        if self._removed:
+            self._removed.clear()
+            self._removed_ids = RunSet()
         self._volatile_removed.clear()
 
     def revert(self) -> None:

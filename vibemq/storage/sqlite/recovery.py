@@ -76,13 +76,18 @@ def reader(database: Path) -> sqlite3.Connection:
     which needs locks that a read-only file cannot have; "unix-none" takes none. On closing SQLite removes a log that
     it has moved into the database; that fails, for the database is open for reading only. A log without a commit needs
     no moving and would be removed, and a missing one would be made. Without either, the database alone says it all.
+
+    Before it tries to move the log SQLite flushes it, and keeps quiet about an error. Nobody is told that error again:
+    a later flush of the same pages would succeed. So this connection flushes nothing.
     """
     has_log = has_commit(log_of(database))
     how = "vfs=unix-none" if has_log else "immutable=1"
     connection = sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro&{how}", uri=True, isolation_level=None)
     connection.text_factory = any_text
     if has_log:
+        # First, for every other statement opens the log.
         connection.execute("PRAGMA locking_mode = EXCLUSIVE").close()
+        connection.execute("PRAGMA synchronous = OFF").close()
     return connection
 
 

@@ -94,9 +94,9 @@ class HttpApi:
         return problem_answer(problem, request_id, BROWSER_CHALLENGES if browser else CHALLENGES)
 
     async def _answer(self, request: Request, request_id: str, held: ExitStack) -> Response:
+        endpoint, path = self._route(request)
         if len(request.scope.get("raw_path", b"")) + len(request.scope.get("query_string", b"")) > URL_BYTES_MAX:
             raise InvalidMessage(f"the URL is longer than {URL_BYTES_MAX:,} bytes; send less in it")
-        endpoint, path = self._route(request)
         if self.state.credentials.open:
             self.rules.check(request.headers)
         has_cookie = bool(cookie_in(request.headers.get("cookie", "")))

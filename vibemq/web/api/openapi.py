@@ -261,8 +261,11 @@ class DescriptionWriter:
 
 
 def _instant(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Numbers of milliseconds are taken, too, and not told."""
-    return {"type": "string", "format": "date-time", **_described(schema)}
+    """RFC 3339; or milliseconds since 1970, as operations take them."""
+    return {
+        "anyOf": [{"type": "string", "format": "date-time"}, {"type": "integer", "minimum": 0}],
+        **_described(schema),
+    }
 
 
 def _not_null(schema: Mapping[str, Any]) -> Mapping[str, Any]:

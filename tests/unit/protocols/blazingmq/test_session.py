@@ -58,7 +58,10 @@ class Room:
         self, sdk: ModelSdk | None = None, reserve_memory: Callable[[int], Any] | None = None, **domain: Any
     ) -> None:
         self.sdk = sdk or ModelSdk()
-        lent = context() if reserve_memory is None else replace(context(), reserve_memory=reserve_memory)
+        self.flushing = False
+        lent = replace(context(), behind_flush=lambda: self.flushing)
+        if reserve_memory is not None:
+            lent = replace(lent, reserve_memory=reserve_memory)
         self.session = BlazingmqSession(lent, BlazingmqSettings(domains={"d": Domain(**domain)}))
         self.now = NOW
         self.asked: list[Request] = []
@@ -691,3 +694,55 @@ def test_events_that_are_unknown_are_ignored_up_to_a_number(room: Room) -> None:
     assert not room.session.closing
     with pytest.raises(RemoteProtocolError):
         room.say(unknown)
+
+
+def publishes(room: Room) -> list[int]:
+    """How many rows each of those has that were not looked at."""
+    return [request.rows.count for request in room.asked if isinstance(request, Publish)]
+
+
+def test_what_is_posted_while_a_flush_is_under_way_becomes_one_publish(room: Room) -> None:
+    room.open(WRITE)
+    room.flushing = True
+    room.say(room.sdk.post(0, b"0"))
+    assert publishes(room) == [1], "nothing that is under way keeps this one waiting"
+    for number in range(1, 10):
+        room.say(room.sdk.post(0, b"%d" % number))
+    assert publishes(room) == [1]
+    assert not room.session.unread, "the broker would ask again at once, over and over"
+    room.flushing = False
+    room.take()
+    assert publishes(room) == [1, 9]
+    room.answer_all()
+    assert not room.sdk.unacked
+
+
+def test_nobody_keeps_back_more_than_a_little_nor_the_last_posts_of_a_client() -> None:
+    def posted(length: int, *, end: bool = False, flags: int = WRITE, **domain: Any) -> list[int]:
+        room = Room(**domain)
+        room.open(flags)
+        room.flushing = True
+        room.say(room.sdk.post(0, b"first"))
+        room.say(room.sdk.post(0, bytes(length)))
+        if end:
+            room.say(b"")
+        return publishes(room)
+
+    assert posted(1_000) == [1]
+    assert posted(140_000) == [1, 1]
+    assert posted(1_000, end=True) == [1, 1]
+    assert posted(1_000, flags=READ | WRITE) == [1, 1], "its confirms would wait, too"
+    assert posted(1_000, durability="weak") == [1, 1], "its ACKs wait for no flush"
+
+
+def test_a_client_that_keeps_posting_while_a_flush_is_under_way_is_not_silent(room: Room) -> None:
+    room.open(WRITE)
+    room.flushing = True
+    room.say(room.sdk.post(0, b"first"))
+    deadline = room.session.next_deadline()
+    assert deadline is not None
+    room.now = deadline - 1
+    room.say(room.sdk.post(0, b"kept back"))
+    later = room.session.next_deadline()
+    assert later is not None
+    assert later > deadline

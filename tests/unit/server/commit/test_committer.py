@@ -16,7 +16,7 @@ from vibemq.model.options import Durability
 from vibemq.model.records import MessagesAdded, Record, Settled
 from vibemq.model.rows import LARGE_ROW_BYTES, LargeRow, Rows
 from vibemq.server.clock import Clock
-from vibemq.server.commit.committer import SHARE_S, Committer
+from vibemq.server.commit.committer import SHARE_S, WAITING_MAX, Committer
 from vibemq.server.commit.loop_cycle import LoopCycle
 from vibemq.server.commit.release_order import EffectRouter
 from vibemq.server.commit.storage_threads import Store
@@ -387,3 +387,41 @@ async def test_a_read_does_not_wait_for_a_store_that_has_failed(bench: Bench) ->
     bench.committer.submit(Outcome(records=[added()], durability=Durability.ASYNC))
     with anyio.fail_after(60):
         assert await bench.store.read(lambda: len(bench.storage.appends)) == 0
+
+
+async def test_the_next_flush_begins_behind_what_those_publish_who_have_waited_for_the_last_one() -> None:
+    """Else a publisher that waits with what it has would wait for two flushes more."""
+    storage = FakeStorage()
+    bench = Bench(storage)
+    storage.gate.clear()
+    bench.submit("first", Durability.STRONG)
+    await until(lambda: bool(storage.appends))
+    bench.submit("second", Durability.STRONG)
+    await turns()
+    loop = asyncio.get_running_loop()
+
+    def wake() -> None:
+        loop.call_soon(bench.submit, "third", Durability.STRONG)
+
+    assert bench.committer.after_flush(wake)
+    assert bench.committer.after_flush(wake), "it waits already"
+    storage.gate.set()
+    assert await bench.settled() == ["first", "second", "third"]
+    assert storage.syncs == 2
+    await bench.store.close()
+
+
+async def test_few_wait_for_a_flush_and_none_where_nothing_is_flushed() -> None:
+    storage = FakeStorage()
+    bench = Bench(storage)
+    assert not bench.committer.after_flush(lambda: None), "nobody would wake it"
+    storage.gate.clear()
+    bench.submit("first", Durability.STRONG)
+    await until(lambda: bool(storage.appends))
+    woken: list[int] = []
+    waiting = [bench.committer.after_flush(lambda number=number: woken.append(number)) for number in range(10)]
+    assert waiting == [True] * WAITING_MAX + [False] * (10 - WAITING_MAX)
+    storage.gate.set()
+    await bench.settled()
+    assert woken == list(range(WAITING_MAX))
+    await bench.store.close()

@@ -1,8 +1,6 @@
 """`vibemq-admin dlq`: look at dead letters, put them back, delete them, take them away in a file."""
 
-import base64
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
@@ -10,6 +8,7 @@ import orjson
 import typer
 
 from vibemq.cli.admin.dlq import pages
+from vibemq.cli.admin.dlq.edit_command import edit
 from vibemq.cli.admin.dlq.filters import (
     AtMost,
     Filters,
@@ -31,23 +30,17 @@ from vibemq.cli.admin.dlq.replay_command import Detach, Note, replay
 from vibemq.cli.admin.jobs.following import follow, require_done
 from vibemq.cli.exits import Usage
 from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, DryRun, Json, Timeout, Url, Yes, queue_names
-from vibemq.cli.messages import group_table, letter_sheet, letter_table, payload_bytes
+from vibemq.cli.messages import group_table, letter_sheet, letter_table, payload_bytes, preview_sheet
 from vibemq.cli.online import ask, call, require_queue
 from vibemq.cli.output import Output, count_text, is_standard, whole_file
 from vibemq.cli.progress import tracked
-from vibemq.cli.values import NUMBER_MAX, key_values
+from vibemq.cli.values import NUMBER_MAX
 from vibemq.client import Client
-from vibemq.client.pages import every_item
 from vibemq.errors import MessageNotFound
-
-
-class Order(StrEnum):
-    OLDEST = "oldest"
-    NEWEST = "newest"
-
 
 app = typer.Typer(help="Dead letters of a running broker.", no_args_is_help=True)
 app.command()(replay)
+app.command()(edit)
 
 
 @app.command("ls")
@@ -59,8 +52,8 @@ def list_letters(
     header: WithHeader = None,
     ids: WithId = None,
     message_id: WithMessageId = None,
-    error: WithError = None,
     fingerprint: WithFingerprint = None,
+    error: WithError = None,
     from_id: FromId = None,
     to_id: ToId = None,
     replayed: Replayed = None,
@@ -68,12 +61,12 @@ def list_letters(
     after: Annotated[
         int, typer.Option("--after", metavar="ID", min=0, max=NUMBER_MAX, help="Begin after this dead id.")
     ] = 0,
-    order: Annotated[Order, typer.Option("--order", help="Which come first.")] = Order.OLDEST,
+    newest: Annotated[bool, typer.Option("--newest", help="List the newest dead letters first.")] = False,
     url: Url = DEFAULT_URL,
     timeout: Timeout = DEFAULT_TIMEOUT,
     json: Json = False,
 ) -> None:
-    """List dead letters without their payloads."""
+    """List dead letters without their payloads, oldest first or, with --newest, newest first."""
     filters = filters_of(
         queue,
         reason,
@@ -82,16 +75,16 @@ def list_letters(
         header,
         ids,
         message_id,
-        error=error,
-        fingerprint=fingerprint,
-        from_id=from_id,
-        to_id=to_id,
+        fingerprint,
+        error,
+        from_id,
+        to_id,
         replayed=replayed,
     )
     out = Output(json=json)
 
     async def work(mq: Client) -> list[dict[str, Any]]:
-        arguments = {**filters.arguments, "after": after, "order": order.value}
+        arguments = {**filters.arguments, "after": after, **({"order": "newest"} if newest else {})}
         letters = [letter async for page in pages.letters(mq, arguments, limit) for letter in page]
         if not letters:
             await require_queue(mq, queue)
@@ -101,6 +94,70 @@ def list_letters(
     out.emit_many(found, letter_table(found))
     if len(found) == limit:
         out.note(f"{limit} shown; there may be more: --after {found[-1]['dead_id']}", style="dim")
+
+
+@app.command()
+def groups(
+    queue: FromQueue = None,
+    reason: ForReason = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number.")] = 100,
+    url: Url = DEFAULT_URL,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    json: Json = False,
+) -> None:
+    """List what dead letters died of: by queue, reason and error, without what varies in the error."""
+    given = filters_of(queue, reason).arguments
+
+    async def work(mq: Client) -> list[dict[str, Any]]:
+        return [group async for page in pages.groups(mq, given, limit) for group in page]
+
+    found = call(url, timeout, work)
+    out = Output(json=json)
+    out.emit_many(found, group_table(found))
+    if len(found) == limit:
+        out.note(f"{limit} shown; there may be more: --limit {10 * limit}", style="dim")
+
+
+@app.command()
+def preview(
+    queue: FromQueue = None,
+    reason: ForReason = None,
+    older_than: OlderThan = None,
+    newer_than: NewerThan = None,
+    header: WithHeader = None,
+    ids: WithId = None,
+    message_id: WithMessageId = None,
+    fingerprint: WithFingerprint = None,
+    error: WithError = None,
+    from_id: FromId = None,
+    to_id: ToId = None,
+    replayed: Replayed = None,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="QUEUE", help="As for `dlq replay`.", autocompletion=queue_names)
+    ] = None,
+    rate: Annotated[int | None, typer.Option("--rate", min=1, help="As for `dlq replay`.")] = None,
+    url: Url = DEFAULT_URL,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    json: Json = False,
+) -> None:
+    """Say which dead letters fit, how many, and where a replay would put them. Changes nothing."""
+    filters = filters_of(
+        queue,
+        reason,
+        older_than,
+        newer_than,
+        header,
+        ids,
+        message_id,
+        fingerprint,
+        error,
+        from_id,
+        to_id,
+        replayed=replayed,
+    )
+    more = {name: value for name, value in (("to", to), ("rate", rate)) if value is not None}
+    found = ask(url, timeout, "dlq.preview", **filters.arguments, **more)
+    Output(json=json).emit(found, preview_sheet(found))
 
 
 @app.command()
@@ -134,8 +191,8 @@ def purge(
     header: WithHeader = None,
     ids: WithId = None,
     message_id: WithMessageId = None,
-    error: WithError = None,
     fingerprint: WithFingerprint = None,
+    error: WithError = None,
     from_id: FromId = None,
     to_id: ToId = None,
     replayed: Replayed = None,
@@ -159,10 +216,10 @@ def purge(
         header,
         ids,
         message_id,
-        error=error,
-        fingerprint=fingerprint,
-        from_id=from_id,
-        to_id=to_id,
+        fingerprint,
+        error,
+        from_id,
+        to_id,
         replayed=replayed,
     )
     if not filters and not everything:
@@ -204,8 +261,8 @@ def export(
     header: WithHeader = None,
     ids: WithId = None,
     message_id: WithMessageId = None,
-    error: WithError = None,
     fingerprint: WithFingerprint = None,
+    error: WithError = None,
     from_id: FromId = None,
     to_id: ToId = None,
     replayed: Replayed = None,
@@ -224,10 +281,10 @@ def export(
         header,
         ids,
         message_id,
-        error=error,
-        fingerprint=fingerprint,
-        from_id=from_id,
-        to_id=to_id,
+        fingerprint,
+        error,
+        from_id,
+        to_id,
         replayed=replayed,
     )
     out = Output(json=json)
@@ -256,63 +313,3 @@ async def _export(mq: Client, filters: Filters, limit: int | None, stream: Binar
             count += len(whole)
             progress(count, 0)
     return count
-
-
-@app.command()
-def groups(
-    queue: FromQueue = None,
-    reason: ForReason = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number.")] = 100,
-    url: Url = DEFAULT_URL,
-    timeout: Timeout = DEFAULT_TIMEOUT,
-    json: Json = False,
-) -> None:
-    """Count dead letters by queue, reason and kind of error, the most first."""
-    filters = filters_of(queue, reason)
-
-    async def work(mq: Client) -> list[dict[str, Any]]:
-        return await every_item(mq.admin, "dlq.groups", "groups", **filters.arguments)
-
-    found = sorted(call(url, timeout, work), key=lambda group: -group["count"])[:limit]
-    Output(json=json).emit_many(found, group_table(found))
-
-
-@app.command()
-def edit(
-    dead_id: Annotated[int, typer.Argument(metavar="ID", min=0, max=NUMBER_MAX, help="Dead id, as `dlq ls` lists it.")],
-    queue: FromQueue = None,
-    text: Annotated[str | None, typer.Option("--text", help="The new payload; left out: it stays.")] = None,
-    file: Annotated[
-        Path | None, typer.Option("--file", metavar="FILE", help="In place of --text: a file; - is standard input.")
-    ] = None,
-    header: Annotated[
-        list[str] | None,
-        typer.Option("--header", "-H", metavar="KEY=VALUE", help="All headers of the message; left out: they stay."),
-    ] = None,
-    to: Annotated[
-        str | None,
-        typer.Option(
-            "--to", metavar="QUEUE", help="Queue that it goes to; default: where it died.", autocompletion=queue_names
-        ),
-    ] = None,
-    note: Annotated[str, typer.Option("--note", help="Why; for the audit log.")] = "",
-    url: Url = DEFAULT_URL,
-    timeout: Timeout = DEFAULT_TIMEOUT,
-    json: Json = False,
-) -> None:
-    """Replay one dead letter with another payload or other headers. The letter goes in the same step."""
-    if text is not None and file is not None:
-        raise Usage("give the new payload with --text or with --file, not with both")
-    content = None if file is None else (sys.stdin.buffer.read() if is_standard(file) else file.read_bytes())
-    given = {
-        "queue": queue,
-        "text": text,
-        "payload": None if content is None else base64.b64encode(content).decode(),
-        "headers": None if header is None else key_values(header),
-        "to": to,
-        "note": note,
-    }
-    wanted = {name: value for name, value in given.items() if value is not None}
-    done = ask(url, timeout, "dlq.edit", dead_id=dead_id, **wanted)
-    changed = " and ".join(done["edited"]) or "nothing"
-    Output(json=json).emit(done, f"dead letter {dead_id} is in queue {done['queue']}; changed: {changed}")

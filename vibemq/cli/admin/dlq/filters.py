@@ -34,23 +34,29 @@ WithId = Annotated[
     list[str] | None,
     typer.Option("--id", metavar="ID", help="Only these dead ids: 17, 20-25, or a comma list; may be repeated."),
 ]
-WithMessageId = Annotated[str | None, typer.Option("--message-id", help="Only dead letters with this message id.")]
-WithError = Annotated[str | None, typer.Option("--error", metavar="TEXT", help="Only errors that contain this text.")]
 WithFingerprint = Annotated[
-    str | None, typer.Option("--fingerprint", help="Only errors of this kind, as `dlq groups` shows them.")
+    str | None,
+    typer.Option("--fingerprint", metavar="HEX", help="Only dead letters with this error, as `dlq groups` names it."),
+]
+WithError = Annotated[
+    str | None, typer.Option("--error", metavar="TEXT", help="Only dead letters whose error contains this text.")
 ]
 FromId = Annotated[
-    int | None, typer.Option("--from-id", metavar="ID", min=0, max=NUMBER_MAX, help="Only this dead id and later ones.")
+    int | None,
+    typer.Option("--from-id", metavar="ID", min=0, max=NUMBER_MAX, help="Only this dead id and later ones."),
 ]
 ToId = Annotated[
-    int | None, typer.Option("--to-id", metavar="ID", min=0, max=NUMBER_MAX, help="Only this dead id and earlier ones.")
+    int | None,
+    typer.Option("--to-id", metavar="ID", min=0, max=NUMBER_MAX, help="Only this dead id and earlier ones."),
 ]
 Replayed = Annotated[
-    bool | None, typer.Option("--replayed/--not-replayed", help="Only messages that were replayed before, or never.")
+    bool | None,
+    typer.Option("--replayed/--not-replayed", help="Only dead letters that have, or have not, been replayed before."),
 ]
 AtMost = Annotated[
     int | None, typer.Option("--at-most", min=0, metavar="N", help="Fail, and change nothing, if more than N fit.")
 ]
+WithMessageId = Annotated[str | None, typer.Option("--message-id", help="Only dead letters with this message id.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +84,14 @@ def filters_of(
     header: list[str] | None = None,
     ids: list[str] | None = None,
     message_id: str | None = None,
-    **more: Any,
+    fingerprint: str | None = None,
+    error: str | None = None,
+    from_id: int | None = None,
+    to_id: int | None = None,
+    *,
+    replayed: bool | None = None,
 ) -> Filters:
-    """Read the options. `more`: those whose values stay as they are.
+    """Read the options.
 
     Raises:
         ConfigInvalid: an unknown reason, a header without `=`, an id that is none.
@@ -93,7 +104,11 @@ def filters_of(
         "header": key_values(header) or None,
         "ids": id_runs(ids) if ids else None,
         "message_id": message_id,
-        **more,
+        "fingerprint": fingerprint,
+        "error": error,
+        "from_id": from_id,
+        "to_id": to_id,
+        "replayed": replayed,
     }
     return Filters({name: value for name, value in given.items() if value is not None})
 

@@ -42,6 +42,19 @@ async def letters(
         after = answer["next"]
 
 
+async def groups(mq: Admin, arguments: dict[str, Any], limit: int) -> AsyncIterator[list[dict[str, Any]]]:
+    """Pages of groups, `limit` in all."""
+    after: str | None = None
+    while limit > 0:
+        more = {} if after is None else {"after": after}
+        answer = await mq.admin("dlq.groups", **arguments, **more, limit=min(PAGE, limit))
+        yield answer["groups"]
+        limit -= len(answer["groups"])
+        after = answer["next"]
+        if after is None:
+            return
+
+
 async def chosen(mq: Admin, arguments: dict[str, Any], limit: int | None) -> ReplayPlan:
     """Which letters a replay means: fixed now, so that what dies again meanwhile is not replayed again."""
     ids: list[int] = []

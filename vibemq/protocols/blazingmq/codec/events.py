@@ -185,6 +185,11 @@ class EventReader:
                 if event is not None:
                     events.append(event)
                     bytes_max -= event.end - event.start + EVENT_HEADER_BYTES
+                    if bytes_max > 0 and not (self._put_left or self._to_skip):
+                        # Only the first one was cut by the network.
+                        at = self._at
+                        events += self._plain_events(bytes_max)
+                        bytes_max -= self._at - at
         except RemoteProtocolError:
             # It is met again by the next call.
             if not events:
@@ -241,6 +246,10 @@ class EventReader:
         if fault:
             raise RemoteProtocolError(fault)
         if length > _WHOLE_BYTES_MAX and kind & 63 == EventType.PUT:
+            if len(data) - at < 4 * words:
+                # A header longer than those of today.
+                self._needed = 4 * words
+                return None
             self._at = at + 4 * words
             self._put_left = length - 4 * words
             self._needed = _MESSAGE_LENGTH_BYTES

@@ -3,7 +3,7 @@
 Each answers the request, now or when the engine has decided; a refusal that it raises is answered by the session.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import orjson
@@ -16,21 +16,27 @@ from vibemq.protocols.eventmesh.http.fields import BASE64, needed, parsed, text_
 from vibemq.protocols.eventmesh.http.publishing import (
     batch_messages,
     check_size,
+    event_taken_apart,
     events_of,
     form_message,
     is_event,
+    large_event,
     reply_message,
 )
 from vibemq.protocols.eventmesh.http.replies import EventMeshAnswer, refusal_answer
 from vibemq.protocols.eventmesh.http.state import Exchange, HttpState, Subscribers
 from vibemq.protocols.eventmesh.http.topic_publish import publish_all, publish_message, publish_request
 from vibemq.protocols.eventmesh.messages import names
+from vibemq.protocols.eventmesh.messages.large_json import JsonSplitter
 from vibemq.protocols.eventmesh.messages.message import message_properties
+from vibemq.protocols.eventmesh.messages.received import ReceivedMessage
 from vibemq.protocols.eventmesh.topics import SubscriptionMode, check_group, subscription_items
 from vibemq.protocols.session import Principal
 
 TOPICS_MAX = 1_000
 """Of one request to subscribe or to unsubscribe."""
+SPLIT_WORK = 20
+"""What a step that takes a large event apart counts, in messages of a batch."""
 INVALID_CODE = "requestCode can't be null, or must be number"
 
 
@@ -98,14 +104,27 @@ def _send_batch(state: HttpState, exchange: Exchange) -> None:
 
 def send_events(state: HttpState, exchange: Exchange, topic: str) -> None:
     """A body that is one CloudEvent, or several."""
+    large = large_event(exchange.request)
+    if large is not None:
+        state.work = _send_large(state, large, topic)
+        return
     count, events = events_of(exchange.request, topic)
     if count == 1:
-        event = next(events)
-        text = f"successSendResult[topic={event.topic}, messageId={event.message_id}]"
-        told = _teller(state, text, RetCode.SEND_ASYNC_MSG_ERR)
-        publish_message(state, event, event.message_id, told)
+        _send_event(state, next(events))
     else:
         state.work = publish_all(state, events, _batch_teller(state, count))
+
+
+def _send_event(state: HttpState, event: ReceivedMessage) -> None:
+    text = f"successSendResult[topic={event.topic}, messageId={event.message_id}]"
+    told = _teller(state, text, RetCode.SEND_ASYNC_MSG_ERR)
+    publish_message(state, event, event.message_id, told)
+
+
+def _send_large(state: HttpState, large: JsonSplitter, topic: str) -> Iterator[int]:
+    while not large.step():
+        yield SPLIT_WORK
+    _send_event(state, event_taken_apart(large, topic))
 
 
 def _batch_teller(state: HttpState, count: int) -> Callable[[list[VibeMQError]], None]:

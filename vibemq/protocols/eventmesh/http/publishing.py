@@ -11,7 +11,8 @@ from vibemq.protocols.eventmesh.http.fields import A_FIELD, json_value, needed, 
 from vibemq.protocols.eventmesh.http.request import HttpRequest
 from vibemq.protocols.eventmesh.messages import names
 from vibemq.protocols.eventmesh.messages.cloudevent import event_of, is_json_type, read_event
-from vibemq.protocols.eventmesh.messages.forms import form_named
+from vibemq.protocols.eventmesh.messages.forms import form_named, splitter_of
+from vibemq.protocols.eventmesh.messages.large_json import LARGE_JSON_BYTES, JsonSplitter
 from vibemq.protocols.eventmesh.messages.message import message_of
 from vibemq.protocols.eventmesh.messages.names import Form
 from vibemq.protocols.eventmesh.messages.nesting import json_text, text_of
@@ -127,6 +128,20 @@ def events_of(request: HttpRequest, topic: str) -> MessageList:
     if topic:
         attributes.setdefault("subject", topic)
     return MessageList(1, iter([_at(topic, event_of(attributes, request.body))]))
+
+
+def large_event(request: HttpRequest) -> JsonSplitter | None:
+    """What takes a large event apart whose body is JSON; None: it is no such event."""
+    if len(request.body) <= LARGE_JSON_BYTES or _media_type(request.headers) != STRUCTURED:
+        return None
+    return splitter_of(Form.CLOUDEVENT, request.body)
+
+
+def event_taken_apart(large: JsonSplitter, topic: str) -> ReceivedMessage:
+    """Raises InvalidMessage."""
+    if topic:
+        large.fields.setdefault("subject", topic)
+    return _at(topic, read_event(large))
 
 
 def _structured(raw: bytes, topic: str) -> ReceivedMessage:

@@ -125,13 +125,16 @@ class EventMeshHttpSession:
             return state.work is None
         return bool(state.requests)
 
-    def _work_on(self, work: Iterator[None]) -> bool:
+    def _work_on(self, work: Iterator[int | None]) -> bool:
         """False: it goes on in another turn."""
+        left = WORK_AT_ONCE
         try:
-            for _ in range(WORK_AT_ONCE):
-                if next(work, work) is work:
+            while left > 0:
+                cost = next(work, 0)
+                if cost == 0:
                     self._state.work = None
                     return True
+                left -= cost or 1
         except VibeMQError as error:
             self._state.work = None
             assert self._state.exchange is not None

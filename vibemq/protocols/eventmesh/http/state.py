@@ -64,7 +64,7 @@ class HttpState:
     principal: Principal | None = None
     requests: list[Request] = field(default_factory=list)
     exchange: Exchange | None = None
-    work: Iterator[None] | None = None
+    work: Iterator[int | None] | None = None
     """What is left to do for the exchange before anything is asked, in steps."""
     telling: bool = False
     """Answers are being told."""

@@ -19,6 +19,7 @@ import orjson
 
 from vibemq.errors import InvalidMessage
 from vibemq.protocols.eventmesh.messages import names
+from vibemq.protocols.eventmesh.messages.large_json import LARGE_JSON_BYTES, VALUES_MAX, JsonSplitter, values_in
 from vibemq.protocols.eventmesh.messages.message import CORE, PROPERTIES_MAX, exact_properties
 from vibemq.protocols.eventmesh.messages.names import Form
 from vibemq.protocols.eventmesh.messages.nesting import json_text, payload_text
@@ -36,7 +37,7 @@ _BLANKS = re.compile(r"[ \t\n\r]*")
 _SOURCE, _TYPE = names.CLUSTER, names.MADE_TYPE
 
 
-def read_event(raw: bytes | str) -> ReceivedMessage:
+def read_event(raw: bytes | str | JsonSplitter) -> ReceivedMessage:
     """Raises InvalidMessage: no event, or one without a subject."""
     fields = json_object(raw, "a CloudEvent")
     return event_of(fields, event_data(fields, raw))
@@ -57,7 +58,12 @@ def event_of(attributes: Mapping[str, Any], payload: bytes) -> ReceivedMessage:
         if type(value) is str and value and name not in _SPECIAL:
             headers.append((names.EVENT + name, value))
         elif name == names.EXTENSION_EXACT:
-            headers += _kept_headers(value)
+            for kept, text in _kept_headers(value):
+                # A message's property of such a name would be mistaken for an extension.
+                if kept.startswith(names.EVENT):
+                    exact[kept] = text
+                else:
+                    headers.append((kept, text))
         elif name not in _DATA and value is not None:
             _add(headers, exact, name, value)
     content_type = attributes.get("datacontenttype")
@@ -108,12 +114,14 @@ def _kept_headers(value: Any) -> list[tuple[str, str]]:
     return [(name, text) for name, text in kept.items() if name and text and type(text) is str and name not in mine]
 
 
-def event_data(fields: Mapping[str, Any], raw: bytes | str) -> bytes:
-    """The bytes of an event's data. `raw`: the event, as it came.
+def event_data(fields: Mapping[str, Any], raw: bytes | str | JsonSplitter) -> bytes:
+    """The bytes of an event's data. `raw`: the event, as it came, or taken apart.
 
     Raises:
         InvalidMessage: they are not base64, as the event says; or they nest too deeply.
     """
+    if isinstance(raw, JsonSplitter) and raw.unread:
+        return raw.text
     encoded = fields.get("data_base64")
     if encoded is None and fields.get("datacontentencoding") == "base64":
         encoded = fields.get("data")
@@ -125,6 +133,8 @@ def event_data(fields: Mapping[str, Any], raw: bytes | str) -> bytes:
     content_type = fields.get("datacontenttype") or "application/json"
     if isinstance(data, str) and not is_json_type(str(content_type)):
         return data.encode()
+    if isinstance(raw, JsonSplitter):
+        return raw.text
     # Mostly they were written as we would write them; then their bytes are known without a second look.
     written = json_text(data, "the data of a CloudEvent")
     if b'"data":' + written in (raw.encode() if isinstance(raw, str) else raw):
@@ -198,7 +208,7 @@ def write_event(
     """The JSON of a row of any origin.
 
     The data is `data_base64`, which clients of all ages read; inline only where the content type is exactly
-    `application/json`, or text.
+    `application/json`, or text. JSON of very many values is not looked through for that, and goes as base64, too.
 
     Args:
         more: extensions that are added.
@@ -277,6 +287,8 @@ def _guessed_type(payload: bytes) -> str:
 
 
 def _is_json(payload: bytes) -> bool:
+    if len(payload) > LARGE_JSON_BYTES and values_in(payload) > VALUES_MAX:
+        return False
     try:
         orjson.loads(payload)
     except orjson.JSONDecodeError:

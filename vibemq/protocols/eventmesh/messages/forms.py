@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from vibemq.errors import InvalidMessage
 from vibemq.protocols.eventmesh.messages import names
 from vibemq.protocols.eventmesh.messages.cloudevent import read_event, write_event
+from vibemq.protocols.eventmesh.messages.large_json import JsonSplitter
 from vibemq.protocols.eventmesh.messages.message import read_message, write_message
 from vibemq.protocols.eventmesh.messages.names import Form
 from vibemq.protocols.eventmesh.messages.received import ReceivedMessage
@@ -33,7 +34,14 @@ def form_of(headers: Mapping[str, str]) -> Form:
     return Form.MESSAGE
 
 
-def read(form: Form, raw: bytes | str) -> ReceivedMessage:
+def splitter_of(form: Form, raw: bytes) -> JsonSplitter:
+    """What takes a large message of that form apart, for `read` and `RowsOf`."""
+    if form is Form.CLOUDEVENT:
+        return JsonSplitter(raw, "a CloudEvent", "data")
+    return JsonSplitter(raw, "an EventMeshMessage", "body")
+
+
+def read(form: Form, raw: bytes | str | JsonSplitter) -> ReceivedMessage:
     """Raises InvalidMessage: no message of that form."""
     return read_event(raw) if form is Form.CLOUDEVENT else read_message(raw)
 

@@ -16,6 +16,7 @@ import orjson
 
 from vibemq.errors import InvalidMessage
 from vibemq.protocols.eventmesh.messages import names
+from vibemq.protocols.eventmesh.messages.large_json import JsonSplitter
 from vibemq.protocols.eventmesh.messages.names import Form
 from vibemq.protocols.eventmesh.messages.nesting import check_depth, json_text, payload_text
 from vibemq.protocols.eventmesh.messages.received import PropertyHeaders, ReceivedMessage, json_object, ttl_of
@@ -25,7 +26,7 @@ PROPERTIES_MAX = 1_024
 _DATA_CONTENT_TYPE = "datacontenttype"
 
 
-def read_message(raw: bytes | str) -> ReceivedMessage:
+def read_message(raw: bytes | str | JsonSplitter) -> ReceivedMessage:
     """Raises InvalidMessage: no such message."""
     fields = json_object(raw, "an EventMeshMessage")
     return message_of(fields.get("topic"), fields.get("body"), fields.get("properties"), fields.get("headers"))

@@ -11,6 +11,7 @@ from vibemq.model.options import check_queue_name
 from vibemq.model.records import MessageExtra
 from vibemq.model.rows import pack_row
 from vibemq.protocols.eventmesh.messages import names
+from vibemq.protocols.eventmesh.messages.large_json import JsonSplitter
 from vibemq.protocols.eventmesh.messages.names import Form
 from vibemq.protocols.eventmesh.messages.nesting import json_text, text_of
 
@@ -126,8 +127,10 @@ def ttl_of(properties: Mapping[str, Any]) -> int:
     return ttl_ms
 
 
-def json_object(raw: bytes | str, what: str) -> dict[str, Any]:
+def json_object(raw: bytes | str | JsonSplitter, what: str) -> dict[str, Any]:
     """Raises InvalidMessage: no JSON, or no object."""
+    if isinstance(raw, JsonSplitter):
+        return raw.result()
     try:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError as error:

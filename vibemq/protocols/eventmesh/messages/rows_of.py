@@ -11,6 +11,7 @@ from vibemq.errors import InvalidMessage
 from vibemq.model.rows import RowView, pack_row
 from vibemq.protocols.eventmesh.messages import names
 from vibemq.protocols.eventmesh.messages.cloudevent import event_data, event_of
+from vibemq.protocols.eventmesh.messages.large_json import JsonSplitter
 from vibemq.protocols.eventmesh.messages.message import message_of
 from vibemq.protocols.eventmesh.messages.names import Form
 from vibemq.protocols.eventmesh.messages.received import ReceivedMessage, json_object
@@ -44,15 +45,15 @@ class RowsOf:
         self._limits = {"headers_max": headers_max, "header_value_units_max": header_value_units_max}
         self._known: dict[bytes, _Known] = {}
 
-    def row(self, form: Form, raw: bytes, fresh_id: bytes) -> ReadyRow:
-        """The row of a message; `fresh_id` names one that has no name of its own.
+    def row(self, form: Form, raw: bytes | JsonSplitter, fresh_id: bytes) -> ReadyRow:
+        """The row of a message; `fresh_id` names one that has no name of its own. `raw`: as it came, or taken apart.
 
         Raises:
             InvalidMessage, InvalidQueueName: it is no message of that form, or may not be published.
         """
         return self._event(raw) if form is Form.CLOUDEVENT else self._message(raw, fresh_id)
 
-    def _message(self, raw: bytes, fresh_id: bytes) -> ReadyRow:
+    def _message(self, raw: bytes | JsonSplitter, fresh_id: bytes) -> ReadyRow:
         fields = json_object(raw, "an EventMeshMessage")
         text = fields.get("body")
         topic, properties, headers = fields.get("topic"), fields.get("properties"), fields.get("headers")
@@ -76,7 +77,7 @@ class RowsOf:
             known.ttl_ms,
         )
 
-    def _event(self, raw: bytes) -> ReadyRow:
+    def _event(self, raw: bytes | JsonSplitter) -> ReadyRow:
         fields = json_object(raw, "a CloudEvent")
         payload = event_data(fields, raw)
         fields.pop("data", None)

@@ -10,6 +10,7 @@ from vibemq.model.effects import Published
 from vibemq.model.records import MessageExtra
 from vibemq.model.rows import LARGE_ROW_BYTES, Rows, RowView, add_headers
 from vibemq.protocols.eventmesh.messages import forms, names
+from vibemq.protocols.eventmesh.messages.large_json import LARGE_JSON_BYTES, JsonSplitter
 from vibemq.protocols.eventmesh.messages.names import Form
 from vibemq.protocols.eventmesh.messages.received import ReceivedMessage
 from vibemq.protocols.eventmesh.messages.rows_of import RowsOf
@@ -19,6 +20,9 @@ from vibemq.protocols.eventmesh.tcp.state import EventMeshState
 
 _READ_BYTES_MAX = 2 * LARGE_ROW_BYTES
 """A larger body cannot be a message that is allowed, and is not parsed."""
+_MESSAGES = frozenset(
+    {Cmd.ASYNC_MESSAGE_TO_SERVER, Cmd.BROADCAST_MESSAGE_TO_SERVER, Cmd.REQUEST_TO_SERVER, Cmd.RESPONSE_TO_SERVER}
+)
 _ADDED_HEADERS = 3
 """Headers that the session itself adds to a message."""
 _ACKS = {
@@ -72,14 +76,23 @@ class EventMeshPublishing:
 
     # -- what the client says ---------------------------------------------------------------------------------------
 
-    def publish(self, package: Package) -> None:
+    def splitter(self, package: Package) -> JsonSplitter | None:
+        """What takes a large message apart, before it is published; None: it is not large, or cannot be a message."""
+        size = len(package.body)
+        if size <= LARGE_JSON_BYTES or size > _READ_BYTES_MAX or package.cmd not in _MESSAGES:
+            return None
+        form = forms.form_named(package.protocol_type)
+        return forms.splitter_of(form, package.body)
+
+    def publish(self, package: Package, large: JsonSplitter | None = None) -> None:
+        """`large`: the message, taken apart; the same of the others."""
         state = self._state
         if not package.seq:
             raise InvalidMessage("a publish needs a `seq`, which its acknowledgement repeats")
         self._check_pace()
         form = self._form(package)
         self._count += 1
-        ready = self._rows_of.row(form, package.body, b"%b-%d" % (self._id, self._count))
+        ready = self._rows_of.row(form, large or package.body, b"%b-%d" % (self._id, self._count))
         row, topic = ready.row, ready.topic
         if package.cmd is Cmd.BROADCAST_MESSAGE_TO_SERVER:
             row = add_headers(row, [(names.SENT_BY, names.BROADCAST)])
@@ -105,12 +118,12 @@ class EventMeshPublishing:
             state.ask(Publish(state.session, batch, topic, batch.whole, batch.extras or None, create=False))
         self._batches = {}
 
-    def request(self, package: Package) -> None:
+    def request(self, package: Package, large: JsonSplitter | None) -> None:
         state, settings = self._state, self._state.settings
         if not package.seq:
             raise InvalidMessage("a request needs a `seq`, which its reply repeats")
         self._check_pace()
-        message = self._read(package)
+        message = self._read(package, large)
         self._count += 1
         address = state.context.new_id()
         seq = package.seq.decode().strip('"') or "0"
@@ -128,11 +141,11 @@ class EventMeshPublishing:
         rows, session = Rows.of([asked.row]), self._state.session
         self._state.ask(Publish(session, asked, asked.topic, rows, create=False, requester=asked.requester))
 
-    def respond(self, package: Package) -> None:
+    def respond(self, package: Package, large: JsonSplitter | None) -> None:
         """The reply to a request that was pushed. Nobody is told when nobody waits for it."""
         state = self._state
         try:
-            message = self._read(package).as_reply()
+            message = self._read(package, large).as_reply()
             address = message.reply_address or self._oldest_request()
             if not address:
                 return
@@ -151,10 +164,10 @@ class EventMeshPublishing:
             )
         return forms.form_named(package.protocol_type)
 
-    def _read(self, package: Package) -> ReceivedMessage:
+    def _read(self, package: Package, large: JsonSplitter | None) -> ReceivedMessage:
         state, limits = self._state, self._state.context.limits
         form = self._form(package)
-        message = forms.read(form, package.body)
+        message = forms.read(form, large or package.body)
         message.check(
             headers_max=limits.headers_max - _ADDED_HEADERS, header_value_units_max=limits.header_value_units_max
         )

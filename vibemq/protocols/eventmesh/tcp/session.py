@@ -14,6 +14,7 @@ from typing import Any
 from vibemq.errors import AuthRequired, InvalidMessage, NotAuthenticated, RemoteProtocolError, VibeMQError
 from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Reply, Responded
 from vibemq.model.stored import Slice
+from vibemq.protocols.eventmesh.messages.large_json import JsonSplitter
 from vibemq.protocols.eventmesh.settings import EventMeshSettings
 from vibemq.protocols.eventmesh.tcp import package as wire
 from vibemq.protocols.eventmesh.tcp.bodies import UserAgent, read_agent, read_subscription, redirect_body
@@ -58,6 +59,8 @@ class EventMeshSession:
         self._subscriptions = EventMeshSubscriptions(state, self._subscription_ended)
         self._pushes = EventMeshPushes(state, self._subscriptions)
         self._publishing = EventMeshPublishing(state, self._pushes.oldest_request)
+        self._large: tuple[Package, JsonSplitter] | None = None
+        """A large message that is being taken apart, which takes several steps."""
         self._authenticating = False
         self._ended = False
         """The client has ended its side."""
@@ -97,12 +100,17 @@ class EventMeshSession:
 
     @property
     def unread(self) -> bool:
-        return self._reader.ready and not (self._authenticating or self._state.failed)
+        waiting = self._large is not None or self._reader.ready
+        return waiting and not (self._authenticating or self._state.failed)
 
     def _read(self) -> None:
         work = WORK_AT_ONCE
         try:
             while work > 0 and not (self._authenticating or self._state.failed or self._subscriptions.asking):
+                if self._large is not None:
+                    self._take_apart(*self._large)
+                    work = 0
+                    continue
                 frame = self._reader.next_frame()
                 if frame is None:
                     break
@@ -123,18 +131,26 @@ class EventMeshSession:
         self._publishing.flush()
         self._pushes.flush()
 
-    def _hear(self, package: Package) -> None:
+    def _take_apart(self, package: Package, large: JsonSplitter) -> None:
+        if large.step():
+            self._large = None
+            self._hear(package, large)
+
+    def _hear(self, package: Package, large: JsonSplitter | None = None) -> None:
         cmd = package.cmd
         try:
             if self._state.agent is None:
                 self._before_hello(package)
+            elif large is None and (splitter := self._publishing.splitter(package)) is not None:
+                self._large = package, splitter
+                self._take_apart(package, splitter)
             elif cmd is Cmd.ASYNC_MESSAGE_TO_SERVER or cmd is Cmd.BROADCAST_MESSAGE_TO_SERVER:
-                self._publishing.publish(package)
+                self._publishing.publish(package, large)
             elif cmd in wire.PUSH_ACKS:
                 self._pushes.acked(package)
             else:
                 self._gathered()
-                self._obey(package)
+                self._obey(package, large)
         except RemoteProtocolError:
             raise
         except VibeMQError as error:
@@ -173,12 +189,12 @@ class EventMeshSession:
         state.answer(Cmd.HELLO_RESPONSE, package.seq, code, text)
         state.failed = state.closing = True
 
-    def _obey(self, package: Package) -> None:
+    def _obey(self, package: Package, large: JsonSplitter | None) -> None:
         state, cmd = self._state, package.cmd
         if cmd is Cmd.REQUEST_TO_SERVER:
-            self._publishing.request(package)
+            self._publishing.request(package, large)
         elif cmd is Cmd.RESPONSE_TO_SERVER:
-            self._publishing.respond(package)
+            self._publishing.respond(package, large)
         elif cmd is Cmd.SUBSCRIBE_REQUEST:
             self._check_purpose()
             self._subscriptions.subscribe(package, read_subscription(package.body))

@@ -9,12 +9,12 @@ CURSOR = record(
         "group": TEXT,
         "committed": WHOLE,
         "tail": WHOLE,
-        "backlog_messages": WHOLE,
+        "backlog": WHOLE,
         "backlog_bytes": WHOLE,
         "oldest_at": INSTANT,
         "expired": BOOLEAN,
     },
-    {"owner": TEXT, "user": TEXT, "epoch": WHOLE, "where": TEXT},
+    {"owner": TEXT, "user": TEXT, "epoch": WHOLE, "lost": WHOLE, "quarantined": WHOLE},
 )
 
 ENDPOINTS = (

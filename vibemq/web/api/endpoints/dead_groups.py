@@ -16,8 +16,8 @@ QUESTION = {
     "additionalProperties": False,
     "properties": {
         "filter": {"type": "object", "description": "Which letters, with the names of the query of GET /dead-letters."},
-        "to": {"type": "string", "description": "Queue that they would go to; left out: where each died."},
-        "rate": {"type": "integer", "minimum": 0, "description": "Letters in a second."},
+        "to": {"type": ["string", "null"], "description": "Queue that they would go to; left out: where each died."},
+        "rate": {"type": ["integer", "null"], "minimum": 0, "description": "Letters in a second."},
     },
 }
 

@@ -5,8 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.guard.counting import instructions
 from vibemq.errors import RemoteProtocolError
 from vibemq.protocols.blazingmq.codec.events import (
+    EVENT_HEADER,
     HEARTBEAT_REQ,
     HEARTBEAT_RSP,
     Event,
@@ -215,6 +217,21 @@ def test_a_large_event_comes_message_by_message(step: int) -> None:
     assert reader.buffered_bytes == 0
 
 
+@pytest.mark.parametrize("step", [3, 8, 20, 1 << 22])
+def test_a_large_event_may_have_a_longer_header(step: int) -> None:
+    sent = posted(300)
+    whole = build_puts(sent)
+    length, kind, _, specific, rest = EVENT_HEADER.unpack_from(whole)
+    stream = EVENT_HEADER.pack(length + 64, kind, 18, specific, rest) + b"\xff" * 64 + whole[8:] + HEARTBEAT_REQ
+    reader = new_reader()
+    events: list[Event] = []
+    for at in range(0, len(stream), step):
+        reader.receive_data(stream[at : at + step])
+        events += reader.read()
+    assert events.pop().type == EventType.HEARTBEAT_REQ
+    assert taken(events) == sent
+
+
 def test_a_message_that_is_too_large_is_not_kept() -> None:
     sent = [*posted(300), put_message(5, guid(999), b"y" * 400_000), *posted(2)]
     stream = build_puts(sent) + HEARTBEAT_REQ
@@ -263,3 +280,17 @@ def test_however_it_is_cut(seed: int) -> None:
     assert [None if message.fault else message.data for message in got] == expected
     assert [message.guid for message in got] == [message.guid for message in sent * 2]
     assert reader.buffered_bytes == 0
+
+
+def test_an_event_that_the_network_has_cut_makes_those_behind_it_no_dearer() -> None:
+    """An SDK sends one message to an event, and the first one of nearly every read has begun in the read before."""
+    stream = put(20) * 1_000
+
+    def cost(cut: int) -> int:
+        reader = new_reader()
+        reader.receive_data(stream[:cut])
+        reader.read()
+        reader.receive_data(stream[cut:])
+        return sum(instructions(lambda: reader.read()).values())
+
+    assert cost(50) < 1.2 * cost(0)

@@ -10,7 +10,7 @@ import pytest
 
 from vibemq.errors import AuthFailed
 from vibemq.model.commands import Publish
-from vibemq.model.effects import Reply
+from vibemq.model.effects import Published, Reply
 from vibemq.protocols.eventmesh.http import EventMeshHttpSession, EventMeshHttpSettings
 from vibemq.protocols.session import Authenticate, Principal
 from vibemq.testing.session_conformance import context
@@ -113,3 +113,26 @@ def test_a_batch_is_read_and_its_topics_are_published_in_turns() -> None:
     assert (begun, published) == (100, 3_000)
     assert turns > 3_000 // 40
     assert b'"retCode":0' in session.data_to_send()
+
+
+def test_a_large_event_is_taken_apart_in_turns() -> None:
+    session = EventMeshHttpSession.alone(context(), EventMeshHttpSettings())
+    event = {"specversion": "1.0", "id": "e1", "source": "/", "type": "t", "data": [[]] * 100_000}
+    for body, wanted in ((orjson.dumps(event), 1), (orjson.dumps(event)[:-1], 0)):
+        head = b"POST /eventmesh/publish/orders HTTP/1.1\r\ncontent-type: application/cloudevents+json\r\n"
+        session.receive_data(head + b"content-length: %d\r\n\r\n%s" % (len(body), body))
+        turns, found = 0, list(session.commands())
+        if isinstance(found[-1] if found else None, Authenticate):
+            session.authenticated(found.pop().token, Principal("anonymous", superuser=True))
+            found += session.commands()
+        while session.unread:
+            turns += 1
+            found += session.commands()
+        assert turns > 20
+        assert [command.queue for command in found if isinstance(command, Publish)] == ["orders"] * wanted
+        for command in found:
+            assert isinstance(command, Publish)
+            assert b"[[],[]," in command.rows[0]
+            session.apply([Reply(command.session, command.token, Published("orders", 1, 1))])
+        answer = session.data_to_send()
+        assert (b'"retCode":0' in answer) == bool(wanted)

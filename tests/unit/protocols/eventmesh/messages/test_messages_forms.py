@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from vibemq.errors import InvalidMessage, InvalidQueueName
@@ -278,6 +278,7 @@ VALUES = st.one_of(TEXT, st.integers(-(2**53), 2**53), st.booleans(), st.none())
 
 
 @given(st.dictionaries(TEXT, VALUES, max_size=6), st.dictionaries(TEXT, TEXT, max_size=3), TEXT)
+@example({"ce-": "0", "ce-foo": "1"}, {}, "")
 def test_any_message_comes_back(properties: dict[str, Any], headers: dict[str, str], body: str) -> None:
     properties.pop("ttl", None)
     properties.pop("TTL", None)

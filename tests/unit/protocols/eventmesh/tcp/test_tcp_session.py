@@ -370,3 +370,22 @@ def test_a_full_disk_is_told_apart_from_a_bad_message() -> None:
     talking.session.apply([Reply(SESSION, command.token, StorageFull("the disk is full"))])
     (answer,) = answers(talking)
     assert answer["code"] == 3
+
+
+def test_a_large_event_is_taken_apart_in_turns_and_keeps_its_place() -> None:
+    talking = talk()
+    session = talking.session
+    large = frame("ASYNC_MESSAGE_TO_SERVER", EVENT | {"data": [[]] * 100_000}, "1", form="cloudevents")
+    bad = frame("ASYNC_MESSAGE_TO_SERVER", EVENT | {"subject": "", "data": [[]] * 100_000}, "2", form="cloudevents")
+    session.receive_data(large + bad + publish(3))
+    turns, published = 0, list[Publish]()
+    while True:
+        published += [request for request in session.commands() if isinstance(request, Publish)]
+        turns += 1
+        if not session.unread:
+            break
+    assert turns > 20
+    assert [request.rows.count for request in published] == [1, 1]
+    assert b"[[],[]," in published[0].rows[0]
+    (refused,) = answers(talking)
+    assert (refused["seq"], refused["code"]) == ("2", 1)

@@ -57,7 +57,7 @@ function DeadLetters() {
             <${LetterFilters} filter=${filter} queues=${[...new Set(groups.map((group) => group.queue))]} change=${change} />
             <${Loaded} found=${found} what="Loading letters">${() => html`<${LetterTable} found=${found} filter=${filter} sum=${sum} ticked=${ticked} meant=${meant}
               onTick=${(ids) => setTicks({ key, ids })} may=${rights} open=${open} empty=${empty} order=${order} />`}</${Loaded}>
-            <${Commands} admin=${[["dlq", "ls"], { options: { ...optionsOfFilter(filter), order: order === "oldest" ? null : order, limit: LIMIT } }]} more=${[{ label: "Groups", admin: [["dlq", "groups"]], request: { path: "dead-letters/groups" } }]} request=${{ path: "dead-letters", query }} />
+            <${Commands} admin=${[["dlq", "ls"], { options: { ...optionsOfFilter(filter), newest: order !== "oldest", limit: LIMIT } }]} more=${[{ label: "Groups", admin: [["dlq", "groups"]], request: { path: "dead-letters/groups" } }]} request=${{ path: "dead-letters", query }} />
           </div>
         </div>`}
     ${dialog && html`<${ReplayDialog} filter=${dialog.filter} onClose=${() => setDialog(null)} />`}`;

@@ -1,0 +1,139 @@
+"""Every filter of dead letters, alone and with others, finds what looking at all letters finds."""
+
+import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vibemq.auth.policy import Actor, Policy
+from vibemq.auth.users import ANONYMOUS
+from vibemq.model.dead.fingerprint import fingerprint, fingerprint_text
+from vibemq.model.options import QueueOptions
+from vibemq.model.records import ALL_GROUPS, DeadFacts, DeadLettered, GroupCreated, MessagesAdded, QueueCreated, Reason
+from vibemq.model.rows import Rows, pack_row
+from vibemq.operations.dead_letters import DeadLetterReader, DeadLetters, LetterAccess, LetterListArguments
+from vibemq.operations.messages import REPLAY_COUNT
+from vibemq.operations.registry import Caller
+from vibemq.storage.memory.provider import MemoryStorage
+
+NOW = 2_000
+QUEUES = {1: "a", 2: "b"}
+ERRORS = ("order {n} is unknown", "no stock", "late by {n} ms", "")
+LETTERS = st.lists(
+    st.tuples(
+        st.sampled_from(sorted(QUEUES)),
+        st.sampled_from([Reason.REJECTED, Reason.EXPIRED]),
+        st.sampled_from(ERRORS),
+        st.integers(0, 30),  # ms since the letter before
+        st.integers(0, 2),  # replays
+        st.sampled_from(["x", "y"]),  # a header
+    ),
+    max_size=40,
+)
+IDS = st.integers(0, 45)
+FILTERS: dict[str, st.SearchStrategy[Any]] = {
+    "queue": st.sampled_from(["a", "b"]),
+    "reason": st.sampled_from(["rejected", "expired", "overflow"]),
+    "fingerprint": st.sampled_from([fingerprint_text(fingerprint(text.format(n=1))) for text in ERRORS]),
+    "error": st.sampled_from(["order", "no", "7", "nothing"]),
+    "older_than_ms": st.integers(0, 1_200),
+    "newer_than_ms": st.integers(0, 1_200),
+    "since": st.integers(900, 2_100),
+    "until": st.integers(900, 2_100),
+    "header": st.fixed_dictionaries({"h": st.sampled_from(["x", "z"])}),
+    "ids": st.lists(IDS, max_size=5),
+    "from_id": IDS,
+    "to_id": IDS,
+    "message_id": st.sampled_from(["m1", "m2", "m99"]),
+    "replayed": st.booleans(),
+}
+FITS: dict[str, Callable[[dict[str, Any], Any], bool]] = {
+    "queue": lambda letter, value: letter["queue"] == value,
+    "reason": lambda letter, value: letter["reason"] == value,
+    "fingerprint": lambda letter, value: letter["fingerprint"] == value,
+    "error": lambda letter, value: value in letter["error"],
+    "older_than_ms": lambda letter, value: NOW - letter["dead_at"] >= value,
+    "newer_than_ms": lambda letter, value: NOW - letter["dead_at"] <= value,
+    "since": lambda letter, value: letter["dead_at"] >= value,
+    "until": lambda letter, value: letter["dead_at"] <= value,
+    "header": lambda letter, value: letter["headers"].get("h") == value["h"],
+    "ids": lambda letter, value: letter["dead_id"] in value,
+    "from_id": lambda letter, value: letter["dead_id"] >= value,
+    "to_id": lambda letter, value: letter["dead_id"] <= value,
+    "message_id": lambda letter, value: letter["id"] == value,
+    "replayed": lambda letter, value: (letter["replay_count"] > 0) is value,
+}
+
+
+class Direct:
+    """A store whose verbs are called where they are asked for."""
+
+    def __init__(self, provider: MemoryStorage) -> None:
+        self.provider = provider
+
+    async def dead_page(self, wanted: Any) -> Any:
+        return self.provider.dead_page(wanted)
+
+    async def dead_queues(self, after: int, limit: int, name: str | None = None) -> Any:
+        return self.provider.dead_queues(after, limit, name)
+
+
+def filled(letters: list[Any]) -> DeadLetters:
+    provider = MemoryStorage()
+    provider.open()
+    for queue_id, name in QUEUES.items():
+        provider.append([QueueCreated(queue_id, name, QueueOptions(), 1, "i"), GroupCreated(queue_id, 0, "", True, 1)])
+    sequences, at = dict.fromkeys(QUEUES, 1), 1_000
+    for dead_id, (queue_id, reason, error, later, replays, header) in enumerate(letters, start=1):
+        headers = [("h", header), *([(REPLAY_COUNT, str(replays))] if replays else [])]
+        sequence, at = sequences[queue_id], at + later
+        provider.append([MessagesAdded(queue_id, sequence, 1, Rows.of([pack_row(f"m{dead_id}", b"", headers)]))])
+        facts = DeadFacts(dead_id, sequence, reason, error.format(n=dead_id), 1, 1, at, at)
+        provider.append([DeadLettered(queue_id, ALL_GROUPS, [facts])])
+        sequences[queue_id] += 1
+    store = cast(Any, Direct(provider))
+    engine = SimpleNamespace(readers=SimpleNamespace(tail=lambda queue: 1))
+    clock = SimpleNamespace(now=lambda: NOW)
+    access = LetterAccess(Policy({}, enabled=False))
+    return DeadLetters(cast(Any, engine), store, DeadLetterReader(store), cast(Any, None), clock, access)
+
+
+async def every_letter(letters: DeadLetters, limit: int, **given: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    after: int | None = 0
+    while after is not None:
+        wanted = LetterListArguments.model_validate({**given, "after": after, "limit": limit})
+        answer = await letters.page(Caller(ANONYMOUS, Actor("")), wanted)
+        assert len(answer["letters"]) <= limit
+        found += answer["letters"]
+        after = answer["next"]
+    return found
+
+
+@settings(max_examples=150)
+@given(
+    letters=LETTERS,
+    given_filters=st.fixed_dictionaries({}, optional=FILTERS),
+    order=st.sampled_from(["oldest", "newest"]),
+    limit=st.sampled_from([1, 3, 100]),
+)
+def test_every_filter_finds_what_looking_at_all_letters_finds(
+    letters: list[Any], given_filters: dict[str, Any], order: str, limit: int
+) -> None:
+    dead = filled(letters)
+
+    async def main() -> None:
+        every = await every_letter(dead, 100)
+        assert [letter["dead_id"] for letter in every] == list(range(1, len(letters) + 1))
+        expected = [one for one in every if all(FITS[name](one, value) for name, value in given_filters.items())]
+        found = await every_letter(dead, limit, order=order, **given_filters)
+        assert found == (expected if order == "oldest" else expected[::-1])
+        absolute = LetterListArguments.model_validate(given_filters).absolute(NOW, last_id=30)
+        later = absolute.model_dump(exclude_none=True, exclude={"after", "limit", "order"})
+        found = await every_letter(dead, limit, **later)
+        assert found == [letter for letter in expected if letter["dead_id"] <= 30]
+
+    asyncio.run(main())

@@ -1,0 +1,55 @@
+"""`vibemq-admin dlq edit`: one dead letter goes back as another message."""
+
+import base64
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vibemq.cli.admin.dlq.filters import FromQueue
+from vibemq.cli.exits import Usage
+from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, Json, Timeout, Url, queue_names
+from vibemq.cli.online import ask
+from vibemq.cli.output import Output, is_standard
+from vibemq.cli.values import NUMBER_MAX, key_values
+
+
+def edit(
+    dead_id: Annotated[int, typer.Argument(metavar="ID", min=0, max=NUMBER_MAX, help="Dead id, as `dlq ls` lists it.")],
+    queue: FromQueue = None,
+    text: Annotated[str | None, typer.Option("--text", help="The new payload; left out: it stays.")] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", metavar="FILE", help="In place of --text: a file; - is standard input.")
+    ] = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option("--header", "-H", metavar="KEY=VALUE", help="All headers of the message; left out: they stay."),
+    ] = None,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            "--to", metavar="QUEUE", help="Queue that it goes to; default: where it died.", autocompletion=queue_names
+        ),
+    ] = None,
+    note: Annotated[str, typer.Option("--note", help="Why; for the audit log.")] = "",
+    url: Url = DEFAULT_URL,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    json: Json = False,
+) -> None:
+    """Replay one dead letter with another payload or other headers. The letter goes in the same step."""
+    if text is not None and file is not None:
+        raise Usage("give the new payload with --text or with --file, not with both")
+    content = None if file is None else (sys.stdin.buffer.read() if is_standard(file) else file.read_bytes())
+    given = {
+        "queue": queue,
+        "text": text,
+        "payload": None if content is None else base64.b64encode(content).decode(),
+        "headers": None if header is None else key_values(header),
+        "to": to,
+        "note": note,
+    }
+    wanted = {name: value for name, value in given.items() if value is not None}
+    done = ask(url, timeout, "dlq.edit", dead_id=dead_id, **wanted)
+    changed = " and ".join(done["edited"]) or "nothing"
+    Output(json=json).emit(done, f"dead letter {dead_id} is in queue {done['queue']}; changed: {changed}")
