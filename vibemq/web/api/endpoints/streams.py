@@ -112,7 +112,7 @@ def _stream(exchange: Exchange, source: StreamSource, more: Callable[[], str]) -
             return session.ended if session is not None else "the session has ended"
         return state.credentials.why_ended(user.principal) or more()
 
-    return EventStream(source, why_over)
+    return EventStream(source, why_over, state.streams)
 
 
 ENDPOINTS = (
