@@ -155,9 +155,9 @@ class DeadLetters:
         self._access = access
 
     async def page(self, caller: Caller, wanted: LetterPageArguments) -> dict[str, Any]:
+        sees = self._access.sees(caller, wanted.queue)
         most = PAYLOADS_BYTES_MAX if wanted.payloads else ANSWER_BYTES_MAX
-        seconds = SCAN_S if wanted.need_scan else None
-        found = await self._find(wanted, self._access.sees(caller, wanted.queue), seconds=seconds, max_bytes=most)
+        found = await self._find(wanted, sees, seconds=SCAN_S if wanted.need_scan else None, max_bytes=most)
         shown: list[dict[str, Any]] = []
         for at in range(0, len(found.letters), SLICE_LETTERS):
             shown += (
