@@ -33,6 +33,7 @@ REQUESTS: dict[str, tuple[str, ...]] = {
     "dlq show": ("dlq.show",),
     "dlq replay": ("dlq.preview", "job.start", "dlq.replay"),
     "dlq purge": ("dlq.preview", "job.start", "dlq.purge"),
+    "dlq edit": ("dlq.edit",),
     "job ls": ("job.list",),
     "job show": ("job.show",),
     "job pause": ("job.change",),
