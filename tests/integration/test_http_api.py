@@ -374,6 +374,7 @@ async def test_unknown_parameters_and_fields_are_refused(api: ApiClient) -> None
         b'{"at_most":1e999}',
         b"{" + b",".join(b'"k%d":1' % number for number in range(60_000)) + b"}",
         b'{"at_most":true}',
+        b'{"at_most":1,"at_most":2}',
     ],
     ids=lambda body: str(body[:12]),
 )
