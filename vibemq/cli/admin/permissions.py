@@ -31,6 +31,7 @@ REQUESTS: dict[str, tuple[str, ...]] = {
     "dlq groups": ("dlq.groups",),
     "dlq preview": ("dlq.preview",),
     "dlq show": ("dlq.show",),
+    "dlq edit": ("dlq.edit",),
     "dlq replay": ("dlq.preview", "job.start", "dlq.replay"),
     "dlq purge": ("dlq.preview", "job.start", "dlq.purge"),
     "dlq edit": ("dlq.edit",),
