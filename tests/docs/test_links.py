@@ -6,7 +6,22 @@ import pytest
 
 from tests.docs.pages import REPOSITORY, anchors, blocks, links, pages
 
-LANGUAGES = {"python", "sh", "text", "json", "toml", "yaml", "ini", "xml", "promql", "csharp", "ocaml", "cpp", "java", "js"}
+LANGUAGES = {
+    "python",
+    "js",
+    "sh",
+    "text",
+    "json",
+    "toml",
+    "yaml",
+    "ini",
+    "xml",
+    "promql",
+    "csharp",
+    "ocaml",
+    "cpp",
+    "java",
+}
 MANNERS = {
     "python": {"sdk", "cell", "fragment", "tests", "worker"},
     "sh": {"run"},

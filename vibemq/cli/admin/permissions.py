@@ -34,7 +34,6 @@ REQUESTS: dict[str, tuple[str, ...]] = {
     "dlq edit": ("dlq.edit",),
     "dlq replay": ("dlq.preview", "job.start", "dlq.replay"),
     "dlq purge": ("dlq.preview", "job.start", "dlq.purge"),
-    "dlq edit": ("dlq.edit",),
     "job ls": ("job.list",),
     "job show": ("job.show",),
     "job pause": ("job.change",),
