@@ -77,7 +77,7 @@ def test_queues_with_odd_names_are_reached_and_deleted_from_their_pages(
         assert button.is_disabled()
         dialog.get_by_label("Type").fill(name)
         button.click()
-        page.get_by_role("heading", name="Queues").wait_for()
+        page.get_by_role("heading", name="Queues", exact=True).wait_for()
     with vibemq.sync.connect(hostile_broker.url) as mq:
         left = {info["name"] for info in mq.admin("queue.list")}
     assert left == {"orders", *ODD_NAMES} - {"..", "--yes"}

@@ -27,7 +27,7 @@ def test_a_deep_link_leads_through_the_login_to_its_page(closed_broker: ServedBr
     page.goto(f"{closed_broker.console}queues?name=ord&sort=-ready")
     page.get_by_role("heading", name="Log in").wait_for()
     log_in(page)
-    page.get_by_role("heading", name="Queues").wait_for()
+    page.get_by_role("heading", name="Queues", exact=True).wait_for()
     assert page.url == f"{closed_broker.console}queues?name=ord&sort=-ready"
 
 
@@ -64,13 +64,13 @@ def test_a_session_that_has_ended_under_an_open_page_leads_to_the_login_and_back
     page = opened(closed_broker.origin)
     page.goto(f"{closed_broker.console}queues?name=x")
     log_in(page)
-    page.get_by_role("heading", name="Queues").wait_for()
+    page.get_by_role("heading", name="Queues", exact=True).wait_for()
     request = urllib.request.Request(f"{closed_broker.origin}/api/v1/session?everywhere=true", method="DELETE")
     request.add_header("Authorization", "Basic " + base64.b64encode(b"root:correct horse").decode())
     urllib.request.urlopen(request, timeout=60).close()
     page.get_by_role("heading", name="Log in").wait_for()
     log_in(page)
-    page.get_by_role("heading", name="Queues").wait_for()
+    page.get_by_role("heading", name="Queues", exact=True).wait_for()
     assert page.url == f"{closed_broker.console}queues?name=x"
 
 
@@ -87,7 +87,7 @@ def test_a_limited_user_sees_no_button_that_would_be_refused(closed_broker: Serv
     page = opened(closed_broker.origin)
     page.goto(f"{closed_broker.console}login?then=queues")
     log_in(page, "reader", "a reader's")
-    page.get_by_role("heading", name="Queues").wait_for()
+    page.get_by_role("heading", name="Queues", exact=True).wait_for()
     assert page.get_by_role("link", name="Audit").count() == 0
     assert page.get_by_role("button", name="Create queue").count() == 0
 
@@ -99,7 +99,7 @@ def test_the_whole_console_works_below_a_path_that_a_proxy_takes_away(
         page = opened(proxy.origin)
         page.goto(f"{proxy.console}queues?name=orders")
         log_in(page)
-        page.get_by_role("heading", name="Queues").wait_for()
+        page.get_by_role("heading", name="Queues", exact=True).wait_for()
         assert page.url == f"{proxy.console}queues?name=orders"
         page.get_by_role("navigation", name="Pages", exact=True).get_by_role("link", name="Overview").click()
         page.get_by_role("heading", name="Overview").wait_for()
