@@ -388,6 +388,18 @@ def test_dead_letters_are_listed_shown_and_exported(vibemq: Run, queue: str, tmp
     assert vibemq("admin", "dlq", "ls", "--queue", queue, "--older-than", "1h")[1] == []
     assert vibemq("admin", "dlq", "ls", "--queue", queue, "--reason", "expired")[1] == []
 
+    _, groups, _ = vibemq("admin", "dlq", "groups", "--queue", queue)
+    assert sorted((group["sample"], group["count"]) for group in groups) == [("no use", 3), ("no use at all", 2)]
+    [at_all] = [group["fingerprint"] for group in groups if group["count"] == 2]
+    assert vibemq("admin", "dlq", "ls", "--queue", queue, "--fingerprint", at_all)[1] == letters[3:]
+    assert vibemq("admin", "dlq", "ls", "--queue", queue, "--error", "at all", "--newest")[1] == letters[:2:-1]
+    assert vibemq("admin", "dlq", "ls", "--queue", queue, "--replayed")[1] == []
+    bounds = ("--from-id", letters[1]["dead_id"], "--to-id", wanted)
+    assert vibemq("admin", "dlq", "ls", "--queue", queue, *bounds)[1] == letters[1:4]
+    _, (preview,), _ = vibemq("admin", "dlq", "preview", "--queue", queue, *bounds)
+    assert (preview["count"], preview["exact"], preview["examples"]) == (3, True, letters[1:4])
+    assert vibemq("admin", "dlq", "ls", "--fingerprint", "xyz")[0] == 2
+
     _, (letter,), _ = vibemq("admin", "dlq", "show", wanted)
     assert (letter["queue"], letter["payload"]) == (queue, '{"n": 0}')
     assert vibemq("admin", "dlq", "show", 999_999)[0] == 3

@@ -157,7 +157,7 @@ class DeadLetters:
     async def page(self, caller: Caller, wanted: LetterPageArguments) -> dict[str, Any]:
         sees = self._access.sees(caller, wanted.queue)
         most = PAYLOADS_BYTES_MAX if wanted.payloads else ANSWER_BYTES_MAX
-        found = await self._find(wanted, sees, seconds=SCAN_S, max_bytes=most)
+        found = await self._find(wanted, sees, seconds=SCAN_S if wanted.need_scan else None, max_bytes=most)
         shown: list[dict[str, Any]] = []
         for at in range(0, len(found.letters), SLICE_LETTERS):
             shown += (

@@ -25,7 +25,9 @@ SCAN_MAX = 10_000
 INDEX_SCAN_MAX = 1_000_000
 """The same where only the index is read."""
 SCAN_S = 0.2
-"""How long one request looks for letters, when it asks for so much."""
+"""How long one request looks for letters that the index does not decide on."""
+SCAN_LEAST = 500
+"""So many letters are looked at however long it takes."""
 ANSWER_BYTES_MAX = 768 * 1024
 """An answer must fit a frame."""
 LETTERS_AT_ONCE = 1000
@@ -76,7 +78,7 @@ class DeadLetterReader:
         row_fits: Callable[[DeadLetter], bool] | None = None,
     ) -> Found:
         """Letters with ids in (after, below) in their order: at most `limit`, at least one if there is one to be found
-        among the first `scan`, and before so many seconds are over.
+        among the first `scan`, and before so many seconds are over (and `SCAN_LEAST` letters were looked at).
 
         Args:
             choice: what the index decides; `fits` is asked about those that it finds.
@@ -118,7 +120,7 @@ class DeadLetterReader:
             found.last = last
             reached = page.damaged if last == page.last else [d for d in page.damaged if _is_reached(d, last, wanted)]
             found.damaged += reached
-            if found.done or last != page.last or (deadline is not None and loop.time() >= deadline):
+            if found.done or last != page.last or _is_over(found, deadline):
                 break
             await asyncio.sleep(0)
         return found
@@ -190,6 +192,10 @@ def _stretches(ids: Sequence[int]) -> Iterator[Run]:
 
 def _fits_id(is_named: Callable[[int], bool], facts: DeadFacts, queue: str) -> bool:
     return is_named(facts.dead_id)
+
+
+def _is_over(found: Found, deadline: float | None) -> bool:
+    return deadline is not None and found.examined >= SCAN_LEAST and asyncio.get_running_loop().time() >= deadline
 
 
 def _is_reached(letter: DamagedLetter, last: int, wanted: DeadPageWanted) -> bool:

@@ -19,7 +19,7 @@ from vibemq.model.dead.groups import (
 )
 from vibemq.model.records import DeadFacts, Reason
 from vibemq.model.runs import RunSet
-from vibemq.model.stored import DamagedLetter, DeadPageWanted
+from vibemq.model.stored import INDEX_STEPS, DamagedLetter, DeadPageWanted
 from vibemq.storage.kvstore import keys, values
 from vibemq.storage.kvstore.dead.index import IndexedLetter, indexed, update_index
 from vibemq.storage.kvstore.dead.index_reading import (
@@ -176,7 +176,8 @@ class StoredDead:
         for entry in merge(*walks, key=_BY_ID, reverse=newest_first):
             dead_id = entry.facts.dead_id
             if dead_id != last:
-                yield dead_id, entry if not choice.needs_index or self._is_chosen(choice, entry) else None
+                is_wanted = not choice.needs_index or self._is_chosen(choice, entry)
+                yield dead_id, entry if is_wanted else None, INDEX_STEPS
             last = dead_id
 
     def _chosen(self, ids: Iterator[Looked], damaged: list[DamagedLetter]) -> Iterator[Step]:
@@ -187,13 +188,13 @@ class StoredDead:
             last = dead_id
             entry = self._added.get(dead_id) or self.volatile.get(dead_id)
             if not is_wanted or (entry is None and dead_id in self._removed):
-                yield dead_id, None
+                yield dead_id, None, 1
                 continue
             try:
-                yield dead_id, entry or self._stored(dead_id)
+                yield dead_id, entry or self._stored(dead_id), INDEX_STEPS
             except StorageDamaged as error:
                 damaged.append(DamagedLetter(dead_id, 0, "", str(error)))
-                yield dead_id, None
+                yield dead_id, None, INDEX_STEPS
 
     def _is_chosen(self, choice: LetterChoice, entry: DeadEntry) -> bool:
         """Of a letter whose facts are at hand."""

@@ -8,8 +8,8 @@ from vibemq.errors import StorageDamaged
 from vibemq.model.stored import INDEX_STEPS, DamagedLetter, DeadLetter, DeadPage, DeadPageWanted, Slice, StoredState
 from vibemq.storage.state.dead_groups import DeadEntry
 
-Step = tuple[int, DeadEntry | None]
-"""A dead_id, and its letter; None where the index leads past one."""
+Step = tuple[int, DeadEntry | None, int]
+"""A dead_id; its letter, None where the index leads past one; and how much work that was, see `INDEX_STEPS`."""
 NEIGHBOUR_DISTANCE = 64
 NEIGHBOUR_BYTES = 256 * 1024
 
@@ -131,12 +131,12 @@ def _choose(state: StoredState, steps: Iterator[Step], wanted: DeadPageWanted, f
     chosen: list[DeadEntry] = []
     work = wanted.scan * INDEX_STEPS
     since, until = wanted.choice.since, wanted.choice.until
-    for dead_id, entry in steps:
+    for dead_id, entry, cost in steps:
         if work <= 0 or len(chosen) >= wanted.limit:
             found.done = False
             break
         found.examined, found.last = found.examined + 1, dead_id
-        work -= 1 if entry is None else INDEX_STEPS
+        work -= cost
         if entry is None or not since <= entry.facts.dead_at <= until:
             continue
         origin = state.queues.get(entry.queue_id)
