@@ -14,7 +14,8 @@ from vibemq.model.dead.fingerprint import fingerprint, fingerprint_text
 from vibemq.model.options import QueueOptions
 from vibemq.model.records import ALL_GROUPS, DeadFacts, DeadLettered, GroupCreated, MessagesAdded, QueueCreated, Reason
 from vibemq.model.rows import Rows, pack_row
-from vibemq.operations.dead_letters import DeadLetterReader, DeadLetters, LetterAccess, LetterListArguments
+from vibemq.operations.dead_letters import DeadLetterReader, DeadLetters, LetterAccess
+from vibemq.operations.dead_letters.letters import LetterPageArguments
 from vibemq.operations.messages import REPLAY_COUNT
 from vibemq.operations.registry import Caller
 from vibemq.storage.memory.provider import MemoryStorage
@@ -105,7 +106,7 @@ async def every_letter(letters: DeadLetters, limit: int, **given: Any) -> list[d
     found: list[dict[str, Any]] = []
     after: int | None = 0
     while after is not None:
-        wanted = LetterListArguments.model_validate({**given, "after": after, "limit": limit})
+        wanted = LetterPageArguments.model_validate({**given, "after": after, "limit": limit})
         answer = await letters.page(Caller(ANONYMOUS, Actor("")), wanted)
         assert len(answer["letters"]) <= limit
         found += answer["letters"]
@@ -131,8 +132,8 @@ def test_every_filter_finds_what_looking_at_all_letters_finds(
         expected = [one for one in every if all(FITS[name](one, value) for name, value in given_filters.items())]
         found = await every_letter(dead, limit, order=order, **given_filters)
         assert found == (expected if order == "oldest" else expected[::-1])
-        absolute = LetterListArguments.model_validate(given_filters).absolute(NOW, last_id=30)
-        later = absolute.model_dump(exclude_none=True, exclude={"after", "limit", "order"})
+        absolute = LetterPageArguments.model_validate(given_filters).absolute(NOW, last_id=30)
+        later = absolute.model_dump(exclude_none=True, exclude={"after", "limit", "order", "payloads"})
         found = await every_letter(dead, limit, **later)
         assert found == [letter for letter in expected if letter["dead_id"] <= 30]
 

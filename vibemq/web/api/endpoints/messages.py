@@ -499,7 +499,12 @@ ENDPOINTS = (
         summary="One message with a part of its body, as it is or opened (gzip, brotli).",
         operation="message.show",
         response=MESSAGE,
-        errors=(ErrorCode.QUEUE_NOT_FOUND, ErrorCode.MESSAGE_NOT_FOUND, ErrorCode.STORAGE_DAMAGED),
+        errors=(
+            ErrorCode.QUEUE_NOT_FOUND,
+            ErrorCode.MESSAGE_NOT_FOUND,
+            ErrorCode.WRONG_INCARNATION,
+            ErrorCode.STORAGE_DAMAGED,
+        ),
     ),
     Endpoint(
         method="DELETE",
