@@ -402,8 +402,8 @@ JOBS = (
     Mutant(
         "a step that a full disk refused is counted",
         "engine/engine.py",
-        "        for undone in outcome.jobs:\n",
-        "        for undone in outcome.jobs[:0]:\n",
+        "        for undo in outcome.undo:\n",
+        "        for undo in outcome.undo[:0]:\n",
         sign=r"disk\.jobs == self\.engine\.jobs",
         by=(CHAOS_SIM,),
         quick=False,

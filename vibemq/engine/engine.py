@@ -186,10 +186,8 @@ class Engine:
             rollback.vanish(step, state, added)
         for taken in outcome.moved:
             moves.put_back(state, step, taken)
-        for app, before in outcome.imported:
-            imports.take_back(state, app, before)
-        for undone in outcome.jobs:
-            starting.take_back(state, undone)
+        for undo in outcome.undo:
+            undo()
         lifetime.forget_attended(state, outcome.records)
         holes = rollback.holes_of(state)
         for effect in (*outcome.after_append, *outcome.gated):
@@ -432,9 +430,7 @@ class Engine:
         state = self._state
         ticket = state.next_ticket
         state.next_ticket += 1
-        state.open[ticket] = Open(
-            step.records, step.after_append, step.gated, step.added, step.moved, step.imported, step.jobs
-        )
+        state.open[ticket] = Open(step.records, step.after_append, step.gated, step.added, step.moved, step.undo)
         return ticket
 
     def _settle_wait(self, step: Step, wait: Wait, ticket: int) -> None:

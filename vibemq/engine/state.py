@@ -15,7 +15,7 @@ from vibemq.engine.queue.share import Share
 from vibemq.engine.queue.transaction import Transaction
 from vibemq.engine.settings import EngineSettings
 from vibemq.engine.stage_names import delay_of, version_and_app
-from vibemq.engine.step import Step, Undone, Wait
+from vibemq.engine.step import Step, Wait
 from vibemq.engine.waiting import RequestTable
 from vibemq.errors import VibeMQError
 from vibemq.model.commands import Pressure
@@ -34,8 +34,7 @@ class Open:
     gated: list[Effect]
     added: list[Added]
     moved: list[TakenOut]
-    imported: list[tuple[str, Transaction | None]]
-    jobs: list[Undone]
+    undo: list[Callable[[], None]]
     waits: list[Wait] = field(default_factory=list)
 
 

@@ -1,14 +1,13 @@
 """One step of the engine while it happens: collects what becomes its `Outcome`."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import Added, Queue, TakenOut
-from vibemq.engine.queue.transaction import Transaction
 from vibemq.errors import VibeMQError
 from vibemq.model.effects import Effect, Published, Reply
-from vibemq.model.jobs.job_records import JobAdvanced
 from vibemq.model.options import Durability
 from vibemq.model.records import CursorChanged, Extras, HandedOut, MessagesAdded, Record, Settled
 from vibemq.model.rows import Rows, join_rows
@@ -23,17 +22,6 @@ class Wait:
     token: Any
     result: Published
     tickets: set[int]
-
-
-@dataclass(frozen=True, slots=True)
-class Undone:
-    """Of a job, when the outcome cannot be stored: its start, or what it counted with messages that vanish."""
-
-    job_id: int
-    record: JobAdvanced | None = None
-    """None = it was started."""
-    cursor: int = 0
-    """Where it was before."""
 
 
 class Asked(Protocol):
@@ -57,11 +45,10 @@ class Step:
         "facts",
         "freed",
         "gated",
-        "imported",
-        "jobs",
         "moved",
         "now",
         "records",
+        "undo",
         "waits",
         "work",
     )
@@ -82,10 +69,8 @@ class Step:
         self.added: list[Added] = []
         self.moved: list[TakenOut] = []
         """What left a queue, or a stage, for another queue."""
-        self.imported: list[tuple[str, Transaction | None]] = []
-        """Applications that stand for imported files, and what they were before."""
-        self.jobs: list[Undone] = []
-        """What of jobs is undone when the step is not stored."""
+        self.undo: list[Callable[[], None]] = []
+        """What takes back, when the step is not stored, what no other list here says: of imports and of jobs."""
         self.waits: list[Wait] = []
         """Answers that wait for earlier outcomes."""
         self.dirty: dict[Group, Queue] = {}

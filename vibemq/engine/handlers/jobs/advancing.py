@@ -1,14 +1,16 @@
 """A job's step: what it counts stands in the batch of the letters that it has moved."""
 
+from functools import partial
+
 from vibemq.engine.handlers.jobs.starting import job_of
 from vibemq.engine.queue.queue import Queue
 from vibemq.engine.state import EngineState
-from vibemq.engine.step import Step, Undone
+from vibemq.engine.step import Step
 from vibemq.errors import JobStateConflict
 from vibemq.model.commands import AdvanceJob, PurgeDead, ReplayDead
 from vibemq.model.effects import JobStepped
 from vibemq.model.jobs.job import JobState, JobStep, StoredJob
-from vibemq.model.jobs.job_records import JobAdvanced, advanced
+from vibemq.model.jobs.job_records import JobAdvanced, advanced, taken_back
 from vibemq.model.options import Durability
 from vibemq.model.runs import Run
 
@@ -59,10 +61,26 @@ def count_step(
         if made[0]:
             state.jobs.note_made(*made, of.job_id)
             # It counts with the messages, and goes with them when they cannot be stored.
-            step.jobs.append(Undone(of.job_id, record, before.cursor))
+            step.undo.append(partial(_take_back, state, record, before.cursor))
     step.answer(command, JobStepped(done, left, job), need)
 
 
 def advance(state: EngineState, step: Step, command: AdvanceJob) -> None:
     running_job(state, command.step)
     count_step(state, step, command, done=0)
+
+
+def _take_back(state: EngineState, record: JobAdvanced, cursor: int) -> None:
+    """What could not be stored was not counted. `cursor`: where the job was before."""
+    job = state.jobs.by_id.get(record.job_id)
+    if job is not None:
+        state.jobs.put(taken_back(job, record, cursor))
+        _make_anew(state, record.queue_id)
+
+
+def _make_anew(state: EngineState, queue_id: int) -> None:
+    state.jobs.made.pop(queue_id, None)
+    for job in state.jobs.by_id.values():
+        for made_in, first, last in job.made:
+            if made_in == queue_id:
+                state.jobs.note_made(queue_id, first, last, job.job_id)

@@ -3,12 +3,14 @@
 At most `RUNNING_MAX` run; the others wait in the order in which they were made.
 """
 
+from functools import partial
+
 from vibemq.engine.state import EngineState
-from vibemq.engine.step import Step, Undone
+from vibemq.engine.step import Step
 from vibemq.errors import IdempotencyConflict, InvalidOptions, JobNotFound, JobStateConflict
 from vibemq.model.commands import ChangeJob, StartJob
 from vibemq.model.jobs.job import JobEvent, JobState, StoredJob
-from vibemq.model.jobs.job_records import JobChanged, JobsForgotten, JobStarted, changed, taken_back
+from vibemq.model.jobs.job_records import JobChanged, JobsForgotten, JobStarted, changed
 from vibemq.model.options import Durability
 
 RUNNING_MAX = 8
@@ -53,7 +55,7 @@ def start(state: EngineState, step: Step, command: StartJob) -> None:
     )
     jobs.add(job)
     step.note(JobStarted(job), Durability.STRONG)
-    step.jobs.append(Undone(job.job_id))
+    step.undo.append(partial(jobs.drop, [job.job_id]))
     let_run(state, step)
     forget_old(state, step)
     step.answer(command, jobs.by_id[job.job_id], Durability.STRONG)
@@ -163,22 +165,3 @@ def forget_old(state: EngineState, step: Step) -> None:
     if gone:
         state.jobs.drop(gone)
         step.note(JobsForgotten(gone), Durability.STRONG)
-
-
-def take_back(state: EngineState, undone: Undone) -> None:
-    """What could not be stored was not done: the job was not started, or has not made its step."""
-    if undone.record is None:
-        state.jobs.drop([undone.job_id])
-        return
-    job = state.jobs.by_id.get(undone.job_id)
-    if job is not None:
-        state.jobs.put(taken_back(job, undone.record, undone.cursor))
-        _make_anew(state, undone.record.queue_id)
-
-
-def _make_anew(state: EngineState, queue_id: int) -> None:
-    state.jobs.made.pop(queue_id, None)
-    for job in state.jobs.by_id.values():
-        for made_in, first, last in job.made:
-            if made_in == queue_id:
-                state.jobs.note_made(queue_id, first, last, job.job_id)

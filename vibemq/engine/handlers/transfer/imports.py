@@ -99,11 +99,11 @@ def _take(
         add(state, step, queue, *pick(rows, extras or None, alive[:fits]))
     # What a transient queue loses with the process, its import must forget with it.
     remember(state, step, app, position, keep=not queue.transient)
-    step.imported.append((app, before))
+    step.undo.append(partial(_take_back, state, app, before))
     step.answer(command, result, Durability.TRANSIENT if queue.transient else Durability.STRONG)
 
 
-def take_back(state: EngineState, app: str, before: Transaction | None) -> None:
+def _take_back(state: EngineState, app: str, before: Transaction | None) -> None:
     """A batch that could not be stored was not imported, nor were those behind it."""
     now = state.transactions.get(app)
     if now is None or (before is not None and now.version <= before.version):
