@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
+from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -90,24 +91,27 @@ class StrippingProxy:
                     self.send_error(404, "not below the prefix")
                     return
                 body = self.rfile.read(int(self.headers.get("content-length", 0)))
-                upstream = http.client.HTTPConnection(target, timeout=60)
-                upstream.request(self.command, self.path.removeprefix(prefix), body or None, dict(self.headers))
-                answer = upstream.getresponse()
+                with closing(http.client.HTTPConnection(target, timeout=60)) as upstream:
+                    upstream.request(self.command, self.path.removeprefix(prefix), body or None, dict(self.headers))
+                    with upstream.getresponse() as answer:
+                        content = answer.read()
                 self.send_response(answer.status)
                 for name, value in answer.getheaders():
                     if name.lower() not in ("transfer-encoding", "connection", "date", "server", "content-length"):
                         self.send_header(name, value)
-                content = answer.read()
                 self.send_header("content-length", str(len(content)))
                 self.end_headers()
                 if self.command != "HEAD":
                     self.wfile.write(content)
-                upstream.close()
 
             def log_message(self, *arguments: Any) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        class Server(ThreadingHTTPServer):
+            def handle_error(self, *arguments: Any) -> None:
+                """A browser that leaves a page breaks off its requests."""
+
+        self._server = Server(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self.origin = f"http://127.0.0.1:{self._server.server_port}"

@@ -6,7 +6,7 @@ import pytest
 
 from tests.docs.pages import REPOSITORY, anchors, blocks, links, pages
 
-LANGUAGES = {"python", "sh", "text", "json", "toml", "yaml", "ini", "xml", "promql", "csharp", "ocaml", "cpp", "java"}
+LANGUAGES = {"python", "sh", "text", "json", "toml", "yaml", "ini", "xml", "promql", "csharp", "ocaml", "cpp", "java", "js"}
 MANNERS = {
     "python": {"sdk", "cell", "fragment", "tests", "worker"},
     "sh": {"run"},

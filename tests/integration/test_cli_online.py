@@ -443,6 +443,28 @@ def test_replay_to_where_they_came_from_and_elsewhere(vibemq: Run, queue: str) -
     assert [message["headers"]["vibemq-replay-count"] for message in found] == ["1", "1"]
 
 
+def test_nothing_changes_when_more_dead_letters_fit_than_at_most(vibemq: Run, queue: str) -> None:
+    bury(vibemq, queue, 3)
+    for words in (("replay",), ("purge", "--yes")):
+        code, _, notes = vibemq("admin", "dlq", *words, "--queue", queue, "--at-most", "2")
+        assert (code != 0, "PRECONDITION_FAILED" in str(notes)) == (True, True), words
+    assert info(vibemq, queue)["dead"] == 3
+    assert vibemq("admin", "dlq", "purge", "--yes", "--queue", queue, "--at-most", "3")[1][0]["count"] == 3
+
+
+def test_one_dead_letter_is_edited_and_replayed(vibemq: Run, queue: str) -> None:
+    bury(vibemq, queue, 2)
+    first, second = (letter["dead_id"] for letter in vibemq("admin", "dlq", "ls", "--queue", queue)[1])
+    words = ("--text", "it's\nnew", "--header", "repaired=by=hand")
+    assert vibemq("admin", "dlq", "edit", str(first), *words)[1][0]["edited"] == ["payload", "headers"]
+    assert vibemq("admin", "dlq", "edit", str(second), "--queue", queue)[1][0]["edited"] == []
+    assert vibemq("admin", "dlq", "edit", str(second))[0] == 3
+    assert vibemq("admin", "dlq", "edit", str(second), "--text", "a", "--file", "-")[0] == 2
+    _, found, _ = vibemq("sub", queue, "--count", "2")
+    edited = next(message for message in found if "vibemq-edited" in message["headers"])
+    assert (edited["payload"], edited["headers"]["repaired"]) == ("it's\nnew", "by=hand")
+
+
 def test_the_error_names_what_is_missing_by_the_code_that_a_broker_has_for_it(vibemq: Run, queue: str) -> None:
     assert vibemq("admin", "queue", "create", queue)[0] == 0
     for words, code in (

@@ -3,6 +3,9 @@
 import asyncio
 import json
 import logging
+import ssl
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +13,7 @@ from typing import Any
 import pytest
 
 import vibemq
+from tests.integration.certificates import Authority, Signed
 from tests.integration.http_api import ApiClient, everybody, serving
 from vibemq.server.broker import Broker
 
@@ -40,6 +44,49 @@ async def test_a_broker_without_the_api_has_none(tmp_path: Path) -> None:
     async with serving(tmp_path, api=False) as client:
         assert (await client.http.get("/api/v1/session")).status_code == 404
         assert (await client.http.get("/livez")).status_code == 200
+
+
+def test_what_nobody_uses_is_not_imported() -> None:
+    program = (
+        "import asyncio, sys, tempfile, vibemq\n"
+        "from vibemq.config import Http, Listener, Settings, StorageChoice\n"
+        "async def main(**http):\n"
+        "    settings = Settings(data_dir=tempfile.mkdtemp(), storage=StorageChoice(provider='memory'),\n"
+        "        queue_defaults={'durability': 'transient'}, listeners=(Listener(port=0),),\n"
+        "        http=Http(port=0, **http))\n"
+        "    async with vibemq.Broker(settings=settings):\n"
+        "        print(any(name.startswith(prefix) for name in sys.modules for prefix in ('vibemq.web.api',)),\n"
+        "              any(name.startswith('vibemq.web') for name in sys.modules))\n"
+        "asyncio.run(main(enabled=False))\n"
+        "asyncio.run(main(api=False, console=False))\n"
+    )
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert said.stdout.split() == ["False", "False", "False", "True"]
+
+
+async def test_a_certificate_is_read_again(tmp_path: Path) -> None:
+    authority = Authority.made_in(tmp_path)
+    first, second = authority.sign("first"), authority.sign("second")
+    tls = {"certificate": tmp_path / "tls.pem", "key": tmp_path / "tls.key"}
+
+    def use(signed: Signed) -> None:
+        tls["certificate"].write_bytes(signed.certificate.read_bytes())
+        tls["key"].write_bytes(signed.key.read_bytes())
+
+    async def shown(api: ApiClient) -> str:
+        assert api.broker.http_address is not None
+        trust = ssl.create_default_context(cafile=authority.ca)
+        _, writer = await asyncio.open_connection(*api.broker.http_address, ssl=trust, server_hostname="localhost")
+        certificate = writer.get_extra_info("peercert")
+        writer.close()
+        return dict(pair[0] for pair in certificate["subject"])["commonName"]
+
+    use(first)
+    async with serving(tmp_path / "data", tls={name: str(path) for name, path in tls.items()}) as api:
+        assert await shown(api) == "first"
+        use(second)
+        assert (await api.broker.reload())["certificates"] == [str(path) for path in tls.values()]
+        assert await shown(api) == "second"
 
 
 # -- queues -----------------------------------------------------------------------------------------------------------
@@ -327,6 +374,7 @@ async def test_unknown_parameters_and_fields_are_refused(api: ApiClient) -> None
         b'{"at_most":1e999}',
         b"{" + b",".join(b'"k%d":1' % number for number in range(60_000)) + b"}",
         b'{"at_most":true}',
+        b'{"at_most":1,"at_most":2}',
     ],
     ids=lambda body: str(body[:12]),
 )

@@ -298,8 +298,8 @@ def _contents_of(data_dir: Path, provider: str) -> Contents:
 
 
 def _kill_replay(bench: Bench, kill: Kill) -> Iterator[str]:
-    """The broker is killed twice under the job of `dlq replay`. It goes on by itself, the same command run again does the
-    rest, nothing is doubled, and the account of the jobs balances."""
+    """The broker is killed twice under the job of `dlq replay`. It goes on by itself, the same command run again does
+    the rest, nothing is doubled, and the account of the jobs balances."""
     folder = bench.folder("replay")
     data_dir = folder / "data"
     broker = bench.broker(kill.provider, data_dir)

@@ -153,8 +153,12 @@ ROWS: dict[str, Row] = {
             "unit/server/monitoring/test_prometheus.py::test_a_name_is_escaped",
             "unit/cli/test_output.py::test_names_with_brackets_are_no_markup",
             "unit/server/test_logs.py::test_hostile_values_stay_within_their_record",
+            "unit/web/console/test_static_rules.py::test_no_file_has_what_is_forbidden",
+            "unit/web/console/test_site.py::test_every_page_is_there_with_its_module_and_the_strictest_policy",
+            "browser/test_every_page.py::test_hostile_texts_are_text_and_every_page_is_accessible_and_fits",
+            "browser/test_every_page.py::test_no_text_becomes_markup_whoever_tries",
         ),
-        but="There is no user interface in a browser.",
+        but="The tests in a browser are skipped on a machine without Chromium.",
     ),
     "S9": Row(
         "The broker opens no connection to an address that a peer names, but to URLs of subscribers that have passed "
@@ -302,6 +306,20 @@ BAD_INPUT: dict[str, Row] = {
             "integration/test_http_messages.py::test_a_lease_is_worth_nothing_to_others_nor_after_a_restart",
             "integration/test_http_messages.py::test_a_script_that_dies_lets_its_time_run_out",
             "unit/web/api/messages/test_leases.py::test_a_changed_one_is_refused",
+        ),
+    ),
+    "the console": Row(
+        "Its files are read by name from a table, so no path leads outside; it is closed where the API is; its log-in "
+        "leads to its own pages alone; a link for one login works once, within a minute, on the broker's machine.",
+        (
+            "unit/web/console/test_site.py::test_nothing_but_pages_and_assets_is_served",
+            "unit/web/console/test_site.py::"
+            "test_a_broker_that_is_open_to_all_closes_its_console_where_its_api_is_closed",
+            "unit/web/console/test_vendored.py::test_every_vendored_file_has_the_recorded_sum",
+            "unit/web/api/guardrails/test_login_codes.py::test_a_code_is_worth_one_login",
+            "unit/web/api/guardrails/test_login_codes.py::test_a_code_ends_after_a_minute",
+            "browser/test_login.py::test_the_login_goes_to_pages_of_the_console_alone",
+            "browser/test_login.py::test_the_command_line_opens_a_browser_that_is_logged_in_once",
         ),
     ),
     "bodies over HTTP": Row(

@@ -56,6 +56,10 @@ NAMED_TWICE = {
     "Client": "the two faces of the client, asynchronous and blocking, have the same names",
     "Publisher": "as Client",
     "Subscription": "as Client",
+    "Asker": "of the HTTP API and of EventMesh over HTTP, which do not import each other",
+    "Exchange": "as Asker",
+    "Endpoint": "of the HTTP API; Spark's executors have the address of a broker under this name",
+    "Problem": "what RFC 9457 calls a refusal over HTTP; storage has what a check has found under this name",
     "ConnectionLost": "Spark's executors import nothing of ours, the errors neither",
 }
 """Public classes whose name another one has, by the reason."""

@@ -107,7 +107,14 @@ class HttpConnection(H11Protocol):
         super().on_response_complete()
         self._look()
 
+    def _let_go(self) -> None:
+        """What refers to this connection is taken out of the request: the two would hold each other."""
+        if self._answering is not None:
+            cast(dict[str, Any], self._answering.scope).pop(EXTEND, None)
+            self._answering = None
+
     def connection_lost(self, exc: Exception | None) -> None:
+        self._let_go()
         self.pool.remove(self)
         if self._deadline is not None:
             self._deadline.cancel()
@@ -125,6 +132,7 @@ class HttpConnection(H11Protocol):
         """Bytes that do not complete a header do not move its deadline."""
         answering = self.cycle if self.busy else None
         if answering is not self._answering:
+            self._let_go()
             self._answering = answering
             if answering is not None:
                 cast(dict[str, Any], answering.scope)[EXTEND] = self.extend

@@ -11,7 +11,7 @@ from vibemq.server.access.command_audit import CommandAudit
 from vibemq.server.background_tasks import BackgroundTasks
 from vibemq.server.local_session import LocalSession
 from vibemq.server.net.operation_runner import OperationRunner
-from vibemq.web.api.services import Answered, Asker
+from vibemq.web.api.services import Asker, OperationAnswer
 
 
 class ApiCalls:
@@ -30,16 +30,16 @@ class ApiCalls:
         self._command_audit = command_audit
         self._background_tasks = background_tasks
 
-    async def ask(self, asker: Asker, operation: str, arguments: Mapping[str, Any]) -> Answered:
+    async def ask(self, asker: Asker, operation: str, arguments: Mapping[str, Any]) -> OperationAnswer:
         """Raises VibeMQError."""
         call = self._runner.admit_for(asker, asker.principal, operation, arguments)
-        answer: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[OperationAnswer] = asyncio.get_running_loop().create_future()
         self._background_tasks.begin(self._carry_out, asker, call, answer)
         # A future that is abandoned must not complain about the error that nobody has heard.
         answer.add_done_callback(lambda done: done.cancelled() or done.exception())
         return await asyncio.shield(answer)
 
-    async def _carry_out(self, asker: Asker, call: Call, answer: "asyncio.Future[Answered]") -> None:
+    async def _carry_out(self, asker: Asker, call: Call, answer: "asyncio.Future[OperationAnswer]") -> None:
         try:
             answer.set_result(await self._answered(asker, call))
         except VibeMQError as error:
@@ -48,14 +48,14 @@ class ApiCalls:
             answer.set_exception(error if isinstance(error, Exception) else asyncio.CancelledError())
             raise
 
-    async def _answered(self, asker: Asker, call: Call) -> Answered:
+    async def _answered(self, asker: Asker, call: Call) -> OperationAnswer:
         if call.operation.command is not None and call.command(0, None) is not None:
             reply = await self._local.ask_whole(lambda session, token: self._command(asker, call, session, token))
-            return Answered(reply.result, reply.unchanged)
+            return OperationAnswer(reply.result, reply.unchanged)
         result = await self._runner.carried_out(asker, call)
         if isinstance(result, VibeMQError):
             raise result
-        return Answered(result)
+        return OperationAnswer(result)
 
     def _command(self, asker: Asker, call: Call, session: int, token: Any) -> Command:
         command = call.command(session, token)

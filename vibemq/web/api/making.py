@@ -20,6 +20,7 @@ from vibemq.web.api.services import ApiServices
 from vibemq.web.api.sessions import WebSessions
 from vibemq.web.api.state import ApiState
 from vibemq.web.api.streams.hub import EventHub
+from vibemq.web.api.streams.stream import OpenStreams
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,7 @@ def make_api(http: Http, services: ApiServices) -> MadeApi:
         proxies=Proxies(http.trusted_proxies),
         door=MessageDoor(services, os.urandom(32), os.urandom(8)),
         hub=EventHub(services),
+        streams=OpenStreams(services.peers.begin),
         show_bodies=http.show_bodies,
     )
     state.hub.hides = state.hides_bodies

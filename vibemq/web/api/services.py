@@ -14,7 +14,7 @@ PROTOCOL = "http"
 """Of audit lines."""
 
 
-class Answered(NamedTuple):
+class OperationAnswer(NamedTuple):
     """What an operation has answered."""
 
     result: Any
@@ -41,7 +41,7 @@ class Asker:
 
 
 class OperationCalls(Protocol):
-    async def ask(self, asker: Asker, operation: str, arguments: Mapping[str, Any]) -> Answered:
+    async def ask(self, asker: Asker, operation: str, arguments: Mapping[str, Any]) -> OperationAnswer:
         """Have an operation of `vibemq.operations` carried out.
 
         Raises:

@@ -11,6 +11,7 @@ from vibemq.web.api.messages.door import MessageDoor
 from vibemq.web.api.services import ApiServices
 from vibemq.web.api.sessions import WebSessions
 from vibemq.web.api.streams.hub import EventHub
+from vibemq.web.api.streams.stream import OpenStreams
 
 
 @dataclass(slots=True, kw_only=True)
@@ -21,6 +22,7 @@ class ApiState:
     proxies: Proxies
     door: MessageDoor
     hub: EventHub
+    streams: OpenStreams
     codes: LoginCodes = field(default_factory=LoginCodes)
     show_bodies: str = "all"
     """`all`, `superuser` or `none`."""

@@ -57,7 +57,10 @@ def read_topic(text: str) -> EventTopic:
     if kind == "queue":
         arguments["queue"] = check_queue_name(name)
     elif kind == "queues":
-        arguments = {"limit": 50, **dict(parse_qsl(query, max_num_fields=10))}
+        try:
+            arguments = {"limit": 50, **dict(parse_qsl(query, max_num_fields=10))}
+        except ValueError:
+            raise InvalidPayload(f"the query of the topic {text[:80]!r} has too many parts", "topic") from None
     elif kind in ("connections", "jobs"):
         arguments["limit"] = ITEMS_MAX
     for number in _NUMBERS:
@@ -112,7 +115,7 @@ def _stream(exchange: Exchange, source: StreamSource, more: Callable[[], str]) -
             return session.ended if session is not None else "the session has ended"
         return state.credentials.why_ended(user.principal) or more()
 
-    return EventStream(source, why_over)
+    return EventStream(source, why_over, state.streams)
 
 
 ENDPOINTS = (

@@ -1,5 +1,6 @@
 """Bodies of requests: bounded in size and in time."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,6 +15,8 @@ from vibemq.web.api.errors import HttpCode, Problem
 BODY_BYTES_MAX = 1_048_576
 BUDGET_BYTES = 67_108_864
 BODY_TIMEOUT_S = 10.0
+LOOKED_AT_TWICE = 65_536
+"""A body up to this size is searched for fields that stand in it twice; of larger ones the last counts."""
 
 
 class BodyBudget:
@@ -77,4 +80,19 @@ def read_json(body: bytes) -> dict[str, Any]:
         raise InvalidMessage(f"the body is no JSON: {error}") from None
     if not isinstance(value, dict):
         raise InvalidMessage("the body must be a JSON object, {…}")
+    if len(body) <= LOOKED_AT_TWICE:
+        try:
+            json.loads(body, object_pairs_hook=_once_each)
+        except (ValueError, RecursionError) as error:
+            raise InvalidMessage(f"the body cannot be read: {error}") from None
     return value
+
+
+def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Raises ValueError for a field that stands there twice: readers do not agree on which one counts."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the field {twice[:40]!r} stands in one object twice; keep one of them")
+    return found

@@ -2,8 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
 
 from starlette.responses import Response
 
@@ -37,16 +37,50 @@ class StreamOver(Exception):
     """The last word is the text."""
 
 
+class OpenStreams:
+    """Wakes all streams when the broker stops, so that they say goodbye before the connections are closed.
+
+    Args:
+        begin: runs a task until it ends or the broker stops.
+    """
+
+    def __init__(self, begin: Callable[[Callable[[], Coroutine[Any, Any, None]]], None]) -> None:
+        self._begin = begin
+        self._open: set[asyncio.Future[None]] = set()
+        self._watching = False
+
+    def enter(self) -> "asyncio.Future[None]":
+        """Done when the stream shall ask whether it may go on."""
+        if not self._watching:
+            self._watching = True
+            self._begin(self._watch)
+        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._open.add(woken)
+        return woken
+
+    def leave(self, woken: "asyncio.Future[None]") -> None:
+        self._open.discard(woken)
+
+    async def _watch(self) -> None:
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            for woken in self._open:
+                if not woken.done():
+                    woken.set_result(None)
+
+
 class EventStream(Response):
     """Args:
     why_over: asked every second; why the stream may not go on, "" = it may.
     """
 
-    def __init__(self, source: StreamSource, why_over: Callable[[], str]) -> None:
+    def __init__(self, source: StreamSource, why_over: Callable[[], str], streams: OpenStreams) -> None:
         super().__init__(media_type=MEDIA_TYPE, headers={"cache-control": "no-store", "x-accel-buffering": "no"})
         del self.headers["content-length"]
         self._source = source
         self._why_over = why_over
+        self._streams = streams
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -57,6 +91,7 @@ class EventStream(Response):
     async def _run(self, scope: Scope, receive: Receive, send: Send) -> None:
         extend: Callable[[float], None] = scope.get(EXTEND, _nothing)
         gone = asyncio.ensure_future(_until_gone(receive))
+        woken = self._streams.enter()
         try:
             extend(UNREAD_S)
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
@@ -64,14 +99,21 @@ class EventStream(Response):
                 await send({"type": "http.response.body", "body": b""})
                 return
             await self._write(send, hello(), extend)
-            await self._tell(send, extend, gone)
+            await self._tell(send, extend, gone, woken)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
+            self._streams.leave(woken)
             gone.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await gone
 
-    async def _tell(self, send: Send, extend: Callable[[float], None], gone: "asyncio.Future[None]") -> None:
+    async def _tell(
+        self,
+        send: Send,
+        extend: Callable[[float], None],
+        gone: "asyncio.Future[None]",
+        woken: "asyncio.Future[None]",
+    ) -> None:
         silent_s = 0.0
         loop = asyncio.get_running_loop()
         while not gone.done():
@@ -80,7 +122,7 @@ class EventStream(Response):
                 return
             began = loop.time()
             try:
-                events = await self._source.take(LOOK_S)
+                events = await _unless(self._source.take(LOOK_S), gone, woken)
             except StreamOver as over:
                 await self._write(send, bye(str(over)), extend)
                 return
@@ -95,6 +137,19 @@ class EventStream(Response):
         """The connection is cut when this takes too long."""
         await send({"type": "http.response.body", "body": data, "more_body": True})
         extend(UNREAD_S)
+
+
+async def _unless(taking: Coroutine[Any, Any, bytes], *ends: "asyncio.Future[None]") -> bytes:
+    """What was taken; b"" as soon as one of the ends is there."""
+    task = asyncio.ensure_future(taking)
+    waiting: list[asyncio.Future[Any]] = [task, *(end for end in ends if not end.done())]
+    try:
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        return task.result() if task.done() else b""
+    finally:
+        if not task.done():
+            task.cancel()
+            await asyncio.wait((task,))
 
 
 async def _until_gone(receive: Receive) -> None:

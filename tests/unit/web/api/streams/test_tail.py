@@ -1,0 +1,51 @@
+"""The tail of a queue accounts for every message: shown, left out, or not readable yet."""
+
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vibemq.model.effects import QueueHead
+from vibemq.model.records import MessagesAdded
+from vibemq.model.rows import Rows, pack_row
+from vibemq.web.api.streams.tail import TailReader
+
+
+def reader(per_second: int) -> TailReader:
+    return TailReader(
+        "q",
+        lambda queue: QueueHead(1, "i", 0, 0),
+        lambda queue_id, seen: lambda: None,
+        per_second=per_second,
+        preview_bytes=10,
+        hidden=False,
+    )
+
+
+def told(made: bytes) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(made.split(b"data: ")[1]) if made else {"messages": [], "skipped": 0}
+    return found
+
+
+@given(
+    st.integers(1, 50),
+    st.lists(st.tuples(st.integers(1, 30), st.integers(0, 60)), min_size=1, max_size=20),
+)
+def test_every_message_is_shown_once_or_counted(per_second: int, batches: list[tuple[int, int]]) -> None:
+    """`batches`: (messages, how many of the newest cannot be read yet when the next frame is made)."""
+    tail = reader(per_second)
+    at, sequences, skipped = 1, [], 0
+    for count, unreadable in batches:
+        tail._see(MessagesAdded(1, at, 5, Rows.of([pack_row(f"m{n}", b"x") for n in range(count)])))
+        at += count
+        frame = told(tail._frame(max(1, at - unreadable)))
+        assert len(frame["messages"]) <= max(1, per_second // 5)
+        sequences += [message["sequence"] for message in frame["messages"]]
+        skipped += frame["skipped"]
+        assert frame["skipped"] >= 0
+        assert all(message["sequence"] < max(1, at - unreadable) for message in frame["messages"])
+    frame = told(tail._frame(at))
+    sequences += [message["sequence"] for message in frame["messages"]]
+    assert sequences == sorted(set(sequences))
+    assert len(sequences) + skipped + frame["skipped"] == at - 1 or tail._count == at - 1 - len(sequences) - skipped
