@@ -17,6 +17,7 @@ from vibemq.errors import VibeMQError
 from vibemq.model import commands as ask
 from vibemq.model.commands import Command, Settlement, StartAt
 from vibemq.model.effects import CursorInfo, Effect, Outcome, Reply
+from vibemq.model.jobs.job import JobKind, JobPlan, JobStep
 from vibemq.model.options import DeliveryMode, Durability, QueueOptions
 from vibemq.model.records import MessageExtra, Record, UserRemoved, tag_of
 from vibemq.model.selector import Selector
@@ -155,6 +156,7 @@ async def furnish(world: World) -> int:
     await world.done(ask.DecideTransaction(SESSION, None, "done", 1, ["s"]))
     await world.done(ask.MoveStaged(SESSION, None, "~stage/1/s/done", 1, "q", rows_of(1)))
     await world.done(ask.DropStages(SESSION, None, ["~stage/1/s/done"]))
+    await world.done(ask.StartJob(SESSION, None, JobPlan(kind=JobKind.REPLAY, filter={}, last_id=1)))
     await world.done(ask.Subscribe(SESSION, None, 2, "log"))
     await world.done(
         ask.Publish(SESSION, None, "asked", rows_of(1), requester=ask.Requester("a" * 32, "request", 60_000))
@@ -203,6 +205,11 @@ COMMANDS: dict[str, Make] = {
     "import": lambda _: ask.ImportMessages(SESSION, None, "q", "file", 0, rows_of(2)),
     "replay": lambda _: ask.ReplayDead(SESSION, None, "q", [1], rows_of(1)),
     "purge dead": lambda _: ask.PurgeDead(SESSION, None, [1]),
+    "replay for a job": lambda _: ask.ReplayDead(SESSION, None, "q", [1], rows_of(1), step=JobStep(1, 1, 1)),
+    "purge dead for a job": lambda _: ask.PurgeDead(SESSION, None, [1], step=JobStep(1, 1, 1)),
+    "start a job": lambda _: ask.StartJob(SESSION, None, JobPlan(kind=JobKind.PURGE_DEAD, filter={}, last_id=1)),
+    "change a job": lambda _: ask.ChangeJob(SESSION, None, 1, rate=5.0),
+    "advance a job": lambda _: ask.AdvanceJob(SESSION, None, JobStep(1, 1, 1)),
     "describe": lambda _: ask.DescribeQueue(SESSION, None, "q"),
     "list": lambda _: ask.ListQueues(SESSION, None),
     "extend": lambda _: ask.Extend(SESSION, None, 1, [(2, 3)]),
