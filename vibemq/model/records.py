@@ -314,10 +314,7 @@ class DeadLettered:
 
 @dataclass(slots=True)
 class DeadRemoved:
-    """Left the DLQ: purged, or replayed (then the MessagesAdded stands in the same batch).
-
-    Ids up to the highest here are not given to other letters, also if nothing was kept of theirs.
-    """
+    """Left the DLQ: purged, or replayed (then the MessagesAdded stands in the same batch)."""
 
     dead_ids: list[int]
     replayed: bool = False

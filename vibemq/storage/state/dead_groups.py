@@ -157,7 +157,10 @@ class LetterGroups:
         group.ids.add(facts.dead_id)
         self._all.add(facts.dead_id)
         self._placed[facts.dead_id] = (key, number, facts.dead_at)
-        self._by_queue.setdefault(entry.queue_id, OrderedIds()).add(facts.dead_id)
+        of_queue = self._by_queue.get(entry.queue_id)
+        if of_queue is None:
+            of_queue = self._by_queue[entry.queue_id] = OrderedIds()
+        of_queue.add(facts.dead_id)
 
     # -- questions ----------------------------------------------------------------------------------------------------
 
