@@ -230,7 +230,7 @@ class StoredDead:
 
     def queues(self, after: int) -> Iterator[int]:
         """Ids of the queues that have letters, ascending, from behind that one on; some may have lost their last."""
-        tables = [sorted(n for n in table.groups.queue_ids() if n > after) for table in (self._added, self.volatile)]
+        tables = [sorted(n for n in table.by_queue if n > after) for table in (self._added, self.volatile)]
         last = after
         for queue_id in merge(stored_queues(self.kv, after=after), *tables):
             if queue_id != last:
@@ -258,12 +258,12 @@ class StoredDead:
     ) -> Iterator[tuple[GroupKey, LetterStretch | None, list[LetterStretch]]]:
         """Each group with what is stored of it and what is not."""
         tables = [table.groups for table in (self._added, self.volatile)]
-        fresh = {key for table in tables for key in table.keys_from(wanted.after) if fits(key, wanted)}
-        unstored = ((key, None) for key in sorted(fresh))
-        merged = merge(stored_groups(self.kv, wanted), unstored, key=BY_KEY)
+        unstored = (((key, None) for key in table.keys_from(wanted.after)) for table in tables)
+        merged = merge(stored_groups(self.kv, wanted), *unstored, key=BY_KEY)
         for key, parts in groupby(merged, key=BY_KEY):
             stored = next((stretch for _, stretch in parts if stretch is not None), None)
-            yield key, stored, [stretch for table in tables if (stretch := table.stretch(key)) is not None]
+            fresh = (table.stretch(key) for table in tables) if fits(key, wanted) else ()
+            yield key, stored, [stretch for stretch in fresh if stretch is not None]
 
     def _joined(self, key: GroupKey, stored: LetterStretch | None, tables: list[LetterStretch]) -> LetterStretch | None:
         """All letters of a group; None when there are none."""
