@@ -294,6 +294,11 @@ class StoredDead:
                 damaged.append(DamagedLetter(number, 0, "", str(error)))
         return None
 
+    @property
+    def unwritten(self) -> int:
+        """Letters that the next `flush` writes or deletes."""
+        return len(self._added.entries) + len(self._removed)
+
     def flush(self) -> None:
         """Write what changed, in the owner's transaction; call `forget` once that is committed."""
         for dead_id, entry in self._removed.items():
