@@ -124,7 +124,8 @@ def test_tables_for_people(vibemq: Run, queue: str, capfdbinary: pytest.CaptureF
     assert "durability" in shown
     assert "strong" in shown
     assert '{"n": 1}' in text(capfdbinary, "queue", "peek", queue)
-    assert queue in text(capfdbinary, "top", "--once", "--interval", "100ms")
+    # Its picture of all queues may be a little older than the queue.
+    wait_until(lambda: queue in text(capfdbinary, "top", "--once", "--interval", "100ms"))
 
 
 def test_peek_takes_nothing(vibemq: Run, queue: str) -> None:
