@@ -195,6 +195,29 @@ async def test_a_job_goes_on_after_a_restart_of_the_broker(tmp_path: Path) -> No
         assert (info.ready, info.dead) == (80, 20)
 
 
+@pytest.mark.parametrize("provider", ["lmdb", "sqlite"])
+async def test_a_job_takes_no_letter_that_died_after_it_was_made_when_its_own_were_not_kept(
+    tmp_path: Path, provider: str
+) -> None:
+    chosen = {} if provider == "lmdb" else {"settings": settings(tmp_path / "data")}
+    place = (tmp_path / "data",) if provider == "lmdb" else ()
+    async with Broker(*place, **chosen) as broker, vibemq.connect(broker.url) as mq:
+        await mq.create_queue("t", durability="transient")
+        await dead(mq, broker, "t", 20)
+        number = (await mq.admin("job.start", kind="purge_dead", rate=0.001, filter={"from_id": 3}))["job"]
+        job = await mq.admin("job.change", job=number, state="paused")
+        await dead(mq, broker, "t", 5)
+        told = (await mq.admin("dlq.list"))["letters"][-1]["dead_id"]
+    async with Broker(*place, **chosen) as again, vibemq.connect(again.url) as mq:
+        await dead(mq, again, "s", 10)
+        ids = [letter["dead_id"] for letter in (await mq.admin("dlq.list"))["letters"]]
+        assert len(ids) == 10
+        assert min(ids) > told > job["last_id"]
+        await mq.admin("job.change", job=number, state="running", rate=0)
+        await reached(mq, number, "done")
+        assert again.queue_info("s").dead == 10
+
+
 async def test_a_job_waits_for_its_target_for_room_and_for_memory(started: Started) -> None:
     broker, mq = started
     await dead(mq, broker, "q", 30)
