@@ -20,7 +20,7 @@ def note_deaths(state: EngineState, step: Step, queue: Queue, sequences: Sequenc
     by_job: dict[int, list[int]] = {}
     for sequence in sequences:
         job_id = made.maker(sequence)
-        if job_id:
+        if job_id in state.jobs.by_id:
             by_job.setdefault(job_id, []).append(sequence)
     for job_id, died in by_job.items():
         record = JobLettersDied(job_id, queue.queue_id, runs_of(died))

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.unit.engine.handlers.jobs.jobs_driver import JobsDriver
+from vibemq.engine.handlers.jobs.starting import FINISHED_MAX
 from vibemq.model.commands import Settlement
 from vibemq.model.jobs.job import JobState
 from vibemq.model.jobs.job_records import MADE_RUNS_MAX
@@ -145,4 +146,47 @@ def test_the_stretches_that_are_remembered_are_bounded(driver: JobsDriver) -> No
         driver.publish(1)
     job = driver.job()
     assert (len(job.made), job.made_forgotten) == (MADE_RUNS_MAX, True)
+    first, second = job.made[0][1], job.made[1][1]
+    kill(driver, first - 2, first, second)
+    assert driver.job().dead_again == 2, "the engine forgets what the store forgets"
+    driver.check()
+
+
+def test_messages_of_a_forgotten_job_die_like_any_other(driver: JobsDriver) -> None:
+    """Also where they stand in a queue of which the job itself did not know any more."""
+    driver.create("b")
+    driver.create("c")
+    in_b, in_c = driver.bury(300, "b"), driver.bury(300, "c")
+    driver.start()
+    driver.replay([1, 2], cursor=2)
+    for one, other in zip(in_b, in_c, strict=True):
+        driver.replay([one], queue="b", origin=2)
+        driver.replay([other], queue="c", origin=3)
+    assert {queue_id for queue_id, _, _ in driver.job().made} == {2, 3}
+    driver.change(JobState.CANCELLED)
+    for job_id in range(2, 3 + FINISHED_MAX):
+        driver.start()
+        driver.change(JobState.CANCELLED, job_id=job_id)
+    assert driver.engine.jobs.get(1) is None
+    assert not any(driver.engine.jobs.made.values())
+    kill(driver, 11, 12)
+    assert driver.info().dead == 10
+    driver.check()
+
+
+def test_a_canary_of_many_stretches_waits_for_all_of_them(driver: JobsDriver) -> None:
+    count = MADE_RUNS_MAX + 20
+    ids = driver.bury(count)
+    driver.start(canary=count)
+    for dead_id in ids:
+        driver.replay([dead_id])
+        driver.publish(1)
+    made = [first for _, first, _ in driver.job().made]
+    assert (len(made), driver.job().made_forgotten) == (count, False)
+    driver.restart()
+    driver.subscribe(1, capacity_messages=5_000)
+    driver.settle(1, *made[1:])
+    assert unsettled(driver)
+    driver.settle(1, made[0])
+    assert not unsettled(driver)
     driver.check()
