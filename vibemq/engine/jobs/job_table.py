@@ -56,6 +56,8 @@ class JobTable:
             made = self.made.get(queue_id)
             if made is not None:
                 made.remove(first, last)
+                if not made:
+                    del self.made[queue_id]
 
     def keep_made(self, queue_id: int) -> None:
         """Forget what jobs that are gone have made in the queue."""
