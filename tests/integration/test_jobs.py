@@ -474,3 +474,21 @@ async def test_a_fault_of_the_broker_ends_the_job_and_not_the_broker(
     monkeypatch.setattr("vibemq.server.jobs.letters.LetterPages.read", lambda pages, cursor: 1 / 0)
     number = (await mq.admin("job.start", kind="replay"))["job"]
     await reached(mq, number, "failed", "its log has the reason")
+
+
+async def test_large_jobs_are_listed_in_pages_that_fit(started: Started) -> None:
+    _, mq = started
+    header = {f"header-{number}": "x" * 1_000 for number in range(200)}
+    ids = list(range(10**12, 10**12 + 10_000))
+    for _ in range(6):
+        await mq.admin("job.start", kind="purge_dead", filter={"ids": ids, "header": header})
+    found: list[dict[str, Any]] = []
+    place: dict[str, Any] = {}
+    pages = 0
+    while pages == 0 or place["after"] is not None:
+        page = await mq.admin("job.list", **place)
+        found, place, pages = found + page["jobs"], {"after": page["next"]}, pages + 1
+    assert pages == 2
+    assert [job["job"] for job in found] == ["6", "5", "4", "3", "2", "1"]
+    assert found[0]["filter"] == {"header": header, "id_count": 10_000}
+    assert (await job_of(mq, "1"))["filter"]["ids"] == ids
