@@ -116,7 +116,7 @@ class Jobs:
         now, last_id = self._clock.now(), self._engine.readers.last_dead_id()
         selected = -1
         if wanted.key is None or not self._engine.jobs.has_key(user, wanted.key):
-            selected = await self._count(wanted, now)
+            selected = await self._count(wanted, now, last_id)
         plan = JobPlan(
             kind=kind,
             filter=wanted.filter.absolute(now).model_dump(mode="json", exclude_defaults=True),
@@ -137,10 +137,11 @@ class Jobs:
         self._work.wake()
         return self._shown(job)
 
-    async def _count(self, wanted: StartJobArguments, now: int) -> int:
+    async def _count(self, wanted: StartJobArguments, now: int, last_id: int) -> int:
         """Raises PreconditionFailed."""
         most = wanted.at_most
-        selected = await count_letters(self._reader, wanted.filter.absolute(now), exact=most is not None)
+        filters = wanted.filter.absolute(now)
+        selected = await count_letters(self._reader, filters, last_id=last_id, exact=most is not None)
         if most is not None and selected > most:
             raise PreconditionFailed(
                 f"{selected} dead letters fit by now, more than the {most} that were expected; nothing was started: "
