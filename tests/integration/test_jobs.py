@@ -376,6 +376,27 @@ async def test_a_job_ends_with_the_rights_of_its_maker(guarded: tuple[Broker, Ca
         assert "access token" in (await reached(root, number, "held"))["why"]
 
 
+async def test_a_new_user_of_the_same_name_has_no_job_of_the_old_one(
+    guarded: tuple[Broker, Callable[[str], Any]],
+) -> None:
+    broker, login = guarded
+    async with login("root") as root:
+
+        async def make() -> None:
+            await root.admin("user.add", user="temp", password="a password")
+            await root.admin("user.grant", user="temp", queues="a", actions=["purge", "publish"])
+
+        await make()
+        async with vibemq.connect(broker.url, username="temp", password="a password") as temp:
+            number = (await temp.admin("job.start", kind="replay", filter={"queue": "a"}, rate=1))["job"]
+        await reached(root, number, "running", done=1)
+        await root.admin("job.change", job=number, state="paused")
+        await root.admin("user.remove", user="temp")
+        await make()
+        await root.admin("job.change", job=number, state="running")
+        assert "user 'temp' does not exist any more" in (await reached(root, number, "held"))["why"]
+
+
 async def test_who_has_gone_before_a_restart_has_no_job_after_it(tmp_path: Path) -> None:
     users = _users()
     async with Broker(settings=settings(tmp_path, auth=users)) as broker:
