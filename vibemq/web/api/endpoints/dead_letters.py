@@ -19,6 +19,8 @@ from vibemq.web.api.messages.hiding import without_bodies
 from vibemq.web.limits import EXTEND
 
 EXPORT_PAGE = 500
+MESSAGE_BYTES_MAX = 1_572_864
+"""Of a body with one message of the largest size, as base64."""
 PAGE_TIMEOUT_S = 60.0
 """For a page of an export to be read and taken."""
 
@@ -190,6 +192,7 @@ ENDPOINTS = (
         summary="Replace one dead letter by an edited message, which enters its queue or another one.",
         operation="dlq.edit",
         kind=Kind.CHANGE,
+        body_bytes_max=MESSAGE_BYTES_MAX,
         response=ANYTHING,
         errors=(*MISSING, ErrorCode.QUEUE_NOT_FOUND, ErrorCode.QUEUE_FULL, ErrorCode.STORAGE_FULL),
         idempotent=True,
