@@ -29,7 +29,7 @@ from vibemq.web.api.guardrails.origin import check_content_type, check_origin
 from vibemq.web.api.guardrails.rates import Client, RequestRates
 from vibemq.web.api.idempotency import HEADER, KeptAnswer, KeptAnswers, checked_key
 from vibemq.web.api.kinds import Kind
-from vibemq.web.api.messages.hiding import without_bodies
+from vibemq.web.api.messages.hiding import check_filters, without_bodies
 from vibemq.web.api.messages.leases import key_of
 from vibemq.web.api.sessions import cookie_in
 from vibemq.web.api.state import ApiState
@@ -142,6 +142,8 @@ class HttpApi:
             body = await read_body(request, endpoint.body_bytes_max or BODY_BYTES_MAX)
             check_content_type(request.headers, endpoint.consumes, has_body=bool(body))
             exchange.body = body if endpoint.raw else read_json(body, endpoint.marks_max)
+        if exchange.asker is not None and self.state.hides_bodies(exchange.asker.principal):
+            check_filters(endpoint.operation, exchange.query, exchange.body)
         if endpoint.idempotent and (text := request.headers.get(HEADER)) is not None:
             return await self._once(exchange, checked_key(text), body)
         return await self._carry_out(exchange)
