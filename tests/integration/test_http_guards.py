@@ -5,10 +5,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
+from pydantic import SecretStr
 
 from tests.integration.access import PASSWORD
-from tests.integration.http_api import ApiClient, everybody, serving
+from tests.integration.http_api import API, ApiClient, everybody, serving
 from vibemq.web.api.contract import Exchange
 from vibemq.web.api.endpoints import dead_letters as letters
 
@@ -151,3 +153,76 @@ async def test_an_export_ends_with_what_allowed_it(tmp_path: Path, monkeypatch: 
         else:
             code = "AUTH_REQUIRED" if ended == "session" else "NOT_AUTHORIZED"
             assert [line.get("error", {}).get("code") for line in lines[1:]] == [code]
+
+
+# -- logins -----------------------------------------------------------------------------------------------------------
+
+
+async def test_another_token_of_the_settings_lets_nobody_in_that_had_the_one_before(tmp_path: Path) -> None:
+    async with serving(tmp_path, token="the-first-token") as api:
+        old = {"Authorization": "Bearer the-first-token"}
+        basic = httpx.BasicAuth("any", "the-first-token")
+        code = (await api.done("POST", "/session/codes", headers=old))["code"]
+        assert (await api.http.get(API + "/session", auth=basic)).is_success
+        async with api.http.stream("GET", API + "/events?topic=overview", headers=old) as stream:
+            web = api.broker._web
+            assert web is not None
+            web.configure(api.broker.settings.http.model_copy(update={"token": SecretStr("the-second-token")}))
+            told = b"".join([part async for part in stream.aiter_bytes()])
+        assert b"http.token was changed" in told
+        assert (await api.http.get(API + "/session", auth=basic)).status_code == 401
+        assert await api.code("POST", "/session", json={"code": code}) == (401, "AUTH_FAILED")
+        assert (await api.get("/session", headers={"Authorization": "Bearer the-second-token"})).is_success
+
+
+@pytest.mark.parametrize("guess", ["bearer", "basic", "login", "code"])
+async def test_guesses_wait_longer_and_longer_and_are_written_down(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, guess: str
+) -> None:
+    caplog.set_level("INFO", logger="vibemq.audit")
+    async with serving(tmp_path, token="the-token") as api:
+        parts = api.broker._parts
+        assert parts is not None
+        monkeypatch.setattr(parts.authenticator, "_monotonic", lambda: 1_000.0)
+        code = (await api.done("POST", "/session/codes", headers={"Authorization": "Bearer the-token"}))["code"]
+        asks = {
+            "bearer": lambda secret: api.get("/session", headers={"Authorization": f"Bearer {secret}"}),
+            "basic": lambda secret: api.http.get(API + "/session", auth=("any", secret)),
+            "login": lambda secret: api.ask("POST", "/session", json={"token": secret}),
+            "code": lambda secret: api.ask("POST", "/session", json={"code": secret}),
+        }
+        answers = [await asks[guess](f"wrong {number}") for number in range(7)]
+        assert {answer.status_code for answer in answers} == {401}
+        assert [int(answer.headers.get("retry-after", 0)) >= 1 for answer in answers] == [False] * 5 + [True] * 2
+        right = await asks[guess](code if guess == "code" else "the-token")
+        assert right.status_code == 401, "while it waits, nothing is looked at"
+        failed = [record for record in caplog.records if getattr(record, "event", "") == "auth.failed"]
+        assert len(failed) == 8
+        assert parts.authenticator._metrics.auth_failures == 8
+
+
+async def test_a_login_is_written_down_under_the_id_of_its_answer(
+    api: ApiClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="vibemq.audit")
+    answer = await api.ask("POST", "/session", json={"user": "owner", "password": PASSWORD})
+    (begun,) = (record for record in caplog.records if getattr(record, "event", "") == "session.begun")
+    assert begun.conn_id == answer.headers["x-request-id"]  # type: ignore[attr-defined]
+
+
+async def test_an_access_token_ends_no_sessions_but_its_own(tmp_path: Path) -> None:
+    async with serving(tmp_path, auth=everybody()) as api:
+        site = {"sec-fetch-site": "same-origin"}
+        token = (await api.done("POST", "/users/owner/tokens", "owner", json={"label": "t"}))["token"]
+        address = str(api.http.base_url)
+        async with httpx.AsyncClient(base_url=address) as first, httpx.AsyncClient(base_url=address) as second:
+            await first.post(API + "/session", json={"user": "owner", "password": PASSWORD})
+            await second.post(API + "/session", json={"token": token})
+            everywhere = "/session?everywhere=true"
+            bearer = {"Authorization": f"Bearer {token}"}
+            assert await api.code("DELETE", everywhere, headers=bearer) == (403, "NOT_AUTHORIZED")
+            assert (await second.delete(API + everywhere, headers=site)).status_code == 204
+            assert (await second.get(API + "/session", headers=site)).status_code == 401
+            assert (await first.get(API + "/session", headers=site)).is_success
+            assert (await api.ask("DELETE", everywhere, "owner")).status_code == 204
+            assert (await first.get(API + "/session", headers=site)).status_code == 401

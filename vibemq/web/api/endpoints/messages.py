@@ -454,7 +454,7 @@ ENDPOINTS = (
         method="POST",
         path="/queues/{queue}/messages",
         summary=(
-            "Publish one message, whose bytes are the body, or up to 1,000 as JSON or lines. OperationAnswer when the "
+            "Publish one message, whose bytes are the body, or up to 1,000 as JSON or lines. Answered when the "
             "queue's promise holds."
         ),
         command=commands.Publish,

@@ -67,7 +67,7 @@ class HttpPeer:
         return await future
 
     async def publish(self, queue: str, rows: Rows, extras: Extras | None) -> Published:
-        """OperationAnswer when the promise of the queue holds for all that is not refused."""
+        """Answered when the promise of the queue holds for all that is not refused."""
         published: Published = await self.ask(lambda session, token: Publish(session, token, queue, rows, extras))
         return published
 
