@@ -97,6 +97,36 @@ def test_who_came_in_and_what_changed_by_every_door(broker: MeshBroker, tmp_path
     assert b"pw" not in file.read_bytes()
 
 
+NOTHING = [
+    ("connections.close", {"connection_id": "nobody"}),
+    ("connections.close", {"user": "nobody"}),
+    ("connections.redirect", {"user": "nobody", "host": "broker.example", "port": 1}),
+    ("message.remove", {"queue": "jobs", "sequences": [99]}),
+    ("message.remove", {"queue": "jobs", "sequences": [1], "dry_run": True}),
+    ("queue.remove", {"queue": "jobs", "runs": [[99, 99]]}),
+    ("queue.purge", {"queue": "empty"}),
+    ("dlq.purge", {"ids": [99]}),
+    ("dlq.replay", {"ids": [99]}),
+    ("dlq.purge", {"queue": "jobs"}),
+    ("dead.redrive", {"queue": "jobs", "ids": [99]}),
+    ("transaction.forget", {"app": "unknown"}),
+]
+
+
+@pytest.mark.anyio
+async def test_what_did_nothing_is_no_record(tmp_path: Path) -> None:
+    async with Broker(settings=settings(tmp_path)) as broker, vibemq.connect(broker.url) as mq:
+        await mq.create_queue("jobs")
+        await mq.create_queue("empty")
+        await mq.publish("jobs", b"x")
+        for operation, arguments in NOTHING:
+            await mq.admin(operation, **arguments)
+        await mq.admin("message.remove", queue="jobs", sequences=[1])
+        found = (await mq.admin("audit.list", order="oldest"))["records"]
+    changes = [record["operation"] for record in found if record["event"] == "access.changed"]
+    assert changes == ["queue.create", "queue.create", "message.remove"]
+
+
 @pytest.mark.anyio
 async def test_a_file_that_cannot_be_written_alarms_and_strict_refuses_what_frees_no_space(tmp_path: Path) -> None:
     blocked = tmp_path / "audit"

@@ -1,8 +1,8 @@
 """Records the figures of the broker and of some of its queues, saves them now and then, and answers what was when.
 
-There is room for the rings of so many queues (`history_bytes`). One that has not moved and that nobody has looked at for
-IDLE_S gives its place to one that moves or that is looked at. So a broker with more busy queues than places keeps the
-history of those that had one first, instead of a little of each, and a look at one queue costs no other its history.
+There is room for the rings of so many queues (`history_bytes`). One that has not moved, and that nobody has looked at,
+for IDLE_S gives its place to one that moves or that is looked at. So a broker with more busy queues than places keeps
+the history of those that had one first, instead of a little of each, and a look at one costs no other its history.
 
 Nobody else writes the rings, and everything here runs on the event loop; the file is written and read in a thread.
 """
