@@ -101,8 +101,8 @@ class HistoryRecorder:
             yield
         yield from self._give_places(reading, now_s)
         for queue_id, place in list(self._places.items()):
-            row = rows.get(queue_id)
-            if row is not None:
+            if queue_id in rows:
+                row = rows[queue_id]
                 if _moves(reading, row):
                     place.used_at = now_s
                 place.ring.record(reading.at_ms, _figures(reading, row))
