@@ -55,8 +55,8 @@ class Errors:
 async def overview(principal: Principal, policy: Policy) -> dict[str, Any]:
     names = [f"{'ab'[number % 2]}.{number}" for number in range(MANY)]
     now = picture(
-        {name: {"ready": number} for number, name in enumerate(names)},
-        *(Cursor(f"{'ab'[number % 2]}.none", f"g{number}", number) for number in range(MANY)),
+        {name: {"ready": number} for number, name in enumerate(names)} | {"a.read": {}, "b.read": {}},
+        *(Cursor(f"{'ab'[number % 2]}.read", f"g{number}", number) for number in range(MANY)),
     )
     shown = Overview(
         Shown(reading(now, now)),
@@ -80,7 +80,7 @@ async def test_those_with_most_are_named_of_what_the_user_sees() -> None:
     seen = await overview(ann, policy)
     assert {row["queue"][:2] for row in seen["no_consumer"]} == {"a."}
     assert [row.letters for row in seen["dead_recent"]] == list(range(MANY - 2, MANY - 2 - 2 * LISTED_MAX, -2))
-    assert {cursor["queue"] for cursor in seen["cursors_behind"]} == {"a.none"}
+    assert {cursor["queue"] for cursor in seen["cursors_behind"]} == {"a.read"}
 
 
 async def test_the_loop_has_its_turn_between_groups_queues_and_deaths(monkeypatch: pytest.MonkeyPatch) -> None:
