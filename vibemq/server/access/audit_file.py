@@ -6,8 +6,8 @@ A file that has reached its size is followed by the next one, and the oldest goe
 shortens the record. A position is "number.offset" of a line's begin; both ascend with time.
 
 Everything here blocks. Bytes are written at once and flushed by `flush`; after a failed flush nobody knows what of them
-is on the disk, so `begin_anew` leaves the file as it is and the next one follows. A line that a crash has cut is left out by
-readers, and the next one begins on a line of its own.
+is on the disk, so `begin_anew` leaves the file as it is and the next one follows. A line that a crash has cut is left
+out by readers, and the next one begins on a line of its own.
 """
 
 import json
