@@ -83,6 +83,11 @@ class QueuesReading:
         earlier = self.row_before(row)
         return count if earlier is None or self.before is None else count - self.before.columns[counter][earlier]
 
+    def is_moving(self, row: int) -> bool:
+        """Whether something was published, handed out or settled since the earlier picture."""
+        moved = self.moved
+        return moved("published", row) > 0 or moved("delivered", row) > 0 or moved("settled", row) > 0
+
     def total_rate(self, counter: str) -> float:
         """Of all queues together, those that are gone included."""
         before = 0 if self.before is None else self.before.totals[counter]

@@ -49,8 +49,7 @@ def state_of(reading: QueuesReading, row: int) -> QueueState:
         return QueueState.FLOWING
     if columns["in_flight"][row] or columns["delayed"][row]:
         return QueueState.FLOWING
-    moves = moved("published", row) > 0 or moved("delivered", row) > 0 or moved("settled", row) > 0
-    return QueueState.FLOWING if moves else QueueState.IDLE
+    return QueueState.FLOWING if reading.is_moving(row) else QueueState.IDLE
 
 
 async def states_of_all(reading: QueuesReading) -> Sequence[QueueState]:

@@ -103,7 +103,7 @@ class HistoryRecorder:
         for queue_id, place in list(self._places.items()):
             if queue_id in rows:
                 row = rows[queue_id]
-                if _moves(reading, row):
+                if reading.is_moving(row):
                     place.used_at = now_s
                 place.ring.record(reading.at_ms, _figures(reading, row))
             yield
@@ -111,11 +111,12 @@ class HistoryRecorder:
     def _give_places(self, reading: QueuesReading, now_s: float) -> Iterator[None]:
         """To queues that move and have none, while there is room."""
         idle = self._idle(now_s)
+        ready = reading.now.columns["ready"]
         for row, queue_id in enumerate(reading.now.columns["queue_id"]):
             if len(self._places) >= self.places_max and not idle:
                 return
             yield
-            if queue_id in self._places or not (_moves(reading, row) or reading.now.columns["ready"][row]):
+            if queue_id in self._places or not (ready[row] or reading.is_moving(row)):
                 continue
             if len(self._places) >= self.places_max and idle:
                 self._places.pop(idle.pop(), None)
@@ -210,10 +211,6 @@ class HistoryRecorder:
             else:
                 if self.trouble.startswith("the history cannot be saved"):
                     self.trouble = ""
-
-
-def _moves(reading: QueuesReading, row: int) -> bool:
-    return any(reading.moved(counter, row) for counter in ("published", "delivered", "settled"))
 
 
 def _figures(reading: QueuesReading, row: int) -> tuple[float, ...]:
