@@ -131,9 +131,23 @@ async def test_overlapping_jobs_double_nothing(started: Started) -> None:
     jobs = [await mq.admin("job.start", kind="replay", filter={"queue": "q"}) for _ in range(3)]
     ended = [await reached(mq, job["job"], "done") for job in jobs]
     assert sum(job["done"] for job in ended) == 400
+    assert all(job["done"] + job["skipped"] == job["selected"] for job in ended)
     info = await mq.queue_info("q")
     assert info is not None
     assert (info.ready, info.dead) == (400, 0)
+
+
+async def test_letters_that_go_before_the_job_meets_them_are_counted(started: Started) -> None:
+    broker, mq = started
+    await dead(mq, broker, "q", 20)
+    letters = (await mq.admin("dlq.list", queue="q"))["letters"]
+    job = await mq.admin("job.start", kind="replay", filter={"queue": "q"}, rate=1)
+    await mq.admin("job.change", job=job["job"], state="paused")
+    gone = await mq.admin("dlq.purge", ids=[letter["dead_id"] for letter in letters[5:15]])
+    await mq.admin("job.change", job=job["job"], state="running", rate=0)
+    ended = await reached(mq, job["job"], "done")
+    assert gone["count"] == 10
+    assert (ended["selected"], ended["done"], ended["skipped"]) == (20, 10, 10)
 
 
 async def test_a_rate_follows_the_clock_and_changes_at_once(started: Started) -> None:
