@@ -12,6 +12,7 @@ from vibemq._version import __version__
 from vibemq.auth.policy import Policy
 from vibemq.operations.arguments import Arguments
 from vibemq.operations.monitoring.death_errors import DeathErrors, Died
+from vibemq.operations.monitoring.death_tolls import REMEDY, death_sentences
 from vibemq.operations.monitoring.readings import QueuesReading, Readings
 from vibemq.operations.monitoring.states import QueueState, state_of
 from vibemq.operations.monitoring.turns import in_slices
@@ -32,15 +33,17 @@ RATES = {
 TOTALS = {name: name for name in ("ready", "in_flight", "delayed", "dead", "consumers")} | {"bytes": "size"}
 
 _REMEDIES = {
-    QueueState.FULL: "add consumers, raise max_messages or max_bytes, or purge it",
+    QueueState.FULL: "add consumers, or raise max_messages or max_bytes",
     QueueState.STUCK: "see whether its consumers still work, and what they hold: vibemq-admin consumer ls QUEUE",
-    QueueState.NO_CONSUMER: "start a consumer, or purge the queue if nobody needs it",
+    QueueState.NO_CONSUMER: "start a consumer; purge only what nobody needs",
 }
 _TEXTS = {
-    QueueState.FULL: "queue {name} is full with {ready:,} messages",
-    QueueState.STUCK: "queue {name} is stuck: {ready:,} messages are ready, and its consumers take and settle nothing",
-    QueueState.NO_CONSUMER: "queue {name} has {ready:,} messages and no consumer",
+    QueueState.FULL: "queue {name} is full with {ready}",
+    QueueState.STUCK: "queue {name} is stuck with {ready}: its consumers take and settle nothing",
+    QueueState.NO_CONSUMER: "queue {name} has {ready} and no consumer",
 }
+_STILL_CURSOR = "queue {name} is stuck: its cursor {group} has not moved for a minute and is {behind} behind"
+_STILL_CURSOR_REMEDY = "see whether the job that reads with this cursor still runs"
 
 
 class WholeBroker(Protocol):
@@ -78,11 +81,12 @@ class Overview:
         cursors = [
             cursor for cursor in reading.now.cursors if cursor.backlog and (seen is None or cursor.queue in seen)
         ]
-        sentences = (self._broker.sentences() if whole else []) + found.sentences(reading)
+        sentences = (self._broker.sentences() if whole else []) + _of_deaths(dict(deaths)) + found.sentences(reading)
         return {
             "state": _worst(sentences),
             "sentences": sentences,
             "oldest": found.oldest(reading),
+            "died_recent": sum(count for _, count in deaths),
             "dead_recent": await self._dead_recent(reading, deaths),
             "rates": {
                 name: reading.total_rate(counter) if whole else reading.per_second(found.moved[counter])
@@ -175,7 +179,10 @@ class _Found:
         for state, rows in self._rows.items():
             for row in nlargest(LISTED_MAX, rows, key=ready.__getitem__):
                 name = reading.now.names[row]
-                text = _TEXTS[state].format(name=name, ready=ready[row])
+                if state is QueueState.STUCK and not reading.now.columns["consumers"][row]:
+                    told.append(_of_cursor(reading, name))
+                    continue
+                text = _TEXTS[state].format(name=name, ready=counted_messages(ready[row]))
                 told.append(sentence("warning", text, _REMEDIES[state].replace("QUEUE", name), "queue", queue=name))
             if len(rows) > LISTED_MAX:
                 word = state.value.replace("_", " ")
@@ -184,6 +191,24 @@ class _Found:
                     sentence("warning", f"{more:,} more queues: {word}", _REMEDIES[state].partition(":")[0], "queues")
                 )
         return told
+
+
+def _of_cursor(reading: QueuesReading, name: str) -> dict[str, Any]:
+    """Of a queue without consumers that groups read by ranges: the one that is furthest behind."""
+    last = max((cursor for cursor in reading.now.cursors if cursor.queue == name), key=lambda cursor: cursor.backlog)
+    text = _STILL_CURSOR.format(name=name, group=last.group, behind=counted_messages(last.backlog))
+    return sentence("warning", text, _STILL_CURSOR_REMEDY, "cursors", queue=name)
+
+
+def _of_deaths(deaths: Mapping[str, int]) -> list[dict[str, Any]]:
+    return [
+        sentence("alarm" if death.is_alarm else "warning", death.text, REMEDY, "dead-letters", queue=death.queue)
+        for death in death_sentences(deaths)
+    ]
+
+
+def counted_messages(count: int) -> str:
+    return "1 message" if count == 1 else f"{count:,} messages"
 
 
 def sentence(level: str, text: str, remedy: str, page: str, *, queue: str = "") -> dict[str, Any]:

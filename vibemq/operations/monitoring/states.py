@@ -2,10 +2,12 @@
 
 full            not one more message fits, or publishers were refused since the earlier picture
 no_consumer     messages are ready, and nobody consumes: no consumer, and no group that reads by ranges
-stuck           messages are ready, somebody consumes, and nothing was handed out nor settled for STUCK_MS
+stuck           messages are ready, a consumer or a group that reads by ranges is there, and nothing was handed out nor
+                settled for STUCK_MS
 falling_behind  messages come in, and those that are ready become more by at least FALLING_PER_S a second and by
                 FALLING_SHARE of what comes in
-flowing         something waits, is with a consumer, comes in, goes out or is settled
+flowing         something is ready, is with a consumer, comes in, goes out or is settled
+delayed         what there is waits for its time
 idle            nothing of all that
 """
 
@@ -19,6 +21,7 @@ FALLING_SHARE = 0.05
 
 class QueueState(StrEnum):
     IDLE = "idle"
+    DELAYED = "delayed"
     FLOWING = "flowing"
     FALLING_BEHIND = "falling_behind"
     STUCK = "stuck"
@@ -44,6 +47,7 @@ def state_of(reading: QueuesReading, row: int) -> QueueState:
         if comes_in > 0 and reading.rate("ready", row) >= max(FALLING_PER_S, FALLING_SHARE * comes_in):
             return QueueState.FALLING_BEHIND
         return QueueState.FLOWING
-    waits = columns["in_flight"][row] or columns["delayed"][row]
     moves = any(reading.rate(counter, row) > 0 for counter in ("published", "delivered", "settled"))
-    return QueueState.FLOWING if waits or moves else QueueState.IDLE
+    if columns["in_flight"][row] or moves:
+        return QueueState.FLOWING
+    return QueueState.DELAYED if columns["delayed"][row] else QueueState.IDLE
