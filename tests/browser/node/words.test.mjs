@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 const pure = new URL("../../../vibemq/web/console/static/pure/", import.meta.url);
-const { nameProblem } = await import(new URL("names.js", pure));
+const { namedPieces, nameProblem } = await import(new URL("names.js", pure));
 const { pairs, placeOf, withinMs } = await import(new URL("audit_words.js", pure));
 
 test("names of queues are judged as the broker judges them", () => {
@@ -13,11 +13,20 @@ test("names of queues are judged as the broker judges them", () => {
   assert.match(nameProblem("a".repeat(257)), /257 of at most 256/);
 });
 
+test("names in a text are found whole, and no part of another", () => {
+  const names = ["orders", "orders.eu", "a"];
+  const found = namedPieces("orders, orders.eu, my-orders and orders.eu.x have a problem; in queue orders.", names);
+  assert.deepEqual(found.filter(([, isName]) => isName).map(([piece]) => piece), ["orders", "orders.eu", "a", "orders"]);
+  assert.equal(found.map(([piece]) => piece).join(""), "orders, orders.eu, my-orders and orders.eu.x have a problem; in queue orders.");
+  assert.deepEqual(namedPieces("a b", []), [["a b", false]]);
+});
+
 test("arguments are pairs, without what is empty, and long ones are cut", () => {
-  const given = { queue: "orders", to: null, header: {}, options: { max_attempts: 5, dead_letter: false }, ids: [1, 2, 3, 4, 5, 6, 7], note: "x".repeat(500) };
+  const given = { queue: "orders", to: null, header: {}, options: { mode: 3, max_attempts: 5, dead_letter: false }, ids: [1, 2, 3, 4, 5, 6, 7], note: "x".repeat(500) };
   const found = Object.fromEntries(pairs(given));
-  assert.deepEqual(Object.keys(found), ["queue", "options.max_attempts", "options.dead_letter", "ids", "note"]);
-  assert.equal(found["options.dead_letter"], "no");
+  assert.deepEqual(Object.keys(found), ["queue", "mode", "max_attempts", "dead_letter", "ids", "note"]);
+  assert.equal(found.dead_letter, "no");
+  assert.equal(found.mode, "priority");
   assert.equal(found.ids, "1, 2, 3, 4, 5 and 2 more");
   assert.equal(found.note.length, 161);
   assert.deepEqual(pairs(null), []);

@@ -7,7 +7,7 @@ from typing import NamedTuple
 DEATHS_ALARM = 1_000
 """Of one queue in 15 minutes: with as many something is broken, not a message."""
 TOLD_MAX = 3
-"""Queues with a sentence of their own."""
+"""Queues above that with a sentence of their own; of the others only the first has one."""
 REMEDY = "see what they died of, repair it, then replay them"
 
 
@@ -21,6 +21,7 @@ class DeathSentence(NamedTuple):
 def death_sentences(deaths: Mapping[str, int]) -> list[DeathSentence]:
     """`deaths`: of the last 15 minutes, by queue. Those with most first."""
     most = nlargest(TOLD_MAX, deaths.items(), key=lambda death: death[1])
+    most = [death for death in most if death[1] >= DEATHS_ALARM] or most[:1]
     told = [
         DeathSentence(count >= DEATHS_ALARM, f"{_became(count)} in the last 15 minutes in queue {name}", name)
         for name, count in most

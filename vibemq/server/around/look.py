@@ -250,8 +250,9 @@ def _until_ms(certificate: Path | None) -> int | None:
 
 
 def shown_size(size: int) -> str:
-    """In GiB from a GiB on, as the console writes it."""
-    return f"{size / (1 << 30):,.1f} GiB" if size >= 1 << 30 else f"{size / (1 << 20):,.0f} MiB"
+    """As the console writes it."""
+    value, unit = (size / (1 << 30), "GiB") if size >= 1 << 30 else (size / (1 << 20), "MiB")
+    return f"{value:,.{0 if value >= 100 else 1}f}".removesuffix(".0") + f" {unit}"
 
 
 def _ok(name: str, text: str) -> dict[str, Any]:

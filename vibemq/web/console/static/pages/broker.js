@@ -1,5 +1,6 @@
 // The broker: is everything in order, who may connect where, how much room is left, how it is set.
 import { html, useState } from "../vendor/ui.js";
+import { namedPieces } from "../pure/names.js";
 import { link, params } from "../parts/address.js";
 import { post } from "../parts/api.js";
 import { Commands } from "../parts/command.js";
@@ -49,7 +50,7 @@ function Doctor() {
       <${Table} caption="Checks" isQuiet=${true} rows=${sorted} keyOf=${({ name }) => name} columns=${[
         { key: "name", label: "Check", isHead: true, isTight: true, cell: ({ name }) => name.replaceAll("_", " ") },
         { key: "level", label: "Result", isTight: true, cell: ({ level }) => html`<span class=${`pill ${LEVELS[level]?.[0] ?? ""}`}>${LEVELS[level]?.[1] ?? level}</span>` },
-        { key: "text", label: "What was found", className: "wrap", cell: ({ text, queues, name }) => html`<${Outside} text=${text} />${queues?.length ? html`<div class="links small">${queues.map((queue) => html`<a href=${link(name === "dead letters" ? "dead-letters" : "queue", { queue })}><${Name} name=${queue} /></a> `)}</div>` : ""}` },
+        { key: "text", label: "What was found", className: "wrap", cell: ({ text, queues, name }) => namedPieces(text, queues ?? []).map(([piece, isName]) => (isName ? html`<a href=${link(name === "dead letters" ? "dead-letters" : "queue", { queue: piece })}><${Name} name=${piece} /></a>` : html`<${Outside} text=${piece} />`)) },
         { key: "remedy", label: "What helps", className: "wrap", cell: ({ remedy }) => html`<${Outside} text=${remedy} />` },
       ]} />
       <${Commands} admin=${[["doctor"]]} request=${{ path: "broker/checks" }} />`;

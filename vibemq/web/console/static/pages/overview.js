@@ -54,7 +54,7 @@ function Now({ data }) {
   return html`
     <${Figures} label="What waits and what moves" items=${[
       ["Oldest waiting message", oldest ? html`${duration(oldest.age_ms)}<span class="more"><a href=${link("queue", { queue: oldest.queue })}><${Name} name=${oldest.queue} /></a></span>` : html`–<span class="more">nothing waits</span>`],
-      ["Died in the last 15 min", html`${count(died)}<span class="more"><a href=${link("dead-letters", { age: "15m" })}>those still here</a></span>`, died ? "bad" : ""],
+      ["Died in the last 15 min", html`${count(died)}<span class="more"><a href=${link("dead-letters", { newer_than_ms: 900_000 })}>those still here</a></span>`, died ? "bad" : ""],
       ...Object.entries(WORDS).map(([name, word]) => [word, html`<${Rate} value=${rates[name]} /><span class="unit">/s</span>${name === "in" ? html`<span class="more">${meaning(rates, totals.ready)}</span>` : ""}`]),
     ]} />
     <${Figures} label="Messages of all queues" items=${[

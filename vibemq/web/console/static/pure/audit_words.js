@@ -1,18 +1,32 @@
 // Records of the audit log for people: arguments as pairs of a name and a short text, and what the records are about.
 const TEXT_MAX = 160;
 const LIST_MAX = 5;
+/** Options that records have as numbers (`vibemq.model.options`). */
+const CHOICES = {
+  mode: ["round robin", "fan-out", "fan-out without acks", "priority"],
+  durability: ["transient", "async", "weak", "strong"],
+  overflow: ["drop oldest", "drop newest", "block publisher", "redirect to DLQ"],
+  retention: ["settled", "log"],
+  lost_connection: ["fail", "release"],
+};
 
 const isNothing = (value) => value === null || value === undefined || value === "" || (typeof value === "object" && Object.keys(value).length === 0);
 
-/** [["options.max attempts", "5"], ["ids", "1, 2, 3 and 40 more"]]: what is nested has the names joined by dots. */
+/** [["max_attempts", "5"], ["ids", "1, 2, 3, 4, 5 and 40 more"]]: what is nested has the names joined by dots, options of queues
+ * only their own. */
 export function pairs(given, before = "") {
   return Object.entries(given ?? {}).flatMap(([name, value]) => {
     if (isNothing(value)) return [];
     const whole = before + name;
     if (Array.isArray(value)) return [[whole, listed(value)]];
-    if (typeof value === "object") return pairs(value, `${whole}.`);
-    return [[whole, short(typeof value === "boolean" ? (value ? "yes" : "no") : String(value))]];
+    if (typeof value === "object") return pairs(value, name === "options" || name === "changes" ? before : `${whole}.`);
+    return [[whole, short(wordOf(name, value))]];
   });
+}
+
+function wordOf(name, value) {
+  if (typeof value === "boolean") return value ? "yes" : "no";
+  return (typeof value === "number" && CHOICES[name]?.[value]) || String(value);
 }
 
 function listed(values) {

@@ -11,3 +11,13 @@ export function nameProblem(name) {
   if (strange !== undefined) return `The character ${strange} is not allowed. Letters, digits, hyphens, underscores and dots are.`;
   return name.length > NAME_UNITS_MAX ? `The name is too long: ${name.length} of at most ${NAME_UNITS_MAX} characters.` : "";
 }
+
+const escaped = (name) => name.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
+
+/** A text in pieces: [["each of ", false], ["orders.eu", true], …]; true: one of these names, and not a part of another. */
+export function namedPieces(text, names) {
+  if (names.length === 0) return [[text, false]];
+  const any = [...names].sort((a, b) => b.length - a.length).map(escaped).join("|");
+  const parts = text.split(new RegExp(`(?<![\\p{L}\\p{Nd}._-])(${any})(?![\\p{L}\\p{Nd}_-]|\\.[\\p{L}\\p{Nd}_-])`, "u"));
+  return parts.map((part, at) => [part, at % 2 === 1]).filter(([part]) => part);
+}
