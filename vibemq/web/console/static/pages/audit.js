@@ -16,7 +16,7 @@ const PAIRS_MAX = 6;
 
 /** What an operation was given, in pairs; queues and jobs are links. */
 function How({ row }) {
-  const all = pairs(row.arguments).filter(([, value]) => value !== row.resource);
+  const all = pairs(row.arguments).filter(([name, value]) => value !== row.resource && !(name === "must_match" && value === "no"));
   const shown = all.slice(0, PAIRS_MAX);
   return html`<dl class="pairs">${shown.map((pair) => html`<${Pair} pair=${pair} operation=${row.operation} />`)}</dl>
     ${all.length > shown.length && html`<details><summary>${count(all.length - shown.length)} more</summary><dl class="pairs">${all.slice(PAIRS_MAX).map((pair) => html`<${Pair} pair=${pair} operation=${row.operation} />`)}</dl></details>`}`;
