@@ -184,3 +184,65 @@ def test_a_page_goes_on_when_its_broker_was_started_anew(tmp_path: Any, opened: 
         broker.start_again()
         page.get_by_text("has not answered for").wait_for(state="hidden")
         assert page.url == f"{broker.console}queues?sort=-ready"
+
+
+def test_what_died_is_an_alert_that_leads_to_the_letters_and_a_check(own_broker: ServedBroker, opened: Opener) -> None:
+    with vibemq.sync.connect(own_broker.url) as mq:
+        mq.create_queue("failing")
+        # More than died in other queues: the worst one has a sentence of its own.
+        mq.publish_many("failing", ["broken"] * 5)
+        for message in mq.fetch("failing", max=5, timeout=30):
+            message.reject("it is broken")
+    page = opened(own_broker.origin)
+    page.goto(own_broker.console)
+    alert = page.get_by_role("status").locator(
+        "p", has_text="became dead letters in the last 15 minutes in queue failing"
+    )
+    alert.get_by_role("link", name="Show the dead letters").click()
+    page.wait_for_url("**/dead-letters?queue=failing")
+    page.goto(f"{own_broker.console}broker")
+    check = page.get_by_role("row").filter(has_text="in queue failing")
+    check.get_by_role("link", name="failing", exact=True).click()
+    page.wait_for_url("**/dead-letters?queue=failing")
+
+
+def test_a_name_is_checked_while_it_is_typed(own_broker: ServedBroker, opened: Opener) -> None:
+    page = opened(own_broker.origin)
+    page.goto(f"{own_broker.console}queues")
+    page.get_by_role("button", name=re.compile("^Create (a )?queue$")).first.click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Name", exact=True).fill("eu:orders")
+    dialog.get_by_role("alert").get_by_text("The character : is not allowed.").wait_for()
+    assert dialog.get_by_role("button", name="Create queue").is_disabled()
+    dialog.get_by_label("Name", exact=True).fill("eu.orders")
+    assert dialog.get_by_role("alert").count() == 0
+    assert dialog.get_by_role("button", name="Create queue").is_enabled()
+
+
+def test_options_are_told_in_words_and_a_purge_is_found(own_broker: ServedBroker, opened: Opener) -> None:
+    with vibemq.sync.connect(own_broker.url) as mq:
+        mq.create_queue("worded")
+    page = opened(own_broker.origin)
+    page.goto(f"{own_broker.console}queue?queue=worded&tab=options")
+    page.get_by_role("columnheader", name="Meaning", exact=True).first.wait_for()
+    row = page.get_by_role("row").filter(has_text="When it is full")
+    assert row.get_by_role("cell").first.inner_text() == "drop newest"
+    page.get_by_role("link", name="Purge or delete…").click()
+    page.get_by_role("button", name="Delete queue…").wait_for()
+    assert page.get_by_role("button", name="Delete queue…").evaluate("(button) => button === document.activeElement")
+
+
+def test_the_audit_has_times_pairs_reasons_and_links(own_broker: ServedBroker, opened: Opener) -> None:
+    with vibemq.sync.connect(own_broker.url) as mq:
+        mq.create_queue("audited", max_attempts=7)
+    page = opened(own_broker.origin, size="small")
+    page.goto(f"{own_broker.console}audit?queue=audited&within=hour")
+    # Each record is a card.
+    record = page.locator("tr", has_text="queue.create").first
+    record.get_by_role("link", name="audited").wait_for()
+    assert record.evaluate("(row) => getComputedStyle(row).display") == "block"
+    assert "max attempts" in record.inner_text()
+    assert "{" not in record.locator("dl").inner_text()
+    # The header is one line.
+    assert page.locator(".top").evaluate("(top) => top.offsetHeight") < 60
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390

@@ -1,12 +1,14 @@
 """The audit records: who changed what, over which protocol, and what became of it; who logged in, and who could not."""
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from pydantic import Field
 
 from vibemq.errors import InvalidOptions, InvalidPayload
-from vibemq.operations.arguments import TEXT_MAX, Arguments, Limit, QueueName, Text, page_size
+from vibemq.operations.arguments import TEXT_MAX, Arguments, Limit, QueueName, Text, Whole, page_size
 from vibemq.operations.registry import Caller, Operation
 
 PAGE_RECORDS = 100
@@ -20,6 +22,7 @@ class AuditArguments(Arguments):
     )
     queue: QueueName | None = Field(None, description="Only what concerns this queue.")
     outcome: Literal["done", "failed", "refused"] | None = Field(None, description="Only what ended so.")
+    newer_than_ms: Whole | None = Field(None, description="Only what was recorded within this time.")
     order: Literal["newest", "oldest"] = Field("newest", description="Which records come first: newest or oldest.")
     after: Text | None = Field(
         None, description="Go on there: `next` of the page before; with order oldest also `position`."
@@ -38,9 +41,13 @@ class AuditWanted:
     newest_first: bool
     after: tuple[int, int] | None
     limit: int
+    since: int = 0
+    """ms since 1970."""
 
     def fits(self, record: dict[str, Any]) -> bool:
         if self.user is not None and record.get("user") != self.user:
+            return False
+        if self.since and int(record.get("at") or 0) < self.since:
             return False
         if self.outcome is not None and record.get("outcome") != self.outcome:
             return False
@@ -71,9 +78,10 @@ class AuditReading(Protocol):
 
 
 class AuditRecords:
-    def __init__(self, reader: AuditReading | None) -> None:
+    def __init__(self, reader: AuditReading | None, *, wall: Callable[[], float] = time.time) -> None:
         """None: there is no file."""
         self._reader = reader
+        self._wall = wall
 
     async def page(self, caller: Caller, wanted: AuditArguments) -> dict[str, Any]:
         """`position` is where the records end: whoever asks for those behind it, oldest first, misses none.
@@ -95,6 +103,7 @@ class AuditRecords:
                 newest_first=wanted.order == "newest",
                 after=_position(wanted.after),
                 limit=page_size(wanted.limit, PAGE_RECORDS),
+                since=0 if wanted.newer_than_ms is None else max(0, int(1000 * self._wall()) - wanted.newer_than_ms),
             )
         )
         return {

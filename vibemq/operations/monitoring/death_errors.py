@@ -34,8 +34,9 @@ class DeathErrors:
         self._kept: dict[tuple[Died, ...], tuple[float, list[dict[str, Any]]]] = {}
 
     async def told(self, died: Sequence[Died], since_ms: int) -> list[dict[str, Any]]:
-        """Most first. `fingerprint` is None for letters that are gone already, or that the index does not tell
-        apart."""
+        """Most first: letters that are there. Those that were replayed or purged meanwhile are not told of.
+
+        `fingerprint` is None for letters of a queue that is gone, and where too much would have to be looked at."""
         key, now_s = tuple(died), self._monotonic()
         self._kept = {one: kept for one, kept in self._kept.items() if now_s - kept[0] < KEPT_S}
         if key not in self._kept:
@@ -54,20 +55,25 @@ class DeathErrors:
             if looked_at >= GROUPS_MAX:
                 break
         counts: dict[int, int] = {}
+        is_all = looked_at < GROUPS_MAX
         older = [group for group in recent if group.letters.first_at < since_ms]
         for group in recent:
             if group.letters.first_at >= since_ms:
                 counts[group.key.fingerprint] = counts.get(group.key.fingerprint, 0) + group.letters.count
         for group in older:
-            # What the others have not died of, if only one group is in question.
-            count = died.letters - sum(counts.values()) if len(older) == 1 else await self._counted(group, since_ms)
-            count = max(1, min(count, group.letters.count))
-            counts[group.key.fingerprint] = counts.get(group.key.fingerprint, 0) + count
+            count, is_counted = await self._counted(group, since_ms)
+            if not is_counted and len(older) == 1:
+                # What the others have not died of: too much only by what was replayed or purged meanwhile.
+                count = max(count, min(died.letters - sum(counts.values()), group.letters.count))
+            is_all = is_all and (is_counted or len(older) == 1)
+            if count:
+                counts[group.key.fingerprint] = counts.get(group.key.fingerprint, 0) + count
         rest = died.letters - sum(counts.values())
         rows = [_row(died.queue, fingerprint_text(fingerprint), count) for fingerprint, count in counts.items()]
-        return rows + ([_row(died.queue, None, rest)] if rest > 0 else [])
+        return rows + ([_row(died.queue, None, rest)] if rest > 0 and not is_all else [])
 
-    async def _counted(self, group: DeadGroup, since_ms: int) -> int:
+    async def _counted(self, group: DeadGroup, since_ms: int) -> tuple[int, bool]:
+        """How many, and whether that is all."""
         choice = LetterChoice(
             queue_ids=frozenset({group.key.queue_id}),
             reason=group.key.reason,
@@ -77,7 +83,7 @@ class DeathErrors:
         found = await self._letters.find(
             choice=choice, newest_first=True, limit=COUNTED_MAX, seconds=COUNTED_S, rows=False
         )
-        return len(found.letters)
+        return len(found.letters), found.done
 
 
 def _row(queue: str, fingerprint: str | None, count: int) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from vibemq._version import __version__
 from vibemq.auth.policy import Policy
 from vibemq.operations.arguments import Arguments
 from vibemq.operations.monitoring.death_errors import DeathErrors, Died
+from vibemq.operations.monitoring.death_tolls import REMEDY, death_sentences
 from vibemq.operations.monitoring.readings import CursorView, QueuesReading, Readings
 from vibemq.operations.monitoring.states import QueueState, states_of_all
 from vibemq.operations.monitoring.turns import Largest, in_slices
@@ -32,15 +33,17 @@ RATES = {
 TOTALS = {name: name for name in ("ready", "in_flight", "delayed", "dead", "consumers")} | {"bytes": "size"}
 
 _REMEDIES = {
-    QueueState.FULL: "add consumers, raise max_messages or max_bytes, or purge it",
+    QueueState.FULL: "add consumers, or raise max_messages or max_bytes",
     QueueState.STUCK: "see whether its consumers still work, and what they hold: vibemq-admin consumer ls QUEUE",
-    QueueState.NO_CONSUMER: "start a consumer, or purge the queue if nobody needs it",
+    QueueState.NO_CONSUMER: "start a consumer; purge only what nobody needs",
 }
 _TEXTS = {
-    QueueState.FULL: "queue {name} is full with {ready:,} messages",
-    QueueState.STUCK: "queue {name} is stuck: {ready:,} messages are ready, and its consumers take and settle nothing",
-    QueueState.NO_CONSUMER: "queue {name} has {ready:,} messages and no consumer",
+    QueueState.FULL: "queue {name} is full with {ready}",
+    QueueState.STUCK: "queue {name} is stuck with {ready}: its consumers take and settle nothing",
+    QueueState.NO_CONSUMER: "queue {name} has {ready} and no consumer",
 }
+_STILL_CURSOR = "queue {name} is stuck: its cursor {group} has not moved for a minute and is {behind} behind"
+_STILL_CURSOR_REMEDY = "see whether the job that reads with this cursor still runs"
 
 
 class WholeBroker(Protocol):
@@ -78,6 +81,7 @@ class Overview:
             "state": _worst(sentences),
             "sentences": sentences,
             "oldest": found.oldest(reading),
+            "died_recent": sum(found.died.values()),
             "dead_recent": await self._dead_recent(reading, found.deaths.items()),
             "rates": {
                 name: reading.total_rate(counter) if whole else reading.per_second(found.moved[counter])
@@ -117,6 +121,7 @@ class Overview:
             states = await states_of_all(reading)
             await in_slices(found.look(reading, rows, states, sums=not whole))
             await in_slices(found.look_behind(reading, self._broker.deaths(), None if whole else rows))
+            found.death_sentences = _of_deaths(found.died)
             if len(reading.findings) < KEPT_MAX:
                 reading.findings[key] = found
         return found
@@ -134,6 +139,11 @@ class _Found:
         self.cursors: Largest[CursorView] = Largest(LISTED_MAX)
         """Those furthest behind."""
         self.deaths: Largest[tuple[str, int]] = Largest(LISTED_MAX)
+        self.died: dict[str, int] = {}
+        """By queue."""
+        self.death_sentences: list[dict[str, Any]] = []
+        self._still: dict[str, CursorView] = {}
+        """Of stuck queues that are named: the group that is furthest behind."""
 
     def look(
         self, reading: QueuesReading, rows: Sequence[int], states: Sequence[QueueState], *, sums: bool
@@ -162,12 +172,17 @@ class _Found:
         for row in rows or ():
             seen.add(reading.now.names[row])
             yield
+        stuck = {reading.now.names[row] for row in self._rows[QueueState.STUCK].items()}
         for cursor in reading.now.cursors:
             if cursor.backlog and (rows is None or cursor.queue in seen):
                 self.cursors.add(cursor.backlog, cursor)
+                if cursor.queue in stuck:
+                    known = self._still.get(cursor.queue)
+                    self._still[cursor.queue] = cursor if known is None or cursor.backlog > known.backlog else known
             yield
         for name, count in deaths.items():
             if rows is None or name in seen:
+                self.died[name] = count
                 self.deaths.add(count, (name, count))
             yield
 
@@ -182,11 +197,14 @@ class _Found:
 
     def sentences(self, reading: QueuesReading) -> list[dict[str, Any]]:
         """One for each queue that needs a look, and one for the rest of each kind."""
-        ready, told = reading.now.columns["ready"], []
+        ready, told = reading.now.columns["ready"], list(self.death_sentences)
         for state, rows in self._rows.items():
             for row in rows.items():
                 name = reading.now.names[row]
-                text = _TEXTS[state].format(name=name, ready=ready[row])
+                if state is QueueState.STUCK and not reading.now.columns["consumers"][row] and name in self._still:
+                    told.append(_of_cursor(self._still[name]))
+                    continue
+                text = _TEXTS[state].format(name=name, ready=counted_messages(ready[row]))
                 told.append(sentence("warning", text, _REMEDIES[state].replace("QUEUE", name), "queue", queue=name))
             if rows.count > LISTED_MAX:
                 word = state.value.replace("_", " ")
@@ -204,6 +222,23 @@ def _queue_id(reading: QueuesReading, name: str) -> int | None:
     if place == len(rows) or names[rows[place]] != name:
         return None
     return reading.now.columns["queue_id"][rows[place]]
+
+
+def _of_cursor(cursor: CursorView) -> dict[str, Any]:
+    """Of a queue without consumers that groups read by ranges."""
+    text = _STILL_CURSOR.format(name=cursor.queue, group=cursor.group, behind=counted_messages(cursor.backlog))
+    return sentence("warning", text, _STILL_CURSOR_REMEDY, "cursors", queue=cursor.queue)
+
+
+def _of_deaths(deaths: Mapping[str, int]) -> list[dict[str, Any]]:
+    return [
+        sentence("alarm" if death.is_alarm else "warning", death.text, REMEDY, "dead-letters", queue=death.queue)
+        for death in death_sentences(deaths)
+    ]
+
+
+def counted_messages(count: int) -> str:
+    return "1 message" if count == 1 else f"{count:,} messages"
 
 
 def sentence(level: str, text: str, remedy: str, page: str, *, queue: str = "") -> dict[str, Any]:

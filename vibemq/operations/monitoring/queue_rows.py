@@ -47,7 +47,7 @@ COLUMNS: dict[str, Value] = {
 
 class QueueRowsArguments(Arguments):
     name: str | None = Field(None, max_length=TEXT_MAX, description="Only queues whose names contain this.")
-    state: Literal["idle", "flowing", "falling_behind", "stuck", "full", "no_consumer"] | None = Field(
+    state: Literal["idle", "delayed", "flowing", "falling_behind", "stuck", "full", "no_consumer"] | None = Field(
         None, description="Only queues in this state."
     )
     sort: str = Field(

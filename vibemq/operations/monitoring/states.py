@@ -5,7 +5,8 @@ no_consumer     messages are ready, and nobody consumes: no consumer, and no gro
 stuck           messages are ready, somebody consumes, and nothing was handed out nor settled for STUCK_MS
 falling_behind  messages come in, and those that are ready become more by at least FALLING_PER_S a second and by
                 FALLING_SHARE of what comes in
-flowing         something waits, is with a consumer, comes in, goes out or is settled
+flowing         something is ready, is with a consumer, comes in, goes out or is settled
+delayed         what there is waits for its time
 idle            nothing of all that
 """
 
@@ -21,6 +22,7 @@ FALLING_SHARE = 0.05
 
 class QueueState(StrEnum):
     IDLE = "idle"
+    DELAYED = "delayed"
     FLOWING = "flowing"
     FALLING_BEHIND = "falling_behind"
     STUCK = "stuck"
@@ -47,9 +49,9 @@ def state_of(reading: QueuesReading, row: int) -> QueueState:
         if comes_in > 0 and reading.rate("ready", row) >= max(FALLING_PER_S, FALLING_SHARE * comes_in):
             return QueueState.FALLING_BEHIND
         return QueueState.FLOWING
-    if columns["in_flight"][row] or columns["delayed"][row]:
+    if columns["in_flight"][row] or reading.is_moving(row):
         return QueueState.FLOWING
-    return QueueState.FLOWING if reading.is_moving(row) else QueueState.IDLE
+    return QueueState.DELAYED if columns["delayed"][row] else QueueState.IDLE
 
 
 async def states_of_all(reading: QueuesReading) -> Sequence[QueueState]:

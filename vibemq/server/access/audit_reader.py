@@ -12,6 +12,8 @@ from vibemq.server.access.audit_file import Position, end_of, newest_first, olde
 EXAMINED_BYTES_MAX = 4 << 20
 """Of one page: with a filter that fits little, an answer comes before everything was read, and says where to go on."""
 TOGETHER_MAX = 2
+STRAY_MS = 86_400_000
+"""Records are in the order in which they were written; the clock may have been set back meanwhile."""
 
 
 class AuditReader:
@@ -42,8 +44,16 @@ class AuditReader:
             record = _record(line)
             if record is not None and wanted.fits(record):
                 found.append(record)
+            elif record is not None and wanted.newest_first and _is_long_before(record, wanted.since):
+                break
         # Who reads on as records come in goes on behind the last one.
         return AuditPage(found, None, examined, end if wanted.newest_first else (last or (0, 0)))
+
+
+def _is_long_before(record: dict[str, Any], since_ms: int) -> bool:
+    """Whether nothing behind it can be newer than that, though the clock was set back by hours."""
+    at = record.get("at")
+    return isinstance(at, int) and at < since_ms - STRAY_MS
 
 
 def _record(line: bytes) -> dict[str, Any] | None:

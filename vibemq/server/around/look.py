@@ -11,6 +11,7 @@ from typing import Any
 from anyio import to_thread
 
 from vibemq.config import Settings
+from vibemq.operations.monitoring.death_tolls import REMEDY, death_sentences
 from vibemq.operations.monitoring.readings import QueuesReading
 from vibemq.operations.monitoring.states import QueueState, states_of_all
 from vibemq.operations.monitoring.turns import in_slices
@@ -86,15 +87,17 @@ class Around:
                 "consumers",
                 found[QueueState.NO_CONSUMER],
                 "has messages and no consumer",
-                "start a consumer, or purge it",
+                "start a consumer; purge only what nobody needs",
             ),
             _queues(
                 "stuck queues",
                 found[QueueState.STUCK],
-                "has consumers that take and settle nothing",
-                "see what they hold: vibemq-admin consumer ls QUEUE",
+                "has ready messages of which nothing was taken or settled for a minute",
+                "see whether its consumers and the jobs with its cursors still run: vibemq-admin consumer ls QUEUE, "
+                "vibemq-admin cursor ls",
             ),
             _queues("full queues", found[QueueState.FULL], "is full", "add consumers, or raise its limits"),
+            self._deaths(),
             self._history(),
             self._audit(),
             self._alarms(),
@@ -117,10 +120,10 @@ class Around:
     def _memory(self) -> dict[str, Any]:
         limit, used = self.configured().limits.memory_limit_bytes, self.report.status.memory_bytes
         if limit:
-            return _ok("memory limit", f"{_mib(used)} of {_mib(limit)} are used")
+            return _ok("memory limit", f"{shown_size(used)} of {shown_size(limit)} are used")
         return _warn(
             "memory limit",
-            f"there is none, and {_mib(used)} are used: the system ends the broker when there is no more",
+            f"there is none, and {shown_size(used)} are used: the system ends the broker when there is no more",
             "set limits.memory_limit_bytes to about four fifths of what the machine or the container has",
         )
 
@@ -129,7 +132,7 @@ class Around:
         if stats is None or not stats.disk_total_bytes:
             return _ok("disk", "the storage provider has none")
         free, total = stats.writable_bytes, stats.disk_total_bytes
-        text = f"{_mib(free)} of {_mib(total)} can be written"
+        text = f"{shown_size(free)} of {shown_size(total)} are free for the broker"
         remedy = "free some space, or drain queues; `vibemq-admin compact` frees unused space of a stopped store"
         if stats.full:
             return _fail("disk", stats.full, remedy)
@@ -149,6 +152,13 @@ class Around:
                 "flush", text, "use an SSD, or weak durability for queues that may lose two seconds in a power cut"
             )
         return _ok("flush", text)
+
+    def _deaths(self) -> dict[str, Any]:
+        told = death_sentences(self.trail.deaths.by_queue())
+        if not told:
+            return _ok("dead letters", "no message became one in the last 15 minutes")
+        text = "; ".join(death.text for death in told)
+        return _warn("dead letters", text, REMEDY, queues=[death.queue for death in told if death.queue])
 
     def _history(self) -> dict[str, Any]:
         if not self.configured().history_bytes:
@@ -197,7 +207,8 @@ def _queues(check: str, names: Sequence[str], what: str, remedy: str) -> dict[st
         return _ok(check, f"no queue {what}")
     named = ", ".join(names[:NAMED_MAX])
     more = f" and {len(names) - NAMED_MAX:,} more" if len(names) > NAMED_MAX else ""
-    return _warn(check, f"{named}{more}: each {what}", remedy)
+    each = "" if len(names) == 1 else ": each"
+    return _warn(check, f"{named}{more}{each} {what}", remedy, queues=names[:NAMED_MAX])
 
 
 def _certificates(listeners: Sequence[Mapping[str, Any]], now_ms: int) -> Iterator[dict[str, Any]]:
@@ -221,10 +232,11 @@ def _certificates(listeners: Sequence[Mapping[str, Any]], now_ms: int) -> Iterat
 def _open_files() -> dict[str, Any]:
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if soft == resource.RLIM_INFINITY or soft >= OPEN_FILES_WANTED:
-        return _ok("open files", "there may be enough")
+        most = "any number of" if soft == resource.RLIM_INFINITY else f"{soft:,}"
+        return _ok("open files", f"{most} files and connections may be open at once")
     return _warn(
         "open files",
-        f"{soft:,} files and connections may be open",
+        f"only {soft:,} files and connections may be open at once",
         f"raise it: ulimit -n {OPEN_FILES_WANTED * 16}, or LimitNOFILE= in the unit",
     )
 
@@ -238,17 +250,20 @@ def _until_ms(certificate: Path | None) -> int | None:
         return None
 
 
-def _mib(size: int) -> str:
-    return f"{size / 1_048_576:,.0f} MiB"
+def shown_size(size: int) -> str:
+    """As the console writes it."""
+    value, unit = (size / (1 << 30), "GiB") if size >= 1 << 30 else (size / (1 << 20), "MiB")
+    return f"{value:,.{0 if value >= 100 else 1}f}".removesuffix(".0") + f" {unit}"
 
 
 def _ok(name: str, text: str) -> dict[str, Any]:
-    return {"name": name, "level": "ok", "text": text, "remedy": ""}
+    return {"name": name, "level": "ok", "text": text, "remedy": "", "queues": []}
 
 
-def _warn(name: str, text: str, remedy: str) -> dict[str, Any]:
-    return {"name": name, "level": "warn", "text": text, "remedy": remedy}
+def _warn(name: str, text: str, remedy: str, *, queues: Sequence[str] = ()) -> dict[str, Any]:
+    """`queues`: those that the text names."""
+    return {"name": name, "level": "warn", "text": text, "remedy": remedy, "queues": list(queues)}
 
 
 def _fail(name: str, text: str, remedy: str) -> dict[str, Any]:
-    return {"name": name, "level": "fail", "text": text, "remedy": remedy}
+    return {"name": name, "level": "fail", "text": text, "remedy": remedy, "queues": []}

@@ -29,6 +29,7 @@ class Letters:
     def __init__(self, *groups: DeadGroup, newer: dict[int, int] | None = None) -> None:
         self.all = list(groups)
         self.newer = newer or {}
+        self.done = True
         self.looks = 0
 
     async def groups(self, wanted: DeadGroupsWanted) -> AsyncIterator[list[DeadGroup]]:
@@ -38,7 +39,7 @@ class Letters:
 
     async def find(self, *, choice: Any, **how: Any) -> Found:
         assert choice.since == SINCE
-        return Found(letters=cast(list[Any], [None] * self.newer[choice.fingerprint]))
+        return Found(letters=cast(list[Any], [None] * self.newer[choice.fingerprint]), done=self.done)
 
 
 async def told(letters: Letters, count: int, queue_id: int | None = 7) -> dict[str | None, int]:
@@ -53,18 +54,26 @@ async def test_groups_that_are_new_are_counted_whole() -> None:
     assert await told(letters, 7) == {fingerprint_text(2): 4, fingerprint_text(1): 3}
 
 
-async def test_the_one_that_is_older_has_the_rest() -> None:
-    letters = Letters(group(1, 3, 1_500, 1_600), group(2, 500, 10, 1_700))
+async def test_the_one_that_is_older_has_the_rest_where_its_letters_are_too_many_to_count() -> None:
+    letters = Letters(group(1, 3, 1_500, 1_600), group(2, 500, 10, 1_700), newer={2: 5})
+    letters.done = False
     assert await told(letters, 10) == {fingerprint_text(2): 7, fingerprint_text(1): 3}
 
 
 async def test_several_that_are_older_are_counted() -> None:
     letters = Letters(group(1, 300, 10, 1_600), group(2, 500, 10, 1_700), newer={1: 2, 2: 6})
+    assert await told(letters, 8) == {fingerprint_text(2): 6, fingerprint_text(1): 2}
+    letters.done = False
     assert await told(letters, 9) == {fingerprint_text(2): 6, fingerprint_text(1): 2, None: 1}
 
 
-async def test_letters_that_are_gone_have_no_error() -> None:
-    assert await told(Letters(), 5) == {None: 5}
+async def test_letters_that_were_replayed_are_not_told_of() -> None:
+    assert await told(Letters(), 5) == {}
+    assert await told(Letters(group(1, 3, 1_500, 1_600)), 13) == {fingerprint_text(1): 3}
+    assert await told(Letters(group(1, 300, 10, 1_600), newer={1: 2}), 12) == {fingerprint_text(1): 2}
+
+
+async def test_letters_of_a_queue_that_is_gone_have_no_error() -> None:
     assert await told(Letters(), 5, queue_id=None) == {None: 5}
 
 

@@ -121,3 +121,17 @@ async def test_a_forged_position_and_a_broker_without_a_file_are_told(records: A
             await ask(records, after=forged)
     with pytest.raises(InvalidOptions, match="keeps no audit file"):
         await ask(AuditRecords(None))
+
+
+async def test_only_the_newest_by_the_clock_of_the_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit_reader, "STRAY_MS", 50)
+    file = AuditFile(tmp_path)
+    # The clock was set back once: 470 was written behind 499.
+    for one in [*RECORDS, record(470), record(430)]:
+        file.append([one])
+    file.close()
+    records = AuditRecords(AuditReader(tmp_path), wall=lambda: 0.5)
+    page = await ask(records, newer_than_ms=31)
+    assert [one["at"] for one in page["records"]] == [470, *range(499, 468, -1)]
+    assert page["examined"] < 100
+    assert await every(records, newer_than_ms=31, order="oldest") == [*range(469, 500), 470]

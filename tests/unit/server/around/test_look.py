@@ -8,9 +8,12 @@ import pytest
 
 from tests.unit.operations.monitoring.pictures import Shown, picture, reading
 from vibemq.config import Limits, Settings
+from vibemq.operations.monitoring.readings import QueuesReading
 from vibemq.server.around.look import DAY_MS, Around, ListenerFacts, _certificates, is_loopback
 from vibemq.server.monitoring.health import Report
 from vibemq.server.monitoring.metrics import Metrics
+from vibemq.server.monitoring.recent import RecentDeaths
+from vibemq.server.monitoring.snapshot import Snapshot
 from vibemq.server.monitoring.status import BrokerStatus
 from vibemq.server.monitoring.trail import Trail
 from vibemq.storage.interface import StorageStats
@@ -32,6 +35,12 @@ def listener(host: str) -> ListenerFacts:
     return ListenerFacts("native", host, 2925, None, lambda: 0)
 
 
+class Lately(Shown):
+    def __init__(self, reading: QueuesReading, deaths: RecentDeaths) -> None:
+        super().__init__(reading)
+        self.deaths = deaths
+
+
 class Inside:
     """A broker that is well, until something is changed."""
 
@@ -42,6 +51,7 @@ class Inside:
         self.listeners: Sequence[ListenerFacts] = [listener("127.0.0.1")]
         self.queues: dict[str, dict[str, int]] = {"jobs": {"ready": 1, "consumers": 1}}
         self.still_ms: dict[int, int] = {}
+        self.deaths = RecentDeaths()
         self.authentication = False
         self.history_trouble = self.audit_trouble = ""
 
@@ -49,7 +59,7 @@ class Inside:
         seen = picture(self.queues)
         around = Around(
             report=Report(self.status, self.metrics),
-            trail=cast(Trail, Shown(reading(seen, seen, still_ms=self.still_ms))),
+            trail=cast(Trail, Lately(reading(seen, seen, still_ms=self.still_ms), self.deaths)),
             listening=lambda: self.listeners,
             authentication=lambda: self.authentication,
             configured=lambda: self.settings,
@@ -70,6 +80,16 @@ class Inside:
 
 async def test_a_broker_that_is_well_has_nothing_to_mend() -> None:
     assert await Inside().levels() == {}
+
+
+async def test_messages_that_died_lately_are_told_with_their_queues() -> None:
+    inside = Inside()
+    seen = picture({"jobs": {"dead_lettered": 3}, "mail": {}})
+    taken = Snapshot(names=seen.names, columns=seen.columns, totals=seen.totals, taken_at=0.0)
+    list(inside.deaths.steps(taken, None))
+    found = (await inside.checks())["dead letters"]
+    assert (found["level"], found["queues"]) == ("warn", ["jobs"])
+    assert found["text"] == "3 messages became dead letters in the last 15 minutes in queue jobs"
 
 
 async def test_an_open_broker_on_the_network() -> None:

@@ -39,6 +39,9 @@ def list_records(
     operation: OperationName = None,
     queue: QueueOnly = None,
     outcome: OutcomeOnly = None,
+    newer_than: Annotated[
+        int | None, duration_option("--newer-than", "Only what was recorded within this time, such as 1h.")
+    ] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number.")] = 100,
     oldest: Annotated[bool, typer.Option("--oldest", help="The oldest first.")] = False,
     url: Url = DEFAULT_URL,
@@ -49,7 +52,13 @@ def list_records(
 
     Example: vibemq-admin audit ls --operation queue --outcome done
     """
-    chosen = {"user": user, "operation": operation, "queue": queue, "outcome": outcome}
+    chosen = {
+        "user": user,
+        "operation": operation,
+        "queue": queue,
+        "outcome": outcome,
+        "newer_than_ms": newer_than,
+    }
 
     async def work(mq: Client) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []

@@ -1,6 +1,8 @@
 // Audit: who changed what, over which protocol, with which result.
-import { html } from "../vendor/ui.js";
-import { params } from "../parts/address.js";
+import { html, useMemo } from "../vendor/ui.js";
+import { count } from "../pure/format.js";
+import { pairs, placeOf, withinMs } from "../pure/audit_words.js";
+import { link, params } from "../parts/address.js";
 import { Commands, Copy } from "../parts/command.js";
 import { useData } from "../parts/data.js";
 import { Filters } from "../parts/filters.js";
@@ -10,14 +12,25 @@ import { Table } from "../parts/table.js";
 import { At, Count, Outside } from "../parts/text.js";
 
 const LIMIT = 100;
-const hasSomething = (value) => value !== null && value !== undefined && value !== "" && !(typeof value === "object" && Object.keys(value).length === 0);
+const PAIRS_MAX = 6;
 
-/** "queue orders, options {…}": one line of a record's arguments. */
-function argumentsText(given) {
-  return Object.entries(given ?? {})
-    .filter(([, value]) => hasSomething(value))
-    .map(([name, value]) => `${name} ${typeof value === "object" ? JSON.stringify(value) : value}`)
-    .join(", ");
+/** What an operation was given, in pairs; queues and jobs are links. */
+function How({ row }) {
+  const all = pairs(row.arguments).filter(([name, value]) => value !== row.resource && !(name === "must_match" && value === "no"));
+  const shown = all.slice(0, PAIRS_MAX);
+  return html`<dl class="pairs">${shown.map((pair) => html`<${Pair} pair=${pair} operation=${row.operation} />`)}</dl>
+    ${all.length > shown.length && html`<details><summary>${count(all.length - shown.length)} more</summary><dl class="pairs">${all.slice(PAIRS_MAX).map((pair) => html`<${Pair} pair=${pair} operation=${row.operation} />`)}</dl></details>`}`;
+}
+
+const Pair = ({ pair: [name, value], operation }) => html`<div><dt>${name.replaceAll("_", " ")}</dt> <dd><${Linked} place=${placeOf(name, value, operation)} text=${value} /></dd></div>`;
+
+const Linked = ({ place, text }) => (place ? html`<a href=${link(...place)}><${Outside} text=${text} mono=${true} /></a>` : html`<${Outside} text=${text} />`);
+
+/** What a record is about is the first of its arguments that names something. */
+function On({ row: { resource, arguments: given, operation } }) {
+  const name = Object.keys(given ?? {}).find((one) => given[one] === resource);
+  const place = resource && name ? placeOf(name, resource, operation) : null;
+  return place ? html`<${Linked} place=${place} text=${resource} />` : html`<${Outside} text=${resource} mono=${true} />`;
 }
 
 const isDone = (outcome) => outcome === "done" || outcome === "unchanged";
@@ -25,20 +38,22 @@ const COLUMNS = [
   { key: "at", label: "When", isHead: true, isTight: true, cell: ({ at }) => html`<${At} at=${at} />` },
   { key: "user", label: "Who", isTight: true, cell: ({ user }) => html`<${Outside} text=${user} />` },
   { key: "operation", label: "What", isTight: true, cell: ({ operation }) => html`<code>${operation}</code>` },
-  { key: "resource", label: "On", cell: ({ resource }) => html`<${Outside} text=${resource} mono=${true} />` },
-  { key: "arguments", label: "How", className: "wrap", cell: (row) => html`<${Outside} text=${argumentsText(row.arguments)} />` },
-  { key: "outcome", label: "Result", isTight: true, cell: ({ outcome }) => html`<span class=${`pill ${isDone(outcome) ? "" : "bad"}`}>${outcome}</span>` },
-  { key: "count", label: "Count", isNum: true, cell: ({ count }) => html`<${Count} value=${count ?? null} />` },
+  { key: "resource", label: "On", cell: (row) => html`<${On} row=${row} />` },
+  { key: "arguments", label: "How", className: "wrap", cell: (row) => html`<${How} row=${row} />` },
+  { key: "outcome", label: "Result", className: "wrap", cell: ({ outcome, reason }) => html`<span class=${`pill ${isDone(outcome) ? "" : "bad"}`}>${outcome}</span>${reason ? html`<div class="small"><${Outside} text=${reason} /></div>` : ""}` },
+  { key: "count", label: "Count", isNum: true, cell: ({ count: some }) => (some === null || some === undefined ? "" : html`<${Count} value=${some} />`) },
   { key: "address", label: "From", isTight: true, cell: ({ address }) => html`<${Outside} text=${address} mono=${true} />` },
   { key: "protocol", label: "Over", isTight: true, cell: ({ protocol }) => protocol },
   { key: "request", label: "Request", isTight: true, cell: ({ request_id }) => html`<${Outside} text=${request_id} mono=${true} />` },
 ];
 
 function Audit() {
-  const { user, operation, queue, order, cursor } = params.value;
-  const query = { user, operation, queue, order, limit: LIMIT, cursor };
+  const { user, operation, queue, within, order, cursor } = params.value;
+  // Not counted anew with each look, which would be another list each time.
+  const newer_than_ms = useMemo(() => withinMs(within, new Date()) ?? undefined, [within]);
+  const query = { user, operation, queue, newer_than_ms, order, limit: LIMIT, cursor };
   const found = useData("audit", { query, every: cursor ? 0 : undefined });
-  const isFiltered = Boolean(user || operation || queue);
+  const isFiltered = Boolean(user || operation || queue || within);
   return html`
     <div class="title"><h1>Audit</h1></div>
     <p class="lead">Everything that changed something, over every protocol, and every log-in. Publishing and consuming are not recorded.</p>
@@ -46,12 +61,13 @@ function Audit() {
       { name: "operation", label: "What", placeholder: "queue.purge", size: 18, list: ["queue.create", "queue.change", "queue.delete", "queue.purge", "dlq.replay", "dlq.edit", "job.start", "job.change", "user.add", "user.grant", "token.create", "connections.close"] },
       { name: "user", label: "Who", size: 14 },
       { name: "queue", label: "Queue", size: 16 },
+      { name: "within", label: "When", kind: "select", options: [["", "At any time"], ["hour", "In the last hour"], ["today", "Today"], ["day", "In the last 24 hours"], ["week", "In the last 7 days"]] },
       { name: "order", label: "Order", kind: "select", options: [["", "Newest first"], ["oldest", "Oldest first"]] },
     ]} />
-    <${Loaded} found=${found} what="Loading the audit">${(data) => html`<${Table} caption="Audit" isQuiet=${true} columns=${COLUMNS} rows=${data.items} keyOf=${(row) => `${row.at} ${row.request_id} ${row.operation}`} name="audit" hiddenAtFirst="request" next=${data.next}
+    <${Loaded} found=${found} what="Loading the audit">${(data) => html`<${Table} caption="Audit" isQuiet=${true} isCards=${true} columns=${COLUMNS.filter(({ key }) => key !== "count" || data.items.some((row) => row.count !== null && row.count !== undefined))} rows=${data.items} keyOf=${(row) => `${row.at} ${row.request_id} ${row.operation}`} name="audit" hiddenAtFirst="request,protocol" next=${data.next}
       bar=${html`<${Copy} text=${() => data.items.map((row) => JSON.stringify(row)).join("\n")} what="the records of this page as JSON lines" label="Copy as JSON lines" />`}
       empty=${isFiltered ? html`<${Empty} title="No record fits this filter"><p>Operations are written as in the reference: <code>queue.purge</code>, <code>user.grant</code>.</p></${Empty}>` : html`<${Empty} title="Nothing has been changed yet"><p>A record appears when somebody creates, changes or deletes a queue, replays or purges dead letters, changes users, or logs in.</p></${Empty}>`} />`}</${Loaded}>
-    <${Commands} admin=${[["audit", "ls"], { options: { user, operation, queue, limit: LIMIT, oldest: order === "oldest" } }]} request=${{ path: "audit", query }} />`;
+    <${Commands} admin=${[["audit", "ls"], { options: { user, operation, queue, "newer-than": newer_than_ms === undefined ? null : `${newer_than_ms}ms`, limit: LIMIT, oldest: order === "oldest" } }]} request=${{ path: "audit", query }} />`;
 }
 
 start(Audit);

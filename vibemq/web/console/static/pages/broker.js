@@ -1,6 +1,7 @@
 // The broker: is everything in order, who may connect where, how much room is left, how it is set.
 import { html, useState } from "../vendor/ui.js";
-import { params } from "../parts/address.js";
+import { namedPieces } from "../pure/names.js";
+import { link, params } from "../parts/address.js";
 import { post } from "../parts/api.js";
 import { Commands } from "../parts/command.js";
 import { useData } from "../parts/data.js";
@@ -49,7 +50,7 @@ function Doctor() {
       <${Table} caption="Checks" isQuiet=${true} rows=${sorted} keyOf=${({ name }) => name} columns=${[
         { key: "name", label: "Check", isHead: true, isTight: true, cell: ({ name }) => name.replaceAll("_", " ") },
         { key: "level", label: "Result", isTight: true, cell: ({ level }) => html`<span class=${`pill ${LEVELS[level]?.[0] ?? ""}`}>${LEVELS[level]?.[1] ?? level}</span>` },
-        { key: "text", label: "What was found", className: "wrap", cell: ({ text }) => html`<${Outside} text=${text} />` },
+        { key: "text", label: "What was found", className: "wrap", cell: ({ text, queues, name }) => namedPieces(text, queues ?? []).map(([piece, isName]) => (isName ? html`<a href=${link(name === "dead letters" ? "dead-letters" : "queue", { queue: piece })}><${Name} name=${piece} /></a>` : html`<${Outside} text=${piece} />`)) },
         { key: "remedy", label: "What helps", className: "wrap", cell: ({ remedy }) => html`<${Outside} text=${remedy} />` },
       ]} />
       <${Commands} admin=${[["doctor"]]} request=${{ path: "broker/checks" }} />`;
@@ -86,9 +87,9 @@ function Storage() {
         ["Provider", broker.provider],
         ["Store", html`<${Size} bytes=${storage.store_bytes} />`],
         ["Reclaimable", html`<${Size} bytes=${storage.reclaimable_bytes} />, given back by <code>vibemq-admin compact</code> while the broker is stopped`],
-        ["Free on the disk", html`<${Size} bytes=${storage.disk_free_bytes} /> of <${Size} bytes=${storage.disk_total_bytes} />`],
+        ["Disk", html`<${Size} bytes=${storage.disk_free_bytes} /> of <${Size} bytes=${storage.disk_total_bytes} /> free`],
         ["Full", storage.full ? html`<${Outside} text=${storage.full} />` : "no"],
-        ["Space in reserve", storage.details?.ballast_held === undefined ? null : storage.details.ballast_held ? "held" : "used up"],
+        ["Reserve for a full disk", storage.details?.ballast_held === undefined ? null : storage.details.ballast_held ? "there: with it consumers can empty queues on a full disk" : "used up: free some space, and the broker sets it aside again"],
       ]} /></section>
       <section class="card" aria-labelledby="journal"><h2 id="journal">Journal</h2><${Facts} items=${[
         ["Size", html`<${Size} bytes=${storage.journal_bytes} /> of at most <${Size} bytes=${storage.journal_bytes_max} />`],

@@ -1,6 +1,6 @@
 import { html, useState } from "../vendor/ui.js";
 import { path } from "../pure/commands.js";
-import { count, size } from "../pure/format.js";
+import { count, counted, size } from "../pure/format.js";
 import { link, params, setParams } from "../parts/address.js";
 import { remove } from "../parts/api.js";
 import { Commands } from "../parts/command.js";
@@ -14,6 +14,7 @@ import { Headers, Viewer } from "../parts/viewer.js";
 import { Publish } from "./shared/queue-publish.js";
 
 const DECODINGS = [["", "As stored"], ["gzip", "gzip"], ["br", "brotli"]];
+const PRIORITIES = ["low", "normal", "high", "critical"];
 const FIRST_BYTES = 65_536;
 const MOST_BYTES = 262_144;
 const STATES = { ready: "Ready to be handed out", delayed: "Delayed", in_flight: "With a consumer" };
@@ -50,20 +51,28 @@ function Message() {
         ...(data.holders ?? []).map((holder) => ["Held by", html`<a href=${link("connections", { id: holder.connection })}><${Outside} text=${holder.client || holder.user || holder.connection} /></a>${holder.group ? html` for group <${Name} name=${holder.group} />` : ""}, until <${At} at=${holder.deadline_at} />`]),
         ["Id", html`<${Outside} text=${data.id} mono=${true} />`],
         ["Published", html`<${At} at=${data.published_at} millis=${true} />`],
-        ["Priority", String(data.priority)],
+        ["Priority", priorityText(data.priority)],
         ["Attempts", count(data.attempts)],
         data.expires_at && ["Expires", html`<${At} at=${data.expires_at} />`],
-        ["Size", `${size(data.payload_size)} (${count(data.payload_size)} bytes)`],
+        ["Size", data.payload_size < 1024 ? counted(data.payload_size, "byte") : `${size(data.payload_size)} (${count(data.payload_size)} bytes)`],
         data.sha256 && ["SHA-256", html`<code>${data.sha256}</code>`],
       ]} /></section>
       <section class="card"><h2>Headers</h2><${Headers} headers=${data.headers} /></section></div>
       <section class="card"><h2>Body</h2>
-        <${Viewer} message=${data} bodyPath=${`${place}/body`} decoded=${{ value: decode, options: DECODINGS, onChange: (value) => { setLength(FIRST_BYTES); setParams({ decode: value }); } }} />
+        <${Viewer} message=${data} bodyPath=${`${place}/body`} decoded=${mayBePacked(data, decode) && { value: decode, options: DECODINGS, onChange: (value) => { setLength(FIRST_BYTES); setParams({ decode: value }); } }} />
         ${data.truncated && length < MOST_BYTES && html`<p><button type="button" class="button slim" onClick=${() => setLength(MOST_BYTES)}>Fetch ${size(MOST_BYTES)}</button></p>`}
       </section>
       ${isPublishing && html`<${Publish} queue=${queue} like=${data} onClose=${() => setPublishing(false)} />`}
     `}</${Loaded}>`}
     <${Commands} admin=${[["message", "show"], { names: [queue, sequence] }]} request=${{ path: place, query: { decode } }} />`;
+}
+
+/** As one chooses it when publishing; protocols with more steps than four have numbers. */
+const priorityText = (priority) => (PRIORITIES[priority] ? `${PRIORITIES[priority]} (${priority})` : String(priority));
+
+/** Text is not compressed, so there is nothing to open. */
+function mayBePacked(data, decode) {
+  return Boolean(decode) || data.payload_base64 !== undefined || Object.keys(data.headers ?? {}).some((name) => name.toLowerCase() === "content-encoding");
 }
 
 start(Message);

@@ -34,7 +34,7 @@ function Overview() {
 /** One sentence: all is well, or what is not, worst first. */
 function Verdict({ data }) {
   const sentences = [...data.sentences].sort((a, b) => (b.level === "alarm") - (a.level === "alarm"));
-  if (sentences.length === 0) return html`<p class="well good" role="status"><strong>All is well.</strong><span class="small">No alarm, no queue that is stuck or full, no messages without a consumer.</span></p>`;
+  if (sentences.length === 0) return html`<p class="well good" role="status"><strong>All is well.</strong><span class="small">No alarm, no new dead letters, no queue that is stuck or full, no messages without a consumer.</span></p>`;
   return html`<div role="status" class="verdict">${sentences.slice(0, SHOWN_AT_ONCE).map(Sentence)}
     ${sentences.length > SHOWN_AT_ONCE && html`<details class="card"><summary>${counted(sentences.length - SHOWN_AT_ONCE, "more warning")}</summary><div class="verdict">${sentences.slice(SHOWN_AT_ONCE).map(Sentence)}</div></details>`}</div>`;
 }
@@ -43,24 +43,25 @@ function Sentence({ level, text, remedy, link: target }) {
   return html`<p class=${`well ${level === "alarm" ? "bad" : "warn"}`}>
     <strong>${level === "alarm" ? "Alarm: " : ""}<${Outside} text=${sentence(text)} /></strong>
     ${remedy && html`<span class="small"><${Outside} text=${sentence(remedy)} /></span>`}
-    ${target && html`<a href=${link(target.page, { queue: target.queue })}>Show</a>`}
+    ${target && html`<a href=${link(target.page, { queue: target.queue })}>${WHERE[target.page] ?? "Show"}</a>`}
   </p>`;
 }
 
+const WHERE = { queue: "Show the queue", cursors: "Show its cursors", "dead-letters": "Show the dead letters" };
+
 function Now({ data }) {
-  const { rates, totals, oldest, dead_recent } = data;
-  const died = dead_recent.reduce((sum, { count: some }) => sum + some, 0);
+  const { rates, totals, oldest, died_recent: died } = data;
   return html`
     <${Figures} label="What waits and what moves" items=${[
       ["Oldest waiting message", oldest ? html`${duration(oldest.age_ms)}<span class="more"><a href=${link("queue", { queue: oldest.queue })}><${Name} name=${oldest.queue} /></a></span>` : html`–<span class="more">nothing waits</span>`],
-      ["New dead letters, 15 min", html`${count(died)}<span class="more"><a href=${link("dead-letters", { age: "15m" })}>show</a></span>`, died ? "bad" : ""],
+      ["Died in the last 15 min", html`${count(died)}<span class="more"><a href=${link("dead-letters", { newer_than_ms: 900_000 })}>those still here</a></span>`, died ? "bad" : ""],
       ...Object.entries(WORDS).map(([name, word]) => [word, html`<${Rate} value=${rates[name]} /><span class="unit">/s</span>${name === "in" ? html`<span class="more">${meaning(rates, totals.ready)}</span>` : ""}`]),
     ]} />
     <${Figures} label="Messages of all queues" items=${[
       ["Ready", html`<${Count} value=${totals.ready} />`],
       ["In flight", html`<${Count} value=${totals.in_flight} />`],
       ["Delayed", html`<${Count} value=${totals.delayed} />`],
-      ["Dead letters", html`<a href=${link("dead-letters")}><${Count} value=${totals.dead} /></a>`],
+      ["Dead letters", html`<a href=${link("dead-letters")}><${Count} value=${totals.dead} /></a>`, totals.dead ? "bad" : ""],
       ["Queues", html`<a href=${link("queues")}><${Count} value=${totals.queues} /></a>`],
       ["Consumers", html`<${Count} value=${totals.consumers} />`],
       ["Waiting bytes", html`<${Size} bytes=${totals.bytes} />`],
@@ -85,7 +86,7 @@ function Charts({ range, isWhole }) {
   return html`<div class="grid wide">
     <div class="card"><${Chart} title="Messages per second" history=${history} unit="rate" lines=${[{ name: "in", label: "in" }, { name: "ack", label: "acknowledged" }, { name: "redelivered", label: "redelivered" }]} /></div>
     <div class="card"><${Chart} title="Messages that wait" history=${history} lines=${[{ name: "ready", label: "ready" }, { name: "in_flight", label: "in flight" }]} /></div>
-    ${isWhole && html`<div class="card"><${Chart} title="Latency of 99 %" history=${history} unit="ms" lines=${[{ name: "confirm_p99_ms", label: "publish to confirm" }, { name: "fsync_p99_ms", label: "disk flush" }]} /></div>
+    ${isWhole && html`<div class="card"><${Chart} title="Latency, p99" history=${history} unit="ms" lines=${[{ name: "confirm_p99_ms", label: "publish to confirm" }, { name: "fsync_p99_ms", label: "disk flush" }]} /></div>
     <div class="card"><${Chart} title="Disk" history=${history} unit="bytes" lines=${[{ name: "disk_free_bytes", label: "free" }]} /></div>`}
   </div>
   <p class="muted small">This broker keeps 48 hours. For more, let Prometheus read <a href="../metrics/prometheus">its metrics</a>.</p>`;
@@ -95,13 +96,13 @@ function Lists({ data }) {
   const { dead_recent, no_consumer, cursors_behind, connections, latency, resources, jobs_running } = data;
   const queueColumn = { key: "queue", label: "Queue", isHead: true, cell: ({ queue }) => html`<a data-open href=${link("queue", { queue })}><${Name} name=${queue} /></a>` };
   return html`<div class="grid">
-    ${dead_recent.length > 0 && html`<${Table} caption="New dead letters" rows=${dead_recent} keyOf=${({ queue, fingerprint }) => `${queue} ${fingerprint}`} columns=${[queueColumn, dead_recent.some(({ fingerprint }) => fingerprint) && { key: "fingerprint", label: "Error", cell: ({ queue, fingerprint }) => html`<a href=${link("dead-letters", { queue, fingerprint })}>${fingerprint ? html`<code>${fingerprint.slice(0, 8)}</code>` : "show"}</a>` }, { key: "count", label: "15 min", isNum: true, cell: ({ count: some }) => html`<${Count} value=${some} />` }]} />`}
+    ${dead_recent.length > 0 && html`<${Table} caption="Dead letters of the last 15 minutes" rows=${dead_recent} keyOf=${({ queue, fingerprint }) => `${queue} ${fingerprint}`} columns=${[queueColumn, dead_recent.some(({ fingerprint }) => fingerprint) && { key: "fingerprint", label: "Error", cell: ({ queue, fingerprint }) => html`<a href=${link("dead-letters", { queue, fingerprint })}>${fingerprint ? html`<code>${fingerprint.slice(0, 8)}</code>` : "show"}</a>` }, { key: "count", label: "Letters", isNum: true, cell: ({ count: some }) => html`<${Count} value=${some} />` }]} />`}
     ${no_consumer.length > 0 && html`<${Table} caption="Messages without a consumer" rows=${no_consumer} keyOf=${({ queue }) => queue} columns=${[queueColumn, { key: "ready", label: "Ready", isNum: true, cell: ({ ready }) => html`<${Count} value=${ready} />` }]} />`}
     ${cursors_behind.length > 0 && html`<${Table} caption="Cursors furthest behind" rows=${cursors_behind} keyOf=${({ queue, group }) => `${queue}/${group}`} columns=${[queueColumn, { key: "group", label: "Group", cell: ({ queue, group }) => html`<a href=${link("cursors", { queue, group })}><${Name} name=${group} /></a>` }, { key: "backlog", label: "Behind", isNum: true, cell: ({ backlog }) => html`<${Count} value=${backlog} />` }]} />`}
     ${resources && html`<section class="card"><h2>Memory and disk</h2><${Resources} resources=${resources} /></section>`}
-    ${latency && html`<section class="card"><h2>Latency</h2><dl class="facts">
-      <dt>Publish to confirm</dt><dd class="num"><${Milliseconds} ms=${latency.confirm_p50_ms} /> half, <${Milliseconds} ms=${latency.confirm_p99_ms} /> 99 %</dd>
-      <dt>Disk flush</dt><dd class="num"><${Milliseconds} ms=${latency.fsync_p50_ms} /> half, <${Milliseconds} ms=${latency.fsync_p99_ms} /> 99 %</dd></dl></section>`}
+    ${latency && html`<section class="card"><h2>Latency in the last minute</h2><dl class="facts">
+      <dt>Publish to confirm</dt><dd class="num">median <${Milliseconds} ms=${latency.confirm_p50_ms} />, p99 <${Milliseconds} ms=${latency.confirm_p99_ms} /></dd>
+      <dt>Disk flush</dt><dd class="num">median <${Milliseconds} ms=${latency.fsync_p50_ms} />, p99 <${Milliseconds} ms=${latency.fsync_p99_ms} /></dd></dl></section>`}
     ${connections && html`<section class="card"><h2>Connections</h2>${Object.keys(connections).length === 0 ? html`<p class="muted">Nobody is connected.</p>` : html`<dl class="facts">${Object.entries(connections).map(([protocol, some]) => html`<dt><a href=${link("connections", { protocol })}>${protocol}</a></dt><dd class="num">${count(some)}</dd>`)}</dl>`}</section>`}
     ${jobs_running > 0 && html`<section class="card"><h2>Jobs</h2><p><a href="./jobs">${counted(jobs_running, "job")}</a> ${jobs_running === 1 ? "is" : "are"} running.</p></section>`}
   </div>`;

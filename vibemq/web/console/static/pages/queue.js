@@ -1,4 +1,4 @@
-import { html, useState } from "../vendor/ui.js";
+import { html, useEffect, useState } from "../vendor/ui.js";
 import { path } from "../pure/commands.js";
 import { link, params } from "../parts/address.js";
 import { remove, post } from "../parts/api.js";
@@ -30,9 +30,10 @@ function Queue() {
     <nav class="crumbs" aria-label="Where this is"><a href="./queues">Queues</a><span aria-hidden="true">/</span></nav>
     <div class="title"><h1><${Name} name=${queue} /></h1><span class="push"></span><div class="actions">
       ${found.data && html`<${Copy} text=${() => definition(found.data)} what="the definition of the queue" label="Copy definition" />`}
+      ${(may("purge", queue) || may("delete", queue)) && html`<a class="button" href=${`${link("queue", { queue })}#end`} onClick=${(event) => toEnd(event, tab)}>Purge or delete…</a>`}
       ${may("publish", queue) && html`<button type="button" class="button main" onClick=${() => setPublishing(true)}>Publish</button>`}
     </div></div>
-    <${Tabs} label="About the queue" tabs=${TABS}><a href=${link("dead-letters", { queue })}>Dead letters${found.data?.dead ? html` <span class="num">${count(found.data.dead)}</span>` : ""}</a></${Tabs}>
+    <${Tabs} label="About the queue" tabs=${TABS}><a class="away" href=${link("dead-letters", { queue })} title="Opens the page of dead letters, with those of this queue">Dead letters${found.data?.dead ? html` <span class="num">${count(found.data.dead)}</span>` : ""} <span aria-hidden="true">↗</span></a></${Tabs}>
     <${Loaded} found=${found} what="Loading the queue">${(data) => html`
       ${tab === "now" && html`<${Now} data=${data} />`}
       ${tab === "messages" && html`<${Messages} data=${data} onChange=${found.refresh} />`}
@@ -50,9 +51,25 @@ const moved = ({ options, name, size, ...figures }, before) => ({ ...before, ...
 /** The queue as another broker's settings or a PUT would have it. */
 const definition = ({ queue, options }) => JSON.stringify({ queue, options }, null, 2);
 
+/** On the tab that has it, a plain click only scrolls. */
+function toEnd(event, tab) {
+  if (tab !== "now" || event.metaKey || event.ctrlKey || event.shiftKey || event.button) return;
+  event.preventDefault();
+  showEnd();
+}
+
+function showEnd() {
+  const section = document.getElementById("end");
+  section?.scrollIntoView({ block: "center" });
+  section?.querySelector("button:enabled")?.focus({ preventScroll: true });
+}
+
 /** What cannot be taken back, apart from everything else. */
 function End({ data, onChange }) {
   const { queue, ready, in_flight, delayed } = data;
+  useEffect(() => {
+    if (location.hash === "#end") showEnd();
+  }, []);
   const waiting = ready + delayed;
   const purge = async () => {
     const request = { method: "POST", path: path`queues/${queue}/purge`, body: { at_most: waiting } };
@@ -88,7 +105,7 @@ function End({ data, onChange }) {
   const mayPurge = may("purge", queue);
   const mayDelete = may("delete", queue);
   if (!mayPurge && !mayDelete) return null;
-  return html`<section class="card danger-zone"><h2>End</h2><div class="buttons">
+  return html`<section class="card danger-zone" id="end"><h2>Purge or delete</h2><div class="buttons">
     ${mayPurge && html`<button type="button" class="button danger" disabled=${waiting === 0} onClick=${purge}>Purge messages…</button>`}
     ${mayDelete && html`<button type="button" class="button danger" onClick=${drop}>Delete queue…</button>`}
     <span class="muted small">${waiting === 0 && mayPurge ? "Nothing waits that could be purged." : ""}</span>

@@ -22,7 +22,7 @@ const COLUMNS = [
   { key: "ready", label: "Ready", sort: "ready", isNum: true, cell: ({ ready }) => html`<${Count} value=${ready} />` },
   { key: "in_flight", label: "In flight", sort: "in_flight", isNum: true, title: "With consumers, not settled yet", cell: ({ in_flight }) => html`<${Count} value=${in_flight} />` },
   { key: "delayed", label: "Delayed", sort: "delayed", isNum: true, cell: ({ delayed }) => html`<${Count} value=${delayed} />` },
-  { key: "dead", label: "Dead", sort: "dead", isNum: true, title: "Dead letters", cell: ({ queue, dead }) => dead ? html`<a href=${link("dead-letters", { queue })}><${Count} value=${dead} /></a>` : html`<${Count} value=${dead} />` },
+  { key: "dead", label: "Dead", sort: "dead", isNum: true, title: "Dead letters", cell: ({ queue, dead }) => dead ? html`<a class="dead" href=${link("dead-letters", { queue })}><${Count} value=${dead} /></a>` : html`<${Count} value=${dead} />` },
   { key: "in_rate", label: "In/s", sort: "in_rate", isNum: true, cell: ({ in_rate }) => html`<${Rate} value=${in_rate} />` },
   { key: "ack_rate", label: "Ack/s", sort: "ack_rate", isNum: true, cell: ({ ack_rate }) => html`<${Rate} value=${ack_rate} />` },
   { key: "consumers", label: "Consumers", sort: "consumers", isNum: true, cell: ({ consumers }) => html`<${Count} value=${consumers} />` },
@@ -48,7 +48,7 @@ function Queues() {
       { name: "state", label: "State", kind: "select", options: [["", "Any state"], ...Object.entries(STATES).map(([key, { text }]) => [key, text])] },
     ]} />
     <${Loaded} found=${found} what="Loading queues">${(data) => html`
-      <${Table} name="queues" caption="Queues" isQuiet=${true} columns=${COLUMNS} rows=${rows} keyOf=${({ queue }) => queue} hiddenAtFirst="delayed"
+      <${Table} name="queues" caption="Queues" isQuiet=${true} columns=${COLUMNS} rows=${rows} keyOf=${({ queue }) => queue} hiddenAtFirst="durability"
         sort=${sort} onSort=${(value) => setParams({ sort: value === "name" ? null : value, cursor: null })} next=${data.next}
         bar=${html`<span class="muted small">${data.sampled_at ? html`Figures of <${Ago} at=${data.sampled_at} />` : ""}</span>${sort !== "name" && html`<button type="button" class="button quiet slim" onClick=${() => setOrder(order + 1)}>Sort again</button>`}`}
         empty=${isFiltered ? html`<${NothingFits} />` : html`<${FirstMessages} onCreate=${mayCreate && (() => setCreating(true))} />`} />

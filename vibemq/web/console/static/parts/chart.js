@@ -143,11 +143,16 @@ function mark(plot, seconds) {
   ctx.moveTo(x, top);
   ctx.lineTo(x, top + height);
   ctx.stroke();
-  ctx.fillStyle = computed("--warn");
   ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
   const isNearEnd = x > left + width * 0.85;
   ctx.textAlign = isNearEnd ? "right" : "left";
-  ctx.fillText("started", x + (isNearEnd ? -4 : 4) * devicePixelRatio, top + 11 * devicePixelRatio);
+  // On a ground of its own, so that no line strikes it through.
+  const at = x + (isNearEnd ? -4 : 4) * devicePixelRatio;
+  const broad = ctx.measureText("started").width + 4 * devicePixelRatio;
+  ctx.fillStyle = computed("--surface");
+  ctx.fillRect(isNearEnd ? at - broad + 2 * devicePixelRatio : at - 2 * devicePixelRatio, top, broad, 14 * devicePixelRatio);
+  ctx.fillStyle = computed("--warn");
+  ctx.fillText("started", at, top + 11 * devicePixelRatio);
   ctx.restore();
 }
 

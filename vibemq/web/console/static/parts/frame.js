@@ -51,7 +51,7 @@ function Top({ here }) {
   const found = session.value;
   return html`
     <header class="top">
-      <button type="button" class="tool menu-button" aria-expanded=${String(isOpen)} aria-controls="nav" onClick=${() => setOpen(!isOpen)}><${Icon} name="menu" />Menu</button>
+      <button type="button" class="tool menu-button" aria-expanded=${String(isOpen)} aria-controls="nav" onClick=${() => setOpen(!isOpen)}><${Icon} name="menu" /><span class="word">Menu</span></button>
       <a class="brand" href="./"><img src=${new URL("../icon.svg", import.meta.url).href} alt="" /><span><span class="broker">${found?.broker_name ? html`<${Outside} text=${found.broker_name} />` : "VibeMQ"}</span><span class="version">${found ? `VibeMQ ${found.version}` : " "}</span></span></a>
       ${found && html`<${Health} />`}
       <span class="push"></span>
@@ -87,7 +87,7 @@ function Theme() {
 }
 
 function Who({ found }) {
-  if (!found.auth_enabled) return html`<span class="tool" title="This broker asks nobody for a password: setting auth">no authentication</span>`;
+  if (!found.auth_enabled) return html`<span class="tool" title="This broker asks nobody for a password: setting auth"><${Icon} name="access" /><span class="word">no authentication</span></span>`;
   return html`<${Menu} tool=${true} label=${html`<${Icon} name="access" /><span class="word"><${Outside} text=${found.user ?? "token"} /></span>`}>
     <p class="small muted">${found.superuser ? "Superuser" : "Limited user"} <${Outside} text=${found.user ?? ""} /></p>
     <a class="button slim" href="./access">My rights</a>

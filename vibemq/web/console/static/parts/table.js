@@ -8,8 +8,8 @@ import { Menu } from "./dialog.js";
 /** Columns: {key, label, cell(row), isNum?, isTight?, className?, sort?: name for the API, isHead?: names the row, title?}.
  *
  * `sort`: the value as in the address ("-ready"); `onSort(value)`. `ticked`: a Set of keys, with `onTick(set)`.
- * `name`: under which hidden columns are kept; without it all are shown. `bar`: what stands above the table. */
-export function Table({ caption, columns, rows, keyOf, sort, onSort, ticked, onTick, name, bar, empty, next, isQuiet, rowClass, hiddenAtFirst = "" }) {
+ * `name`: under which hidden columns are kept; without it all are shown. `bar`: what stands above the table. `isCards`: on a narrow screen each row is a card. */
+export function Table({ caption, columns, rows, keyOf, sort, onSort, ticked, onTick, name, bar, empty, next, isQuiet, rowClass, hiddenAtFirst = "", isCards = false }) {
   const id = useId();
   const hidden = name ? hiddenColumns(name, hiddenAtFirst).value.split(",") : [];
   const shown = columns.filter((column) => column && (column.isHead || !hidden.includes(column.key)));
@@ -19,7 +19,7 @@ export function Table({ caption, columns, rows, keyOf, sort, onSort, ticked, onT
     ${rows.length === 0 && empty
       ? empty
       : html`<div class="table-scroll" role="region" aria-labelledby=${id} tabindex="0">
-          <table>
+          <table class=${isCards ? "cards" : ""}>
             <caption id=${id} class=${isQuiet ? "hidden-text" : ""}>${caption}</caption>
             <thead>
               <tr>
@@ -43,7 +43,7 @@ const classOf = (column) => [column.isNum && "num", column.isTight && "tight", c
 
 function cellOf(column, row) {
   if (column.isHead) return html`<th scope="row" class=${classOf(column)}>${column.cell(row)}</th>`;
-  return html`<td class=${classOf(column)}>${column.cell(row)}</td>`;
+  return html`<td class=${classOf(column)} data-label=${column.label}>${column.cell(row)}</td>`;
 }
 
 function Head({ column, sort = "", onSort }) {

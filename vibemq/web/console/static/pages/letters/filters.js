@@ -52,7 +52,7 @@ function MoreFilters({ filter, set }) {
   return html`<form class="filters" onSubmit=${(event) => event.preventDefault()}>
     <${TextField} label="Message id" name="message_id" size="22" value=${filter.message_id} set=${(message_id) => set({ message_id })} />
     <${TextField} label="Header, as name:value" name="header" size="20" value=${name && `${name}:${value}`} read=${headerOf} wrong="Write name:value." set=${(pair) => set({ header: pair || undefined })} />
-    <${TextField} label="Letters, as 17,20-25" name="ids" size="14" value=${filter.ids} read=${(text) => (text === "" || idsOf(text) ? text : null)} wrong="Write ids and ranges, at most 10,000." set=${(ids) => set({ ids })} />
+    <${TextField} label="Letter ids" placeholder="17,20-25" name="ids" size="14" value=${filter.ids} read=${(text) => (text === "" || idsOf(text) ? text : null)} wrong="Write ids and ranges, at most 10,000." set=${(ids) => set({ ids })} />
     <${TextField} label="From letter" name="from_id" size="9" value=${filter.from_id} read=${whole} wrong="Write a whole number." set=${(from_id) => set({ from_id })} />
     <${TextField} label="Up to letter" name="to_id" size="9" value=${filter.to_id} read=${whole} wrong="Write a whole number." set=${(to_id) => set({ to_id })} />
     <label class="field"><span class="label">Replayed before</span>
@@ -70,7 +70,7 @@ function headerOf(text) {
 }
 
 /** A text that counts when Enter is pressed or the field is left. `read` makes its value; null: it cannot be read. */
-function TextField({ label, name, size, value, set, list, search = false, read = (text) => text, wrong = "" }) {
+function TextField({ label, name, size, value, set, list, search = false, placeholder = "", read = (text) => text, wrong = "" }) {
   const [text, setText] = useState(value ?? "");
   const [isWrong, setWrong] = useState(false);
   useEffect(() => {
@@ -84,7 +84,7 @@ function TextField({ label, name, size, value, set, list, search = false, read =
   };
   const listId = `suggested-${name}`;
   return html`<label class="field"><span class="label">${label}</span>
-    <input type=${search ? "search" : "text"} name=${name} size=${size} value=${text} autocomplete="off" spellcheck="false" list=${list ? listId : undefined} data-filter=${search ? "" : undefined} aria-invalid=${isWrong ? "true" : undefined}
+    <input type=${search ? "search" : "text"} name=${name} size=${size} value=${text} placeholder=${placeholder} autocomplete="off" spellcheck="false" list=${list ? listId : undefined} data-filter=${search ? "" : undefined} aria-invalid=${isWrong ? "true" : undefined}
       onInput=${(event) => setText(event.target.value)} onChange=${done} onKeyDown=${(event) => event.key === "Enter" && done()} />
     ${list && html`<datalist id=${listId}>${list.map((one) => html`<option value=${one} />`)}</datalist>`}
     ${isWrong && html`<span class="wrong" role="alert">${wrong}</span>`}

@@ -7,6 +7,7 @@ import { Modal } from "../../parts/dialog.js";
 import { Field } from "../../parts/filters.js";
 import { Trouble } from "../../parts/states.js";
 import { path } from "../../pure/commands.js";
+import { NAME_RULE, nameProblem } from "../../pure/names.js";
 import { fieldValue, OPTIONS, readValue } from "./options.js";
 import { OptionField } from "./option-field.js";
 
@@ -18,7 +19,8 @@ export function CreateQueue({ onClose }) {
   const [problem, setProblem] = useState(null);
   const read = OPTIONS.filter((option) => option.name in texts).map((option) => [option, ...readValue(option, texts[option.name])]);
   const options = Object.fromEntries(read.filter(([option, value, wrong]) => !wrong && value !== option.usual).map(([option, value]) => [option.name, value]));
-  const isWrong = read.some(([, , wrong]) => wrong);
+  const wrongName = nameProblem(name);
+  const isWrong = wrongName !== "" || read.some(([, , wrong]) => wrong);
   const request = { method: "PUT", path: path`queues/${name || "NAME"}`, body: options };
   const create = async () => {
     if (!name || isWrong) return;
@@ -35,7 +37,7 @@ export function CreateQueue({ onClose }) {
   const footer = html`<button type="button" class="button" onClick=${onClose}>Cancel</button><button type="submit" class="button main" disabled=${!name || isWrong}>Create queue</button>`;
   return html`<${Modal} title="Create a queue" onClose=${onClose} onSubmit=${create} footer=${footer}>
     <div class="form">
-      <${Field} label="Name" hint="Letters and digits of any script, and - _ . : 1 to 256 of them.">${(id, about) => html`<input id=${id} aria-describedby=${about} value=${name} autofocus autocomplete="off" spellcheck=${false} onInput=${(event) => setName(event.target.value.trim())} />`}</${Field}>
+      <${Field} label="Name" hint=${NAME_RULE} wrong=${wrongName}>${(id, about) => html`<input id=${id} aria-describedby=${about} aria-invalid=${wrongName ? "true" : undefined} value=${name} autofocus autocomplete="off" spellcheck=${false} onInput=${(event) => setName(event.target.value.trim())} />`}</${Field}>
       ${OPTIONS.filter((option) => FIRST.includes(option.name)).map(field)}
       <details><summary>All options</summary><div class="form">${OPTIONS.filter((option) => !FIRST.includes(option.name) && option.name !== "exclusive").map(field)}</div></details>
     </div>

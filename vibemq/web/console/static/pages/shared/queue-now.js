@@ -9,7 +9,9 @@ import { Segments } from "../../parts/filters.js";
 import { Trouble } from "../../parts/states.js";
 import { Table } from "../../parts/table.js";
 import { Ago, At, Count, Duration, Facts, Figures, Name, Outside, Size } from "../../parts/text.js";
+import { OPTIONS, shownValue } from "./options.js";
 
+const optionShown = (name, value) => shownValue(OPTIONS.find((option) => option.name === name), value);
 const RANGES = [["15m", "15 min"], ["6h", "6 h"], ["48h", "48 h"]];
 const SERIES = ["ready", "in_flight", "dead", "in", "out", "ack"];
 
@@ -36,10 +38,10 @@ export function Now({ data }) {
     <${Groups} queue=${queue} groups=${data.groups} />
     <div class="grid"><section class="card"><h2>Facts</h2><${Facts} items=${[
       ["Created", html`<${At} at=${data.created_at} />`],
-      ["Mode", data.options.mode.replaceAll("_", " ")],
-      ["Durability", data.options.durability],
+      ["Mode", optionShown("mode", data.options.mode)],
+      ["Durability", optionShown("durability", data.options.durability)],
       ["Sequences", html`<span class="num">${data.first_sequence < data.next_sequence ? `${count(data.first_sequence)} to ${count(data.next_sequence - 1)}` : `next is ${count(data.next_sequence)}`}</span>`],
-      ["Incarnation", html`<code>${data.incarnation}</code>`],
+      ["Incarnation", html`<code>${data.incarnation}</code><br /><span class="muted small">Another one once the queue has been deleted and made again.</span>`],
     ]} /></section>
     <section class="card"><h2>Since the broker started</h2><${Facts} items=${Object.entries(data.counters).map(([name, value]) => [name.replaceAll("_", " "), html`<span class="num">${count(value)}</span>`])} /></section></div>`;
 }

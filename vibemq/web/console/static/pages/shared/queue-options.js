@@ -22,11 +22,11 @@ function Listed({ data, onEdit }) {
   return html`<div class="title"><h2>Options</h2><span class="push"></span>${onEdit && html`<button type="button" class="button" onClick=${onEdit}>Change options</button>`}</div>
     ${GROUPS.map((group) => html`<div class="table-box"><div class="table-scroll" role="region" aria-label=${group} tabindex="0"><table class="options">
       <caption>${group}</caption>
-      <thead><tr><th scope="col">Option</th><th scope="col">Value</th><th scope="col">Default</th><th scope="col">HttpMeaning</th><th scope="col">A change</th></tr></thead>
+      <thead><tr><th scope="col">Option</th><th scope="col">Value</th><th scope="col">Default</th><th scope="col">Meaning</th><th scope="col">A change</th></tr></thead>
       <tbody>${OPTIONS.filter((option) => option.group === group && option.name in data.options).map((option) => {
         const value = data.options[option.name];
         const isUsual = value === option.usual;
-        return html`<tr><th scope="row"><code>${option.name}</code></th><td class="tight">${isUsual ? shownValue(option, value) : html`<strong>${shownValue(option, value)}</strong>`}</td><td class="tight muted">${isUsual ? "is the default" : shownValue(option, option.usual)}</td><td class="wrap">${option.meaning}</td><td class="wrap muted">${option.forLife ? html`For life. ${option.forLife}` : option.change}</td></tr>`;
+        return html`<tr><th scope="row">${option.label}<br /><code>${option.name}</code></th><td class="tight">${isUsual ? shownValue(option, value) : html`<strong>${shownValue(option, value)}</strong>`}</td><td class="tight muted">${isUsual ? "is the default" : shownValue(option, option.usual)}</td><td class="wrap">${option.meaning}</td><td class="wrap muted">${option.forLife ? html`For life. ${option.forLife}` : option.change}</td></tr>`;
       })}</tbody></table></div></div>`)}`;
 }
 

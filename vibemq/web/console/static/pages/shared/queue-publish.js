@@ -6,7 +6,7 @@ import { laidOut, tokens } from "../../pure/json.js";
 import { link } from "../../parts/address.js";
 import { newKey, post } from "../../parts/api.js";
 import { Commands } from "../../parts/command.js";
-import { Modal, say } from "../../parts/dialog.js";
+import { Modal } from "../../parts/dialog.js";
 import { Field } from "../../parts/filters.js";
 import { Trouble } from "../../parts/states.js";
 import { Name } from "../../parts/text.js";
@@ -34,7 +34,6 @@ export function Publish({ queue, onClose, like }) {
       const answer = await post(request.path, message, { key });
       setSent(answer);
       setKey(newKey());
-      say("Published, and confirmed.");
     } catch (found) {
       setProblem(found);
     }

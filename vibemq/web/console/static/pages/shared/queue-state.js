@@ -3,10 +3,11 @@ import { html } from "../../vendor/ui.js";
 
 export const STATES = {
   idle: { text: "Idle", tone: "", title: "Nothing waits and nothing moves" },
+  delayed: { text: "Delayed", tone: "", title: "All that there is waits for its time: a delay, or the next attempt" },
   flowing: { text: "Flowing", tone: "good", title: "Consumers keep up with publishers" },
   falling_behind: { text: "Falling behind", tone: "warn", title: "More comes in than is settled" },
-  stuck: { text: "Stuck", tone: "bad", title: "Messages wait, consumers are there, and nothing is settled" },
-  full: { text: "Full", tone: "bad", title: "A limit of the queue is reached" },
+  stuck: { text: "Stuck", tone: "warn", title: "Messages are ready, and for a minute consumers and cursors have taken and settled nothing" },
+  full: { text: "Full", tone: "warn", title: "A limit of the queue is reached" },
   no_consumer: { text: "No consumer", tone: "warn", title: "Messages wait and nobody consumes" },
 };
 
