@@ -219,7 +219,7 @@ def purge(
     timeout: Timeout = DEFAULT_TIMEOUT,
     json: Json = False,
 ) -> None:
-    """Delete dead letters. The broker does it as a job, which goes on when this command is interrupted."""
+    """Delete dead letters. The broker does it as a job, which continues when this command is interrupted."""
     filters = filters_of(
         queue,
         reason,

@@ -70,7 +70,7 @@ def listeners(url: Url = DEFAULT_URL, timeout: Timeout = DEFAULT_TIMEOUT, json: 
     Output(json=json).emit_many(found, table(columns, rows))
 
 
-def _figure_text(name: str, figure: float | None) -> str:
+def figure_text(name: str, figure: float | None) -> str:
     if figure is None:
         return "–"
     if name.endswith("_bytes"):
@@ -103,5 +103,5 @@ def history(
     for number, figures in enumerate(zip(*found["series"].values(), strict=True)):
         if any(figure is not None for figure in figures):
             at = found["from_at"] + number * found["step_ms"]
-            rows.append((instant_text(at), *map(_figure_text, names, figures)))
+            rows.append((instant_text(at), *map(figure_text, names, figures)))
     Output(json=json).emit(found, table(("time", *names), rows, whole=True))
