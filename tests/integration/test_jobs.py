@@ -1,6 +1,7 @@
 """Jobs on a running broker: replays and purges that go on by themselves, with guards, rights and a rate."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,8 @@ from vibemq.errors import (
     QueueNotFound,
 )
 from vibemq.model.commands import Pressure, SetPressure
+from vibemq.operations.jobs import edits
+from vibemq.operations.jobs.counting import count_letters
 from vibemq.server.broker import Broker
 from vibemq.testing.timed_broker import TimedBroker
 
@@ -193,6 +196,30 @@ async def test_a_job_goes_on_after_a_restart_of_the_broker(tmp_path: Path) -> No
         info = await mq.queue_info("q")
         assert info is not None
         assert (info.ready, info.dead) == (80, 20)
+
+
+@pytest.mark.parametrize("provider", ["lmdb", "sqlite"])
+async def test_a_job_takes_no_letter_that_died_after_it_was_made_when_its_own_were_not_kept(
+    tmp_path: Path, provider: str
+) -> None:
+    def made() -> Broker:
+        return Broker(tmp_path / "data") if provider == "lmdb" else Broker(settings=settings(tmp_path / "data"))
+
+    async with made() as broker, vibemq.connect(broker.url) as mq:
+        await mq.create_queue("t", durability="transient")
+        await dead(mq, broker, "t", 20)
+        number = (await mq.admin("job.start", kind="purge_dead", rate=0.001, filter={"from_id": 3}))["job"]
+        job = await mq.admin("job.change", job=number, state="paused")
+        await dead(mq, broker, "t", 5)
+        told = (await mq.admin("dlq.list"))["letters"][-1]["dead_id"]
+    async with made() as again, vibemq.connect(again.url) as mq:
+        await dead(mq, again, "s", 10)
+        ids = [letter["dead_id"] for letter in (await mq.admin("dlq.list"))["letters"]]
+        assert len(ids) == 10
+        assert min(ids) > told > job["last_id"]
+        await mq.admin("job.change", job=number, state="running", rate=0)
+        await reached(mq, number, "done")
+        assert len((await mq.admin("dlq.list"))["letters"]) == 10
 
 
 async def test_a_job_waits_for_its_target_for_room_and_for_memory(started: Started) -> None:
@@ -451,3 +478,68 @@ async def test_a_fault_of_the_broker_ends_the_job_and_not_the_broker(
     monkeypatch.setattr("vibemq.server.jobs.letters.LetterPages.read", lambda pages, cursor: 1 / 0)
     number = (await mq.admin("job.start", kind="replay"))["job"]
     await reached(mq, number, "failed", "its log has the reason")
+
+
+async def test_large_jobs_are_listed_in_pages_that_fit(started: Started) -> None:
+    _, mq = started
+    header = {f"header-{number}": "x" * 1_000 for number in range(200)}
+    ids = list(range(10**12, 10**12 + 10_000))
+    for _ in range(6):
+        await mq.admin("job.start", kind="purge_dead", filter={"ids": ids, "header": header})
+    found: list[dict[str, Any]] = []
+    place: dict[str, Any] = {}
+    pages = 0
+    while pages == 0 or place["after"] is not None:
+        page = await mq.admin("job.list", **place)
+        found, place, pages = found + page["jobs"], {"after": page["next"]}, pages + 1
+    assert pages == 2
+    assert [job["job"] for job in found] == ["6", "5", "4", "3", "2", "1"]
+    assert found[0]["filter"] == {"header": header, "id_count": 10_000}
+    assert (await job_of(mq, "1"))["filter"]["ids"] == ids
+
+
+async def test_a_large_letter_is_edited_beside_the_loop(started: Started, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker, mq = started
+    on_loop: list[str] = []
+
+    def told(name: str) -> Callable[..., Any]:
+        work = getattr(edits, name)
+
+        def tell(*arguments: Any, **named: Any) -> Any:
+            if threading.current_thread() is threading.main_thread():
+                on_loop.append(name)
+            return work(*arguments, **named)
+
+        return tell
+
+    await mq.create_queue("q")
+    large = bytes(2 << 20)
+    for _ in range(2):
+        await mq.publish("q", large)
+    for message in await take(mq, "q", 2):
+        await message.reject("bad")
+    await until(lambda: (now := broker.queue_info("q")) is not None and now.dead == 2)
+    for name in ("RowView", "pack_row", "sha256", "_payload_of"):
+        monkeypatch.setattr(edits, name, told(name))
+    await mq.admin("dlq.edit", dead_id=1, headers={"a": "b"})
+    await mq.admin("dlq.edit", dead_id=2, text="short")
+    assert on_loop == []
+    assert [message.payload for message in await take(mq, "q", 2)] == [large, b"short"]
+
+
+async def test_what_dies_during_the_count_is_not_counted(started: Started, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker, mq = started
+    await dead(mq, broker, "q", 5)
+    count = count_letters
+
+    async def slowly(*arguments: Any, **named: Any) -> int:
+        await dead(mq, broker, "q", 3)
+        return await count(*arguments, **named)
+
+    monkeypatch.setattr("vibemq.operations.jobs.requests.count_letters", slowly)
+    for filters in ({"queue": "q"}, {"error": "bad"}):
+        started_job = await mq.admin("job.start", kind="purge_dead", filter=filters, at_most=5, rate=0.001)
+        assert started_job["selected"] == 5
+        await mq.admin("job.change", job=started_job["job"], state="cancelled")
+        await mq.admin("dlq.purge")
+        await dead(mq, broker, "q", 5)

@@ -99,7 +99,7 @@ def operations(port: int, queue: str) -> set[str]:
             try:
                 ask()
             except Refusal as refusal:
-                if refusal.code not in ("NOT_AUTHORIZED", "INVALID_QUEUE_NAME", "INVALID_PAYLOAD", "INVALID_MESSAGE"):
+                if refusal.code not in ("NOT_AUTHORIZED", "INVALID_QUEUE", "INVALID_PAYLOAD", "INVALID_MESSAGE"):
                     through.add(f"{verb}: {refusal}")
             except ConnectionError:
                 continue

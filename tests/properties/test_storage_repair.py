@@ -91,12 +91,20 @@ def repaired(kv: MemoryKV) -> MemoryKV:
     return fresh
 
 
+def kept_pairs(kv: MemoryKV) -> dict[bytes, bytes]:
+    """All but how far the instants of letters went back behind their ids, which tells of letters that are gone, too,
+    and the tally that counts it; `audit` compares the tally."""
+    return {key: value for key, value in pairs(kv).items() if key not in (keys.DEAD_ORDER, keys.TALLY)}
+
+
 @settings(max_examples=8, phases=UNSHRUNK, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.randoms(use_true_random=False), st.integers(1, 40))
 def test_repair_of_a_sound_store_keeps_every_pair(random: Random, batches: int) -> None:
     kv = sound_store(random, batches)
     assert list(audit(kv)) == []
-    assert pairs(repaired(kv)) == pairs(kv)
+    saved = repaired(kv)
+    assert list(audit(saved)) == []
+    assert kept_pairs(saved) == kept_pairs(kv)
 
 
 def test_the_stores_have_every_kind_of_value() -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, takewhile
 
 from vibemq.engine.jobs.made import MadeIn
 from vibemq.model.jobs.job import JobState, StoredJob
@@ -46,6 +46,18 @@ class JobTable:
 
     def note_made(self, queue_id: int, first: int, last: int, job_id: int) -> None:
         self.made.setdefault(queue_id, MadeIn()).add(first, last, job_id)
+
+    def forget_made(self, before: StoredJob, after: StoredJob) -> None:
+        """What the job itself does not remember after its step: its oldest stretches."""
+        if not after.made_forgotten:
+            return
+        oldest = after.made[0]
+        for queue_id, first, last in takewhile(lambda run: run != oldest, before.made):
+            made = self.made.get(queue_id)
+            if made is not None:
+                made.remove(first, last)
+                if not made:
+                    del self.made[queue_id]
 
     def keep_made(self, queue_id: int) -> None:
         """Forget what jobs that are gone have made in the queue."""

@@ -60,6 +60,7 @@ def count_step(
         step.note(record, need)
         if made[0]:
             state.jobs.note_made(*made, of.job_id)
+            state.jobs.forget_made(before, job)
             # It counts with the messages, and goes with them when they cannot be stored.
             step.undo.append(partial(_take_back, state, record, before.cursor))
     step.answer(command, JobStepped(done, left, job), need)

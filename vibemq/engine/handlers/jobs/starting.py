@@ -5,6 +5,7 @@ At most `RUNNING_MAX` run; the others wait in the order in which they were made.
 
 from functools import partial
 
+from vibemq.engine.handlers.jobs.guards import why_held
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step
 from vibemq.errors import IdempotencyConflict, InvalidOptions, JobNotFound, JobStateConflict
@@ -73,6 +74,11 @@ def change(state: EngineState, step: Step, command: ChangeJob) -> None:
         raise JobStateConflict(f"job {job.job_id} has ended ({job.state}); nothing of it can be changed")
     if wanted is not None and not same_state:
         _check_move(job, wanted, by_user=bool(command.by))
+    if command.canary_passed and not _may_pass(state, step, job):
+        let_run(state, step)
+        step.answer(command, state.jobs.by_id[job.job_id], Durability.STRONG)
+        return
+    knows = wanted is JobState.RUNNING and job.state is JobState.HELD and bool(why_held(job))
     events = _events(step, job, command, None if same_state else wanted)
     for number, event in enumerate(events):
         first = number == 0
@@ -83,11 +89,11 @@ def change(state: EngineState, step: Step, command: ChangeJob) -> None:
                 job.job_id,
                 step.now,
                 event,
-                _reached(state, wanted) if first and not same_state else None,
+                _reached(state, job, wanted) if first and not same_state else None,
                 command.why if first else "",
                 command.rate if first and command.rate is not None else -1.0,
-                # Whoever lets a job go on whose letters have died again knows it.
-                command.canary_passed or (wanted is JobState.RUNNING and job.dead_again > job.forgiven),
+                # Whoever lets a job go on that is held because of its letters knows of them.
+                command.canary_passed or (first and knows),
             ),
         )
     if not same_state:
@@ -96,11 +102,19 @@ def change(state: EngineState, step: Step, command: ChangeJob) -> None:
     step.answer(command, state.jobs.by_id[job.job_id], Durability.STRONG)
 
 
-def _reached(state: EngineState, wanted: JobState | None) -> JobState | None:
-    """A job that shall go on waits while others run."""
-    if wanted is JobState.RUNNING and len(state.jobs.running()) >= RUNNING_MAX:
-        return JobState.QUEUED
-    return wanted
+def _may_pass(state: EngineState, step: Step, job: StoredJob) -> bool:
+    """Its first letters were looked at one after the other, and one may have died after the look."""
+    if job.state is not JobState.RUNNING:
+        raise JobStateConflict(f"job {job.job_id} is {job.state}, and its first letters are not looked at")
+    return not hold(state, step, job)
+
+
+def _reached(state: EngineState, job: StoredJob, wanted: JobState | None) -> JobState | None:
+    """A job that shall go on waits while others run; what died meanwhile holds it when its turn comes."""
+    if wanted is not JobState.RUNNING:
+        return wanted
+    died = job.state is not JobState.HELD and why_held(job)
+    return JobState.QUEUED if died or len(state.jobs.running()) >= RUNNING_MAX else wanted
 
 
 def _check_move(job: StoredJob, wanted: JobState, *, by_user: bool) -> None:
@@ -142,13 +156,19 @@ def job_of(state: EngineState, job_id: int) -> StoredJob:
     return job
 
 
+def hold(state: EngineState, step: Step, job: StoredJob) -> bool:
+    """If its guards say so."""
+    why = why_held(job)
+    if why:
+        note(state, step, JobChanged(job.job_id, step.now, JobEvent(step.now, "held", why), JobState.HELD, why))
+    return bool(why)
+
+
 def let_run(state: EngineState, step: Step) -> None:
     """As many as may, those that were made first before the others."""
     for job in list(state.jobs.by_id.values()):
-        if job.state is not JobState.QUEUED:
+        if job.state is not JobState.QUEUED or hold(state, step, job) or len(state.jobs.running()) >= RUNNING_MAX:
             continue
-        if len(state.jobs.running()) >= RUNNING_MAX:
-            return
         word = "resumed" if job.started_at else "started"
         note(state, step, JobChanged(job.job_id, step.now, JobEvent(step.now, word), JobState.RUNNING))
 
