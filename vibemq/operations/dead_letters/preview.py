@@ -301,7 +301,8 @@ def _sentences(answer: dict[str, Any], targets: list[dict[str, Any]]) -> list[st
         "no_consumers": "has no consumers",
     }
     told += (
-        f"{_letters(target['count'])} of queue {target['queue']!r}: the queue {words[target['state']]}."
+        f"{_letters(target['count'])} go{'es' * (target['count'] == 1)} to queue {target['queue']!r}, which "
+        f"{words[target['state']]}."
         for target in targets
         if target["state"] in words
     )
