@@ -128,6 +128,29 @@ def test_tables_for_people(vibemq: Run, queue: str, capfdbinary: pytest.CaptureF
     wait_until(lambda: queue in text(capfdbinary, "top", "--once", "--interval", "100ms"))
 
 
+def test_one_message_is_shown(vibemq: Run, queue: str, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    vibemq("pub", queue, "a text", "--header", "kind=test")
+    _, (message,), _ = vibemq("admin", "message", "show", queue, 1)
+    assert (message["payload"], message["state"], message["headers"]["kind"]) == ("a text", "ready", "test")
+    assert run_app(admin_main.app, "vibemq-admin", ["message", "show", queue, "1", "--offset", "2"]) == 0
+    told = capfdbinary.readouterr().out.decode()
+    assert f"message 1 of queue {queue}" in told
+    assert re.search(r"payload, bytes 2 to 6 +text *\n", told)
+    assert run_app(admin_main.app, "vibemq-admin", ["message", "show", queue, "1", "--raw"]) == 0
+    assert capfdbinary.readouterr().out == b"a text"
+    assert vibemq("admin", "message", "show", queue, 2)[0] == 3
+    assert vibemq("admin", "message", "show", queue, 1, "--decode", "zip")[0] == 2
+
+
+def test_a_queue_with_more_than_at_most_keeps_its_messages(vibemq: Run, queue: str) -> None:
+    vibemq("pub", queue, "a", "b")
+    for verb in ("purge", "rm"):
+        code, _, err = vibemq("admin", "queue", verb, queue, "--yes", "--at-most", 1)
+        assert (code, json.loads(err)["error"]["code"]) == (1, "PRECONDITION_FAILED")
+    assert info(vibemq, queue)["ready"] == 2
+    assert vibemq("admin", "queue", "rm", queue, "--yes", "--at-most", 2)[0] == 0
+
+
 def test_peek_takes_nothing(vibemq: Run, queue: str) -> None:
     publish(vibemq, queue, 5, "--header", "k=v")
     _, found, _ = vibemq("admin", "queue", "peek", queue, "--limit", "2", "--from", "3")
@@ -399,11 +422,14 @@ def test_dead_letters_are_listed_shown_and_exported(vibemq: Run, queue: str, tmp
     assert vibemq("admin", "dlq", "ls", "--queue", queue, *bounds)[1] == letters[1:4]
     _, (preview,), _ = vibemq("admin", "dlq", "preview", "--queue", queue, *bounds)
     assert (preview["count"], preview["exact"], preview["examples"]) == (3, True, letters[1:4])
+    assert vibemq("admin", "dlq", "preview", "--queue", queue, "--rate", "0.5")[1][0]["duration_ms"] == 10_000
     assert vibemq("admin", "dlq", "ls", "--fingerprint", "xyz")[0] == 2
 
     _, (letter,), _ = vibemq("admin", "dlq", "show", wanted)
     assert (letter["queue"], letter["payload"]) == (queue, '{"n": 0}')
     assert vibemq("admin", "dlq", "show", 999_999)[0] == 3
+    assert vibemq("admin", "dlq", "show", wanted, "--queue", queue)[1] == [letter]
+    assert vibemq("admin", "dlq", "show", wanted, "--queue", f"{queue}-other")[0] == 3
 
     file = tmp_path / "dead.ndjson"
     assert vibemq("admin", "dlq", "export", file, "--queue", queue)[1] == [{"count": 5, "file": str(file)}]
@@ -458,8 +484,9 @@ def test_one_dead_letter_is_edited_and_replayed(vibemq: Run, queue: str) -> None
     first, second = (letter["dead_id"] for letter in vibemq("admin", "dlq", "ls", "--queue", queue)[1])
     words = ("--text", "it's\nnew", "--header", "repaired=by=hand")
     assert vibemq("admin", "dlq", "edit", str(first), *words)[1][0]["edited"] == ["payload", "headers"]
-    assert vibemq("admin", "dlq", "edit", str(second), "--queue", queue)[1][0]["edited"] == []
-    assert vibemq("admin", "dlq", "edit", str(second))[0] == 3
+    assert vibemq("admin", "dlq", "edit", str(second), "--queue", queue)[0] == 2
+    assert vibemq("admin", "dlq", "edit", str(second), "--queue", queue, "--to", queue)[1][0]["edited"] == []
+    assert vibemq("admin", "dlq", "edit", str(second), "--to", queue)[0] == 3
     assert vibemq("admin", "dlq", "edit", str(second), "--text", "a", "--file", "-")[0] == 2
     _, found, _ = vibemq("sub", queue, "--count", "2")
     edited = next(message for message in found if "vibemq-edited" in message["headers"])
@@ -867,10 +894,11 @@ def test_the_doctor_tells_wrong_credentials_from_a_missing_broker(vibemq: Run, t
 
 
 def test_only_reasons_of_dead_letters_are_known(vibemq: Run) -> None:
-    code, _, err = vibemq("admin", "dlq", "ls", "--reason", "purged")
-    assert code == 2
+    code, _, err = vibemq("admin", "dlq", "ls", "--reason", "bored")
+    assert (code, json.loads(err)["error"]["code"]) == (2, "USAGE")
     assert "choose one of max_attempts, expired, deserialization, rejected, overflow" in err
-    assert vibemq("admin", "dlq", "ls", "--reason", "overflow")[0] == 0
+    for reason in ("overflow", "purged", "retention", "queue-deleted", "moved"):
+        assert vibemq("admin", "dlq", "ls", "--reason", reason)[0] == 0
 
 
 def test_sub_shows_as_many_as_were_asked_for_without_acknowledging(vibemq: Run, queue: str) -> None:

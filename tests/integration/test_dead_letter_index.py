@@ -168,8 +168,8 @@ async def test_a_preview_names_where_the_letters_would_go(broker: Broker) -> Non
         assert preview["reasons"] == [{"reason": "rejected", "count": 10}]
         assert preview["sentences"] == [
             "10 dead letters fit.",
-            "Queue 'orders', of 6 letters, has no consumers.",
-            "Queue 'mails', of 4 letters, does not exist; name another queue with `to`, or create it.",
+            "6 dead letters go to queue 'orders', which has no consumers.",
+            "4 dead letters go to queue 'mails', which does not exist; name another queue with `to`, or create it.",
             "At that rate it takes 2 s.",
         ]
         none = await mq.admin("dlq.preview", queue="orders", reason="expired", to="orders")

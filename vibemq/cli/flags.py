@@ -1,6 +1,7 @@
 """Options that mean the same on every verb."""
 
 import inspect
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from functools import wraps
 from pathlib import Path
@@ -8,8 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
+from vibemq.cli.exits import Usage, root_of
 from vibemq.cli.values import duration_ms, seconds, size_bytes, url_with_tls
-from vibemq.errors import ConfigInvalid
+from vibemq.errors import ConfigInvalid, InvalidPayload
 
 DEFAULT_URL = "vibemq://localhost:2925"
 DEFAULT_TIMEOUT = 10.0
@@ -61,16 +63,21 @@ def _readable_file(path: str) -> str:
     return path
 
 
+def defaults_to(text: str) -> str:
+    """The end of an option's help. Typer would write a default that is not the parameter's in parentheses."""
+    return rf" [dim]\[default: {text}][/dim]" if text else ""
+
+
 def timeout_option(default: str, *, variable: str | None = None) -> Any:
     """`--timeout DURATION`, whose value arrives in seconds; `default` is the parameter's, with its unit."""
-    help_text = "How long to wait for an answer (10s, 500ms)."
+    help_text = "How long to wait for an answer (10s, 500ms)." + defaults_to(default)
     return typer.Option(
         "--timeout",
         parser=unread,
         callback=read_by(seconds),
         metavar="DURATION",
         help=help_text,
-        show_default=default,
+        show_default=False,
         envvar=variable,
     )
 
@@ -152,7 +159,7 @@ def duration_option(name: str, text: str, *, default: str = "", read: Callable[[
     """A `--name DURATION` option whose value arrives in milliseconds; `default` is the parameter's, with its unit."""
     callback = read_by(read)
     return typer.Option(
-        name, parser=unread, callback=callback, metavar="DURATION", help=text, show_default=default or False
+        name, parser=unread, callback=callback, metavar="DURATION", help=text + defaults_to(default), show_default=False
     )
 
 
@@ -160,7 +167,7 @@ def size_option(name: str, text: str, *, default: str = "") -> object:
     """A `--name SIZE` option whose value arrives in bytes; `default` as in `duration_option`."""
     callback = read_by(size_bytes)
     return typer.Option(
-        name, parser=unread, callback=callback, metavar="SIZE", help=text, show_default=default or False
+        name, parser=unread, callback=callback, metavar="SIZE", help=text + defaults_to(default), show_default=False
     )
 
 
@@ -207,6 +214,25 @@ TLS: dict[str, tuple[Any, Any]] = {
 }
 
 
+ARGUMENT = re.compile(r"argument (\w+)(?:\[\d+\])* of [a-z_.]+ (.*)", re.DOTALL)
+
+
+def refused_option(error: BaseException, signature: inspect.Signature) -> Usage | None:
+    """A broker's refusal of an argument, told with the option that it comes from; None: it is no such refusal."""
+    found = ARGUMENT.fullmatch(str(error)) if isinstance(error, InvalidPayload) else None
+    if found is None:
+        return None
+    wanted = f"--{found[1].removesuffix('_ms').replace('_', '-')}"
+    for parameter in signature.parameters.values():
+        for mark in getattr(parameter.annotation, "__metadata__", ()):
+            # In `Annotated`, the first name of an option stands where its default would.
+            names = (getattr(mark, "default", None), *(getattr(mark, "param_decls", None) or ()))
+            if wanted not in names:
+                continue
+            return Usage(f"{wanted} {found[2].partition('; it means: ')[0]}")
+    return None
+
+
 def connecting(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command that has a `url` the options of TLS, which reach it as keys of that url.
 
@@ -226,7 +252,13 @@ def connecting(command: Callable[..., Any]) -> Callable[..., Any]:
         given = {name: values.pop(name) for name in TLS}
         if values["url"] is not None:
             values["url"] = url_with_tls(values["url"], given)
-        return command(**values)
+        try:
+            return command(**values)
+        except Exception as raised:
+            refused = refused_option(root_of(raised), signature)
+            if refused is None:
+                raise
+            raise refused from None
 
     own = [parameter.replace(kind=keyword) for parameter in signature.parameters.values()]
     with_tls.__signature__ = signature.replace(parameters=[*own, *added])  # type: ignore[attr-defined]

@@ -117,6 +117,41 @@ def letter_sheet(letter: dict[str, Any]) -> RenderableType:
     return facts([*pairs, ("payload", _whole_payload(letter))], title=f"dead letter {letter['dead_id']}")
 
 
+def message_sheet(message: dict[str, Any]) -> RenderableType:
+    """One stored message, who holds it, and the part of its payload that was asked for."""
+    pairs: list[tuple[str, object]] = []
+    for name, value in message.items():
+        if name in ("queue", "incarnation", "sequence", "size", "offset", "truncated", "payload", "payload_base64"):
+            continue
+        if name.endswith("_at"):
+            value = instant_text(value or 0)
+        elif name == "headers":
+            value = "\n".join(f"{key}: {text}" for key, text in (value or {}).items())
+        elif name == "holders":
+            value = "\n".join(_holder_text(holder) for holder in value) or None
+        pairs.append((name.replace("_", " "), value))
+    part = payload_part(message)
+    text = f"<{len(part)} bytes, see --raw>" if "payload_base64" in message else part.decode()
+    told = "payload"
+    if message["offset"] or message["truncated"]:
+        told = f"payload, bytes {message['offset']:,} to {message['offset'] + message['size']:,}"
+    return facts([*pairs, (told, text)], title=f"message {message['sequence']} of queue {message['queue']}")
+
+
+def payload_part(message: dict[str, Any]) -> bytes:
+    """The bytes of the payload that `message.show` has answered with."""
+    if message.get("payload_base64") is not None:
+        return base64.b64decode(message["payload_base64"])
+    return str(message.get("payload") or "").encode()
+
+
+def _holder_text(holder: dict[str, Any]) -> str:
+    client = holder.get("client") or holder.get("connection") or "a client"
+    group = f" in group {holder['group']}" if holder.get("group") else ""
+    until = f", until {instant_text(holder['deadline_at'])}" if holder.get("deadline_at") else ""
+    return f"{client}{group}{until}"
+
+
 def _whole_payload(letter: dict[str, Any]) -> str:
     if "payload_size" in letter:
         return f"<{letter['payload_size']} bytes, too many to show>"

@@ -31,9 +31,15 @@ def serve(
         typer.Option("--port", min=0, max=65_535, help="Native protocol; 0 = any free port, which is printed."),
     ] = None,
     http_port: Annotated[
-        int | None, typer.Option("--http-port", min=0, max=65_535, help="Health and metrics; 0 = any free port.")
+        int | None,
+        typer.Option(
+            "--http-port", min=0, max=65_535, help="HTTP API, console, health and metrics; 0 = any free port."
+        ),
     ] = None,
-    http: Annotated[bool | None, typer.Option("--http/--no-http", help="Whether to serve health and metrics.")] = None,
+    http: Annotated[
+        bool | None,
+        typer.Option("--http/--no-http", help="Whether to serve the HTTP API, the console, health and metrics."),
+    ] = None,
     storage: Annotated[
         str | None, typer.Option("--storage", metavar="NAME", help="Storage provider: lmdb, sqlite or memory.")
     ] = None,

@@ -121,9 +121,9 @@ def _rule(error: ErrorDetails) -> str:
         case "dict_type":
             return "must be an object"
         case "greater_than_equal":
-            return f"must be a whole number, {context['ge']} or more"
+            return f"must be a {_bound(context['ge'])} or more"
         case "less_than_equal":
-            return f"must be a whole number, {context['le']} or less"
+            return f"must be a {_bound(context['le'])} or less"
         case "string_too_short":
             return f"must be text of at least {context['min_length']} character"
         case "string_too_long":
@@ -138,6 +138,10 @@ def _rule(error: ErrorDetails) -> str:
             return str(context["error"])
         case _:
             return error["msg"]
+
+
+def _bound(bound: float) -> str:
+    return f"number, {bound:.15g}" if isinstance(bound, float) else f"whole number, {bound}"
 
 
 def _short(value: Any) -> str:

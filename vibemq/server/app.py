@@ -76,10 +76,13 @@ async def _serve(loaded: Loaded, read_again: Callable[[], Loaded]) -> int:
             _say("listening", protocol=listening.protocol, host=listening.host, port=listening.port)
         if broker.http_address is not None:
             host, port = broker.http_address
-            console = {} if broker.console_url is None else {"console": broker.console_url}
+            refused = broker.console_refusal
+            console = {} if broker.console_url is None or refused else {"console": broker.console_url}
             _say("listening", protocol="http", host=host, port=port, **console)
             if console:
                 log.info("the console is at %s", broker.console_url)
+            elif refused:
+                log.warning("the console answers 403: %s", refused)
         _say("ready")
         await stack.enter_async_context(_reloading(broker, hung_up))
         await stack.enter_async_context(_collecting(broker))

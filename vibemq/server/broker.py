@@ -223,6 +223,11 @@ class Broker:
         """What a browser on this machine opens; None without the console."""
         return self._web.console_url if self._web is not None else None
 
+    @property
+    def console_refusal(self) -> str | None:
+        """Why that address is refused; None: it is not."""
+        return self._web.console_refusal if self._web is not None else None
+
     # -- life --------------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:

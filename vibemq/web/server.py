@@ -5,8 +5,10 @@ import socket
 import ssl
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import uvicorn
+from starlette.datastructures import Headers
 
 from vibemq.config import Http
 from vibemq.errors import ConfigInvalid
@@ -163,6 +165,14 @@ class WebServer:
         host = "localhost" if self.host in ("0.0.0.0", "::", "127.0.0.1", "::1") else self.host  # noqa: S104
         host = f"[{host}]" if ":" in host else host
         return f"{'http' if self._tls is None else 'https'}://{host}:{self.port}/console/"
+
+    @property
+    def console_refusal(self) -> str | None:
+        """Why a browser that opens `console_url` is refused; None: it is not."""
+        if self.console_url is None or self._api is None:
+            return None
+        refused = self._api.refusal(Headers({"host": urlsplit(self.console_url).netloc}))
+        return None if refused is None else refused[1]
 
     async def run(self) -> None:
         await self._server.serve(sockets=[self._socket])

@@ -1,6 +1,7 @@
 """`vibemq-admin message`: single messages of a queue."""
 
 import re
+import sys
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -8,7 +9,8 @@ import typer
 
 from vibemq.cli.exits import CommandFailed, PartlyDone, Usage
 from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, DryRun, Json, Queue, Timeout, Url, Yes
-from vibemq.cli.online import call, require_queue
+from vibemq.cli.messages import message_sheet, payload_part
+from vibemq.cli.online import ask, call, require_queue
 from vibemq.cli.output import Output, count_text
 from vibemq.cli.progress import tracked
 from vibemq.cli.values import NUMBER_MAX
@@ -18,15 +20,43 @@ from vibemq.errors import MessageNotFound
 app = typer.Typer(help="Single messages of a running broker's queues.", no_args_is_help=True)
 
 
-@app.callback()
-def message() -> None:
-    """Single messages of a running broker's queues."""
-
-
 LISTED_MAX = 1_000
 """Most messages of one command, as of one request."""
 SHOWN_MAX = 10
+PART_MAX = 262_144
 SEQUENCES = re.compile(r"(\d+)(?:-(\d+))?")
+
+
+@app.command()
+def show(
+    queue: Queue,
+    sequence: Annotated[
+        int, typer.Argument(metavar="SEQUENCE", min=0, max=NUMBER_MAX, help="Sequence, as `queue peek` shows it.")
+    ],
+    decode: Annotated[
+        str | None, typer.Option("--decode", metavar="CODING", help="Decompress the payload first: gzip or br.")
+    ] = None,
+    offset: Annotated[int, typer.Option("--offset", min=0, help="First byte of the payload to show.")] = 0,
+    length: Annotated[
+        int, typer.Option("--length", min=0, max=PART_MAX, help="Maximum number of bytes of the payload to show.")
+    ] = 65_536,
+    raw: Annotated[bool, typer.Option("--raw", help="Print only these bytes of the payload.")] = False,
+    url: Url = DEFAULT_URL,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    json: Json = False,
+) -> None:
+    """Show one stored message and its state, without delivering it.
+
+    Example: vibemq-admin message show orders 17
+    """
+    if decode not in (None, "gzip", "br"):
+        raise Usage(f"--decode is {decode!r}; choose gzip or br")
+    part = {"decode": decode, "offset": offset, "length": length}
+    found = ask(url, timeout, "message.show", queue=queue, sequence=sequence, **part)
+    if raw:
+        sys.stdout.buffer.write(payload_part(found))
+        return
+    Output(json=json).emit(found, message_sheet(found))
 
 
 @app.command("rm")

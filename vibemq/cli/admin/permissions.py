@@ -18,6 +18,7 @@ REQUESTS: dict[str, tuple[str, ...]] = {
     "queue move": ("queue.move",),
     "queue export": ("queue.info", "queue.export", "message.part"),
     "queue import": ("queue.import",),
+    "message show": ("message.show",),
     "message rm": ("message.remove",),
     "group ls": ("group.list",),
     "group show": ("group.offsets",),

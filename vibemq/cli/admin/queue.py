@@ -21,6 +21,12 @@ app.command()(move)
 app.command()(export)
 app.command("import")(import_file)
 
+AtMost = Annotated[
+    int | None,
+    typer.Option(
+        "--at-most", min=0, metavar="N", help="Fail, and change nothing, if more than N messages are ready or delayed."
+    ),
+]
 MissingOk = Annotated[bool, typer.Option("--missing-ok", help="Succeed also if the queue does not exist.")]
 
 
@@ -94,7 +100,9 @@ def list_queues(
     sort: Annotated[
         str | None,
         typer.Option(
-            "--sort", metavar="FIELD", help="A figure, such as ready or in_rate; -ready has the greatest first."
+            "--sort",
+            metavar="FIELD",
+            help="Sort by name, or by a figure such as ready or in_rate; --sort=-ready: the greatest first.",
         ),
     ] = None,
     state: Annotated[
@@ -203,6 +211,7 @@ def remove(
     yes: Yes = False,
     dry_run: DryRun = False,
     missing_ok: MissingOk = False,
+    at_most: AtMost = None,
     url: Url = DEFAULT_URL,
     timeout: Timeout = DEFAULT_TIMEOUT,
     json: Json = False,
@@ -218,7 +227,7 @@ def remove(
     losing = found["ready"] + found["in_flight"] + found["delayed"]
     if not dry_run:
         out.confirm(f"Delete queue {queue} with {count_text(losing, 'unsettled message')}?", yes=yes)
-        ask(url, timeout, "queue.delete", queue=queue)
+        ask(url, timeout, "queue.delete", queue=queue, at_most=at_most)
     verb = "would be deleted" if dry_run else "deleted"
     out.emit(
         {"queue": queue, "deleted": not dry_run, "messages": losing, "dry_run": dry_run},
@@ -231,6 +240,7 @@ def purge(
     queue: Queue,
     yes: Yes = False,
     dry_run: DryRun = False,
+    at_most: AtMost = None,
     url: Url = DEFAULT_URL,
     timeout: Timeout = DEFAULT_TIMEOUT,
     json: Json = False,
@@ -241,7 +251,7 @@ def purge(
     count = found["ready"] + found["delayed"]
     if not dry_run:
         out.confirm(f"Drop {count_text(count, 'waiting message')} of queue {queue}?", yes=yes)
-        count = ask(url, timeout, "queue.purge", queue=queue)["count"]
+        count = ask(url, timeout, "queue.purge", queue=queue, at_most=at_most)["count"]
     verb = "would be dropped" if dry_run else "dropped"
     out.emit(
         {"queue": queue, "count": count, "dry_run": dry_run}, f"{count_text(count, 'message')} of queue {queue} {verb}"

@@ -3,15 +3,17 @@
 import base64
 import ipaddress
 import json as json_text
+import ssl
 import urllib.error
 import urllib.request
 import webbrowser
+from http import HTTPStatus
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import typer
 
-from vibemq.cli.exits import CommandFailed, ExitCode, Usage
+from vibemq.cli.exits import CommandFailed, ExitCode
 from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, Json, Timeout, Url
 from vibemq.cli.online import settings_of
 from vibemq.cli.output import Output
@@ -39,7 +41,10 @@ def console(
     """
     out = Output(json=json)
     base = http.rstrip("/")
+    if urlsplit(base).scheme not in ("http", "https") or not urlsplit(base).hostname:
+        raise CommandFailed(f"--http is {http}; give the URL of the broker's HTTP port, such as {DEFAULT_HTTP}")
     address = f"{base}/console/"
+    require_console(address, timeout)
     authorization = authorization_of(settings_of(url))
     if authorization is not None and is_here(base):
         code = ask(f"{base}/api/v1/session/codes", authorization, timeout)["code"]
@@ -67,13 +72,50 @@ def is_here(base: str) -> bool:
         return host == "localhost"
 
 
+def require_console(address: str, timeout: float) -> None:
+    """
+    Raises:
+        CommandFailed: nobody answers there, the broker serves no console, or refuses it.
+    """
+    # The front page is there for everybody who may see the log-in page.
+    request = urllib.request.Request(address)  # noqa: S310
+    try:
+        with urllib.request.urlopen(request, timeout=timeout):  # noqa: S310
+            return
+    except urllib.error.HTTPError as error:
+        with error:
+            told = _sentence(error)
+        if error.code == HTTPStatus.NOT_FOUND:
+            told = "the broker serves no console there; set http.console and http.api to true, or correct --http"
+        raise CommandFailed(f"{address} answers {error.code}" + (f": {told}" if told else "")) from None
+    except (urllib.error.URLError, TimeoutError) as error:
+        if isinstance(getattr(error, "reason", None), ssl.SSLCertVerificationError):
+            # The browser may know an authority that this machine's Python does not.
+            return
+        raise _unreachable(address, error) from None
+
+
+def _sentence(error: urllib.error.HTTPError) -> str:
+    """The console refuses in plain text."""
+    body = error.read(4096)
+    if error.headers.get_content_type() == "text/plain":
+        return body.decode(errors="replace").strip()
+    return _problem(body)
+
+
+def _unreachable(url: str, error: Exception) -> CommandFailed:
+    return CommandFailed(
+        f"no broker answers at {url}: {getattr(error, 'reason', error)}; give its HTTP port with --http",
+        code=ErrorCode.UNREACHABLE,
+        exit_code=ExitCode.UNREACHABLE,
+    )
+
+
 def ask(url: str, authorization: str, timeout: float) -> Any:
     """
     Raises:
         CommandFailed: nobody answers there, or the answer is a refusal.
     """
-    if urlsplit(url).scheme not in ("http", "https"):
-        raise Usage(f"{url} is no URL of an HTTP port; give --http http://HOST:PORT")
     request = urllib.request.Request(url, headers={"Authorization": authorization}, method="POST")  # noqa: S310
     try:
         with urllib.request.urlopen(request, timeout=timeout) as answer:  # noqa: S310
@@ -84,12 +126,7 @@ def ask(url: str, authorization: str, timeout: float) -> Any:
         sentence = told or f"{url} answered {error.code}; it may be another program, or a broker without its console"
         raise CommandFailed(sentence, code=ErrorCode.AUTH_FAILED, exit_code=ExitCode.NOT_ALLOWED) from None
     except (urllib.error.URLError, TimeoutError) as error:
-        reason = getattr(error, "reason", error)
-        raise CommandFailed(
-            f"no broker answers at {url}: {reason}; give its HTTP port with --http",
-            code=ErrorCode.UNREACHABLE,
-            exit_code=ExitCode.UNREACHABLE,
-        ) from None
+        raise _unreachable(url, error) from None
 
 
 def _problem(body: bytes) -> str:

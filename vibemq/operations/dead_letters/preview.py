@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from heapq import nsmallest
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -21,7 +21,7 @@ from vibemq.model.dead.groups import DeadGroup, GroupKey, LetterStretch, joined
 from vibemq.model.records import Reason
 from vibemq.model.rows import RowView
 from vibemq.model.stored import DeadLetter
-from vibemq.operations.arguments import QueueName, Whole
+from vibemq.operations.arguments import QueueName
 from vibemq.operations.contracts import EngineQuestions, InstantSource
 from vibemq.operations.dead_letters.filters import LetterFilter, LetterFilters
 from vibemq.operations.dead_letters.groups import group_json
@@ -36,10 +36,13 @@ TARGETS_SHOWN = 100
 SLICE = 250
 """Letters that are counted before the loop has its turn."""
 
+Rate = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
+"""Of a replay: letters in a second."""
+
 
 class PreviewArguments(LetterFilters):
     to: QueueName | None = Field(None, description="Queue that they would go to; left out: where each died.")
-    rate: Whole | None = Field(None, description="Letters in a second, for the time that it would take.")
+    rate: Rate | None = Field(None, description="Letters in a second, for the time that it would take.")
 
 
 class _Tally:
@@ -269,12 +272,16 @@ class _Rows:
             self.letters += letters
 
 
+def _letters(count: int) -> str:
+    return f"{count} dead letter{'s' * (count != 1)}"
+
+
 def _sentences(answer: dict[str, Any], targets: list[dict[str, Any]]) -> list[str]:
     """What somebody should know before the action."""
     count = answer["count"]
     if not count:
         return ["No dead letter fits."]
-    told = [f"{'' if answer['exact'] else 'At least '}{count} dead letter{'s' * (count != 1)} fit{'s' * (count == 1)}."]
+    told = [f"{'' if answer['exact'] else 'At least '}{_letters(count)} fit{'s' * (count == 1)}."]
     if answer["replayed_before"]:
         part = f"{answer['replayed_before']} of {answer['replayed_before_of']}"
         told.append(f"{part} that were read have been replayed before.")
@@ -284,7 +291,8 @@ def _sentences(answer: dict[str, Any], targets: list[dict[str, Any]]) -> list[st
         "no_consumers": "has no consumers",
     }
     told += (
-        f"Queue {target['queue']!r}, of {target['count']} letters, {words[target['state']]}."
+        f"{_letters(target['count'])} go{'es' * (target['count'] == 1)} to queue {target['queue']!r}, which "
+        f"{words[target['state']]}."
         for target in targets
         if target["state"] in words
     )

@@ -105,7 +105,7 @@ def groups(
     timeout: Timeout = DEFAULT_TIMEOUT,
     json: Json = False,
 ) -> None:
-    """List what dead letters died of: by queue, reason and error, without what varies in the error."""
+    """Count dead letters by queue, reason and error. Ids and numbers in the errors are ignored."""
     given = filters_of(queue, reason).arguments
 
     async def work(mq: Client) -> list[dict[str, Any]]:
@@ -135,7 +135,7 @@ def preview(
     to: Annotated[
         str | None, typer.Option("--to", metavar="QUEUE", help="As for `dlq replay`.", autocompletion=queue_names)
     ] = None,
-    rate: Annotated[int | None, typer.Option("--rate", min=1, help="As for `dlq replay`.")] = None,
+    rate: Annotated[float | None, typer.Option("--rate", min=0.1, help="As for `dlq replay`.")] = None,
     url: Url = DEFAULT_URL,
     timeout: Timeout = DEFAULT_TIMEOUT,
     json: Json = False,
@@ -163,6 +163,15 @@ def preview(
 @app.command()
 def show(
     dead_id: Annotated[int, typer.Argument(metavar="ID", min=0, max=NUMBER_MAX, help="Dead id, as `dlq ls` lists it.")],
+    queue: Annotated[
+        str | None,
+        typer.Option(
+            "--queue",
+            "-q",
+            help="The queue in which it died; required of users who may not inspect all queues.",
+            autocompletion=queue_names,
+        ),
+    ] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Print only the bytes of the payload.")] = False,
     url: Url = DEFAULT_URL,
     timeout: Timeout = DEFAULT_TIMEOUT,
@@ -171,11 +180,14 @@ def show(
     """Show one dead letter with its payload."""
 
     async def work(mq: Client) -> dict[str, Any] | None:
-        return await pages.show(mq, dead_id)
+        return await pages.show(mq, dead_id, queue)
 
     letter = call(url, timeout, work)
     if letter is None:
-        raise MessageNotFound(f"there is no dead letter {dead_id}; `vibemq-admin dlq ls` lists the existing ones")
+        place = "" if queue is None else f" of queue {queue!r}"
+        raise MessageNotFound(
+            f"there is no dead letter {dead_id}{place}; `vibemq-admin dlq ls` lists the existing ones"
+        )
     if raw:
         sys.stdout.buffer.write(payload_bytes(letter))
         return
@@ -207,7 +219,7 @@ def purge(
     timeout: Timeout = DEFAULT_TIMEOUT,
     json: Json = False,
 ) -> None:
-    """Delete dead letters. The broker does it as a job, which goes on when this command is interrupted."""
+    """Delete dead letters. The broker does it as a job, which continues when this command is interrupted."""
     filters = filters_of(
         queue,
         reason,

@@ -18,18 +18,26 @@ from vibemq.cli.values import NUMBER_MAX, key_values
 def edit(
     dead_id: Annotated[int, typer.Argument(metavar="ID", min=0, max=NUMBER_MAX, help="Dead id, as `dlq ls` lists it.")],
     queue: FromQueue = None,
-    text: Annotated[str | None, typer.Option("--text", help="The new payload; left out: it stays.")] = None,
+    text: Annotated[str | None, typer.Option("--text", help="The new payload; default: the present one.")] = None,
     file: Annotated[
         Path | None, typer.Option("--file", metavar="FILE", help="In place of --text: a file; - is standard input.")
     ] = None,
     header: Annotated[
         list[str] | None,
-        typer.Option("--header", "-H", metavar="KEY=VALUE", help="All headers of the message; left out: they stay."),
+        typer.Option(
+            "--header",
+            "-H",
+            metavar="KEY=VALUE",
+            help="Replaces all headers of the message; repeat it for each header to keep.",
+        ),
     ] = None,
     to: Annotated[
         str | None,
         typer.Option(
-            "--to", metavar="QUEUE", help="Queue that it goes to; default: where it died.", autocompletion=queue_names
+            "--to",
+            metavar="QUEUE",
+            help="Target queue; default: where it died.",
+            autocompletion=queue_names,
         ),
     ] = None,
     note: Annotated[str, typer.Option("--note", help="Why; for the audit log.")] = "",
@@ -37,7 +45,15 @@ def edit(
     timeout: Timeout = DEFAULT_TIMEOUT,
     json: Json = False,
 ) -> None:
-    """Replay one dead letter with another payload or other headers. The letter goes in the same step."""
+    """Replay one dead letter with another payload, other headers or to another queue, and remove it in the same step.
+
+    Example: vibemq-admin dlq edit 17 --queue orders --text '{"id": 1, "total": 12.5}' --note "total was missing"
+    """
+    if text is None and file is None and not header and to is None:
+        raise Usage(
+            "nothing to change; give --text, --file, --header or --to (`vibemq-admin dlq replay --id ID` replays a"
+            " dead letter as it is)"
+        )
     if text is not None and file is not None:
         raise Usage("give the new payload with --text or with --file, not with both")
     content = None if file is None else (sys.stdin.buffer.read() if is_standard(file) else file.read_bytes())

@@ -5,14 +5,13 @@ from typing import Annotated, Any
 
 import typer
 
+from vibemq.cli.exits import Usage
 from vibemq.cli.flags import duration_option, queue_names
 from vibemq.cli.output import count_text
 from vibemq.cli.values import NUMBER_MAX, id_runs, key_values
-from vibemq.errors import ConfigInvalid
 from vibemq.model.records import Reason
 
-_REASONS = tuple(reason.name.lower() for reason in Reason if reason <= Reason.OVERFLOW)
-"""Messages that leave their queue for another reason do not become dead letters."""
+_REASONS = tuple(reason.name.lower() for reason in Reason)
 
 FromQueue = Annotated[
     str | None,
@@ -94,7 +93,8 @@ def filters_of(
     """Read the options.
 
     Raises:
-        ConfigInvalid: an unknown reason, a header without `=`, an id that is none.
+        Usage: an unknown reason.
+        ConfigInvalid: a header without `=`, an id that is none.
     """
     given = {
         "queue": queue,
@@ -118,7 +118,7 @@ def _reason(text: str | None) -> str | None:
         return None
     name = text.strip().lower().replace("-", "_")
     if name not in _REASONS:
-        raise ConfigInvalid(f"{text!r} is not a reason; choose one of {', '.join(_REASONS)}")
+        raise Usage(f"--reason is {text!r}; choose one of {', '.join(_REASONS)}")
     return name
 
 

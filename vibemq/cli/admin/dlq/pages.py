@@ -126,14 +126,15 @@ class Replay:
 async def with_payloads(mq: Admin, page: list[dict[str, Any]], parallel: int = 32) -> list[dict[str, Any]]:
     """The same letters whole, in the same order; those that left the DLQ meanwhile are left out."""
     found: dict[int, dict[str, Any]] = {}
-    waiting = [letter["dead_id"] for letter in reversed(page)]
+    waiting = list(reversed(page))
 
     async def fetch() -> None:
         while waiting:
-            dead_id = waiting.pop()
-            letter = await show(mq, dead_id)
+            listed = waiting.pop()
+            # A user may be permitted to inspect this queue alone.
+            letter = await show(mq, listed["dead_id"], listed["queue"] or None)
             if letter is not None:
-                found[dead_id] = letter
+                found[listed["dead_id"]] = letter
 
     async with anyio.create_task_group() as tasks:
         for _ in range(min(parallel, len(page))):
@@ -141,10 +142,11 @@ async def with_payloads(mq: Admin, page: list[dict[str, Any]], parallel: int = 3
     return [found[letter["dead_id"]] for letter in page if letter["dead_id"] in found]
 
 
-async def show(mq: Admin, dead_id: int) -> dict[str, Any] | None:
-    """One letter with its payload; None when it is not there (any more)."""
+async def show(mq: Admin, dead_id: int, queue: str | None = None) -> dict[str, Any] | None:
+    """One letter with its payload; None when it is not there (any more), or died in another queue than `queue`."""
+    place = {} if queue is None else {"queue": queue}
     try:
-        letter: dict[str, Any] | None = await mq.admin("dlq.show", dead_id=dead_id)
+        letter: dict[str, Any] | None = await mq.admin("dlq.show", dead_id=dead_id, **place)
     except VibeMQError as error:
         if error.code == "MESSAGE_NOT_FOUND":
             return None

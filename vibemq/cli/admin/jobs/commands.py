@@ -21,7 +21,14 @@ Rate = Annotated[
 
 @app.command("ls")
 def list_jobs(
-    state: Annotated[str | None, typer.Option("--state", metavar="STATE", help="Only jobs in this state.")] = None,
+    state: Annotated[
+        str | None,
+        typer.Option(
+            "--state",
+            metavar="STATE",
+            help="Only jobs that are queued, running, waiting, paused, held, done, cancelled or failed.",
+        ),
+    ] = None,
     url: Url = DEFAULT_URL,
     timeout: Timeout = DEFAULT_TIMEOUT,
     json: Json = False,

@@ -9,7 +9,7 @@ import typer
 
 from vibemq.cli.admin.transfer.export_file import ExportWriter
 from vibemq.cli.exits import QueueMissing
-from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, Json, Queue, Timeout, Url, Yes
+from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, Json, Queue, Timeout, Url, Yes, defaults_to
 from vibemq.cli.online import call
 from vibemq.cli.output import Output, count_text, is_standard, whole_file
 from vibemq.cli.progress import tracked
@@ -23,7 +23,14 @@ STDOUT = Path("-")
 def export(
     queue: Queue,
     file: Annotated[
-        Path, typer.Option("--out", "-o", metavar="FILE", help="File to write; - is stdout.", show_default="stdout")
+        Path,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FILE",
+            help="File to write; - is stdout." + defaults_to("stdout"),
+            show_default=False,
+        ),
     ] = STDOUT,
     yes: Yes = False,
     url: Url = DEFAULT_URL,

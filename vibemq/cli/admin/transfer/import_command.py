@@ -16,7 +16,7 @@ import typer
 
 from vibemq.cli.admin.transfer.export_file import ExportFile, ImportLine
 from vibemq.cli.exits import CommandFailed, PartlyDone, QueueMissing
-from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, DryRun, Json, Queue, Timeout, Url
+from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, DryRun, Json, Queue, Timeout, Url, defaults_to
 from vibemq.cli.online import call, queue_is_missing
 from vibemq.cli.output import Output, count_text, is_standard
 from vibemq.cli.progress import Tracker, tracked
@@ -35,7 +35,10 @@ BLOCKED_WAITS_S = (1, 2, 4, 8, 15, 30)
 def import_file(
     queue: Queue,
     file: Annotated[
-        Path, typer.Argument(metavar="[FILE]", help="File of `queue export`; - is stdin.", show_default="stdin")
+        Path,
+        typer.Argument(
+            metavar="[FILE]", help="File of `queue export`; - is stdin." + defaults_to("stdin"), show_default=False
+        ),
     ] = STDIN,
     create: Annotated[
         bool, typer.Option("--create", help="Create a missing queue, with the options of the exported one.")

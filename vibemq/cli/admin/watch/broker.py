@@ -29,7 +29,7 @@ def _overview(found: dict[str, Any]) -> list[Any]:
         ("oldest message", f"{duration_text(oldest['age_ms'])} in {oldest['queue']}" if oldest else "–"),
         ("rates", ", ".join(f"{name.replace('_', ' ')} {rate:,.1f}/s" for name, rate in rates.items())),
         *((name.replace("_", " "), bytes_text(n) if name == "bytes" else f"{n:,}") for name, n in totals.items()),
-        *((f"dead lately in {dead['queue']}", dead["count"]) for dead in found["dead_recent"]),
+        *((f"new dead letters in {dead['queue']}", dead["count"]) for dead in found["dead_recent"]),
         *((f"behind: {one['queue']}/{one['group']}", one["backlog"]) for one in found["cursors_behind"]),
     ]
     for name, value in (found["latency"] or {}).items():
@@ -70,6 +70,14 @@ def listeners(url: Url = DEFAULT_URL, timeout: Timeout = DEFAULT_TIMEOUT, json: 
     Output(json=json).emit_many(found, table(columns, rows))
 
 
+def figure_text(name: str, figure: float | None) -> str:
+    if figure is None:
+        return "–"
+    if name.endswith("_bytes"):
+        return bytes_text(figure)
+    return f"{figure:,.3f}".rstrip("0").rstrip(".")
+
+
 @app.command()
 def history(
     queue: Annotated[
@@ -95,5 +103,5 @@ def history(
     for number, figures in enumerate(zip(*found["series"].values(), strict=True)):
         if any(figure is not None for figure in figures):
             at = found["from_at"] + number * found["step_ms"]
-            rows.append((instant_text(at), *("–" if figure is None else f"{figure:,.6g}" for figure in figures)))
+            rows.append((instant_text(at), *map(figure_text, names, figures)))
     Output(json=json).emit(found, table(("time", *names), rows, whole=True))
