@@ -41,6 +41,13 @@ class Asker:
 
 
 class OperationCalls(Protocol):
+    def admit(self, asker: Asker, operation: str, arguments: Mapping[str, Any]) -> None:
+        """What `ask` refuses at the door, without carrying out anything: rights first, then the arguments.
+
+        Raises:
+            VibeMQError: the refusal.
+        """
+
     async def ask(self, asker: Asker, operation: str, arguments: Mapping[str, Any]) -> OperationAnswer:
         """Have an operation of `vibemq.operations` carried out.
 

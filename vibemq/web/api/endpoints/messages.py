@@ -24,6 +24,7 @@ from vibemq.web.api.instants import with_instants, written
 from vibemq.web.api.kinds import Kind
 from vibemq.web.api.messages.leases import Lease
 from vibemq.web.api.messages.publishing import (
+    BATCH_MARKS_MAX,
     MessageMaker,
     NewMessage,
     NewMessages,
@@ -44,7 +45,7 @@ ACK_TIMEOUT_MS = 30_000
 """Where the queue itself has none: a script that has died must give back what it holds."""
 BATCH_BYTES_MAX = 8_388_608
 JSON_BYTES_MAX = 262_144
-"""Of many messages in one JSON text, which is read in one piece; lines are read one by one."""
+"""Of many messages or settlements in one JSON text, which is read in one piece; lines are read one by one."""
 TURN_S = 0.002
 """Lines are read for so long before the loop has its turn."""
 PASSING = frozenset((ErrorCode.QUEUE_FULL, ErrorCode.STORAGE_FULL, ErrorCode.BLOCKED, ErrorCode.RATE_LIMITED))
@@ -585,6 +586,8 @@ ENDPOINTS = (
             },
         },
         handler=settle_many,
+        body_bytes_max=JSON_BYTES_MAX,
+        marks_max=BATCH_MARKS_MAX,
         response=record({"results": listed(_RESULT)}),
         errors=(HttpCode.LEASE_GONE, ErrorCode.STORAGE_FULL),
     ),

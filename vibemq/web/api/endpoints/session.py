@@ -189,7 +189,7 @@ ENDPOINTS = (
         body=LoginBody,
         handler=log_in,
         response=WHO,
-        body_bytes_max=65_536,
+        body_bytes_max=8_192,
     ),
     Endpoint(
         method="POST",

@@ -36,6 +36,7 @@ class TailReader:
     head: says which queue it is, and where what can be read ends.
     tap: has new records shown, until what it returns is called.
     per_second: most messages.
+    hidden: whether nothing of what is in messages is shown, asked for each one.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class TailReader:
         *,
         per_second: int,
         preview_bytes: int,
-        hidden: bool,
+        hidden: Callable[[], bool],
     ) -> None:
         self._queue = queue
         self._head = head
@@ -122,7 +123,7 @@ class TailReader:
             "deliver_at": (extra.deliver_at or None) if extra is not None else None,
             "payload_size": size,
         }
-        if self._hidden:
+        if self._hidden():
             return told | {"headers": dict.fromkeys(view.headers)}
         part = view.payload_part(0, self._preview_bytes)
         return told | {"headers": view.headers} | part_json(part, 0, whole=len(part) == size)

@@ -1,6 +1,7 @@
 """The tail of a queue accounts for every message: shown, left out, or not readable yet."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from hypothesis import given
@@ -12,14 +13,14 @@ from vibemq.model.rows import Rows, pack_row
 from vibemq.web.api.streams.tail import TailReader
 
 
-def reader(per_second: int) -> TailReader:
+def reader(per_second: int, hidden: Callable[[], bool] = lambda: False) -> TailReader:
     return TailReader(
         "q",
         lambda queue: QueueHead(1, "i", 0, 0),
         lambda queue_id, seen: lambda: None,
         per_second=per_second,
         preview_bytes=10,
-        hidden=False,
+        hidden=hidden,
     )
 
 
@@ -49,3 +50,13 @@ def test_every_message_is_shown_once_or_counted(per_second: int, batches: list[t
     sequences += [message["sequence"] for message in frame["messages"]]
     assert sequences == sorted(set(sequences))
     assert len(sequences) + skipped + frame["skipped"] == at - 1 or tail._count == at - 1 - len(sequences) - skipped
+
+
+def test_what_is_hidden_meanwhile_is_shown_no_more() -> None:
+    hidden: list[bool] = [False]
+    tail = reader(50, lambda: hidden[0])
+    for sequence in (1, 2):
+        tail._see(MessagesAdded(1, sequence, 5, Rows.of([pack_row("m", b"body")])))
+        (shown,) = told(tail._frame(10))["messages"]
+        assert ("payload" in shown) is not hidden[0]
+        hidden[0] = True
