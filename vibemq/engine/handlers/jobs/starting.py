@@ -37,7 +37,7 @@ def start(state: EngineState, step: Step, command: StartJob) -> None:
             raise IdempotencyConflict(
                 f"job {known.job_id} was started with the same key and another request; use another key"
             )
-        step.answer(command, known, state.need_of_known)
+        step.answer_unchanged(command, state.need_of_known, known)
         return
     if sum(not job.has_ended for job in jobs.by_id.values()) >= UNFINISHED_MAX:
         raise InvalidOptions(
