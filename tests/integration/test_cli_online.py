@@ -578,6 +578,32 @@ def test_jobs_are_listed_changed_and_followed(vibemq: Run, queue: str) -> None:
     assert vibemq("admin", "job", "show", "x")[0] == 2
 
 
+def test_the_same_replay_again_leaves_a_held_job_held_and_its_rate_as_it_is(vibemq: Run, queue: str) -> None:
+    bury(vibemq, queue, 20)
+    words = ("dlq", "replay", "--queue", queue, "--canary", "2", "--rate", "100")
+    number = vibemq("admin", *words, "--detach")[1][0]["job"]
+    wait_until(lambda: info(vibemq, queue)["ready"] == 2)
+    vibemq("sub", queue, "--count", "2", "--reject", "again")
+    wait_until(lambda: vibemq("admin", "job", "show", number)[1][0]["state"] == "held")
+    code, _, err = vibemq("admin", "dlq", "replay", "--queue", queue)
+    assert code == 6
+    assert "2 of the first 2 letters died again" in str(err)
+    assert f"vibemq-admin job resume {number}" in str(err)
+    job = vibemq("admin", "job", "show", number)[1][0]
+    assert (job["state"], job["canary_passed"], job["done"], job["rate"]) == ("held", False, 2, 100)
+    vibemq("admin", "job", "cancel", number)
+
+
+def test_a_replay_that_goes_on_keeps_its_rate(vibemq: Run, queue: str) -> None:
+    bury(vibemq, queue, 20)
+    words = ("dlq", "replay", "--queue", queue, "--detach")
+    number = vibemq("admin", *words, "--rate", "0.1")[1][0]["job"]
+    vibemq("admin", "job", "pause", number)
+    again = vibemq("admin", *words)[1][0]
+    assert (again["job"], again["state"], again["rate"]) == (number, "running", 0.1)
+    vibemq("admin", "job", "cancel", number)
+
+
 def test_a_fresh_replay_cancels_the_one_before(vibemq: Run, queue: str) -> None:
     bury(vibemq, queue, 20)
     words = ("dlq", "replay", "--queue", queue)

@@ -1,6 +1,7 @@
 """Jobs on a running broker: replays and purges that go on by themselves, with guards, rights and a rate."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from tests.integration.test_operations import dead
 from tests.integration.test_server_broker import settings
 from tests.waiting import until
 from vibemq.config import Auth, Permission, User
+from vibemq.engine.jobs.job_table import RUNNING_MAX
 from vibemq.errors import (
     IdempotencyConflict,
     InvalidOptions,
@@ -27,6 +29,8 @@ from vibemq.errors import (
     QueueNotFound,
 )
 from vibemq.model.commands import Pressure, SetPressure
+from vibemq.operations.jobs import edits
+from vibemq.operations.jobs.counting import count_letters
 from vibemq.server.broker import Broker
 from vibemq.testing.timed_broker import TimedBroker
 
@@ -173,6 +177,7 @@ async def test_pause_resume_and_cancel(started: Started) -> None:
     await reached(mq, number, "done", done=200)
     with pytest.raises(JobStateConflict):
         await mq.admin("job.change", job=number, state="paused")
+    await dead(mq, broker, "q", 5)
     await mq.admin("job.start", kind="replay", rate=1)
     jobs = (await mq.admin("job.list", limit=1))["jobs"]
     cancelled = await mq.admin("job.change", job=jobs[0]["job"], state="cancelled")
@@ -189,10 +194,35 @@ async def test_a_job_goes_on_after_a_restart_of_the_broker(tmp_path: Path) -> No
     async with Broker(tmp_path / "data") as again, vibemq.connect(again.url) as mq:
         assert (await job_of(mq, number))["state"] == "running"
         await mq.admin("job.change", job=number, rate=0)
-        assert (await reached(mq, number, "done"))["done"] == 80
+        job = await reached(mq, number, "done")
+        assert (job["done"], job["examined"]) == (80, 80)
         info = await mq.queue_info("q")
         assert info is not None
         assert (info.ready, info.dead) == (80, 20)
+
+
+@pytest.mark.parametrize("provider", ["lmdb", "sqlite"])
+async def test_a_job_takes_no_letter_that_died_after_it_was_made_when_its_own_were_not_kept(
+    tmp_path: Path, provider: str
+) -> None:
+    def made() -> Broker:
+        return Broker(tmp_path / "data") if provider == "lmdb" else Broker(settings=settings(tmp_path / "data"))
+
+    async with made() as broker, vibemq.connect(broker.url) as mq:
+        await mq.create_queue("t", durability="transient")
+        await dead(mq, broker, "t", 20)
+        number = (await mq.admin("job.start", kind="purge_dead", rate=0.001, filter={"from_id": 3}))["job"]
+        job = await mq.admin("job.change", job=number, state="paused")
+        await dead(mq, broker, "t", 5)
+        told = (await mq.admin("dlq.list"))["letters"][-1]["dead_id"]
+    async with made() as again, vibemq.connect(again.url) as mq:
+        await dead(mq, again, "s", 10)
+        ids = [letter["dead_id"] for letter in (await mq.admin("dlq.list"))["letters"]]
+        assert len(ids) == 10
+        assert min(ids) > told > job["last_id"]
+        await mq.admin("job.change", job=number, state="running", rate=0)
+        await reached(mq, number, "done")
+        assert len((await mq.admin("dlq.list"))["letters"]) == 10
 
 
 async def test_a_job_waits_for_its_target_for_room_and_for_memory(started: Started) -> None:
@@ -347,6 +377,27 @@ async def test_a_job_ends_with_the_rights_of_its_maker(guarded: tuple[Broker, Ca
         assert "access token" in (await reached(root, number, "held"))["why"]
 
 
+async def test_a_new_user_of_the_same_name_has_no_job_of_the_old_one(
+    guarded: tuple[Broker, Callable[[str], Any]],
+) -> None:
+    broker, login = guarded
+    async with login("root") as root:
+
+        async def make() -> None:
+            await root.admin("user.add", user="temp", password="a password")
+            await root.admin("user.grant", user="temp", queues="a", actions=["purge", "publish"])
+
+        await make()
+        async with vibemq.connect(broker.url, username="temp", password="a password") as temp:
+            number = (await temp.admin("job.start", kind="replay", filter={"queue": "a"}, rate=1))["job"]
+        await reached(root, number, "running", done=1)
+        await root.admin("job.change", job=number, state="paused")
+        await root.admin("user.remove", user="temp")
+        await make()
+        await root.admin("job.change", job=number, state="running")
+        assert "user 'temp' does not exist any more" in (await reached(root, number, "held"))["why"]
+
+
 async def test_who_has_gone_before_a_restart_has_no_job_after_it(tmp_path: Path) -> None:
     users = _users()
     async with Broker(settings=settings(tmp_path, auth=users)) as broker:
@@ -451,3 +502,100 @@ async def test_a_fault_of_the_broker_ends_the_job_and_not_the_broker(
     monkeypatch.setattr("vibemq.server.jobs.letters.LetterPages.read", lambda pages, cursor: 1 / 0)
     number = (await mq.admin("job.start", kind="replay"))["job"]
     await reached(mq, number, "failed", "its log has the reason")
+
+
+async def test_large_jobs_are_listed_in_pages_that_fit(started: Started) -> None:
+    _, mq = started
+    header = {f"header-{number}": "x" * 1_000 for number in range(200)}
+    ids = list(range(10**12, 10**12 + 10_000))
+    for _ in range(6):
+        await mq.admin("job.start", kind="purge_dead", filter={"ids": ids, "header": header})
+    found: list[dict[str, Any]] = []
+    place: dict[str, Any] = {}
+    pages = 0
+    while pages == 0 or place["after"] is not None:
+        page = await mq.admin("job.list", **place)
+        found, place, pages = found + page["jobs"], {"after": page["next"]}, pages + 1
+    assert pages == 2
+    assert [job["job"] for job in found] == ["6", "5", "4", "3", "2", "1"]
+    assert found[0]["filter"] == {"header": header, "id_count": 10_000}
+    assert (await job_of(mq, "1"))["filter"]["ids"] == ids
+
+
+async def test_a_large_letter_is_edited_beside_the_loop(started: Started, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker, mq = started
+    on_loop: list[str] = []
+
+    def told(name: str) -> Callable[..., Any]:
+        work = getattr(edits, name)
+
+        def tell(*arguments: Any, **named: Any) -> Any:
+            if threading.current_thread() is threading.main_thread():
+                on_loop.append(name)
+            return work(*arguments, **named)
+
+        return tell
+
+    await mq.create_queue("q")
+    large = bytes(2 << 20)
+    for _ in range(2):
+        await mq.publish("q", large)
+    for message in await take(mq, "q", 2):
+        await message.reject("bad")
+    await until(lambda: (now := broker.queue_info("q")) is not None and now.dead == 2)
+    for name in ("RowView", "pack_row", "sha256", "_payload_of"):
+        monkeypatch.setattr(edits, name, told(name))
+    await mq.admin("dlq.edit", dead_id=1, headers={"a": "b"})
+    await mq.admin("dlq.edit", dead_id=2, text="short")
+    assert on_loop == []
+    assert [message.payload for message in await take(mq, "q", 2)] == [large, b"short"]
+
+
+async def test_what_dies_during_the_count_is_not_counted(started: Started, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker, mq = started
+    await dead(mq, broker, "q", 5)
+    count = count_letters
+
+    async def slowly(*arguments: Any, **named: Any) -> int:
+        await dead(mq, broker, "q", 3)
+        return await count(*arguments, **named)
+
+    monkeypatch.setattr("vibemq.operations.jobs.requests.count_letters", slowly)
+    for filters in ({"queue": "q"}, {"error": "bad"}):
+        started_job = await mq.admin("job.start", kind="purge_dead", filter=filters, at_most=5, rate=0.001)
+        assert started_job["selected"] == 5
+        await mq.admin("job.change", job=started_job["job"], state="cancelled")
+        await mq.admin("dlq.purge")
+        await dead(mq, broker, "q", 5)
+
+
+async def test_jobs_that_wait_keep_no_other_from_its_work(started: Started) -> None:
+    broker, mq = started
+    await dead(mq, broker, "gone", 5)
+    await dead(mq, broker, "q", 5)
+    await mq.delete_queue("gone")
+    for _ in range(RUNNING_MAX + 1):
+        await mq.admin("job.start", kind="replay", filter={"queue": "gone"})
+    number = (await mq.admin("job.start", kind="replay", filter={"queue": "q"}))["job"]
+    assert (await reached(mq, number, "done"))["done"] == 5
+    assert all(job["state"] == "waiting" for job in (await mq.admin("job.list", limit=9, after=number))["jobs"])
+    await mq.create_queue("gone")
+    done = 0
+    while done < 5:
+        broker.advance(1_000)
+        jobs = (await mq.admin("job.list", after=number))["jobs"]
+        done = sum(job["done"] for job in jobs)
+    assert done == 5
+
+
+async def test_a_fault_between_two_steps_ends_the_job_too(started: Started, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker, mq = started
+    await dead(mq, broker, "gone", 5)
+    await mq.delete_queue("gone")
+
+    def broken(_: object) -> None:
+        raise AssertionError("for this test")
+
+    monkeypatch.setattr("vibemq.server.jobs.pace.Pace.paused", broken)
+    number = (await mq.admin("job.start", kind="replay", filter={"queue": "gone"}))["job"]
+    assert "a fault of the broker" in (await reached(mq, number, "failed"))["why"]

@@ -150,6 +150,9 @@ class EngineState:
         self.next_dead_id = 1
         self.first_new_dead_id = 1
         """Ids from here on were given since the start."""
+        self.dead_id_told = 0
+        """The highest id that the disk knows of ahead of any letter, and which no letter gets: the ids below are not
+        given again after a restart, also when nothing is kept of their letters."""
         self.dead_total = 0
         """Letters of all queues, deleted ones included."""
         self.dead_origins: dict[int, RunSet] = {}
@@ -285,7 +288,9 @@ class EngineState:
     def new_dead_ids(self, queue: Queue, count: int) -> int:
         """The first of `count` ids for letters of the queue."""
         first = self.next_dead_id
-        self.next_dead_id += count
+        if first <= self.dead_id_told < first + count:
+            first = self.dead_id_told + 1
+        self.next_dead_id = first + count
         self.dead_origins.setdefault(queue.queue_id, RunSet()).add(first, first + count - 1)
         queue.dead += count
         self.dead_total += count

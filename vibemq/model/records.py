@@ -314,7 +314,10 @@ class DeadLettered:
 
 @dataclass(slots=True)
 class DeadRemoved:
-    """Left the DLQ: purged, or replayed (then the MessagesAdded stands in the same batch)."""
+    """Left the DLQ: purged, or replayed (then the MessagesAdded stands in the same batch).
+
+    Ids up to the highest here are not given to other letters, also if nothing was kept of theirs.
+    """
 
     dead_ids: list[int]
     replayed: bool = False

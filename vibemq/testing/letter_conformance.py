@@ -363,4 +363,21 @@ def check_a_filter_over_many_queues_looks_at_all_letters(subject: Subject) -> No
                 assert _ids(storage, wanted) == (expected[::-1] if newest_first else expected)
 
 
+def check_queues_of_dead_letters_are_named_as_soon_as_they_have_some(subject: Subject) -> None:
+    """Also before anybody has asked for letters."""
+    with subject.opened() as (storage, _):
+        for queue_id, durability in ((1, Durability.TRANSIENT), (2, Durability.STRONG), (3, Durability.TRANSIENT)):
+            options = QueueOptions(durability=durability if subject.durable else Durability.TRANSIENT)
+            storage.append([QueueCreated(queue_id, f"q{queue_id}", options, 1_000, f"{queue_id:x}")])
+            storage.append([GroupCreated(queue_id, 0, "", True, 1), MessagesAdded(queue_id, 1, 1_000, rows(1, 2))])
+            for n in (1, 2):
+                facts = DeadFacts(10 * queue_id + n, n, REASONS[0], "late", 1, 1, 5, 5)
+                storage.append([DeadLettered(queue_id, ALL_GROUPS, [facts])])
+        assert storage.dead_queues() == [(1, "q1"), (2, "q2"), (3, "q3")]
+        storage.append([DeadRemoved([11, 31, 32])])
+        storage.maintain()
+        assert storage.dead_queues(0, 2) == [(1, "q1"), (2, "q2")]
+        assert storage.dead_queues(2) == []
+
+
 CHECKS: list[Check] = [value for name, value in list(globals().items()) if name.startswith("check_")]

@@ -31,7 +31,7 @@ from vibemq.model.commands import (
 )
 from vibemq.model.effects import Counted, Published, Removed, Replayed, Subscribed
 from vibemq.model.options import DeliveryMode, Durability, Overflow, QueueOptions, Retention, options_from_dict
-from vibemq.model.records import DeadRemoved, Dropped, GroupCreated, HandedOut, QueueCreated, Settled
+from vibemq.model.records import DeadLettered, DeadRemoved, Dropped, GroupCreated, HandedOut, QueueCreated, Settled
 
 STRONG = QueueOptions()
 
@@ -183,6 +183,26 @@ def test_removing_listed_messages_says_which_they_were() -> None:
     driver.advance(2_000)
     assert driver.take() == {1: [1, 2, 3, 5]}
     driver.check()
+
+
+def test_ids_of_letters_that_are_not_kept_are_never_given_again() -> None:
+    driver = Driver()
+    driver.create("t", durability=Durability.TRANSIENT)
+    driver.create("s")
+
+    for queue, count in (("t", 900), ("s", 150), ("t", 1), ("s", 1_500), ("t", 1)):
+        done = driver.publish(count, queue=queue)
+        driver.subscribe(1, queue, capacity_messages=count)
+        driver.settle(1, *range(done.first_sequence, done.first_sequence + count), verb=Settlement.REJECT)
+        driver.close(1)
+    given = [letter.dead_id for record in driver.records_of(DeadLettered) for letter in record.letters]
+    assert len(given) == 2_552
+    assert given == sorted(set(given))
+    named = [record.dead_ids[0] for record in driver.records_of(DeadRemoved)]
+    assert len(named) == 2, "a record for many letters"
+    assert named[0] < given[-1]
+    assert not set(named) & set(given), "the disk was told that there is no such letter"
+    assert driver.disk.next_dead_id > given[-1]
 
 
 def test_messages_that_were_found_in_another_queue_of_that_name_are_not_removed() -> None:

@@ -10,18 +10,22 @@ from vibemq.auth.policy import Actor, Policy
 from vibemq.auth.users import ANONYMOUS
 from vibemq.errors import MessageNotFound
 from vibemq.model.commands import ListQueues, PurgeDead
+from vibemq.model.dead.groups import DeadGroupPage, DeadGroupsWanted
 from vibemq.model.effects import Counted, QueuePage
 from vibemq.model.options import QueueOptions
 from vibemq.model.records import DeadFacts, Reason
 from vibemq.model.rows import pack_row
 from vibemq.model.stored import DamagedLetter, DeadLetter, DeadPage, DeadPageWanted
 from vibemq.operations.dead_letters import DeadLetterReader, DeadLetters
-from vibemq.operations.dead_letters.letters import LETTERS_PER_STEP, PurgeArguments, ShowArguments
+from vibemq.operations.dead_letters.groups import DeadGroupListArguments, DeadLetterGroups
+from vibemq.operations.dead_letters.letters import LETTERS_PER_STEP, LetterAccess, PurgeArguments, ShowArguments
 from vibemq.operations.dead_letters.reader import SLICE_IDS
 from vibemq.operations.queues import QueueListArguments, Queues
 from vibemq.operations.registry import Caller
 
 CALLER = Caller(ANONYMOUS, Actor(""))
+EVERYBODY = Policy({}, enabled=False)
+GROUP_PAGES = 40
 
 
 class Rooms:
@@ -60,6 +64,16 @@ class Rooms:
         damaged = [DamagedLetter(n, 0, "", "damaged") for n in self.damaged if wanted.after < n < wanted.below]
         return DeadPage([_letter(number) for number in found], damaged, last, last == wanted.below)
 
+    async def dead_queues(self, after: int, limit: int, name: str | None = None) -> list[tuple[int, str]]:
+        self._works()
+        return []
+
+    async def dead_groups(self, wanted: DeadGroupsWanted) -> DeadGroupPage:
+        """What came last is being sorted in."""
+        self._works()
+        self.pages += 1
+        return DeadGroupPage(done=self.pages == GROUP_PAGES)
+
     def _works(self) -> None:
         self.work += 1
         self.most = max(self.most, self.work)
@@ -95,9 +109,17 @@ def purged(rooms: Rooms, **arguments: Any) -> Any:
 
 def test_a_list_of_many_queues_is_gathered_page_by_page() -> None:
     rooms = Rooms()
-    queues = Queues(cast(Any, None), rooms, Policy({}, enabled=False), QueueOptions())
+    queues = Queues(cast(Any, None), rooms, EVERYBODY, QueueOptions())
     assert rooms.run(queues.every(CALLER, QueueListArguments.model_validate({}))) == []
     assert rooms.most == 1
+
+
+def test_groups_are_asked_for_again_with_turns_between() -> None:
+    rooms = Rooms()
+    store = cast(Any, rooms)
+    groups = DeadLetterGroups(cast(Any, None), store, DeadLetterReader(store), LetterAccess(EVERYBODY))
+    assert rooms.run(groups.page(CALLER, DeadGroupListArguments.model_validate({}))) == {"groups": [], "next": None}
+    assert (rooms.pages, rooms.most) == (GROUP_PAGES, 1)
 
 
 @pytest.mark.parametrize("there", [set[int](), set(range(1, 2_000, 3))])

@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from vibemq.model.dead.groups import DeadGroupsWanted
+from vibemq.model.dead.groups import DeadGroupsWanted, LetterChoice
 from vibemq.model.records import ALL_GROUPS, DeadLettered, DeadRemoved
 from vibemq.model.stored import DeadPageWanted
+from vibemq.storage.lmdb import dead as dead_module
 from vibemq.storage.lmdb import provider as provider_module
 from vibemq.storage.lmdb.dead import CHANGES_AT_ONCE
 from vibemq.storage.lmdb.provider import LmdbProvider
@@ -100,3 +102,26 @@ def test_the_group_of_letters_that_are_gone_is_told_without_a_checkpoint(storage
     while not (page := storage.dead_groups(DeadGroupsWanted())).done:
         pass
     assert page.groups == []
+
+
+def test_a_fingerprint_is_looked_for_in_one_snapshot(storage: LmdbProvider, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not in one for each of many queues: the lock is held meanwhile."""
+    for queue_id in range(2, 52):
+        storage.append([*queue(queue_id), added(1, 1, queue_id=queue_id)])
+        storage.append([DeadLettered(queue_id, ALL_GROUPS, [letter(COUNT + queue_id, 1)])])
+    storage.sync()
+    storage.checkpoint()
+    storage.maintain()
+    snapshots = 0
+    reading = dead_module.reading
+
+    def counted(*arguments: Any, **named: Any) -> Any:
+        nonlocal snapshots
+        snapshots += 1
+        return reading(*arguments, **named)
+
+    monkeypatch.setattr(dead_module, "reading", counted)
+    page = storage.dead_page(DeadPageWanted(choice=LetterChoice(fingerprint=7), rows=False))
+    assert (page.is_ready, page.done) == (True, True)
+    assert not page.letters
+    assert snapshots < 5

@@ -8,6 +8,7 @@ import pytest
 
 from tests.unit.storage.test_lmdb_provider import SMALL, a_queue, dead, messages, sequences
 from vibemq.errors import StorageDamaged
+from vibemq.model.records import DeadRemoved
 from vibemq.storage.lmdb.environment.env import open_writer, remove_unborn
 from vibemq.storage.lmdb.environment.pairs import read_pairs
 from vibemq.storage.lmdb.provider import LmdbProvider
@@ -149,6 +150,26 @@ def test_a_lost_place_in_the_journal_doubles_nothing(tmp_path: Path) -> None:
     provider = LmdbProvider(tmp_path / "data", SMALL)
     assert provider.open().dead_count == 1
     assert sequences(provider) == list(range(1, 21))
+    assert list(provider.check()) == []
+    provider.close()
+
+
+def test_an_id_named_ahead_does_not_stand_for_its_letter(tmp_path: Path) -> None:
+    provider = LmdbProvider(tmp_path / "data", SMALL)
+    provider.open()
+    provider.append([*a_queue(), messages(1, 20), DeadRemoved([1_000])])
+    provider.checkpoint()
+    # Behind the place that is lost: only the journal has it.
+    provider.append([dead(1, 2)])
+    provider.abandon()
+    path = tmp_path / "data" / "store" / "data.mdb"
+    content = path.read_bytes()
+    at = content.rindex(b"mstate") + len(b"mstate")
+    overwrite(path, at + 8, bytes([content[at + 8] ^ 1]))
+    problems = repair(tmp_path / "data", SMALL)
+    assert any("how far the journal was applied" in problem.what for problem in problems)
+    provider = LmdbProvider(tmp_path / "data", SMALL)
+    assert provider.open().dead_count == 1
     assert list(provider.check()) == []
     provider.close()
 

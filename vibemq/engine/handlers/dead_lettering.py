@@ -4,6 +4,7 @@ Every function here is told runs that are in no place of the group any more (nei
 """
 
 from collections.abc import Iterable
+from functools import partial
 
 from vibemq.engine.handlers.jobs.deaths import note_deaths
 from vibemq.engine.queue.group import Group
@@ -12,10 +13,13 @@ from vibemq.engine.requests.failing import fail_redirected, fail_requests, fail_
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step, heavy, light
 from vibemq.engine.waiting import PER_UNIT
-from vibemq.model.records import ALL_GROUPS, Attempts, DeadFacts, DeadLettered, Dropped, Reason
+from vibemq.model.options import Durability
+from vibemq.model.records import ALL_GROUPS, Attempts, DeadFacts, DeadLettered, DeadRemoved, Dropped, Reason
 from vibemq.model.runs import Run, RunSet, run_count
 
 _NEVER_OUT = Attempts(acquired=0)
+_IDS_AHEAD = 1_000
+"""Ids of transient letters that one record speaks for."""
 
 
 def remove_from_group(
@@ -76,7 +80,7 @@ def bury(
     plain = Attempts(acquired=acquired)
     doomed = list(sequences)
     letters = []
-    for dead_id, sequence in enumerate(doomed, state.new_dead_ids(queue, len(doomed))):
+    for dead_id, sequence in enumerate(doomed, _new_ids(state, step, queue, len(doomed))):
         history = group.attempts.pop(sequence, plain)
         letters.append(_letter(dead_id, sequence, reason, error or history.error, history, step.now))
     if queue.requests:
@@ -90,12 +94,27 @@ def bury(
 
 def bury_unseen(state: EngineState, step: Step, queue: Queue, runs: list[Run]) -> None:
     """Overflow that goes into the DLQ instead of every group."""
-    first = state.new_dead_ids(queue, run_count(runs))
+    first = _new_ids(state, step, queue, run_count(runs))
     letters = [_letter(i, s, Reason.OVERFLOW, "", _NEVER_OUT, step.now) for i, s in enumerate(_each(runs), first)]
     if queue.requests:
         fail_redirected(queue, runs)
     queue.redirected += len(letters)
     step.note(DeadLettered(queue.queue_id, ALL_GROUPS, letters), heavy(queue))
+
+
+def _new_ids(state: EngineState, step: Step, queue: Queue, count: int) -> int:
+    """The first of so many. Letters of transient queues are not kept, but jobs and readers go by their ids: so the disk
+    is told, ahead of them, of an id behind theirs that no letter has."""
+    first = state.new_dead_ids(queue, count)
+    if queue.options.durability is Durability.TRANSIENT and state.dead_id_told < state.next_dead_id:
+        step.undo.append(partial(_not_told, state, state.dead_id_told))
+        state.dead_id_told = state.next_dead_id + _IDS_AHEAD
+        step.note(DeadRemoved([state.dead_id_told]), Durability.ASYNC)
+    return first
+
+
+def _not_told(state: EngineState, before: int) -> None:
+    state.dead_id_told = min(state.dead_id_told, before)
 
 
 def _letter(dead_id: int, sequence: int, reason: Reason, error: str, history: Attempts, now: int) -> DeadFacts:

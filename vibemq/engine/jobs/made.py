@@ -25,6 +25,16 @@ class MadeIn:
         self._firsts.insert(at, first)
         self._runs.insert(at, (last, job_id))
 
+    def remove(self, first: int, last: int) -> None:
+        """Forget a stretch that one job has made, or a part of it."""
+        at = bisect_right(self._firsts, first) - 1
+        if at < 0 or self._runs[at][0] < last:
+            return
+        start, (end, job_id) = self._firsts[at], self._runs[at]
+        parts = [part for part in ((start, first - 1), (last + 1, end)) if part[0] <= part[1]]
+        self._firsts[at : at + 1] = [part[0] for part in parts]
+        self._runs[at : at + 1] = [(part[1], job_id) for part in parts]
+
     def maker(self, sequence: int) -> int:
         """0 = no job."""
         at = bisect_right(self._firsts, sequence) - 1

@@ -12,7 +12,8 @@ from vibemq.model.runs import Run, run_count
 EVENTS_MAX = 50
 """Of one job. The first stays, and the latest."""
 MADE_RUNS_MAX = 512
-"""Stretches of messages that a job has made and remembers; the oldest is forgotten first."""
+"""Stretches of messages that a job has made and remembers; the oldest is forgotten first. Those of a canary are all
+remembered until it has passed, since it passes by what became of each."""
 
 
 @dataclass(slots=True)
@@ -74,7 +75,7 @@ def advanced(job: StoredJob, record: JobAdvanced) -> StoredJob:
     made, forgotten = job.made, job.made_forgotten
     if record.queue_id:
         made = _with_run(made, record.queue_id, record.first, record.last)
-        if len(made) > MADE_RUNS_MAX:
+        if len(made) > MADE_RUNS_MAX and not job.in_canary:
             made, forgotten = made[-MADE_RUNS_MAX:], True
     return replace(
         job,

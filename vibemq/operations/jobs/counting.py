@@ -1,7 +1,7 @@
 """How many dead letters fit a filter."""
 
-from vibemq.model.dead.fingerprint import OTHER
-from vibemq.model.dead.groups import DeadGroupsWanted
+import math
+
 from vibemq.operations.dead_letters import DeadLetterReader, LetterFilter, LetterFilters
 
 LOOKED_AT_MAX = 100_000
@@ -9,26 +9,43 @@ LOOKED_AT_MAX = 100_000
 AT_ONCE = 1_000
 
 
-async def count_letters(reader: DeadLetterReader, wanted: LetterFilters, *, exact: bool) -> int:
+async def count_letters(reader: DeadLetterReader, wanted: LetterFilters, *, last_id: int, exact: bool) -> int:
     """-1 = that would be long work, and need not be `exact`. Only what the filter needs is read.
 
-    `wanted`: without ages, which are instants by now.
+    `wanted`: without ages, which are instants by now. `last_id`: those that die during the count are not counted.
     """
     if wanted.need_rows and not exact:
         return -1
     chosen = LetterFilter(wanted, 0)
     queue_ids = await reader.queue_ids(wanted.queue, None)
-    if _is_by_groups(wanted) and (count := await _by_groups(reader, chosen, queue_ids)) is not None:
-        return count
-    count, last, looked_at, done = 0, chosen.after, 0, False
+    below = min(chosen.below, last_id + 1)
+    if wanted.means_groups and (count := await _by_groups(reader, chosen, queue_ids)) is not None:
+        later = await _one_by_one(reader, wanted, chosen, queue_ids, last_id, chosen.below, math.inf)
+        if not later or not exact:
+            return max(0, count - later)
+    most = math.inf if exact else LOOKED_AT_MAX
+    return await _one_by_one(reader, wanted, chosen, queue_ids, chosen.after, below, most)
+
+
+async def _one_by_one(
+    reader: DeadLetterReader,
+    wanted: LetterFilters,
+    chosen: LetterFilter,
+    queue_ids: frozenset[int] | None,
+    after: int,
+    below: int,
+    most: float,
+) -> int:
+    """-1 = more than `most` had to be looked at."""
+    count, last, looked_at, done = 0, after, 0, False
     while not done:
-        if looked_at > LOOKED_AT_MAX and not exact:
+        if looked_at > most:
             return -1
         found = await reader.find(
             chosen.fits,
             choice=chosen.choice(queue_ids),
             after=last,
-            below=chosen.below,
+            below=below,
             limit=AT_ONCE,
             rows=wanted.need_rows,
             row_fits=chosen.row_fits if wanted.need_rows else None,
@@ -41,18 +58,10 @@ async def count_letters(reader: DeadLetterReader, wanted: LetterFilters, *, exac
 
 async def _by_groups(reader: DeadLetterReader, chosen: LetterFilter, queue_ids: frozenset[int] | None) -> int | None:
     """None: some of them may stand in a group of others."""
-    reason = None if chosen.reason is None else int(chosen.reason)
-    if chosen.fingerprint:
-        async for _ in reader.groups(DeadGroupsWanted(queue_ids=queue_ids, reason=reason, fingerprint=OTHER)):
-            return None
+    wanted = chosen.groups(queue_ids)
+    if await reader.may_be_others(wanted):
+        return None
     count = 0
-    wanted = DeadGroupsWanted(queue_ids=queue_ids, reason=reason, fingerprint=chosen.fingerprint)
     async for part in reader.groups(wanted):
         count += sum(group.letters.count for group in part)
     return count
-
-
-def _is_by_groups(wanted: LetterFilters) -> bool:
-    """Whether whole groups are meant. The last id is that of the latest letter."""
-    given = {name for name in wanted.model_fields_set if getattr(wanted, name) not in (None, {})}
-    return given <= {"queue", "reason", "fingerprint"}

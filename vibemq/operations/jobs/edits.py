@@ -5,7 +5,7 @@ import binascii
 from collections.abc import Mapping
 from functools import partial
 from hashlib import sha256
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 
@@ -36,6 +36,12 @@ class EditArguments(Arguments):
     note: Annotated[str, Field(max_length=_NOTE_MAX)] = Field("", description="Why; for the audit log.")
 
 
+class _Edit(NamedTuple):
+    row: bytes
+    edited: list[str]
+    changes: dict[str, Any]
+
+
 class LetterEdits:
     def __init__(
         self,
@@ -55,19 +61,18 @@ class LetterEdits:
     async def edit(self, caller: Caller, wanted: EditArguments) -> dict[str, Any]:
         """Raises MessageNotFound, also when somebody else takes the letter meanwhile; QueueNotFound, QueueFull,
         MessageTooLarge, InvalidPayload, StorageDamaged. Then the letter is where it was, or with whoever took it."""
-        new_payload = _payload_of(wanted)
+        _check_payload(wanted)
         letter = await self._letter(wanted)
         queue = wanted.to or letter.queue
         if self._engine.readers.tail(queue) is None:
             raise QueueNotFound(queue)
-        view = RowView(letter.row)
-        payload = view.payload if new_payload is None else new_payload
-        headers = {k: v for k, v in view.headers.items() if k not in CONSUMED_HEADERS and k != EDITED}
-        given = headers if wanted.headers is None else _own_headers(wanted.headers)
-        edited = [*(["payload"] if payload != view.payload else []), *(["headers"] if given != headers else [])]
-        row = self._row(letter, payload, given, ",".join(edited))
+        given = wanted.payload if wanted.payload is not None else wanted.text or ""
+        if max(len(letter.row), len(given)) > LARGE_ROW_BYTES:
+            edit = await self._store.aside(self._edited, letter, wanted)
+        else:
+            edit = self._edited(letter, wanted)
         # Such a row is prepared in a thread, and its record is short to write.
-        rows = await self._store.prepared(lambda: row) if len(row) > LARGE_ROW_BYTES else Rows.of([row])
+        rows = await self._store.prepared(lambda: edit.row) if len(edit.row) > LARGE_ROW_BYTES else Rows.of([edit.row])
         counted = await self._local.ask(
             partial(replay, queue=queue, letters=[letter], rows=rows, asked_by=caller.session)
         )
@@ -78,15 +83,27 @@ class LetterEdits:
         return {
             "queue": queue,
             "dead_id": wanted.dead_id,
-            "edited": edited,
-            "changes": {
-                "size_before": len(view.payload),
-                "sha256_before": sha256(view.payload).hexdigest(),
-                "size_after": len(payload),
-                "sha256_after": sha256(payload).hexdigest(),
-                "headers_changed": _changed(headers, given),
-            },
+            "edited": edit.edited,
+            "changes": edit.changes,
         }
+
+    def _edited(self, letter: DeadLetter, wanted: EditArguments) -> _Edit:
+        """What is long work for a large message. Raises InvalidPayload, MessageTooLarge."""
+        new_payload = _payload_of(wanted)
+        view = RowView(letter.row)
+        before = view.payload
+        payload = before if new_payload is None else new_payload
+        headers = {k: v for k, v in view.headers.items() if k not in CONSUMED_HEADERS and k != EDITED}
+        given = headers if wanted.headers is None else _own_headers(wanted.headers)
+        edited = [*(["payload"] if payload != before else []), *(["headers"] if given != headers else [])]
+        changes = {
+            "size_before": len(before),
+            "sha256_before": sha256(before).hexdigest(),
+            "size_after": len(payload),
+            "sha256_after": sha256(payload).hexdigest(),
+            "headers_changed": _changed(headers, given),
+        }
+        return _Edit(self._row(letter, payload, given, ",".join(edited)), edited, changes)
 
     async def _letter(self, wanted: EditArguments) -> DeadLetter:
         found = await self._reader.one(wanted.dead_id)
@@ -111,10 +128,13 @@ class LetterEdits:
         return row
 
 
-def _payload_of(wanted: EditArguments) -> bytes | None:
-    """None = it stays. Raises InvalidPayload."""
+def _check_payload(wanted: EditArguments) -> None:
     if wanted.payload is not None and wanted.text is not None:
         raise InvalidPayload("dlq.edit takes either payload or text; give one of them")
+
+
+def _payload_of(wanted: EditArguments) -> bytes | None:
+    """None = it stays. Raises InvalidPayload."""
     if wanted.text is not None:
         try:
             return wanted.text.encode()

@@ -1,5 +1,6 @@
 """Operations on jobs."""
 
+import asyncio
 from hashlib import sha256
 from typing import Annotated, Any, Literal, Protocol
 
@@ -13,12 +14,14 @@ from vibemq.model.jobs.job import JobKind, JobPlan, JobState, StoredJob
 from vibemq.operations.arguments import Arguments, Limit, QueueName, Whole, page_size
 from vibemq.operations.contracts import CommandSession, EngineQuestions, InstantSource
 from vibemq.operations.dead_letters import DeadLetterReader, LetterFilter, LetterFilters
+from vibemq.operations.dead_letters.reader import ANSWER_BYTES_MAX
 from vibemq.operations.jobs.counting import count_letters
 from vibemq.operations.jobs.rights import check_change, check_seen, check_work, may_see
-from vibemq.operations.jobs.shown import LiveJob, job_json
+from vibemq.operations.jobs.shown import LiveJob, in_list, job_json, state_of
 from vibemq.operations.registry import Caller, Operation
 
 PAGE_JOBS = 50
+SHOWN_AT_ONCE = 20
 RATE_MAX = 1_000_000
 CANARY_MAX = 1_000
 IDS_MAX = 10_000
@@ -64,7 +67,8 @@ class StartJobArguments(Arguments):
     key: Annotated[str, Field(min_length=1, max_length=255)] | None = Field(
         None,
         description="A second request of the same user with this key starts nothing: it is answered with the first "
-        "one's job, and `repeated`.",
+        "one's job, and `repeated`, as long as that is kept: 7 days after its end, and at most 200 ended jobs of all "
+        "users.",
     )
 
 
@@ -128,7 +132,7 @@ class Jobs:
         now, last_id = self._clock.now(), self._engine.readers.last_dead_id()
         selected = -1
         if wanted.key is None or not self._engine.jobs.has_key(user, wanted.key):
-            selected = await self._count(wanted, now)
+            selected = await self._count(wanted, now, last_id)
         plan = JobPlan(
             kind=kind,
             filter=wanted.filter.absolute(now).model_dump(mode="json", exclude_defaults=True),
@@ -153,10 +157,11 @@ class Jobs:
         self._work.wake()
         return self._shown(reply.result)
 
-    async def _count(self, wanted: StartJobArguments, now: int) -> int:
+    async def _count(self, wanted: StartJobArguments, now: int, last_id: int) -> int:
         """Raises PreconditionFailed."""
         most = wanted.at_most
-        selected = await count_letters(self._reader, wanted.filter.absolute(now), exact=most is not None)
+        filters = wanted.filter.absolute(now)
+        selected = await count_letters(self._reader, filters, last_id=last_id, exact=most is not None)
         if most is not None and selected > most:
             raise PreconditionFailed(
                 f"{selected} dead letters fit by now, more than the {most} that were expected; nothing was started: "
@@ -170,12 +175,21 @@ class Jobs:
 
         def fits(job: StoredJob) -> bool:
             return may_see(self._policy, caller.principal, job) and (
-                wanted.state is None or self._shown(job)["state"] == wanted.state
+                wanted.state is None or state_of(job, self._work.live(job.job_id)) == wanted.state
             )
 
         found = self._engine.jobs.page(int(wanted.after or 0), limit + 1, fits)
-        shown = [self._shown(job) for job in found[:limit]]
-        return {"jobs": shown, "next": shown[-1]["job"] if len(found) > limit else None}
+        shown: list[dict[str, Any]] = []
+        size = 0
+        for job in found[:limit]:
+            one = in_list(self._shown(job))
+            size += len(orjson.dumps(one))
+            if shown and size > ANSWER_BYTES_MAX:
+                break
+            shown.append(one)
+            if not len(shown) % SHOWN_AT_ONCE:
+                await asyncio.sleep(0)
+        return {"jobs": shown, "next": shown[-1]["job"] if len(found) > len(shown) else None}
 
     async def show(self, caller: Caller, wanted: OfJob) -> dict[str, Any]:
         return self._shown(self._seen(caller, wanted))
@@ -228,7 +242,8 @@ OPERATIONS: list[Operation[Any]] = [
     ),
     Operation(
         "job.list",
-        "Jobs that are kept, the latest first, in pages: one's own, and those on queues that one may inspect.",
+        "Jobs that are kept, the latest first, in pages: one's own, and those on queues that one may inspect. Of a "
+        "filter by `ids` a list has only `id_count`; job.show has all.",
         JobListArguments,
         Jobs,
         task=Jobs.page,

@@ -27,7 +27,7 @@ def job_json(job: StoredJob, live: LiveJob | None) -> dict[str, Any]:
     return {
         "job": str(job.job_id),
         "kind": plan.kind.value,
-        "state": WAITING if waits else job.state.value,
+        "state": state_of(job, live),
         "why": waits or job.why,
         "filter": plan.filter,
         "to": plan.to or None,
@@ -47,7 +47,7 @@ def job_json(job: StoredJob, live: LiveJob | None) -> dict[str, Any]:
         "selected": plan.selected if plan.selected >= 0 else None,
         "examined": job.examined,
         "done": job.done,
-        "skipped": job.skipped,
+        "skipped": _skipped(job),
         "damaged": job.damaged,
         "dead_again": job.dead_again,
         "dead_again_exact": not job.made_forgotten,
@@ -57,6 +57,27 @@ def job_json(job: StoredJob, live: LiveJob | None) -> dict[str, Any]:
         "left_ms": _left_ms(job, rate_now),
         "events": [_event_json(event) for event in job.events],
     }
+
+
+def state_of(job: StoredJob, live: LiveJob | None) -> str:
+    waits = job.state is JobState.RUNNING and live is not None and live.waits_for
+    return WAITING if waits else job.state.value
+
+
+def in_list(shown: dict[str, Any]) -> dict[str, Any]:
+    """Of a list of ids only their number: thousands of them would leave no room for other jobs."""
+    rest = {name: value for name, value in shown["filter"].items() if name != "ids"}
+    ids = shown["filter"].get("ids")
+    return shown if ids is None else {**shown, "filter": {**rest, "id_count": len(ids)}}
+
+
+def _skipped(job: StoredJob) -> int:
+    """Letters that others have taken. One that goes before the job has read it is noticed at the end: it was chosen,
+    and the job has not met it."""
+    plan = job.plan
+    if job.state is not JobState.DONE or plan.limit or plan.selected < 0:
+        return job.skipped
+    return max(job.skipped, plan.selected - job.done - job.damaged)
 
 
 def _number(rate: float) -> float | int:

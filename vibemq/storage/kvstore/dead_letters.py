@@ -2,12 +2,14 @@
 
 import re
 from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from heapq import merge
 from itertools import groupby, takewhile
 from operator import attrgetter, itemgetter
 
 from vibemq.errors import StorageDamaged
+from vibemq.model.dead.fingerprint import OTHER
 from vibemq.model.dead.groups import (
     DeadGroup,
     DeadGroupPage,
@@ -40,6 +42,8 @@ _BY_ID = attrgetter("facts.dead_id")
 BY_KEY = itemgetter(0)
 SORTED_AT_ONCE = 64
 """Letters whose fingerprints are found under a lock: a millisecond or two of work."""
+PASSING_STEPS = 3
+"""How much work it is to compare a letter by its row in the index, see `INDEX_STEPS`."""
 STEPPED_OVER = 256
 """Removed letters in a row that are not worth reading, as many as a scan reads at once."""
 _MESSAGE_OF = re.compile(rb'\[(\d{1,10}),".*?",\[[^,]*,(\d{1,19}),', re.DOTALL)
@@ -160,12 +164,13 @@ class StoredDead:
         low, high = narrowed(self.kv, choice, wanted.after, wanted.below)
         tables = [table for table in (self._added, self.volatile) if table.entries]
         if choice.needs_index:
-            stored = chosen_ids(self.kv, choice, low, high, newest_first=newest_first)
+            with self._one_snapshot():
+                stored = chosen_ids(self.kv, choice, low, high, newest_first=newest_first)
             if stored is not None:
                 unstored = (
                     table.groups.ids(choice, wanted.after, wanted.below, newest_first=newest_first) for table in tables
                 )
-                yield from self._chosen(merge(stored, *unstored, key=BY_ID, reverse=newest_first), damaged)
+                yield from self._chosen(merge(stored, *unstored, key=BY_ID, reverse=newest_first), choice, damaged)
                 return
         walks = [_upwards(self._stored_after(low, damaged), high)]
         walks += (_upwards(table.after(wanted.after), wanted.below) for table in tables)
@@ -180,15 +185,21 @@ class StoredDead:
                 yield dead_id, entry if is_wanted else None, INDEX_STEPS
             last = dead_id
 
-    def _chosen(self, ids: Iterator[Looked], damaged: list[DamagedLetter]) -> Iterator[Step]:
+    def _one_snapshot(self) -> AbstractContextManager[None]:
+        """For many small questions to the store, none of which goes on behind it."""
+        return nullcontext()
+
+    def _chosen(self, ids: Iterator[Looked], choice: LetterChoice, damaged: list[DamagedLetter]) -> Iterator[Step]:
         last = 0
+        # Those in groups of others are compared one by one.
+        passing = 1 if choice.fingerprint in (None, OTHER) else PASSING_STEPS
         for dead_id, is_wanted in ids:
             if dead_id == last:
                 continue
             last = dead_id
             entry = self._added.get(dead_id) or self.volatile.get(dead_id)
             if not is_wanted or (entry is None and dead_id in self._removed):
-                yield dead_id, None, 1
+                yield dead_id, None, passing
                 continue
             try:
                 yield dead_id, entry or self._stored(dead_id), INDEX_STEPS
@@ -219,7 +230,7 @@ class StoredDead:
 
     def queues(self, after: int) -> Iterator[int]:
         """Ids of the queues that have letters, ascending, from behind that one on; some may have lost their last."""
-        tables = [sorted(n for n in table.groups.queue_ids() if n > after) for table in (self._added, self.volatile)]
+        tables = [sorted(n for n in table.by_queue if n > after) for table in (self._added, self.volatile)]
         last = after
         for queue_id in merge(stored_queues(self.kv, after=after), *tables):
             if queue_id != last:
@@ -247,12 +258,12 @@ class StoredDead:
     ) -> Iterator[tuple[GroupKey, LetterStretch | None, list[LetterStretch]]]:
         """Each group with what is stored of it and what is not."""
         tables = [table.groups for table in (self._added, self.volatile)]
-        fresh = {key for table in tables for key in table.keys_from(wanted.after) if fits(key, wanted)}
-        unstored = ((key, None) for key in sorted(fresh))
-        merged = merge(stored_groups(self.kv, wanted), unstored, key=BY_KEY)
+        unstored = (((key, None) for key in table.keys_from(wanted.after)) for table in tables)
+        merged = merge(stored_groups(self.kv, wanted), *unstored, key=BY_KEY)
         for key, parts in groupby(merged, key=BY_KEY):
             stored = next((stretch for _, stretch in parts if stretch is not None), None)
-            yield key, stored, [stretch for table in tables if (stretch := table.stretch(key)) is not None]
+            fresh = (table.stretch(key) for table in tables) if fits(key, wanted) else ()
+            yield key, stored, [stretch for stretch in fresh if stretch is not None]
 
     def _joined(self, key: GroupKey, stored: LetterStretch | None, tables: list[LetterStretch]) -> LetterStretch | None:
         """All letters of a group; None when there are none."""
@@ -282,6 +293,11 @@ class StoredDead:
                     raise
                 damaged.append(DamagedLetter(number, 0, "", str(error)))
         return None
+
+    @property
+    def unwritten(self) -> int:
+        """Letters that the next `flush` writes or deletes."""
+        return len(self._added.entries) + len(self._removed)
 
     def flush(self) -> None:
         """Write what changed, in the owner's transaction; call `forget` once that is committed."""

@@ -143,8 +143,6 @@ def _clean(value: Any) -> Any:
         return [_clean(item) for item in value]
     if isinstance(value, dict):
         return {_clean(key): _clean(item) for key, item in value.items()}
-    if isinstance(value, dict):
-        return {_clean(key): _clean(item) for key, item in value.items()}
     return value
 
 

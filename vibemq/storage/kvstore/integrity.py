@@ -14,7 +14,7 @@ would cost too much: the checksum of a block stands in its info, which is.
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from hashlib import blake2b
 
 from vibemq.errors import StorageDamaged
@@ -109,32 +109,42 @@ def load_tally(kv: KV) -> TableSums:
         raise StorageDamaged(f"the tally of what is stored cannot be read ({exc})", path=kv.where, hint=HINT) from exc
 
 
+def _nobody_asks() -> None:
+    pass
+
+
 class TalliedKV:
     """Writes through to another KV, and keeps the store's tally.
 
     Call `save` at the end of each transaction, inside it; `forget` when it was undone.
     """
 
-    def __init__(self, kv: KV) -> None:
+    def __init__(self, kv: KV, progress: Callable[[], None] = _nobody_asks) -> None:
+        """`progress` is called for each key that is written or deleted."""
         self._kv = kv
+        self._progress = progress
         self.where = kv.where
         self._changes = TableSums()
         self.get, self.scan, self.scan_back, self.floor = kv.get, kv.scan, kv.scan_back, kv.floor
 
     def put(self, key: bytes, value: bytes) -> None:
+        self._progress()
         if is_counted(key):
             self._leave(key, self._kv.get(key))
             self._changes.add(key, value)
         self._kv.put(key, value)
 
     def delete(self, key: bytes) -> None:
+        self._progress()
         if is_counted(key):
             self._leave(key, self._kv.get(key))
         self._kv.delete(key)
 
     def delete_range(self, start: bytes, stop: bytes) -> None:
+        self._progress()
         if is_counted(start):
             for key, value in self._kv.scan(start, stop):
+                self._progress()
                 self._leave(key, value)
         self._kv.delete_range(start, stop)
 

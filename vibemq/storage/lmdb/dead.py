@@ -1,8 +1,8 @@
 """The broker's view of dead letters: those in LMDB, changed by what the journal has and LMDB has not yet."""
 
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from itertools import islice
 
 import lmdb
@@ -10,14 +10,15 @@ import lmdb
 from vibemq.errors import StorageDamaged
 from vibemq.model.dead.groups import DeadGroupPage, DeadGroupsWanted, GroupKey, LetterStretch
 from vibemq.model.stored import DamagedLetter
-from vibemq.storage.kvstore.dead.index import dead_at_of, group_ids, indexed, queue_of, stored_lsn
+from vibemq.storage.kvstore.dead.index import dead_at_of, group_ids, indexed, search_queue, stored_lsn
 from vibemq.storage.kvstore.dead_letters import NotReady, StoredDead
-from vibemq.storage.lmdb.environment.tables import LmdbKV, reading
+from vibemq.storage.lmdb.environment.tables import LmdbKV, reading, translated
 from vibemq.storage.state.dead_letter_facts import DeadEntry
 
 PAGE_LEAST, PAGE_MOST = 16, 256
 CHANGES_AT_ONCE = 500
-"""Changes that are compared with the store under the lock: a millisecond or two of work."""
+"""Changes that are compared with the store under the lock, and queues in which one is looked for: a millisecond or two
+of work."""
 
 
 def _page_sizes() -> Iterator[int]:
@@ -45,7 +46,12 @@ class SnapshotKV:
                 self._taken = None
 
     def _reading(self) -> AbstractContextManager[LmdbKV]:
-        return reading(self.env, self.where) if self._taken is None else nullcontext(self._taken)
+        return reading(self.env, self.where) if self._taken is None else self._from(self._taken)
+
+    @contextmanager
+    def _from(self, kv: LmdbKV) -> Iterator[LmdbKV]:
+        with translated(self.where):
+            yield kv
 
     def get(self, key: bytes) -> bytes | None:
         with self._reading() as kv:
@@ -53,6 +59,10 @@ class SnapshotKV:
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
         """In pages, so that no snapshot outlives a call to `next`. The first is small: many who ask want little."""
+        if self._taken is not None:
+            with translated(self.where):
+                yield from self._taken.scan(start, stop)
+            return
         for size in _page_sizes():
             with self._reading() as kv:
                 page = list(islice(kv.scan(start, stop), size))
@@ -115,6 +125,9 @@ class JournaledDead(StoredDead):
                 self._gone.add(dead_id, entry.queue_id)
         return entry
 
+    def _one_snapshot(self) -> AbstractContextManager[None]:
+        return self.kv.one_snapshot()
+
     def _note_change(self, dead_id: int) -> None:
         self._changes.append((self.lsn, dead_id))
         self._changed_at[dead_id] = self.lsn
@@ -169,7 +182,7 @@ class GoneLetters:
     """Which letters that the store has are gone, by group: what is to be taken from the store's counts."""
 
     def __init__(self, gone: dict[int, int]) -> None:
-        """`gone`: dead_id -> queue_id, 0 where it is not known."""
+        """`gone`: dead_id -> queue_id, 0 where it is not known: of stored letters that cannot be read."""
         self._waiting = gone
         self._absent: dict[int, int] = {}
         """Not in the store as it was read last."""
@@ -178,6 +191,8 @@ class GoneLetters:
         self._firsts: dict[GroupKey, int] = {}
         self._lasts: dict[GroupKey, int] = {}
         """What is stored of a group below the one id, and above the other, is gone."""
+        self._search: tuple[int, Generator[None, None, int | None]] | None = None
+        """The letter whose queue is being looked for."""
         self._lsn = -1
         self._steps = 0
 
@@ -188,6 +203,8 @@ class GoneLetters:
         """The store does not have it any more."""
         self._waiting.pop(dead_id, None)
         self._absent.pop(dead_id, None)
+        if self._search is not None and self._search[0] == dead_id:
+            self._search = None
         group = self._group_of.pop(dead_id, None)
         if group is not None:
             self._groups[group].discard(dead_id)
@@ -203,16 +220,37 @@ class GoneLetters:
             self._firsts.clear()
             self._lasts.clear()
         self._steps = most
-        while self._waiting and most:
-            most -= 1
+        while self._steps > 0 and (self._waiting or self._search is not None):
+            self._steps -= 1
+            if self._search is not None:
+                self._search_on(kv, *self._search)
+                continue
             dead_id, queue_id = self._waiting.popitem()
-            group = _group_of(kv, dead_id, queue_id)
-            if group is None:
-                self._absent[dead_id] = queue_id
+            if queue_id:
+                self._place(kv, dead_id, queue_id)
             else:
-                self._group_of[dead_id] = group
-                self._groups.setdefault(group, set()).add(dead_id)
-        return not self._waiting
+                self._search = dead_id, search_queue(kv, dead_id)
+        return not self._waiting and self._search is None
+
+    def _search_on(self, kv: SnapshotKV, dead_id: int, search: Generator[None, None, int | None]) -> None:
+        """In one queue more. A letter that stands in none does not come to stand in one later: it was stored."""
+        try:
+            next(search)
+        except StopIteration as found:
+            self._search = None
+            if found.value is not None:
+                self._place(kv, dead_id, found.value)
+        except StorageDamaged:
+            self._search = None
+            self._absent[dead_id] = 0
+
+    def _place(self, kv: SnapshotKV, dead_id: int, queue_id: int) -> None:
+        group = _group_of(kv, dead_id, queue_id)
+        if group is None:
+            self._absent[dead_id] = queue_id
+        else:
+            self._group_of[dead_id] = group
+            self._groups.setdefault(group, set()).add(dead_id)
 
     def without(self, kv: SnapshotKV, key: GroupKey, stored: LetterStretch) -> LetterStretch | None:
         """What is left of a group's stored letters. Raises NotReady when that takes more than is done at once."""
@@ -244,8 +282,7 @@ class GoneLetters:
 def _group_of(kv: SnapshotKV, dead_id: int, queue_id: int) -> GroupKey | None:
     """In which the store has the letter; None when it does not, or its index cannot be read."""
     try:
-        in_queue = queue_id or queue_of(kv, dead_id) or 0
-        letter = indexed(kv, in_queue, dead_id)
+        letter = indexed(kv, queue_id, dead_id)
     except StorageDamaged:
         return None
-    return None if letter is None else letter.group(in_queue)
+    return None if letter is None else letter.group(queue_id)

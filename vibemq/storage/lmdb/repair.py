@@ -138,7 +138,11 @@ def _is_there(state: StoredState, fact: Record) -> bool:
             queue = state.queues.get(fact.queue_id)
             return queue is not None and fact.first_sequence + fact.rows.count <= queue.next_sequence
         case DeadLettered():
-            return any(letter.dead_id < state.next_dead_id for letter in fact.letters)
+            # The store may know of ids ahead of their letters.
+            queue = state.queues.get(fact.queue_id)
+            return queue is not None and any(
+                letter.dead_id < state.next_dead_id and letter.sequence in queue.dead for letter in fact.letters
+            )
         case QueueCreated():
             return fact.queue_id in state.queues
         case _:

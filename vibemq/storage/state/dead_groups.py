@@ -2,17 +2,21 @@
 
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import merge
+from itertools import product
 from operator import itemgetter
 from typing import NamedTuple
 
 from vibemq.model.dead.fingerprint import OTHER, fingerprint, sample_of
 from vibemq.model.dead.groups import GROUPS_MAX, GroupKey, LetterChoice, LetterStretch
-from vibemq.model.records import DeadFacts
+from vibemq.model.records import DeadFacts, Reason
 
 STREAMS_MAX = 64
 """So many groups are gone through side by side; of more, all letters are looked at."""
+PLACES_TRIED = 4096
+"""In so many places, of a queue and a reason, groups are looked for: a millisecond or two of work."""
+ALL_REASONS = tuple(map(int, Reason))
 Looked = tuple[int, bool]
 """A dead_id, and whether the letter is one of those that are looked for."""
 BY_ID = itemgetter(0)
@@ -88,13 +92,16 @@ class _Group:
 
 
 class LetterGroups:
-    """What is added waits until it is asked for: fingerprints are no work for whoever adds letters.
+    """Nothing is sorted in before it is asked for: fingerprints are no work for whoever adds letters.
 
     Call `catch_up` until it answers False before any question.
     """
 
-    def __init__(self, letters: Iterable[DeadEntry] = ()) -> None:
-        self._waiting = deque(letters)
+    def __init__(self) -> None:
+        self._reached = 0
+        """Letters up to this id were sorted in, but for those that wait."""
+        self._waiting = deque[DeadEntry]()
+        """Those whose ids did not come in order."""
         self._placed: dict[int, tuple[GroupKey, int, int]] = {}
         """dead_id -> its group, its own fingerprint, dead_at."""
         self._all = OrderedIds()
@@ -103,15 +110,16 @@ class LetterGroups:
         self._keys: list[GroupKey] = []
         """Of the groups, ascending."""
         self._own: Counter[tuple[int, int]] = Counter()
-        """(queue_id, reason) -> groups beside the one of all others."""
+        """(queue_id, reason) -> groups beside the one of all others; 0 where there were some."""
 
     def add(self, entry: DeadEntry) -> None:
-        self._waiting.append(entry)
+        if entry.facts.dead_id <= self._reached:
+            self._waiting.append(entry)
 
     def remove(self, dead_id: int) -> None:
         placed = self._placed.pop(dead_id, None)
         if placed is None:
-            # It waits, and is not placed when its turn comes.
+            # Its turn has not come, and will not.
             return
         self._all.remove(dead_id)
         key = placed[0]
@@ -127,19 +135,29 @@ class LetterGroups:
             if key.fingerprint != OTHER:
                 self._own[key[:2]] -= 1
 
-    def catch_up(self, letters: Mapping[int, DeadEntry], most: int) -> bool:
-        """Place up to `most` letters that wait; return whether there are more. `letters`: those that are there."""
+    def catch_up(self, letters: Mapping[int, DeadEntry], ids: Sequence[int], most: int) -> bool:
+        """Place up to `most` letters that are not placed yet; return whether there are more.
+
+        `letters`: those that are there; `ids`: of all of them, and of some that are gone, ascending.
+        """
         waiting = self._waiting
         while waiting and most:
             most -= 1
             entry = waiting.popleft()
             if letters.get(entry.facts.dead_id) is entry:
                 self._place(entry)
-        return bool(waiting)
+        start = bisect_right(ids, self._reached)
+        stop = min(start + most, len(ids))
+        for at in range(start, stop):
+            self._reached = ids[at]
+            found = letters.get(self._reached)
+            if found is not None:
+                self._place(found)
+        return bool(waiting) or stop < len(ids)
 
     @property
     def waiting(self) -> int:
-        """Letters that are not placed yet; some of them may be gone."""
+        """Letters that came late and are not placed yet; some of them may be gone."""
         return len(self._waiting)
 
     def _place(self, entry: DeadEntry) -> None:
@@ -157,16 +175,18 @@ class LetterGroups:
         group.ids.add(facts.dead_id)
         self._all.add(facts.dead_id)
         self._placed[facts.dead_id] = (key, number, facts.dead_at)
-        self._by_queue.setdefault(entry.queue_id, OrderedIds()).add(facts.dead_id)
+        of_queue = self._by_queue.get(entry.queue_id)
+        if of_queue is None:
+            of_queue = self._by_queue[entry.queue_id] = OrderedIds()
+        of_queue.add(facts.dead_id)
 
     # -- questions ----------------------------------------------------------------------------------------------------
 
-    def queue_ids(self) -> Iterable[int]:
-        return self._by_queue
-
-    def keys_from(self, after: GroupKey | None) -> list[GroupKey]:
-        """Of the groups behind that one, ascending."""
-        return self._keys if after is None else self._keys[bisect_right(self._keys, after) :]
+    def keys_from(self, after: GroupKey | None) -> Iterator[GroupKey]:
+        """Of the groups behind that one, ascending. Nothing may be added or removed while it runs."""
+        known = self._keys
+        start = 0 if after is None else bisect_right(known, after)
+        return (known[at] for at in range(start, len(known)))
 
     def stretch(self, key: GroupKey) -> LetterStretch | None:
         group = self._groups.get(key)
@@ -180,29 +200,39 @@ class LetterGroups:
         """In (after, below), in their order. Nothing may be added or removed while it runs."""
         if choice.reason is None and choice.fingerprint is None:
             wanted = self._by_queue.keys() if choice.queue_ids is None else self._by_queue.keys() & choice.queue_ids
-            streams = [self._by_queue[queue_id] for queue_id in wanted]
+            streams: list[OrderedIds] | None = [self._by_queue[queue_id] for queue_id in wanted]
             chosen = None
         else:
-            streams = [self._groups[key].ids for key in self._keys_of(choice)]
+            keys = self._keys_of(choice)
+            streams = None if keys is None else [self._groups[key].ids for key in keys]
             chosen = choice
-        if len(streams) > STREAMS_MAX:
+        if streams is None or len(streams) > STREAMS_MAX:
             streams, chosen = [self._all], choice
         walks = [stream.between(after, below, newest_first=newest_first) for stream in streams]
         walked = merge(*walks, reverse=newest_first)
         return ((dead_id, chosen is None or self.is_chosen(chosen, dead_id)) for dead_id in walked)
 
-    def _keys_of(self, choice: LetterChoice) -> Iterator[GroupKey]:
-        """Of the groups in which letters that are looked for may stand."""
-        if choice.queue_ids is None or len(choice.queue_ids) > STREAMS_MAX:
-            keys: Iterable[GroupKey] = self._keys
-        else:
-            stretches = (self._stretch_of(queue_id) for queue_id in choice.queue_ids)
-            keys = (self._keys[at] for stretch in stretches for at in stretch)
-        return (key for key in keys if _may_have(key, choice))
+    def _keys_of(self, choice: LetterChoice) -> list[GroupKey] | None:
+        """Of the groups in which letters that are looked for may stand; None: they are too many, or too many places to
+        look at."""
+        places: Iterable[tuple[int, int]] = self._own
+        if choice.queue_ids is not None and len(choice.queue_ids) <= STREAMS_MAX:
+            places = product(choice.queue_ids, ALL_REASONS)
+        found: list[GroupKey] = []
+        for tried, (queue_id, reason) in enumerate(places):
+            if tried >= PLACES_TRIED or len(found) > STREAMS_MAX:
+                return None
+            if (choice.queue_ids is None or queue_id in choice.queue_ids) and choice.reason in (None, reason):
+                found += self._keys_at(queue_id, reason, choice.fingerprint)
+        return found
 
-    def _stretch_of(self, queue_id: int) -> range:
-        first = bisect_left(self._keys, GroupKey(queue_id, 0, 0))
-        return range(first, bisect_left(self._keys, GroupKey(queue_id + 1, 0, 0)))
+    def _keys_at(self, queue_id: int, reason: int, number: int | None) -> list[GroupKey]:
+        """Some more than `STREAMS_MAX` stand for all."""
+        if number is not None:
+            keys = (GroupKey(queue_id, reason, own) for own in {number, OTHER})
+            return [key for key in keys if key in self._groups]
+        at = bisect_left(self._keys, GroupKey(queue_id, reason, 0))
+        return [key for key in self._keys[at : at + STREAMS_MAX + 1] if key[:2] == (queue_id, reason)]
 
     def is_chosen(self, choice: LetterChoice, dead_id: int) -> bool:
         key, number, _ = self._placed[dead_id]
@@ -211,12 +241,3 @@ class LetterGroups:
             and (choice.reason is None or key.reason == choice.reason)
             and (choice.fingerprint is None or choice.fingerprint in (key.fingerprint, number))
         )
-
-
-def _may_have(key: GroupKey, choice: LetterChoice) -> bool:
-    """Whether letters that are looked for may stand in the group."""
-    return (
-        (choice.queue_ids is None or key.queue_id in choice.queue_ids)
-        and (choice.reason is None or key.reason == choice.reason)
-        and (choice.fingerprint is None or key.fingerprint in (choice.fingerprint, OTHER))
-    )

@@ -11,7 +11,7 @@ from vibemq.storage.state.dead_groups import DeadEntry, LetterGroups
 __all__ = ["DeadEntry", "DeadIndex", "DeadTable"]
 
 WAITING_MAX = 1024
-"""So many letters more than there are may wait to be placed, before those that are gone are looked for."""
+"""So many letters more than there are may wait to be placed, before all are placed anew."""
 
 
 class DeadIndex(Protocol):
@@ -30,6 +30,8 @@ class DeadTable:
 
     def __init__(self) -> None:
         self.entries: dict[int, DeadEntry] = {}
+        self.by_queue: Counter[int] = Counter()
+        """queue_id -> letters; of queues that have some."""
         self._holders: Counter[tuple[int, int]] = Counter()
         self._ids: list[int] = []
         """Ascending; ids that are gone stay until they are the majority."""
@@ -43,6 +45,7 @@ class DeadTable:
         elif self._ids[bisect_left(self._ids, dead_id)] != dead_id:
             insort(self._ids, dead_id)
         self.entries[dead_id] = entry
+        self.by_queue[entry.queue_id] += 1
         self._holders[entry.queue_id, entry.facts.sequence] += 1
         if self._groups is not None:
             self._groups.add(entry)
@@ -56,6 +59,9 @@ class DeadTable:
             self._holders[message] -= 1
             if not self._holders[message]:
                 del self._holders[message]
+            self.by_queue[entry.queue_id] -= 1
+            if not self.by_queue[entry.queue_id]:
+                del self.by_queue[entry.queue_id]
             if self._groups is not None:
                 self._groups.remove(dead_id)
             if len(self._ids) > 2 * len(self.entries) + 64:
@@ -90,7 +96,7 @@ class DeadTable:
     def groups(self) -> LetterGroups:
         """Without the letters that still wait to be placed: see `place`."""
         if self._groups is None:
-            self._groups = LetterGroups(self.entries.values())
+            self._groups = LetterGroups()
         return self._groups
 
     @property
@@ -99,4 +105,4 @@ class DeadTable:
 
     def place(self, most: int) -> bool:
         """Let `groups` know of up to `most` letters that came last; return whether there are more."""
-        return self.groups.catch_up(self.entries, most)
+        return self.groups.catch_up(self.entries, self._ids, most)

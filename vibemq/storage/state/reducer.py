@@ -316,6 +316,8 @@ def _job_record(state: StoredState, record: JobRecord, dirty: Dirty | None) -> N
     if isinstance(record, JobStarted):
         job = record.job
         state.instant = max(state.instant, job.created_at)
+        # Its letters may not be kept; those that die later must not be taken for them.
+        state.next_dead_id = max(state.next_dead_id, job.plan.last_id + 1)
     else:
         known = state.jobs.get(record.job_id)
         if known is None:
@@ -535,6 +537,7 @@ def _dead_lettered(state: StoredState, record: DeadLettered, dead: DeadIndex, di
 
 def _dead_removed(state: StoredState, record: DeadRemoved, dead: DeadIndex, dirty: Dirty | None) -> None:
     gone: dict[int, set[int]] = {}
+    state.next_dead_id = max(state.next_dead_id, max(record.dead_ids, default=0) + 1)
     for dead_id in record.dead_ids:
         # An unknown id is one of a transient queue, whose letters did not survive the restart.
         entry = dead.remove(dead_id)

@@ -102,8 +102,10 @@ class HttpApi:
         if self.state.credentials.open:
             self.rules.check(request.headers)
         has_cookie = bool(cookie_in(request.headers.get("cookie", "")))
-        check_origin(request.method, request.headers, has_cookie=has_cookie)
-        host = self.state.proxies.client_of(request.client.host if request.client else "", request.headers)
+        peer, proxies = request.client.host if request.client else "", self.state.proxies
+        secure = proxies.is_secure(request.scope.get("scheme", "http"), peer, request.headers)
+        check_origin(request.method, request.headers, has_cookie=has_cookie, secure=secure)
+        host = proxies.client_of(peer, request.headers)
         asker = None
         if not endpoint.anybody:
             try:
@@ -118,7 +120,7 @@ class HttpApi:
         held.enter_context(self.rates.slot(endpoint.kind, client))
         if endpoint.body_bytes_max > BODY_BYTES_MAX:
             held.enter_context(self._bodies.hold(request, endpoint.body_bytes_max))
-        return await self._exchange(Exchange(endpoint, request, asker, self.state, path, request_id))
+        return await self._exchange(Exchange(endpoint, request, asker, self.state, path, request_id, host, secure))
 
     def _route(self, request: Request) -> tuple[Endpoint, dict[str, str]]:
         found = self.contract.find(_segments(request.scope))

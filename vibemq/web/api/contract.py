@@ -52,6 +52,10 @@ class Exchange:
     path: Mapping[str, str]
     """Values of the names in braces."""
     request_id: str = ""
+    host: str = ""
+    """The client's address."""
+    secure: bool = False
+    """Whether the client speaks TLS, if only to a proxy that is trusted."""
     query: dict[str, Any] = field(default_factory=dict)
     """Read as their types say."""
     body: Any = None

@@ -60,6 +60,13 @@ class LoginChecks(Protocol):
     async def log_in(self, host: str, request_id: str, user: str, password: str, token: str) -> Principal:
         """Who these credentials stand for. Raises AuthError, RateLimited."""
 
+    def check_secret(self, host: str, request_id: str, is_right: Callable[[], bool], refusal: str) -> None:
+        """A secret that the API knows by itself, with the back-off and the audit line of every login.
+
+        Raises:
+            AuthFailed: `refusal`, or how long the address has to wait; then nothing was looked at.
+        """
+
     def logged_in(self, asker: Asker) -> None:
         """A session has begun; for the audit log."""
 

@@ -6,8 +6,11 @@ from hypothesis import strategies as st
 from vibemq.engine.jobs.made import MadeIn
 
 
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 5), st.integers(1, 4)), max_size=20))
-def test_each_message_has_its_maker(stretches: list[tuple[int, int, int]]) -> None:
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(1, 5), st.integers(1, 4)), max_size=20),
+    st.lists(st.tuples(st.integers(1, 40), st.integers(0, 4)).map(lambda t: (t[0], t[0] + t[1])), max_size=8),
+)
+def test_each_message_has_its_maker(stretches: list[tuple[int, int, int]], removed: list[tuple[int, int]]) -> None:
     """(messages of others before, messages, job)"""
     made, expected, at = MadeIn(), dict[int, int](), 1
     for others, count, job_id in stretches:
@@ -15,6 +18,11 @@ def test_each_message_has_its_maker(stretches: list[tuple[int, int, int]]) -> No
         made.add(at, at + count - 1, job_id)
         expected |= dict.fromkeys(range(at, at + count), job_id)
         at += count
+    assert {n: made.maker(n) for n in range(at + 1) if made.maker(n)} == expected
+    for first, last in removed:
+        if len({expected.get(n) for n in range(first, last + 1)}) == 1:
+            made.remove(first, last)
+            expected = {n: job_id for n, job_id in expected.items() if not first <= n <= last}
     assert {n: made.maker(n) for n in range(at + 1) if made.maker(n)} == expected
     made.keep(lambda job_id: job_id != 2)
     assert {n: made.maker(n) for n in range(at + 1) if made.maker(n)} == {n: j for n, j in expected.items() if j != 2}

@@ -5,6 +5,8 @@ from itertools import pairwise
 
 import pytest
 
+from vibemq.model.jobs.job import JobKind, JobPlan, JobState, StoredJob
+from vibemq.model.jobs.job_records import JobStarted
 from vibemq.model.options import Durability, QueueOptions, Retention
 from vibemq.model.records import (
     ALL_GROUPS,
@@ -181,6 +183,15 @@ def test_a_dead_letter_keeps_its_message_and_priority() -> None:
     state = state_of(*records, DeadRemoved([7, 99]))
     assert (state.dead_count, state.queues[Q].priorities) == (0, {})
     assert not is_alive(state.queues[Q], 1)
+
+
+def test_an_id_that_something_has_named_is_not_given_to_another_letter() -> None:
+    named = DeadRemoved([99])
+    assert state_of(named).next_dead_id == 100
+    assert state_of(add(1, 1), DeadLettered(Q, 0, [dead(120, 1)]), named).next_dead_id == 121
+    plan = JobPlan(kind=JobKind.PURGE_DEAD, filter={}, last_id=30)
+    job = StoredJob(job_id=1, plan=plan, created_at=1, state=JobState.QUEUED)
+    assert state_of(JobStarted(job)).next_dead_id == 31
 
 
 def test_one_message_may_die_in_two_groups() -> None:

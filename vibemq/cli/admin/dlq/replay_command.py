@@ -34,9 +34,6 @@ from vibemq.cli.output import Output, count_text
 from vibemq.client import Client
 from vibemq.client.address import parse
 
-LOOKED_AT = 1_000
-"""More jobs than a broker keeps."""
-
 Canary = Annotated[
     int | None,
     typer.Option(
@@ -100,7 +97,8 @@ def replay(
     """Publish dead letters again, as new messages without attempts.
 
     The broker does it as a job, which survives crashes of the command and of the broker, and creates no duplicates.
-    After an interruption the same command goes on with the job, and --limit counts both runs together.
+    After an interruption the same command goes on with the job, and --limit counts both runs together. A job that
+    is held, because its letters died again, is not continued: exit code 6.
 
     Example: vibemq-admin dlq replay --queue orders --reason rejected --rate 100 --limit 50
     """
@@ -141,8 +139,7 @@ def replay(
         if earlier is not None and not fresh:
             if dry_run:
                 return None, _left(earlier), True
-            earlier = await mq.admin("job.change", job=earlier["job"], state="running", rate=rate or 0)
-            return earlier, _left(earlier), True
+            return await _gone_on_with(mq, earlier, rate), _left(earlier), True
         if earlier is not None and not dry_run:
             await mq.admin("job.change", job=earlier["job"], state="cancelled")
         meant, most, resumed = filters.arguments, limit, False
@@ -204,6 +201,21 @@ def _key(same: dict[str, Any]) -> str:
 
 async def _unfinished(mq: Client, same: dict[str, Any]) -> dict[str, Any] | None:
     """The latest job of the same command line that has not ended."""
-    found = await mq.admin("job.list", limit=LOOKED_AT)
-    mark = _mark(same)
-    return next((j for j in found["jobs"] if j["state"] in UNFINISHED and (j["key"] or "").startswith(mark)), None)
+    mark, place = _mark(same), dict[str, Any]()
+    while True:
+        found = await mq.admin("job.list", **place)
+        for job in found["jobs"]:
+            if job["state"] in UNFINISHED and (job["key"] or "").startswith(mark):
+                return dict(job)
+        if found["next"] is None:
+            return None
+        place = {"after": found["next"]}
+
+
+async def _gone_on_with(mq: Client, job: dict[str, Any], rate: float | None) -> dict[str, Any]:
+    """Raises PartlyDone: its own guards hold it, and whoever lets it go on says so."""
+    if job["state"] == "held":
+        require_done(job)
+    given = {} if rate is None else {"rate": rate}
+    changed: dict[str, Any] = await mq.admin("job.change", job=job["job"], state="running", **given)
+    return changed

@@ -37,7 +37,7 @@ def count_step(
 ) -> None:
     """And answer the command. `run`: the messages that the step has made in `queue`.
 
-    When letters are left, the cursor stays before them, and what was looked at is counted when it moves on.
+    When letters are left, the cursor stays before them, and they are counted when it moves on.
     """
     of = command.step
     assert of is not None
@@ -48,7 +48,7 @@ def count_step(
         of.job_id,
         step.now,
         of.cursor if moves else 0,
-        of.examined if moves else 0,
+        of.examined if moves else done + skipped,
         done,
         skipped,
         of.damaged if moves else 0,
@@ -60,6 +60,7 @@ def count_step(
         step.note(record, need)
         if made[0]:
             state.jobs.note_made(*made, of.job_id)
+            state.jobs.forget_made(before, job)
             # It counts with the messages, and goes with them when they cannot be stored.
             step.undo.append(partial(_take_back, state, record, before.cursor))
     step.answer(command, JobStepped(done, left, job), need)

@@ -5,7 +5,7 @@ letters (table `d`), so what is damaged is counted again when a letter comes or 
 makes the whole anew. A letter keeps the group that it was given, also when the group of its own error gets room later.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import NamedTuple
 
@@ -118,6 +118,17 @@ def load_order(kv: KV) -> LetterOrder | None:
 
 def queue_of(kv: KV, dead_id: int) -> int | None:
     """The queue in whose index the letter stands: for letters that do not say so themselves any more."""
+    search = search_queue(kv, dead_id)
+    while True:
+        try:
+            next(search)
+        except StopIteration as found:
+            queue_id: int | None = found.value
+            return queue_id
+
+
+def search_queue(kv: KV, dead_id: int) -> Generator[None, None, int | None]:
+    """The same with a step for each queue, between which the store may change."""
     queue_id = 0
     while True:
         found = next(kv.scan(keys.dead_by_queue_key(queue_id, 0), keys.after(keys.DEAD_BY_QUEUE)), None)
@@ -127,6 +138,7 @@ def queue_of(kv: KV, dead_id: int) -> int | None:
         if kv.get(keys.dead_by_queue_key(queue_id, dead_id)) is not None:
             return queue_id
         queue_id += 1
+        yield
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------

@@ -6,15 +6,18 @@ from itertools import islice
 
 from vibemq.model.dead.fingerprint import OTHER
 from vibemq.model.dead.groups import DeadGroupsWanted, GroupKey, LetterChoice, LetterStretch
-from vibemq.model.records import Reason
 from vibemq.storage.kvstore import keys, values
 from vibemq.storage.kvstore.dead.index import IndexedLetter, indexed, load_order, unpack_group, unpack_indexed
-from vibemq.storage.kvstore.encoding import GARBAGE, unseal
+from vibemq.storage.kvstore.encoding import GARBAGE, U64_MAX, unseal
 from vibemq.storage.kvstore.store import KV
 from vibemq.storage.state.dead_groups import BY_ID, STREAMS_MAX, Looked
 
-ALL_REASONS = tuple(map(int, Reason))
 Stream = Iterator[Looked]
+REASON_MAX = (1 << 8) - 1
+QUEUES_TRIED = 4 * STREAMS_MAX
+"""So many queues that are named are looked for in the store; they have letters, or had some a moment ago."""
+GROUPS_TRIED = 8 * STREAMS_MAX
+"""Looks for groups: of each queue and each reason there is, for two."""
 
 
 def is_chosen(choice: LetterChoice, queue_id: int, letter: IndexedLetter) -> bool:
@@ -79,45 +82,71 @@ def _scan(kv: KV, start: bytes, stop: bytes, *, newest_first: bool) -> Iterator[
 
 
 def _streams(kv: KV, choice: LetterChoice) -> list[_OfGroup | _OfQueue] | None:
-    queue_ids = list(islice(stored_queues(kv, choice.queue_ids), STREAMS_MAX + 1))
-    if len(queue_ids) > STREAMS_MAX:
+    """A bounded number of looks at the store, whatever it has and whatever is looked for."""
+    queue_ids = _queues(kv, choice.queue_ids)
+    if queue_ids is None:
         return None
     if choice.reason is None and choice.fingerprint is None:
         return [_OfQueue(kv, queue_id, choice) for queue_id in queue_ids]
-    groups = list(islice(_groups(kv, queue_ids, choice), STREAMS_MAX + 1))
-    if len(groups) <= STREAMS_MAX:
-        return [_OfGroup(kv, group, choice) for group in groups]
-    return [_OfQueue(kv, queue_id, choice) for queue_id in queue_ids]
+    groups = _groups(kv, queue_ids, choice)
+    if groups is None:
+        return [_OfQueue(kv, queue_id, choice) for queue_id in queue_ids]
+    return [_OfGroup(kv, group, choice) for group in groups]
 
 
-def _groups(kv: KV, queue_ids: list[int], choice: LetterChoice) -> Iterator[GroupKey]:
-    """The groups of these queues in which letters that are looked for may stand."""
-    for queue_id in queue_ids:
-        for reason in ALL_REASONS if choice.reason is None else (choice.reason,):
-            if choice.fingerprint is None:
-                prefix = keys.reason_prefix(keys.DEAD_GROUP, queue_id, reason)
-                for key, _ in kv.scan(prefix, keys.after(prefix)):
-                    yield keys.split_dead_group_key(key)
-            else:
-                for number in {choice.fingerprint, OTHER}:
-                    group = GroupKey(queue_id, reason, number)
-                    if kv.get(keys.dead_group_key(group)) is not None:
-                        yield group
+def _queues(kv: KV, wanted: frozenset[int] | None) -> list[int] | None:
+    """Those whose letters are stored; None: there are too many to go through side by side."""
+    if wanted is None:
+        found = list(islice(stored_queues(kv), STREAMS_MAX + 1))
+    elif len(wanted) > QUEUES_TRIED:
+        return None
+    else:
+        found = list(islice((queue_id for queue_id in wanted if _has_letters(kv, queue_id)), STREAMS_MAX + 1))
+    return found if len(found) <= STREAMS_MAX else None
 
 
-def stored_queues(kv: KV, wanted: frozenset[int] | None = None, after: int = 0) -> Iterator[int]:
-    """Ids of the queues whose letters are stored, ascending, from behind that one on."""
-    if wanted is not None and len(wanted) <= STREAMS_MAX:
-        for queue_id in sorted(wanted):
-            prefix = keys.queue_prefix(keys.DEAD_BY_QUEUE, queue_id)
-            if queue_id > after and next(kv.scan(prefix, keys.after(prefix)), None) is not None:
-                yield queue_id
+def _has_letters(kv: KV, queue_id: int) -> bool:
+    prefix = keys.queue_prefix(keys.DEAD_BY_QUEUE, queue_id)
+    return next(kv.scan(prefix, keys.after(prefix)), None) is not None
+
+
+def _groups(kv: KV, queue_ids: list[int], choice: LetterChoice) -> list[GroupKey] | None:
+    """The groups of these queues in which letters that are looked for may stand; None: there are too many to go
+    through side by side, or to find out in a moment."""
+    found: list[GroupKey] = []
+    for looked, group in enumerate(part for queue_id in queue_ids for part in _groups_of(kv, queue_id, choice)):
+        if looked >= GROUPS_TRIED or len(found) > STREAMS_MAX:
+            return None
+        if group is not None:
+            found.append(group)
+    return found if len(found) <= STREAMS_MAX else None
+
+
+def _groups_of(kv: KV, queue_id: int, choice: LetterChoice) -> Iterator[GroupKey | None]:
+    """Of one queue; None stands for a look that has found none."""
+    prefix = keys.queue_prefix(keys.DEAD_GROUP, queue_id)
+    if choice.reason is not None:
+        prefix = keys.reason_prefix(keys.DEAD_GROUP, queue_id, choice.reason)
+    start, stop = prefix, keys.after(prefix)
+    if choice.fingerprint is None:
+        yield from (keys.split_dead_group_key(key) for key, _ in kv.scan(start, stop))
         return
+    while found := next(kv.scan(start, stop), None):
+        # The first group of a reason: the one of all others, if there is one.
+        first = keys.split_dead_group_key(found[0])
+        yield first if first.fingerprint in (OTHER, choice.fingerprint) else None
+        own = first._replace(fingerprint=choice.fingerprint)
+        if own != first:
+            yield own if kv.get(keys.dead_group_key(own)) is not None else None
+        start = keys.after(keys.reason_prefix(keys.DEAD_GROUP, queue_id, first.reason))
+
+
+def stored_queues(kv: KV, after: int = 0) -> Iterator[int]:
+    """Ids of the queues whose letters are stored, ascending, from behind that one on."""
     at = after + 1
     while found := next(kv.scan(keys.dead_by_queue_key(at, 0), keys.after(keys.DEAD_BY_QUEUE)), None):
         queue_id = keys.split_sequence_key(found[0])[0]
-        if wanted is None or queue_id in wanted:
-            yield queue_id
+        yield queue_id
         at = queue_id + 1
 
 
@@ -170,28 +199,30 @@ def _last(kv: KV, low: int, high: int, instant: int) -> int | None:
 
 
 def stored_groups(kv: KV, wanted: DeadGroupsWanted) -> Iterator[tuple[GroupKey, LetterStretch | None]]:
-    """Groups behind `wanted.after`, ascending; None stands for one that does not fit. Raises StorageDamaged."""
+    """Groups behind `wanted.after`, ascending; None stands for one that does not fit, and for the end of a queue, so
+    that queues without groups count, too. Raises StorageDamaged."""
     after = wanted.after
     if wanted.queue_ids is None:
         start = keys.DEAD_GROUP if after is None else keys.dead_group_key(after) + b"\0"
-        ranges = iter([(start, keys.after(keys.DEAD_GROUP))])
-    else:
-        ranges = (stretch for queue_id in sorted(wanted.queue_ids) for stretch in _stretch(queue_id, wanted))
-    for start, stop in ranges:
-        for key, value in kv.scan(start, stop):
-            group = keys.split_dead_group_key(key)
-            yield group, unpack_group(kv, key, value) if fits(group, wanted) else None
-
-
-def _stretch(queue_id: int, wanted: DeadGroupsWanted) -> Iterator[tuple[bytes, bytes]]:
-    after = wanted.after
-    if after is not None and queue_id < after.queue_id:
+        yield from _stretch(kv, start, keys.after(keys.DEAD_GROUP), wanted)
         return
-    prefix = keys.queue_prefix(keys.DEAD_GROUP, queue_id)
-    if wanted.reason is not None:
-        prefix = keys.reason_prefix(keys.DEAD_GROUP, queue_id, wanted.reason)
-    start = prefix if after is None else max(prefix, keys.dead_group_key(after) + b"\0")
-    yield start, keys.after(prefix)
+    for queue_id in sorted(wanted.queue_ids if after is None else (n for n in wanted.queue_ids if n >= after.queue_id)):
+        prefix = keys.queue_prefix(keys.DEAD_GROUP, queue_id)
+        if wanted.reason is not None:
+            prefix = keys.reason_prefix(keys.DEAD_GROUP, queue_id, wanted.reason)
+        start = prefix if after is None else max(prefix, keys.dead_group_key(after) + b"\0")
+        yield from _stretch(kv, start, keys.after(prefix), wanted)
+        end = GroupKey(queue_id, REASON_MAX, U64_MAX)
+        if after is None or after < end:
+            yield end, None
+
+
+def _stretch(
+    kv: KV, start: bytes, stop: bytes, wanted: DeadGroupsWanted
+) -> Iterator[tuple[GroupKey, LetterStretch | None]]:
+    for key, value in kv.scan(start, stop):
+        group = keys.split_dead_group_key(key)
+        yield group, unpack_group(kv, key, value) if fits(group, wanted) else None
 
 
 def fits(group: GroupKey, wanted: DeadGroupsWanted) -> bool:

@@ -16,6 +16,7 @@ import lmdb
 from vibemq.model.records import MessagesAdded
 from vibemq.storage.kvstore.blocks import BLOCK_BYTES, store_blocks
 from vibemq.storage.kvstore.collecting import uncollected
+from vibemq.storage.kvstore.dead.index import BUILD_LETTERS
 from vibemq.storage.kvstore.dead_letters import StoredDead
 from vibemq.storage.kvstore.encoding import decode_batch
 from vibemq.storage.kvstore.integrity import load_sound_state
@@ -33,6 +34,8 @@ from vibemq.storage.state.reducer import apply
 
 TRANSACTION_BYTES = 4 << 20
 """Rows per transaction that are still alive: they take several times that much memory, for blocks and dirty pages."""
+TRANSACTION_LETTERS = BUILD_LETTERS
+"""Dead letters that come or go in one transaction: those that stand for no rows that are still alive count as well."""
 SHORT_BLOCK_BYTES = VALUE_BYTES // 9 * 8
 """Rows of a block on a short disk; what a block has beside them is less than an eighth of it."""
 
@@ -51,11 +54,13 @@ class Checkpoint:
     """Owns the state that the store holds, and moves both forward together."""
 
     def __init__(self, env: lmdb.Environment, progress: Callable[[], None] = _nobody_asks) -> None:
-        """`progress` is called for each record and each transaction: whoever waits can tell work from a standstill."""
+        """`progress` is called for each fact, each key that is written and each transaction: whoever waits can tell
+        work from a standstill."""
         self._env = env
         self._progress = progress
         self._where = str(Path(env.path()) / DATA_FILE)
         self._transaction_bytes = TRANSACTION_BYTES
+        self._transaction_letters = TRANSACTION_LETTERS
         self._block_bytes = BLOCK_BYTES
         self._dirty = Dirty()
         with uncollected(), reading(env, self._where) as kv:
@@ -83,6 +88,7 @@ class Checkpoint:
                 of few pages.
         """
         self._transaction_bytes = sys.maxsize if at_once else TRANSACTION_BYTES
+        self._transaction_letters = sys.maxsize if at_once else TRANSACTION_LETTERS
         self._block_bytes = SHORT_BLOCK_BYTES if short else BLOCK_BYTES
         if short:
             self._free_pages()
@@ -104,7 +110,7 @@ class Checkpoint:
         left = iter(records)
         more = True
         while more:
-            with writing(self._env, self._where) as kv:
+            with writing(self._env, self._where, self._progress) as kv:
                 more = self._one_transaction(kv, left, up_to_lsn)
             self._dirty.clear()
             self._progress()
@@ -119,7 +125,9 @@ class Checkpoint:
             self._apply_one(where, record, dead, added)
             taken += len(record.body)
             del record
-            self._progress()
+            if dead.unwritten >= self._transaction_letters:
+                more = True
+                break
             if taken >= self._transaction_bytes:
                 added = [fact for fact in added if self._is_alive(fact)]
                 taken = sum(fact.rows.size for fact in added)
@@ -143,6 +151,7 @@ class Checkpoint:
 
     def _apply_one(self, where: str, record: JournalRecord, dead: StoredDead, added: list[MessagesAdded]) -> None:
         for fact in decode_batch(record.body, where):
+            self._progress()
             apply(self.state, fact, dead, self._dirty)
             if type(fact) is MessagesAdded:
                 added.append(fact)

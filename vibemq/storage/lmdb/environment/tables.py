@@ -3,7 +3,7 @@
 import errno
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -95,6 +95,10 @@ class LmdbKV:
             return (found, bytes(cursor.value())) if start <= found <= key else None
 
 
+def _nobody_asks() -> None:
+    pass
+
+
 @contextmanager
 def reading(env: lmdb.Environment, where: str, *, views: bool = False) -> Iterator[LmdbKV]:
     """A snapshot. Keep it for milliseconds: while it lives, LMDB cannot use freed pages again.
@@ -107,15 +111,15 @@ def reading(env: lmdb.Environment, where: str, *, views: bool = False) -> Iterat
 
 
 @contextmanager
-def writing(env: lmdb.Environment, where: str) -> Iterator[TalliedKV]:
-    """One synced transaction that keeps the tally; any exception undoes it.
+def writing(env: lmdb.Environment, where: str, progress: Callable[[], None] = _nobody_asks) -> Iterator[TalliedKV]:
+    """One synced transaction that keeps the tally; any exception undoes it. `progress`: see `TalliedKV`.
 
     Raises:
         StorageFull: no room; nothing changed.
         StorageFailed: the outcome is unknown; the process must end.
     """
     with translated(where), env.begin(write=True) as transaction:
-        kv = TalliedKV(LmdbKV(transaction, where))
+        kv = TalliedKV(LmdbKV(transaction, where), progress)
         yield kv
         kv.save()
 

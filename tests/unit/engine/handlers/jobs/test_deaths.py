@@ -3,6 +3,9 @@
 import pytest
 
 from tests.unit.engine.handlers.jobs.jobs_driver import JobsDriver
+from vibemq.engine.handlers.jobs.starting import FINISHED_MAX
+from vibemq.engine.jobs.job_table import RUNNING_MAX
+from vibemq.errors import JobStateConflict
 from vibemq.model.commands import Settlement
 from vibemq.model.jobs.job import JobState
 from vibemq.model.jobs.job_records import MADE_RUNS_MAX
@@ -145,4 +148,118 @@ def test_the_stretches_that_are_remembered_are_bounded(driver: JobsDriver) -> No
         driver.publish(1)
     job = driver.job()
     assert (len(job.made), job.made_forgotten) == (MADE_RUNS_MAX, True)
+    first, second = job.made[0][1], job.made[1][1]
+    kill(driver, first - 2, first, second)
+    assert driver.job().dead_again == 2, "the engine forgets what the store forgets"
+    driver.check()
+
+
+def test_a_canary_that_dies_while_its_job_is_paused_holds_it(driver: JobsDriver) -> None:
+    driver.start(canary=2)
+    driver.replay([1, 2])
+    driver.change(JobState.PAUSED)
+    kill(driver, 11)
+    assert driver.job().state is JobState.PAUSED
+    job = driver.change(JobState.RUNNING)
+    assert (job.state, job.canary_passed, job.forgiven) == (JobState.HELD, False, 0)
+    assert "1 of the first 2 letters died again" in job.why
+    driver.restart()
+    job = driver.change(JobState.RUNNING)
+    assert (job.state, job.canary_passed, job.forgiven) == (JobState.RUNNING, True, 1)
+    driver.check()
+
+
+def test_a_job_is_held_by_what_dies_while_it_waits_for_its_turn(driver: JobsDriver) -> None:
+    driver.start(canary=2)
+    driver.replay([1, 2])
+    driver.change(JobState.PAUSED)
+    for _ in range(RUNNING_MAX):
+        driver.start()
+    assert driver.change(JobState.RUNNING).state is JobState.QUEUED
+    kill(driver, 11, 12)
+    assert driver.job().state is JobState.HELD
+    driver.change(JobState.CANCELLED, job_id=2)
+    assert (driver.job().state, driver.job().canary_passed) == (JobState.HELD, False)
+    driver.check()
+
+
+def test_many_deaths_during_a_pause_hold_the_job_too(driver: JobsDriver) -> None:
+    driver.start(stop_after_dead_again=2)
+    driver.replay([1, 2, 3], cursor=3)
+    driver.change(JobState.PAUSED)
+    kill(driver, 11, 12)
+    for _ in range(RUNNING_MAX):
+        driver.start()
+    assert driver.change(JobState.RUNNING).state is JobState.HELD
+    assert driver.change(JobState.RUNNING).forgiven == 2
+    driver.check()
+
+
+def test_no_canary_passes_after_a_death_that_its_worker_has_not_seen(driver: JobsDriver) -> None:
+    driver.start(canary=2)
+    driver.replay([1, 2])
+    kill(driver, 11)
+    passed = driver.change(None, by="", canary_passed=True, why="none of the first 2 letters died again")
+    assert isinstance(passed, JobStateConflict)
+    assert (driver.job().state, driver.job().canary_passed) == (JobState.HELD, False)
+    driver.check()
+
+
+def test_a_canary_goes_on_when_its_job_was_held_for_another_reason(driver: JobsDriver) -> None:
+    driver.start(canary=2)
+    driver.replay([1])
+    driver.change(JobState.HELD, by="", why="no rights")
+    assert not driver.change(JobState.RUNNING).canary_passed
+    kill(driver, 11)
+    assert driver.job().state is JobState.HELD
+
+
+def test_a_job_that_is_held_for_another_reason_is_told_of_deaths(driver: JobsDriver) -> None:
+    driver.start(canary=2)
+    driver.replay([1, 2])
+    driver.change(JobState.HELD, by="", why="no rights")
+    kill(driver, 11)
+    kill(driver, 12)
+    assert "1 of the first 2 letters died again" in driver.job().why
+    assert [event.event for event in driver.job().events].count("held") == 2
+    driver.check()
+
+
+def test_messages_of_a_forgotten_job_die_like_any_other(driver: JobsDriver) -> None:
+    """Also where they stand in a queue of which the job itself did not know any more."""
+    driver.create("b")
+    driver.create("c")
+    in_b, in_c = driver.bury(300, "b"), driver.bury(300, "c")
+    driver.start()
+    driver.replay([1, 2], cursor=2)
+    for one, other in zip(in_b, in_c, strict=True):
+        driver.replay([one], queue="b", origin=2)
+        driver.replay([other], queue="c", origin=3)
+    assert {queue_id for queue_id, _, _ in driver.job().made} == {2, 3}
+    driver.change(JobState.CANCELLED)
+    for job_id in range(2, 3 + FINISHED_MAX):
+        driver.start()
+        driver.change(JobState.CANCELLED, job_id=job_id)
+    assert driver.engine.jobs.get(1) is None
+    assert not any(driver.engine.jobs.made.values())
+    kill(driver, 11, 12)
+    assert driver.info().dead == 10
+    driver.check()
+
+
+def test_a_canary_of_many_stretches_waits_for_all_of_them(driver: JobsDriver) -> None:
+    count = MADE_RUNS_MAX + 20
+    ids = driver.bury(count)
+    driver.start(canary=count)
+    for dead_id in ids:
+        driver.replay([dead_id])
+        driver.publish(1)
+    made = [first for _, first, _ in driver.job().made]
+    assert (len(made), driver.job().made_forgotten) == (count, False)
+    driver.restart()
+    driver.subscribe(1, capacity_messages=5_000)
+    driver.settle(1, *made[1:])
+    assert unsettled(driver)
+    driver.settle(1, made[0])
+    assert not unsettled(driver)
     driver.check()
