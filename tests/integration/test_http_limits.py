@@ -179,3 +179,45 @@ async def test_mounted_applications_share_one_bound() -> None:
     finally:
         go.set()
         await asyncio.gather(*tasks)
+
+
+async def exchanged(broker: Broker, request: bytes) -> bytes:
+    """All that comes until the broker closes the connection."""
+    assert broker.http_address is not None
+    async with asyncio.timeout(CEILING_S):
+        reader, writer = await asyncio.open_connection(*broker.http_address)
+        writer.write(request)
+        answer = await reader.read()
+        writer.close()
+        await writer.wait_closed()
+    return answer
+
+
+HEAD = b"POST /livez HTTP/1.1\r\nhost: localhost\r\n"
+HIDDEN = b"0\r\n\r\nGET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "status_code"),
+    [
+        (HEAD + b"x: " + b"a" * 40_000 + b"\r\n\r\n", 431),
+        (HEAD + b"x: a\r\n" * 3_000 + b"\r\n", 431),
+        (HEAD + b"content-length: 5\r\ntransfer-encoding: chunked\r\n\r\n" + HIDDEN, 400),
+        (HEAD + b"x: a\r\n transfer-encoding: chunked\r\n\r\n" + HIDDEN, 400),
+        (HEAD.replace(b"\r\n", b"\n") + b"\n" + HIDDEN, 400),
+        (b"no request\r\n\r\n", 400),
+    ],
+)
+async def test_heads_that_are_refused_end_the_connection(
+    broker: Broker, request_bytes: bytes, status_code: int
+) -> None:
+    answer = await exchanged(broker, request_bytes)
+    assert int(answer.split()[1]) == status_code
+    assert answer.count(b"HTTP/1.1 ") == 1, "what comes behind it is no request"
+    assert b"\r\nconnection: close\r\n" in answer.lower()
+
+
+async def test_each_request_of_a_connection_is_looked_at(broker: Broker) -> None:
+    get = b"GET /livez HTTP/1.1\r\nhost: localhost\r\n"
+    answer = await exchanged(broker, get + b"\r\n" + get + b"x: a\n\r\n")
+    assert [int(part.split()[0]) for part in answer.split(b"HTTP/1.1 ")[1:]] == [200, 400]

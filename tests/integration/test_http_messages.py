@@ -244,6 +244,7 @@ async def test_a_key_survives_a_restart_within_the_window(tmp_path: Path) -> Non
             async with api.http:
                 one = await api.ask("POST", "/queues/q/messages", content=b"x", headers={**BYTES, **keyed})
                 assert (one.json()["sequence"], one.json()["duplicate"]) == (1, bool(turn))
+                assert (one.json()["id"] is None) == bool(turn), "an id that no message has"
                 many = await api.done(
                     "POST", "/queues/many/messages", content=lines, headers={**NDJSON, "Idempotency-Key": "many"}
                 )

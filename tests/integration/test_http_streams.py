@@ -321,6 +321,42 @@ async def test_a_stream_ends_with_the_right_to_it(tmp_path: Path) -> None:
         assert events.of("bye")
 
 
+async def test_streams_end_when_permissions_change(tmp_path: Path) -> None:
+    async with serving(tmp_path, auth=everybody()) as api:
+        await api.done("PUT", "/queues/a.q", "root", json={"durability": "transient"})
+        await api.done("POST", "/users", "root", json={"user": "eve", "password": "pw", "superuser": False})
+        rights = {"queues": "a.*", "actions": ["inspect", "subscribe", "publish"]}
+        await api.done("POST", "/users/eve/permissions", "root", json=rights)
+        paths = ("/events?topic=queue:a.q", "/events?topic=overview", "/queues/a.q/tail")
+        async with (
+            reading(api, paths[0], "eve") as one,
+            reading(api, paths[1], "eve") as two,
+            reading(api, paths[2], "eve") as three,
+            reading(api, paths[0], "inspect") as other,
+        ):
+            await until(lambda: one.of("queue") and two.of("overview") and other.of("queue"))
+            rights = {"queues": "a.*", "actions": ["inspect", "subscribe"]}
+            await api.done("POST", "/users/eve/permissions", "root", json=rights)
+            await until(lambda: one.ended and two.ended and three.ended)
+            for events in (one, two, three):
+                assert "permissions have changed" in events.of("bye")[0]["reason"]
+            assert not other.ended, "those of others are as they were"
+
+
+async def test_a_topic_without_a_right_has_an_error_beside_the_others(tmp_path: Path) -> None:
+    async with serving(tmp_path, auth=everybody()) as api:
+        for queue in ("a.q", "b.secret"):
+            await api.done("PUT", f"/queues/{queue}", "root", json={"durability": "transient"})
+        path = "/events?topic=queue:b.secret&topic=queue:a.q&topic=connections"
+        async with reading(api, path, "inspect") as events:
+            await until(lambda: len(events.of("queue")) >= 2 and events.of("connections"))
+            told = {event["topic"]: event for event in (*events.of("queue"), *events.of("connections"))}
+            assert told["queue:a.q"]["data"]["name"] == "a.q"
+            for topic in ("queue:b.secret", "connections"):
+                assert told[topic]["error"]["code"] == "NOT_AUTHORIZED"
+                assert "data" not in told[topic]
+
+
 async def test_streams_end_with_the_broker_and_say_so(tmp_path: Path) -> None:
     async with serving(tmp_path) as api:
         async with reading(api, "/events?topic=overview") as events:

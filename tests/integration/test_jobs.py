@@ -225,7 +225,7 @@ async def test_a_job_takes_no_letter_that_died_after_it_was_made_when_its_own_we
     async with made() as broker, vibemq.connect(broker.url) as mq:
         await mq.create_queue("t", durability="transient")
         await dead(mq, broker, "t", 20)
-        number = (await mq.admin("job.start", kind="purge_dead", rate=0.001, filter={"from_id": 3}))["job"]
+        number = (await mq.admin("job.start", kind="purge_dead", rate=0.1, filter={"from_id": 3}))["job"]
         job = await mq.admin("job.change", job=number, state="paused")
         await dead(mq, broker, "t", 5)
         told = (await mq.admin("dlq.list"))["letters"][-1]["dead_id"]
@@ -576,7 +576,7 @@ async def test_what_dies_during_the_count_is_not_counted(started: Started, monke
 
     monkeypatch.setattr("vibemq.operations.jobs.requests.count_letters", slowly)
     for filters in ({"queue": "q"}, {"error": "bad"}):
-        started_job = await mq.admin("job.start", kind="purge_dead", filter=filters, at_most=5, rate=0.001)
+        started_job = await mq.admin("job.start", kind="purge_dead", filter=filters, at_most=5, rate=0.1)
         assert started_job["selected"] == 5
         await mq.admin("job.change", job=started_job["job"], state="cancelled")
         await mq.admin("dlq.purge")

@@ -167,6 +167,10 @@ class Policy:
             return False
         return not self.enabled or (principal.superuser and principal.name in self._superusers)
 
+    def rights_of(self, principal: Principal) -> tuple[bool, bool, tuple[Rule, ...]]:
+        """All that its answers about this principal depend on: what has changed when these differ."""
+        return self.enabled, principal.name in self._superusers, self._rules.get(principal.name, ())
+
     def _is_narrowed_superuser(self, principal: Principal) -> bool:
         return principal.rules is not None and principal.superuser and principal.name in self._superusers
 

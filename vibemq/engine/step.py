@@ -153,10 +153,10 @@ class Step:
         if command.token is not None:
             self.tell(Reply(command.session, command.token, result, self.answering), need)
 
-    def answer_unchanged(self, command: Asked, need: Durability) -> None:
+    def answer_unchanged(self, command: Asked, need: Durability, result: Any = None) -> None:
         """What the command asks for is so already."""
         if command.token is not None:
-            self.tell(Reply(command.session, command.token, None, self.answering, unchanged=True), need)
+            self.tell(Reply(command.session, command.token, result, self.answering, unchanged=True), need)
 
     def tell(self, effect: Effect, need: Durability) -> None:
         if need > Durability.ASYNC:

@@ -20,6 +20,7 @@ from vibemq.model.effects import (
     QueueHead,
     QueueInfo,
     Reach,
+    Reply,
     Span,
 )
 from vibemq.model.jobs.job import StoredJob
@@ -145,6 +146,9 @@ class CommandSession(Protocol):
 
     async def ask(self, make: Callable[[int, int], Command]) -> Any:
         """Have `make(session, token)` decided; the answer, when its durability holds. Raises the engine's refusal."""
+
+    async def ask_whole(self, make: Callable[[int, int], Command]) -> Reply:
+        """The same; the answer also says whether there was nothing to do."""
 
 
 class StoreAccess(Protocol):

@@ -66,6 +66,9 @@ class Operation(Generic[A]):
     """An operator's act, which the broker's log names."""
     audited: bool = False
     """Changes what others may do or have: the audit log names who asked for it, and what became of it."""
+    nothing_done: str = ""
+    """Of a long one: the member of its answer that is true when there was nothing to do, and there is nothing to write
+    down."""
     becomes: type[Any] | None = None
     """Of a short one that is audited: the command, which sessions ask for by their own words too."""
     permissions: Row = field(init=False)
@@ -97,6 +100,11 @@ class Call:
         """The answer of a long operation. Raises errors of the family."""
         assert self.operation.task is not None
         return await self.operation.task(self.service, self.caller, self.arguments)
+
+    def changed_nothing(self, result: Any) -> bool:
+        """Whether a long operation that has answered this had nothing to do."""
+        name = self.operation.nothing_done
+        return bool(name) and isinstance(result, dict) and result.get(name) is True
 
     def told(self, result: Any) -> dict[str, Any]:
         """The arguments as the audit log may name them, without secrets; and which token was made."""

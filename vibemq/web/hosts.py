@@ -13,6 +13,8 @@ from vibemq.web.limits import PROBES, App, Receive, Scope, Send
 ANY = "*"
 _LOOPBACK_NAME = re.compile(r"(.*\.)?localhost\.?", re.IGNORECASE)
 
+_PORT = re.compile(r"(:[0-9]{0,5})?")
+
 
 class AllowedHosts:
     """Args:
@@ -31,6 +33,8 @@ class AllowedHosts:
     def allows(self, host: str) -> bool:
         """`host`: as the header has it, with or without a port."""
         name = _plain(without_port(host))
+        if not _PORT.fullmatch(_behind(host)):
+            return False
         return (
             self._any
             or name in self._names
@@ -49,6 +53,13 @@ def without_port(host: str) -> str:
     if host.startswith("["):
         return host[1:].partition("]")[0]
     return host.rpartition(":")[0] if host.count(":") == 1 else host
+
+
+def _behind(host: str) -> str:
+    """What stands behind the name or address."""
+    if host.startswith("["):
+        return host.partition("]")[2]
+    return host[host.index(":") :] if host.count(":") == 1 else ""
 
 
 def _plain(name: str) -> str:

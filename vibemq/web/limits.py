@@ -9,10 +9,13 @@ import asyncio
 import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from http import HTTPStatus
 from typing import Any, cast
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from vibemq.web.heads import HeadRefused, check_head
 
 CONNECTIONS_MAX = 256
 HEAD_TIMEOUT_S = 10.0
@@ -59,14 +62,27 @@ class HttpPool:
 
 
 class HttpParser(h11.Connection):
-    """Lets go of the frames of an error: one of h11's own refers to the error, and would keep both for ever."""
+    """Looks at each head before it is parsed. Lets go of the frames of an error: one of h11's own refers to the error,
+    and would keep both for ever."""
+
+    refused = (400, "this is no request of HTTP/1.1")
+    """Status and sentence for a request that cannot be read."""
 
     def next_event(self) -> Any:
         try:
+            if self.their_state is h11.IDLE:
+                self._check_head()
             return super().next_event()
         except h11.RemoteProtocolError as error:
             error.__traceback__ = None
             raise
+
+    def _check_head(self) -> None:
+        try:
+            check_head(self.trailing_data[0])
+        except HeadRefused as refused:
+            self.refused = refused.status, str(refused)
+            raise h11.RemoteProtocolError(str(refused), refused.status) from None
 
 
 class HttpConnection(H11Protocol):
@@ -102,6 +118,21 @@ class HttpConnection(H11Protocol):
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         self._look()
+
+    def send_400_response(self, msg: str) -> None:
+        """With the parser's own status and sentence. uvicorn calls it for what cannot be read."""
+        status, sentence = cast(HttpParser, self.conn).refused
+        text = sentence.encode() + b"\n"
+        headers = [
+            (b"content-type", b"text/plain; charset=utf-8"),
+            (b"content-length", b"%d" % len(text)),
+            (b"connection", b"close"),
+        ]
+        reason = HTTPStatus(status).phrase.encode()
+        for event in (h11.Response(status_code=status, headers=headers, reason=reason), h11.Data(data=text)):
+            self.transport.write(self.conn.send(event))
+        self.transport.write(self.conn.send(h11.EndOfMessage()))
+        self.transport.close()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()

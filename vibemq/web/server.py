@@ -14,6 +14,7 @@ from vibemq.config import Http
 from vibemq.errors import ConfigInvalid
 from vibemq.web.app import Pages, Reports, make_app
 from vibemq.web.headers import DATA, PAGES, SecurityHeaders
+from vibemq.web.heads import HEAD_BYTES_MAX
 from vibemq.web.hosts import ANY, AllowedHosts, HostCheck, is_below
 from vibemq.web.limits import App, HttpPool, Receive, RouteSlots, Scope, Send, connections_of, with_slots
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from vibemq.web.api.services import ApiServices
     from vibemq.web.console.site import ConsoleSite
 
-HEAD_BYTES_MAX = 16_384
 MOUNT_REQUESTS_MAX = 64
 """Under way at a time in all applications of plug-ins: fewer than connections, so that some are always idle."""
 OWN_PREFIXES = ("/livez", "/readyz", "/startupz", "/health", "/metrics", "/queues", "/api", "/console")

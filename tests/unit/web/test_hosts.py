@@ -29,6 +29,14 @@ def test_with_a_token_or_on_the_network_any_name_will_do(listener: str, needs_to
     assert all(hosts.allows(host) for host in (*OWN, *FOREIGN))
 
 
+@pytest.mark.parametrize(
+    "host", ["localhost:abc", "localhost:80x", "127.0.0.1:-1", "[::1]x", "[::1]:a", "localhost:123456"]
+)
+def test_a_port_is_a_number(host: str) -> None:
+    for needs_token in (True, False):
+        assert not AllowedHosts("127.0.0.1", None, needs_token=needs_token).allows(host)
+
+
 @pytest.mark.parametrize("needs_token", [True, False])
 @pytest.mark.parametrize("listener", ["127.0.0.1", "0.0.0.0", "broker.example"])
 def test_names_of_the_settings_are_added_to_the_machine_s_own(listener: str, needs_token: bool) -> None:

@@ -5,7 +5,7 @@ from hashlib import sha256
 from typing import Annotated, Any, Literal, Protocol
 
 import orjson
-from pydantic import Field, StringConstraints
+from pydantic import AfterValidator, Field, StringConstraints
 
 from vibemq.auth.policy import Policy
 from vibemq.errors import InvalidOptions, PreconditionFailed, QueueNotFound
@@ -26,7 +26,16 @@ RATE_MAX = 1_000_000
 CANARY_MAX = 1_000
 IDS_MAX = 10_000
 NOTE_MAX = 1_000
-Rate = Annotated[float, Field(ge=0, le=RATE_MAX, allow_inf_nan=False)]
+RATE_MIN = 0.1
+
+
+def _rate(value: float) -> float:
+    if 0 < value < RATE_MIN:
+        raise ValueError(f"must be 0 for as many as possible, or {RATE_MIN} or more")
+    return value
+
+
+Rate = Annotated[float, Field(ge=0, le=RATE_MAX, allow_inf_nan=False), AfterValidator(_rate)]
 JobNumber = Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]{0,17}$")]
 
 
@@ -40,7 +49,9 @@ class StartJobArguments(Arguments):
         "later are not meant.",
     )
     to: QueueName | None = Field(None, description="Queue that letters are replayed to; left out: where each died.")
-    rate: Rate | None = Field(None, description="Most letters in a second; left out or 0: as many as possible.")
+    rate: Rate | None = Field(
+        None, description="Most letters in a second, 0.1 or more; left out or 0: as many as possible."
+    )
     limit: Annotated[int, Field(ge=1, le=10**15)] | None = Field(None, description="Most letters; left out: all.")
     max_ready: Whole | None = Field(None, description="Wait while the target queue has more messages ready than this.")
     canary: Annotated[int, Field(ge=0, le=CANARY_MAX)] | None = Field(
@@ -55,8 +66,9 @@ class StartJobArguments(Arguments):
     note: Annotated[str, Field(max_length=NOTE_MAX)] = Field("", description="Why; kept with the job.")
     key: Annotated[str, Field(min_length=1, max_length=255)] | None = Field(
         None,
-        description="A second request of the same user with this key is answered with the first one's job, as long as "
-        "that is kept: 7 days after its end, and at most 200 ended jobs of all users.",
+        description="A second request of the same user with this key starts nothing: it is answered with the first "
+        "one's job, and `repeated`, as long as that is kept: 7 days after its end, and at most 200 ended jobs of all "
+        "users.",
     )
 
 
@@ -74,7 +86,9 @@ class OfJob(Arguments):
 
 class ChangeJobArguments(OfJob):
     state: Literal["paused", "running", "cancelled"] | None = Field(None, description="What the job shall be.")
-    rate: Rate | None = Field(None, description="Most letters in a second from now on; 0: as many as possible.")
+    rate: Rate | None = Field(
+        None, description="Most letters in a second from now on, 0.1 or more; 0: as many as possible."
+    )
 
 
 class JobsAtWork(Protocol):
@@ -135,9 +149,13 @@ class Jobs:
             key=wanted.key or "",
             digest=digest,
         )
-        job = await self._local.ask(lambda session, token: StartJob(session, token, plan, wanted.rate or 0.0, now))
+        reply = await self._local.ask_whole(
+            lambda session, token: StartJob(session, token, plan, wanted.rate or 0.0, now)
+        )
+        if reply.unchanged:
+            return {**self._shown(reply.result), "repeated": True}
         self._work.wake()
-        return self._shown(job)
+        return self._shown(reply.result)
 
     async def _count(self, wanted: StartJobArguments, now: int, last_id: int) -> int:
         """Raises PreconditionFailed."""
@@ -220,6 +238,7 @@ OPERATIONS: list[Operation[Any]] = [
         scans=True,
         logged=True,
         audited=True,
+        nothing_done="repeated",
     ),
     Operation(
         "job.list",

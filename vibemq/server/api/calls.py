@@ -61,7 +61,7 @@ class ApiCalls:
         result = await self._runner.carried_out(asker, call)
         if isinstance(result, VibeMQError):
             raise result
-        return OperationAnswer(result)
+        return OperationAnswer(result, call.changed_nothing(result))
 
     def _command(self, asker: Asker, call: Call, session: int, token: Any) -> Command:
         command = call.command(session, token)

@@ -135,7 +135,15 @@ class OperationRunner:
             log.info("admin %s: %s", operation.name, said, extra={**fields, "remote": place.host})
         if operation.audited:
             reason = str(result) if isinstance(result, VibeMQError) else ""
-            self._audit.changed(place, principal, operation.name, call.told(result), reason, count=_count_in(result))
+            self._audit.changed(
+                place,
+                principal,
+                operation.name,
+                call.told(result),
+                reason,
+                unchanged=call.changed_nothing(result),
+                count=_count_in(result),
+            )
         return result
 
     async def _run(self, call: Call) -> object:

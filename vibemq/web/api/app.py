@@ -15,7 +15,7 @@ from urllib.parse import unquote_to_bytes
 from starlette.requests import Request
 from starlette.responses import Response
 
-from vibemq.errors import ErrorCode, InvalidMessage, ShuttingDown, VibeMQError
+from vibemq.errors import ErrorCode, InvalidMessage, InvalidPayload, ShuttingDown, VibeMQError
 from vibemq.web.api.answers import filters_of, json_answer, page_of, plain, problem_answer
 from vibemq.web.api.arguments import RequestReader
 from vibemq.web.api.contract import BASE, Contract, Endpoint, Exchange
@@ -146,8 +146,15 @@ class HttpApi:
             exchange.body = body if endpoint.raw else read_json(body, endpoint.marks_max)
         if exchange.asker is not None and self.state.hides_bodies(exchange.asker.principal):
             check_filters(endpoint.operation, exchange.query, exchange.body)
-        if endpoint.idempotent and (text := request.headers.get(HEADER)) is not None:
-            return await self._once(exchange, checked_key(text), body)
+        if (text := request.headers.get(HEADER)) is not None:
+            if endpoint.keyless:
+                raise InvalidPayload(
+                    f"{endpoint.method} {endpoint.path} takes no Idempotency-Key, because {endpoint.keyless}; "
+                    "leave the header out",
+                    HEADER,
+                )
+            if endpoint.idempotent:
+                return await self._once(exchange, checked_key(text), body)
         return await self._carry_out(exchange)
 
     def _check_rights(self, exchange: Exchange) -> None:

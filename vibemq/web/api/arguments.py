@@ -14,10 +14,9 @@ from vibemq.web.api.contract import Contract, Endpoint, Exchange, Parameter
 from vibemq.web.api.idempotency import HEADER, checked_key
 from vibemq.web.api.instants import read_in
 
-PAGE = (
-    Parameter("limit", {"type": "integer", "minimum": 1}, "Most items of the page."),
-    Parameter("cursor", {"type": "string"}, "Where the page begins: `next` of the page before."),
-)
+CURSOR = Parameter("cursor", {"type": "string"}, "Where the page begins: `next` of the page before.")
+GUARD = "at_most"
+"""A field that keeps a request from doing more than was meant: one that a program has left empty guards nothing."""
 PARAMETERS_MAX = 200
 _WHOLE = re.compile(r"-?\d{1,20}", re.ASCII)
 
@@ -50,7 +49,7 @@ class RequestReader:
         return known
 
     def _make_parameters(self, endpoint: Endpoint) -> tuple[Parameter, ...]:
-        page = PAGE if endpoint.items else ()
+        page = _page_of(endpoint) if endpoint.items else ()
         if endpoint.query is not None:
             return endpoint.query + page
         if endpoint.method not in ("GET", "DELETE") or not endpoint.operation or endpoint.arguments is not None:
@@ -96,11 +95,21 @@ class RequestReader:
                     f"query parameter {name[:40]!r} is unknown here; known are {takes}; leave it out", name[:40]
                 )
             found.setdefault(name, []).append(value)
-        return {name: typed(known[name], values) for name, values in found.items()}
+        given = {name: typed(known[name], values) for name, values in found.items()}
+        limit = given.get("limit")
+        if endpoint.items and isinstance(limit, int) and limit > endpoint.limit_max:
+            raise InvalidPayload(
+                f"limit is {limit:,}, and a page of this list has at most {endpoint.limit_max:,} items; ask for the "
+                "next page with cursor",
+                "limit",
+            )
+        return given
 
     def arguments(self, exchange: Exchange) -> dict[str, Any]:
         """Of the operation. Raises InvalidPayload."""
         endpoint = exchange.endpoint
+        if isinstance(exchange.body, dict) and exchange.body.get(GUARD, 0) is None:
+            raise InvalidPayload(f"{GUARD} is null, which would guard nothing; give a number, or leave it out", GUARD)
         if endpoint.arguments is not None:
             return endpoint.arguments(exchange)
         given = exchange.query if endpoint.method in ("GET", "DELETE") else (exchange.body or {})
@@ -132,6 +141,11 @@ class RequestReader:
         operation: Operation[Any] = self._contract.operations[endpoint.operation]
         about = schema_of(arguments_of(operation))["properties"].get(endpoint.renamed.get(name, name), {})
         return typed(Parameter(name, about, ""), [value])
+
+
+def _page_of(endpoint: Endpoint) -> tuple[Parameter, ...]:
+    schema = {"type": "integer", "minimum": 1, "maximum": endpoint.limit_max}
+    return Parameter("limit", schema, f"Most items of the page, up to {endpoint.limit_max:,}."), CURSOR
 
 
 def checked(model: type[BaseModel], body: Any) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from starlette.responses import Response
 from vibemq.auth.matrix import COMMANDS, Row
 from vibemq.errors import ErrorCode
 from vibemq.operations import OPERATIONS, Operation
+from vibemq.operations.arguments import LIMIT_MAX
 from vibemq.web.api.errors import HttpCode
 from vibemq.web.api.guardrails.json_shapes import MARKS_MAX
 from vibemq.web.api.kinds import Kind
@@ -134,6 +135,8 @@ class Endpoint:
     """Of a list: the name that its items have in the operation's answer."""
     after: str = "after"
     """Of a list: the argument that its cursor stands for."""
+    limit_max: int = LIMIT_MAX
+    """Of a list: most items of a page."""
     from_headers: Mapping[str, str] = field(default_factory=dict)
     """Header of the request -> the argument that it brings."""
     headers: tuple[Parameter, ...] = ()
@@ -149,6 +152,8 @@ class Endpoint:
     """From the request to the operation's answer."""
     idempotent: bool = False
     """Takes an Idempotency-Key, and keeps the first answer in memory."""
+    keyless: str = ""
+    """Of another POST that changes something: why it refuses an Idempotency-Key."""
     conditional: bool = True
     """Of a GET: its answer has an ETag of its content, and 304 where that is known."""
 
@@ -195,6 +200,11 @@ class Contract:
             raise LookupError(f"{place}: {endpoint.command.__name__} has no row in vibemq/auth/matrix.py")
         if not endpoint.operation and endpoint.handler is None:
             raise LookupError(f"{place} has nothing that carries it out")
+        keys = [endpoint.idempotent, "Idempotency-Key" in endpoint.from_headers, bool(endpoint.keyless)]
+        if sum(keys) != (endpoint.method == "POST" and endpoint.kind is not Kind.SCAN):
+            raise LookupError(
+                f"{place}: a POST that changes something takes an Idempotency-Key, or says why it does not"
+            )
         if endpoint.reads and endpoint.kind is Kind.CHANGE:
             raise LookupError(f"{place}: a {endpoint.method} changes nothing")
 

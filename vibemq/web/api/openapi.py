@@ -229,6 +229,11 @@ class DescriptionWriter:
             by_status.setdefault(MEANINGS[code].status, []).append(code)
         for number, codes in by_status.items():
             answers[str(number)] = {"$ref": f"#/components/responses/{self._problem(codes)}"}
+        answers["431"] = {"$ref": "#/components/responses/HEADER_TOO_LONG"}
+        self.responses["HEADER_TOO_LONG"] = {
+            "description": "URL and headers are longer than 16 KiB; the connection ends.",
+            "content": {"text/plain": {"schema": {"type": "string"}}},
+        }
         return answers
 
     def _problem(self, codes: list[Code]) -> str:

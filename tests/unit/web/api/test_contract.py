@@ -26,8 +26,21 @@ async def handler(exchange: Exchange) -> Any:
         replace(ROW, operation="", command=str, handler=handler),
         replace(ROW, operation="", command=Publish),
         replace(ROW, kind=Kind.CHANGE),
+        replace(ROW, method="POST", kind=Kind.CHANGE),
+        replace(ROW, method="POST", kind=Kind.CHANGE, idempotent=True, keyless="because"),
+        replace(ROW, keyless="because"),
     ],
-    ids=["no owner", "no such operation", "two owners", "no such command", "nobody to carry it out", "GET changes"],
+    ids=[
+        "no owner",
+        "no such operation",
+        "two owners",
+        "no such command",
+        "nobody to carry it out",
+        "GET changes",
+        "POST without a word on keys",
+        "two words on keys",
+        "GET with keys",
+    ],
 )
 def test_a_row_that_is_not_whole_is_refused(row: Endpoint) -> None:
     with pytest.raises(LookupError):

@@ -41,7 +41,7 @@ def start(state: EngineState, step: Step, command: StartJob) -> None:
             raise IdempotencyConflict(
                 f"job {known.job_id} was started with the same key and another request; use another key"
             )
-        step.answer(command, known, state.need_of_known)
+        step.answer_unchanged(command, state.need_of_known, known)
         return
     unfinished = [job.plan.user for job in jobs.by_id.values() if not job.has_ended]
     if unfinished.count(plan.user) >= UNFINISHED_OF_USER_MAX:

@@ -30,6 +30,7 @@ ENDPOINTS = (
         kind=Kind.CHANGE,
         response=record({"changed": listed(TEXT), "needs_restart": listed(TEXT)}),
         errors=(ErrorCode.CONFIG_INVALID,),
+        idempotent=True,
     ),
     Endpoint(
         method="POST",

@@ -1,5 +1,6 @@
 """Cursors of all queues, by how far they are behind."""
 
+from vibemq.operations.monitoring.cursors import PAGE_CURSORS_MAX
 from vibemq.web.api.contract import Endpoint
 from vibemq.web.api.endpoints.shapes import BOOLEAN, INSTANT, TEXT, WHOLE, record
 
@@ -24,6 +25,7 @@ ENDPOINTS = (
         summary="Cursors of all queues that the asker may inspect, with their lag.",
         operation="cursor.list",
         items="cursors",
+        limit_max=PAGE_CURSORS_MAX,
         response=CURSOR,
     ),
 )

@@ -36,7 +36,9 @@ JOB = record(
 def made(job: dict[str, Any], exchange: Exchange) -> dict[str, Any]:
     """The location is relative, as all URLs: a proxy may have put a prefix before them."""
     exchange.headers["Location"] = f"jobs/{job['job']}"
-    return job
+    if exchange.unchanged:
+        exchange.headers["Idempotent-Replayed"] = "true"
+    return {name: value for name, value in job.items() if name != "repeated"}
 
 
 ENDPOINTS = (

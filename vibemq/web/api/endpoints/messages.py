@@ -107,7 +107,8 @@ async def _published_one(exchange: Exchange, queue: str, message: NewMessage) ->
     shown = {
         "queue": published.queue,
         "sequence": published.first_sequence if duplicate is None else duplicate,
-        "id": RowView(message.row).message_id,
+        # That of the message which was published before is not known, and may be another one than this request has.
+        "id": RowView(message.row).message_id if duplicate is None else None,
         "duplicate": duplicate is not None,
         "warnings": _warnings(exchange, batch),
     }
@@ -206,8 +207,6 @@ def _warnings(exchange: Exchange, batch: NewMessages) -> list[str]:
 def peeked(exchange: Exchange) -> dict[str, Any]:
     query = exchange.query
     limit = query.get("limit", PEEK)
-    if isinstance(limit, int) and limit > PEEK_MAX:
-        raise InvalidPayload(f"limit is {limit}; {PEEK_MAX} are the most", "limit")
     return {
         "queue": exchange.path["queue"],
         "state": query.get("state", "ready"),
@@ -402,7 +401,7 @@ _NEW = {
 }
 _PUBLISHED = record(
     {"queue": TEXT, "warnings": listed(TEXT)},
-    {"sequence": WHOLE, "id": TEXT, "duplicate": {"type": "boolean"}, "confirmed": WHOLE}
+    {"sequence": WHOLE, "id": NULLABLE_TEXT, "duplicate": {"type": "boolean"}, "confirmed": WHOLE}
     | {"first_sequence": {"type": ["integer", "null"]}, "duplicates": listed(ANYTHING), "refused": listed(ANYTHING)},
 )
 _DELIVERY = record(
@@ -428,6 +427,7 @@ ENDPOINTS = (
         summary="Look at messages without taking them: those that are ready, delayed or in flight.",
         operation="queue.peek",
         items="messages",
+        limit_max=PEEK_MAX,
         after="from",
         arguments=peeked,
         query=(
@@ -538,6 +538,7 @@ ENDPOINTS = (
         summary="Fetch messages under leases; wait for them if there are none. None after that time: an empty list.",
         command=commands.Subscribe,
         kind=Kind.WAIT,
+        keyless="messages that were fetched come again by themselves when their leases are over",
         body=FetchBody,
         handler=fetch,
         response=record({"items": listed(_DELIVERY)}),
@@ -555,6 +556,7 @@ ENDPOINTS = (
         summary="Settle messages by their leases, each with a result of its own; refused when none can be settled.",
         command=commands.Settle,
         kind=Kind.MESSAGES,
+        keyless="a lease is settled once, however often it is asked for",
         body={
             "type": "object",
             "required": ["settlements"],

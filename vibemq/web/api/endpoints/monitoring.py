@@ -3,6 +3,7 @@
 from typing import Any
 
 from vibemq.errors import ErrorCode
+from vibemq.operations.monitoring.queue_rows import PAGE_ROWS_MAX
 from vibemq.web.api.contract import Endpoint, Exchange
 from vibemq.web.api.endpoints.shapes import ANYTHING, INSTANT, NULLABLE_TEXT, TEXT, WHOLE, listed, record
 from vibemq.web.api.instants import written
@@ -37,6 +38,7 @@ ENDPOINTS = (
         summary="Queues that the asker may inspect, with figures, rates and a state; sorted by any figure.",
         operation="queue.rows",
         items="queues",
+        limit_max=PAGE_ROWS_MAX,
         response=ROW,
     ),
     Endpoint(

@@ -6,8 +6,10 @@ from typing import Any, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from vibemq.auth.matrix import INSPECT
 from vibemq.errors import ErrorCode, QueueNotFound
 from vibemq.model.options import QueueOptions, options_from_dict, options_tag
+from vibemq.operations.queues import PAGE_QUEUES
 from vibemq.web.api.arguments import checked
 from vibemq.web.api.contract import JSON, MERGE_PATCH, Endpoint, Exchange
 from vibemq.web.api.endpoints.shapes import ANYTHING, INSTANT, TEXT, WHOLE, listed, nothing, record
@@ -22,10 +24,15 @@ _ENUMS: dict[str, type[IntEnum]] = {
 }
 
 
-class AtMostBody(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
+def _without_default(schema: dict[str, Any]) -> None:
+    """Left out is neither null nor 0, and has no JSON value of its own."""
+    del schema["properties"]["at_most"]["default"]
 
-    at_most: int | None = Field(None, ge=0, description="Refuse if more messages than that wait in the queue.")
+
+class AtMostBody(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True, json_schema_extra=_without_default)
+
+    at_most: int = Field(0, ge=0, description="Refuse if more messages than that wait in the queue; left out: never.")
 
 
 def options_json(options: dict[str, Any]) -> dict[str, Any]:
@@ -57,7 +64,10 @@ def one(info: dict[str, Any] | None, exchange: Exchange) -> dict[str, Any]:
 
 
 def some(page: dict[str, Any], exchange: Exchange) -> dict[str, Any]:
-    return {**page, "items": [described(info) for info in page["items"]]}
+    """Who may do something else with a queue knows that it is there, and no more."""
+    policy, principal = exchange.services.accounts.policy, exchange.user.principal
+    shown = [info for info in page["items"] if policy.allows(principal, INSPECT, info["name"])]
+    return {**page, "items": [described(info) for info in shown]}
 
 
 def first_page(exchange: Exchange) -> dict[str, Any]:
@@ -121,9 +131,10 @@ ENDPOINTS = (
     Endpoint(
         method="GET",
         path="/definitions",
-        summary="All queues that the asker has any right to, with their options.",
+        summary="All queues that the asker may inspect, with their options; a page may have fewer than its limit.",
         operation="queue.list",
         items="queues",
+        limit_max=PAGE_QUEUES,
         arguments=first_page,
         shape=some,
         response=QUEUE,

@@ -1,6 +1,5 @@
 """Live streams: figures once a second, and new messages of a queue."""
 
-from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -8,7 +7,7 @@ from starlette.responses import Response
 
 from vibemq import operations
 from vibemq.auth.matrix import permissions_of
-from vibemq.errors import ErrorCode, InvalidPayload, VibeMQError
+from vibemq.errors import AuthError, ErrorCode, InvalidPayload
 from vibemq.model.options import check_queue_name
 from vibemq.web.api.contract import EVENTS, Endpoint, Exchange, Parameter
 from vibemq.web.api.kinds import Kind
@@ -27,19 +26,20 @@ async def events(exchange: Exchange) -> Response:
     if not 1 <= len(texts) <= TOPICS_MAX:
         raise InvalidPayload(f"give 1 to {TOPICS_MAX} topics: topic=overview&topic=queue:orders", "topic")
     topics = [read_topic(text) for text in dict.fromkeys(texts)]
-    policy, user = exchange.services.accounts.policy, exchange.user
-    for topic in topics:
-        policy.admit(
-            user.principal, permissions_of(topic.operation), dict(topic.arguments).get, operation=topic.operation
-        )
-    hub = exchange.state.hub
-    view = hub.view(user)
-    reader = hub.open(user, topics)
+    refusals = [refusal for topic in topics if (refusal := _refusal(exchange, topic)) is not None]
+    if len(refusals) == len(topics):
+        raise refusals[0]
+    return _stream(exchange, exchange.state.hub.open(exchange.user, topics))
 
-    def other_view() -> str:
-        return "" if hub.view(user) == view else "your permissions have changed; connect again"
 
-    return _stream(exchange, reader, other_view)
+def _refusal(exchange: Exchange, topic: EventTopic) -> AuthError | None:
+    """Of a topic that will have `error` in place of figures."""
+    policy, needed, wanted = exchange.services.accounts.policy, permissions_of(topic.operation), dict(topic.arguments)
+    try:
+        policy.admit(exchange.user.principal, needed, wanted.get, operation=topic.operation)
+    except AuthError as error:
+        return error
+    return None
 
 
 def read_topic(text: str) -> EventTopic:
@@ -77,13 +77,6 @@ async def tail(exchange: Exchange) -> Response:
     user, messages = exchange.user, exchange.services.messages
     policy, needed = exchange.services.accounts.policy, permissions_of("queue.peek")
 
-    def missing() -> str:
-        try:
-            policy.admit(user.principal, needed, {"queue": queue}.get, operation="queue.peek")
-        except VibeMQError as error:
-            return str(error)
-        return ""
-
     policy.admit(user.principal, needed, {"queue": queue}.get, operation="queue.peek")
     reader = TailReader(
         queue,
@@ -93,7 +86,7 @@ async def tail(exchange: Exchange) -> Response:
         preview_bytes=_number(exchange, "preview_bytes", PREVIEW_BYTES, 0, PREVIEW_BYTES_MAX),
         hidden=lambda: exchange.state.hides_bodies(user.principal),
     )
-    return _stream(exchange, reader, missing)
+    return _stream(exchange, reader)
 
 
 def _number(exchange: Exchange, name: str, default: int, least: int, most: int) -> int:
@@ -103,9 +96,12 @@ def _number(exchange: Exchange, name: str, default: int, least: int, most: int) 
     return value
 
 
-def _stream(exchange: Exchange, source: StreamSource, more: Callable[[], str]) -> Response:
-    """It ends with the session of the browser, or when the login does not count any more."""
+def _stream(exchange: Exchange, source: StreamSource) -> Response:
+    """It ends with the session of the browser, when the login does not count any more, or with the rights that it was
+    begun with."""
     state, user = exchange.state, exchange.user
+    policy = exchange.services.accounts.policy
+    rights = policy.rights_of(user.principal)
     session = state.sessions.of_digest(user.session) if user.session else None
 
     def why_over() -> str:
@@ -113,7 +109,9 @@ def _stream(exchange: Exchange, source: StreamSource, more: Callable[[], str]) -
             return "the broker is stopping"
         if user.session and (session is None or session.ended):
             return session.ended if session is not None else "the session has ended"
-        return state.credentials.why_ended(user.principal) or more()
+        if ended := state.credentials.why_ended(user.principal):
+            return ended
+        return "" if policy.rights_of(user.principal) == rights else "your permissions have changed; connect again"
 
     return EventStream(source, why_over, state.streams)
 

@@ -162,6 +162,7 @@ _TOKENS = (
         summary="Make an access token. The answer is the only place where it stands in clear.",
         operation="token.create",
         kind=Kind.CHANGE,
+        keyless="the answer has a secret, which is not kept to be repeated",
         response=NEW_TOKEN,
         status=201,
         errors=KEPT_BY_BROKER,

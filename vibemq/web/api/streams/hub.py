@@ -127,7 +127,6 @@ class EventHub:
         self._wanted.set()
 
     def view(self, asker: Asker) -> View:
-        """A stream whose asker has another view than at its beginning must end."""
         if self._services.accounts.policy.is_superuser(asker.principal):
             return SUPERUSERS
         return asker.principal.name, asker.principal.token_id

@@ -1,0 +1,82 @@
+"""Arguments of the HTTP API that would mean another thing than was written: refused, not passed over."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import vibemq
+from tests.integration.http_api import ApiClient, everybody, serving
+
+pytestmark = pytest.mark.anyio
+
+MAXIMA = {
+    "/queues": 500,
+    "/cursors": 500,
+    "/definitions": 100,
+    "/queues/q/messages": 100,
+    "/dead-letters": 1_000,
+    "/jobs": 1_000,
+    "/connections": 1_000,
+}
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+async def api(tmp_path: Path) -> AsyncIterator[ApiClient]:
+    async with serving(tmp_path) as api:
+        yield api
+
+
+@pytest.mark.parametrize("path", MAXIMA)
+async def test_a_page_beyond_its_maximum_is_refused(api: ApiClient, path: str) -> None:
+    await api.done("PUT", "/queues/q", json={"durability": "transient"})
+    most = MAXIMA[path]
+    assert (await api.get(f"{path}?limit={most}")).status_code == 200
+    for limit in (most + 1, 10**9):
+        response = await api.get(f"{path}?limit={limit}")
+        assert (response.status_code, response.json()["errors"][0]["pointer"]) == (422, "/limit")
+        assert f"{most:,}" in response.json()["detail"]
+
+
+async def test_a_guard_that_is_null_is_none(api: ApiClient) -> None:
+    async with vibemq.connect(api.broker.url) as mq:
+        await mq.publish("q", b"x")
+        for path, body in (("/queues/q/purge", {}), ("/jobs", {"kind": "purge_dead"})):
+            response = await api.ask("POST", path, json={**body, "at_most": None})
+            assert (response.status_code, response.json()["errors"][0]["pointer"]) == (422, "/at_most"), response.text
+        assert (await api.done("GET", "/queues/q"))["ready"] == 1
+        assert await api.code("POST", "/queues/q/purge", json={"at_most": 0}) == (412, "PRECONDITION_FAILED")
+        assert (await api.done("POST", "/queues/q/purge", json={"at_most": 1})) == {"count": 1}
+
+
+@pytest.mark.parametrize("rate", [1e-300, 0.05, -1])
+async def test_a_rate_at_which_a_job_would_not_end_is_refused(api: ApiClient, rate: float) -> None:
+    assert (await api.ask("POST", "/jobs", json={"kind": "replay", "rate": rate})).status_code == 422
+    assert (await api.done("GET", "/jobs"))["items"] == []
+    job = (await api.done("POST", "/jobs", json={"kind": "replay", "rate": 0.1}))["job"]
+    assert (await api.ask("PATCH", f"/jobs/{job}", json={"rate": rate})).status_code == 422
+
+
+async def test_a_port_of_the_host_is_a_number(api: ApiClient) -> None:
+    response = await api.get("/queues", headers={"host": "localhost:abc"})
+    assert response.status_code == 421
+
+
+async def test_definitions_are_those_of_queues_that_may_be_inspected(tmp_path: Path) -> None:
+    async with serving(tmp_path, auth=everybody()) as api:
+        for queue in ("a.q", "b.q"):
+            await api.done("PUT", f"/queues/{queue}", "root", json={"durability": "transient"})
+
+        async def shown(user: str) -> list[Any]:
+            return [queue["queue"] for queue in (await api.done("GET", "/definitions", user))["items"]]
+
+        assert await shown("root") == ["a.q", "b.q"]
+        assert await shown("inspect") == await shown("owner") == ["a.q"]
+        for user in ("publish", "list", "none"):
+            assert await shown(user) == []

@@ -1,0 +1,50 @@
+"""Idempotency keys of each POST that changes something: carried out once, or refused."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.http_api import ApiClient, everybody, serving
+from vibemq.web.api.endpoints import ENDPOINTS
+
+pytestmark = pytest.mark.anyio
+
+KEY = {"Idempotency-Key": "k"}
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+async def api(tmp_path: Path) -> AsyncIterator[ApiClient]:
+    async with serving(tmp_path, auth=everybody()) as api:
+        yield api
+
+
+@pytest.mark.parametrize("path", [row.path for row in ENDPOINTS if row.keyless])
+async def test_a_key_that_would_be_ignored_is_refused(api: ApiClient, path: str) -> None:
+    await api.done("PUT", "/queues/a.q", "root", json={"durability": "transient"})
+    at = path.format(queue="a.q", user="root")
+    response = await api.ask("POST", at, "" if path == "/session" else "root", headers=KEY)
+    assert (response.status_code, response.json()["code"]) == (422, "INVALID_PAYLOAD"), response.text
+    assert "takes no Idempotency-Key, because" in response.json()["detail"]
+    assert (await api.done("GET", "/tokens", "root"))["items"] == []
+
+
+async def test_a_job_is_started_once_and_said_so_once(api: ApiClient, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="vibemq.audit")
+    first = await api.ask("POST", "/jobs", "root", headers=KEY, json={"kind": "purge_dead"})
+    assert (first.status_code, "idempotent-replayed" in first.headers) == (201, False), first.text
+    for _ in range(2):
+        again = await api.ask("POST", "/jobs", "root", headers=KEY, json={"kind": "purge_dead"})
+        assert (again.status_code, again.headers["idempotent-replayed"]) == (201, "true")
+        assert again.json()["job"] == first.json()["job"]
+        assert again.headers["location"] == first.headers["location"]
+        assert set(again.json()) == set(first.json())
+    other = {"kind": "purge_dead", "limit": 1}
+    assert await api.code("POST", "/jobs", "root", headers=KEY, json=other) == (422, "IDEMPOTENCY_CONFLICT")
+    records = [vars(record) for record in caplog.records if record.name == "vibemq.audit"]
+    assert [record["outcome"] for record in records if record.get("operation") == "job.start"] == ["done", "failed"]
