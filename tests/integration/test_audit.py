@@ -110,7 +110,9 @@ def test_who_changed_and_removed_queues_and_messages_by_which_door(tmp_path: Pat
         root.admin("user.grant", user="eve", queues="e.*", actions=["publish"])
         root.admin("queue.create", queue="a", options={"max_attempts": 7})
         root.admin("queue.change", queue="a", changes={"max_attempts": 8})
-        root.admin("queue.remove", queue="a", runs=[[number, number] for number in range(1, 201, 2)])
+        with pytest.raises(Refusal, match="QUEUE_NOT_FOUND"):
+            root.admin("queue.remove", queue="nothing", runs=[[number, number] for number in range(1, 201, 2)])
+        # Nothing is in it: no record.
         root.admin("queue.purge", queue="a")
         root.admin("queue.create", queue="a", options={"max_attempts": 9})
         root.admin("queue.delete", queue="nothing")
@@ -133,8 +135,7 @@ def test_who_changed_and_removed_queues_and_messages_by_which_door(tmp_path: Pat
     assert [(line["operation"], line["user"], line["outcome"], line["remote"]) for line in lines] == [
         ("queue.create", "root", "done", "127.0.0.1"),
         ("queue.change", "root", "done", "127.0.0.1"),
-        ("queue.remove", "root", "done", "127.0.0.1"),
-        ("queue.purge", "root", "done", "127.0.0.1"),
+        ("queue.remove", "root", "failed", "127.0.0.1"),
         ("queue.create", "root", "done", "127.0.0.1"),
         ("queue.change", "root", "failed", "127.0.0.1"),
         ("queue.purge", "eve", "refused", "127.0.0.1"),
@@ -144,5 +145,5 @@ def test_who_changed_and_removed_queues_and_messages_by_which_door(tmp_path: Pat
     assert lines[0]["arguments"] == {"queue": "a", "options": {"max_attempts": 7}, "must_match": False}
     assert lines[2]["arguments"]["runs"][-1] == "… 100 in all"
     assert len(lines[2]["arguments"]["runs"]) == 21
-    assert lines[4]["arguments"]["queue"] == "b"
-    assert "nothing" in lines[5]["reason"]
+    assert lines[3]["arguments"]["queue"] == "b"
+    assert "nothing" in lines[4]["reason"]
