@@ -70,21 +70,44 @@ def test_what_died_why_and_a_replay_of_ten_that_is_tried_on_a_few_first(
     page.get_by_role("button", name="Replay all 250…").click()
     dialog = page.get_by_role("dialog", name="Replay dead letters")
     dialog.get_by_text("no consumer", exact=True).wait_for()
+    dialog.get_by_text("payments has no consumer, so the trial cannot end").wait_for()
     dialog.get_by_role("button", name="Only the first").click()
+    # How many go changes no guard: the trial stays, and is said to be none.
+    assert dialog.get_by_label(re.compile("^Try 10 letters first")).is_checked()
+    dialog.get_by_text("All 10 letters are the trial").wait_for()
+    assert dialog.get_by_text("The first 10 of 250 letters, the oldest first").is_visible()
+    dialog.get_by_label("Letters to try first").fill("5")
     dialog.get_by_label("Note, for the audit").fill("the gateway is up again")
-    dialog.get_by_label(re.compile("^Try")).check()
     dialog.get_by_role("button", name="Replay 10 letters to payments").click()
     page.get_by_role("heading", name=re.compile("Replay · job")).wait_for()
     # Five of them are tried first, and nobody consumes them yet.
-    page.get_by_text("its first 5 letters are not settled yet").wait_for()
+    page.get_by_text("payments has no consumer, so the trial cannot end.").wait_for()
+    page.get_by_role("button", name="Go on without the trial…").wait_for()
     assert page.get_by_text("5 of 10 letters").is_visible()
     consume(full_broker, "payments", 5)
-    page.get_by_text("Done. None of the letters has died again so far.").wait_for()
+    page.get_by_text("Done. 10 letters were replayed, as many as were asked for.").wait_for()
+    page.get_by_text("5 messages wait in payments, and it has no consumer.").wait_for()
     consume(full_broker, "payments", 5)
     assert page.get_by_text("10 of 10 letters").is_visible()
     assert dead_in(full_broker, "payments") == 330
+    page.get_by_text("Nothing waits in payments any more: all left it.").wait_for()
+    page.get_by_role("button", name="Replay what is left…").click()
+    page.get_by_text(re.compile(r"Job \d+ has replayed 10 letters, and 240 are left of the 250")).wait_for()
+    page.keyboard.press("Escape")
     page.goto(f"{full_broker.console}jobs")
     page.get_by_role("row", name=re.compile("done.*Replay.*payments")).wait_for()
+
+
+def test_a_trial_that_cannot_end_is_given_up_and_the_rest_goes(full_broker: ServedBroker, opened: Opener) -> None:
+    job = admin(full_broker, "job.start", kind="replay", filter={"queue": "emails"}, canary=5)["job"]
+    page = opened(full_broker.origin)
+    enter(page, full_broker, f"job?id={job}")
+    page.get_by_text("emails has no consumer, so the trial cannot end.").wait_for()
+    page.get_by_role("button", name="Go on without the trial…").click()
+    page.get_by_role("dialog").get_by_role("button", name="Replay 65 letters without a trial").click()
+    page.get_by_text("Done. 65 letters were replayed.").wait_for()
+    assert admin(full_broker, "job.show", job=job)["state"] == "cancelled"
+    assert dead_in(full_broker, "emails") == 0
 
 
 def test_a_job_is_slowed_paused_and_cancelled_while_it_runs(full_broker: ServedBroker, opened: Opener) -> None:
@@ -114,6 +137,15 @@ def test_a_letter_is_edited_and_its_changes_are_shown_before_it_goes(full_broker
     dialog = page.get_by_role("dialog", name=re.compile("Edit and replay"))
     body = dialog.get_by_label("Body")
     before = body.input_value()
+    body.fill(before[:-1])
+    dialog.get_by_role("alert").get_by_text("What died was JSON, and this is broken").wait_for()
+    dialog.get_by_role("button", name="Review the changes").click()
+    dialog.get_by_role("alert").get_by_text("The body is no valid JSON any more").wait_for()
+    dialog.get_by_role("button", name="Back to editing").click()
+    body.fill(before)
+    dialog.get_by_role("button", name="Review: nothing is changed yet").click()
+    dialog.get_by_text("Nothing is changed: the message goes exactly as it died.").wait_for()
+    dialog.get_by_role("button", name="Back to editing").click()
     body.fill(before.replace("Lange Reihe 12", "Neuer Wall 1"))
     dialog.get_by_role("button", name="Add a header").click()
     dialog.get_by_label("Name of header 3").fill("repaired")
@@ -124,7 +156,12 @@ def test_a_letter_is_edited_and_its_changes_are_shown_before_it_goes(full_broker
     assert changes.get_by_text("Lange Reihe 12").is_visible()
     assert dialog.get_by_text("repaired: by hand").is_visible()
     dialog.get_by_role("button", name="Replay 1 edited letter to orders.us").click()
-    page.get_by_role("heading", name="orders.us").wait_for()
+    sent = page.get_by_role("status").get_by_role("link", name=re.compile(r"message \d+"))
+    assert "message?queue=orders.us&sequence=" in sent.get_attribute("href")
+    back = page.get_by_role("link", name="Back to the dead letters").get_attribute("href")
+    assert back == "./dead-letters?queue=orders.us"
+    page.reload()
+    page.get_by_role("heading", name=re.compile("is not here any more")).wait_for()
     with vibemq.sync.connect(full_broker.url) as mq:
         [message] = mq.fetch("orders.us")
         message.ack()

@@ -17,7 +17,7 @@ from tests.interop.eventmesh import MeshWire
 from tests.interop.omq import OmqWire
 from tests.waiting import until, wait_until
 from vibemq.auth.passwords import hash_password
-from vibemq.config import Auth, Permission, User
+from vibemq.config import Auth, Http, Permission, User
 from vibemq.errors import AuthFailed, Blocked, InvalidOptions
 from vibemq.server.broker import Broker
 
@@ -46,6 +46,12 @@ def broker(tmp_path: Path) -> Iterator[MeshBroker]:
 
 def as_user(url: str, user: str, password: str = "pw") -> str:
     return url.replace("://", f"://{user}:{password}@")
+
+
+class Place:
+    """Where a request comes from."""
+
+    connection_id, host, protocol = "r1", "192.0.2.1", "http"
 
 
 def records(broker: MeshBroker, **chosen: Any) -> list[dict[str, Any]]:
@@ -95,6 +101,55 @@ def test_who_came_in_and_what_changed_by_every_door(broker: MeshBroker, tmp_path
     [file] = (tmp_path / "data" / "audit").iterdir()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert b"pw" not in file.read_bytes()
+
+
+@pytest.mark.anyio
+async def test_what_the_web_server_does_until_its_end_is_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = settings(tmp_path).model_copy(update={"http": Http(port=0)})
+    async with Broker(settings=served) as broker:
+        assert broker._parts is not None
+        assert broker._web is not None
+        audit, close = broker._parts.audit, broker._web.close
+
+        def close_late() -> None:
+            audit.login_failed(Place(), "late", "wrong password")
+            close()
+
+        monkeypatch.setattr(broker._web, "close", close_late)
+    [file] = (tmp_path / "data" / "audit").iterdir()
+    assert b'"user": "late"' in file.read_bytes()
+
+
+NOTHING = [
+    ("connections.close", {"connection_id": "nobody"}),
+    ("connections.close", {"user": "nobody"}),
+    ("connections.redirect", {"user": "nobody", "host": "broker.example", "port": 1}),
+    ("message.remove", {"queue": "jobs", "sequences": [99]}),
+    ("message.remove", {"queue": "jobs", "sequences": [1], "dry_run": True}),
+    ("queue.remove", {"queue": "jobs", "runs": [[99, 99]]}),
+    ("queue.purge", {"queue": "empty"}),
+    ("dlq.purge", {"ids": [99]}),
+    ("dlq.replay", {"ids": [99]}),
+    ("dlq.purge", {"queue": "jobs"}),
+    ("dead.redrive", {"queue": "jobs", "ids": [99]}),
+    ("transaction.forget", {"app": "unknown"}),
+]
+
+
+@pytest.mark.anyio
+async def test_what_did_nothing_is_no_record(tmp_path: Path) -> None:
+    async with Broker(settings=settings(tmp_path)) as broker, vibemq.connect(broker.url) as mq:
+        await mq.create_queue("jobs")
+        await mq.create_queue("empty")
+        await mq.publish("jobs", b"x")
+        for operation, arguments in NOTHING:
+            await mq.admin(operation, **arguments)
+        await mq.admin("message.remove", queue="jobs", sequences=[1])
+        found = (await mq.admin("audit.list", order="oldest"))["records"]
+    changes = [record["operation"] for record in found if record["event"] == "access.changed"]
+    assert changes == ["queue.create", "queue.create", "message.remove"]
 
 
 @pytest.mark.anyio

@@ -15,6 +15,7 @@ from tests.integration.test_operations import dead
 from tests.integration.test_server_broker import settings
 from tests.waiting import until
 from vibemq.config import Auth, Permission, User
+from vibemq.engine.jobs.job_table import RUNNING_MAX
 from vibemq.errors import (
     IdempotencyConflict,
     InvalidOptions,
@@ -130,9 +131,23 @@ async def test_overlapping_jobs_double_nothing(started: Started) -> None:
     jobs = [await mq.admin("job.start", kind="replay", filter={"queue": "q"}) for _ in range(3)]
     ended = [await reached(mq, job["job"], "done") for job in jobs]
     assert sum(job["done"] for job in ended) == 400
+    assert all(job["done"] + job["skipped"] == job["selected"] for job in ended)
     info = await mq.queue_info("q")
     assert info is not None
     assert (info.ready, info.dead) == (400, 0)
+
+
+async def test_letters_that_go_before_the_job_meets_them_are_counted(started: Started) -> None:
+    broker, mq = started
+    await dead(mq, broker, "q", 20)
+    letters = (await mq.admin("dlq.list", queue="q"))["letters"]
+    job = await mq.admin("job.start", kind="replay", filter={"queue": "q"}, rate=1)
+    await mq.admin("job.change", job=job["job"], state="paused")
+    gone = await mq.admin("dlq.purge", ids=[letter["dead_id"] for letter in letters[5:15]])
+    await mq.admin("job.change", job=job["job"], state="running", rate=0)
+    ended = await reached(mq, job["job"], "done")
+    assert gone["count"] == 10
+    assert (ended["selected"], ended["done"], ended["skipped"]) == (20, 10, 10)
 
 
 async def test_a_rate_follows_the_clock_and_changes_at_once(started: Started) -> None:
@@ -176,6 +191,7 @@ async def test_pause_resume_and_cancel(started: Started) -> None:
     await reached(mq, number, "done", done=200)
     with pytest.raises(JobStateConflict):
         await mq.admin("job.change", job=number, state="paused")
+    await dead(mq, broker, "q", 5)
     await mq.admin("job.start", kind="replay", rate=1)
     jobs = (await mq.admin("job.list", limit=1))["jobs"]
     cancelled = await mq.admin("job.change", job=jobs[0]["job"], state="cancelled")
@@ -192,7 +208,8 @@ async def test_a_job_goes_on_after_a_restart_of_the_broker(tmp_path: Path) -> No
     async with Broker(tmp_path / "data") as again, vibemq.connect(again.url) as mq:
         assert (await job_of(mq, number))["state"] == "running"
         await mq.admin("job.change", job=number, rate=0)
-        assert (await reached(mq, number, "done"))["done"] == 80
+        job = await reached(mq, number, "done")
+        assert (job["done"], job["examined"]) == (80, 80)
         info = await mq.queue_info("q")
         assert info is not None
         assert (info.ready, info.dead) == (80, 20)
@@ -374,6 +391,27 @@ async def test_a_job_ends_with_the_rights_of_its_maker(guarded: tuple[Broker, Ca
         assert "access token" in (await reached(root, number, "held"))["why"]
 
 
+async def test_a_new_user_of_the_same_name_has_no_job_of_the_old_one(
+    guarded: tuple[Broker, Callable[[str], Any]],
+) -> None:
+    broker, login = guarded
+    async with login("root") as root:
+
+        async def make() -> None:
+            await root.admin("user.add", user="temp", password="a password")
+            await root.admin("user.grant", user="temp", queues="a", actions=["purge", "publish"])
+
+        await make()
+        async with vibemq.connect(broker.url, username="temp", password="a password") as temp:
+            number = (await temp.admin("job.start", kind="replay", filter={"queue": "a"}, rate=1))["job"]
+        await reached(root, number, "running", done=1)
+        await root.admin("job.change", job=number, state="paused")
+        await root.admin("user.remove", user="temp")
+        await make()
+        await root.admin("job.change", job=number, state="running")
+        assert "user 'temp' does not exist any more" in (await reached(root, number, "held"))["why"]
+
+
 async def test_who_has_gone_before_a_restart_has_no_job_after_it(tmp_path: Path) -> None:
     users = _users()
     async with Broker(settings=settings(tmp_path, auth=users)) as broker:
@@ -543,3 +581,35 @@ async def test_what_dies_during_the_count_is_not_counted(started: Started, monke
         await mq.admin("job.change", job=started_job["job"], state="cancelled")
         await mq.admin("dlq.purge")
         await dead(mq, broker, "q", 5)
+
+
+async def test_jobs_that_wait_keep_no_other_from_its_work(started: Started) -> None:
+    broker, mq = started
+    await dead(mq, broker, "gone", 5)
+    await dead(mq, broker, "q", 5)
+    await mq.delete_queue("gone")
+    for _ in range(RUNNING_MAX + 1):
+        await mq.admin("job.start", kind="replay", filter={"queue": "gone"})
+    number = (await mq.admin("job.start", kind="replay", filter={"queue": "q"}))["job"]
+    assert (await reached(mq, number, "done"))["done"] == 5
+    assert all(job["state"] == "waiting" for job in (await mq.admin("job.list", limit=9, after=number))["jobs"])
+    await mq.create_queue("gone")
+    done = 0
+    while done < 5:
+        broker.advance(1_000)
+        jobs = (await mq.admin("job.list", after=number))["jobs"]
+        done = sum(job["done"] for job in jobs)
+    assert done == 5
+
+
+async def test_a_fault_between_two_steps_ends_the_job_too(started: Started, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker, mq = started
+    await dead(mq, broker, "gone", 5)
+    await mq.delete_queue("gone")
+
+    def broken(_: object) -> None:
+        raise AssertionError("for this test")
+
+    monkeypatch.setattr("vibemq.server.jobs.pace.Pace.paused", broken)
+    number = (await mq.admin("job.start", kind="replay", filter={"queue": "gone"}))["job"]
+    assert "a fault of the broker" in (await reached(mq, number, "failed"))["why"]

@@ -27,7 +27,7 @@ class JobOperator:
             plan = JobPlan(
                 kind=JobKind.REPLAY,
                 filter={"queue": "q"},
-                last_id=1 << 40,
+                last_id=self._world.engine.readers.last_dead_id(),
                 limit=limit,
                 canary=canary,
                 stop_after_dead_again=stop,

@@ -414,12 +414,18 @@ class Accounts:
             raise AuthFailed(f"the certificate does not stand for user {username[:64]!r}; leave the name out")
         return Principal(user.name, user.superuser, self._credential("certificate", user.name, ""))
 
-    def acting(self, name: str, token_id: str, now: int) -> Principal | None:
+    def acting(self, name: str, token_id: str, now: int, since: int | None = None) -> Principal | None:
         """Who acts for a user without its secret, under the login that it had once: the password, or an access token.
-        None: that does not count any more."""
+        None: that does not count any more.
+
+        Args:
+            since: when it logged in, where that is known. Who was made later is somebody else of the same name.
+        """
         if not self.enabled:
             return ANONYMOUS
         user = self._users.get(name)
+        if since is not None and user is not None and user.stored is not None and user.stored.created_at > since:
+            user = None
         if token_id:
             kept = self._tokens.get(token_id)
             if user is None or kept is None or kept.user != name or tokens.has_expired(kept, now):

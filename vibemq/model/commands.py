@@ -672,6 +672,8 @@ class ChangeJob:
     by: str = ""
     """Who wants it; "" = the broker."""
     canary_passed: bool = False
+    turn: bool | None = None
+    """False: the job waits, and another one may go on in its place; True: it would go on. Nothing is recorded."""
 
 
 @dataclass(slots=True)

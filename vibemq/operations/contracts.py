@@ -1,6 +1,6 @@
 """What operations need from the rooms around them; each is a small part of something larger."""
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence, Set
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from vibemq.model.access import Principal
@@ -109,6 +109,11 @@ class ReaderQuestions(Protocol):
 
 class JobQuestions(Protocol):
     """The jobs that are kept; see `vibemq.engine.jobs.job_table`."""
+
+    @property
+    def waiting(self) -> Set[int]: ...
+
+    def has_room(self) -> bool: ...
 
     def get(self, job_id: int) -> StoredJob | None: ...
 

@@ -107,7 +107,7 @@ class Broker:
         self._parts: Assembly | None = None
         self._store: Store | None = None
         self._web: WebServer | None = None
-        self._life = BrokerLife(self._begin, self._finish, self._abandon)
+        self._life = BrokerLife(self._begin, self._finish, self._abandon, self._close_audit)
         self._block: anyio.CancelScope | None = None
         """What `async with` cancels when the broker ends by itself."""
         self._services: list[PluginServices] = []
@@ -424,11 +424,14 @@ class Broker:
             if not self.status.started and self._life.failure is None:
                 await self._give_back(self._store)
             self._store.abandon()
-        if self._parts is not None and self._parts.audit_writer is not None:
-            await to_thread.run_sync(self._parts.audit_writer.close)
         if self._web is not None:
             self._web.stop()
             self._web.close()
+
+    async def _close_audit(self) -> None:
+        """Whatever the tasks have done until they were cancelled is recorded."""
+        if not self._inherited and self._parts is not None and self._parts.audit_writer is not None:
+            await to_thread.run_sync(self._parts.audit_writer.close)
 
     async def _give_back(self, store: Store) -> None:
         """The start has not succeeded: the store is free for the next broker."""

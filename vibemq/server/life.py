@@ -31,6 +31,7 @@ class BrokerLife:
         begin: starts everything; what goes on belongs to the task group.
         finish: drains and closes; may call `fail`.
         abandon: lets go of everything without another word to storage.
+        last: what is to be done when no task of the broker runs any more.
     """
 
     def __init__(
@@ -38,10 +39,12 @@ class BrokerLife:
         begin: Callable[[TaskGroup], Awaitable[None]],
         finish: Callable[[], Awaitable[None]],
         abandon: Callable[[], Awaitable[None]],
+        last: Callable[[], Awaitable[None]],
     ) -> None:
         self._begin = begin
         self._finish = finish
         self._abandon = abandon
+        self._last = last
         self.failure: BaseException | None = None
         """What storage failed with."""
         self._task: asyncio.Task[None] | None = None
@@ -126,10 +129,11 @@ class BrokerLife:
                 await self._begin_and_end(tasks)
                 tasks.cancel_scope.cancel()
         finally:
-            if not self._is_running:
-                # Behind the tasks: one that trips over what is closed under it would hide the error that counts.
-                with anyio.CancelScope(shield=True):
+            with anyio.CancelScope(shield=True):
+                if not self._is_running:
+                    # Behind the tasks: one that trips over what is closed under it would hide the error that counts.
                     await self._abandon()
+                await self._last()
         if self.failure is not None:
             raise _as_storage_failure(self.failure)
 

@@ -84,4 +84,8 @@ class HostCheck:
 
     def _hosts_of(self, scope: Scope) -> AllowedHosts:
         path = scope.get("path", "")
-        return next((hosts for prefix, hosts in self.others.items() if path.startswith(prefix)), self.hosts)
+        return next((hosts for prefix, hosts in self.others.items() if is_below(path, prefix)), self.hosts)
+
+
+def is_below(path: str, prefix: str) -> bool:
+    return path == prefix or path.startswith(prefix + "/")

@@ -14,7 +14,7 @@ from vibemq.config import Http
 from vibemq.errors import ConfigInvalid
 from vibemq.web.app import Pages, Reports, make_app
 from vibemq.web.headers import DATA, PAGES, SecurityHeaders
-from vibemq.web.hosts import ANY, AllowedHosts, HostCheck
+from vibemq.web.hosts import ANY, AllowedHosts, HostCheck, is_below
 from vibemq.web.limits import App, HttpPool, Receive, RouteSlots, Scope, Send, connections_of, with_slots
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Mounts:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope.get("path", "")
-        own = next((app for prefix, app in self._own.items() if path == prefix or path.startswith(prefix + "/")), None)
+        own = next((app for prefix, app in self._own.items() if is_below(path, prefix)), None)
         app = own or (self._pages if self._prefix_of(scope) is None else self._mounted)
         await app(scope, receive, send)
 
@@ -79,7 +79,7 @@ class Mounts:
 
     def _prefix_of(self, scope: Scope) -> str | None:
         path = scope.get("path", "")
-        return next((p for p in self._apps if path == p or path.startswith(p + "/")), None)
+        return next((p for p in self._apps if is_below(path, p)), None)
 
 
 class WebServer:

@@ -4,6 +4,7 @@ import {
   bodyOfFilter,
   filterOfBody,
   filterOfSearch,
+  hasOptions,
   optionsOfFilter,
   idsOf,
   isEmpty,
@@ -28,6 +29,17 @@ const FULL = {
   header: { tenant: "a:b", "x y": "=" },
   ids: "17,20-22",
 };
+
+test("a job's instants stay, though the command line has no option for them", () => {
+  const filter = filterOfBody({ queue: "a", since: 1_700_000_000_000, until: 1_700_000_100_000 });
+  assert.deepEqual(bodyOfFilter(filter), { queue: "a", since: 1_700_000_000_000, until: 1_700_000_100_000 });
+  assert.deepEqual(partsOf(filter).map(({ part }) => part), ["queue", "since", "until"]);
+  assert.ok(!hasOptions(filter) && hasOptions({ queue: "a" }));
+});
+
+test("a kind of error is shown by its text", () => {
+  assert.equal(partsOf({ fingerprint: "00a1" }, (one) => (one === "00a1" ? "no such article" : undefined))[0].value, "no such article");
+});
 
 test("a filter survives the address of a page", () => {
   const search = new URLSearchParams(searchOfFilter(FULL)).toString();

@@ -27,7 +27,7 @@ class Body:
         self.may_finish = asyncio.Event()
         self.may_finish.set()
         self._beginning = begin
-        self.life = BrokerLife(self._begin, self._finish, self._abandon)
+        self.life = BrokerLife(self._begin, self._finish, self._abandon, self._last)
 
     async def _begin(self, tasks: TaskGroup) -> None:
         self.tasks = tasks
@@ -41,6 +41,9 @@ class Body:
 
     async def _abandon(self) -> None:
         self.done.append("abandoned")
+
+    async def _last(self) -> None:
+        self.done.append("last")
 
 
 async def in_a_task(work: Callable[[], Awaitable[None]]) -> None:
@@ -56,7 +59,7 @@ async def test_each_verb_may_come_from_a_task_of_its_own() -> None:
 
     for work in (body.life.start, stop, body.life.ended):
         await in_a_task(work)
-    assert body.done == ["begun", "finished"]
+    assert body.done == ["begun", "finished", "last"]
 
 
 async def test_stopping_twice_finishes_once_and_both_wait_for_the_end() -> None:
@@ -77,7 +80,7 @@ async def test_stopping_twice_finishes_once_and_both_wait_for_the_end() -> None:
         body.may_finish.set()
     await body.life.stop()
     assert sorted(heard) == [1, 2]
-    assert body.done == ["begun", "finished"]
+    assert body.done == ["begun", "finished", "last"]
 
 
 async def test_who_gives_up_waiting_for_the_end_does_not_stop_it() -> None:
@@ -91,7 +94,7 @@ async def test_who_gives_up_waiting_for_the_end_does_not_stop_it() -> None:
         tasks.cancel_scope.cancel()
     body.may_finish.set()
     await body.life.ended()
-    assert body.done == ["begun", "finished"]
+    assert body.done == ["begun", "finished", "last"]
 
 
 async def test_a_stop_before_the_start_is_nothing() -> None:
@@ -110,7 +113,7 @@ async def test_an_error_of_the_start_reaches_who_starts_and_nobody_else() -> Non
     body = Body(begin=begin)
     with pytest.raises(ValueError, match="taken"):
         await body.life.start()
-    assert body.done == ["abandoned"]
+    assert body.done == ["abandoned", "last"]
     await body.life.stop()
     with pytest.raises(RuntimeError, match="started once"):
         await body.life.start()
@@ -124,7 +127,7 @@ async def test_storage_that_fails_while_the_broker_starts_is_what_the_start_rais
     body = Body(begin=begin)
     with pytest.raises(StorageFailed, match="gone"):
         await body.life.start()
-    assert body.done == ["abandoned"]
+    assert body.done == ["abandoned", "last"]
 
 
 async def test_a_task_that_fails_while_the_broker_starts_leaves_nothing_behind() -> None:
@@ -138,7 +141,7 @@ async def test_a_task_that_fails_while_the_broker_starts_leaves_nothing_behind()
     body = Body(begin=begin)
     with pytest.RaisesGroup(pytest.RaisesExc(ValueError, match="a fault")):
         await body.life.start()
-    assert body.done == ["abandoned"]
+    assert body.done == ["abandoned", "last"]
 
 
 async def test_who_gives_up_starting_leaves_nothing_behind() -> None:
@@ -150,7 +153,7 @@ async def test_who_gives_up_starting_leaves_nothing_behind() -> None:
         tasks.start_soon(body.life.start)
         await anyio.wait_all_tasks_blocked()
         tasks.cancel_scope.cancel()
-    assert body.done == ["abandoned"]
+    assert body.done == ["abandoned", "last"]
     await body.life.stop()
 
 
@@ -165,7 +168,7 @@ async def test_who_waits_hears_of_a_storage_that_has_failed() -> None:
             await body.life.ended()
     with pytest.raises(StorageFailed, match="gone"):
         await body.life.stop()
-    assert body.done == ["begun", "abandoned"]
+    assert body.done == ["begun", "abandoned", "last"]
     assert told == ["broken"]
     # And who asks to be told later is told at once.
     body.life.when_broken(lambda: told.append("late"))
@@ -192,7 +195,7 @@ async def test_a_task_that_fails_ends_the_broker_and_is_logged(caplog: pytest.Lo
     body.tasks.start_soon(fault)
     with pytest.RaisesGroup(pytest.RaisesExc(ValueError, match="a fault")):
         await body.life.ended()
-    assert body.done == ["begun", "finished"]
+    assert body.done == ["begun", "finished", "last"]
     assert [record.levelname for record in caplog.records if record.name == "vibemq.broker"] == ["CRITICAL"]
 
 
@@ -202,7 +205,7 @@ def test_a_loop_that_ends_finishes_what_nobody_has_stopped() -> None:
         await body.life.start()
         return body
 
-    assert asyncio.run(main()).done == ["begun", "finished"]
+    assert asyncio.run(main()).done == ["begun", "finished", "last"]
 
 
 def test_who_waits_in_another_loop_is_told_so() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from vibemq.web.hosts import AllowedHosts
+from vibemq.web.hosts import AllowedHosts, HostCheck
 
 OWN = ("localhost", "LOCALHOST:2926", "a.localhost.", "127.0.0.1:2926", "127.8.9.1", "[::1]:2926", "[::1]", "192.0.2.1")
 FOREIGN = (
@@ -42,3 +42,10 @@ def test_names_of_the_settings_are_added_to_the_machine_s_own(listener: str, nee
 def test_a_star_is_any_name() -> None:
     hosts = AllowedHosts("127.0.0.1", ["*"], needs_token=False)
     assert all(hosts.allows(host) for host in FOREIGN)
+
+
+def test_names_of_a_path_are_those_of_what_is_below_it() -> None:
+    own, others = (AllowedHosts("127.0.0.1", names, needs_token=False) for names in (None, ("*",)))
+    check = HostCheck(None, own, {"/api": others})  # type: ignore[arg-type]
+    of = {path: check._hosts_of({"path": path}) for path in ("/api", "/api/v1", "/api-events", "/apis/x")}
+    assert [path for path in of if of[path] is others] == ["/api", "/api/v1"]

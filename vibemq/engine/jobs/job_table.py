@@ -9,6 +9,9 @@ from vibemq.model.jobs.job import JobState, StoredJob
 from vibemq.model.jobs.job_records import JobLettersDied
 from vibemq.model.runs import RunSet, run_count
 
+RUNNING_MAX = 8
+"""Jobs that go on at a time."""
+
 
 class JobTable:
     def __init__(self) -> None:
@@ -20,11 +23,15 @@ class JobTable:
         self.made: dict[int, MadeIn] = {}
         """queue_id -> messages of the queue that jobs have made."""
 
+        self.waiting: set[int] = set()
+        """Those that run and go on when it is their turn: they had to wait, and others took their place."""
+
     def restore(self, jobs: Mapping[int, StoredJob]) -> None:
         for job_id in sorted(jobs):
             self.add(jobs[job_id])
             for queue_id, first, last in jobs[job_id].made:
                 self.note_made(queue_id, first, last, job_id)
+        self.waiting.update(job.job_id for job in self.running()[RUNNING_MAX:])
 
     def add(self, job: StoredJob) -> None:
         self.by_id[job.job_id] = job
@@ -35,10 +42,13 @@ class JobTable:
     def put(self, job: StoredJob) -> None:
         """Instead of the one that was there under its number."""
         self.by_id[job.job_id] = job
+        if job.state is not JobState.RUNNING:
+            self.waiting.discard(job.job_id)
 
     def drop(self, job_ids: Iterable[int]) -> None:
         gone = [job for job_id in job_ids if (job := self.by_id.pop(job_id, None)) is not None]
         for job in gone:
+            self.waiting.discard(job.job_id)
             if self.by_key.get((job.plan.user, job.plan.key)) == job.job_id:
                 del self.by_key[job.plan.user, job.plan.key]
         for queue_id in {made[0] for job in gone for made in job.made}:
@@ -85,6 +95,10 @@ class JobTable:
 
     def running(self) -> list[StoredJob]:
         return [job for job in self.by_id.values() if job.state is JobState.RUNNING]
+
+    def has_room(self) -> bool:
+        """For one more that goes on."""
+        return len(self.running()) - len(self.waiting) < RUNNING_MAX
 
     def page(self, before: int, limit: int, fits: Callable[[StoredJob], bool]) -> list[StoredJob]:
         """At most so many with numbers below `before`, the latest first; 0 = from the latest on."""

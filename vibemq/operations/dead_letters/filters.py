@@ -6,7 +6,7 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, Field
 
 from vibemq.model.dead.fingerprint import fingerprint, fingerprint_number
-from vibemq.model.dead.groups import LetterChoice
+from vibemq.model.dead.groups import DeadGroupsWanted, LetterChoice
 from vibemq.model.options import enum_of
 from vibemq.model.records import DeadFacts, Reason
 from vibemq.model.rows import RowView
@@ -75,6 +75,12 @@ class LetterFilters(Arguments):
         """Whether letters have to be looked at one by one: the index does not decide."""
         return self.need_rows or self.error is not None
 
+    @property
+    def means_groups(self) -> bool:
+        """Whether whole groups are meant, so that their rows have the count."""
+        given = {name for name in LetterFilters.model_fields if getattr(self, name) not in (None, {})}
+        return given <= {"queue", "reason", "fingerprint"}
+
     def absolute(self, now: int, last_id: int | None = None) -> Self:
         """The same filters, as they are meant at this instant, whenever they are used: ages become instants.
 
@@ -133,6 +139,14 @@ class LetterFilter:
             fingerprint=self.fingerprint,
             since=self.since,
             until=self.until,
+        )
+
+    def groups(self, queue_ids: frozenset[int] | None) -> DeadGroupsWanted:
+        """The same of groups, where whole ones are meant; see `DeadLetterReader.may_be_others`."""
+        return DeadGroupsWanted(
+            queue_ids=queue_ids,
+            reason=None if self.reason is None else int(self.reason),
+            fingerprint=self.fingerprint,
         )
 
     def fits(self, facts: DeadFacts, queue: str) -> bool:

@@ -16,8 +16,8 @@ from pydantic import Field
 from vibemq.auth.matrix import INSPECT
 from vibemq.auth.policy import Policy
 from vibemq.errors import QueueNotFound
-from vibemq.model.dead.fingerprint import OTHER, fingerprint, sample_of
-from vibemq.model.dead.groups import DeadGroup, DeadGroupsWanted, GroupKey, LetterStretch, joined
+from vibemq.model.dead.fingerprint import fingerprint, sample_of
+from vibemq.model.dead.groups import DeadGroup, GroupKey, LetterStretch, joined
 from vibemq.model.records import Reason
 from vibemq.model.rows import RowView
 from vibemq.model.stored import DeadLetter
@@ -128,7 +128,7 @@ class LetterPreview:
         if wanted.queue is not None and not queue_ids and self._engine.readers.tail(wanted.queue) is None:
             raise QueueNotFound(wanted.queue)
         tally = _Tally()
-        if _is_by_groups(wanted) and await self._count_groups(chosen, queue_ids, tally):
+        if wanted.means_groups and await self._count_groups(chosen, queue_ids, tally):
             sample, exact = await self._rows(wanted, chosen, queue_ids)
         elif wanted.need_rows:
             sample, exact = await self._rows(wanted, chosen, queue_ids)
@@ -141,13 +141,9 @@ class LetterPreview:
 
     async def _count_groups(self, chosen: LetterFilter, queue_ids: frozenset[int] | None, tally: _Tally) -> bool:
         """Return whether whole groups are meant, and were counted."""
-        reason = None if chosen.reason is None else int(chosen.reason)
-        if chosen.fingerprint:
-            # Letters with this fingerprint may stand in a group of others.
-            wanted = DeadGroupsWanted(queue_ids=queue_ids, reason=reason, fingerprint=OTHER)
-            async for _ in self._reader.groups(wanted):
-                return False
-        wanted = DeadGroupsWanted(queue_ids=queue_ids, reason=reason, fingerprint=chosen.fingerprint)
+        wanted = chosen.groups(queue_ids)
+        if await self._reader.may_be_others(wanted):
+            return False
         async for part in self._reader.groups(wanted):
             tally.add_groups(part)
         return True
@@ -278,12 +274,6 @@ class _Rows:
 
 def _letters(count: int) -> str:
     return f"{count} dead letter{'s' * (count != 1)}"
-
-
-def _is_by_groups(wanted: PreviewArguments) -> bool:
-    """Whether the rows of the groups have the count: whole groups are meant."""
-    given = {name for name in wanted.model_fields_set if getattr(wanted, name) not in (None, {})}
-    return given <= {"queue", "reason", "fingerprint", "to", "rate"}
 
 
 def _sentences(answer: dict[str, Any], targets: list[dict[str, Any]]) -> list[str]:

@@ -6,10 +6,11 @@ over letters that cannot be read.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 
+from vibemq.model.dead.fingerprint import OTHER
 from vibemq.model.dead.groups import EVERY_LETTER, DeadGroup, DeadGroupsWanted, LetterChoice
 from vibemq.model.records import DeadFacts
 from vibemq.model.runs import Run
@@ -129,18 +130,20 @@ class DeadLetterReader:
         """All groups that fit, in parts, ascending by key; the loop has a turn after each part."""
         after, done = wanted.after, False
         while not done:
-            part = DeadGroupsWanted(
-                after=after,
-                queue_ids=wanted.queue_ids,
-                reason=wanted.reason,
-                fingerprint=wanted.fingerprint,
-                limit=SLICE_GROUPS,
-            )
+            part = replace(wanted, after=after, limit=SLICE_GROUPS)
             page = await self._store.dead_groups(part)
             if page.groups:
                 yield page.groups
             after, done = page.last, page.done
             await asyncio.sleep(0)
+
+    async def may_be_others(self, wanted: DeadGroupsWanted) -> bool:
+        """Whether letters of the fingerprint that is wanted may stand in a group of others, beside its own."""
+        if not wanted.fingerprint:
+            return False
+        async for _ in self.groups(replace(wanted, fingerprint=OTHER)):
+            return True
+        return False
 
     async def queue_ids(self, name: str | None, may_see: Callable[[str], bool] | None) -> frozenset[int] | None:
         """Ids of the queues with that name, deleted ones with letters among them, or of those that may be seen; None:

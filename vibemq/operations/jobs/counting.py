@@ -2,8 +2,6 @@
 
 import math
 
-from vibemq.model.dead.fingerprint import OTHER
-from vibemq.model.dead.groups import DeadGroupsWanted
 from vibemq.operations.dead_letters import DeadLetterReader, LetterFilter, LetterFilters
 
 LOOKED_AT_MAX = 100_000
@@ -21,7 +19,7 @@ async def count_letters(reader: DeadLetterReader, wanted: LetterFilters, *, last
     chosen = LetterFilter(wanted, 0)
     queue_ids = await reader.queue_ids(wanted.queue, None)
     below = min(chosen.below, last_id + 1)
-    if _is_by_groups(wanted) and (count := await _by_groups(reader, chosen, queue_ids)) is not None:
+    if wanted.means_groups and (count := await _by_groups(reader, chosen, queue_ids)) is not None:
         later = await _one_by_one(reader, wanted, chosen, queue_ids, last_id, chosen.below, math.inf)
         if not later or not exact:
             return max(0, count - later)
@@ -60,18 +58,10 @@ async def _one_by_one(
 
 async def _by_groups(reader: DeadLetterReader, chosen: LetterFilter, queue_ids: frozenset[int] | None) -> int | None:
     """None: some of them may stand in a group of others."""
-    reason = None if chosen.reason is None else int(chosen.reason)
-    if chosen.fingerprint:
-        async for _ in reader.groups(DeadGroupsWanted(queue_ids=queue_ids, reason=reason, fingerprint=OTHER)):
-            return None
+    wanted = chosen.groups(queue_ids)
+    if await reader.may_be_others(wanted):
+        return None
     count = 0
-    wanted = DeadGroupsWanted(queue_ids=queue_ids, reason=reason, fingerprint=chosen.fingerprint)
     async for part in reader.groups(wanted):
         count += sum(group.letters.count for group in part)
     return count
-
-
-def _is_by_groups(wanted: LetterFilters) -> bool:
-    """Whether whole groups are meant. The last id is that of the latest letter."""
-    given = {name for name in wanted.model_fields_set if getattr(wanted, name) not in (None, {})}
-    return given <= {"queue", "reason", "fingerprint"}

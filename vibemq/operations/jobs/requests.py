@@ -54,7 +54,9 @@ class StartJobArguments(Arguments):
     )
     note: Annotated[str, Field(max_length=NOTE_MAX)] = Field("", description="Why; kept with the job.")
     key: Annotated[str, Field(min_length=1, max_length=255)] | None = Field(
-        None, description="A second request of the same user with this key is answered with the first one's job."
+        None,
+        description="A second request of the same user with this key is answered with the first one's job, as long as "
+        "that is kept: 7 days after its end, and at most 200 ended jobs of all users.",
     )
 
 

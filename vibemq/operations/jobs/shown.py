@@ -47,7 +47,7 @@ def job_json(job: StoredJob, live: LiveJob | None) -> dict[str, Any]:
         "selected": plan.selected if plan.selected >= 0 else None,
         "examined": job.examined,
         "done": job.done,
-        "skipped": job.skipped,
+        "skipped": _skipped(job),
         "damaged": job.damaged,
         "dead_again": job.dead_again,
         "dead_again_exact": not job.made_forgotten,
@@ -69,6 +69,15 @@ def in_list(shown: dict[str, Any]) -> dict[str, Any]:
     rest = {name: value for name, value in shown["filter"].items() if name != "ids"}
     ids = shown["filter"].get("ids")
     return shown if ids is None else {**shown, "filter": {**rest, "id_count": len(ids)}}
+
+
+def _skipped(job: StoredJob) -> int:
+    """Letters that others have taken. One that goes before the job has read it is noticed at the end: it was chosen,
+    and the job has not met it."""
+    plan = job.plan
+    if job.state is not JobState.DONE or plan.limit or plan.selected < 0:
+        return job.skipped
+    return max(job.skipped, plan.selected - job.done - job.damaged)
 
 
 def _number(rate: float) -> float | int:

@@ -112,13 +112,18 @@ class ConnectionList:
             kept = found
         numbers = kept.items
         rows: list[dict[str, Any]] = []
-        here = {peer.number: peer for peer in self._peers}
+        page = list(islice(numbers, first, first + limit))
 
         def look() -> Iterator[None]:
-            for number in islice(numbers, first, first + limit):
+            on_page, here = set(page), dict[int, ListedPeer]()
+            for peer in self._peers:
+                if peer.number in on_page:
+                    here[peer.number] = peer
+                yield
+            for number in page:
                 # Who has gone meanwhile is left out.
-                if (peer := here.get(number)) is not None:
-                    rows.append(self._row(peer))
+                if number in here:
+                    rows.append(self._row(here[number]))
                 yield
 
         await in_slices(look())

@@ -2,7 +2,7 @@
 what has become of it."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 from pydantic import Field
@@ -63,8 +63,8 @@ class CursorList:
         )
         if wanted.after is None:
             reading = await self._readings.reading()
-            visible = {reading.now.names[row] for row in await visible_rows(reading, self._policy, principal)}
-            kept, first = self._kept.add(asked, await _sorted(reading, visible, wanted)), 0
+            rows = await visible_rows(reading, self._policy, principal)
+            kept, first = self._kept.add(asked, await _sorted(reading, rows, wanted)), 0
         else:
             number, first = _place(wanted.after)
             found = self._kept.find(number, asked)
@@ -75,9 +75,9 @@ class CursorList:
                 )
             kept = found
         last = first + page_size(wanted.limit, PAGE_CURSORS, PAGE_CURSORS_MAX)
-        rows: list[dict[str, Any]] = []
-        await in_slices(self._look(kept.items[first:last], rows))
-        return {"cursors": rows, "next": f"{kept.number}:{last}" if last < len(kept.items) else None}
+        shown: list[dict[str, Any]] = []
+        await in_slices(self._look(kept.items[first:last], shown))
+        return {"cursors": shown, "next": f"{kept.number}:{last}" if last < len(kept.items) else None}
 
     def _look(self, named: list[Named], into: list[dict[str, Any]]) -> Iterator[None]:
         for queue, group in named:
@@ -110,12 +110,16 @@ class CursorList:
             yield
 
 
-async def _sorted(reading: QueuesReading, visible: set[str], wanted: CursorListArguments) -> list[Named]:
+async def _sorted(reading: QueuesReading, rows: Sequence[int], wanted: CursorListArguments) -> list[Named]:
     found: list[tuple[int, Named]] = []
     queue, group = (wanted.queue or "").casefold(), (wanted.group or "").casefold()
     sign = {"-backlog": -1, "backlog": 1, "name": 0}[wanted.sort]
 
     def look() -> Iterator[None]:
+        visible: set[str] = set()
+        for row in rows:
+            visible.add(reading.now.names[row])
+            yield
         for cursor in reading.now.cursors:
             if cursor.queue in visible and queue in cursor.queue.casefold() and group in cursor.group.casefold():
                 found.append((sign * cursor.backlog, (cursor.queue, cursor.group)))

@@ -4,17 +4,17 @@ Superusers are told of the whole broker. Others are told of the queues that they
 rates and sentences count these alone, and what concerns the broker as a whole is null.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from heapq import nlargest
 from typing import Any, Protocol
 
 from vibemq._version import __version__
 from vibemq.auth.policy import Policy
 from vibemq.operations.arguments import Arguments
 from vibemq.operations.monitoring.death_errors import DeathErrors, Died
-from vibemq.operations.monitoring.readings import QueuesReading, Readings
-from vibemq.operations.monitoring.states import QueueState, state_of
-from vibemq.operations.monitoring.turns import in_slices
+from vibemq.operations.monitoring.readings import CursorView, QueuesReading, Readings
+from vibemq.operations.monitoring.states import QueueState, states_of_all
+from vibemq.operations.monitoring.turns import Largest, in_slices
 from vibemq.operations.monitoring.visible import KEPT_MAX, visible_rows
 from vibemq.operations.registry import Caller, Operation
 
@@ -73,17 +73,12 @@ class Overview:
         rows = await visible_rows(reading, self._policy, caller.principal)
         whole = caller.principal is not None and self._policy.is_superuser(caller.principal)
         found = await self._found(reading, caller, rows, whole=whole)
-        seen = None if whole else {reading.now.names[row] for row in rows}
-        deaths = [(name, count) for name, count in self._broker.deaths().items() if seen is None or name in seen]
-        cursors = [
-            cursor for cursor in reading.now.cursors if cursor.backlog and (seen is None or cursor.queue in seen)
-        ]
         sentences = (self._broker.sentences() if whole else []) + found.sentences(reading)
         return {
             "state": _worst(sentences),
             "sentences": sentences,
             "oldest": found.oldest(reading),
-            "dead_recent": await self._dead_recent(reading, deaths),
+            "dead_recent": await self._dead_recent(reading, found.deaths.items()),
             "rates": {
                 name: reading.total_rate(counter) if whole else reading.per_second(found.moved[counter])
                 for name, counter in RATES.items()
@@ -100,7 +95,7 @@ class Overview:
             "connections": dict(reading.now.connections) if whole else None,
             "cursors_behind": [
                 {"queue": cursor.queue, "group": cursor.group, "backlog": cursor.backlog}
-                for cursor in nlargest(LISTED_MAX, cursors, key=lambda cursor: cursor.backlog)
+                for cursor in found.cursors.items()
             ],
             "jobs_running": self._broker.jobs_running() if whole else None,
             "sampled_at": reading.at_ms,
@@ -109,14 +104,7 @@ class Overview:
         }
 
     async def _dead_recent(self, reading: QueuesReading, deaths: Sequence[tuple[str, int]]) -> list[dict[str, Any]]:
-        most = nlargest(LISTED_MAX, deaths, key=lambda death: death[1])
-        wanted = {name for name, _ in most}
-        ids = (
-            {name: reading.now.columns["queue_id"][row] for row, name in enumerate(reading.now.names) if name in wanted}
-            if wanted
-            else {}
-        )
-        died = [Died(name, ids.get(name), count) for name, count in most]
+        died = [Died(name, _queue_id(reading, name), count) for name, count in deaths]
         return (await self._errors.told(died, reading.at_ms - RECENT_MS))[:LISTED_MAX]
 
     async def _found(self, reading: QueuesReading, caller: Caller, rows: Sequence[int], *, whole: bool) -> "_Found":
@@ -126,7 +114,9 @@ class Overview:
         found: _Found | None = reading.findings.get(key)
         if found is None:
             found = _Found()
-            await in_slices(found.look(reading, rows, sums=not whole))
+            states = await states_of_all(reading)
+            await in_slices(found.look(reading, rows, states, sums=not whole))
+            await in_slices(found.look_behind(reading, self._broker.deaths(), None if whole else rows))
             if len(reading.findings) < KEPT_MAX:
                 reading.findings[key] = found
         return found
@@ -139,19 +129,24 @@ class _Found:
         self.moved = dict.fromkeys(RATES.values(), 0)
         self.sums = dict.fromkeys(TOTALS.values(), 0)
         self._oldest = -1
-        self._rows: dict[QueueState, list[int]] = {state: [] for state in _TEXTS}
+        self._rows: dict[QueueState, Largest[int]] = {state: Largest(LISTED_MAX) for state in _TEXTS}
+        """Those with most messages."""
+        self.cursors: Largest[CursorView] = Largest(LISTED_MAX)
+        """Those furthest behind."""
+        self.deaths: Largest[tuple[str, int]] = Largest(LISTED_MAX)
 
-    def look(self, reading: QueuesReading, rows: Sequence[int], *, sums: bool) -> Iterator[None]:
+    def look(
+        self, reading: QueuesReading, rows: Sequence[int], states: Sequence[QueueState], *, sums: bool
+    ) -> Iterator[None]:
         """`sums`: whether those of the picture would count too much."""
         columns = reading.now.columns
-        oldest_at = columns["oldest_at"]
+        oldest_at, ready = columns["oldest_at"], columns["ready"]
         for row in rows:
             at = oldest_at[row]
             if at and (self._oldest < 0 or at < oldest_at[self._oldest]):
                 self._oldest = row
-            state = state_of(reading, row)
-            if state in self._rows:
-                self._rows[state].append(row)
+            if (named := self._rows.get(states[row])) is not None:
+                named.add(ready[row], row)
             if sums:
                 for column in self.sums:
                     self.sums[column] += columns[column][row]
@@ -159,31 +154,56 @@ class _Found:
                     self.moved[counter] += reading.moved(counter, row)
             yield
 
+    def look_behind(
+        self, reading: QueuesReading, deaths: Mapping[str, int], rows: Sequence[int] | None
+    ) -> Iterator[None]:
+        """Groups, and queues in which messages have died. `rows`: of these queues; None: of all."""
+        seen: set[str] = set()
+        for row in rows or ():
+            seen.add(reading.now.names[row])
+            yield
+        for cursor in reading.now.cursors:
+            if cursor.backlog and (rows is None or cursor.queue in seen):
+                self.cursors.add(cursor.backlog, cursor)
+            yield
+        for name, count in deaths.items():
+            if rows is None or name in seen:
+                self.deaths.add(count, (name, count))
+            yield
+
     def oldest(self, reading: QueuesReading) -> dict[str, Any] | None:
         row = self._oldest
         return None if row < 0 else {"queue": reading.now.names[row], "age_ms": reading.oldest_age_ms(row)}
 
     def no_consumer(self, reading: QueuesReading) -> list[dict[str, Any]]:
-        """Those with most messages."""
         ready = reading.now.columns["ready"]
-        rows = nlargest(LISTED_MAX, self._rows[QueueState.NO_CONSUMER], key=ready.__getitem__)
+        rows = self._rows[QueueState.NO_CONSUMER].items()
         return [{"queue": reading.now.names[row], "ready": ready[row]} for row in rows]
 
     def sentences(self, reading: QueuesReading) -> list[dict[str, Any]]:
         """One for each queue that needs a look, and one for the rest of each kind."""
         ready, told = reading.now.columns["ready"], []
         for state, rows in self._rows.items():
-            for row in nlargest(LISTED_MAX, rows, key=ready.__getitem__):
+            for row in rows.items():
                 name = reading.now.names[row]
                 text = _TEXTS[state].format(name=name, ready=ready[row])
                 told.append(sentence("warning", text, _REMEDIES[state].replace("QUEUE", name), "queue", queue=name))
-            if len(rows) > LISTED_MAX:
+            if rows.count > LISTED_MAX:
                 word = state.value.replace("_", " ")
-                more = len(rows) - LISTED_MAX
+                more = rows.count - LISTED_MAX
                 told.append(
                     sentence("warning", f"{more:,} more queues: {word}", _REMEDIES[state].partition(":")[0], "queues")
                 )
         return told
+
+
+def _queue_id(reading: QueuesReading, name: str) -> int | None:
+    """None: there is no such queue any more."""
+    names, rows = reading.now.names, reading.by_name
+    place = bisect_left(rows, name, key=names.__getitem__)
+    if place == len(rows) or names[rows[place]] != name:
+        return None
+    return reading.now.columns["queue_id"][rows[place]]
 
 
 def sentence(level: str, text: str, remedy: str, page: str, *, queue: str = "") -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """What operators' figures are made from: the picture of all queues as it is, an earlier one, and how far they are
 apart. Rates are differences of counters between the two."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -57,7 +57,21 @@ class QueuesReading:
     findings: dict[object, Any] = field(default_factory=dict)
     """What others have found out about the picture, and will be asked for again."""
     _rows_before: dict[int, int] | None = None
-    _read_by_range: frozenset[str] | None = None
+    _read_by_range: Set[str] | None = None
+
+    def prepare(self) -> Iterator[None]:
+        """Index what every row is asked for, a little with each step; else the first row that is asked does it."""
+        before: dict[int, int] = {}
+        if self.before is not None:
+            for row, queue_id in enumerate(self.before.columns["queue_id"]):
+                before[queue_id] = row
+                yield
+        self._rows_before = before
+        read: set[str] = set()
+        for cursor in self.now.cursors:
+            read.add(cursor.queue)
+            yield
+        self._read_by_range = read
 
     def rate(self, counter: str, row: int) -> float:
         """Of one queue, per second. Of a column that is no counter: how much more there is than before."""
@@ -68,6 +82,11 @@ class QueuesReading:
         count = self.now.columns[counter][row]
         earlier = self.row_before(row)
         return count if earlier is None or self.before is None else count - self.before.columns[counter][earlier]
+
+    def is_moving(self, row: int) -> bool:
+        """Whether something was published, handed out or settled since the earlier picture."""
+        moved = self.moved
+        return moved("published", row) > 0 or moved("delivered", row) > 0 or moved("settled", row) > 0
 
     def total_rate(self, counter: str) -> float:
         """Of all queues together, those that are gone included."""
@@ -97,7 +116,7 @@ class QueuesReading:
     def is_read_by_range(self, row: int) -> bool:
         """Whether a group without consumers reads it, as Spark does."""
         if self._read_by_range is None:
-            self._read_by_range = frozenset(cursor.queue for cursor in self.now.cursors)
+            self._read_by_range = {cursor.queue for cursor in self.now.cursors}
         return self.now.names[row] in self._read_by_range
 
 

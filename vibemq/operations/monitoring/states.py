@@ -9,9 +9,11 @@ flowing         something waits, is with a consumer, comes in, goes out or is se
 idle            nothing of all that
 """
 
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 
 from vibemq.operations.monitoring.readings import QueuesReading
+from vibemq.operations.monitoring.turns import in_slices
 
 FALLING_PER_S = 1.0
 FALLING_SHARE = 0.05
@@ -33,17 +35,34 @@ BY_URGENCY = {state: rank for rank, state in enumerate(QueueState)}
 def state_of(reading: QueuesReading, row: int) -> QueueState:
     columns = reading.now.columns
     ready = columns["ready"][row]
-    if columns["full"][row] or reading.rate("refused", row) > 0:
+    moved = reading.moved
+    if columns["full"][row] or moved("refused", row) > 0:
         return QueueState.FULL
     if ready:
         if not columns["consumers"][row] and not reading.is_read_by_range(row):
             return QueueState.NO_CONSUMER
         if reading.is_still(row):
             return QueueState.STUCK
-        comes_in = reading.rate("published", row)
+        comes_in = reading.rate("published", row) if moved("published", row) > 0 else 0.0
         if comes_in > 0 and reading.rate("ready", row) >= max(FALLING_PER_S, FALLING_SHARE * comes_in):
             return QueueState.FALLING_BEHIND
         return QueueState.FLOWING
-    waits = columns["in_flight"][row] or columns["delayed"][row]
-    moves = any(reading.rate(counter, row) > 0 for counter in ("published", "delivered", "settled"))
-    return QueueState.FLOWING if waits or moves else QueueState.IDLE
+    if columns["in_flight"][row] or columns["delayed"][row]:
+        return QueueState.FLOWING
+    return QueueState.FLOWING if reading.is_moving(row) else QueueState.IDLE
+
+
+async def states_of_all(reading: QueuesReading) -> Sequence[QueueState]:
+    """By row; found out once for a picture."""
+    kept: list[QueueState] | None = reading.findings.get(QueueState)
+    if kept is None:
+        kept = []
+        await in_slices(_steps(reading, kept))
+        reading.findings[QueueState] = kept
+    return kept
+
+
+def _steps(reading: QueuesReading, into: list[QueueState]) -> Iterator[None]:
+    for row in range(len(reading.now.names)):
+        into.append(state_of(reading, row))
+        yield

@@ -3,8 +3,8 @@
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from heapq import merge
-from typing import Any, Protocol, TypeVar
+from heapq import heappush, heapreplace, merge
+from typing import Any, Generic, Protocol, TypeVar
 
 SLICE_S = 0.002
 SORTED_AT_ONCE = 1_000
@@ -19,6 +19,28 @@ async def in_slices(steps: Iterable[object]) -> None:
         if time.monotonic() >= slice_ends:
             await asyncio.sleep(0)
             slice_ends = time.monotonic() + SLICE_S
+
+
+class Largest(Generic[T]):
+    """The few largest of very many that are told one after the other; of equals those that came first."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._kept: list[tuple[int, int, T]] = []
+        """A heap: (size, minus when it came, item)."""
+        self.count = 0
+        """Of all that were told."""
+
+    def add(self, size: int, item: T) -> None:
+        self.count += 1
+        if len(self._kept) < self._most:
+            heappush(self._kept, (size, -self.count, item))
+        elif size > self._kept[0][0]:
+            heapreplace(self._kept, (size, -self.count, item))
+
+    def items(self) -> list[T]:
+        """The largest first."""
+        return [item for _, _, item in sorted(self._kept, reverse=True)]
 
 
 class Comparable(Protocol):

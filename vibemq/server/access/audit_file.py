@@ -5,8 +5,9 @@
 A file that has reached its size is followed by the next one, and the oldest goes when there are too many. Nothing else
 shortens the record. A position is "number.offset" of a line's begin; both ascend with time.
 
-Everything here blocks. Bytes are written at once and flushed by `flush`; a line that a crash has cut is left out by
-readers, and the next one begins on a line of its own.
+Everything here blocks. Bytes are written at once and flushed by `flush`; after a failed flush nobody knows what of them
+is on the disk, so `begin_anew` leaves the file as it is and the next one follows. A line that a crash has cut is left
+out by readers, and the next one begins on a line of its own.
 """
 
 import json
@@ -41,6 +42,10 @@ def _path(folder: Path, number: int) -> Path:
     return folder / f"audit-{number:06}.jsonl"
 
 
+class FlushFailed(OSError):
+    """Nobody knows what the file holds of what was written since the last flush, and another flush would not tell."""
+
+
 class AuditFile:
     """Writes it; one at a time. Opened by the first `append`."""
 
@@ -51,14 +56,19 @@ class AuditFile:
         self._descriptor: int | None = None
         self._number = 0
         self._size = 0
+        self._begins_anew = False
+        self._is_unproven = False
+        """It was begun after a failed flush, and not flushed yet: nothing that it holds counts."""
 
     def open(self) -> None:
         """Raises OSError."""
         if self._descriptor is not None:
             return
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._number = max(numbers_in(self.folder), default=1)
+        last = max(numbers_in(self.folder), default=0)
+        self._number = last + 1 if self._begins_anew else max(last, 1)
         self._descriptor = self._opened()
+        self._is_unproven, self._begins_anew = self._begins_anew, False
         if self._size and not self._ends_a_line():
             self._write(b"\n")
 
@@ -70,9 +80,22 @@ class AuditFile:
         self._write(b"".join(map(_line, records)))
 
     def flush(self) -> None:
-        """Raises OSError."""
+        """Raises FlushFailed."""
         if self._descriptor is not None:
-            os.fsync(self._descriptor)
+            try:
+                os.fsync(self._descriptor)
+            except OSError as error:
+                raise FlushFailed(error.errno, error.strerror) from error
+            self._is_unproven = False
+
+    def begin_anew(self) -> None:
+        """After a failed flush: the next `append` goes to another file. A disk that fails for long does not make one
+        empty file after the other."""
+        path = _path(self.folder, self._number) if self._is_unproven else None
+        self._begins_anew, self._is_unproven = True, False
+        self.close()
+        if path is not None:
+            path.unlink(missing_ok=True)
 
     def close(self) -> None:
         if self._descriptor is not None:

@@ -1,4 +1,9 @@
-"""Brings audit records from the event loop into the audit file, in a thread: written at once, flushed each second."""
+"""Brings audit records from the event loop into the audit file, in a thread: written at once, flushed each second.
+
+While the file cannot be written there is `trouble`. It is over when the next attempt succeeds, of which there is one a
+second. After a failed flush it is over when a new file was flushed, in which the records since the last flush that
+succeeded are repeated, behind one that says so (`audit.repeated`).
+"""
 
 import logging
 import threading
@@ -8,7 +13,7 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from vibemq.server.access.audit_file import AuditFile
+from vibemq.server.access.audit_file import AuditFile, FlushFailed
 
 log = logging.getLogger("vibemq.audit_file")
 
@@ -17,6 +22,8 @@ TOGETHER_MAX = 1_000
 """Records of one write."""
 KEPT_MAX = 10_000
 """Records that wait for a disk that takes nothing. More are lost, and counted."""
+QUEUED_MAX = 2 * KEPT_MAX
+"""Records that wait behind a write that does not come back. More are lost, and counted."""
 CLOSE_S_MAX = 5.0
 
 Record = Mapping[str, Any]
@@ -37,14 +44,24 @@ class AuditWriter:
         self._thread = threading.Thread(target=self._run, name="vibemq-audit", daemon=True)
         self._waiting: list[Record] = []
         self._lost = 0
+        self._counting = threading.Lock()
+        """Of what is lost, by this thread or that one."""
         self._flushed_at = monotonic()
-        self._unflushed = False
+        self._unflushed: list[Record] = []
+        """Written since the last flush."""
+        self._flush_failed = False
+        """And no other has succeeded since."""
 
     def start(self) -> None:
         self._thread.start()
 
     def put(self, record: Record) -> None:
-        self._records.put(record)
+        if self._records.qsize() < QUEUED_MAX:
+            self._records.put(record)
+            return
+        self._lose()
+        if not self.trouble:
+            self._have_trouble("a write does not come back")
 
     def close(self) -> None:
         """Write what is there, as far as the disk takes it. Blocks."""
@@ -60,7 +77,9 @@ class AuditWriter:
             ends = self._gather()
             if self._waiting or self._lost:
                 self._try(self._write)
-            if self._unflushed and (ends or self._monotonic() - self._flushed_at >= FLUSH_S):
+            elif self.trouble:
+                self._try(self._file.open)
+            if self._unflushed and (ends or self._flush_is_due()):
                 self._try(self._flush)
         if self._waiting or self._lost:
             log.error("%d audit records could not be written", len(self._waiting) + self._lost)
@@ -75,40 +94,64 @@ class AuditWriter:
                 if len(self._waiting) < KEPT_MAX:
                     self._waiting.append(record)
                 else:
-                    self._lost += 1
+                    self._lose()
                 if len(self._waiting) >= TOGETHER_MAX and not self.trouble:
                     return False
                 record = self._records.get_nowait()
             return True
         return False
 
+    def _lose(self) -> None:
+        with self._counting:
+            self._lost += 1
+
     def _write(self) -> None:
-        records = list(self._waiting)
-        if self._lost:
-            at = int(1000 * self._wall())
-            records.append({"at": at, "event": "audit.lost", "operation": "audit.lost", "count": self._lost})
+        records, lost = list(self._waiting), self._lost
+        if lost:
+            records.append(self._told("audit.lost", lost))
         self._file.append(records)
         self._waiting.clear()
-        self._lost = 0
-        self._unflushed = True
+        with self._counting:
+            self._lost -= lost
+        self._unflushed += records
+
+    def _told(self, event: str, count: int) -> Record:
+        return {"at": int(1000 * self._wall()), "event": event, "operation": event, "count": count}
+
+    def _flush_is_due(self) -> bool:
+        return len(self._unflushed) >= KEPT_MAX or self._monotonic() - self._flushed_at >= FLUSH_S
 
     def _flush(self) -> None:
         self._flushed_at = self._monotonic()
         self._file.flush()
-        self._unflushed = False
+        self._unflushed.clear()
+        self._flush_failed = False
+
+    def _begin_anew(self) -> None:
+        """Another flush of the same file would succeed, whatever became of what it holds."""
+        said = [] if self._flush_failed else [self._told("audit.repeated", len(self._unflushed))]
+        self._waiting[:0] = [*said, *self._unflushed]
+        self._unflushed.clear()
+        self._flush_failed = True
+        with suppress(OSError):
+            self._file.begin_anew()
 
     def _try(self, work: Callable[[], None]) -> None:
         try:
             work()
         except OSError as error:
-            why = error.strerror or str(error)
-            if not self.trouble:
-                log.error("the audit file cannot be written: %s", why, extra={"event": "audit.trouble"})
-            self.trouble = (
-                f"the audit file in {self._file.folder} cannot be written ({why}); free space there, or correct its "
-                "owner and mode"
-            )
+            self._have_trouble(error.strerror or str(error))
+            if isinstance(error, FlushFailed):
+                self._begin_anew()
         else:
-            if self.trouble:
+            if self.trouble and not self._flush_failed:
+                self.trouble = ""
                 log.info("the audit file can be written again", extra={"event": "audit.trouble.over"})
-            self.trouble = ""
+
+    def _have_trouble(self, why: str) -> None:
+        if not self.trouble:
+            log.error("the audit file cannot be written: %s", why, extra={"event": "audit.trouble"})
+        self.trouble = (
+            f"the audit file in {self._file.folder} cannot be written ({why}); free space there, or correct its owner "
+            "and mode"
+        )

@@ -1,6 +1,7 @@
 """Logins: who a peer is."""
 
 import asyncio
+import math
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, runtime_checkable
 
@@ -156,8 +157,7 @@ class Authenticator:
         """Whether it was refused because of what failed before."""
         wait_s = self._guesses.wait_s(peer.host, request.username, self._monotonic())
         if wait_s > 0:
-            text = f"too many failed attempts; try again in {max(1, round(wait_s))} s"
-            self._refuse(peer, request, AuthFailed(text, wait_s))
+            self._refuse(peer, request, AuthFailed(_wait_text(wait_s), wait_s))
         return wait_s > 0
 
     def _take_certificate(self, peer: AuthenticatedPeer, request: Authenticate) -> None:
@@ -170,6 +170,21 @@ class Authenticator:
             self._guesses.note_address(peer.host)
             self._note_login(peer, principal)
             peer.session.authenticated(request.token, principal)
+
+    def check_secret(self, place: AuditedPeer, is_right: Callable[[], bool], refusal: str) -> None:
+        """The same back-off, audit line and count for a secret that one door knows by itself; it is looked at only
+        when the address need not wait. Raises AuthFailed."""
+        now_s = self._monotonic()
+        wait_s = self._guesses.wait_s(place.host, "", now_s)
+        if wait_s <= 0 and is_right():
+            self._guesses.succeeded(place.host, "")
+            return
+        if wait_s <= 0:
+            self._guesses.failed(place.host, "", now_s)
+        error = AuthFailed(_wait_text(wait_s), wait_s) if wait_s > 0 else AuthFailed(refusal)
+        self._metrics.auth_failures += 1
+        self._audit.login_failed(place, "", str(error))
+        raise error
 
     def _note_login(self, peer: AuthenticatedPeer, principal: Principal) -> None:
         # Of those whose every request brings its credentials, the door says when somebody has logged in.
@@ -300,3 +315,7 @@ class Authenticator:
         # The session keeps it, and its frames would keep the peer.
         forget_frames(error)
         peer.session.refused(request.token, error)
+
+
+def _wait_text(wait_s: float) -> str:
+    return f"too many failed attempts; try again in {math.ceil(wait_s)} s"

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from vibemq.errors import VibeMQError
+from vibemq.errors import ShuttingDown, VibeMQError
 from vibemq.model.commands import Command
 from vibemq.operations import Call
 from vibemq.server.access.command_audit import CommandAudit
@@ -30,6 +30,10 @@ class ApiCalls:
         self._command_audit = command_audit
         self._background_tasks = background_tasks
 
+    def admit(self, asker: Asker, operation: str, arguments: Mapping[str, Any]) -> None:
+        """Raises VibeMQError."""
+        self._runner.admit_for(asker, asker.principal, operation, arguments)
+
     async def ask(self, asker: Asker, operation: str, arguments: Mapping[str, Any]) -> OperationAnswer:
         """Raises VibeMQError."""
         call = self._runner.admit_for(asker, asker.principal, operation, arguments)
@@ -45,7 +49,9 @@ class ApiCalls:
         except VibeMQError as error:
             answer.set_exception(error)
         except BaseException as error:
-            answer.set_exception(error if isinstance(error, Exception) else asyncio.CancelledError())
+            # Who waits was not cancelled, and must not be told that it was.
+            stopped = ShuttingDown("the broker is stopping; what was asked for may not have been carried out")
+            answer.set_exception(error if isinstance(error, Exception) else stopped)
             raise
 
     async def _answered(self, asker: Asker, call: Call) -> OperationAnswer:

@@ -1,11 +1,15 @@
 """Logins over HTTP, through the queue, the back-off and the audit log of all protocols."""
 
+from collections.abc import Callable
+
 from vibemq.model.access import Principal
 from vibemq.protocols.session import Authenticate
 from vibemq.server.access.audit import AuditLog
 from vibemq.server.access.authenticator import Authenticator
 from vibemq.server.access.direct_login import log_in
 from vibemq.web.api.services import PROTOCOL, Asker
+
+NOBODY = Principal("")
 
 
 class ApiLogins:
@@ -17,6 +21,10 @@ class ApiLogins:
         """Raises AuthError, RateLimited."""
         request = Authenticate(None, user, password, token)
         return await log_in(self._authenticator, request, host=host, connection_id=request_id, protocol=PROTOCOL)
+
+    def check_secret(self, host: str, request_id: str, is_right: Callable[[], bool], refusal: str) -> None:
+        """Raises AuthFailed."""
+        self._authenticator.check_secret(Asker(NOBODY, host, request_id), is_right, refusal)
 
     def logged_in(self, asker: Asker) -> None:
         self._audit.session(asker, asker.principal, "session.begun")

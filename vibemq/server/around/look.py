@@ -12,7 +12,7 @@ from anyio import to_thread
 
 from vibemq.config import Settings
 from vibemq.operations.monitoring.readings import QueuesReading
-from vibemq.operations.monitoring.states import QueueState, state_of
+from vibemq.operations.monitoring.states import QueueState, states_of_all
 from vibemq.operations.monitoring.turns import in_slices
 from vibemq.server.access.certificates import valid_until
 from vibemq.server.around.settings_shown import shown_settings
@@ -75,7 +75,7 @@ class Around:
     async def checks(self) -> list[dict[str, Any]]:
         reading = await self.trail.reading()
         found = {QueueState.NO_CONSUMER: list[str](), QueueState.STUCK: list[str](), QueueState.FULL: list[str]()}
-        await in_slices(_by_state(reading, found))
+        await in_slices(_by_state(reading, await states_of_all(reading), found))
         return [
             self._authentication(),
             self._memory(),
@@ -183,11 +183,12 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _by_state(reading: QueuesReading, into: dict[QueueState, list[str]]) -> Iterator[None]:
+def _by_state(
+    reading: QueuesReading, states: Sequence[QueueState], into: dict[QueueState, list[str]]
+) -> Iterator[None]:
     for row in reading.by_name:
-        state = state_of(reading, row)
-        if state in into:
-            into[state].append(reading.now.names[row])
+        if (names := into.get(states[row])) is not None:
+            names.append(reading.now.names[row])
         yield
 
 

@@ -58,6 +58,8 @@ class LetterPage:
         self.is_done = False
         self.examined = 0
         self.damaged = 0
+        self._counted = 0
+        """Of the examined ones, with the steps before the last."""
 
     @property
     def next_queue(self) -> str:
@@ -83,8 +85,12 @@ class LetterPage:
             dead_id, queue_id = self._unread.popitem()
             step.origins[dead_id] = queue_id
         if not self._by_queue and not self._unread:
-            step.cursor, step.examined, step.damaged = self._last, self.examined, self.damaged
+            step.cursor, step.examined, step.damaged = self._last, self.examined - self._counted, self.damaged
             self.is_done = True
+        else:
+            # Who reads the page again does not find them any more.
+            step.examined = len(step.origins)
+            self._counted += step.examined
         return step
 
 

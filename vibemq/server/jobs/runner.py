@@ -59,6 +59,9 @@ class JobRunner:
     def due_changed(self) -> None:
         self._watch(self)
 
+    def others_may_run(self) -> None:
+        self._changed.set()
+
     # -- life ---------------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
@@ -87,7 +90,13 @@ class JobRunner:
 
     async def _carry_out(self, worker: JobWorker) -> None:
         try:
-            await worker.run()
+            try:
+                await worker.run()
+            except StorageFailed:
+                raise
+            except Exception:
+                log.exception("job %s has failed", worker.job_id)
+                await worker.fail()
         except StorageFailed as error:
             self._fatal(error)
         except Exception:

@@ -61,6 +61,8 @@ class Runs(Protocol):
 
     def due_changed(self) -> None: ...
 
+    def others_may_run(self) -> None: ...
+
 
 class _Wait(Exception):
     """The job cannot go on now; the sentence says what it waits for."""
@@ -68,6 +70,10 @@ class _Wait(Exception):
     def __init__(self, why: str, look_ms: int = RETRY_MS) -> None:
         super().__init__(why)
         self.look_ms = look_ms
+
+
+class _NoTurn(_Wait):
+    """Others go on. Once it was told what the job had to wait for, this is not told every second."""
 
 
 class JobWorker:
@@ -104,9 +110,10 @@ class JobWorker:
                 raise
             except VibeMQError as error:
                 await self._end(JobState.FAILED, str(error))
-            except Exception:
-                log.exception("job %s has failed", self.job_id)
-                await self._end(JobState.FAILED, "a fault of the broker; its log has the reason")
+
+    async def fail(self) -> None:
+        """After a fault that nobody has foreseen."""
+        await self._end(JobState.FAILED, "a fault of the broker; its log has the reason")
 
     def _look(self) -> StoredJob | None:
         # Before the look: who changes the job from here on wakes the worker, also when it is about to sleep.
@@ -123,6 +130,7 @@ class JobWorker:
         if lost:
             await self._end(JobState.HELD, lost)
             return
+        await self._take_turn()
         if job.left == 0:
             await self._end(JobState.DONE, "its limit is reached")
             return
@@ -140,6 +148,26 @@ class JobWorker:
                 return
             self._page = await self._read(job)
         await self._carry_out(job, self._page)
+
+    async def _take_turn(self) -> None:
+        jobs = self._services.engine.jobs
+        if self.job_id in jobs.waiting:
+            if not jobs.has_room():
+                raise _NoTurn("it waits for its turn, because others go on")
+            await self._services.local.ask(partial(ChangeJob, job_id=self.job_id, turn=True))
+
+    async def _yield_turn(self) -> None:
+        """If somebody else might take it."""
+        jobs = self._services.engine.jobs
+        if self.job_id in jobs.waiting or jobs.has_room():
+            return
+        # What it has read is read again: many may wait.
+        self._page = None
+        try:
+            await self._services.local.ask(partial(ChangeJob, job_id=self.job_id, turn=False))
+        except (JobStateConflict, JobNotFound, StorageFull):
+            log.debug("job %s keeps its turn", self.job_id)
+        self._runs.others_may_run()
 
     async def _read(self, job: StoredJob) -> LetterPage:
         if self._pages is None:
@@ -193,7 +221,7 @@ class JobWorker:
     def _lost_rights(self, job: StoredJob) -> str:
         """Why the maker of the job could not have it done now; "" = nothing is missing."""
         accounts, plan = self._services.accounts, job.plan
-        principal = accounts.acting(plan.user, plan.token_id, self._services.clock.now())
+        principal = accounts.acting(plan.user, plan.token_id, self._services.clock.now(), job.created_at)
         if principal is None:
             login = "the access token that it was started with" if plan.token_id else f"user {plan.user!r}"
             return f"{login} does not exist any more; have the job made again by somebody who may"
@@ -250,8 +278,10 @@ class JobWorker:
     async def _wait(self, wait: _Wait) -> None:
         if str(wait) != self._waits_for:
             self._waits_for = str(wait)
-            log.info("job %s waits: %s", self.job_id, wait, extra={"event": "job.waits"})
+            if not isinstance(wait, _NoTurn):
+                log.info("job %s waits: %s", self.job_id, wait, extra={"event": "job.waits"})
         self._pace.paused()
+        await self._yield_turn()
         await self._sleep_until(self._services.clock.now() + wait.look_ms)
 
     async def _sleep_until(self, instant: int) -> None:

@@ -135,8 +135,6 @@ class Housekeeping:
             await self._store.maintain()
             self._status.storage = await self._store.call(self._store.provider.stats)
             self._status.memory_bytes = resident_bytes()
-            for chore in self.chores:
-                await chore()
         except StorageFailed as error:
             self._fatal(error)
             return
@@ -147,6 +145,17 @@ class Housekeeping:
             log.error("housekeeping: %s", error)
         self._watch_the_checkpoints()
         self._watch_the_marks()
+        for chore in self.chores:
+            try:
+                await chore()
+            except StorageFailed as error:
+                self._fatal(error)
+                return
+            except (StorageError, OSError) as error:
+                log.error("housekeeping: %s", error)
+            except Exception:
+                # The others, and the next round, have nothing to do with it.
+                log.exception("housekeeping: %s failed", getattr(chore, "__qualname__", chore))
 
     def _watch_the_clock(self) -> None:
         self._clock.follow_wall()

@@ -54,8 +54,11 @@ class RecentDeaths:
 
     def steps(self, snapshot: Snapshot, last: Snapshot | None) -> Iterator[None]:
         """Note what has died between two pictures, a little with each step."""
-        before = {} if last is None else dict(zip(last.columns["queue_id"], last.columns["dead_lettered"], strict=True))
-        yield
+        before: dict[int, int] = {}
+        if last is not None:
+            for row, queue_id in enumerate(last.columns["queue_id"]):
+                before[queue_id] = last.columns["dead_lettered"][row]
+                yield
         minutes, now_s = self._minutes, snapshot.taken_at
         if not minutes or now_s - minutes[-1][0] >= MINUTE_S:
             minutes.append((now_s, Counter()))

@@ -83,11 +83,7 @@ class Trail:
     async def _compare(self, snapshot: Snapshot) -> QueuesReading:
         at_ms = int(1000 * (self._wall() - (self._monotonic() - snapshot.taken_at)))
         last = self._pictures[-1] if self._pictures else None
-        slice_ends = self._monotonic() + SLICE_S
-        for _ in self._steps(snapshot, last):
-            if self._monotonic() >= slice_ends:
-                await self._pause()
-                slice_ends = self._monotonic() + SLICE_S
+        await self._in_slices(self._steps(snapshot, last))
         self.confirms.note(snapshot.taken_at, self._metrics.publish_ack_seconds)
         self.flushes.note(snapshot.taken_at, self._metrics.fsync_seconds)
         pictures = self._pictures
@@ -95,7 +91,7 @@ class Trail:
         while len(pictures) > 2 and snapshot.taken_at - pictures[1].taken_at >= WINDOW_S:
             pictures.popleft()
         before = pictures[0] if len(pictures) > 1 else None
-        return QueuesReading(
+        reading = QueuesReading(
             now=snapshot,
             before=before,
             seconds=snapshot.taken_at - (self._started_at if before is None else before.taken_at),
@@ -103,6 +99,15 @@ class Trail:
             still_ms={queue_id: int(1000 * (snapshot.taken_at - at)) for queue_id, at in self._still_since.items()},
             by_name=self._by_name,
         )
+        await self._in_slices(reading.prepare())
+        return reading
+
+    async def _in_slices(self, steps: Iterator[None]) -> None:
+        slice_ends = self._monotonic() + SLICE_S
+        for _ in steps:
+            if self._monotonic() >= slice_ends:
+                await self._pause()
+                slice_ends = self._monotonic() + SLICE_S
 
     def _steps(self, snapshot: Snapshot, last: Snapshot | None) -> Iterator[None]:
         if snapshot.names != self._names:

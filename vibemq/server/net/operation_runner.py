@@ -145,7 +145,7 @@ class OperationRunner:
             return await call.run()
 
 
-_COUNTS = ("count", "closed", "redirected", "moved", "removed")
+_COUNTS = ("count", "closed", "redirected", "moved", "removed", "redriven", "quarantined")
 """Where answers say how many things they concern."""
 
 

@@ -25,17 +25,29 @@ ITEMS_PER_TURN = 50
 async def plain(result: Any, items: str = "") -> Any:
     """What an operation has answered, as the JSON that it is: its data classes are read once more.
 
-    `items`: the name of a list in it that may be long; the loop has a turn between its parts.
+    `items`: the name of a list in it that may be long. The loop has a turn between the parts of such a list, and of one
+    that stands alone.
     """
+    if isinstance(result, list):
+        return await _plain_list(result)
     listed = result.get(items) if items and isinstance(result, dict) else None
     if not isinstance(listed, list) or len(listed) <= ITEMS_PER_TURN:
-        return with_instants(orjson.loads(orjson.dumps(result)))
-    rest = with_instants(orjson.loads(orjson.dumps({name: result[name] for name in result if name != items})))
+        return _read(result)
+    rest = _read({name: result[name] for name in result if name != items})
+    return {**rest, items: await _plain_list(listed)}
+
+
+async def _plain_list(listed: list[Any]) -> list[Any]:
     read: list[Any] = []
     for at in range(0, len(listed), ITEMS_PER_TURN):
-        read += with_instants(orjson.loads(orjson.dumps(listed[at : at + ITEMS_PER_TURN])))
-        await asyncio.sleep(0)
-    return {**rest, items: read}
+        if at:
+            await asyncio.sleep(0)
+        read += _read(listed[at : at + ITEMS_PER_TURN])
+    return read
+
+
+def _read(value: Any) -> Any:
+    return with_instants(orjson.loads(orjson.dumps(value)))
 
 
 def page_of(result: Any, exchange: Exchange, seal: CursorSeal) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The API as an ASGI application: what every request passes, in this order.
 
-route → host → origin → login → rate and slot → query, content type, body → idempotency → endpoint → answer
+route → host → origin → login → rate and slot → query → rights → content type, body → idempotency → endpoint → answer
 """
 
 import asyncio
@@ -22,13 +22,15 @@ from vibemq.web.api.contract import BASE, Contract, Endpoint, Exchange
 from vibemq.web.api.credentials import BROWSER_CHALLENGES, CHALLENGES
 from vibemq.web.api.cursors import CursorSeal
 from vibemq.web.api.errors import HttpCode, Problem, as_problem
+from vibemq.web.api.guardrails.admission import check_rights
 from vibemq.web.api.guardrails.bodies import BODY_BYTES_MAX, BodyBudget, read_body, read_json
 from vibemq.web.api.guardrails.clients import OpenBrokerRules
 from vibemq.web.api.guardrails.origin import check_content_type, check_origin
 from vibemq.web.api.guardrails.rates import Client, RequestRates
 from vibemq.web.api.idempotency import HEADER, KeptAnswer, KeptAnswers, checked_key
 from vibemq.web.api.kinds import Kind
-from vibemq.web.api.messages.hiding import without_bodies
+from vibemq.web.api.messages.hiding import check_filters, without_bodies
+from vibemq.web.api.messages.leases import key_of
 from vibemq.web.api.sessions import cookie_in
 from vibemq.web.api.state import ApiState
 from vibemq.web.limits import EXTEND, Receive, Scope, Send
@@ -100,8 +102,10 @@ class HttpApi:
         if self.state.credentials.open:
             self.rules.check(request.headers)
         has_cookie = bool(cookie_in(request.headers.get("cookie", "")))
-        check_origin(request.method, request.headers, has_cookie=has_cookie)
-        host = self.state.proxies.client_of(request.client.host if request.client else "", request.headers)
+        peer, proxies = request.client.host if request.client else "", self.state.proxies
+        secure = proxies.is_secure(request.scope.get("scheme", "http"), peer, request.headers)
+        check_origin(request.method, request.headers, has_cookie=has_cookie, secure=secure)
+        host = proxies.client_of(peer, request.headers)
         asker = None
         if not endpoint.anybody:
             try:
@@ -116,7 +120,7 @@ class HttpApi:
         held.enter_context(self.rates.slot(endpoint.kind, client))
         if endpoint.body_bytes_max > BODY_BYTES_MAX:
             held.enter_context(self._bodies.hold(request, endpoint.body_bytes_max))
-        return await self._exchange(Exchange(endpoint, request, asker, self.state, path))
+        return await self._exchange(Exchange(endpoint, request, asker, self.state, path, request_id, host, secure))
 
     def _route(self, request: Request) -> tuple[Endpoint, dict[str, str]]:
         found = self.contract.find(_segments(request.scope))
@@ -136,16 +140,30 @@ class HttpApi:
         exchange.query = self._reader.query(endpoint, request.scope.get("query_string", b"").decode("latin-1"))
         body = b""
         if request.method in ("POST", "PUT", "PATCH"):
+            self._check_rights(exchange)
             body = await read_body(request, endpoint.body_bytes_max or BODY_BYTES_MAX)
             check_content_type(request.headers, endpoint.consumes, has_body=bool(body))
-            exchange.body = body if endpoint.raw else read_json(body)
+            exchange.body = body if endpoint.raw else read_json(body, endpoint.marks_max)
+        if exchange.asker is not None and self.state.hides_bodies(exchange.asker.principal):
+            check_filters(endpoint.operation, exchange.query, exchange.body)
         if endpoint.idempotent and (text := request.headers.get(HEADER)) is not None:
             return await self._once(exchange, checked_key(text), body)
         return await self._carry_out(exchange)
 
+    def _check_rights(self, exchange: Exchange) -> None:
+        """Those that do not depend on the body."""
+        endpoint = exchange.endpoint
+        if exchange.asker is not None:
+            known = {endpoint.renamed.get(name, name): value for name, value in exchange.path.items()}
+            row = self.contract.permissions(endpoint)
+            check_rights(self._services, exchange.asker, endpoint.operation, row, {**known, **endpoint.fixed})
+
     async def _once(self, exchange: Exchange, text: str, body: bytes) -> Response:
         endpoint, path = exchange.endpoint, exchange.path
-        key = (exchange.user.user, f"{endpoint.method} {endpoint.path}", text)
+        if endpoint.handler is None:
+            # An answer that is kept is for those who may still ask for it.
+            self._services.operations.admit(exchange.user, endpoint.operation, self._reader.arguments(exchange))
+        key = (*key_of(exchange.user.principal), f"{endpoint.method} {endpoint.path}", text)
         kept = self._kept.begin(key, repr((sorted(path.items()), exchange.query)).encode() + body, self._now_s())
         if kept is not None:
             return _again(kept)

@@ -26,6 +26,7 @@ from vibemq.auth.matrix import COMMANDS, Row
 from vibemq.errors import ErrorCode
 from vibemq.operations import OPERATIONS, Operation
 from vibemq.web.api.errors import HttpCode
+from vibemq.web.api.guardrails.json_shapes import MARKS_MAX
 from vibemq.web.api.kinds import Kind
 from vibemq.web.api.services import ApiServices, Asker
 from vibemq.web.api.state import ApiState
@@ -49,6 +50,11 @@ class Exchange:
     state: ApiState
     path: Mapping[str, str]
     """Values of the names in braces."""
+    request_id: str = ""
+    host: str = ""
+    """The client's address."""
+    secure: bool = False
+    """Whether the client speaks TLS, if only to a proxy that is trusted."""
     query: dict[str, Any] = field(default_factory=dict)
     """Read as their types say."""
     body: Any = None
@@ -117,6 +123,8 @@ class Endpoint:
     """The handler is given the body's bytes."""
     body_bytes_max: int = 0
     """0: as all."""
+    marks_max: int = MARKS_MAX
+    """Of a JSON body: how much there may be in it (`guardrails.json_shapes`)."""
     arguments: ToArguments | None = None
     """Makes the operation's arguments in place of the rule above."""
     handler: Handler | None = None

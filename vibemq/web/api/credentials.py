@@ -5,6 +5,7 @@ import binascii
 import hmac
 import os
 from collections import OrderedDict
+from dataclasses import replace
 
 from starlette.requests import Request
 
@@ -32,7 +33,19 @@ class Credentials:
         self._key = os.urandom(32)
         self._remembered: OrderedDict[bytes, tuple[Principal, float]] = OrderedDict()
         """Names with passwords that were right a moment ago, under a keyed hash."""
+        self.token: str | None = None
+        self._anybody = ANONYMOUS
+        self.change_token(token)
+
+    def change_token(self, token: str | None) -> bool:
+        """Whether it is another one; then whoever has brought the one before is in no more."""
+        if token == self.token:
+            return False
         self.token = token
+        self._remembered.clear()
+        credential = b"" if token is None else hmac.digest(self._key, token.encode(), "sha256")
+        self._anybody = replace(ANONYMOUS, credential=credential)
+        return True
 
     @property
     def open(self) -> bool:
@@ -51,7 +64,7 @@ class Credentials:
             if session is not None:
                 return Asker(session.principal, host, request_id, session=session.digest)
         if self.open:
-            return Asker(ANONYMOUS, host, request_id)
+            return Asker(self._anybody, host, request_id)
         if cookie:
             raise AuthRequired("the session has ended; log in again")
         raise AuthRequired("this broker asks for a login, an access token (Bearer) or a user name and password (Basic)")
@@ -70,9 +83,14 @@ class Credentials:
     ) -> Principal:
         """Raises AuthError, RateLimited."""
         if not self._services.accounts.enabled and self.token is not None:
-            if not hmac.compare_digest((token or password).encode(), self.token.encode()):
-                raise AuthFailed("the token is not valid; it is http.token of the broker's settings")
-            return ANONYMOUS
+            given, wanted = (token or password).encode(errors="surrogatepass"), self.token.encode()
+            self._services.logins.check_secret(
+                host,
+                request_id,
+                lambda: hmac.compare_digest(given, wanted),
+                "the token is not valid; it is http.token of the broker's settings",
+            )
+            return self._anybody
         return await self._services.logins.log_in(host, request_id, user, password, token)
 
     async def _basic(self, value: str, host: str, request_id: str) -> Principal:
@@ -96,4 +114,7 @@ class Credentials:
 
     def why_ended(self, principal: Principal) -> str:
         """ "" while the login counts."""
-        return self._services.accounts.ended(principal, self._services.now())
+        accounts = self._services.accounts
+        if not accounts.enabled and not hmac.compare_digest(principal.credential, self._anybody.credential):
+            return "http.token was changed; log in with the one of today"
+        return accounts.ended(principal, self._services.now())

@@ -1,5 +1,6 @@
 """Refusals of the HTTP API: RFC 9457 problems, one for each code of the error family, and those that only HTTP has."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -127,7 +128,7 @@ def as_problem(error: VibeMQError) -> Problem:
     argument = getattr(error, "argument", "")
     more: dict[str, Any] = {"errors": pointed(f"/{argument}", str(error))} if argument else {}
     wait_s = getattr(error, "wait_s", 0)
-    headers = {"Retry-After": str(max(1, round(wait_s)))} if wait_s else {}
+    headers = {"Retry-After": str(math.ceil(wait_s))} if wait_s else {}
     return Problem(error.code, str(error), headers=headers, **{**more, **getattr(error, "details", {})})
 
 

@@ -3,7 +3,7 @@ Kept in memory, for an hour. Pure: the caller brings the time."""
 
 import hashlib
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from vibemq.errors import ErrorCode, InvalidPayload
@@ -12,18 +12,28 @@ from vibemq.web.api.errors import HttpCode, Problem
 HEADER = "idempotency-key"
 KEPT_S = 3600.0
 KEPT_MAX = 10_000
+KEPT_BYTES_MAX = 8_388_608
+"""Of all answers. Beyond it the user with the most loses the oldest, so one user never takes the room of others."""
+ENTRY_BYTES = 768
+"""Beside the answer's body and headers."""
 ANSWER_BYTES_MAX = 65_536
 """A larger answer is not kept, and its request is carried out again."""
+REFUSAL_BYTES_MAX = 4_096
+"""The same for a refusal."""
 KEY_MAX = 255
 
-Key = tuple[str, str, str]
-"""User, endpoint, key."""
+Key = tuple[str, str, str, str]
+"""User, access token, endpoint, key."""
 
 
 class KeptAnswer(NamedTuple):
     status: int
     headers: tuple[tuple[str, str], ...]
     body: bytes
+
+    @property
+    def size(self) -> int:
+        return len(self.body) + sum(len(name) + len(value) for name, value in self.headers)
 
 
 @dataclass(slots=True)
@@ -32,6 +42,18 @@ class _Entry:
     until_s: float
     answer: KeptAnswer | None = None
     """None: the first request is under way."""
+
+    @property
+    def size(self) -> int:
+        return ENTRY_BYTES + (self.answer.size if self.answer is not None else 0)
+
+
+@dataclass(slots=True)
+class _Share:
+    """What is kept of one user."""
+
+    size: int = 0
+    keys: OrderedDict[Key, None] = field(default_factory=OrderedDict)
 
 
 def checked_key(text: str) -> str:
@@ -44,9 +66,16 @@ def checked_key(text: str) -> str:
 class KeptAnswers:
     def __init__(self) -> None:
         self._entries: OrderedDict[Key, _Entry] = OrderedDict()
+        self._shares: dict[str, _Share] = {}
+        self._size = 0
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    @property
+    def size(self) -> int:
+        """Bytes, about."""
+        return self._size
 
     def begin(self, key: Key, request: bytes, now_s: float) -> KeptAnswer | None:
         """The answer to the same request; None: it is to be carried out, and `keep` or `forget` follows.
@@ -55,13 +84,11 @@ class KeptAnswers:
             Problem: IDEMPOTENCY_CONFLICT, IDEMPOTENCY_BUSY.
         """
         while self._entries and next(iter(self._entries.values())).until_s <= now_s:
-            self._entries.popitem(last=False)
+            self.forget(next(iter(self._entries)))
         digest = hashlib.sha256(request).digest()
         entry = self._entries.get(key)
         if entry is None:
-            self._entries[key] = _Entry(digest, now_s + KEPT_S)
-            if len(self._entries) > KEPT_MAX:
-                self._entries.popitem(last=False)
+            self._put(key, _Entry(digest, now_s + KEPT_S))
             return None
         if entry.digest != digest:
             raise Problem(
@@ -76,11 +103,40 @@ class KeptAnswers:
 
     def keep(self, key: Key, answer: KeptAnswer) -> None:
         entry = self._entries.get(key)
-        if entry is not None and len(answer.body) <= ANSWER_BYTES_MAX:
-            entry.answer = answer
-        else:
+        size_max = ANSWER_BYTES_MAX if answer.status < 400 else REFUSAL_BYTES_MAX
+        if entry is None or answer.size > size_max:
             self.forget(key)
+            return
+        entry.answer = answer
+        self._grow(key, answer.size)
+        self._make_room()
 
     def forget(self, key: Key) -> None:
         """The request was not carried out."""
-        self._entries.pop(key, None)
+        entry = self._entries.pop(key, None)
+        if entry is None:
+            return
+        self._grow(key, -entry.size)
+        share = self._shares[key[0]]
+        del share.keys[key]
+        if not share.keys:
+            del self._shares[key[0]]
+
+    def _put(self, key: Key, entry: _Entry) -> None:
+        self._entries[key] = entry
+        self._shares.setdefault(key[0], _Share()).keys[key] = None
+        self._grow(key, entry.size)
+        self._make_room()
+
+    def _grow(self, key: Key, size: int) -> None:
+        self._size += size
+        self._shares[key[0]].size += size
+
+    def _make_room(self) -> None:
+        """Of requests that are under way nothing is forgotten: the second one would be carried out, too."""
+        while self._size > KEPT_BYTES_MAX or len(self._entries) > KEPT_MAX:
+            shares = sorted(self._shares.values(), key=lambda share: share.size, reverse=True)
+            oldest = next((key for share in shares for key in share.keys if self._entries[key].answer), None)
+            if oldest is None:
+                return
+            self.forget(oldest)

@@ -63,10 +63,8 @@ def make_api(http: Http, services: ApiServices) -> MadeApi:
 
     def configure(changed: Http) -> None:
         sessions.idle_s, sessions.most_s = changed.session_idle_ms / 1000, changed.session_max_ms / 1000
-        if state.credentials.token != _token(changed):
-            state.credentials.token = _token(changed)
-            if not services.accounts.enabled:
-                sessions.end_every("the token was changed")
+        if state.credentials.change_token(_token(changed)) and not services.accounts.enabled:
+            sessions.end_every("the token was changed")
         state.proxies = Proxies(changed.trusted_proxies)
         rates.per_second, rates.streams_max = changed.requests_per_second, changed.streams_max
         app.rules = _rules(changed)

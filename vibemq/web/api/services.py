@@ -41,6 +41,13 @@ class Asker:
 
 
 class OperationCalls(Protocol):
+    def admit(self, asker: Asker, operation: str, arguments: Mapping[str, Any]) -> None:
+        """What `ask` refuses at the door, without carrying out anything: rights first, then the arguments.
+
+        Raises:
+            VibeMQError: the refusal.
+        """
+
     async def ask(self, asker: Asker, operation: str, arguments: Mapping[str, Any]) -> OperationAnswer:
         """Have an operation of `vibemq.operations` carried out.
 
@@ -52,6 +59,13 @@ class OperationCalls(Protocol):
 class LoginChecks(Protocol):
     async def log_in(self, host: str, request_id: str, user: str, password: str, token: str) -> Principal:
         """Who these credentials stand for. Raises AuthError, RateLimited."""
+
+    def check_secret(self, host: str, request_id: str, is_right: Callable[[], bool], refusal: str) -> None:
+        """A secret that the API knows by itself, with the back-off and the audit line of every login.
+
+        Raises:
+            AuthFailed: `refusal`, or how long the address has to wait; then nothing was looked at.
+        """
 
     def logged_in(self, asker: Asker) -> None:
         """A session has begun; for the audit log."""

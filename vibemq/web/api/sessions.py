@@ -4,7 +4,7 @@ kept in memory: after a restart of the broker people log in again. Pure: the cal
 import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from vibemq.model.access import Principal
 
@@ -25,8 +25,6 @@ class WebSession:
     used_s: float
     ended: str = ""
     """Why it has ended; "" while it has not."""
-    on_end: set[Callable[[], None]] = field(default_factory=set)
-    """Called once, when it ends: streams that it has open."""
 
 
 def digest_of(cookie: str) -> str:
@@ -85,9 +83,13 @@ class WebSessions:
         if digest in self._sessions:
             self._end(digest, reason)
 
-    def end_all_of(self, user: str, reason: str = "logged out everywhere") -> int:
-        """How many there were."""
-        digests = list(self._by_user.get(user, ()))
+    def end_all_of(self, user: str, reason: str = "logged out everywhere", *, token_id: str = "") -> int:
+        """How many there were. `token_id`: only those that were begun with this access token."""
+        digests = [
+            digest
+            for digest in self._by_user.get(user, ())
+            if not token_id or self._sessions[digest].principal.token_id == token_id
+        ]
         for digest in digests:
             self._end(digest, reason)
         return len(digests)
@@ -107,7 +109,7 @@ class WebSessions:
             self._end(digest, reason)
 
     def tidy(self, now_s: float) -> None:
-        """End what is over by time, with the streams that hang on it. Called about once a second."""
+        """End what is over by time. Called about once a second."""
         self._end_expired(now_s)
         for digest in [digest for digest, one in self._sessions.items() if now_s - one.begun_s >= self.most_s]:
             self._end(digest, "the session has reached its longest time")
@@ -133,9 +135,6 @@ class WebSessions:
         own.discard(digest)
         if not own:
             del self._by_user[session.principal.name]
-        listeners, session.on_end = session.on_end, set()
-        for tell in listeners:
-            tell()
 
 
 def cookie_header(value: str, *, secure: bool) -> str:

@@ -3,11 +3,12 @@
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 from tests.waiting import wait_until
-from vibemq.server.access.audit_file import AuditFile, oldest_first
-from vibemq.server.access.audit_writer import KEPT_MAX, AuditWriter
+from vibemq.server.access.audit_file import AuditFile, FlushFailed, numbers_in, oldest_first
+from vibemq.server.access.audit_writer import KEPT_MAX, QUEUED_MAX, AuditWriter
 
 
 class Disk(AuditFile):
@@ -16,14 +17,20 @@ class Disk(AuditFile):
     def __init__(self, folder: Path, *, full: bool = False) -> None:
         super().__init__(folder)
         self.full = full
+        self.breaks = False
+        self.hangs = Event()
+        self.hangs.set()
         self.flushes = 0
 
     def append(self, records: Sequence[Mapping[str, Any]]) -> None:
         if self.full:
             raise OSError(28, "No space left on device")
+        self.hangs.wait()
         super().append(records)
 
     def flush(self) -> None:
+        if self.breaks:
+            raise FlushFailed(5, "Input/output error")
         super().flush()
         self.flushes += 1
 
@@ -77,3 +84,54 @@ def test_a_folder_that_cannot_be_made_is_told_before_there_is_anything_to_write(
     writer.start()
     wait_until(lambda: writer.trouble)
     writer.close()
+
+
+def test_trouble_is_over_after_the_repair_although_nothing_is_to_be_written(tmp_path: Path) -> None:
+    blocked = tmp_path / "audit"
+    blocked.write_text("")
+    writer = AuditWriter(AuditFile(blocked))
+    writer.start()
+    wait_until(lambda: writer.trouble)
+    blocked.unlink()
+    wait_until(lambda: not writer.trouble)
+    writer.close()
+
+
+def test_what_waits_behind_a_write_that_hangs_is_bounded_and_counted(tmp_path: Path) -> None:
+    disk = Disk(tmp_path)
+    disk.hangs.clear()
+    writer = AuditWriter(disk)
+    writer.start()
+    writer.put({"number": 0})
+    wait_until(lambda: writer._waiting and not writer._records.qsize())
+    for number in range(1, QUEUED_MAX + 4):
+        writer.put({"number": number})
+    assert "a write does not come back" in writer.trouble
+    assert writer._records.qsize() == QUEUED_MAX
+    disk.hangs.set()
+    wait_until(lambda: not writer.trouble)
+    writer.close()
+    told = [json.loads(line) for _, line in oldest_first(tmp_path, (0, 0))]
+    assert sum(record["count"] for record in told if record.get("event") == "audit.lost") >= 3
+    assert told[0] == {"number": 0}
+
+
+def test_after_a_failed_flush_it_goes_on_in_a_new_file_and_says_so(tmp_path: Path) -> None:
+    disk = Disk(tmp_path)
+    disk.breaks = True
+    writer = AuditWriter(disk, wall=lambda: 5.0)
+    writer.start()
+    writer.put({"number": 1})
+    wait_until(lambda: writer.trouble)
+    writer.put({"number": 2})
+    # It fails again and again, and leaves one new file at most.
+    failed_at = writer._flushed_at
+    wait_until(lambda: writer._flushed_at > failed_at)
+    assert "Input/output error" in writer.trouble
+    disk.breaks = False
+    wait_until(lambda: not writer.trouble)
+    writer.close()
+    assert numbers_in(tmp_path) == [1, 2]
+    told = [json.loads(line) for _, line in oldest_first(tmp_path, (2, 0))]
+    assert told[0] == {"at": 5_000, "event": "audit.repeated", "operation": "audit.repeated", "count": 1}
+    assert [record.get("number") for record in told[1:]] == [1, 2]

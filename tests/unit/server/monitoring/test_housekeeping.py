@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from vibemq.config import Limits
+from vibemq.errors import StorageFailed
 from vibemq.model.commands import Command, Pressure, SetPressure
 from vibemq.server.clock import Clock
 from vibemq.server.monitoring.health import Report
@@ -117,6 +118,7 @@ class Case:
         self.status = BrokerStatus(started=True)
         self.report = Report(self.status, Metrics(), wall=lambda: self.wall, monotonic=lambda: self.monotonic)
         self.decided: list[Command] = []
+        self.failures: list[BaseException] = []
         self.housekeeping = Housekeeping(
             store=self.store,
             sweep=lambda: None,
@@ -125,7 +127,7 @@ class Case:
             limits=Limits(),
             decide=self.decided.extend,
             chores=(),
-            fatal=lambda error: None,
+            fatal=self.failures.append,
             monotonic=lambda: self.monotonic,
         )
 
@@ -174,6 +176,37 @@ async def test_a_journal_at_its_bound_stops_publishers() -> None:
     await case.pass_s(1)
     assert case.decided == [SetPressure(Pressure.OVERFLOWING, "journal is 100% full")]
     assert not case.report.is_ready()
+
+
+@pytest.mark.anyio
+async def test_a_chore_that_fails_keeps_nothing_else_from_being_done(caplog: pytest.LogCaptureFixture) -> None:
+    case = Case()
+    done: list[int] = []
+
+    async def fails() -> None:
+        raise LookupError("no such thing")
+
+    async def works() -> None:
+        done.append(1)
+
+    case.housekeeping.chores = [fails, works]
+    case.store.stats = replace(lsns(50, 5), journal_bytes_max=5 << 20)
+    await case.pass_s(2)
+    assert case.decided == [SetPressure(Pressure.OVERFLOWING, "journal is 100% full")]
+    assert done == [1, 1]
+    assert sum("fails failed" in record.message for record in caplog.records) == 2
+
+
+@pytest.mark.anyio
+async def test_a_chore_that_finds_storage_failed_ends_the_broker() -> None:
+    case = Case()
+
+    async def fails() -> None:
+        raise StorageFailed("the disk is gone")
+
+    case.housekeeping.chores = [fails]
+    await case.pass_s(1)
+    assert [str(error) for error in case.failures] == ["the disk is gone"]
 
 
 @pytest.mark.anyio

@@ -31,7 +31,7 @@ def test_who_has_to_wait_is_told_for_how_long(code: Code) -> None:
 
 def test_a_login_that_has_to_wait_says_so() -> None:
     headers = headers_of(as_problem(AuthFailed("wait", 7.4)), ("Bearer",))
-    assert headers == {"Retry-After": "7", "WWW-Authenticate": "Bearer"}
+    assert headers == {"Retry-After": "8", "WWW-Authenticate": "Bearer"}
 
 
 def test_details_of_an_error_are_told() -> None:

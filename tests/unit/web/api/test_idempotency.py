@@ -4,9 +4,19 @@ import pytest
 
 from vibemq.errors import ErrorCode, InvalidPayload
 from vibemq.web.api.errors import HttpCode, Problem
-from vibemq.web.api.idempotency import ANSWER_BYTES_MAX, KEPT_MAX, KEPT_S, KeptAnswer, KeptAnswers, checked_key
+from vibemq.web.api.idempotency import (
+    ANSWER_BYTES_MAX,
+    KEPT_BYTES_MAX,
+    KEPT_MAX,
+    KEPT_S,
+    REFUSAL_BYTES_MAX,
+    KeptAnswer,
+    KeptAnswers,
+    Key,
+    checked_key,
+)
 
-KEY = ("ada", "POST /queues/{queue}/purge", "k")
+KEY = ("ada", "", "POST /queues/{queue}/purge", "k")
 ANSWER = KeptAnswer(200, (("content-type", "application/json"),), b"{}")
 
 
@@ -38,6 +48,7 @@ def test_keys_of_others_are_others() -> None:
     kept = KeptAnswers()
     kept.begin(KEY, b"body", 0.0)
     assert kept.begin(("bob", *KEY[1:]), b"other", 0.0) is None
+    assert kept.begin(("ada", "of a token", *KEY[2:]), b"other", 0.0) is None
 
 
 def test_forgotten_after_an_hour_and_beyond_the_most() -> None:
@@ -45,7 +56,7 @@ def test_forgotten_after_an_hour_and_beyond_the_most() -> None:
     kept.begin(KEY, b"body", 0.0)
     assert kept.begin(KEY, b"other", KEPT_S) is None
     for number in range(KEPT_MAX + 1):
-        kept.begin(("", "", str(number)), b"", KEPT_S)
+        done(kept, ("", "", "", str(number)), KeptAnswer(200, (), b""))
     assert len(kept) == KEPT_MAX
 
 
@@ -54,6 +65,46 @@ def test_a_large_answer_is_not_kept() -> None:
     kept.begin(KEY, b"body", 0.0)
     kept.keep(KEY, KeptAnswer(200, (), b"x" * (ANSWER_BYTES_MAX + 1)))
     assert kept.begin(KEY, b"body", 0.0) is None
+
+
+def test_a_refusal_is_kept_when_it_is_short() -> None:
+    kept = KeptAnswers()
+    kept.begin(KEY, b"body", 0.0)
+    kept.keep(KEY, KeptAnswer(422, (), b"x" * (REFUSAL_BYTES_MAX + 1)))
+    assert kept.begin(KEY, b"body", 0.0) is None
+    kept.keep(KEY, KeptAnswer(422, (), b"x"))
+    assert kept.begin(KEY, b"body", 0.0) == KeptAnswer(422, (), b"x")
+
+
+def done(kept: KeptAnswers, key: Key, answer: KeptAnswer) -> None:
+    assert kept.begin(key, b"", KEPT_S) is None
+    kept.keep(key, answer)
+
+
+def test_answers_are_bounded_in_bytes_and_one_user_takes_no_room_of_others() -> None:
+    kept = KeptAnswers()
+    done(kept, KEY, ANSWER)
+    under_way = ("eve", "", "", "under way")
+    kept.begin(under_way, b"", KEPT_S)
+    for number in range(300):
+        done(kept, ("eve", "", "", str(number)), KeptAnswer(200, (), b"x" * ANSWER_BYTES_MAX))
+        assert kept.size <= KEPT_BYTES_MAX
+    assert kept.size > KEPT_BYTES_MAX - ANSWER_BYTES_MAX - 1_000
+    assert kept.begin(KEY, b"", KEPT_S) == ANSWER
+    with pytest.raises(Problem) as refusal:
+        kept.begin(under_way, b"", KEPT_S)
+    assert refusal.value.code is HttpCode.IDEMPOTENCY_BUSY
+    assert kept.begin(("eve", "", "", "0"), b"", KEPT_S) is None, "the oldest was forgotten"
+    assert kept.begin(("eve", "", "", "299"), b"", KEPT_S) is not None
+
+
+def test_what_is_forgotten_leaves_nothing() -> None:
+    kept = KeptAnswers()
+    done(kept, KEY, ANSWER)
+    assert kept.size
+    kept.begin(("bob", "", "", "k"), b"", 3 * KEPT_S)
+    kept.forget(("bob", "", "", "k"))
+    assert (len(kept), kept.size) == (0, 0)
 
 
 @pytest.mark.parametrize("key", ["", "x" * 256, "ä", "a\nb"])

@@ -37,7 +37,7 @@ def count_step(
 ) -> None:
     """And answer the command. `run`: the messages that the step has made in `queue`.
 
-    When letters are left, the cursor stays before them, and what was looked at is counted when it moves on.
+    When letters are left, the cursor stays before them, and they are counted when it moves on.
     """
     of = command.step
     assert of is not None
@@ -48,7 +48,7 @@ def count_step(
         of.job_id,
         step.now,
         of.cursor if moves else 0,
-        of.examined if moves else 0,
+        of.examined if moves else done + skipped,
         done,
         skipped,
         of.damaged if moves else 0,

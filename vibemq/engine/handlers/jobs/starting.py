@@ -1,11 +1,13 @@
 """Jobs begin, change their state, and are forgotten.
 
-At most `RUNNING_MAX` run; the others wait in the order in which they were made.
+At most `RUNNING_MAX` go on at a time; the others wait in the order in which they were made. A job that runs and has to
+wait for something, such as a queue that is not there, gives its turn to another one, and asks for one again later.
 """
 
 from functools import partial
 
 from vibemq.engine.handlers.jobs.guards import why_held
+from vibemq.engine.jobs.job_table import RUNNING_MAX
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step
 from vibemq.errors import IdempotencyConflict, InvalidOptions, JobNotFound, JobStateConflict
@@ -14,9 +16,10 @@ from vibemq.model.jobs.job import JobEvent, JobState, StoredJob
 from vibemq.model.jobs.job_records import JobChanged, JobsForgotten, JobStarted, changed
 from vibemq.model.options import Durability
 
-RUNNING_MAX = 8
 UNFINISHED_MAX = 200
 """Jobs that have not ended; more are refused."""
+UNFINISHED_OF_USER_MAX = 50
+"""The same, of one user: nobody takes all the room."""
 FINISHED_MAX = 200
 FINISHED_MS = 7 * 24 * 3_600_000
 """So many that have ended are kept, for so long."""
@@ -40,7 +43,13 @@ def start(state: EngineState, step: Step, command: StartJob) -> None:
             )
         step.answer(command, known, state.need_of_known)
         return
-    if sum(not job.has_ended for job in jobs.by_id.values()) >= UNFINISHED_MAX:
+    unfinished = [job.plan.user for job in jobs.by_id.values() if not job.has_ended]
+    if unfinished.count(plan.user) >= UNFINISHED_OF_USER_MAX:
+        raise InvalidOptions(
+            f"{UNFINISHED_OF_USER_MAX} jobs of user {plan.user!r} have not ended yet, the most there may be; cancel "
+            "some of them, or wait"
+        )
+    if len(unfinished) >= UNFINISHED_MAX:
         raise InvalidOptions(
             f"{UNFINISHED_MAX} jobs have not ended yet, the most there may be; cancel some of them, or wait"
         )
@@ -65,6 +74,10 @@ def start(state: EngineState, step: Step, command: StartJob) -> None:
 def change(state: EngineState, step: Step, command: ChangeJob) -> None:
     """Raises JobNotFound, JobStateConflict."""
     job = job_of(state, command.job_id)
+    if command.turn is not None:
+        _turn(state, step, job, wants=command.turn)
+        step.answer(command, job, Durability.TRANSIENT)
+        return
     wanted = command.state
     same_state = wanted is None or wanted is job.state
     if same_state and command.rate in (None, job.rate) and not command.canary_passed:
@@ -114,7 +127,20 @@ def _reached(state: EngineState, job: StoredJob, wanted: JobState | None) -> Job
     if wanted is not JobState.RUNNING:
         return wanted
     died = job.state is not JobState.HELD and why_held(job)
-    return JobState.QUEUED if died or len(state.jobs.running()) >= RUNNING_MAX else wanted
+    return JobState.QUEUED if died or not state.jobs.has_room() else wanted
+
+
+def _turn(state: EngineState, step: Step, job: StoredJob, *, wants: bool) -> None:
+    jobs = state.jobs
+    if job.state is not JobState.RUNNING:
+        raise JobStateConflict(f"job {job.job_id} is {job.state}, and does nothing")
+    if not wants:
+        jobs.waiting.add(job.job_id)
+        let_run(state, step)
+    elif job.job_id in jobs.waiting:
+        if not jobs.has_room():
+            raise JobStateConflict(f"it is not the turn of job {job.job_id}: {RUNNING_MAX} others go on")
+        jobs.waiting.discard(job.job_id)
 
 
 def _check_move(job: StoredJob, wanted: JobState, *, by_user: bool) -> None:
@@ -167,7 +193,7 @@ def hold(state: EngineState, step: Step, job: StoredJob) -> bool:
 def let_run(state: EngineState, step: Step) -> None:
     """As many as may, those that were made first before the others."""
     for job in list(state.jobs.by_id.values()):
-        if job.state is not JobState.QUEUED or hold(state, step, job) or len(state.jobs.running()) >= RUNNING_MAX:
+        if job.state is not JobState.QUEUED or hold(state, step, job) or not state.jobs.has_room():
             continue
         word = "resumed" if job.started_at else "started"
         note(state, step, JobChanged(job.job_id, step.now, JobEvent(step.now, word), JobState.RUNNING))

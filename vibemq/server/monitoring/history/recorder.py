@@ -1,8 +1,8 @@
 """Records the figures of the broker and of some of its queues, saves them now and then, and answers what was when.
 
-There is room for the rings of so many queues (`history_bytes`). Those that have moved last, or that somebody has looked
-at, have a place: one that has not moved for IDLE_S gives its place to one that moves. So a broker with more busy queues
-than places keeps the history of those that had one first, instead of a little of each.
+There is room for the rings of so many queues (`history_bytes`). One that has not moved, and that nobody has looked at,
+for IDLE_S gives its place to one that moves or that is looked at. So a broker with more busy queues than places keeps
+the history of those that had one first, instead of a little of each, and a look at one costs no other its history.
 
 Nobody else writes the rings, and everything here runs on the event loop; the file is written and read in a thread.
 """
@@ -73,6 +73,7 @@ class HistoryRecorder:
         """By queue_id."""
         self._restarts = [int(1000 * wall())]
         self._loaded = path is None
+        """Before that nothing is saved: it would replace the history of the last run."""
         self._saved_at = monotonic()
         self._saving = Lock()
         self.trouble = ""
@@ -91,33 +92,34 @@ class HistoryRecorder:
 
     def _record(self, reading: QueuesReading) -> Iterator[None]:
         now_s = self._monotonic()
-        rows = {queue_id: row for row, queue_id in enumerate(reading.now.columns["queue_id"])}
-        yield
-        for queue_id in self._places.keys() - rows.keys():
+        rows: dict[int, int] = {}
+        for row, queue_id in enumerate(reading.now.columns["queue_id"]):
+            rows[queue_id] = row
+            yield
+        for queue_id in [queue_id for queue_id in self._places if queue_id not in rows]:
             self._places.pop(queue_id, None)
             yield
         yield from self._give_places(reading, now_s)
         for queue_id, place in list(self._places.items()):
-            row = rows.get(queue_id)
-            if row is not None:
-                if _moves(reading, row):
+            if queue_id in rows:
+                row = rows[queue_id]
+                if reading.is_moving(row):
                     place.used_at = now_s
                 place.ring.record(reading.at_ms, _figures(reading, row))
             yield
 
     def _give_places(self, reading: QueuesReading, now_s: float) -> Iterator[None]:
         """To queues that move and have none, while there is room."""
-        idle = sorted(
-            (place.used_at, queue_id) for queue_id, place in self._places.items() if now_s - place.used_at >= IDLE_S
-        )
+        idle = self._idle(now_s)
+        ready = reading.now.columns["ready"]
         for row, queue_id in enumerate(reading.now.columns["queue_id"]):
             if len(self._places) >= self.places_max and not idle:
                 return
             yield
-            if queue_id in self._places or not (_moves(reading, row) or reading.now.columns["ready"][row]):
+            if queue_id in self._places or not (ready[row] or reading.is_moving(row)):
                 continue
             if len(self._places) >= self.places_max and idle:
-                self._places.pop(idle.pop(0)[1], None)
+                self._places.pop(idle.pop(), None)
             if len(self._places) < self.places_max:
                 self._add(reading, row, now_s)
 
@@ -145,22 +147,27 @@ class HistoryRecorder:
         return KeptFigures(tier.step_ms, from_at, series, [at for at in self._restarts if at >= from_at])
 
     def _ring_of(self, reading: QueuesReading, queue: str) -> Ring | None:
-        """None: it has none yet. It has one from now on, in the place of the one that was used longest ago."""
+        """None: it has none yet. It has one from now on if a place is free or idle."""
         now_s = self._monotonic()
         for place in self._places.values():
             if place.name == queue and place.incarnation == self._incarnation_of(queue):
                 place.used_at = now_s
                 return place.ring
-        if self.places_max and queue in reading.now.names:
-            if len(self._places) >= self.places_max:
-                del self._places[min(self._places, key=lambda queue_id: self._places[queue_id].used_at)]
-            self._add(reading, reading.now.names.index(queue), now_s)
+        if self._loaded and queue in reading.now.names:
+            if len(self._places) >= self.places_max and (idle := self._idle(now_s)):
+                del self._places[idle[-1]]
+            if len(self._places) < self.places_max:
+                self._add(reading, reading.now.names.index(queue), now_s)
         return None
+
+    def _idle(self, now_s: float) -> list[int]:
+        """Queues that have to make way for others; the one that was used longest ago is the last."""
+        idle = [queue_id for queue_id, place in self._places.items() if now_s - place.used_at >= IDLE_S]
+        return sorted(idle, key=lambda queue_id: (self._places[queue_id].used_at, queue_id), reverse=True)
 
     # -- the file -------------------------------------------------------------------------------------------------
 
     async def _load(self, reading: QueuesReading) -> None:
-        self._loaded = True
         assert self._path is not None
         # Room for names and for a file that was larger before.
         most = 2 * self._bytes_max + (1 << 20)
@@ -170,25 +177,26 @@ class HistoryRecorder:
         except UnreadableHistory as error:
             self.trouble = f"{error}; the history began anew"
             log.warning("the history begins anew: %s", error, extra={"event": "history.unreadable"})
-            return
+            saved = None
         if saved is not None:
+            await in_slices(self._adopt(reading, saved))
             self._broker = saved.broker
             self._restarts = [*saved.restarts, *self._restarts][-RESTARTS_MAX:]
-            await in_slices(self._adopt(reading, saved))
+        self._loaded = True
 
     def _adopt(self, reading: QueuesReading, saved: Saved) -> Iterator[None]:
         """A queue that was made anew begins anew."""
-        rows = {name: row for row, name in enumerate(reading.now.names)}
-        yield
-        for (name, incarnation), ring in saved.queues.items():
-            row = rows.get(name)
-            if row is not None and len(self._places) < self.places_max and self._incarnation_of(name) == incarnation:
-                queue_id = reading.now.columns["queue_id"][row]
-                self._places[queue_id] = _Place(name, incarnation, ring, self._monotonic())
+        kept = {name: (incarnation, ring) for (name, incarnation), ring in saved.queues.items()}
+        for row, name in enumerate(reading.now.names):
+            if name in kept and len(self._places) < self.places_max:
+                incarnation, ring = kept[name]
+                if self._incarnation_of(name) == incarnation:
+                    queue_id = reading.now.columns["queue_id"][row]
+                    self._places[queue_id] = _Place(name, incarnation, ring, self._monotonic())
             yield
 
     async def save(self) -> None:
-        """Harmless when nothing has been recorded. Trouble is told and not raised."""
+        """Harmless when nothing has been recorded, or what there was is not read yet. Trouble is told, not raised."""
         if self._path is None or not self._loaded:
             return
         async with self._saving:
@@ -203,10 +211,6 @@ class HistoryRecorder:
             else:
                 if self.trouble.startswith("the history cannot be saved"):
                     self.trouble = ""
-
-
-def _moves(reading: QueuesReading, row: int) -> bool:
-    return any(reading.moved(counter, row) for counter in ("published", "delivered", "settled"))
 
 
 def _figures(reading: QueuesReading, row: int) -> tuple[float, ...]:

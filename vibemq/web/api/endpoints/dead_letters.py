@@ -8,17 +8,27 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response, StreamingResponse
 
-from vibemq.errors import ErrorCode, InvalidPayload, MessageNotFound, MessageTooLarge, NotAuthorized
+from vibemq.errors import (
+    AuthRequired,
+    ErrorCode,
+    InvalidPayload,
+    MessageNotFound,
+    MessageTooLarge,
+    NotAuthorized,
+    VibeMQError,
+)
 from vibemq.web.api.answers import ITEMS_PER_TURN
 from vibemq.web.api.arguments import checked
 from vibemq.web.api.contract import BYTES, NDJSON, Endpoint, Exchange, Parameter
 from vibemq.web.api.endpoints.shapes import ANYTHING, INSTANT, NULLABLE_TEXT, TEXT, WHOLE, record
 from vibemq.web.api.instants import with_instants
 from vibemq.web.api.kinds import Kind
-from vibemq.web.api.messages.hiding import without_bodies
+from vibemq.web.api.messages.hiding import check_filters, without_bodies
 from vibemq.web.limits import EXTEND
 
 EXPORT_PAGE = 500
+MESSAGE_BYTES_MAX = 1_572_864
+"""Of a body with one message of the largest size, as base64."""
 PAGE_TIMEOUT_S = 60.0
 """For a page of an export to be read and taken."""
 
@@ -73,7 +83,8 @@ async def body(exchange: Exchange) -> Response:
 
 
 async def export(exchange: Exchange) -> Response:
-    """A line for each letter, and a last one with their number, by which a file that was cut is known."""
+    """A line for each letter, and a last one with their number, by which a file that was cut is known. Where the login
+    or a right ends meanwhile, the last line is the refusal."""
     await exchange.services.operations.ask(exchange.user, "dlq.list", {**exchange.query, "limit": 1})
     headers = {"Content-Disposition": 'attachment; filename="dead-letters.ndjson"'}
     return StreamingResponse(exported(exchange), media_type=NDJSON, headers=headers)
@@ -82,12 +93,15 @@ async def export(exchange: Exchange) -> Response:
 async def exported(exchange: Exchange) -> AsyncIterator[bytes]:
     count = damaged = after = 0
     extend = exchange.request.scope.get(EXTEND)
-    hidden = exchange.state.hides_bodies(exchange.user.principal)
     while True:
         if extend is not None:
             extend(PAGE_TIMEOUT_S)
-        arguments = {**exchange.query, "after": after, "limit": EXPORT_PAGE, "payloads": True}
-        page = (await exchange.services.operations.ask(exchange.user, "dlq.list", arguments)).result
+        try:
+            page = await _page(exchange, after)
+        except VibeMQError as error:
+            yield orjson.dumps({"error": {"code": error.code, "detail": str(error)}, "count": count}) + b"\n"
+            return
+        hidden = exchange.state.hides_bodies(exchange.user.principal)
         for at in range(0, len(page["letters"]), ITEMS_PER_TURN):
             letters = with_instants(page["letters"][at : at + ITEMS_PER_TURN])
             shown = without_bodies(letters) if hidden else letters
@@ -98,6 +112,16 @@ async def exported(exchange: Exchange) -> AsyncIterator[bytes]:
             break
         after = page["next"]
     yield orjson.dumps({"count": count, "damaged": damaged}) + b"\n"
+
+
+async def _page(exchange: Exchange, after: int) -> Any:
+    """For who may still have it. Raises VibeMQError."""
+    if reason := exchange.state.why_ended(exchange.user):
+        raise AuthRequired(reason)
+    if exchange.state.hides_bodies(exchange.user.principal):
+        check_filters(exchange.endpoint.operation, exchange.query)
+    arguments = {**exchange.query, "after": after, "limit": EXPORT_PAGE, "payloads": True}
+    return (await exchange.services.operations.ask(exchange.user, "dlq.list", arguments)).result
 
 
 def typed_id(exchange: Exchange) -> int:
@@ -190,6 +214,7 @@ ENDPOINTS = (
         summary="Replace one dead letter by an edited message, which enters its queue or another one.",
         operation="dlq.edit",
         kind=Kind.CHANGE,
+        body_bytes_max=MESSAGE_BYTES_MAX,
         response=ANYTHING,
         errors=(*MISSING, ErrorCode.QUEUE_NOT_FOUND, ErrorCode.QUEUE_FULL, ErrorCode.STORAGE_FULL),
         idempotent=True,

@@ -1,7 +1,7 @@
 """Messages: publish them, look at them, fetch and settle them."""
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from typing import Any
 
 import orjson
@@ -24,6 +24,7 @@ from vibemq.web.api.instants import with_instants, written
 from vibemq.web.api.kinds import Kind
 from vibemq.web.api.messages.leases import Lease
 from vibemq.web.api.messages.publishing import (
+    BATCH_MARKS_MAX,
     MessageMaker,
     NewMessage,
     NewMessages,
@@ -34,6 +35,7 @@ from vibemq.web.api.messages.publishing import (
 )
 from vibemq.web.api.messages.session import FetchedBatch, FetchedMessage
 from vibemq.web.api.messages.settling import ACK_TIMEOUT_MS_MAX, SETTLEMENTS_MAX, SettlementOutcome, settle
+from vibemq.web.api.streams.stream import until_gone
 
 PEEK_MAX = 100
 PEEK = 50
@@ -44,7 +46,7 @@ ACK_TIMEOUT_MS = 30_000
 """Where the queue itself has none: a script that has died must give back what it holds."""
 BATCH_BYTES_MAX = 8_388_608
 JSON_BYTES_MAX = 262_144
-"""Of many messages in one JSON text, which is read in one piece; lines are read one by one."""
+"""Of many messages or settlements in one JSON text, which is read in one piece; lines are read one by one."""
 TURN_S = 0.002
 """Lines are read for so long before the loop has its turn."""
 PASSING = frozenset((ErrorCode.QUEUE_FULL, ErrorCode.STORAGE_FULL, ErrorCode.BLOCKED, ErrorCode.RATE_LIMITED))
@@ -309,25 +311,18 @@ async def fetch(exchange: Exchange) -> Response:
     return json_answer({"items": items}, exchange)
 
 
-async def _fetched(request: Request, fetching: Any) -> FetchedBatch:
+async def _fetched(request: Request, fetching: Coroutine[Any, Any, FetchedBatch]) -> FetchedBatch:
     """What comes for a client that has gone meanwhile goes back unharmed."""
-    task: asyncio.Task[FetchedBatch] = asyncio.ensure_future(fetching)
-    gone = asyncio.ensure_future(_until_gone(request))
+    task = asyncio.ensure_future(fetching)
+    gone = asyncio.ensure_future(until_gone(request.receive))
     try:
         await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
-        if gone.done() and not task.done():
-            raise asyncio.CancelledError
-        return await task
-    except asyncio.CancelledError:
-        task.cancel()
-        raise Problem(HttpCode.REQUEST_TIMEOUT, "the client has gone") from None
+        if not task.done():
+            raise Problem(HttpCode.REQUEST_TIMEOUT, "the client has gone")
+        return task.result()
     finally:
+        task.cancel()
         gone.cancel()
-
-
-async def _until_gone(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
 
 
 def _delivery(exchange: Exchange, session: int, batch: FetchedBatch, message: FetchedMessage) -> dict[str, Any]:
@@ -453,7 +448,7 @@ ENDPOINTS = (
         method="POST",
         path="/queues/{queue}/messages",
         summary=(
-            "Publish one message, whose bytes are the body, or up to 1,000 as JSON or lines. OperationAnswer when the "
+            "Publish one message, whose bytes are the body, or up to 1,000 as JSON or lines. Answered when the "
             "queue's promise holds."
         ),
         command=commands.Publish,
@@ -585,6 +580,8 @@ ENDPOINTS = (
             },
         },
         handler=settle_many,
+        body_bytes_max=JSON_BYTES_MAX,
+        marks_max=BATCH_MARKS_MAX,
         response=record({"results": listed(_RESULT)}),
         errors=(HttpCode.LEASE_GONE, ErrorCode.STORAGE_FULL),
     ),

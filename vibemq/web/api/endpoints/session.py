@@ -7,9 +7,10 @@ import anyio.to_thread
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
+from vibemq.auth.matrix import SELF
 from vibemq.auth.policy import Policy
 from vibemq.auth.rules import NAME_OF
-from vibemq.errors import AuthFailed, ErrorCode, Forbidden, InvalidPayload
+from vibemq.errors import ErrorCode, Forbidden, InvalidPayload
 from vibemq.model.access import Action, Principal, ResourceKind
 from vibemq.operations import OPERATIONS, Operation
 from vibemq.web.api.answers import json_answer
@@ -82,7 +83,7 @@ async def log_in(exchange: Exchange) -> Response:
     user, password, token, code = (given.get(name, "") for name in ("user", "password", "token", "code"))
     if [bool(user and password), bool(token), bool(code)].count(True) != 1:
         raise InvalidPayload("log in with user and password, with token or with code; give one of them")
-    state, host, request_id = exchange.state, _host(exchange), os.urandom(12).hex()
+    state, host, request_id = exchange.state, exchange.host, exchange.request_id
     if code:
         principal = _of_code(exchange, code, host)
     else:
@@ -92,28 +93,32 @@ async def log_in(exchange: Exchange) -> Response:
     asker = Asker(principal, host, request_id, session=session.digest)
     exchange.services.logins.logged_in(asker)
     told = (await exchange.services.operations.ask(asker, "user.self", {})).result
-    exchange.headers["Set-Cookie"] = cookie_header(cookie, secure=_is_secure(exchange))
+    exchange.headers["Set-Cookie"] = cookie_header(cookie, secure=exchange.secure)
     return json_answer(about(told, principal, exchange), exchange)
 
 
-def _host(exchange: Exchange) -> str:
-    """The client's address."""
-    request = exchange.request
-    peer = request.client.host if request.client else ""
-    return exchange.state.proxies.client_of(peer, request.headers)
-
-
 def _of_code(exchange: Exchange, code: str, host: str) -> Principal:
-    """Raises AuthFailed. A guess is one of 2^256, so none needs to be slowed down."""
-    principal = exchange.state.codes.take(code, exchange.services.monotonic()) if is_loopback(host) else None
-    if principal is None or exchange.state.credentials.why_ended(principal):
-        raise AuthFailed("the link for one login was used already, or is older than a minute; run vibemq console again")
-    return principal
+    """Raises AuthFailed."""
+    state, found = exchange.state, list[Principal]()
+
+    def is_right() -> bool:
+        principal = state.codes.take(code, exchange.services.monotonic()) if is_loopback(host) else None
+        if principal is not None and not state.credentials.why_ended(principal):
+            found.append(principal)
+        return bool(found)
+
+    exchange.services.logins.check_secret(
+        host,
+        exchange.request_id,
+        is_right,
+        "the link for one login was used already, or is older than a minute; run vibemq console again",
+    )
+    return found[0]
 
 
 async def make_code(exchange: Exchange) -> Response:
     """For whoever has credentials on this machine: a browser beside it need not be given them."""
-    if not is_loopback(_host(exchange)):
+    if not is_loopback(exchange.host):
         raise Forbidden("codes for one login are made on the broker's machine alone; log in with user and password")
     if exchange.user.session:
         raise Forbidden("a session of a browser makes no further logins; use the header Authorization")
@@ -125,21 +130,26 @@ async def make_code(exchange: Exchange) -> Response:
 async def log_out(exchange: Exchange) -> Response:
     sessions, asker = exchange.state.sessions, exchange.user
     if exchange.query.get("everywhere"):
-        sessions.end_all_of(asker.user)
+        _end_all(exchange)
         exchange.services.logins.logged_out(asker, everywhere=True)
     elif asker.session:
         sessions.end(asker.session)
         exchange.services.logins.logged_out(asker, everywhere=False)
     response = Response(status_code=204)
-    for line in cookie_gone_headers(secure=_is_secure(exchange)):
+    for line in cookie_gone_headers(secure=exchange.secure):
         response.headers.append("Set-Cookie", line)
     return response
 
 
-def _is_secure(exchange: Exchange) -> bool:
-    request = exchange.request
-    peer = request.client.host if request.client else ""
-    return exchange.state.proxies.is_secure(request.scope.get("scheme", "http"), peer, request.headers)
+def _end_all(exchange: Exchange) -> None:
+    """Who has logged in with an access token ends the sessions of this token; those of the user are not its own."""
+    principal, policy = exchange.user.principal, exchange.services.accounts.policy
+    if policy.allows(principal, SELF, principal.name):
+        exchange.state.sessions.end_all_of(principal.name)
+    elif exchange.user.session:
+        exchange.state.sessions.end_all_of(principal.name, token_id=principal.token_id)
+    else:
+        raise policy.refusal(principal, SELF, principal.name, operation="ending all sessions")
 
 
 async def describe(exchange: Exchange) -> Response:
@@ -189,7 +199,7 @@ ENDPOINTS = (
         body=LoginBody,
         handler=log_in,
         response=WHO,
-        body_bytes_max=65_536,
+        body_bytes_max=8_192,
     ),
     Endpoint(
         method="POST",
@@ -212,7 +222,13 @@ ENDPOINTS = (
         summary="Log out: end this session, or all of the user.",
         operation="user.self",
         handler=log_out,
-        query=(Parameter("everywhere", _BOOLEAN, "End all sessions of the user."),),
+        query=(
+            Parameter(
+                "everywhere",
+                _BOOLEAN,
+                "End all sessions of the user; logged in with an access token, those of this token.",
+            ),
+        ),
         status=204,
     ),
     Endpoint(

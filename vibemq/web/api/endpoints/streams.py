@@ -91,7 +91,7 @@ async def tail(exchange: Exchange) -> Response:
         messages.tap,
         per_second=_number(exchange, "sample", PER_SECOND_MAX, 1, PER_SECOND_MAX),
         preview_bytes=_number(exchange, "preview_bytes", PREVIEW_BYTES, 0, PREVIEW_BYTES_MAX),
-        hidden=exchange.state.hides_bodies(user.principal),
+        hidden=lambda: exchange.state.hides_bodies(user.principal),
     )
     return _stream(exchange, reader, missing)
 

@@ -11,8 +11,10 @@ from starlette.requests import ClientDisconnect, Request
 
 from vibemq.errors import Blocked, InvalidMessage, MessageTooLarge
 from vibemq.web.api.errors import HttpCode, Problem
+from vibemq.web.api.guardrails.json_shapes import MARKS_MAX, check_shape
 
-BODY_BYTES_MAX = 1_048_576
+BODY_BYTES_MAX = 16_384
+"""Of a body that is neither a message nor a batch."""
 BUDGET_BYTES = 67_108_864
 BODY_TIMEOUT_S = 10.0
 LOOKED_AT_TWICE = 65_536
@@ -70,10 +72,11 @@ def _too_large(bytes_max: int) -> MessageTooLarge:
     )
 
 
-def read_json(body: bytes) -> dict[str, Any]:
-    """Raises InvalidMessage."""
+def read_json(body: bytes, marks_max: int = MARKS_MAX) -> dict[str, Any]:
+    """`marks_max`: see `check_shape`. Raises InvalidMessage."""
     if not body.strip():
         return {}
+    check_shape(body, marks_max)
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:

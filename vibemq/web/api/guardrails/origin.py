@@ -10,9 +10,11 @@ from vibemq.web.api.errors import HttpCode, Problem
 SAFE = frozenset(("GET", "HEAD", "OPTIONS"))
 
 
-def check_origin(method: str, headers: Headers, *, has_cookie: bool) -> None:
+def check_origin(method: str, headers: Headers, *, has_cookie: bool, secure: bool) -> None:
     """Browsers say where a request comes from: in Sec-Fetch-Site, to addresses that they trust, else in Origin. Whoever
     says neither is no browser, and brings no cookie.
+
+    `secure`: whether the browser speaks TLS: the page of the other scheme has another origin.
 
     Raises:
         Problem: CROSS_ORIGIN.
@@ -28,8 +30,8 @@ def check_origin(method: str, headers: Headers, *, has_cookie: bool) -> None:
         return
     origin = headers.get("origin")
     if origin is not None:
-        if not _is_own(origin, headers.get("host", "")):
-            raise _foreign("the header Origin names another server than the header Host")
+        if not _is_own(origin, headers.get("host", ""), "https" if secure else "http"):
+            raise _foreign("the header Origin names another server or scheme than the request was sent to")
     elif has_cookie:
         raise _foreign("it brings a cookie, and says neither in Sec-Fetch-Site nor in Origin where it comes from")
 
@@ -53,9 +55,10 @@ def check_content_type(headers: Headers, consumes: Collection[str], *, has_body:
         raise Problem(HttpCode.UNSUPPORTED_MEDIA_TYPE, "the body must not be compressed; leave Content-Encoding out")
 
 
-def _is_own(origin: str, host: str) -> bool:
+def _is_own(origin: str, host: str, scheme: str) -> bool:
     try:
-        return bool(host) and urlsplit(origin).netloc.lower() == host.lower()
+        parts = urlsplit(origin)
+        return bool(host) and (parts.scheme, parts.netloc.lower()) == (scheme, host.lower())
     except ValueError:
         return False
 

@@ -1,7 +1,14 @@
 """Answers without what is in messages: bodies, values of headers, error texts. Pure."""
 
+from collections.abc import Mapping
 from typing import Any
 
+from vibemq.errors import NotAuthorized
+
+SEARCHES = frozenset(("dlq.list", "dlq.groups", "dlq.preview", "job.start"))
+"""Operations whose filters look into messages."""
+FILTERS = ("error", "header")
+"""Those that do."""
 TEXTS = frozenset(("payload", "payload_base64", "error", "sample", "sha256"))
 """Fields of messages, dead letters and groups of them that tell something of what is in a message."""
 
@@ -21,3 +28,22 @@ def without_bodies(value: Any) -> Any:
         else:
             told[name] = without_bodies(inner)
     return told
+
+
+def check_filters(operation: str, *given: Any) -> None:
+    """Whoever is shown nothing of a text may not search for it either: the number of those found would tell it.
+
+    `given`: the query, the body, and its filter. Raises NotAuthorized.
+    """
+    if operation not in SEARCHES:
+        return
+    for fields in given:
+        if not isinstance(fields, Mapping):
+            continue
+        for name in FILTERS:
+            if fields.get(name):
+                raise NotAuthorized(
+                    f"the filter {name} looks into messages, and the broker's settings (http.show_bodies) hide what is "
+                    "in messages from you; leave it out"
+                )
+        check_filters(operation, fields.get("filter"))

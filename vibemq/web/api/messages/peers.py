@@ -15,6 +15,8 @@ from vibemq.web.api.messages.leases import key_of
 from vibemq.web.api.messages.session import Fetch, FetchedBatch, HttpPeerSession
 
 SESSIONS_MAX = 1_000
+SESSIONS_OF_USER_MAX = 50
+"""One for the user and one for each of its access tokens."""
 
 
 class ConnectedPeer(Protocol):
@@ -67,7 +69,7 @@ class HttpPeer:
         return await future
 
     async def publish(self, queue: str, rows: Rows, extras: Extras | None) -> Published:
-        """OperationAnswer when the promise of the queue holds for all that is not refused."""
+        """Answered when the promise of the queue holds for all that is not refused."""
         published: Published = await self.ask(lambda session, token: Publish(session, token, queue, rows, extras))
         return published
 
@@ -122,6 +124,16 @@ class HttpPeers:
 
     def _make(self, principal: Principal, host: str) -> HttpPeer:
         self.tidy()
+        own = [peer for (user, _), peer in self._by_key.items() if user == principal.name]
+        if len(own) >= SESSIONS_OF_USER_MAX:
+            for peer in own:
+                peer.session.leave()
+            self.tidy()
+            if sum(user == principal.name for user, _ in self._by_key) >= SESSIONS_OF_USER_MAX:
+                raise ConnectionLimit(
+                    f"{SESSIONS_OF_USER_MAX} access tokens of user {principal.name!r} publish or consume over HTTP at "
+                    "the moment; use fewer, or try again in a minute"
+                )
         if len(self._by_number) >= SESSIONS_MAX:
             for peer in self._by_number.values():
                 peer.session.leave()

@@ -90,7 +90,7 @@ class EventStream(Response):
 
     async def _run(self, scope: Scope, receive: Receive, send: Send) -> None:
         extend: Callable[[float], None] = scope.get(EXTEND, _nothing)
-        gone = asyncio.ensure_future(_until_gone(receive))
+        gone = asyncio.ensure_future(until_gone(receive))
         woken = self._streams.enter()
         try:
             extend(UNREAD_S)
@@ -152,7 +152,7 @@ async def _unless(taking: Coroutine[Any, Any, bytes], *ends: "asyncio.Future[Non
             await asyncio.wait((task,))
 
 
-async def _until_gone(receive: Receive) -> None:
+async def until_gone(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 

@@ -4,6 +4,7 @@ and no record: they are seen while they are written, and shown when readers by r
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from struct import Struct
 from typing import Any, NamedTuple
 
 import orjson
@@ -11,7 +12,7 @@ import orjson
 from vibemq.errors import QueueNotFound
 from vibemq.model.effects import QueueHead
 from vibemq.model.records import MessagesAdded
-from vibemq.model.rows import RowView
+from vibemq.model.rows import header_pairs
 from vibemq.operations.messages import part_json
 from vibemq.web.api.instants import with_instants
 from vibemq.web.api.streams.frames import frame
@@ -22,13 +23,27 @@ BYTES_PER_SECOND = 262_144
 FLUSHES_PER_SECOND = 5
 PREVIEW_BYTES = 1_024
 PREVIEW_BYTES_MAX = 4_096
+SEEN_BYTES = 256
+"""Of a message that waits to be shown, beside what it consists of."""
+_U16, _U32 = Struct("!H"), Struct("!I")
 
 
 class _Seen(NamedTuple):
+    """What may be shown of a message. The message itself may be very large, and is let go of."""
+
     sequence: int
-    record: MessagesAdded
-    place: int
-    """In the record."""
+    message_id: bytes
+    published_at: int
+    deliver_at: int
+    payload_size: int
+    part: bytes | None
+    """The payload's begin; None: it is hidden."""
+    headers: bytes | None
+    """Their block; None: it is larger than a frame."""
+
+    @property
+    def size(self) -> int:
+        return SEEN_BYTES + len(self.message_id) + len(self.part or b"") + len(self.headers or b"")
 
 
 class TailReader:
@@ -36,6 +51,7 @@ class TailReader:
     head: says which queue it is, and where what can be read ends.
     tap: has new records shown, until what it returns is called.
     per_second: most messages.
+    hidden: whether nothing of what is in messages is shown, asked for each one.
     """
 
     def __init__(
@@ -46,7 +62,7 @@ class TailReader:
         *,
         per_second: int,
         preview_bytes: int,
-        hidden: bool,
+        hidden: Callable[[], bool],
     ) -> None:
         self._queue = queue
         self._head = head
@@ -56,8 +72,10 @@ class TailReader:
         self._hidden = hidden
         self._at_once = max(1, per_second // FLUSHES_PER_SECOND)
         self._pause_s = self._at_once / per_second
+        self._frame_bytes = int(BYTES_PER_SECOND * self._pause_s)
         self._seen: deque[_Seen] = deque()
-        """The newest that were not shown; the older ones were left out."""
+        """The newest that were not shown, at most two frames of them; the older ones were left out."""
+        self._seen_bytes = 0
         self._count = 0
         """Messages since the last frame."""
         self._next_at = 0.0
@@ -65,13 +83,38 @@ class TailReader:
 
     def _see(self, record: MessagesAdded) -> None:
         """Called for every batch that is published: costs the same however many messages it has."""
-        count = record.rows.count
-        self._count += count
-        for index in range(max(0, count - self._at_once), count):
-            self._seen.append(_Seen(record.first_sequence + index, record, index))
-        while len(self._seen) > 2 * self._at_once:
-            # Half of them may not be readable yet.
-            self._seen.popleft()
+        rows = record.rows
+        self._count += rows.count
+        newest: list[_Seen] = []
+        end, left = len(rows.data), 2 * self._frame_bytes
+        for index in range(rows.count - 1, max(0, rows.count - self._at_once) - 1, -1):
+            begin = end - _U32.unpack_from(rows.lengths, 4 * index)[0]
+            newest.append(self._part_of(record, index, begin, end))
+            end, left = begin, left - newest[-1].size
+            if left < 0:
+                break
+        self._seen.extend(reversed(newest))
+        self._seen_bytes += sum(seen.size for seen in newest)
+        # Half of them may not be readable yet.
+        while len(self._seen) > 2 * self._at_once or (self._seen_bytes > 2 * self._frame_bytes and len(self._seen) > 1):
+            self._seen_bytes -= self._seen.popleft().size
+
+    def _part_of(self, record: MessagesAdded, index: int, begin: int, end: int) -> _Seen:
+        """Of the row that stands there in the record's."""
+        data = record.rows.data
+        payload = begin + 6 + _U16.unpack_from(data, begin)[0]
+        size = _U32.unpack_from(data, payload - 4)[0]
+        headers = payload + size
+        extra = (record.extras or {}).get(index)
+        return _Seen(
+            record.first_sequence + index,
+            data[begin + 2 : payload - 4],
+            record.published_at,
+            extra.deliver_at if extra is not None else 0,
+            size,
+            None if self._hidden() else data[payload : min(payload + self._preview_bytes, headers)],
+            data[headers:end] if end - headers <= self._frame_bytes else None,
+        )
 
     async def take(self, seconds: float) -> bytes:
         """See `vibemq.web.api.streams.stream.StreamSource`."""
@@ -94,7 +137,7 @@ class TailReader:
             return b""
         later = [seen for seen in self._seen if seen.sequence >= tail]
         messages: list[orjson.Fragment] = []
-        left = int(BYTES_PER_SECOND * self._pause_s)
+        left = self._frame_bytes
         for seen in reversed(readable[-self._at_once :]):
             shown = orjson.dumps(with_instants(self._shown(seen)))
             if len(shown) > left and messages:
@@ -108,24 +151,21 @@ class TailReader:
         skipped = self._count - waiting - len(messages)
         self._count = waiting
         self._seen = deque(later)
+        self._seen_bytes = sum(seen.size for seen in later)
         return frame("messages", orjson.dumps({"messages": messages, "skipped": skipped}))
 
     def _shown(self, seen: _Seen) -> dict[str, Any]:
-        rows = seen.record.rows
-        view = RowView(rows.slice(seen.place, seen.place + 1).data)
-        size = view.payload_size
-        extra = (seen.record.extras or {}).get(seen.place)
+        headers = None if seen.headers is None else dict(header_pairs(seen.headers, 0))
         told: dict[str, Any] = {
             "sequence": seen.sequence,
-            "id": view.message_id,
-            "published_at": seen.record.published_at,
-            "deliver_at": (extra.deliver_at or None) if extra is not None else None,
-            "payload_size": size,
+            "id": seen.message_id.decode(errors="replace"),
+            "published_at": seen.published_at,
+            "deliver_at": seen.deliver_at or None,
+            "payload_size": seen.payload_size,
         }
-        if self._hidden:
-            return told | {"headers": dict.fromkeys(view.headers)}
-        part = view.payload_part(0, self._preview_bytes)
-        return told | {"headers": view.headers} | part_json(part, 0, whole=len(part) == size)
+        if seen.part is None or self._hidden():
+            return told | {"headers": None if headers is None else dict.fromkeys(headers)}
+        return told | {"headers": headers} | part_json(seen.part, 0, whole=len(seen.part) == seen.payload_size)
 
     def close(self) -> None:
         self._end_tap()

@@ -3,7 +3,8 @@
 import pytest
 
 from tests.unit.engine.handlers.jobs.jobs_driver import JobsDriver
-from vibemq.engine.handlers.jobs.starting import FINISHED_MAX, RUNNING_MAX
+from vibemq.engine.handlers.jobs.starting import FINISHED_MAX
+from vibemq.engine.jobs.job_table import RUNNING_MAX
 from vibemq.errors import JobStateConflict
 from vibemq.model.commands import Settlement
 from vibemq.model.jobs.job import JobState

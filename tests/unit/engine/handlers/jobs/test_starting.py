@@ -3,7 +3,8 @@
 import pytest
 
 from tests.unit.engine.handlers.jobs.jobs_driver import JobsDriver
-from vibemq.engine.handlers.jobs.starting import FINISHED_MAX, FINISHED_MS, RUNNING_MAX
+from vibemq.engine.handlers.jobs.starting import FINISHED_MAX, FINISHED_MS, UNFINISHED_MAX, UNFINISHED_OF_USER_MAX
+from vibemq.engine.jobs.job_table import RUNNING_MAX
 from vibemq.errors import IdempotencyConflict, JobNotFound, JobStateConflict, StorageFull
 from vibemq.model.commands import StartJob
 from vibemq.model.jobs.job import JobKind, JobPlan, JobState
@@ -57,6 +58,39 @@ def test_some_states_a_job_reaches_only_by_itself(driver: JobsDriver, state: Job
     driver.start()
     assert isinstance(driver.change(state), JobStateConflict)
     assert driver.job().state is RUNNING
+
+
+def test_a_job_that_waits_gives_its_turn_to_one_that_may_go_on(driver: JobsDriver) -> None:
+    for _ in range(RUNNING_MAX + 1):
+        driver.start()
+    late = RUNNING_MAX + 1
+    driver.change(by="", turn=False)
+    assert (driver.job(1).state, driver.job(late).state) == (RUNNING, RUNNING)
+    assert isinstance(driver.change(by="", turn=True), JobStateConflict), "all turns are taken"
+    driver.restart()
+    assert driver.engine.jobs.waiting == {late}, "no more than before go on at once"
+    assert driver.start().state is JobState.QUEUED
+    driver.change(CANCELLED, job_id=2)
+    assert driver.job(late + 1).state is RUNNING
+    driver.change(CANCELLED, job_id=3)
+    assert driver.change(by="", turn=True, job_id=late).state is RUNNING
+    assert driver.engine.jobs.waiting == set()
+    driver.change(by="", turn=False, job_id=4)
+    driver.change(PAUSED, job_id=4)
+    assert driver.engine.jobs.waiting == set()
+    assert isinstance(driver.change(by="", turn=True, job_id=4), JobStateConflict)
+    driver.check()
+
+
+def test_no_user_takes_all_the_room(driver: JobsDriver) -> None:
+    for _ in range(UNFINISHED_OF_USER_MAX):
+        driver.start(user="ann")
+    plan = JobPlan(kind=JobKind.REPLAY, filter={}, last_id=0, user="ann")
+    assert "50 jobs of user 'ann'" in str(driver.ask(StartJob(0, None, plan)))
+    for number in range(UNFINISHED_MAX - UNFINISHED_OF_USER_MAX):
+        driver.start(user=f"user-{number}")
+    plan = JobPlan(kind=JobKind.REPLAY, filter={}, last_id=0, user="bob")
+    assert "200 jobs have not ended" in str(driver.ask(StartJob(0, None, plan)))
 
 
 def test_nothing_follows_the_end(driver: JobsDriver) -> None:

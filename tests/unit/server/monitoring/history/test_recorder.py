@@ -1,5 +1,6 @@
 """Who has a place in the history, and what becomes of it over restarts."""
 
+import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -83,11 +84,23 @@ async def test_queues_that_move_have_places_and_idle_ones_make_way() -> None:
     assert {place.name for place in world.recorder._places.values()} == {"b", "c"}
 
 
-async def test_who_is_looked_at_has_a_place_from_then_on() -> None:
-    world = World(places=1)
+async def test_who_is_looked_at_has_a_free_place_from_then_on() -> None:
+    world = World(places=2)
     await world.take({"busy": {"published": 1}, "quiet": {}})
     assert set(await world.points("quiet", "ready")) == {None}
     await world.take({"busy": {"published": 2}, "quiet": {}})
+    assert (await world.points("quiet", "ready"))[-1] == 0
+
+
+async def test_a_look_takes_no_place_of_a_queue_that_is_in_use() -> None:
+    world = World(places=1)
+    await world.take({"busy": {"ready": 7, "published": 1}, "quiet": {}})
+    assert set(await world.points("quiet", "ready")) == {None}
+    assert (await world.points("busy", "ready"))[-1] == 7
+    world.now_s += IDLE_S
+    # Now nobody has used it for long enough.
+    assert set(await world.points("quiet", "ready")) == {None}
+    await world.take({"busy": {"ready": 7, "published": 1}, "quiet": {}})
     assert (await world.points("quiet", "ready"))[-1] == 0
 
 
@@ -118,6 +131,22 @@ async def test_it_goes_on_after_a_restart_which_is_marked(tmp_path: Path) -> Non
     kept = await world.recorder.look(world.last, None, "15m")
     assert kept.restarts[-1] == restarted_at
     assert kept.from_at <= int(1000 * (began_s + 1_700_000_000))
+
+
+async def test_a_stop_while_the_file_is_read_keeps_what_it_holds(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    await world.take({"jobs": {"ready": 7}})
+    await world.recorder.save()
+    world.begin()
+    starting = asyncio.create_task(world.take({"jobs": {"ready": 8}}))
+    await asyncio.sleep(0)
+    await world.recorder.save()
+    await starting
+    assert [point for point in await world.points("jobs", "ready") if point is not None] == [7, 8]
+    world.begin()
+    await world.take({"jobs": {"ready": 9}})
+    # The second run has saved nothing, and the third has read what the first one saved.
+    assert [point for point in await world.points("jobs", "ready") if point is not None] == [7, 9]
 
 
 async def test_it_is_saved_now_and_then(tmp_path: Path) -> None:

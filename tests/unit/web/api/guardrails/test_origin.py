@@ -19,6 +19,7 @@ HOST = {"host": "broker:2926"}
         ("POST", {"origin": "null"}, False),
         ("POST", {"origin": "http://broker:2927"}, False),
         ("POST", {"origin": "http://broker"}, False),
+        ("POST", {"origin": "https://broker:2926"}, False),
         ("PUT", {"origin": "http://["}, False),
         ("PATCH", {}, True),
         ("GET", {"sec-fetch-site": "cross-site"}, False),
@@ -26,7 +27,7 @@ HOST = {"host": "broker:2926"}
 )
 def test_refused(method: str, headers: dict[str, str], has_cookie: bool) -> None:
     with pytest.raises(Problem) as refusal:
-        check_origin(method, Headers({**HOST, **headers}), has_cookie=has_cookie)
+        check_origin(method, Headers({**HOST, **headers}), has_cookie=has_cookie, secure=False)
     assert refusal.value.code is HttpCode.CROSS_ORIGIN
 
 
@@ -36,14 +37,21 @@ def test_refused(method: str, headers: dict[str, str], has_cookie: bool) -> None
         ("POST", {"sec-fetch-site": "same-origin"}, True),
         ("POST", {"sec-fetch-site": "none"}, True),
         ("POST", {"origin": "http://broker:2926"}, True),
-        ("POST", {"origin": "https://BROKER:2926"}, True),
+        ("POST", {"origin": "http://BROKER:2926"}, True),
         ("POST", {}, False),
         ("GET", {"sec-fetch-site": "same-site"}, True),
         ("GET", {"origin": "http://evil.example"}, False),
     ],
 )
 def test_taken(method: str, headers: dict[str, str], has_cookie: bool) -> None:
-    check_origin(method, Headers({**HOST, **headers}), has_cookie=has_cookie)
+    check_origin(method, Headers({**HOST, **headers}), has_cookie=has_cookie, secure=False)
+
+
+def test_the_page_of_the_other_scheme_is_another_origin() -> None:
+    own, other = ({**HOST, "origin": f"{scheme}://broker:2926"} for scheme in ("https", "http"))
+    check_origin("POST", Headers(own), has_cookie=True, secure=True)
+    with pytest.raises(Problem):
+        check_origin("POST", Headers(other), has_cookie=True, secure=True)
 
 
 @pytest.mark.parametrize(

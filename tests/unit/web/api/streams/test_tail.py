@@ -1,25 +1,28 @@
 """The tail of a queue accounts for every message: shown, left out, or not readable yet."""
 
 import json
+import tracemalloc
+from collections.abc import Callable
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from vibemq.model.effects import QueueHead
-from vibemq.model.records import MessagesAdded
+from vibemq.model.records import MessageExtra, MessagesAdded
 from vibemq.model.rows import Rows, pack_row
 from vibemq.web.api.streams.tail import TailReader
 
 
-def reader(per_second: int) -> TailReader:
+def reader(per_second: int, hidden: Callable[[], bool] = lambda: False) -> TailReader:
     return TailReader(
         "q",
         lambda queue: QueueHead(1, "i", 0, 0),
         lambda queue_id, seen: lambda: None,
         per_second=per_second,
         preview_bytes=10,
-        hidden=False,
+        hidden=hidden,
     )
 
 
@@ -49,3 +52,48 @@ def test_every_message_is_shown_once_or_counted(per_second: int, batches: list[t
     sequences += [message["sequence"] for message in frame["messages"]]
     assert sequences == sorted(set(sequences))
     assert len(sequences) + skipped + frame["skipped"] == at - 1 or tail._count == at - 1 - len(sequences) - skipped
+
+
+def test_what_is_hidden_meanwhile_is_shown_no_more() -> None:
+    hidden: list[bool] = [False]
+    tail = reader(50, lambda: hidden[0])
+    for sequence in (1, 2):
+        tail._see(MessagesAdded(1, sequence, 5, Rows.of([pack_row("m", b"body")])))
+        (shown,) = told(tail._frame(10))["messages"]
+        assert ("payload" in shown) is not hidden[0]
+        hidden[0] = True
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+def test_a_message_is_shown_with_its_parts(hidden: bool) -> None:
+    tail = reader(5, lambda: hidden)
+    rows = [pack_row("one", b"x"), pack_row("two", b"a body of 20 bytes..", [("k", "v")])]
+    extras = {1: MessageExtra(deliver_at=9_000)}
+    tail._see(MessagesAdded(1, 7, 5_000, Rows.of(rows), extras))
+    [shown] = told(tail._frame(9))["messages"]
+    assert (shown["sequence"], shown["id"], shown["payload_size"]) == (8, "two", 20)
+    assert shown["deliver_at"] is not None
+    assert shown["headers"] == ({"k": None} if hidden else {"k": "v"})
+    assert shown.get("payload") == (None if hidden else "a body of ")
+
+
+def test_what_a_tail_holds_that_nobody_reads_is_bounded_in_bytes() -> None:
+    tail = reader(50)
+    large = pack_row("m", bytes(1_000_000), [(f"k{n}", "v" * 8_000) for n in range(4)])
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    for batch in range(30):
+        tail._see(MessagesAdded(1, batch * 2 + 1, 5, Rows.of([large, pack_row("s", b"x")])))
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held - before < 1 << 20
+    frame = told(tail._frame(61))
+    assert frame["messages"][-1]["id"] == "s"
+    assert len(frame["messages"]) + frame["skipped"] == 60
+
+
+def test_headers_that_are_larger_than_a_frame_are_left_out() -> None:
+    tail = reader(50)
+    tail._see(MessagesAdded(1, 1, 5, Rows.of([pack_row("m", b"x", [(f"k{n}", "v" * 60_000) for n in range(2)])])))
+    [shown] = told(tail._frame(2))["messages"]
+    assert shown["headers"] is None

@@ -6,9 +6,10 @@ import { useData } from "../parts/data.js";
 import { start } from "../parts/frame.js";
 import { may } from "../parts/session.js";
 import { Loaded } from "../parts/states.js";
-import { bodyOfFilter, filterOfSearch, isEmpty, optionsOfFilter, runsOf, searchOfFilter } from "../pure/letter_filter.js";
+import { bodyOfFilter, filterOfSearch, hasOptions, isEmpty, optionsOfFilter, runsOf, searchOfFilter } from "../pure/letter_filter.js";
 import { sumOf } from "../pure/letter_groups.js";
 import { NoLetters, NothingFits } from "./letters/empty.js";
+import { remember } from "./letters/kinds.js";
 import { LetterFilters } from "./letters/filters.js";
 import { Groups, Summary } from "./letters/groups.js";
 import { addressObject, LetterTable, queryObject } from "./letters/list.js";
@@ -18,7 +19,7 @@ import { usePreview } from "./letters/preview.js";
 
 const LIMIT = 50;
 const GROUPS_MAX = 500;
-const FILTERS = ["queue", "reason", "fingerprint", "error", "message_id", "older_than_ms", "newer_than_ms", "from_id", "to_id", "replayed", "header", "ids"];
+const FILTERS = ["queue", "reason", "fingerprint", "error", "message_id", "older_than_ms", "newer_than_ms", "since", "until", "from_id", "to_id", "replayed", "header", "ids"];
 const NONE = Object.fromEntries(FILTERS.map((name) => [name, null]));
 
 function DeadLetters() {
@@ -33,6 +34,7 @@ function DeadLetters() {
   const ticked = ticks.key === key ? ticks.ids : new Set();
   const [dialog, setDialog] = useState(null);
   const groups = grouped.data?.items ?? [];
+  remember(groups);
   const sum = useSum(filter, groups, grouped);
   const queuesMeant = queuesOf(filter, ticked, found.data?.items);
   const meant = ticked.size ? { ...(queuesMeant.length === 1 && queuesMeant[0] !== "*" ? { queue: queuesMeant[0] } : {}), ids: runsOf(ticked) } : filter;
@@ -57,7 +59,7 @@ function DeadLetters() {
             <${LetterFilters} filter=${filter} queues=${[...new Set(groups.map((group) => group.queue))]} change=${change} />
             <${Loaded} found=${found} what="Loading letters">${() => html`<${LetterTable} found=${found} filter=${filter} sum=${sum} ticked=${ticked} meant=${meant}
               onTick=${(ids) => setTicks({ key, ids })} may=${rights} open=${open} empty=${empty} order=${order} />`}</${Loaded}>
-            <${Commands} admin=${[["dlq", "ls"], { options: { ...optionsOfFilter(filter), newest: order !== "oldest", limit: LIMIT } }]} more=${[{ label: "Groups", admin: [["dlq", "groups"]], request: { path: "dead-letters/groups" } }]} request=${{ path: "dead-letters", query }} />
+            <${Commands} admin=${hasOptions(filter) && [["dlq", "ls"], { options: { ...optionsOfFilter(filter), newest: order !== "oldest", limit: LIMIT } }]} more=${[{ label: "Groups", admin: [["dlq", "groups"]], request: { path: "dead-letters/groups" } }]} request=${{ path: "dead-letters", query }} />
           </div>
         </div>`}
     ${dialog && html`<${ReplayDialog} filter=${dialog.filter} onClose=${() => setDialog(null)} />`}`;

@@ -1,22 +1,24 @@
 // One job: how far, how fast, what became of its letters; pause, go on, cancel, the rate, and the same again.
 import { html, useState } from "../vendor/ui.js";
 import { link, params } from "../parts/address.js";
-import { patch } from "../parts/api.js";
+import { newKey, patch, post } from "../parts/api.js";
 import { Commands } from "../parts/command.js";
 import { useData } from "../parts/data.js";
-import { ask, say } from "../parts/dialog.js";
+import { ask } from "../parts/dialog.js";
 import { start } from "../parts/frame.js";
 import { may, session } from "../parts/session.js";
 import { Empty, Loaded, Trouble } from "../parts/states.js";
-import { At, Count, Facts, Figures, Name, Outside, Size } from "../parts/text.js";
+import { At, Facts, Figures, Name, Outside, Size } from "../parts/text.js";
 import { path } from "../pure/commands.js";
 import { count, counted } from "../pure/format.js";
-import { actionsOf, hasEnded, isCounted, settled, verbOf } from "../pure/job_figures.js";
+import { actionsOf, hasEnded, isCounted, levelOf, settled, verbOf } from "../pure/job_figures.js";
+import { isInTrial, isTrialStuck, mayHaveLeft, restOf, sentence, targetOf, toldOf } from "../pure/job_words.js";
 import { filterOfBody } from "../pure/letter_filter.js";
 import { FilterWords, lettersLink } from "./jobs/filter_words.js";
 import { JobBar, StatePill } from "./jobs/progress.js";
+import { useKinds } from "./letters/kinds.js";
 import { RateSlider } from "./jobs/rate.js";
-import { ReplayDialog } from "./letters/replay.js";
+import { replayRequest, ReplayDialog } from "./letters/replay.js";
 import { purge } from "./letters/purge.js";
 
 function JobPage() {
@@ -66,6 +68,9 @@ function Job({ job, refresh }) {
     });
     await refresh();
   };
+  useKinds([job.filter?.fingerprint]);
+  const target = targetOf(job);
+  const queue = useData(target && may("inspect", target) ? path`queues/${target}` : null, { every: 2000 }).data ?? null;
   const mine = mayChange(job);
   const actions = mine ? actionsOf(job) : [];
   const again = () => {
@@ -77,14 +82,15 @@ function Job({ job, refresh }) {
     <div class="title"><h1>${verbOf(job.kind)} · job ${job.job}</h1><${StatePill} job=${job} /><span class="push"></span>
       <div class="actions">
         ${actions.includes("running") && html`<button type="button" class="button main" onClick=${() => change({ state: "running" })}>Go on</button>`}
+        ${mine && isInTrial(job) && html`<button type="button" class=${`button ${isTrialStuck(job, queue) ? "main" : ""}`} onClick=${() => withoutTrial(job)}>Go on without the trial…</button>`}
         ${actions.includes("paused") && html`<button type="button" class="button" onClick=${() => change({ state: "paused" })}>Pause</button>`}
         ${actions.includes("cancelled") && html`<button type="button" class="button danger" onClick=${cancel}>Cancel…</button>`}
-        ${hasEnded(job) && mine && html`<button type="button" class="button" onClick=${again}>Run the same again…</button>`}
+        ${hasEnded(job) && mine && html`<button type="button" class="button" onClick=${again}>${mayHaveLeft(job) ? "Replay what is left…" : "Run the same again…"}</button>`}
       </div>
     </div>
-    <p>${verbOf(job.kind)} <${FilterWords} body=${job.filter} />${job.kind === "replay" && html` to ${job.to ? html`<b><${Name} name=${job.to} /></b>` : "where they died"}`}</p>
+    <p>${verbOf(job.kind)} <${FilterWords} body=${job.filter} />${job.kind === "replay" && html` to ${target ? html`<b><${Name} name=${target} /></b>` : "the queues they died in"}`}</p>
     ${problem && html`<${Trouble} problem=${problem} />`}
-    <${Told} job=${job} />
+    <${Told} job=${job} queue=${queue} />
     <section class="card" aria-label="Progress"><${JobBar} job=${job} />
       ${!hasEnded(job) && mine && html`<${RateSlider} rate=${job.rate} onChange=${(rate) => change({ rate: rate ?? 0 })} />`}
     </section>
@@ -94,7 +100,7 @@ function Job({ job, refresh }) {
       job.kind === "replay" && ["Died again", html`${count(job.dead_again)}${job.dead_again > 0 ? html`<span class="more"><a href=${lettersLink({ ...(job.filter?.queue ? { queue: job.to || job.filter.queue } : {}), replayed: true, from_id: job.last_id + 1 })}>show them</a></span>` : ""}`, job.dead_again > 0 ? "bad" : ""],
       ["Skipped", html`${count(job.skipped)}${job.skipped > 0 ? html`<span class="more">taken by somebody else</span>` : ""}`],
       job.damaged > 0 && ["Unreadable", count(job.damaged), "bad"],
-      ["Looked at", count(job.examined)],
+      job.examined > job.done && ["Read to find them", count(job.examined)],
       job.kind === "export_dead" && ["File", html`<${Size} bytes=${job.size_bytes} />`],
     ]} />
     <div class="grid wide">
@@ -106,16 +112,16 @@ function Job({ job, refresh }) {
           ["Created", html`<${At} at=${job.created_at} />`],
           ["Started", job.started_at ? html`<${At} at=${job.started_at} />` : null],
           ["Ended", job.ended_at ? html`<${At} at=${job.ended_at} />` : null],
-          ["At most", job.limit ? counted(job.limit, "letter") : null],
-          ["Try first", job.canary ? html`${counted(job.canary, "letter")}${job.canary_passed ? ": all settled" : ""}` : null],
-          ["Waits above", job.max_ready !== null && job.max_ready !== undefined ? html`${count(job.max_ready)} ready` : null],
-          ["Stops at", job.stop_after_dead_again ? html`${count(job.stop_after_dead_again)} died again` : null],
-          ["Letters", html`up to <${Count} value=${job.last_id} />; what dies later does not join`],
+          ["How many", job.limit ? `at most ${counted(job.limit, "letter")}` : null],
+          ["Tried first", job.canary ? `${counted(job.canary, "letter")}${job.canary_passed ? ": all settled, none died again" : ""}` : null],
+          ["Waits", job.max_ready !== null && job.max_ready !== undefined ? `while the queue has more than ${count(job.max_ready)} ready` : null],
+          ["Stops", job.stop_after_dead_again ? `when ${count(job.stop_after_dead_again)} have died again` : null],
+          ["Which letters", `those that were dead when it was asked for (up to letter ${job.last_id}), the oldest first; what dies later does not join`],
         ]} />
       </section>
     </div>
     <${Commands} admin=${[["job", "show"], { names: [job.job] }]} request=${{ path: path`jobs/${job.job}` }} more=${actions.map((state) => ({ label: ACTION_NAMES[state], ...commandsOf(job, VERBS[state], { state }) }))} />
-    ${isAgain && html`<${ReplayDialog} filter=${filterOfBody(job.filter)} first=${{ to: job.to, limit: job.limit, rate: job.rate, canary: job.canary, max_ready: job.max_ready, stop_after_dead_again: job.stop_after_dead_again, note: job.note }} onClose=${() => setAgain(false)} />`}`;
+    ${isAgain && html`<${Again} job=${job} onClose=${() => setAgain(false)} />`}`;
 }
 
 const VERBS = { paused: "pause", running: "resume", cancelled: "cancel" };
@@ -125,26 +131,64 @@ const commandsOf = (job, verb, body) => ({
   request: { method: "PATCH", path: path`jobs/${job.job}`, body, headers: { "content-type": "application/merge-patch+json" } },
 });
 
-/** The state in a sentence, where there is something to say. */
-function Told({ job }) {
-  const tones = { held: "bad", failed: "bad", waiting: "warn", paused: "warn", done: "good" };
-  const tone = tones[job.state];
-  if (!tone) return null;
-  const queue = job.to || job.filter?.queue;
-  const texts = {
-    held: "A guard holds the job. Look at the letters that died again, then let it go on or cancel it.",
-    failed: "The job has failed.",
-    waiting: "The job waits and goes on by itself.",
-    paused: "The job is paused. Nothing is moved until it goes on.",
-    done: job.dead_again > 0 ? `Done. ${counted(job.dead_again, "letter")} died again.` : job.kind === "replay" ? "Done. None of the letters has died again so far." : "Done.",
-  };
-  return html`<div class=${`well ${job.state === "done" && job.dead_again > 0 ? "warn" : tone}`} role=${tone === "bad" ? "alert" : "status"}>${texts[job.state]} ${job.why && html`<span class="small"><${Outside} text=${job.why} /></span>`}
-    ${job.state === "waiting" && queue && html`<span class="small"><a href=${link("queue", { queue })}>Look at queue <${Name} name=${queue} /></a></span>`}</div>`;
+/** The replay dialog for a job that has ended: for what it left, or for the same once more. */
+function Again({ job, onClose }) {
+  const filter = filterOfBody(job.filter);
+  const isRest = mayHaveLeft(job);
+  return html`<${ReplayDialog} filter=${isRest ? restFilter(job) : filter} before=${isRest ? job : null} first=${{ to: job.to, limit: isRest ? null : job.limit, rate: job.rate, canary: job.canary ?? (isRest ? undefined : null), max_ready: job.max_ready, stop_after_dead_again: job.stop_after_dead_again, note: job.note }} onClose=${onClose} />`;
+}
+
+/** The letters of a job that it has not replayed: what died later, also of its own, does not join. */
+function restFilter(job) {
+  const filter = filterOfBody(job.filter);
+  return { ...filter, to_id: Math.min(filter.to_id ?? Infinity, job.last_id) };
+}
+
+/** A job cannot lose its trial: it is cancelled, and one without a trial does the rest. */
+async function withoutTrial(job) {
+  const rest = restOf(job);
+  const words = rest === null ? "the rest" : counted(rest, "letter");
+  const key = newKey();
+  let isCancelled = false;
+  const request = replayRequest({
+    filter: restFilter(job), to: job.to, rate: job.rate, limit: job.limit ? job.limit - job.done : null, canary: null,
+    maxReady: job.max_ready, stopAfter: job.stop_after_dead_again, note: job.note,
+  });
+  const begun = await ask({
+    title: "Go on without the trial?",
+    happens: html`<p>Job ${job.job} is cancelled, and a new one replays ${words} at once${job.rate ? `, at most ${count(job.rate)} per second` : ""}. If the consumers still fail, all of them die again${job.stop_after_dead_again ? "" : ", and no guard stops that"}.</p>`,
+    reversible: "Letters that have gone cannot be taken back; the new job can be paused and cancelled.",
+    button: `Replay ${words} without a trial`,
+    typed: rest !== null && levelOf("replay", rest) === 2 ? rest : undefined,
+    isDanger: true,
+    commands: { request: { method: "POST", path: "jobs", body: request } },
+    act: async () => {
+      // Said again after a failure, it does no more than what is still to do.
+      if (!isCancelled) await patch(path`jobs/${job.job}`, { state: "cancelled" });
+      isCancelled = true;
+      return post("jobs", request, { key });
+    },
+  });
+  if (begun?.job) location.assign(link("job", { id: begun.job }));
+}
+
+const TONES = { held: "bad", failed: "bad", waiting: "warn", paused: "warn", done: "good" };
+
+/** The state in sentences, where there is something to say. */
+function Told({ job, queue }) {
+  const told = toldOf(job, queue);
+  if (told.length === 0) return null;
+  useKinds([job.filter?.fingerprint]);
+  const target = targetOf(job);
+  const isUnread = job.state === "done" && queue?.consumers === 0 && queue.ready > 0;
+  const tone = job.state === "done" && (job.dead_again > 0 || isUnread) ? "warn" : TONES[job.state];
+  return html`<div class=${`well ${tone}`} role=${tone === "bad" ? "alert" : "status"}><${Outside} text=${told[0]} /> ${told.length > 1 && html`<span class="small"><${Outside} text=${told.slice(1).join(" ")} /></span>`}
+    ${target && ["waiting", "done"].includes(job.state) && html`<span class="small"><a href=${link("queue", { queue: target })}>Look at queue <${Name} name=${target} /></a></span>`}</div>`;
 }
 
 function Events({ events }) {
   if (events.length === 0) return html`<p class="muted">Nothing yet.</p>`;
-  return html`<ol class="steps">${events.map(({ at, event, detail }, index) => html`<li class=${index === events.length - 1 ? "now" : ""}><div>${event.replaceAll("_", " ")}${detail && html` – <${Outside} text=${detail} />`} <div class="small muted"><${At} at=${at} /></div></div></li>`)}</ol>`;
+  return html`<ol class="steps">${events.map(({ at, event, detail }, index) => html`<li class=${index === events.length - 1 ? "now" : ""}><div>${sentence(event.replaceAll("_", " "))}${detail && html` <${Outside} text=${sentence(detail)} />`} <div class="small muted"><${At} at=${at} /></div></div></li>`)}</ol>`;
 }
 
 start(JobPage);

@@ -11,6 +11,7 @@ import { Ago, Count, Outside, Name } from "../parts/text.js";
 import { rate } from "../pure/format.js";
 import { hasEnded, verbOf } from "../pure/job_figures.js";
 import { FilterWords } from "./jobs/filter_words.js";
+import { useKinds } from "./letters/kinds.js";
 import { SmallBar, StatePill } from "./jobs/progress.js";
 
 const LIMIT = 50;
@@ -31,6 +32,7 @@ function Jobs() {
   const { state, cursor } = params.value;
   const query = { state, limit: LIMIT, cursor };
   const found = useData("jobs", { query, every: 2000, topic: state || cursor ? null : "jobs", merge: (frame, before) => ({ ...before, items: frame.jobs ?? frame.items ?? before.items }) });
+  useKinds((found.data?.items ?? []).map(({ filter }) => filter?.fingerprint));
   const rows = useSteady(found.data?.items, ({ job }) => job, `${state}${cursor}${found.data?.items?.[0]?.job}`);
   return html`
     <div class="title"><h1>Jobs</h1></div>

@@ -12,6 +12,7 @@ import { Headers, Viewer } from "../parts/viewer.js";
 import { path } from "../pure/commands.js";
 import { count, counted, duration, size, toDate } from "../pure/format.js";
 import { filterOfSearch, reasonHelp, reasonText } from "../pure/letter_filter.js";
+import { attemptsSentence, attemptsText } from "../pure/letter_words.js";
 import { earlierLife, hasBody } from "./letters/body.js";
 import { EditDialog } from "./letters/edit.js";
 import { addressObject, letterLink, queryObject } from "./letters/list.js";
@@ -20,22 +21,42 @@ import { ReplayDialog } from "./letters/replay.js";
 
 function LetterPage() {
   const { id = "" } = params.value;
+  const [sent, setSent] = useState(null);
   const filter = filterOfSearch(new URLSearchParams((params.value, location.search)));
   const isId = /^\d{1,18}$/.test(id);
-  const found = useData(isId ? path`dead-letters/${id}` : null, { every: 0 });
+  const found = useData(isId && sent?.id !== id ? path`dead-letters/${id}` : null, { every: 0 });
   const back = link("dead-letters", addressObject(filter));
   const isGone = found.problem?.status === 404;
   return html`
     <nav class="crumbs" aria-label="Where this is"><a href=${back}>Dead letters</a><span aria-hidden="true">/</span><span>Letter ${isId ? id : ""}</span></nav>
     ${!isId && html`<${Empty} title="Which letter?"><p>The address names no letter. <a href=${back}>Choose one from the list.</a></p></${Empty}>`}
-    ${isGone
-      ? html`<div class="card"><${Empty} title=${`Letter ${id} is not here any more`}><p>It was replayed or purged, or it never existed. <${AuditHint} /></p><p><a href=${back}>Back to the dead letters</a></p></${Empty}></div>`
-      : isId && html`<${Loaded} found=${found} what="Loading the letter">${(letter) => html`<${Letter} letter=${letter} filter=${filter} back=${back} />`}</${Loaded}>`}`;
+    ${sent?.id === id ? html`<${Sent} ...${sent} back=${back} />` : isGone ? html`<${Gone} id=${id} back=${back} />`
+      : isId && html`<${Loaded} found=${found} what="Loading the letter">${(letter) => html`<${Letter} letter=${letter} filter=${filter} back=${back} onSent=${(what) => setSent({ id, ...what })} />`}</${Loaded}>`}`;
 }
 
-const AuditHint = () => html`<a href=${link("audit", { operation: "job.start" })}>The audit</a> has every replay and purge.`;
+/** What has become of a letter that was replayed from its dialog for edits. */
+function Sent({ id, queue, sequence, isEdited, back }) {
+  return html`<div class="title"><h1>Dead letter ${id}</h1></div>
+    <p class="well good" role="status"><span>Letter ${id} was ${isEdited ? "edited and replayed" : "replayed as it was"}: ${sequence ? html`it is now <a href=${link("message", { queue, sequence })}>message ${count(sequence)}</a> of <${Name} name=${queue} />.` : html`its message has entered <a href=${link("queue", { queue })}><${Name} name=${queue} /></a>, and does not wait there any more or cannot be looked at.`}</span></p>
+    <div class="buttons"><a class="button main" href=${back}>Back to the dead letters</a>
+      ${sequence && html`<a class="button" href=${link("message", { queue, sequence })}>Look at the message</a>`}
+      <a class="button" href=${link("queue", { queue })}>Queue <${Name} name=${queue} /></a>
+      <a class="button" href=${link("audit", { operation: "dlq.edit" })}>What the audit says</a></div>`;
+}
 
-function Letter({ letter, filter, back }) {
+/** A letter that is not there: whether its message died again, and where it is told who took it. */
+function Gone({ id, back }) {
+  const again = useData("dead-letters", { query: { header: `vibemq-replay-of:${id}`, from_id: Number(id) + 1, limit: 1 }, every: 0 }).data?.items[0];
+  return html`<div class="card"><${Empty} title=${`Letter ${id} is not here any more`}>
+    ${again
+      ? html`<p>It was replayed, and its message died again: it is <a href=${link("letter", { id: again.dead_id })}>letter ${again.dead_id}</a> of queue <${Name} name=${again.queue} />.</p>`
+      : html`<p>It was replayed or purged, or it never existed.</p>`}
+    <p>Who did that: <a href="./jobs">the jobs</a> list replays and purges of many letters, <a href=${link("audit", { operation: "job.start" })}>the audit of jobs</a> has who asked for them, and <a href=${link("audit", { operation: "dlq.edit" })}>the audit of edits</a> those of single ones.</p>
+    <p>A message that was made of it carries the header <code>vibemq-replay-of: ${id}</code>.</p>
+    <p><a href=${back}>Back to the dead letters</a></p></${Empty}></div>`;
+}
+
+function Letter({ letter, filter, back, onSent }) {
   const [dialog, setDialog] = useState(null);
   const { dead_id: id, queue } = letter;
   const own = { queue, ids: String(id) };
@@ -68,7 +89,7 @@ function Letter({ letter, filter, back }) {
             ["Sequence", letter.sequence],
             ["Message id", html`<${Outside} text=${letter.id} mono=${true} />`],
             ["Reason", reasonText(letter.reason)],
-            ["Attempts", html`${count(letter.attempts)} (${counted(letter.failed, "failure")})`],
+            ["Attempts", attemptsText(letter)],
             ["Replayed before", counted(letter.replay_count ?? 0, "time")],
             ["Edited", letter.headers?.["vibemq-edited"] ? html`<${Outside} text=${letter.headers["vibemq-edited"]} />` : null],
           ]} />
@@ -78,13 +99,16 @@ function Letter({ letter, filter, back }) {
       </div>
     </div>
     ${dialog === "replay" && html`<${ReplayDialog} filter=${own} onClose=${() => setDialog(null)} />`}
-    ${dialog === "edit" && html`<${EditDialog} letter=${letter} onClose=${() => setDialog(null)} />`}`;
+    ${dialog === "edit" && html`<${EditDialog} letter=${letter} onClose=${() => setDialog(null)} onDone=${onSent} />`}`;
 }
 
 function Why({ letter }) {
   const [why, help] = reasonHelp(letter.reason);
   const group = letter.group ? html` of group <${Name} name=${letter.group} />` : "";
   const attempts = letter.attempts > 0 ? html` after ${counted(letter.attempts, "attempt")}` : "";
+  const mayLook = may("inspect", letter.queue) && letter.reason === "max_attempts";
+  const most = useData(mayLook ? path`queues/${letter.queue}` : null, { every: 0 }).data?.options?.max_attempts ?? null;
+  const allowed = attemptsSentence(letter, most);
   return html`<section class="card why" aria-labelledby="why">
     <h2 id="why">Why it died: ${reasonText(letter.reason)}${attempts}</h2>
     ${letter.error
@@ -92,6 +116,7 @@ function Why({ letter }) {
         <div class="buttons"><${Copy} text=${letter.error} what="the error" label="Copy the error" /></div>`
       : html`<p>No consumer gave an error.</p>`}
     <p>${why}</p>
+    ${allowed && html`<p><${Outside} text=${allowed} /> <a href=${link("audit", { queue: letter.queue, operation: "queue.change" })}>Changes of the queue's options</a></p>`}
     <p><b>What helps:</b> ${help}</p>
   </section>`;
 }

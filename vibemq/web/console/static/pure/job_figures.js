@@ -77,6 +77,14 @@ export function canaryFor(count) {
   return count > CANARY_FROM ? CANARY : null;
 }
 
+/** What a trial of so many means when only so many go at all; "" when it is a trial. */
+export function trialWithout(canary, chosen) {
+  if (!canary || canary < chosen) return "";
+  return chosen === canary
+    ? `All ${chosen} letters are the trial: they go at once, and none is held back. Make the trial smaller, or replay more.`
+    : `Only ${chosen} ${chosen === 1 ? "letter goes" : "letters go"}, fewer than the trial of ${canary}: ${chosen === 1 ? "it goes" : "they go"} at once, and none is held back. Make the trial smaller, or replay more.`;
+}
+
 /** So many of `count` letters are tried first, if somebody wants that. */
 export function fewFirst(count) {
   return count > 2 * CANARY ? CANARY : Math.max(1, Math.floor(count / 2));

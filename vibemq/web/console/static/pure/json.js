@@ -23,6 +23,17 @@ export function tokens(source) {
   return isValue(found) ? found : null;
 }
 
+/** Why a text is no JSON and where, in a sentence; "" if it is JSON. */
+export function jsonProblem(source) {
+  if (tokens(source) !== null) return "";
+  try {
+    JSON.parse(source);
+  } catch (error) {
+    return `${error.message.replace(/[.\s]+$/, "")}.`;
+  }
+  return "It is nested too deep to be laid out.";
+}
+
 /** Whether the tokens are one value of JSON. Without recursion: a text may nest 100,000 deep. */
 function isValue(found) {
   const open = [];

@@ -3,15 +3,15 @@
 // In memory a filter is a plain object with the API's own names; a part that is not given is not there. Ids are kept as
 // runs ("17,20-25"), as the command line writes them.
 
-import { duration, durationArgument } from "./format.js";
+import { duration, durationArgument, instant } from "./format.js";
 
 const TEXTS = ["queue", "reason", "fingerprint", "error", "message_id"];
-const NUMBERS = ["older_than_ms", "newer_than_ms", "from_id", "to_id"];
-export const IDS_MAX = 10_000;
+const NUMBERS = ["older_than_ms", "newer_than_ms", "since", "until", "from_id", "to_id"];
 /** More ids than this are not written out: a range such as 1-9999999 would fill the memory of the page. */
+export const IDS_MAX = 10_000;
 
 /** @typedef {{queue?: string, reason?: string, fingerprint?: string, error?: string, message_id?: string,
- *   older_than_ms?: number, newer_than_ms?: number, from_id?: number, to_id?: number, replayed?: boolean,
+ *   older_than_ms?: number, newer_than_ms?: number, since?: number, until?: number, from_id?: number, to_id?: number, replayed?: boolean,
  *   header?: Record<string, string>, ids?: string}} LetterFilter */
 
 /** What a page's address or a query says; parts that cannot be read are left out.
@@ -79,6 +79,11 @@ export function filterOfBody(body) {
   return filter;
 }
 
+/** Whether `vibemq-admin` has options for all parts. It has ages, and a job keeps the instants they were counted from. */
+export function hasOptions(filter) {
+  return filter.since === undefined && filter.until === undefined;
+}
+
 /** Options of `vibemq-admin dlq …`, as `adminLine` takes them. @param {LetterFilter} filter */
 export function optionsOfFilter(filter) {
   const age = (ms) => (ms === undefined ? undefined : durationArgument(ms));
@@ -100,18 +105,21 @@ export function optionsOfFilter(filter) {
 }
 
 /** Each part in words, with its name, so that it can be taken out again.
- * @param {LetterFilter} filter @returns {{part: string, label: string, value: string}[]} */
-export function partsOf(filter) {
+ * @param {LetterFilter} filter @param {(fingerprint: string) => string | undefined} sampleOf the text of a kind of error
+ * @returns {{part: string, label: string, value: string}[]} */
+export function partsOf(filter, sampleOf = () => undefined) {
   const parts = [];
   const add = (part, label, value) => parts.push({ part, label, value });
   if (filter.queue) add("queue", "queue", filter.queue);
   if (filter.reason) add("reason", "reason", reasonText(filter.reason));
-  if (filter.fingerprint) add("fingerprint", "kind of error", filter.fingerprint);
+  if (filter.fingerprint) add("fingerprint", "kind of error", sampleOf(filter.fingerprint) || filter.fingerprint);
   if (filter.error) add("error", "error contains", filter.error);
   if (filter.newer_than_ms !== undefined) add("newer_than_ms", "died in the last", duration(filter.newer_than_ms));
   if (filter.older_than_ms !== undefined) {
     add("older_than_ms", "dead for at least", duration(filter.older_than_ms));
   }
+  if (filter.since !== undefined) add("since", "died since", instant(filter.since));
+  if (filter.until !== undefined) add("until", "died until", instant(filter.until));
   for (const [name, value] of Object.entries(filter.header ?? {})) add(`header:${name}`, `header ${name}`, value);
   if (filter.message_id) add("message_id", "message id", filter.message_id);
   if (filter.from_id !== undefined) add("from_id", "from id", String(filter.from_id));
@@ -163,7 +171,7 @@ export function reasonText(reason) {
 export function reasonHelp(reason) {
   const helps = {
     max_attempts: [
-      "Every attempt failed: a consumer asked for another try, or its ack timeout ran out, until max_attempts was reached.",
+      "Every attempt failed: a consumer asked for another try, or its ack timeout ran out, as often as the queue allowed.",
       "Repair what the error names, then replay. Replaying into a consumer that still fails brings the letters back here.",
     ],
     rejected: [

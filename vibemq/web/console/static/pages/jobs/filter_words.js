@@ -3,11 +3,12 @@ import { html } from "../../vendor/ui.js";
 import { link } from "../../parts/address.js";
 import { Outside } from "../../parts/text.js";
 import { addressObject } from "../letters/list.js";
+import { sampleOf } from "../letters/kinds.js";
 import { filterOfBody, partsOf } from "../../pure/letter_filter.js";
 
 /** "queue orders.eu, reason rejected"; a long list of ids is cut. */
 export function FilterWords({ body }) {
-  const parts = partsOf(filterOfBody(body));
+  const parts = partsOf(filterOfBody(body), sampleOf);
   // In a list of jobs there is only their number.
   if (body?.id_count) parts.push({ part: "ids", label: "ids", value: `${body.id_count} chosen` });
   if (parts.length === 0) return html`<span>all dead letters</span>`;

@@ -20,8 +20,8 @@ export function JobBar({ job }) {
     </div>
     <progress aria-label=${label} max="1" value=${part ?? undefined}>${part === null ? "" : `${Math.floor(part * 100)} %`}</progress>
     <div class="words small muted">
-      <span>${!hasEnded(job) && html`now ${rate(job.rate_now ?? 0)}/s, limit ${job.rate ? `${count(job.rate)}/s` : "none"}`}</span>
-      <span>${counted(settled(job) - job.done, "letter")} skipped or unreadable</span>
+      <span>${!hasEnded(job) && `${rate(job.rate_now ?? 0)} letters per second now, ${job.rate ? `at most ${count(job.rate)}` : "no limit"}`}</span>
+      <span>${settled(job) > job.done && `${counted(settled(job) - job.done, "letter")} skipped or unreadable`}</span>
     </div>
   </div>`;
 }

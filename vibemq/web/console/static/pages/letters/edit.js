@@ -1,7 +1,6 @@
 // Edit and replay: the body and the headers of one letter, the difference, and then one step of the broker.
 import { html, useState } from "../../vendor/ui.js";
-import { link } from "../../parts/address.js";
-import { post } from "../../parts/api.js";
+import { get, post } from "../../parts/api.js";
 import { Commands } from "../../parts/command.js";
 import { Modal } from "../../parts/dialog.js";
 import { Field } from "../../parts/filters.js";
@@ -12,12 +11,14 @@ import { fromBase64, textOf, toBase64 } from "../../pure/bytes.js";
 import { path } from "../../pure/commands.js";
 import { diffHeaders, diffLines, folded } from "../../pure/diff.js";
 import { count, counted } from "../../pure/format.js";
-import { laidOut } from "../../pure/json.js";
+import { jsonProblem, laidOut } from "../../pure/json.js";
 import { hasBody, producerHeaders } from "./body.js";
 
 const EDITED_BYTES_MAX = 256 * 1024;
+const LOOKED_AT = 5;
 
-export function EditDialog({ letter, onClose }) {
+/** `onDone({queue, sequence, isEdited})`: where the message is; `sequence` null when it is gone from there already. */
+export function EditDialog({ letter, onClose, onDone }) {
   const bytes = bytesOf(letter);
   const asText = textOf(bytes);
   const before = { body: asText ?? toBase64(bytes), headers: producerHeaders(letter.headers) };
@@ -33,6 +34,7 @@ export function EditDialog({ letter, onClose }) {
   const wrong = wrongOf({ body, rows, asText });
   const changed = { body: body !== before.body, headers: diffHeaders(before.headers, headers) };
   const isSame = !changed.body && changed.headers.length === 0;
+  const broken = asText !== null && changed.body && laidOut(asText) !== null ? jsonProblem(body) : "";
   const request = {
     queue: letter.queue,
     ...(changed.body ? (asText === null ? { payload: body.replace(/\s+/g, "") } : { text: body }) : {}),
@@ -49,7 +51,8 @@ export function EditDialog({ letter, onClose }) {
     setProblem(null);
     try {
       const done = await post(path`dead-letters/${String(letter.dead_id)}/edit`, request);
-      location.assign(link("queue", { queue: done?.queue ?? (to || letter.queue) }));
+      const queue = done?.queue ?? (to || letter.queue);
+      onDone({ queue, isEdited: !isSame, sequence: await sequenceOf(queue, letter.dead_id) });
     } catch (found) {
       setProblem(found);
       setUnderWay(false);
@@ -58,17 +61,17 @@ export function EditDialog({ letter, onClose }) {
   const footer = isReview
     ? html`<button type="button" class="button" onClick=${() => setReview(false)}>Back to editing</button><span class="push"></span>
         <button type="button" class="button" onClick=${onClose}>Cancel</button>
-        <button type="submit" class="button main" disabled=${isUnderWay}>Replay 1 ${isSame ? "letter" : "edited letter"} to <bdi>${to || letter.queue}</bdi></button>`
+        <button type="submit" class="button main" disabled=${isUnderWay}>Replay 1 ${isSame ? "letter, unchanged," : "edited letter"} to <bdi>${to || letter.queue}</bdi></button>`
     : html`<button type="button" class="button" onClick=${onClose}>Cancel</button>
-        <button type="submit" class="button main" disabled=${Boolean(wrong)}>Review the changes</button>`;
+        <button type="submit" class="button main" disabled=${Boolean(wrong)}>${isSame ? "Review: nothing is changed yet" : "Review the changes"}</button>`;
   return html`<${Modal} title=${`Edit and replay letter ${letter.dead_id}`} broad=${true} onClose=${onClose} onSubmit=${send} footer=${footer}>
     ${isReview
-      ? html`<${Review} before=${before} body=${body} changed=${changed} letter=${letter} to=${to} />
+      ? html`<${Review} before=${before} body=${body} changed=${changed} letter=${letter} to=${to} broken=${broken} />
           <${Commands} admin=${editLine(letter, request)} request=${{ method: "POST", path: path`dead-letters/${String(letter.dead_id)}/edit`, body: request }} />`
       : html`
         ${isLarge
           ? html`<p>The body is too large to edit here. Its headers and its queue can be changed; for the body use the command line.</p>`
-          : html`<div><${Field} label=${asText === null ? "Body, as base64: it is no text" : "Body"} wrong=${wrong?.body} hint=${asText !== null && laidOut(asText) !== null && laidOut(body) === null ? "What died was JSON; this is not." : null}>${(id, about) => html`<textarea id=${id} aria-describedby=${about} rows="12" spellcheck=${false} value=${body} onInput=${(event) => setBody(event.target.value)}></textarea>`}</${Field}>
+          : html`<div><${Field} label=${asText === null ? "Body, as base64: it is no text" : "Body"} wrong=${wrong?.body ?? (broken && html`What died was JSON, and this is broken: <${Outside} text=${broken} />`)}>${(id, about) => html`<textarea id=${id} aria-describedby=${about} rows="12" spellcheck=${false} value=${body} onInput=${(event) => setBody(event.target.value)}></textarea>`}</${Field}>
             ${asText !== null && laidOut(body) !== null && html`<div class="buttons"><button type="button" class="button slim" onClick=${() => setBody(laidOut(body))}>Lay the JSON out</button><button type="button" class="button slim" disabled=${!changed.body} onClick=${() => setBody(before.body)}>As it was</button></div>`}</div>`}
         <${HeaderRows} rows=${rows} set=${setRows} wrong=${wrong?.headers} />
         <div class="options-row">
@@ -77,6 +80,18 @@ export function EditDialog({ letter, onClose }) {
         </div>`}
     ${problem && html`<${Trouble} problem=${problem} />`}
   </${Modal}>`;
+}
+
+/** The sequence of the message that was made of a letter: one of the newest of its queue, while it waits there. */
+async function sequenceOf(queue, id) {
+  try {
+    const { next_sequence: next } = await get(path`queues/${queue}`);
+    const newest = await get(path`queues/${queue}/messages`, { from: Math.max(1, next - LOOKED_AT), limit: LOOKED_AT, preview_bytes: 1 });
+    return newest.items.find(({ headers }) => headers?.["vibemq-replay-of"] === String(id))?.sequence ?? null;
+  } catch {
+    // Somebody without the right to look at the queue gets the link to it alone.
+  }
+  return null;
 }
 
 /** The line of the command line reads the new body from a file, which the shell makes of the text. */
@@ -116,10 +131,13 @@ function HeaderRows({ rows, set, wrong }) {
   </fieldset>`;
 }
 
-function Review({ before, body, changed, letter, to }) {
+function Review({ before, body, changed, letter, to, broken }) {
   const lines = changed.body ? folded(diffLines(laidOutPair(before.body, body)[0], laidOutPair(before.body, body)[1])) : [];
+  const isSame = !changed.body && changed.headers.length === 0;
   return html`
-    <p>The letter goes, and the message enters <b><${Name} name=${to || letter.queue} /></b> in one step. It carries the header <code>vibemq-edited</code>, and the audit keeps the size and SHA-256 of both bodies.</p>
+    ${broken && html`<p class="well bad" role="alert"><span>The body is no valid JSON any more, as it was before. A consumer that reads JSON will fail again.</span> <span class="small"><${Outside} text=${broken} /></span></p>`}
+    ${isSame && html`<p class="well warn" role="status">Nothing is changed: the message goes exactly as it died.</p>`}
+    <p>The letter goes, and the message enters <b><${Name} name=${to || letter.queue} /></b> in one step. ${!isSame && html`It carries the header <code>vibemq-edited</code>, and the audit keeps the size and SHA-256 of both bodies.`}</p>
     <h3>Body</h3>
     ${changed.body
       ? html`<div class="line-diff" role="region" aria-label="Changes of the body" tabindex="0">${lines.map((line) =>

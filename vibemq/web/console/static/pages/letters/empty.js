@@ -3,6 +3,7 @@ import { html, useEffect, useState } from "../../vendor/ui.js";
 import { get } from "../../parts/api.js";
 import { Outside } from "../../parts/text.js";
 import { partsOf, reasonHelp, REASON_NAMES, reasonText, without } from "../../pure/letter_filter.js";
+import { sampleOf } from "./kinds.js";
 import { queryObject } from "./list.js";
 
 export function NoLetters() {
@@ -19,7 +20,7 @@ export function NoLetters() {
 
 /** Says which part of the filter excludes letters: each part is left out once, and one letter is asked for. */
 export function NothingFits({ filter, change }) {
-  const parts = partsOf(filter);
+  const parts = partsOf(filter, sampleOf);
   const [others, setOthers] = useState(null);
   const key = JSON.stringify(filter);
   useEffect(() => {

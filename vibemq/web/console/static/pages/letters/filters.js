@@ -2,6 +2,7 @@
 import { html, useEffect, useState } from "../../vendor/ui.js";
 import { Outside } from "../../parts/text.js";
 import { durationArgument, parseDuration } from "../../pure/format.js";
+import { sampleOf } from "./kinds.js";
 import { idsOf, isEmpty, partsOf, REASON_NAMES, reasonText, without } from "../../pure/letter_filter.js";
 
 const AGES = [
@@ -18,11 +19,14 @@ const FEW_USED = ["message_id", "header", "ids", "from_id", "to_id", "fingerprin
 /** `queues`: names that are suggested. `change(filter)`: sets another one. */
 export function LetterFilters({ filter, queues, change }) {
   const [isOpen, setOpen] = useState(FEW_USED.some((name) => filter[name] !== undefined && name !== "fingerprint"));
+  const [isShown, setShown] = useState(false);
   const set = (changes) => {
     const made = { ...filter, ...changes };
     change(Object.fromEntries(Object.entries(made).filter(([, value]) => value !== undefined && value !== "")));
   };
-  return html`<search class="card letter-filters">
+  const used = partsOf(filter).length;
+  return html`<search class=${`card letter-filters ${isShown ? "shown" : ""}`}>
+    <button type="button" class="button slim fold" aria-expanded=${String(isShown)} onClick=${() => setShown(!isShown)}>${isShown ? "Hide the filter fields" : used ? `Filter (${used} set)` : "Filter"}</button>
     <form class="filters" onSubmit=${(event) => event.preventDefault()}>
       <${TextField} label="Error contains" name="error" size="20" value=${filter.error} set=${(error) => set({ error })} search=${true} />
       <${TextField} label="Queue" name="queue" size="13" value=${filter.queue} list=${queues} set=${(queue) => set({ queue })} />
@@ -122,7 +126,7 @@ function Age({ filter, set }) {
 function Chips({ filter, change }) {
   if (isEmpty(filter)) return null;
   return html`<div class="chips" role="group" aria-label="Filters in use">
-    ${partsOf(filter).map(
+    ${partsOf(filter, sampleOf).map(
       ({ part, label, value }) => html`<span class="chip"><span class="chip-text">${label}: <b><${Outside} text=${value} /></b></span>
         <button type="button" aria-label=${`Remove the filter ${label}`} onClick=${() => change(without(filter, part))}>×</button></span>`,
     )}

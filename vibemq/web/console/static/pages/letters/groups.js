@@ -1,10 +1,10 @@
 // Dead letters by queue, reason and kind of error: what went wrong, how often, and since when.
-import { html } from "../../vendor/ui.js";
+import { html, useEffect, useRef } from "../../vendor/ui.js";
 import { linkHere, setParams, stay } from "../../parts/address.js";
 import { Ago, At, Name, Outside } from "../../parts/text.js";
 import { count, counted } from "../../pure/format.js";
 import { reasonText } from "../../pure/letter_filter.js";
-import { treeOf } from "../../pure/letter_groups.js";
+import { isChosenGroup, treeOf } from "../../pure/letter_groups.js";
 
 const ORDERS = [
   ["count", "Most"],
@@ -87,8 +87,24 @@ function Share({ part }) {
 
 function Choice({ wanted, filter, className, children }) {
   const changes = { ...NOTHING_ELSE, ...wanted };
-  const isChosen = ["queue", "reason", "fingerprint"].every((name) => (filter[name] ?? null) === (wanted[name] ?? null));
-  return html`<a class=${className} href=${linkHere(changes)} aria-current=${isChosen ? "true" : undefined} onClick=${(event) => stay(event, changes)}>${children}</a>`;
+  const isChosen = isChosenGroup(filter, wanted);
+  const element = useRef();
+  useEffect(() => {
+    if (isChosen) intoView(element.current);
+  }, [isChosen]);
+  const choose = (event) => {
+    stay(event, changes);
+    // Where the list stands below the groups, a choice would change nothing that is seen.
+    if (event.defaultPrevented && matchMedia("(max-width: 1100px)").matches) document.querySelector(".letters > .right")?.scrollIntoView();
+  };
+  return html`<a ref=${element} class=${className} href=${linkHere(changes)} aria-current=${isChosen ? "true" : undefined} onClick=${choose}>${children}</a>`;
+}
+
+/** Within the box of the groups alone: the page does not move. */
+function intoView(element) {
+  const box = element.closest(".groups");
+  const [inside, outside] = [element.getBoundingClientRect(), box.getBoundingClientRect()];
+  if (inside.top < outside.top || inside.bottom > outside.bottom) box.scrollTop += inside.top - outside.top - outside.height / 3;
 }
 
 /** One sentence over the page: how many, where, how many kinds, how fresh. */

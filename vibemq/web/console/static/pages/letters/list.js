@@ -25,11 +25,10 @@ export function LetterTable({ found, filter, meant, sum, ticked, onTick, may, op
   const letters = found.data?.items ?? [];
   const columns = [
     { key: "id", label: "Letter", isHead: true, isTight: true, cell: (row) => html`<a data-open href=${letterLink(row.dead_id, filter)}>${row.dead_id}</a>` },
-    { key: "died", label: "Died", isTight: true, cell: (row) => html`<${Ago} at=${row.dead_at} />` },
-    !filter.queue && { key: "queue", label: "Queue", isTight: true, cell: (row) => html`<${Name} name=${row.queue} />` },
-    !filter.reason && { key: "reason", label: "Reason", isTight: true, cell: (row) => reasonText(row.reason) },
-    { key: "error", label: "Error", className: "wrap letter-error", cell: (row) => (row.error ? html`<${Outside} text=${row.error} />` : html`<span class="muted">none</span>`) },
-    { key: "attempts", label: "Attempts", isNum: true, cell: (row) => html`<${Count} value=${row.attempts} />` },
+    { key: "died", label: "Dead for", className: "letter-age", cell: (row) => html`<${Ago} at=${row.dead_at} suffix="" />` },
+    (!filter.queue || !filter.reason) && { key: "queue", label: filter.queue ? "Reason" : filter.reason ? "Queue" : "Queue, reason", className: "letter-origin", cell: (row) => html`${!filter.queue && html`<div><${Name} name=${row.queue} /></div>`}${!filter.reason && html`<div class=${filter.queue ? "" : "small muted"}>${reasonText(row.reason)}</div>`}` },
+    { key: "error", label: "Error", className: "wrap letter-error", cell: (row) => (row.error ? html`<span title=${row.error}><${Outside} text=${row.error} /></span>` : html`<span class="muted">none</span>`) },
+    { key: "attempts", label: "Tries", isNum: true, title: "Attempts: how often consumers got it", cell: (row) => html`<${Count} value=${row.attempts} />` },
     { key: "replays", label: "Replays", isNum: true, title: "How often it was replayed before", cell: (row) => html`<${Count} value=${row.replay_count ?? 0} />` },
     { key: "message", label: "Message id", isTight: true, cell: (row) => html`<${Outside} text=${row.id} mono=${true} />` },
   ];

@@ -3,6 +3,8 @@ import { html, useEffect, useState } from "../../vendor/ui.js";
 import { post } from "../../parts/api.js";
 import { Ago, Count, Name, Outside } from "../../parts/text.js";
 import { count, counted, duration, size } from "../../pure/format.js";
+import { durationAt } from "../../pure/job_figures.js";
+import { previewSentences } from "../../pure/preview_words.js";
 import { reasonText } from "../../pure/letter_filter.js";
 
 const SETTLE_MS = 250;
@@ -38,20 +40,21 @@ const STATES = {
   no_consumers: ["warn", "no consumer"],
 };
 
-/** `withTargets`: where the letters go, for a replay. */
-export function Preview({ preview, withTargets = false }) {
+/** `withTargets`: where the letters go, for a replay; of them the first `chosen` go, at `rate`. */
+export function Preview({ preview, withTargets = false, chosen = preview.count, to = "", rate = null }) {
+  const isPart = chosen < preview.count;
+  const takes = isPart ? durationAt(chosen, rate) : preview.duration_ms;
   const facts = [
-    [counted(preview.count, "letter"), size(preview.bytes)],
-    preview.oldest_at && [html`oldest <${Ago} at=${preview.oldest_at} />`, html`newest <${Ago} at=${preview.newest_at} />`],
-    preview.replayed_before > 0 && [`${count(preview.replayed_before)} replayed before`],
-    preview.duration_ms > 0 && [`takes about ${duration(preview.duration_ms)}`],
-  ].filter(Boolean).flat();
-  // The number stands above; the rest is about where the letters go.
-  const told = (preview.sentences ?? []).filter((sentence) => !/^[\d,]+ dead letters? fits?\b/.test(sentence));
+    isPart ? [`The first ${count(chosen)} of ${counted(preview.count, "letter")}, the oldest first`] : [counted(preview.count, "letter"), size(preview.bytes)],
+    preview.oldest_at && [html`oldest <${Ago} at=${preview.oldest_at} />`, !isPart && html`newest <${Ago} at=${preview.newest_at} />`],
+    preview.replayed_before > 0 && [`${count(preview.replayed_before)}${isPart ? " of all" : ""} replayed before`],
+    takes > 0 && [`takes about ${duration(takes)}`],
+  ].filter(Boolean).flat().filter(Boolean);
+  const told = withTargets ? previewSentences(preview) : [];
   return html`<div class="preview">
     <p>${preview.exact === false ? "At least " : ""}${facts.map((fact, at) => html`${at > 0 ? " · " : ""}${at === 0 ? html`<b>${fact}</b>` : fact}`)}</p>
-    ${withTargets && told.length > 0 && html`<ul class="sentences">${told.map((sentence) => html`<li><${Outside} text=${sentence} /></li>`)}</ul>`}
-    ${withTargets && html`<${Targets} targets=${preview.targets ?? []} />`}
+    ${told.length > 0 && html`<ul class="sentences">${told.map((sentence) => html`<li><${Outside} text=${sentence} /></li>`)}</ul>`}
+    ${withTargets && html`<${Targets} targets=${preview.targets ?? []} chosen=${chosen} isPart=${isPart} />`}
     <${Kinds} groups=${preview.groups ?? []} />
     ${preview.examples?.length > 0 && html`<details><summary>${counted(preview.examples.length, "example")}</summary>
       <ul class="examples">${preview.examples.map((letter) => html`<li>${letter.dead_id} · <${Name} name=${letter.queue} /> · ${reasonText(letter.reason)} · <${Outside} text=${letter.error} /></li>`)}</ul>
@@ -59,13 +62,15 @@ export function Preview({ preview, withTargets = false }) {
   </div>`;
 }
 
-function Targets({ targets }) {
+function Targets({ targets, chosen, isPart }) {
+  // Of several queues it is not known whose letters are the oldest.
+  const isAll = targets.length > 1 && isPart;
   return html`<div class="table-scroll" role="region" aria-label="Where the letters go" tabindex="0"><table>
     <caption class="hidden-text">Where the letters go</caption>
-    <thead><tr><th scope="col">Goes to</th><th scope="col" class="num">Letters</th><th scope="col">The queue is</th></tr></thead>
+    <thead><tr><th scope="col">Goes to</th><th scope="col" class="num">${isAll ? "Letters that fit" : "Letters"}</th><th scope="col">The queue is</th></tr></thead>
     <tbody>${targets.map(({ queue, count: letters, state }) => {
       const [tone, word] = STATES[state] ?? ["", state];
-      return html`<tr><th scope="row"><${Name} name=${queue} /></th><td class="num"><${Count} value=${letters} /></td><td><span class=${`pill ${tone}`}>${word}</span></td></tr>`;
+      return html`<tr><th scope="row"><${Name} name=${queue} /></th><td class="num"><${Count} value=${targets.length === 1 ? Math.min(chosen, letters) : letters} /></td><td><span class=${`pill ${tone}`}>${word}</span></td></tr>`;
     })}</tbody>
   </table></div>`;
 }

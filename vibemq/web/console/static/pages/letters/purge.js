@@ -5,7 +5,7 @@ import { ask, say } from "../../parts/dialog.js";
 import { path } from "../../pure/commands.js";
 import { count, counted } from "../../pure/format.js";
 import { levelOf } from "../../pure/job_figures.js";
-import { bodyOfFilter, isEmpty, optionsOfFilter } from "../../pure/letter_filter.js";
+import { bodyOfFilter, hasOptions, isEmpty, optionsOfFilter } from "../../pure/letter_filter.js";
 import { link } from "../../parts/address.js";
 import { queryObject } from "./list.js";
 import { Preview } from "./preview.js";
@@ -33,7 +33,7 @@ export async function purge(filter, { onDone } = {}) {
     button: `Purge ${counted(preview.count, "letter")}`,
     typed: levelOf("purge_dead", preview.count) === 2 ? preview.count : undefined,
     isDanger: true,
-    commands: { admin: [["dlq", "purge"], { options: { ...optionsOfFilter(filter), all: isEmpty(filter), "at-most": preview.count, yes: true } }], request: { method: "POST", path: "jobs", body } },
+    commands: { admin: hasOptions(filter) && [["dlq", "purge"], { options: { ...optionsOfFilter(filter), all: isEmpty(filter), "at-most": preview.count, yes: true } }], request: { method: "POST", path: "jobs", body } },
     act: () => post("jobs", body),
   });
   if (!job) return;

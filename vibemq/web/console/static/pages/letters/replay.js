@@ -6,10 +6,10 @@ import { Commands } from "../../parts/command.js";
 import { Modal } from "../../parts/dialog.js";
 import { Field, Segments } from "../../parts/filters.js";
 import { Trouble, Waiting } from "../../parts/states.js";
-import { Outside } from "../../parts/text.js";
+import { Name } from "../../parts/text.js";
 import { count, counted } from "../../pure/format.js";
-import { canaryFor, fewFirst, levelOf, targetText } from "../../pure/job_figures.js";
-import { bodyOfFilter, optionsOfFilter } from "../../pure/letter_filter.js";
+import { canaryFor, fewFirst, levelOf, targetText, trialWithout } from "../../pure/job_figures.js";
+import { bodyOfFilter, hasOptions, optionsOfFilter } from "../../pure/letter_filter.js";
 import { RateSlider } from "../jobs/rate.js";
 import { Preview, usePreview } from "./preview.js";
 
@@ -27,7 +27,8 @@ export function replayOptions({ filter, to, rate, limit, canary, maxReady, stopA
   return { ...optionsOfFilter(filter), to, rate, limit, canary, "max-ready": maxReady, "stop-after-dead-again": stopAfter, "at-most": atMost, note };
 }
 
-export function ReplayDialog({ filter, first = {}, onClose }) {
+/** `before`: the job that has replayed some of these. */
+export function ReplayDialog({ filter, first = {}, before = null, onClose }) {
   const [to, setTo] = useState(first.to ?? "");
   const [few, setFew] = useState(first.limit ?? null);
   const [rate, setRate] = useState(first.rate ?? null);
@@ -43,7 +44,10 @@ export function ReplayDialog({ filter, first = {}, onClose }) {
   const preview = asked.data ?? (asked.problem ? null : asked.before);
   const all = preview?.count ?? 0;
   const chosen = few === null ? all : Math.min(few, all);
-  const guard = canary === undefined ? canaryFor(chosen) : canary;
+  // What fits decides what the dialog begins with. How many of them go changes no guard.
+  const guard = canary === undefined ? canaryFor(all) : canary;
+  const isAllTrial = trialWithout(guard, chosen);
+  const stuck = guard && !isAllTrial ? (preview?.targets ?? []).filter(({ state }) => state === "no_consumers").map(({ queue }) => queue) : [];
   const needsNumber = levelOf("replay", chosen) === 2;
   const wanted = { filter, to, rate, limit: few, canary: guard, maxReady: maxReady === "" ? null : Number(maxReady), stopAfter: stopAfter === "" ? null : Number(stopAfter), note, atMost: few === null ? all : undefined };
   const where = targetText(preview?.targets, to);
@@ -66,7 +70,8 @@ export function ReplayDialog({ filter, first = {}, onClose }) {
   return html`<${Modal} title="Replay dead letters" broad=${true} onClose=${onClose} onSubmit=${start} footer=${footer}>
     <p>Each letter leaves the dead letters and enters its queue again in one step. Consumers get it as a new message. A letter that dies again comes back here.</p>
     ${asked.problem && html`<${Trouble} problem=${asked.problem} />`}
-    ${preview ? html`<${Preview} preview=${preview} withTargets=${true} />` : !asked.problem && html`<${Waiting} what="Looking what would happen" />`}
+    ${before && preview && html`<p>Job ${before.job} has replayed <b>${counted(before.done, "letter")}</b>, and <b>${count(all)}</b> ${all === 1 ? "is" : "are"} left of the ${count(before.done + all)} that it might have.</p>`}
+    ${preview ? html`<${Preview} preview=${preview} withTargets=${true} chosen=${chosen} to=${to} rate=${rate} />` : !asked.problem && html`<${Waiting} what="Looking what would happen" />`}
     <div class="options-row">
       <div class="field"><span class="label">How many</span>
         <${Segments} label="How many letters" value=${few === null ? "all" : "few"} options=${[["all", `All ${count(all)}`], ["few", "Only the first"]]} onChange=${(value) => setFew(value === "all" ? null : FEW)} /></div>
@@ -75,7 +80,9 @@ export function ReplayDialog({ filter, first = {}, onClose }) {
     </div>
     <fieldset class="guards"><legend>Guards</legend>
       <label class="check"><input type="checkbox" checked=${Boolean(guard)} disabled=${chosen < 2} onChange=${() => setCanary(guard ? null : fewFirst(chosen))} />
-        <span>Try <b>${guard || fewFirst(chosen)}</b> ${(guard || fewFirst(chosen)) === 1 ? "letter" : "letters"} first, and go on only if none dies again</span></label>
+        <span>Try <b>${guard || fewFirst(chosen)}</b> ${(guard || fewFirst(chosen)) === 1 ? "letter" : "letters"} first, and go on only when all of them are settled and none has died again</span></label>
+      ${isAllTrial && html`<p class="well warn" role="status">${isAllTrial}</p>`}
+      ${stuck.length > 0 && html`<p class="well warn" role="status"><span><${Name} name=${stuck[0]} />${stuck.length > 1 ? ` and ${counted(stuck.length - 1, "other queue")} have` : " has"} no consumer, so the trial cannot end: the job waits after ${counted(guard, "letter")} until something consumes them.</span></p>`}
       <${RateSlider} rate=${rate} onChange=${setRate} />
       <div class="options-row">
         ${Boolean(guard) && html`<${Whole} label="Letters to try first" value=${guard} set=${(value) => setCanary(value === "" ? null : Number(value))} />`}
@@ -86,7 +93,7 @@ export function ReplayDialog({ filter, first = {}, onClose }) {
     </fieldset>
     ${needsNumber && html`<${Field} label=${html`Type <b>${chosen}</b> to confirm`}>${(id) => html`<input id=${id} inputmode="numeric" autocomplete="off" value=${typed} onInput=${(event) => setTyped(event.target.value)} />`}</${Field}>`}
     <p class="muted">A replay cannot be taken back, but it can be paused and cancelled while it runs: letters that have not gone yet stay.</p>
-    <${Commands} admin=${[["dlq", "replay"], { options: replayOptions(wanted) }]} request=${{ method: "POST", path: "jobs", body: replayRequest(wanted) }} />
+    <${Commands} admin=${hasOptions(filter) && [["dlq", "replay"], { options: replayOptions(wanted) }]} request=${{ method: "POST", path: "jobs", body: replayRequest(wanted) }} />
     ${problem && html`<${Trouble} problem=${problem} />`}
   </${Modal}>`;
 }

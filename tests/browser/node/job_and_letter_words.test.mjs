@@ -1,0 +1,81 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+const pure = new URL("../../../vibemq/web/console/static/pure/", import.meta.url);
+const { trialWithout } = await import(new URL("job_figures.js", pure));
+const { isTrialStuck, mayHaveLeft, restOf, sentence, toldOf } = await import(new URL("job_words.js", pure));
+const { jsonProblem } = await import(new URL("json.js", pure));
+const { isChosenGroup } = await import(new URL("letter_groups.js", pure));
+const { attemptsSentence, attemptsText } = await import(new URL("letter_words.js", pure));
+const { previewSentences } = await import(new URL("preview_words.js", pure));
+
+const JOB = { job: "7", kind: "replay", state: "done", filter: { queue: "orders.eu" }, to: null, selected: 5, done: 5, skipped: 0, damaged: 0, dead_again: 0, limit: 5, why: "its limit is reached" };
+const UNREAD = { consumers: 0, ready: 5, in_flight: 0, delayed: 0 };
+const TRIAL = { ...JOB, state: "waiting", limit: null, selected: 6_800, canary: 10, canary_passed: false, done: 10, why: "its first 10 letters are not settled yet" };
+
+test("a trial that nothing can end is told from one that goes on", () => {
+  assert.deepEqual(toldOf(TRIAL, UNREAD)[0], "orders.eu has no consumer, so the trial cannot end.");
+  assert.ok(isTrialStuck(TRIAL, UNREAD));
+  assert.equal(restOf(TRIAL), 6_790);
+  const read = { ...UNREAD, consumers: 1 };
+  assert.ok(!isTrialStuck(TRIAL, read));
+  assert.match(toldOf(TRIAL, read)[0], /^10 letters are tried first and not all settled yet\./);
+  assert.ok(!isTrialStuck({ ...TRIAL, canary_passed: true }, UNREAD));
+});
+
+test("what a finished replay says is not more than is known", () => {
+  assert.equal(toldOf(JOB, UNREAD).join(" "), "Done. 5 letters were replayed, as many as were asked for. None has died again, which says nothing yet: 5 messages wait in orders.eu, and it has no consumer.");
+  assert.equal(toldOf(JOB, { ...UNREAD, ready: 0 }).at(-1), "Nothing waits in orders.eu any more: all left it.");
+  assert.equal(toldOf({ ...JOB, limit: null, dead_again: 2 }).join(" "), "Done. 5 letters were replayed. 2 of them died again.");
+  assert.equal(toldOf(JOB).at(-1), "None of them has died again so far.");
+  assert.deepEqual(toldOf({ ...JOB, state: "running" }), []);
+});
+
+test("a job that was limited or cancelled may have left letters", () => {
+  assert.ok(mayHaveLeft(JOB));
+  assert.ok(mayHaveLeft({ ...JOB, state: "cancelled", limit: null }));
+  assert.ok(!mayHaveLeft({ ...JOB, limit: null }));
+  assert.ok(!mayHaveLeft({ ...JOB, kind: "purge_dead" }));
+});
+
+test("a trial as large as all that goes is said to be none", () => {
+  assert.equal(trialWithout(10, 11), "");
+  assert.equal(trialWithout(null, 5), "");
+  assert.match(trialWithout(10, 5), /^Only 5 letters go, fewer than the trial of 10:/);
+  assert.match(trialWithout(10, 10), /^All 10 letters are the trial:/);
+});
+
+test("sentences begin large and end", () => {
+  assert.equal(sentence("its limit is reached"), "Its limit is reached.");
+  assert.equal(sentence("Done!"), "Done!");
+  assert.equal(sentence(null), "");
+});
+
+test("broken JSON is told with its place", () => {
+  assert.equal(jsonProblem('{"a": [1, 2]}'), "");
+  assert.match(jsonProblem('{"a": [1, 2}'), /position 11|column 12/);
+});
+
+test("a kind of error is chosen also without its reason", () => {
+  const kind = { queue: "a", reason: "rejected", fingerprint: "1" };
+  assert.ok(isChosenGroup({ queue: "a", fingerprint: "1" }, kind));
+  assert.ok(!isChosenGroup({ queue: "b", fingerprint: "1" }, kind));
+  assert.ok(!isChosenGroup({ queue: "a" }, kind));
+  assert.ok(isChosenGroup({ queue: "a" }, { queue: "a" }));
+  assert.ok(!isChosenGroup({ queue: "a", fingerprint: "1" }, { queue: "a" }));
+});
+
+test("attempts say what failed, and what the queue allows now", () => {
+  assert.equal(attemptsText({ attempts: 1, failed: 1 }), "1, which failed");
+  assert.equal(attemptsText({ attempts: 1, failed: 0 }), "1; a rejection does not count as a failed attempt");
+  const letter = { reason: "max_attempts", attempts: 1, failed: 1, queue: "orders.eu" };
+  assert.match(attemptsSentence(letter, 3), /^It died after 1 failed attempt, and orders.eu allows 3 attempts now/);
+  assert.equal(attemptsSentence(letter, 1), "");
+  assert.equal(attemptsSentence(letter, null), "");
+});
+
+test("a preview tells in plain sentences where letters would wait", () => {
+  const targets = [{ queue: "orders.eu", count: 6_800, state: "no_consumers" }, { queue: "b", count: 1, state: "ok" }];
+  assert.deepEqual(previewSentences({ count: 6_801, targets }), ["No consumer reads orders.eu now: the letters wait there until one does."]);
+  assert.deepEqual(previewSentences({ count: 6_801, replayed_before: 1_200, replayed_before_of: 6_801 }), ["1,200 of 6,801 letters have been replayed before, and died again."]);
+});

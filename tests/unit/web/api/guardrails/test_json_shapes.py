@@ -1,0 +1,34 @@
+"""What is in a JSON text is counted before it is read."""
+
+import json
+
+import pytest
+
+from vibemq.errors import InvalidMessage
+from vibemq.web.api.guardrails.bodies import BODY_BYTES_MAX, read_json
+from vibemq.web.api.guardrails.json_shapes import MARKS_MAX, check_shape
+
+
+@pytest.mark.parametrize("value", [b"[],", b"{},", b'"",', b'{"a":', b"1,", b'"a":1,', b"["])
+def test_many_values_are_refused_before_they_are_read(value: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orjson.loads", lambda body: pytest.fail("it was read"))
+    with pytest.raises(InvalidMessage, match="more than 2,000 values"):
+        read_json(b'{"a":[' + value * 40_000 + b"]}")
+
+
+def test_what_stands_in_texts_is_not_counted() -> None:
+    value = {"text": '[{,:"\\' * 1_500, "list": [1, {"a": "b"}]}
+    body = json.dumps(value).encode()
+    assert len(body) <= BODY_BYTES_MAX
+    assert read_json(body) == value
+    check_shape(b'"' + b"[" * 100_000 + b'"')
+    check_shape(b'"' + b'[\\"' * 100_000)  # it does not end, and is passed once
+
+
+def test_the_most() -> None:
+    check_shape(json.dumps([1] * MARKS_MAX).encode())
+    check_shape(json.dumps([",,,"] * MARKS_MAX).encode())
+    with pytest.raises(InvalidMessage):
+        check_shape(json.dumps([1] * (MARKS_MAX + 1)).encode())
+    with pytest.raises(InvalidMessage):
+        check_shape(json.dumps([",,,"] * (MARKS_MAX + 1)).encode())

@@ -1,0 +1,38 @@
+// The texts of kinds of errors, whose fingerprints say nothing to anybody.
+import { signal } from "../../vendor/ui.js";
+import { useData } from "../../parts/data.js";
+
+const KEY = "vibemq.kinds";
+const KEPT = 300;
+const kinds = signal(read());
+
+function read() {
+  try {
+    return Object.fromEntries(Object.entries(JSON.parse(sessionStorage.getItem(KEY)) ?? {}).filter(([, text]) => typeof text === "string"));
+  } catch {
+    return {};
+  }
+}
+
+/** Groups that a page has: after a replay nobody else knows what their errors said. */
+export function remember(groups) {
+  const fresh = groups.filter(({ fingerprint, sample }) => sample && kinds.value[fingerprint] === undefined);
+  if (fresh.length === 0) return;
+  const all = [...Object.entries(kinds.value), ...fresh.map(({ fingerprint, sample }) => [fingerprint, sample.slice(0, 200)])];
+  kinds.value = Object.fromEntries(all.slice(-KEPT));
+  try {
+    sessionStorage.setItem(KEY, JSON.stringify(kinds.value));
+  } catch {
+    // Without a place to keep them they are known to this page.
+  }
+}
+
+export const sampleOf = (fingerprint) => kinds.value[fingerprint];
+
+/** The same for pages that list no groups: they are asked for once, where one of the fingerprints is not known. */
+export function useKinds(fingerprints) {
+  const isMissing = fingerprints.some((one) => one && kinds.value[one] === undefined);
+  const found = useData(isMissing ? "dead-letters/groups" : null, { query: { limit: 500 }, every: 0 });
+  if (found.data) remember(found.data.items);
+  return sampleOf;
+}
