@@ -156,8 +156,9 @@ def checked(model: type[BaseModel], body: Any) -> dict[str, Any]:
         first = error.errors(include_url=False, include_input=False)[0]
         pointer = "/".join(str(part)[:40] for part in first["loc"])
         known = ", ".join(info.alias or name for name, info in model.model_fields.items())
-        why = f"is unknown; known are {known}" if first["type"] == "extra_forbidden" else first["msg"]
-        raise InvalidPayload(f"field {pointer or 'body'}: {why}", pointer) from None
+        wrong = first["msg"].replace("Input should be", "must be", 1)
+        why = f"is unknown; known are {known}" if first["type"] == "extra_forbidden" else wrong
+        raise InvalidPayload(f"field {pointer or 'body'} {why}", pointer) from None
 
 
 def typed(parameter: Parameter, values: list[str]) -> Any:

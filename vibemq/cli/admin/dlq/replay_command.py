@@ -166,7 +166,8 @@ def replay(
         answer = {"count": left, "to": to, "dry_run": True, "resumed": resumed}
         out.emit(answer, f"{filters.chosen(left)} would be replayed{place}")
         return
-    _tell(out, job, left, resumed=resumed)
+    if resumed or not detach:
+        _tell(out, job, left, resumed=resumed)
     if detach:
         out.emit(job, f"job {job['job']} replays {count_text(left, 'dead letter')}{place}")
         return

@@ -53,7 +53,7 @@ ENDPOINTS = (
     Endpoint(
         method="POST",
         path="/jobs",
-        summary="Have the broker replay, delete or export all dead letters that fit a filter.",
+        summary="Have the broker replay or delete all dead letters that fit a filter.",
         operation="job.start",
         kind=Kind.CHANGE,
         from_headers={"Idempotency-Key": "key"},

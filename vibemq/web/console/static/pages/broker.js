@@ -46,7 +46,7 @@ function Doctor() {
     const sorted = [...checks].sort((a, b) => (WORST_FIRST[a.level] ?? 0) - (WORST_FIRST[b.level] ?? 0));
     const bad = checks.filter(({ level }) => level !== "ok").length;
     return html`
-      <div class=${`well ${bad === 0 ? "good" : checks.some(({ level }) => level === "fail") ? "bad" : "warn"}`} role="status">${bad === 0 ? `All ${count(checks.length)} checks are fine.` : `${count(bad)} of ${count(checks.length)} checks want attention.`}</div>
+      <div class=${`well ${bad === 0 ? "good" : checks.some(({ level }) => level === "fail") ? "bad" : "warn"}`} role="status">${bad === 0 ? `All ${count(checks.length)} checks are fine.` : `${count(bad)} of ${count(checks.length)} checks have found something.`}</div>
       <${Table} caption="Checks" isQuiet=${true} rows=${sorted} keyOf=${({ name }) => name} columns=${[
         { key: "name", label: "Check", isHead: true, isTight: true, cell: ({ name }) => name.replaceAll("_", " ") },
         { key: "level", label: "Result", isTight: true, cell: ({ level }) => html`<span class=${`pill ${LEVELS[level]?.[0] ?? ""}`}>${LEVELS[level]?.[1] ?? level}</span>` },

@@ -116,7 +116,7 @@ function Job({ job, refresh }) {
           ["Tried first", job.canary ? `${counted(job.canary, "letter")}${job.canary_passed ? ": all settled, none died again" : ""}` : null],
           ["Waits", job.max_ready !== null && job.max_ready !== undefined ? `while the queue has more than ${count(job.max_ready)} ready` : null],
           ["Stops", job.stop_after_dead_again ? `when ${count(job.stop_after_dead_again)} have died again` : null],
-          ["Which letters", `those that were dead when it was asked for (up to letter ${job.last_id}), the oldest first; what dies later does not join`],
+          ["Which letters", `those that were dead when it was asked for (up to letter ${job.last_id}), the oldest first; letters that die later are not among them`],
         ]} />
       </section>
     </div>
@@ -138,7 +138,7 @@ function Again({ job, onClose }) {
   return html`<${ReplayDialog} filter=${isRest ? restFilter(job) : filter} before=${isRest ? job : null} first=${{ to: job.to, limit: isRest ? null : job.limit, rate: job.rate, canary: job.canary ?? (isRest ? undefined : null), max_ready: job.max_ready, stop_after_dead_again: job.stop_after_dead_again, note: job.note }} onClose=${onClose} />`;
 }
 
-/** The letters of a job that it has not replayed: what died later, also of its own, does not join. */
+/** The letters of a job that it has not replayed: those that died later, also its own, are not among them. */
 function restFilter(job) {
   const filter = filterOfBody(job.filter);
   return { ...filter, to_id: Math.min(filter.to_id ?? Infinity, job.last_id) };

@@ -15,7 +15,7 @@ import { useKinds } from "./letters/kinds.js";
 import { SmallBar, StatePill } from "./jobs/progress.js";
 
 const LIMIT = 50;
-const STATES = [["", "Any state"], ["running", "Running"], ["waiting", "Waiting"], ["paused", "Paused"], ["held", "Held by a guard"], ["queued", "Waits for its turn"], ["done", "Done"], ["cancelled", "Cancelled"], ["failed", "Failed"]];
+const STATES = [["", "Any state"], ["running", "Running"], ["waiting", "Waiting"], ["paused", "Paused"], ["held", "Held"], ["queued", "Waits for its turn"], ["done", "Done"], ["cancelled", "Cancelled"], ["failed", "Failed"]];
 const COLUMNS = [
   { key: "job", label: "Job", isHead: true, isTight: true, cell: (job) => html`<a data-open href=${link("job", { id: job.job })}>${job.job}</a>` },
   { key: "state", label: "State", isTight: true, cell: (job) => html`<${StatePill} job=${job} />` },

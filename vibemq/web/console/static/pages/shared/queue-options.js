@@ -26,7 +26,7 @@ function Listed({ data, onEdit }) {
       <tbody>${OPTIONS.filter((option) => option.group === group && option.name in data.options).map((option) => {
         const value = data.options[option.name];
         const isUsual = value === option.usual;
-        return html`<tr><th scope="row">${option.label}<br /><code>${option.name}</code></th><td class="tight">${isUsual ? shownValue(option, value) : html`<strong>${shownValue(option, value)}</strong>`}</td><td class="tight muted">${isUsual ? "is the default" : shownValue(option, option.usual)}</td><td class="wrap">${option.meaning}</td><td class="wrap muted">${option.forLife ? html`For life. ${option.forLife}` : option.change}</td></tr>`;
+        return html`<tr><th scope="row">${option.label}<br /><code>${option.name}</code></th><td class="tight">${isUsual ? shownValue(option, value) : html`<strong>${shownValue(option, value)}</strong>`}</td><td class="tight muted">${isUsual ? "is the default" : shownValue(option, option.usual)}</td><td class="wrap">${option.meaning}</td><td class="wrap muted">${option.forLife ? html`Cannot be changed. ${option.forLife}` : option.change}</td></tr>`;
       })}</tbody></table></div></div>`)}`;
 }
 
@@ -66,7 +66,7 @@ function Form({ data, form, setForm, onChange }) {
     ${form.race && html`<${Race} form=${form} changes=${changes} setForm=${setForm} />`}
     <form class="card form" onSubmit=${(event) => { event.preventDefault(); if (changes.length && !isWrong) save(); }}>
       <h2>Change options</h2>
-      ${GROUPS.map((group) => html`<fieldset class="form"><legend><h3>${group}</h3></legend><div class="two">${OPTIONS.filter((option) => option.group === group).map((option) => html`<${OptionField} key=${option.name} option=${option} isFixed=${Boolean(option.forLife)} value=${texts[option.name] ?? fieldValue(option, base[option.name])} wrong=${read.find(([one]) => one === option)?.[2]} hint=${option.forLife ? html`<strong>For life.</strong> ${option.forLife}` : option.change} onChange=${(value) => set(option.name, value)} />`)}</div></fieldset>`)}
+      ${GROUPS.map((group) => html`<fieldset class="form"><legend><h3>${group}</h3></legend><div class="two">${OPTIONS.filter((option) => option.group === group).map((option) => html`<${OptionField} key=${option.name} option=${option} isFixed=${Boolean(option.forLife)} value=${texts[option.name] ?? fieldValue(option, base[option.name])} wrong=${read.find(([one]) => one === option)?.[2]} hint=${option.forLife ? html`<strong>Cannot be changed.</strong> ${option.forLife}` : option.change} onChange=${(value) => set(option.name, value)} />`)}</div></fieldset>`)}
       <section><h3>What would change</h3>${changes.length ? html`<${Diff} base=${base} changes=${changes} />` : html`<p class="muted">Nothing yet.</p>`}</section>
       <div class="buttons"><button type="submit" class="button main" disabled=${!changes.length || isWrong}>Change ${changes.length ? counted(changes.length, "option") : "options"}…</button><button type="button" class="button" onClick=${() => setForm(null)}>Leave as it is</button></div>
     </form>
