@@ -61,7 +61,7 @@ async def test_many_values_are_no_messages(api: ApiClient) -> None:
     body = b'{"messages":[' + b"{}," * 60_000 + b"{}]}"
     response = await api.ask("POST", "/queues/a.q/messages", "owner", content=body, headers=JSON)
     assert (response.status_code, response.json()["code"]) == (400, "INVALID_MESSAGE")
-    assert "more than 12,000 values" in response.json()["detail"]
+    assert "more than 30,000 values" in response.json()["detail"]
 
 
 @pytest.mark.parametrize("path", ["/queues/a.q/purge", "/queues/a.q/messages", "/queues/a.q/deliveries", "/users"])

@@ -7,7 +7,7 @@ const { isTrialStuck, mayHaveLeft, restOf, sentence, toldOf } = await import(new
 const { jsonProblem } = await import(new URL("json.js", pure));
 const { isChosenGroup } = await import(new URL("letter_groups.js", pure));
 const { attemptsSentence, attemptsText } = await import(new URL("letter_words.js", pure));
-const { previewSentences } = await import(new URL("preview_words.js", pure));
+const { previewSentences } = await import(new URL("letter_words.js", pure));
 
 const JOB = { job: "7", kind: "replay", state: "done", filter: { queue: "orders.eu" }, to: null, selected: 5, done: 5, skipped: 0, damaged: 0, dead_again: 0, limit: 5, why: "its limit is reached" };
 const UNREAD = { consumers: 0, ready: 5, in_flight: 0, delayed: 0 };

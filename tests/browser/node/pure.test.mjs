@@ -9,7 +9,7 @@ const { laidOut, layout, tokens } = await import(new URL("json.js", pure));
 const { fromBase64, hexLines, kindOf, textOf, toBase64 } = await import(new URL("bytes.js", pure));
 const { visible } = await import(new URL("symbols.js", pure));
 const { matches } = await import(new URL("patterns.js", pure));
-const { placeAfterLogin } = await import(new URL("places.js", pure));
+const { placeAfterLogin } = await import(new URL("names.js", pure));
 const { EventReader } = await import(new URL("sse.js", pure));
 
 test("JSON keeps every digit, repeated keys and their order", () => {

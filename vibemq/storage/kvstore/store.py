@@ -367,7 +367,10 @@ def _load_token(state: StoredState, key: bytes, body: bytes) -> None:
 
 
 def _load_job(state: StoredState, key: bytes, body: bytes) -> None:
-    state.jobs[keys.split_job_key(key)] = values.unpack_job(body)
+    job = values.unpack_job(body)
+    state.jobs[keys.split_job_key(key)] = job
+    # The store-wide facts say so, too, unless they are damaged: then a job would take letters that died after it began.
+    state.next_dead_id = max(state.next_dead_id, job.plan.last_id + 1)
 
 
 LOADERS: list[tuple[bytes, Loader]] = [

@@ -6,6 +6,8 @@ import pytest
 
 from vibemq.engine.queue.plans import Plans
 from vibemq.errors import StorageDamaged
+from vibemq.model.jobs.job import JobKind, JobPlan, JobState, StoredJob
+from vibemq.model.jobs.job_records import JobStarted
 from vibemq.model.records import (
     CursorChanged,
     CursorFacts,
@@ -33,7 +35,7 @@ from vibemq.storage.kvstore.integrity import (
 )
 from vibemq.storage.kvstore.require_alive import all_alive, span
 from vibemq.storage.kvstore.salvage import salvage
-from vibemq.storage.kvstore.store import write_dirty
+from vibemq.storage.kvstore.store import load_state, write_dirty, write_state
 from vibemq.storage.sqlite.check import repair as repair_sqlite
 from vibemq.storage.sqlite.connection import DATABASE, connect, transaction
 from vibemq.storage.sqlite.provider import SqliteStorage
@@ -318,3 +320,14 @@ def test_a_row_of_another_type_is_damage(tmp_path: Path, value: object) -> None:
     connection.close()
     with pytest.raises(StorageDamaged, match="holds no bytes"):
         store.open()
+
+
+def test_a_repair_gives_no_letter_an_id_that_a_job_has_chosen() -> None:
+    kv, state = MemoryKV(), StoredState()
+    plan = JobPlan(kind=JobKind.PURGE_DEAD, filter={}, last_id=500)
+    apply(state, JobStarted(StoredJob(job_id=1, plan=plan, created_at=1, state=JobState.RUNNING)), DeadTable())
+    write_state(kv, state)
+    kv.put(keys.STATE_META, b"\xff" + (kv.get(keys.STATE_META) or b"")[1:])
+    saved = MemoryKV()
+    assert salvage(list(kv.scan(b"", b"\xff")), saved)
+    assert load_state(saved).next_dead_id == 501

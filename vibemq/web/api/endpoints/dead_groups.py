@@ -5,6 +5,7 @@ from typing import Any
 from vibemq.errors import ErrorCode
 from vibemq.web.api.contract import Endpoint, Exchange
 from vibemq.web.api.endpoints.shapes import ANYTHING, BOOLEAN, INSTANT, TEXT, WHOLE, listed, record
+from vibemq.web.api.guardrails.json_shapes import LISTS_BYTES_MAX, LISTS_MARKS_MAX
 from vibemq.web.api.kinds import Kind
 
 GROUP = record(
@@ -45,6 +46,8 @@ ENDPOINTS = (
         operation="dlq.preview",
         kind=Kind.SCAN,
         body=QUESTION,
+        body_bytes_max=LISTS_BYTES_MAX,
+        marks_max=LISTS_MARKS_MAX,
         arguments=question,
         response=record(
             {"count": WHOLE, "exact": BOOLEAN, "bytes": WHOLE},

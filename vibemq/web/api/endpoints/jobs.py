@@ -15,6 +15,7 @@ from vibemq.web.api.endpoints.shapes import (
     listed,
     record,
 )
+from vibemq.web.api.guardrails.json_shapes import LISTS_BYTES_MAX, LISTS_MARKS_MAX
 from vibemq.web.api.kinds import Kind
 
 JOB = record(
@@ -57,6 +58,8 @@ ENDPOINTS = (
         operation="job.start",
         kind=Kind.CHANGE,
         from_headers={"Idempotency-Key": "key"},
+        body_bytes_max=LISTS_BYTES_MAX,
+        marks_max=LISTS_MARKS_MAX,
         shape=made,
         response=JOB,
         status=201,

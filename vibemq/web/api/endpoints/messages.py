@@ -20,11 +20,11 @@ from vibemq.web.api.arguments import checked
 from vibemq.web.api.contract import BYTES, JSON, NDJSON, Endpoint, Exchange, Parameter
 from vibemq.web.api.endpoints.shapes import ANYTHING, INSTANT, NULLABLE_TEXT, TEXT, WHOLE, listed, record
 from vibemq.web.api.errors import MEANINGS, HttpCode, Problem, as_problem
+from vibemq.web.api.guardrails.json_shapes import LISTS_BYTES_MAX, LISTS_MARKS_MAX
 from vibemq.web.api.instants import with_instants, written
 from vibemq.web.api.kinds import Kind
 from vibemq.web.api.messages.leases import Lease
 from vibemq.web.api.messages.publishing import (
-    BATCH_MARKS_MAX,
     MessageMaker,
     NewMessage,
     NewMessages,
@@ -45,8 +45,8 @@ WAIT_MS_MAX = 20_000
 ACK_TIMEOUT_MS = 30_000
 """Where the queue itself has none: a script that has died must give back what it holds."""
 BATCH_BYTES_MAX = 8_388_608
-JSON_BYTES_MAX = 262_144
-"""Of many messages or settlements in one JSON text, which is read in one piece; lines are read one by one."""
+SETTLEMENTS_BYTES_MAX = 1_048_576
+"""Room for 1,000 of them with reasons."""
 TURN_S = 0.002
 """Lines are read for so long before the loop has its turn."""
 PASSING = frozenset((ErrorCode.QUEUE_FULL, ErrorCode.STORAGE_FULL, ErrorCode.BLOCKED, ErrorCode.RATE_LIMITED))
@@ -122,10 +122,10 @@ async def _read_many(exchange: Exchange, maker: MessageMaker, kind: str) -> NewM
         raise InvalidPayload(f"the header {given[0][:40]} is for one message alone; say it in each message", given[0])
     if kind == JSON:
         _only_for_lines(exchange)
-        if len(body) > JSON_BYTES_MAX:
+        if len(body) > LISTS_BYTES_MAX:
             raise Problem(
                 ErrorCode.MESSAGE_TOO_LARGE,
-                f"{len(body):,} bytes of JSON; {JSON_BYTES_MAX:,} are the most. Send them as lines: {NDJSON}",
+                f"{len(body):,} bytes of JSON; {LISTS_BYTES_MAX:,} are the most. Send them as lines: {NDJSON}",
             )
         steps = read_batch(maker, strict_json(body), batch)
     else:
@@ -582,8 +582,8 @@ ENDPOINTS = (
             },
         },
         handler=settle_many,
-        body_bytes_max=JSON_BYTES_MAX,
-        marks_max=BATCH_MARKS_MAX,
+        body_bytes_max=SETTLEMENTS_BYTES_MAX,
+        marks_max=LISTS_MARKS_MAX,
         response=record({"results": listed(_RESULT)}),
         errors=(HttpCode.LEASE_GONE, ErrorCode.STORAGE_FULL),
     ),

@@ -184,7 +184,7 @@ ENDPOINTS = (
     Endpoint(
         method="DELETE",
         path="/queues/{queue}",
-        summary="Delete a queue and what waits in it; its dead letters stay. For a missing queue the answer is the same.",
+        summary="Delete a queue and what waits in it; its dead letters stay. A missing queue has the same answer.",
         operation="queue.delete",
         kind=Kind.CHANGE,
         shape=nothing,

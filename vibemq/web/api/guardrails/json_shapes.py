@@ -7,6 +7,9 @@ from vibemq.errors import InvalidMessage
 
 MARKS_MAX = 2_000
 """Of a body that is no batch. Each value of a list or an object stands behind one mark: `[`, `{`, `,` or `:`."""
+LISTS_MARKS_MAX = 30_000
+LISTS_BYTES_MAX = 262_144
+"""Of a JSON text with many messages, settlements or ids: 1,000 messages with every field, 10,000 ids."""
 
 # Texts, and what stands between two marks. A text that does not end takes all that is left, so nothing is read twice.
 _NO_MARKS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[^"\[{,:]++', re.DOTALL)

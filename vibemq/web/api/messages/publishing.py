@@ -17,12 +17,10 @@ from vibemq.model.options import PRIORITY_MAX, Priority
 from vibemq.model.records import MessageExtra
 from vibemq.model.rows import LARGE_ROW_BYTES, Rows, pack_row
 from vibemq.web.api import instants
-from vibemq.web.api.guardrails.json_shapes import check_shape
+from vibemq.web.api.guardrails.json_shapes import LISTS_MARKS_MAX, check_shape
 
 MESSAGES_MAX = 1_000
 """Of one request."""
-BATCH_MARKS_MAX = 12_000
-"""Of a JSON text with many messages or settlements: 1,000 of six fields each."""
 LINE_BYTES_MAX = 1_500_000
 """A body of the largest size as base64 fits."""
 LOOKED_AT_BYTES = 16_384
@@ -283,7 +281,7 @@ def strict_json(text: bytes) -> Any:
     Raises:
         InvalidMessage
     """
-    check_shape(text, BATCH_MARKS_MAX)
+    check_shape(text, LISTS_MARKS_MAX)
     try:
         return json.loads(text, object_pairs_hook=_once, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:

@@ -1,6 +1,6 @@
 // Log in, and go on to where one wanted to be. It has no frame: nothing is known yet.
 import { html, render, useEffect, useState } from "../vendor/ui.js";
-import { placeAfterLogin } from "../pure/places.js";
+import { placeAfterLogin } from "../pure/names.js";
 import { get, post } from "../parts/api.js";
 import { params } from "../parts/address.js";
 import "../parts/choices.js";

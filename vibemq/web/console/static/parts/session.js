@@ -20,6 +20,8 @@ export async function loadSession() {
 
 export async function logOut({ everywhere = false } = {}) {
   await remove("session", { everywhere });
+  // What this user was shown is not for the next one in the same tab.
+  sessionStorage.clear();
   location.assign("./login");
 }
 

@@ -21,3 +21,8 @@ export function namedPieces(text, names) {
   const parts = text.split(new RegExp(`(?<![\\p{L}\\p{Nd}._-])(${any})(?![\\p{L}\\p{Nd}_-]|\\.[\\p{L}\\p{Nd}_-])`, "u"));
   return parts.map((part, at) => [part, at % 2 === 1]).filter(([part]) => part);
 }
+
+/** The page that was wanted: one of our own, with its parameters, whatever the address says; else the front page. */
+export function placeAfterLogin(then) {
+  return /^[a-z-]*(\?[^#]*)?$/.test(then ?? "") && !/^login/.test(then ?? "") ? `./${then ?? ""}` : "./";
+}

@@ -3,7 +3,8 @@ import { signal } from "../../vendor/ui.js";
 import { useData } from "../../parts/data.js";
 
 const KEY = "vibemq.kinds";
-const KEPT = 300;
+/** More than a page ever lists, or what one rendering forgets the next would learn again without an end. */
+const KEPT = 2000;
 const kinds = signal(read());
 
 function read() {

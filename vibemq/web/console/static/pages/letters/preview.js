@@ -4,7 +4,7 @@ import { post } from "../../parts/api.js";
 import { Ago, Count, Name, Outside } from "../../parts/text.js";
 import { count, counted, duration, size } from "../../pure/format.js";
 import { durationAt } from "../../pure/job_figures.js";
-import { previewSentences } from "../../pure/preview_words.js";
+import { previewSentences } from "../../pure/letter_words.js";
 import { reasonText } from "../../pure/letter_filter.js";
 
 const SETTLE_MS = 250;
