@@ -98,7 +98,7 @@ def test_who_came_in_and_what_changed_by_every_door(broker: MeshBroker, tmp_path
     assert purge["resource"] == "jobs"
     assert {record["address"] for record in records(broker)} == {"127.0.0.1"}
     assert {record["user"] for record in records(broker, queue="made-by-mesh")} == {"ann"}
-    [file] = (tmp_path / "audit").iterdir()
+    [file] = (tmp_path / "data" / "audit").iterdir()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert b"pw" not in file.read_bytes()
 

@@ -46,7 +46,7 @@ async def api(tmp_path: Path) -> AsyncIterator[ApiClient]:
 
 
 @pytest.mark.parametrize(
-    ("path", "most"), [("/session", 8_192), ("/queues/a.q/purge", 16_384), ("/deliveries", 262_144)]
+    ("path", "most"), [("/session", 8_192), ("/queues/a.q/purge", 16_384), ("/deliveries", 1_048_576)]
 )
 async def test_bodies_are_small_and_have_few_values(api: ApiClient, path: str, most: int) -> None:
     user = "" if path == "/session" else "owner"
@@ -206,10 +206,10 @@ async def test_guesses_wait_longer_and_longer_and_are_written_down(
         assert {answer.status_code for answer in answers} == {401}
         assert [int(answer.headers.get("retry-after", 0)) >= 1 for answer in answers] == [False] * 5 + [True] * 2
         right = await asks[guess](code if guess == "code" else "the-token")
-        assert right.status_code == 401, "while it waits, nothing is looked at"
+        assert right.status_code in (200, 201), "who has the secret does not wait for those who guess from there"
         failed = [record for record in caplog.records if getattr(record, "event", "") == "auth.failed"]
-        assert len(failed) == 8
-        assert parts.authenticator._metrics.auth_failures == 8
+        assert len(failed) == 7
+        assert parts.authenticator._metrics.auth_failures == 7
 
 
 async def test_a_login_is_written_down_under_the_id_of_its_answer(
