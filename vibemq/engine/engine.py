@@ -50,7 +50,7 @@ from vibemq.engine.step import Step, Wait
 from vibemq.errors import VibeMQError, forget_frames
 from vibemq.model import commands as ask
 from vibemq.model.effects import Incomplete, Outcome, Published, QueueDepth, QueueInfo, QueuePage, Reply, Subscribed
-from vibemq.model.options import Durability
+from vibemq.model.options import Durability, QueueOptions
 from vibemq.model.runs import END, Run, RunSet
 from vibemq.model.stored import StoredState
 
@@ -239,6 +239,21 @@ class Engine:
     def queue_info(self, name: str) -> QueueInfo | None:
         queue = self._state.queues.get(name)
         return None if queue is None else views.queue_info(queue)
+
+    def describing(self, name: str) -> Generator[None, None, QueueInfo] | None:
+        """The same without its groups, step by step; None for a missing queue."""
+        queue = self._state.queues.get(name)
+        return None if queue is None else views.describe(queue, 0)
+
+    def options_of(self, name: str) -> tuple[str, QueueOptions] | None:
+        """(incarnation, options); None for a missing queue."""
+        queue = self._state.queues.get(name)
+        return None if queue is None else (queue.incarnation, queue.options)
+
+    def waiting_in(self, name: str) -> int:
+        """Messages that are ready or delayed in the group that has most."""
+        queue = self._state.queues.get(name)
+        return 0 if queue is None else views.waiting_most(queue)
 
     def queue_infos(self) -> list[QueueInfo]:
         """By name."""

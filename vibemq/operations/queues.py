@@ -81,12 +81,12 @@ class Queues:
 
     def change(self, caller: Caller, session: int, token: Any, wanted: ChangeArguments) -> Command:
         """Raises PreconditionFailed, which says what the options are now."""
-        info = None if wanted.if_tag is None else self._engine.queue_info(wanted.queue)
-        if info is not None and wanted.if_tag != (tag := options_tag(info.incarnation, info.options)):
+        found = None if wanted.if_tag is None else self._engine.options_of(wanted.queue)
+        if found is not None and wanted.if_tag != (tag := options_tag(*found)):
             raise PreconditionFailed(
                 f"the options of queue {wanted.queue!r} have changed since they were read; nothing was changed. Look "
                 "at them again, and repeat the change if it is still what you want",
-                {"tag": tag, "difference": _difference(info.options, wanted.changes)},
+                {"tag": tag, "difference": _difference(found[1], wanted.changes)},
             )
         return ChangeQueue(session, token, wanted.queue, wanted.changes)
 
@@ -102,8 +102,7 @@ class Queues:
         """Raises PreconditionFailed."""
         if wanted.at_most is None:
             return
-        info = self._engine.queue_info(wanted.queue)
-        waiting = 0 if info is None else info.ready + info.delayed
+        waiting = self._engine.waiting_in(wanted.queue)
         if waiting > wanted.at_most:
             raise PreconditionFailed(
                 f"{waiting:,} messages wait in queue {wanted.queue!r}, and at_most is {wanted.at_most:,}; nothing was "

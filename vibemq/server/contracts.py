@@ -11,6 +11,7 @@ from vibemq.engine.views import Survey
 from vibemq.errors import VibeMQError
 from vibemq.model.commands import Command
 from vibemq.model.effects import Outcome, QueueDepth, QueueInfo
+from vibemq.model.options import QueueOptions
 from vibemq.model.runs import Run
 from vibemq.model.stored import StoredState
 
@@ -35,6 +36,12 @@ class QueueEngine(Protocol):
     def next_deadline(self) -> int | None: ...
 
     def queue_info(self, name: str) -> QueueInfo | None: ...
+
+    def describing(self, name: str) -> Generator[None, None, QueueInfo] | None: ...
+
+    def options_of(self, name: str) -> tuple[str, QueueOptions] | None: ...
+
+    def waiting_in(self, name: str) -> int: ...
 
     def queue_infos(self) -> list[QueueInfo]: ...
 

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from heapq import nsmallest
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from pydantic import Field
 
@@ -18,6 +18,7 @@ from vibemq.auth.policy import Policy
 from vibemq.errors import QueueNotFound
 from vibemq.model.dead.fingerprint import fingerprint, sample_of
 from vibemq.model.dead.groups import DeadGroup, GroupKey, LetterStretch, joined
+from vibemq.model.effects import QueueInfo
 from vibemq.model.records import Reason
 from vibemq.model.rows import RowView
 from vibemq.model.stored import DeadLetter
@@ -231,15 +232,15 @@ class LetterPreview:
             counted = Counter({wanted.to: counted.total()})
         shown: list[dict[str, Any]] = []
         for queue, count in counted.most_common(TARGETS_SHOWN):
-            shown.append({"queue": queue, "count": count, "state": self._state_of(caller, queue)})
+            shown.append({"queue": queue, "count": count, "state": await self._state_of(caller, queue)})
             await asyncio.sleep(0)
         return shown
 
-    def _state_of(self, caller: Caller, queue: str) -> str | None:
+    async def _state_of(self, caller: Caller, queue: str) -> str | None:
         """None: the caller may not inspect it."""
         if not self._policy.allows(caller.principal, INSPECT, queue):
             return None
-        info = self._engine.queue_info(queue)
+        info = await self._described(queue)
         if info is None:
             return "missing"
         options = info.options
@@ -249,6 +250,16 @@ class LetterPreview:
         ):
             return "full"
         return "ok" if info.consumers else "no_consumers"
+
+    async def _described(self, queue: str) -> QueueInfo | None:
+        steps = self._engine.describing(queue)
+        while steps is not None:
+            try:
+                next(steps)
+            except StopIteration as done:
+                return cast(QueueInfo, done.value)
+            await asyncio.sleep(0)
+        return None
 
 
 @dataclass(slots=True)
