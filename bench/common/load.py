@@ -85,7 +85,7 @@ class Pacer:
         return self.due_at(sent) - now()
 
     async def wait_until_due(self, number: int) -> float:
-        """For clients on an event loop, whose timers count whole milliseconds: returns from when its latency counts. That
+        """For clients on an event loop, whose timers count whole milliseconds: returns from when a latency counts. That
         is the instant of sending as long as only the timer was late, by less than `COARSE_S`. Blocking clients sleep as
         finely as the kernel lets them."""
         delay = self.delay(number)
