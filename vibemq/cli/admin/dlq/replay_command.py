@@ -9,22 +9,7 @@ import orjson
 import typer
 
 from vibemq.cli.admin.dlq import pages
-from vibemq.cli.admin.dlq.filters import (
-    AtMost,
-    ForReason,
-    FromId,
-    FromQueue,
-    NewerThan,
-    OlderThan,
-    Replayed,
-    ToId,
-    WithError,
-    WithFingerprint,
-    WithHeader,
-    WithId,
-    WithMessageId,
-    filters_of,
-)
+from vibemq.cli.admin.dlq.filters import AtMost, Filters, filtered
 from vibemq.cli.admin.dlq.replay_plan import PlanFile
 from vibemq.cli.admin.jobs.following import UNFINISHED, follow, require_done
 from vibemq.cli.exits import Usage
@@ -53,19 +38,9 @@ Detach = Annotated[
 ]
 
 
+@filtered
 def replay(
-    queue: FromQueue = None,
-    reason: ForReason = None,
-    older_than: OlderThan = None,
-    newer_than: NewerThan = None,
-    header: WithHeader = None,
-    ids: WithId = None,
-    message_id: WithMessageId = None,
-    fingerprint: WithFingerprint = None,
-    error: WithError = None,
-    from_id: FromId = None,
-    to_id: ToId = None,
-    replayed: Replayed = None,
+    filters: Filters,
     to: Annotated[
         str | None,
         typer.Option(
@@ -104,20 +79,6 @@ def replay(
     """
     if rate is not None and not math.isfinite(rate):
         raise Usage(f"--rate is {rate}; give a number of messages per second, or leave it out for no limit")
-    filters = filters_of(
-        queue,
-        reason,
-        older_than,
-        newer_than,
-        header,
-        ids,
-        message_id,
-        fingerprint,
-        error,
-        from_id,
-        to_id,
-        replayed=replayed,
-    )
     out = Output(json=json)
     same = {**filters.arguments, "to": to, "limit": limit}
     wanted = {
@@ -152,7 +113,7 @@ def replay(
         count, _ = await pages.count(mq, meant, most, to)
         if not count and not resumed:
             # Letters outlive their queue, so this is asked last.
-            await require_queue(mq, queue)
+            await require_queue(mq, filters.queue)
         if dry_run:
             return None, count, resumed
         arguments = {name: value for name, value in {**wanted, "limit": most}.items() if value is not None}
