@@ -176,7 +176,7 @@ async def test_another_token_of_the_settings_lets_nobody_in_that_had_the_one_bef
         code = (await api.done("POST", "/session/codes", headers=old))["code"]
         assert (await api.http.get(API + "/session", auth=basic)).is_success
         async with api.http.stream("GET", API + "/events?topic=overview", headers=old) as stream:
-            web = api.broker._web
+            web = api.broker._listeners.web
             assert web is not None
             web.configure(api.broker.settings.http.model_copy(update={"token": SecretStr("the-second-token")}))
             told = b"".join([part async for part in stream.aiter_bytes()])
