@@ -18,7 +18,7 @@ from vibemq.model.access import Principal
 from vibemq.server.api.calls import ApiCalls
 from vibemq.web.api.contract import Exchange
 from vibemq.web.api.endpoints import dead_letters as letters
-from vibemq.web.api.endpoints import messages
+from vibemq.web.api.endpoints.messages import deliveries
 from vibemq.web.api.errors import Problem
 from vibemq.web.api.messages import peers
 from vibemq.web.api.messages.session import FetchedBatch
@@ -279,12 +279,12 @@ async def test_a_fetch_that_is_cancelled_says_so() -> None:
         fetched: FetchedBatch = await asyncio.get_running_loop().create_future()
         return fetched
 
-    task = asyncio.ensure_future(messages._fetched(Request({"type": "http"}, receive), fetching()))
+    task = asyncio.ensure_future(deliveries._fetched(Request({"type": "http"}, receive), fetching()))
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    task = asyncio.ensure_future(messages._fetched(Request({"type": "http"}, receive), fetching()))
+    task = asyncio.ensure_future(deliveries._fetched(Request({"type": "http"}, receive), fetching()))
     gone.set()
     with pytest.raises(Problem, match="the client has gone"):
         await task
