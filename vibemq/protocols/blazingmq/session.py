@@ -15,6 +15,7 @@ from vibemq.errors import RemoteProtocolError, VibeMQError
 from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Reply
 from vibemq.model.rows import Rows
 from vibemq.model.stored import Slice
+from vibemq.protocols.base_session import BaseSession
 from vibemq.protocols.blazingmq import handshake
 from vibemq.protocols.blazingmq.codec.acks import parse_confirms
 from vibemq.protocols.blazingmq.codec.control import decode_authentication, decode_control, decode_negotiation
@@ -63,7 +64,7 @@ UNANSWERED_MAX = 65_536
 """Commands that may wait for their answers."""
 
 
-class BlazingmqSession:
+class BlazingmqSession(BaseSession[BlazingmqState]):
     """See `vibemq.protocols.session.Session` for what each verb means."""
 
     def __init__(self, context: SessionContext, settings: BlazingmqSettings) -> None:
@@ -123,7 +124,7 @@ class BlazingmqSession:
         except RemoteProtocolError as error:
             self._break(str(error), error)
         self._puts.flush()
-        requests, state.requests = state.requests, []
+        requests = state.take_requests()
         if self._ended and not (state.failed or state.disconnecting or self._authenticating or self.unread or requests):
             # The client is gone without a disconnect: what it held goes back as after a lost connection.
             state.close()
@@ -338,8 +339,7 @@ class BlazingmqSession:
         if state.before_rows:
             parts, self._row = state.before_rows.popleft()
             return b"".join(parts)
-        parts, state.out = state.out, []
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        return state.take_bytes()
 
     def row_to_send(self) -> Rows | None:
         """A part of a large row that follows what `data_to_send` has returned; call that again behind it."""
@@ -390,14 +390,6 @@ class BlazingmqSession:
             handshake.turn_away(state, StatusCategory.E_NOT_READY, status_text(error))
         self._reader.end()
         state.close()
-
-    @property
-    def closing(self) -> bool:
-        return self._state.closing
-
-    @property
-    def principal(self) -> Principal | None:
-        return self._state.principal
 
     @property
     def client_name(self) -> str:
