@@ -171,12 +171,14 @@ def java_classpath(cache: Path) -> str:
     source = SOURCES / "EventMeshDriver.java"
     made = classes / "EventMeshDriver.class"
     if not made.exists() or made.stat().st_mtime < source.stat().st_mtime:
-        subprocess.run(
-            ["javac", "-nowarn", "-cp", f"{libraries}/*", "-d", str(classes), str(source)],
-            check=True,
-            capture_output=True,
-        )
+        compile_java(source, f"{libraries}/*", classes)
     return f"{classes}{os.pathsep}{libraries}/*"
+
+
+def compile_java(source: Path, classpath: str, classes: Path) -> None:
+    subprocess.run(
+        ["javac", "-nowarn", "-cp", classpath, "-d", str(classes), str(source)], check=True, capture_output=True
+    )
 
 
 @dataclass
