@@ -5,6 +5,7 @@ contract is `vibemq.protocols.session.Session`.
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from vibemq.errors import RemoteProtocolError
 from vibemq.protocols.session import Principal, Request, SessionContext
 
 Settings = TypeVar("Settings")
@@ -44,6 +45,16 @@ class BaseSession(Generic[State]):
     """The verbs of a session that need nothing but its state."""
 
     _state: State
+    _broken: RemoteProtocolError | None = None
+    """Why nothing more can be read of the stream."""
+
+    def _take_requests(self) -> list[Request]:
+        """What `commands` returns at its end. Raises what has broken the stream, once everything before it is told."""
+        state = self._state
+        requests = state.take_requests()
+        if self._broken is not None and state.closing and not requests:
+            raise self._broken
+        return requests
 
     def data_to_send(self) -> bytes:
         return self._state.take_bytes()

@@ -90,7 +90,6 @@ class BlazingmqSession(BaseSession[BlazingmqState]):
         self._authenticating = False
         self._ended = False
         """The client has ended its side."""
-        self._broken: RemoteProtocolError | None = None
         self._arrived = False
         """Bytes have come that `commands` has not looked at."""
         self._more = False
@@ -124,13 +123,12 @@ class BlazingmqSession(BaseSession[BlazingmqState]):
         except RemoteProtocolError as error:
             self._break(str(error), error)
         self._puts.flush()
-        requests = state.take_requests()
-        if self._ended and not (state.failed or state.disconnecting or self._authenticating or self.unread or requests):
+        if self._ended and not (
+            state.failed or state.disconnecting or self._authenticating or self.unread or state.requests
+        ):
             # The client is gone without a disconnect: what it held goes back as after a lost connection.
             state.close()
-        if self._broken is not None and not requests:
-            raise self._broken
-        return requests
+        return self._take_requests()
 
     def _keeps_back(self) -> bool:
         """Each small batch costs as much as many messages. What an SDK posts while a flush is under way becomes one."""

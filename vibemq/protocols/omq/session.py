@@ -45,7 +45,6 @@ class OmqSession(BaseSession[OmqState]):
         self._authenticating = False
         self._ahead = bytearray()
         """Bytes that came while the credentials were being checked."""
-        self._broken: RemoteProtocolError | None = None
         self._unread = False
         """Bytes have come that `commands` has not looked at: the client is not silent, whatever the time."""
         self._heard_at = context.now
@@ -84,10 +83,7 @@ class OmqSession(BaseSession[OmqState]):
             self._read()
         if state.ended and not (state.failed or self._authenticating or state.requests or self.unread):
             self._end()
-        requests = state.take_requests()
-        if self._broken is not None and state.closing and not requests:
-            raise self._broken
-        return requests
+        return self._take_requests()
 
     @property
     def unread(self) -> bool:

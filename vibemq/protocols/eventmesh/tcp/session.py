@@ -65,7 +65,6 @@ class EventMeshSession(BaseSession[EventMeshState]):
         self._authenticating = False
         self._ended = False
         """The client has ended its side."""
-        self._broken: RemoteProtocolError | None = None
         self._unread = False
         """Bytes have come that `commands` has not looked at: the client is not silent, whatever the time."""
         self._heard_at = context.now
@@ -94,10 +93,7 @@ class EventMeshSession(BaseSession[EventMeshState]):
             self._read()
         if self._ended and not (state.failed or self._authenticating or self.unread):
             self._end()
-        requests = state.take_requests()
-        if self._broken is not None and state.closing and not requests:
-            raise self._broken
-        return requests
+        return self._take_requests()
 
     @property
     def unread(self) -> bool:
