@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from vibemq.storage.interface import FlushesAtOnce
 from vibemq.testing.storage_conformance.records import ALL, NO_LIMIT, added, assert_rows, queue, sequences
 from vibemq.testing.storage_conformance.subject import Check, Subject
 
@@ -35,6 +36,17 @@ def check_sync_runs_beside_append(subject: Subject) -> None:
         assert not errors
         assert storage.sync() >= lsn
         assert sequences(storage.read(1, 1, ALL, NO_LIMIT)) == list(range(1, 301))
+
+
+def check_a_flush_at_once_covers_what_was_appended(subject: Subject) -> None:
+    with subject.opened() as (storage, _):
+        if not isinstance(storage, FlushesAtOnce):
+            pytest.skip("flushes in a thread")
+        lsn = storage.append([*queue(), added(1, 3)])
+        covered = storage.try_sync()
+        assert covered is not None
+        assert covered >= lsn
+        assert storage.stats().durable_lsn == storage.stats().last_lsn
 
 
 def check_flushes_cover_what_was_appended_before_them(subject: Subject) -> None:
