@@ -46,8 +46,8 @@ class FlushCounter:
         self._strace.terminate()
         self._strace.communicate(timeout=60)
         flushed = re.findall(r"(?:fdatasync|fsync|msync)\((.*)", self._log.read_text())
-        # Flushed by timers: the note of how far the journal is durable, the audit log (of the queue that was created) and
-        # the history.
+        # Flushed by timers: the note of how far the journal is durable, the audit log (of the queue that was created),
+        # and the history.
         return len([file for file in flushed if not re.search(r"journal-durable>|/audit|/history", file)])
 
 
