@@ -18,7 +18,7 @@ from vibemq.model.access import Principal
 from vibemq.server.api.calls import ApiCalls
 from vibemq.web.api.contract import Exchange
 from vibemq.web.api.endpoints import dead_letters as letters
-from vibemq.web.api.endpoints import messages
+from vibemq.web.api.endpoints.messages import deliveries
 from vibemq.web.api.errors import Problem
 from vibemq.web.api.messages import peers
 from vibemq.web.api.messages.session import FetchedBatch
@@ -176,7 +176,7 @@ async def test_another_token_of_the_settings_lets_nobody_in_that_had_the_one_bef
         code = (await api.done("POST", "/session/codes", headers=old))["code"]
         assert (await api.http.get(API + "/session", auth=basic)).is_success
         async with api.http.stream("GET", API + "/events?topic=overview", headers=old) as stream:
-            web = api.broker._web
+            web = api.broker._listeners.web
             assert web is not None
             web.configure(api.broker.settings.http.model_copy(update={"token": SecretStr("the-second-token")}))
             told = b"".join([part async for part in stream.aiter_bytes()])
@@ -279,12 +279,12 @@ async def test_a_fetch_that_is_cancelled_says_so() -> None:
         fetched: FetchedBatch = await asyncio.get_running_loop().create_future()
         return fetched
 
-    task = asyncio.ensure_future(messages._fetched(Request({"type": "http"}, receive), fetching()))
+    task = asyncio.ensure_future(deliveries._fetched(Request({"type": "http"}, receive), fetching()))
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    task = asyncio.ensure_future(messages._fetched(Request({"type": "http"}, receive), fetching()))
+    task = asyncio.ensure_future(deliveries._fetched(Request({"type": "http"}, receive), fetching()))
     gone.set()
     with pytest.raises(Problem, match="the client has gone"):
         await task

@@ -307,22 +307,29 @@ class Accounts:
                 if not self._is_configured(name):
                     self._forget(name)
             case TokenStored(token):
-                new = token.token_id not in self._tokens
-                self._tokens[token.token_id] = token
-                if new:
-                    insort(self._token_ids, token.token_id)
-                    insort(self._tokens_of.setdefault(token.user, []), token.token_id)
-                if new and token.expires_at:
-                    heappush(self._expiries, (token.expires_at, token.user))
+                self._know_token(token)
             case TokenRemoved(token_id):
-                gone = self._tokens.pop(token_id, None)
-                if gone is not None:
-                    self.logins_version += 1
-                    _take_out(self._token_ids, token_id)
-                    own = self._tokens_of[gone.user]
-                    _take_out(own, token_id)
-                    if not own:
-                        del self._tokens_of[gone.user]
+                self._forget_token(token_id)
+
+    def _know_token(self, token: StoredToken) -> None:
+        new = token.token_id not in self._tokens
+        self._tokens[token.token_id] = token
+        if new:
+            insort(self._token_ids, token.token_id)
+            insort(self._tokens_of.setdefault(token.user, []), token.token_id)
+            if token.expires_at:
+                heappush(self._expiries, (token.expires_at, token.user))
+
+    def _forget_token(self, token_id: str) -> None:
+        gone = self._tokens.pop(token_id, None)
+        if gone is None:
+            return
+        self.logins_version += 1
+        _take_out(self._token_ids, token_id)
+        own = self._tokens_of[gone.user]
+        _take_out(own, token_id)
+        if not own:
+            del self._tokens_of[gone.user]
 
     def _is_configured(self, name: str) -> bool:
         user = self._users.get(name)
@@ -480,31 +487,38 @@ class Accounts:
         """Why the principal may not go on, as a sentence; "" while the credential that it logged in with counts."""
         if not self.enabled:
             return ""
-        offered, name = principal.credential, principal.name
+        name = principal.name
         user = self._users.get(name)
         if principal.token_id:
-            kept = self._tokens.get(principal.token_id)
-            if user is None:
-                return f"user {name!r} was removed"
-            if kept is None or not hmac.compare_digest(offered, self._credential("access", kept.token_id, kept.digest)):
-                return "the token was revoked; connect with a valid one"
-            return "the token has expired; connect with a valid one" if tokens.has_expired(kept, now) else ""
-        if user is not None and hmac.compare_digest(offered, self._credential("password", name, user.secret)):
-            return ""
-        if user is not None and hmac.compare_digest(offered, self._credential("certificate", name, "")):
-            return ""
-        if user is not None and offered in self._kept_credentials.get(name, ()):
-            return ""
-        if user is not None and principal is self._kept_principals.get(name):
+            return f"user {name!r} was removed" if user is None else self._token_ended(principal, now)
+        if user is not None and self._counts_still(principal, user):
             return ""
         shared = self._shared_token
-        if shared is not None and hmac.compare_digest(offered, self._credential("token", "", shared)):
+        if shared is not None and hmac.compare_digest(principal.credential, self._credential("token", "", shared)):
             return ""
         if user is not None:
             return f"the password of user {name!r} was changed; connect with the new one"
         if name == TOKEN_BEARER:
             return "the token was changed or removed; connect with a valid one"
         return f"user {name!r} was removed"
+
+    def _token_ended(self, principal: Principal, now: int) -> str:
+        kept = self._tokens.get(principal.token_id)
+        if kept is None or not hmac.compare_digest(
+            principal.credential, self._credential("access", kept.token_id, kept.digest)
+        ):
+            return "the token was revoked; connect with a valid one"
+        return "the token has expired; connect with a valid one" if tokens.has_expired(kept, now) else ""
+
+    def _counts_still(self, principal: Principal, user: KnownUser) -> bool:
+        """Whether the password or certificate does with which the user has logged in."""
+        offered, name = principal.credential, principal.name
+        return (
+            hmac.compare_digest(offered, self._credential("password", name, user.secret))
+            or hmac.compare_digest(offered, self._credential("certificate", name, ""))
+            or offered in self._kept_credentials.get(name, ())
+            or principal is self._kept_principals.get(name)
+        )
 
     def _credential(self, kind: str, name: str, secret: str | bytes) -> bytes:
         parts = (kind, name, secret)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from anyio.abc import TaskGroup
 
@@ -17,6 +17,7 @@ from vibemq.config import Settings
 from vibemq.engine import Engine, EngineSettings
 from vibemq.errors import ConfigInvalid, QueueNotFound
 from vibemq.model.options import options_from_dict
+from vibemq.model.stored import StoredState
 from vibemq.operations import AUDITED_COMMANDS, OPERATIONS, Caller, Registry
 from vibemq.operations.broker import BrokerOperations
 from vibemq.operations.connections import Connections
@@ -169,6 +170,28 @@ def storage_plugin(settings: Settings) -> tuple[StoragePlugin, Any]:
     return plugin, plugin_settings(plugin.settings, settings.storage.settings, f"the {name} provider's settings")
 
 
+class _OpenStorage(NamedTuple):
+    plugin: StoragePlugin
+    accepts_durable_queues: bool
+    store: Store
+    state: StoredState
+
+
+async def _open_storage(settings: Settings, opened: Callable[[Store], None]) -> _OpenStorage:
+    """See `assemble` for `opened` and for what is raised."""
+    plugin, provider_settings = storage_plugin(settings)
+    durable_queues = plugin.accepts_durable_queues(provider_settings)
+    if durable_queues and not plugin.durable:
+        log.warning("durable queues are accepted, and the provider %r keeps nothing over a restart", plugin.name)
+    if plugin.local:
+        settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    store = Store(plugin.create(settings.data_dir, provider_settings))
+    opened(store)
+    if plugin.local:
+        await store.begin(partial(begin_timeline, plugin, settings.data_dir, provider_settings, new_id))
+    return _OpenStorage(plugin, durable_queues, store, await store.begin(store.provider.open))
+
+
 async def assemble(
     settings: Settings,
     report: Report,
@@ -189,18 +212,8 @@ async def assemble(
     Raises:
         ConfigInvalid, StorageError
     """
-    plugin, provider_settings = storage_plugin(settings)
-    durable_queues = plugin.accepts_durable_queues(provider_settings)
-    if durable_queues and not plugin.durable:
-        log.warning("durable queues are accepted, and the provider %r keeps nothing over a restart", plugin.name)
-    if plugin.local:
-        settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     accounts = Accounts(settings.auth.accounts(), token=settings.auth.shared_token)
-    store = Store(plugin.create(settings.data_dir, provider_settings))
-    opened(store)
-    if plugin.local:
-        await store.begin(partial(begin_timeline, plugin, settings.data_dir, provider_settings, new_id))
-    state = await store.begin(store.provider.open)
+    plugin, durable_queues, store, state = await _open_storage(settings, opened)
     accounts.load(state.users.values(), state.tokens.values())
 
     metrics, status = report.metrics, report.status

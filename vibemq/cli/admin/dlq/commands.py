@@ -9,23 +9,7 @@ import typer
 
 from vibemq.cli.admin.dlq import pages
 from vibemq.cli.admin.dlq.edit_command import edit
-from vibemq.cli.admin.dlq.filters import (
-    AtMost,
-    Filters,
-    ForReason,
-    FromId,
-    FromQueue,
-    NewerThan,
-    OlderThan,
-    Replayed,
-    ToId,
-    WithError,
-    WithFingerprint,
-    WithHeader,
-    WithId,
-    WithMessageId,
-    filters_of,
-)
+from vibemq.cli.admin.dlq.filters import AtMost, Filters, ForReason, FromQueue, filtered, filters_of
 from vibemq.cli.admin.dlq.replay_command import Detach, Note, replay
 from vibemq.cli.admin.jobs.following import follow, require_done
 from vibemq.cli.exits import Usage
@@ -44,19 +28,9 @@ app.command()(edit)
 
 
 @app.command("ls")
+@filtered
 def list_letters(
-    queue: FromQueue = None,
-    reason: ForReason = None,
-    older_than: OlderThan = None,
-    newer_than: NewerThan = None,
-    header: WithHeader = None,
-    ids: WithId = None,
-    message_id: WithMessageId = None,
-    fingerprint: WithFingerprint = None,
-    error: WithError = None,
-    from_id: FromId = None,
-    to_id: ToId = None,
-    replayed: Replayed = None,
+    filters: Filters,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number.")] = 100,
     after: Annotated[
         int, typer.Option("--after", metavar="ID", min=0, max=NUMBER_MAX, help="Begin after this dead id.")
@@ -67,27 +41,13 @@ def list_letters(
     json: Json = False,
 ) -> None:
     """List dead letters without their payloads, oldest first or, with --newest, newest first."""
-    filters = filters_of(
-        queue,
-        reason,
-        older_than,
-        newer_than,
-        header,
-        ids,
-        message_id,
-        fingerprint,
-        error,
-        from_id,
-        to_id,
-        replayed=replayed,
-    )
     out = Output(json=json)
 
     async def work(mq: Client) -> list[dict[str, Any]]:
         arguments = {**filters.arguments, "after": after, **({"order": "newest"} if newest else {})}
         letters = [letter async for page in pages.letters(mq, arguments, limit) for letter in page]
         if not letters:
-            await require_queue(mq, queue)
+            await require_queue(mq, filters.queue)
         return letters
 
     found = call(url, timeout, work)
@@ -119,19 +79,9 @@ def groups(
 
 
 @app.command()
+@filtered
 def preview(
-    queue: FromQueue = None,
-    reason: ForReason = None,
-    older_than: OlderThan = None,
-    newer_than: NewerThan = None,
-    header: WithHeader = None,
-    ids: WithId = None,
-    message_id: WithMessageId = None,
-    fingerprint: WithFingerprint = None,
-    error: WithError = None,
-    from_id: FromId = None,
-    to_id: ToId = None,
-    replayed: Replayed = None,
+    filters: Filters,
     to: Annotated[
         str | None, typer.Option("--to", metavar="QUEUE", help="As for `dlq replay`.", autocompletion=queue_names)
     ] = None,
@@ -141,20 +91,6 @@ def preview(
     json: Json = False,
 ) -> None:
     """Say which dead letters fit, how many, and where a replay would put them. Changes nothing."""
-    filters = filters_of(
-        queue,
-        reason,
-        older_than,
-        newer_than,
-        header,
-        ids,
-        message_id,
-        fingerprint,
-        error,
-        from_id,
-        to_id,
-        replayed=replayed,
-    )
     more = {name: value for name, value in (("to", to), ("rate", rate)) if value is not None}
     found = ask(url, timeout, "dlq.preview", **filters.arguments, **more)
     Output(json=json).emit(found, preview_sheet(found))
@@ -195,19 +131,9 @@ def show(
 
 
 @app.command()
+@filtered
 def purge(
-    queue: FromQueue = None,
-    reason: ForReason = None,
-    older_than: OlderThan = None,
-    newer_than: NewerThan = None,
-    header: WithHeader = None,
-    ids: WithId = None,
-    message_id: WithMessageId = None,
-    fingerprint: WithFingerprint = None,
-    error: WithError = None,
-    from_id: FromId = None,
-    to_id: ToId = None,
-    replayed: Replayed = None,
+    filters: Filters,
     everything: Annotated[bool, typer.Option("--all", help="Select all dead letters, without a filter.")] = False,
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Maximum number, oldest first.")] = None,
     at_most: AtMost = None,
@@ -220,20 +146,6 @@ def purge(
     json: Json = False,
 ) -> None:
     """Delete dead letters. The broker does it as a job, which continues when this command is interrupted."""
-    filters = filters_of(
-        queue,
-        reason,
-        older_than,
-        newer_than,
-        header,
-        ids,
-        message_id,
-        fingerprint,
-        error,
-        from_id,
-        to_id,
-        replayed=replayed,
-    )
     if not filters and not everything:
         raise Usage("say which: a filter such as --queue or --reason, or --all")
     out = Output(json=json)
@@ -241,7 +153,7 @@ def purge(
     async def counted(mq: Client) -> tuple[int, bool]:
         found, exact = await pages.count(mq, filters.arguments, limit)
         if not found:
-            await require_queue(mq, queue)
+            await require_queue(mq, filters.queue)
         return found, exact
 
     (count, exact), number = call(url, timeout, counted), None
@@ -264,20 +176,10 @@ def purge(
 
 
 @app.command()
+@filtered
 def export(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="NDJSON file to write; - is stdout.")],
-    queue: FromQueue = None,
-    reason: ForReason = None,
-    older_than: OlderThan = None,
-    newer_than: NewerThan = None,
-    header: WithHeader = None,
-    ids: WithId = None,
-    message_id: WithMessageId = None,
-    fingerprint: WithFingerprint = None,
-    error: WithError = None,
-    from_id: FromId = None,
-    to_id: ToId = None,
-    replayed: Replayed = None,
+    filters: Filters,
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Maximum number, oldest first.")] = None,
     yes: Yes = False,
     url: Url = DEFAULT_URL,
@@ -285,20 +187,6 @@ def export(
     json: Json = False,
 ) -> None:
     """Copy dead letters with their payloads to a file, one JSON object per line. They stay in the DLQ."""
-    filters = filters_of(
-        queue,
-        reason,
-        older_than,
-        newer_than,
-        header,
-        ids,
-        message_id,
-        fingerprint,
-        error,
-        from_id,
-        to_id,
-        replayed=replayed,
-    )
     out = Output(json=json)
     if file.exists() and not is_standard(file):
         out.confirm(f"Overwrite {file}?", yes=yes, can_dry_run=False)
@@ -308,7 +196,7 @@ def export(
             written = await _export(mq, filters, limit, stream, out)
             if not written:
                 # Before the file takes its name.
-                await require_queue(mq, queue)
+                await require_queue(mq, filters.queue)
             return written
 
     count = call(url, timeout, work)
