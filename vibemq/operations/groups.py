@@ -308,7 +308,7 @@ class Groups:
                 Quarantine(session, token, wanted.queue, wanted.group, wanted.runs, wanted.incarnation)
             )
         )
-        return {"quarantined": done.rejected}
+        return {"quarantined": done.rejected, **({"unchanged": True} if done.unchanged else {})}
 
     async def seek(self, caller: Caller, wanted: SeekArguments) -> dict[str, Any]:
         """Ordinary groups can be sought as well; their consumers are ended."""
@@ -484,6 +484,7 @@ OPERATIONS: list[Operation[Any]] = [
         Groups,
         task=Groups.quarantine,
         audited=True,
+        nothing_done="unchanged",
     ),
     Operation(
         "group.seek",

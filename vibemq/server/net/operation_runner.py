@@ -135,14 +135,17 @@ class OperationRunner:
             log.info("admin %s: %s", operation.name, said, extra={**fields, "remote": place.host})
         if operation.audited:
             reason = str(result) if isinstance(result, VibeMQError) else ""
+            count = _count_in(result)
+            # A quarantine of messages that are gone is one all the same: where it matters, the answer says so itself.
+            nothing = call.changed_nothing(result) if operation.nothing_done else count == 0
             self._audit.changed(
                 place,
                 principal,
                 operation.name,
                 call.told(result),
                 reason,
-                unchanged=call.changed_nothing(result),
-                count=_count_in(result),
+                unchanged=nothing,
+                count=count,
             )
         return result
 
