@@ -411,6 +411,11 @@ async def test_a_new_user_of_the_same_name_has_no_job_of_the_old_one(
         await root.admin("job.change", job=number, state="paused")
         await root.admin("user.remove", user="temp")
         await make()
+        async with vibemq.connect(broker.url, username="temp", password="a password") as temp:
+            assert (await temp.admin("job.list"))["jobs"] == []
+            for verb, more in (("job.show", {}), ("job.change", {"state": "cancelled"})):
+                with pytest.raises(JobNotFound):
+                    await temp.admin(verb, job=number, **more)
         await root.admin("job.change", job=number, state="running")
         assert "user 'temp' does not exist any more" in (await reached(root, number, "held"))["why"]
 
