@@ -244,8 +244,11 @@ async def test_an_access_token_ends_no_sessions_but_its_own(tmp_path: Path) -> N
 
 async def test_who_has_no_right_has_no_session_of_the_engine(api: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peers.HttpPeers, "of", lambda self, principal, host: pytest.fail("it was made"))
+    metrics = api.broker._running().authenticator._metrics
     for path in ("/queues/a.q/messages", "/queues/a.q/deliveries"):
+        before = metrics.not_authorized
         assert await api.code("POST", path, "none", content=b"{}", headers=JSON) == (403, "NOT_AUTHORIZED")
+        assert metrics.not_authorized == before + 1
 
 
 async def test_the_tokens_of_one_user_take_no_session_of_others(

@@ -402,7 +402,7 @@ class Accounts:
             raise AuthFailed("the password cannot be checked now; try again later") from error
         if not right or user is None:
             raise AuthFailed("user name or password is wrong")
-        return Principal(username, user.superuser, self._credential("password", username, user.secret))
+        return self._of_user(user, self._credential("password", username, user.secret))
 
     def by_certificate(self, names: Collection[str], username: str) -> Principal:
         """Whom a certificate stands for that has been checked.
@@ -419,7 +419,7 @@ class Accounts:
         (user,) = known
         if username not in ("", user.name):
             raise AuthFailed(f"the certificate does not stand for user {username[:64]!r}; leave the name out")
-        return Principal(user.name, user.superuser, self._credential("certificate", user.name, ""))
+        return self._of_user(user, self._credential("certificate", user.name, ""))
 
     def acting(self, name: str, token_id: str, now: int, since: int | None = None) -> Principal | None:
         """Who acts for a user without its secret, under the login that it had once: the password, or an access token.
@@ -431,7 +431,7 @@ class Accounts:
         if not self.enabled:
             return ANONYMOUS
         user = self._users.get(name)
-        if since is not None and user is not None and user.stored is not None and user.stored.created_at > since:
+        if since is not None and user is not None and _made_at(user) > since:
             user = None
         if token_id:
             kept = self._tokens.get(token_id)
@@ -439,7 +439,7 @@ class Accounts:
                 return None
             return self._of_token(kept, user)
         if user is not None:
-            return Principal(name, user.superuser, self._credential("password", name, user.secret))
+            return self._of_user(user, self._credential("password", name, user.secret))
         if name == TOKEN_BEARER and self._shared_token is not None:
             shared = self._shared_token
             return Principal(TOKEN_BEARER, superuser=True, credential=self._credential("token", "", shared))
@@ -452,7 +452,12 @@ class Accounts:
             credential=self._credential("access", kept.token_id, kept.digest),
             token_id=kept.token_id,
             rules=kept.rules,
+            since=_made_at(user),
         )
+
+    @staticmethod
+    def _of_user(user: KnownUser, credential: bytes) -> Principal:
+        return Principal(user.name, user.superuser, credential, since=_made_at(user))
 
     def _by_shared_token(self, username: str, password: str, text: str) -> Principal | None:
         """None when there is a user name to go by instead."""
@@ -550,6 +555,11 @@ def _page(found: list[str], after: str, limit: int | None) -> list[str]:
 
 def _take_out(found: list[str], name: str) -> None:
     del found[bisect_left(found, name)]
+
+
+def _made_at(user: KnownUser) -> int:
+    """0 = it stands in the settings."""
+    return user.stored.created_at if user.stored is not None else 0
 
 
 def _known(user: StoredUser) -> KnownUser:

@@ -172,7 +172,7 @@ class Groups:
         if run_count(wanted.runs) > QUARANTINE_MAX:
             raise InvalidOptions(f"at most {QUARANTINE_MAX} messages can be quarantined at a time")
         done = await self._ask(caller, Quarantine, wanted.queue, wanted.group, wanted.runs, wanted.incarnation)
-        return {"quarantined": done.rejected}
+        return {"quarantined": done.rejected, **({"unchanged": True} if done.unchanged else {})}
 
     async def seek(self, caller: Caller, wanted: SeekArguments) -> dict[str, Any]:
         """Ordinary groups can be sought as well; their consumers are ended."""
@@ -342,6 +342,7 @@ OPERATIONS: list[Operation[Any]] = [
         Groups,
         task=Groups.quarantine,
         audited=True,
+        nothing_done="unchanged",
     ),
     Operation(
         "group.seek",

@@ -6,7 +6,7 @@ one begins behind the cursor, and finds of the letters there those that are not 
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -112,8 +112,24 @@ class JobWorker:
                 await self._end(JobState.FAILED, str(error))
 
     async def fail(self) -> None:
-        """After a fault that nobody has foreseen."""
-        await self._end(JobState.FAILED, "a fault of the broker; its log has the reason")
+        """After a fault that nobody has foreseen. While there is another one in its way, others have the job's turn."""
+        why = "a fault of the broker; its log has the reason"
+        while self._look() is not None:
+            if await self._can(self._end(JobState.FAILED, why)):
+                return
+            self._waits_for = why
+            await self._can(self._yield_turn())
+            await self._sleep_until(self._services.clock.now() + RETRY_MS)
+
+    async def _can(self, work: Coroutine[Any, Any, None]) -> bool:
+        try:
+            await work
+        except StorageFailed:
+            raise
+        except Exception:
+            log.exception("job %s, which has failed, cannot be ended yet", self.job_id)
+            return False
+        return True
 
     def _look(self) -> StoredJob | None:
         # Before the look: who changes the job from here on wakes the worker, also when it is about to sleep.
