@@ -200,6 +200,8 @@ EXPECTED: dict[str, Operation] = {
     ),
     "job.show": admin("", job="999"),
     "job.change": admin("", job="999", state="paused"),
+    "job.result": admin("", job="999"),
+    "job.discard": admin("", job="999"),
     "group.list": cursor("subscribe"),
     "group.offsets": cursor("subscribe"),
     "group.advance": cursor("subscribe", from_=1),

@@ -65,6 +65,7 @@ ROWS: dict[str, Row] = {
             "integration/test_permissions.py::test_no_command_passes_after_a_revocation",
             "integration/test_permissions.py::test_no_topic_is_served_after_a_revocation",
             "integration/test_jobs.py::test_a_job_needs_what_its_work_needs",
+            "integration/test_job_exports.py::test_a_file_is_for_those_who_may_see_the_letters",
             "integration/test_jobs.py::test_a_job_ends_with_the_rights_of_its_maker",
             "integration/test_jobs.py::test_who_has_gone_before_a_restart_has_no_job_after_it",
             "unit/auth/test_policy.py::test_the_servers_own_words_are_nobodys",

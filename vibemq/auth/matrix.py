@@ -147,6 +147,8 @@ OPERATIONS: Mapping[str, Row] = {
     "job.list": (LIST,),
     "job.show": (LIST,),
     "job.change": (LIST,),
+    "job.result": (LIST,),
+    "job.discard": (LIST,),
     "dead.offsets": (INSPECT,),
     "dead.fetch": (INSPECT,),
     "dead.redrive": (PURGE, PUBLISH_TO),
@@ -174,6 +176,7 @@ OPERATIONS: Mapping[str, Row] = {
 JOB_KINDS: Mapping[str, Row] = {
     "replay": OPERATIONS["dlq.replay"],
     "purge_dead": OPERATIONS["dlq.purge"],
+    "export_dead": OPERATIONS["dlq.show"],
 }
 """What each kind of job needs: when it is started, at each of its steps (of its maker), and when it is changed."""
 

@@ -16,7 +16,7 @@ from vibemq.operations import (
     user_rights,
     users,
 )
-from vibemq.operations.jobs import edits, requests
+from vibemq.operations.jobs import edits, requests, results
 from vibemq.operations.monitoring import (
     applications,
     around,
@@ -45,6 +45,7 @@ OPERATIONS: tuple[Operation[Any], ...] = (
     *dead_letters.OPERATIONS,
     *edits.OPERATIONS,
     *requests.OPERATIONS,
+    *results.OPERATIONS,
     *transactions.OPERATIONS,
     *users.OPERATIONS,
     *user_rights.OPERATIONS,

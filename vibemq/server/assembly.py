@@ -24,6 +24,7 @@ from vibemq.operations.dead_letters import DeadLetterGroups, DeadLetterReader, D
 from vibemq.operations.groups import Groups
 from vibemq.operations.jobs.edits import LetterEdits
 from vibemq.operations.jobs.requests import Jobs
+from vibemq.operations.jobs.results import JobResults
 from vibemq.operations.long_polls import LongPolls
 from vibemq.operations.monitoring.applications import Applications
 from vibemq.operations.monitoring.around import AroundBroker
@@ -69,6 +70,9 @@ from vibemq.server.commit.release_order import EffectRouter
 from vibemq.server.commit.storage_threads import Store
 from vibemq.server.contracts import QueueEngine
 from vibemq.server.declared import declare
+from vibemq.server.jobs.export_files import ExportFiles
+from vibemq.server.jobs.export_folder import FOLDER as EXPORTS
+from vibemq.server.jobs.export_folder import ExportFolder
 from vibemq.server.jobs.runner import JobRunner
 from vibemq.server.jobs.worker import JobServices
 from vibemq.server.local_session import INNER_SESSION, LocalSession
@@ -284,7 +288,15 @@ async def assemble(
         audit_trouble=lambda: audit.trouble,
     )
     place = {"data_dir": str(settings.data_dir.absolute()), "provider": store.provider.name}
-    job_services = JobServices(engine, local_session, store, letters, accounts, clock)
+    exports = ExportFiles(
+        ExportFolder(settings.data_dir / EXPORTS) if plugin.local else None,
+        engine.jobs,
+        clock,
+        store.aside,
+        bytes_max=settings.exports_bytes,
+    )
+    await exports.begin()
+    job_services = JobServices(engine, local_session, store, letters, accounts, clock, exports)
     timers = Timers(engine, committer, clock)
     job_runner = JobRunner(job_services, timers.watch, fatal)
     operations = Registry(
@@ -308,7 +320,8 @@ async def assemble(
             DeadLetterGroups(engine, store, letters, letter_access),
             LetterPreview(engine, letters, clock, letter_access, accounts.policy),
             LetterEdits(engine, store, letters, local_session, row_bytes_max=settings.limits.row_bytes_max),
-            Jobs(engine, local_session, letters, accounts.policy, clock, job_runner),
+            Jobs(engine, local_session, letters, accounts.policy, clock, job_runner, exports),
+            JobResults(engine, accounts.policy, exports),
             transactions,
             users,
             UserRights(accounts),
@@ -370,7 +383,7 @@ async def assemble(
         status=status,
         limits=settings.limits,
         decide=decider.decide,
-        chores=(transactions.tidy, tokens.tidy, audit.summarize, watch_audit),
+        chores=(transactions.tidy, tokens.tidy, exports.tidy, audit.summarize, watch_audit),
         fatal=fatal,
     )
     committer.submit(engine.restore(state, clock.now()))
