@@ -12,6 +12,7 @@ import { mayDo } from "../parts/session.js";
 import { Empty, Loaded, Trouble } from "../parts/states.js";
 import { Table } from "../parts/table.js";
 import { At, Count, Facts, Name, Outside, Size } from "../parts/text.js";
+import { adminLine, quote } from "../pure/commands.js";
 import { count, duration } from "../pure/format.js";
 
 const TABS = [["now", "Doctor", "broker.checks"], ["listeners", "Listeners", "listeners.list"], ["storage", "Storage", "broker.info"], ["settings", "Settings", "broker.settings"]];
@@ -156,7 +157,7 @@ function Backup({ onClose }) {
   return html`<${Modal} title="Back up the store" onClose=${onClose} onSubmit=${send} footer=${footer}>
     <p>A consistent copy is written while the broker serves. It lies on the broker's machine, not on yours.</p>
     <${Field} label="New or empty folder, as an absolute path">${(id) => html`<input id=${id} value=${target} placeholder="/var/backups/vibemq/2026-11-22" spellcheck=${false} onInput=${(event) => setTarget(event.target.value.trim())} />`}</${Field}>
-    <${Commands} admin=${[["backup"], { names: [target || "FOLDER"] }]} request=${{ method: "POST", path: "broker/backups", body }} />
+    <${Commands} admin=${`${adminLine(["backup"])} --url "\${VIBEMQ_URL:-vibemq://${location.hostname}}" -- ${quote(target || "FOLDER")}`} request=${{ method: "POST", path: "broker/backups", body }} />
     ${problem && html`<${Trouble} problem=${problem} />`}
   </${Modal}>`;
 }

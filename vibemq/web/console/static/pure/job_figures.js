@@ -99,6 +99,13 @@ export function levelOf(kind, count) {
   return count > LEVEL_2_FROM ? 2 : 1;
 }
 
+export const EXPORT_JOB_FROM = 10_000;
+
+/** Whether a browser fetches so many letters in a moment; of more the broker had better write a file. */
+export function isSmallExport(count) {
+  return count < EXPORT_JOB_FROM;
+}
+
 /** Where the letters of a preview go, in words for a button: "orders", "the 3 queues they died in". */
 export function targetText(targets, to) {
   if (to) return to;
