@@ -100,10 +100,13 @@ OPERATIONS: Mapping[str, Row] = {
     # Of queues that the caller may inspect, and of applications that it may commit for.
     "cursor.list": (LIST,),
     "transaction.list": (LIST,),
-    "connections.list": (ADMIN,),
-    "connections.close": (ADMIN,),
+    # With their own name as `user`, users are shown and close their own.
+    "connections.list": (SELF,),
+    "connections.close": (SELF,),
     "connections.redirect": (ADMIN,),
     "storage.backup": (ADMIN,),
+    "backup.list": (ADMIN,),
+    "definitions.import": (ADMIN,),
     "queue.create": (CREATE,),
     "queue.change": (CREATE,),
     "queue.delete": (DELETE,),

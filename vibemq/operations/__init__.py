@@ -30,13 +30,14 @@ from vibemq.operations.monitoring import (
 )
 from vibemq.operations.reading import bodies, peeks
 from vibemq.operations.registry import Call, Caller, Operation, Registry
-from vibemq.operations.transfer import exports, imports, moves, removal
+from vibemq.operations.transfer import definitions, exports, imports, moves, removal
 
 OPERATIONS: tuple[Operation[Any], ...] = (
     *queues.OPERATIONS,
     *peeks.OPERATIONS,
     *bodies.OPERATIONS,
     *moves.OPERATIONS,
+    *definitions.OPERATIONS,
     *exports.OPERATIONS,
     *imports.OPERATIONS,
     *removal.OPERATIONS,

@@ -42,6 +42,8 @@ from vibemq.operations.reading.bodies import MessageBodies
 from vibemq.operations.reading.peeks import Peeks
 from vibemq.operations.tokens import Tokens
 from vibemq.operations.transactions import Transactions
+from vibemq.operations.transfer.backups import BackupLog
+from vibemq.operations.transfer.definitions import Definitions
 from vibemq.operations.transfer.exports import QueueExports
 from vibemq.operations.transfer.imports import QueueImports
 from vibemq.operations.transfer.kept_messages import KeptMessages
@@ -336,7 +338,15 @@ async def assemble(
             QueueRows(trail, accounts.policy),
             History(history, trail, engine),
             AuditRecords(None if writer is None else AuditReader(settings.data_dir / FOLDER)),
-            BrokerOperations(store, report, place, owner.reload),
+            BrokerOperations(
+                store,
+                report,
+                place,
+                BackupLog(settings.data_dir if plugin.local else None),
+                clock,
+                owner.reload,
+            ),
+            Definitions(engine, local_session, queue_defaults),
         ],
     )
     authenticator = Authenticator(
