@@ -101,8 +101,8 @@ def test_what_cannot_be_meant(arguments: dict[str, Any]) -> None:
 
 def test_one_of_a_user_is_closed_only_if_it_is_of_this_user() -> None:
     peers = SomePeers(["root", "ann"])
-    assert close(peers, connection_id="c2", user="ben")["closed"] == 0
-    assert close(peers, connection_id="c2", user="ann")["closed"] == 1
+    assert close(peers, connection_id="c2", user="ben") == 0
+    assert close(peers, connection_id="c2", user="ann") == 1
     assert [number for number, _ in peers.told] == [2]
 
 

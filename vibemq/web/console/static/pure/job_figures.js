@@ -81,7 +81,7 @@ export function canaryFor(count) {
 export function trialWithout(canary, chosen) {
   if (!canary || canary < chosen) return "";
   return chosen === canary
-    ? `All ${chosen} letters are the trial: they go at once, and none is held back. Make the trial smaller, or replay more.`
+    ? `All ${chosen} letters are the trial: they go at once, and none is held back. That is fine for a first look; to hold some back, make the trial smaller.`
     : `Only ${chosen} ${chosen === 1 ? "letter goes" : "letters go"}, fewer than the trial of ${canary}: ${chosen === 1 ? "it goes" : "they go"} at once, and none is held back. Make the trial smaller, or replay more.`;
 }
 
