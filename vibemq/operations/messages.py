@@ -67,21 +67,16 @@ def priority_of(headers: Mapping[str, str]) -> int:
         return min(int(text), PRIORITY_MAX) if text.isascii() and text.isdecimal() else int(Priority.LOW)
 
 
-def payload_of(view: RowView) -> dict[str, Any]:
+def payload_of(view: RowView) -> dict[str, str | int]:
     """As `payload_json`, and one that fits into no answer is not copied."""
     size = view.payload_size
     return {"payload_size": size} if size > LARGE_ROW_BYTES else payload_json(view.payload)
 
 
-def payload_json(payload: bytes) -> dict[str, Any]:
+def payload_json(payload: bytes) -> dict[str, str | int]:
     """As text when it is UTF-8, else as base64; of one that fits into no answer the size."""
     if len(payload) > LARGE_ROW_BYTES:
         return {"payload_size": len(payload)}
-    return whole_payload_json(payload)
-
-
-def whole_payload_json(payload: bytes) -> dict[str, Any]:
-    """As text when it is UTF-8, else as base64, of any size."""
     try:
         return {"payload": payload.decode()}
     except UnicodeDecodeError:

@@ -14,7 +14,7 @@ import errno
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -98,14 +98,14 @@ class ExportFolder:
         fsync_folder(self.path)
         return size
 
-    def append(self, name: ExportName, offset: int, data: bytes) -> None:
-        """Write and flush it there, in place of whatever stands behind.
+    def append(self, name: ExportName, offset: int, pieces: Sequence[bytes]) -> None:
+        """Write and flush them there, in place of whatever stands behind.
 
         Raises:
             NoRoom: the disk is full, or nearly.
             ExportLost, OSError
         """
-        self._check_room(len(data))
+        self._check_room(sum(map(len, pieces)))
         try:
             descriptor = os.open(self.path / name.part, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         except FileNotFoundError:
@@ -114,7 +114,7 @@ class ExportFolder:
             if os.fstat(descriptor).st_size < offset:
                 raise ExportLost
             os.ftruncate(descriptor, offset)
-            _write_all(descriptor, data, offset)
+            _write_all(descriptor, pieces, offset)
             os.fdatasync(descriptor)
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
@@ -151,11 +151,12 @@ class ExportFolder:
             raise NoRoom(f"the disk has {free:,} bytes free, and an export leaves {kept:,} of them for messages")
 
 
-def _write_all(descriptor: int, data: bytes, offset: int) -> None:
-    rest = memoryview(data)
-    while rest:
-        written = os.pwrite(descriptor, rest, offset)
-        rest, offset = rest[written:], offset + written
+def _write_all(descriptor: int, pieces: Sequence[bytes], offset: int) -> None:
+    for piece in pieces:
+        rest = memoryview(piece)
+        while rest:
+            written = os.pwrite(descriptor, rest, offset)
+            rest, offset = rest[written:], offset + written
 
 
 def _end_of_lines(descriptor: int, lines: int) -> int:

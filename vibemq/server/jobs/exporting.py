@@ -4,6 +4,7 @@ A step writes and flushes its lines, and only then asks the engine to count them
 cuts off what is not counted, so each letter stands in the file once.
 """
 
+import base64
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,13 +12,16 @@ import orjson
 
 from vibemq.errors import StorageError
 from vibemq.model.jobs.job import StoredJob
-from vibemq.model.rows import RowView
+from vibemq.model.rows import LARGE_ROW_BYTES, RowView
 from vibemq.model.stored import DeadLetter
 from vibemq.operations.contracts import StoreAccess
-from vibemq.operations.messages import letter_json, whole_payload_json
+from vibemq.operations.messages import letter_json, payload_json
 from vibemq.operations.reading.instants import with_instants
 from vibemq.server.jobs.export_files import ExportFiles, name_of
 from vibemq.server.jobs.export_folder import ExportFolder, ExportLost, NoRoom
+
+PIECE_BYTES = 96 << 10
+"""Of a large body; a multiple of 3, so that the pieces of its base64 are one text."""
 
 
 class MustWait(Exception):
@@ -41,8 +45,8 @@ class LetterExport:
         if not letters:
             self._added = (0, 0)
             return
-        await self._write(folder, job, await self._store.aside(lines_of, letters))
-        self._added = (len(letters), self._added[1])
+        size = await self._write(folder, job, await self._store.aside(lines_of, letters))
+        self._added = (len(letters), size)
 
     def counted(self, job: StoredJob) -> None:
         """The engine has counted what was added last."""
@@ -56,7 +60,7 @@ class LetterExport:
             return
         folder = await self._begun(job)
         tail = orjson.dumps({"count": job.done, "damaged": job.damaged}) + b"\n"
-        await self._write(folder, job, tail)
+        await self._write(folder, job, [tail])
         await self._do(folder.finish, name_of(job))
         self._is_whole = True
         self._files.note(name_of(job), self._size + len(tail), is_whole=True)
@@ -71,15 +75,16 @@ class LetterExport:
             self._files.note(name_of(job), self._size, is_whole=False)
         return folder
 
-    async def _write(self, folder: ExportFolder, job: StoredJob, data: bytes) -> None:
-        held, most = self._files.bytes_held, self._files.bytes_max
-        if held + len(data) > most:
+    async def _write(self, folder: ExportFolder, job: StoredJob, pieces: Sequence[bytes]) -> int:
+        """How many bytes. Raises MustWait, StorageError."""
+        held, most, size = self._files.bytes_held, self._files.bytes_max, sum(map(len, pieces))
+        if held + size > most:
             raise MustWait(
                 f"the files of exports have {held:,} bytes, and may have {most:,} (settings: exports_bytes); delete "
                 "one with `vibemq-admin job discard JOB`, or cancel the job"
             )
-        await self._do(folder.append, name_of(job), self._size, data)
-        self._added = (0, len(data))
+        await self._do(folder.append, name_of(job), self._size, pieces)
+        return size
 
     async def _do(self, work: Any, *arguments: Any) -> Any:
         """Raises MustWait, StorageError."""
@@ -98,11 +103,18 @@ class LetterExport:
             ) from error
 
 
-def lines_of(letters: Sequence[DeadLetter]) -> bytes:
-    """As GET /dead-letters/export writes them, and bodies of any size whole."""
-    return b"".join(orjson.dumps(_line(letter)) + b"\n" for letter in letters)
-
-
-def _line(letter: DeadLetter) -> dict[str, Any]:
-    shown = with_instants(letter_json(letter, with_payload=False))
-    return {**shown, **whole_payload_json(RowView(letter.row).payload)}
+def lines_of(letters: Sequence[DeadLetter]) -> list[bytes]:
+    """As GET /dead-letters/export writes them, and bodies of any size whole. In pieces: whoever encodes much in one go
+    keeps all other threads waiting, the event loop's among them."""
+    pieces: list[bytes] = []
+    for letter in letters:
+        view = RowView(letter.row)
+        shown = with_instants(letter_json(letter, with_payload=False))
+        if view.payload_size <= LARGE_ROW_BYTES:
+            pieces.append(orjson.dumps({**shown, **payload_json(view.payload)}) + b"\n")
+            continue
+        pieces.append(orjson.dumps(shown)[:-1] + b',"payload_base64":"')
+        offsets = range(0, view.payload_size, PIECE_BYTES)
+        pieces += [base64.b64encode(view.payload_part(offset, PIECE_BYTES)) for offset in offsets]
+        pieces.append(b'"}\n')
+    return pieces
