@@ -239,6 +239,15 @@ def test_a_limited_user_sees_its_queues_and_no_button_that_would_be_refused(
     for place, told in (("broker", "This page is for superusers"), ("access", "What I may")):
         page.goto(f"{full_broker.console}{place}")
         page.get_by_text(told).wait_for()
+    with vibemq.sync.connect(
+        f"vibemq://127.0.0.1:{full_broker.port}", username="ben", password=PASSWORD, name="of ben"
+    ):
+        page.goto(f"{full_broker.console}connections")
+        page.get_by_role("row", name=re.compile("of ben")).wait_for()
+        assert page.get_by_role("row").count() == 2, "the head, and ben's own connection"
+        page.get_by_role("button", name="Close…").click()
+        page.get_by_role("dialog").get_by_role("button", name="Close 1 connection").click()
+        page.get_by_text("The connection is closed.").wait_for()
 
 
 def test_somebody_with_rights_on_some_queues_sees_the_letters_of_these_alone(

@@ -59,7 +59,7 @@ function Connections() {
       name="connections" hiddenAtFirst="id" sort=${sort} onSort=${(value) => setParams({ sort: value, cursor: null })} next=${data.next}
       empty=${isFiltered
         ? html`<${Empty} title="No connection fits this filter"><p><button type="button" class="button slim" onClick=${() => setParams({ id: null, name: null, user: null, protocol: null, cursor: null })}>Show all connections</button></p></${Empty}>`
-        : html`<${Empty} title=${mayAll ? "Nobody is connected" : "None of your clients is connected"}><p>Clients connect to the listeners that the page <a href="./broker">Broker</a> shows. To see one here:</p><pre class="code">vibemq sub orders --follow</pre></${Empty}>`} />`}</${Loaded}>
+        : html`<${Empty} title=${mayAll ? "Nobody is connected" : "None of your clients is connected"}><p>${mayAll && html`Clients connect to the listeners that the page <a href="./broker">Broker</a> shows. `}To see one here:</p><pre class="code">vibemq sub orders --follow</pre></${Empty}>`} />`}</${Loaded}>
     <${Commands} admin=${!id && [["connections", "ls"], { options: { sort, user, protocol, name } }]} request=${{ path: "connections", query }} />
     ${closing && html`<${CloseDialog} row=${closing} onClose=${() => setClosing(null)} onDone=${() => { setClosing(null); found.refresh(); }} />`}`;
 }

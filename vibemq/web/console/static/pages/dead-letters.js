@@ -41,6 +41,7 @@ function DeadLetters() {
   const meant = ticked.size ? { ...(queuesMeant.length === 1 && queuesMeant[0] !== "*" ? { queue: queuesMeant[0] } : {}), ids: runsOf(ticked) } : filter;
   const rights = {
     purge: queuesMeant.every((queue) => may("purge", queue)),
+    exportJob: queuesMeant.every((queue) => may("inspect", queue)),
     replay: queuesMeant.every((queue) => may("purge", queue) && may("publish", queue)),
   };
   const open = (kind) => {

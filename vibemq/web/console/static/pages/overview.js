@@ -105,7 +105,7 @@ function DiedOf({ rows }) {
   };
   if (rows.length === 0) return null;
   return html`<${Table} caption="Dead letters of the last 15 minutes" rows=${rows} keyOf=${({ queue, fingerprint }) => `${queue} ${fingerprint}`}
-    columns=${[queueColumn, rows.some(({ fingerprint }) => fingerprint) && { key: "fingerprint", label: "Error", className: "wrap", cell: error }, { key: "count", label: "Letters", isNum: true, cell: ({ count: some }) => html`<${Count} value=${some} />` }]} />`;
+    columns=${[{ ...queueColumn, className: "named" }, rows.some(({ fingerprint }) => fingerprint) && { key: "fingerprint", label: "Error", className: "wrap", cell: error }, { key: "count", label: "Letters", isNum: true, cell: ({ count: some }) => html`<${Count} value=${some} />` }]} />`;
 }
 
 function Lists({ data }) {

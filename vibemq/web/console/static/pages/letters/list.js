@@ -50,7 +50,7 @@ function Actions({ ticked, onTick, meant, sum, may, open, isEmpty }) {
   return html`<span role="status" class="letter-status">${status}</span>
     <span class="buttons">
       ${may.replay && html`<button type="button" class="button main slim" onClick=${() => open("replay")}>Replay ${what}…</button>`}
-      ${ticked.size || (sum && isSmallExport(sum.count))
+      ${!may.exportJob || ticked.size || (sum && isSmallExport(sum.count))
         ? html`<a class="button slim" href=${urlOf("dead-letters/export", queryObject(meant)).href} download>Export ${what}</a>`
         : html`<button type="button" class="button slim" onClick=${() => open("export")}>Export ${what}…</button>`}
     </span>
