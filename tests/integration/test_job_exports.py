@@ -180,7 +180,7 @@ async def test_a_file_that_somebody_has_removed_ends_the_job_with_a_sentence(tmp
 async def test_a_full_disk_stops_the_export_with_a_sentence_until_there_is_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    free = [10 << 20]
+    free = [40 << 20]
     usage = ExportFolder._check_room
 
     def check_room(folder: ExportFolder, size: int) -> None:
@@ -191,7 +191,7 @@ async def test_a_full_disk_stops_the_export_with_a_sentence_until_there_is_room(
     async with TimedBroker(tmp_path / "data") as broker, vibemq.connect(broker.url) as mq:
         await dead(mq, broker, "q", 20)
         number = (await export_of(mq))["job"]
-        await reached(mq, number, "waiting", "leaves 10,485,760 of them for messages; it goes on when there is room")
+        await reached(mq, number, "waiting", "leaves 41,943,040 of them for messages; it goes on when there is room")
         free[0] = 100 << 20
         broker.advance(worker.RETRY_MS / 1000)
         await reached(mq, number, "done", done=20)

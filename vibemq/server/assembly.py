@@ -291,7 +291,9 @@ async def assemble(
     )
     place = {"data_dir": str(settings.data_dir.absolute()), "provider": store.provider.name}
     exports = ExportFiles(
-        ExportFolder(settings.data_dir / EXPORTS) if plugin.local else None,
+        ExportFolder(settings.data_dir / EXPORTS, reserve=lambda: connection_table.limits.disk_reserve_bytes)
+        if plugin.local
+        else None,
         engine.jobs,
         clock,
         store.aside,

@@ -21,9 +21,8 @@ from typing import NamedTuple
 from vibemq.storage.local.store_file import fsync_folder, make_folder
 
 FOLDER = "exports"
-FREE_KEPT_BYTES = 1 << 30
-FREE_KEPT_SHARE = 20
-"""An export leaves a twentieth of the disk free, and at most `FREE_KEPT_BYTES`: messages need that room more."""
+FREE_KEPT_SHARE = 5
+"""An export leaves a fifth of the disk free, or twice the reserve below which the broker slows publishers down."""
 BLOCK_BYTES = 1 << 20
 _PART = ".part"
 _NAME = re.compile(r"dead-letters-([1-9][0-9]{0,17})-([0-9]{1,18})\.ndjson(\.part)?")
@@ -57,9 +56,20 @@ class NoRoom(Exception):
 
 
 class ExportFolder:
-    def __init__(self, folder: Path, *, disk_usage: Callable[[Path], tuple[int, int, int]] = shutil.disk_usage) -> None:
-        """`disk_usage`: (all, used, free) bytes of the disk that holds the folder."""
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        reserve: Callable[[], int],
+        disk_usage: Callable[[Path], tuple[int, int, int]] = shutil.disk_usage,
+    ) -> None:
+        """
+        Args:
+            reserve: what `limits.disk_reserve_bytes` is now.
+            disk_usage: (all, used, free) bytes of the disk that holds the folder.
+        """
         self.path = folder
+        self._reserve = reserve
         self._disk_usage = disk_usage
 
     def found(self) -> dict[ExportName, ExportSize]:
@@ -146,7 +156,7 @@ class ExportFolder:
 
     def _check_room(self, size: int) -> None:
         total, _, free = self._disk_usage(self.path)
-        kept = min(FREE_KEPT_BYTES, total // FREE_KEPT_SHARE)
+        kept = min(2 * self._reserve(), total // FREE_KEPT_SHARE)
         if free - size < kept:
             raise NoRoom(f"the disk has {free:,} bytes free, and an export leaves {kept:,} of them for messages")
 

@@ -306,9 +306,12 @@ class JobWorker:
         change = partial(ChangeJob, job_id=self.job_id, state=state, why=why)
         try:
             await self._services.local.ask(lambda session, token: change(session, token))
-        except (JobStateConflict, JobNotFound, StorageFull):
-            # Changed by somebody else; or true all the same, and stored as soon as there is room.
-            log.debug("job %s: its end is told later", self.job_id)
+        except StorageFull:
+            # It is true all the same, and stored as soon as there is room.
+            await self._sleep_until(self._services.clock.now() + RETRY_MS)
+            return
+        except (JobStateConflict, JobNotFound):
+            log.debug("job %s: somebody else has changed it", self.job_id)
         log.info("job %s: %s%s", self.job_id, state, f" ({why})" if why else "", extra={"event": "job.ended"})
 
     async def _wait(self, wait: _Wait) -> None:

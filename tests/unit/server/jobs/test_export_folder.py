@@ -24,7 +24,7 @@ def files_of_at_most(size: int) -> Iterator[None]:
 
 
 def folder(path: Path, free: int = 100 * GIB, total: int = 200 * GIB) -> ExportFolder:
-    return ExportFolder(path / "exports", disk_usage=lambda of: (total, total - free, free))
+    return ExportFolder(path / "exports", reserve=lambda: GIB, disk_usage=lambda of: (total, total - free, free))
 
 
 def test_lines_behind_those_that_count_are_cut_off(tmp_path: Path) -> None:
@@ -65,8 +65,8 @@ def test_a_file_that_has_lost_lines_is_not_gone_on_with(tmp_path: Path) -> None:
     assert exports.found() == {NAME: ExportSize(8, is_whole=False)}
 
 
-@pytest.mark.parametrize(("total", "free", "fits"), [(200, 2, True), (200, 1, False), (10, 1, True), (10, 0.4, False)])
-def test_a_twentieth_of_the_disk_and_at_most_one_gibibyte_stays_free(
+@pytest.mark.parametrize(("total", "free", "fits"), [(200, 3, True), (200, 2, False), (8, 2, True), (8, 1.5, False)])
+def test_a_fifth_of_the_disk_or_twice_the_reserve_stays_free(
     tmp_path: Path, total: float, free: float, *, fits: bool
 ) -> None:
     exports = folder(tmp_path, free=int(free * GIB), total=int(total * GIB))
