@@ -19,7 +19,8 @@ from tests.integration.test_operations import dead
 from tests.integration.test_server_broker import settings
 from tests.waiting import until
 from vibemq.config import Http, Settings
-from vibemq.errors import InvalidOptions, JobNotFound, JobStateConflict, NotAuthorized
+from vibemq.errors import InvalidOptions, JobNotFound, JobStateConflict, NotAuthorized, StorageFull
+from vibemq.model.jobs.job_records import JobAdvanced
 from vibemq.operations.jobs import results
 from vibemq.server.broker import Broker
 from vibemq.server.jobs import worker
@@ -196,6 +197,34 @@ async def test_a_full_disk_stops_the_export_with_a_sentence_until_there_is_room(
         broker.advance(worker.RETRY_MS / 1000)
         await reached(mq, number, "done", done=20)
         assert lines_of(await file_of(mq, number))[1]["count"] == 20
+
+
+async def test_a_count_that_the_disk_did_not_take_doubles_no_line(
+    started: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, mq = started
+    await dead(mq, broker, "q", 450)
+    provider = broker._parts.store.provider  # type: ignore[union-attr]
+    append, refused = provider.append, [0]
+
+    def full(records: Any, *more: Any) -> Any:
+        if refused[0] < 2 and any(isinstance(record, JobAdvanced) and record.done for record in records):
+            refused[0] += 1
+            raise StorageFull("no space left")
+        return append(records, *more)
+
+    monkeypatch.setattr(provider, "append", full)
+    number = (await export_of(mq))["job"]
+
+    async def is_done() -> bool:
+        broker.advance(worker.RETRY_MS / 1000)
+        return bool((await job_of(mq, number))["state"] == "done")
+
+    await until(is_done)
+    assert refused == [2]
+    letters, tail = lines_of(await file_of(mq, number))
+    assert [letter["dead_id"] for letter in letters] == list(range(1, 451))
+    assert tail["count"] == (await job_of(mq, number))["done"] == 450
 
 
 async def test_files_are_bounded_in_bytes_and_in_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
