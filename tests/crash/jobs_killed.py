@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import product
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -217,12 +218,12 @@ def judge(ids: set[str], back: list[str], dead: list[str], limit: int, job: dict
 
 def main() -> int:
     """100,000 letters, 20 kills: `make jobs-proof`. Prints what it was; 1 = something does not add up."""
-    for provider in ("lmdb", "sqlite"):
+    for provider, kind in product(("lmdb", "sqlite"), ("replay", "export_dead")):
         with tempfile.TemporaryDirectory() as folder:
             work = partial(killed, Path(folder) / "data", provider, letters=100_000, limit=95_000, kills=20)
-            told = anyio.run(partial(work, seed=20, rate=3_000, cli=True))
+            told = anyio.run(partial(work, seed=20, rate=3_000, cli=kind == "replay", kind=kind))
         counts = {name: told.job[name] for name in ("state", "selected", "done", "skipped", "damaged", "dead_again")}
-        print(f"{provider}: {told.kills} kills, {told.at_work} at work, job {counts}", flush=True)
+        print(f"{provider}, {kind}: {told.kills} kills, {told.at_work} at work, job {counts}", flush=True)
         for complaint in told.complaints:
             print(f"  {complaint}", flush=True)
         if told.complaints:
