@@ -51,6 +51,8 @@ class FrameParser:
         self._inflater = Inflater(body_bytes_max=limits.body_bytes_max)
         self.unread = False
         """`read` has stopped before the end of what has come, so that others have their turn."""
+        self.waits_for_bytes = False
+        """`read` has come to the end of what has come, and would find nothing again."""
         self.waits_for_memory = False
         """A large frame has begun for which there is no memory yet."""
         self.large_under_way = False
@@ -80,7 +82,7 @@ class FrameParser:
         self._ended = True
         self._large = None
         self._buffer = ByteBuffer()
-        self.large_under_way = self.waits_for_memory = self.unread = False
+        self.large_under_way = self.waits_for_memory = self.unread = self.waits_for_bytes = False
 
     def _note_progress(self, large: LargeFrame[PublishMany]) -> None:
         if self._progress_left - large.left >= LARGE_PROGRESS_BYTES:
@@ -89,6 +91,7 @@ class FrameParser:
     def append(self, data: bytes) -> None:
         if not self._ended:
             self._buffer.append(data)
+            self.waits_for_bytes = False
 
     def read(self) -> None:
         """Work through complete frames, as many as are the work of one turn; stops early at a Connect, whose answer
@@ -114,8 +117,9 @@ class FrameParser:
                 if units <= 0:
                     self.unread = at < len(data)
                     break
-                frame = find_frame(data, at, limit)
+                frame = find_frame(data, at, limit) if at < len(data) else None
                 if frame is None:
+                    self.waits_for_bytes = True
                     break
                 units -= 1 + self._frame(data, frame) // _BYTES_PER_UNIT
                 at = frame.end
