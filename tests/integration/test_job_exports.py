@@ -159,8 +159,12 @@ async def test_what_was_written_and_not_counted_is_written_once(tmp_path: Path, 
         assert (await job_of(mq, number))["has_result"]
         assert lines_of(await file_of(mq, number))[1] == tail
         third.advance(8 * 24 * 3600)
-        await until(lambda: not list((tmp_path / "data" / FOLDER).iterdir()))
-        assert not (await job_of(mq, number))["has_result"]
+
+        async def has_gone() -> bool:
+            return not (await job_of(mq, number))["has_result"]
+
+        await until(has_gone)
+        assert list((tmp_path / "data" / FOLDER).iterdir()) == []
 
 
 async def test_a_file_that_somebody_has_removed_ends_the_job_with_a_sentence(tmp_path: Path) -> None:
@@ -258,6 +262,7 @@ async def test_a_cancelled_export_leaves_no_file(started: Started, tmp_path: Pat
     await reached(mq, number, "running", done=1)
     await mq.admin("job.change", job=number, state="cancelled")
     await until(lambda: not list((tmp_path / "data" / FOLDER).iterdir()))
+    assert not (await job_of(mq, number))["has_result"]
     with pytest.raises(JobStateConflict, match="is cancelled and has no file"):
         await mq.admin("job.result", job=number)
 

@@ -330,6 +330,8 @@ BAD_INPUT: dict[str, Row] = {
             "integration/test_http_streams.py::test_bodies_are_files_that_nothing_runs_in",
             "integration/test_http_streams.py::test_packed_bodies_and_bombs",
             "integration/test_http_streams.py::test_what_is_in_messages_can_be_hidden",
+            "integration/test_job_exports.py::test_http_gives_the_file_to_those_who_may_see_bodies",
+            "integration/test_job_exports.py::test_a_download_ends_with_what_allowed_it",
             "integration/test_http_streams.py::test_each_sees_what_it_may",
             "integration/test_http_streams.py::test_a_stream_ends_with_its_session",
             "integration/test_looking_at_messages.py::test_a_bomb_is_opened_as_far_as_is_asked_for",
