@@ -27,6 +27,8 @@ from vibemq.protocols.native.state import NativeState
 _TYPE_AT = 6
 """Offset of the type byte in an uncompressed frame."""
 _PUBLISH, _ACK = int(CommandType.PUBLISH), int(CommandType.ACK)
+_ALIKE = frozenset({_PUBLISH, _ACK})
+"""Frames that come in runs that look alike."""
 
 READ_UNITS = 150
 """What is read at once, in frames that are read one by one: about a millisecond of it."""
@@ -113,7 +115,8 @@ class FrameParser:
         at, units = 0, READ_UNITS
         try:
             while not (state.authenticating or state.left):
-                at, units = self._expected(data, at, units)
+                if at + _TYPE_AT < len(data) and data[at + _TYPE_AT] in _ALIKE:
+                    at, units = self._expected(data, at, units)
                 if units <= 0:
                     self.unread = at < len(data)
                     break
@@ -291,8 +294,9 @@ class FrameParser:
     def flush(self) -> None:
         """Turn what the intakes have gathered into commands: settlements first, they only make room."""
         state = self._state
-        state.requests += state.acks.flush(state.session)
-        for batch in state.publishes.flush():
+        if state.acks.gathered:
+            state.requests += state.acks.flush(state.session)
+        for batch in state.publishes.flush() if state.publishes.gathered else ():
             token = PublishedPlain.of(batch)
             extras = batch.extras(state.now)
             state.ask(Publish(state.session, token, batch.queue, batch.rows(), extras))

@@ -403,19 +403,25 @@ class Committer:
         self._unflushed_bytes = 0
         flush = Flush(self._appends, steps, self._loop.time(), is_small)
         self._flushes.append(flush)
-        if is_small and not self._flushing and self._flush_place.is_loop and self._flush_at_once(flush):
-            return
+        if is_small and not self._flushing and self._flush_place.is_loop:
+            try:
+                if self._flush_at_once(flush):
+                    return
+            except Exception as error:
+                self.fail(error)
+                return
         self._flushing += 1
         self._store.begin_sync(lambda error, took_s: self._flushed(flush, error, took_s))
 
     def _flush_at_once(self, flush: Flush) -> bool:
-        """On the loop, and tell what it covers. False: it is for a thread. Raises what the provider raises."""
+        """On the loop, and tell what it covers. False, and nothing is done: it is for a thread."""
         took_s = self._store.sync_at_once()
         if took_s is None:
             return False
         self._flush_place.note(took_s, on_loop=True)
         self._metrics.fsync_seconds.observe(took_s)
-        if self._behind is None or self._untold or self._telling_later or not self._may_answer_first(flush.steps):
+        others_first = bool(self._untold) or self._telling_later or len(self._flushes) > 1
+        if self._behind is None or others_first or not self._may_answer_first(flush.steps):
             self._covered(flush)
             return True
         self._flushes.pop()
