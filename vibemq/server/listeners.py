@@ -72,6 +72,8 @@ class Listeners:
                 one.port,
                 None if one.tls is None else one.tls.certificate,
                 partial(parts.connection_table.count_of, one.endpoint),
+                partial(getattr, one.endpoint.troubles, "refused"),
+                None if one.tls is None else partial(getattr, one.endpoint.troubles, "handshakes_failed"),
             )
             for one in self.listening
         ]

@@ -118,3 +118,25 @@ def test_only_reasons_of_dead_letters_are_known(vibemq: Run) -> None:
     assert "choose one of max_attempts, expired, deserialization, rejected, overflow" in err
     for reason in ("overflow", "purged", "retention", "queue-deleted", "moved"):
         assert vibemq("admin", "dlq", "ls", "--reason", reason)[0] == 0
+
+
+def test_an_export_that_the_broker_writes(vibemq: Run, queue: str, tmp_path: Path) -> None:
+    bury(vibemq, queue, 4)
+    file = tmp_path / "dead.ndjson"
+    code, (told,), _ = vibemq("admin", "dlq", "export", file, "--queue", queue, "--job", "--limit", "3", "--note", "n")
+    assert (code, told["count"], told["file"]) == (0, 3, str(file))
+    *letters, tail = [json.loads(line) for line in file.read_text().splitlines()]
+    assert (len(letters), tail) == (3, {"count": 3, "damaged": 0})
+    _, (job,), _ = vibemq("admin", "dlq", "export", "--queue", queue, "--detach")
+    assert vibemq("admin", "job", "follow", job["job"])[1][0]["done"] == 4
+    code, lines, _ = vibemq("admin", "job", "result", job["job"], "-")
+    assert (code, lines[-1]) == (0, {"count": 4, "damaged": 0})
+    assert vibemq("admin", "job", "result", job["job"], file)[0] == 2, "it would be overwritten"
+    assert vibemq("admin", "job", "discard", job["job"])[0] == 0
+    code, _, err = vibemq("admin", "job", "result", job["job"], tmp_path / "other")
+    assert json.loads(err)["error"]["code"] == "JOB_STATE"
+    assert code != 0
+    assert not (tmp_path / "other").exists()
+    for wrong in ((), (file, "--rate", "5"), (file, "--note", "n")):
+        assert vibemq("admin", "dlq", "export", *wrong, "--queue", queue)[0] == 2
+    assert info(vibemq, queue)["dead"] == 4

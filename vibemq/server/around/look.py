@@ -39,6 +39,9 @@ class ListenerFacts:
     certificate: Path | None
     """None: no TLS."""
     connections: Callable[[], int]
+    refused: Callable[[], int] | None = None
+    """Connections that were refused since the start; None = nobody counts them."""
+    handshakes_failed: Callable[[], int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +72,8 @@ class Around:
                 "tls": one.certificate is not None,
                 "certificate_until": last,
                 "connections": one.connections(),
+                "refused": None if one.refused is None else one.refused(),
+                "handshakes_failed": None if one.handshakes_failed is None else one.handshakes_failed(),
             }
             for one, last in zip(facts, until, strict=True)
         ]

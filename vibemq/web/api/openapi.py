@@ -13,10 +13,10 @@ from vibemq._version import __version__
 from vibemq.auth.matrix import in_words
 from vibemq.errors import ErrorCode
 from vibemq.model.access import Action
+from vibemq.operations.reading.instants import INSTANTS
 from vibemq.web.api.arguments import RequestReader, arguments_of, schema_of
 from vibemq.web.api.contract import BASE, Contract, Endpoint, Parameter
 from vibemq.web.api.errors import MEANINGS, Code, HttpCode
-from vibemq.web.api.instants import INSTANTS
 from vibemq.web.api.kinds import Kind
 
 PROBLEM = "application/problem+json"

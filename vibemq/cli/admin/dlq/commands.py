@@ -1,14 +1,13 @@
 """`vibemq-admin dlq`: look at dead letters, put them back, delete them, take them away in a file."""
 
 import sys
-from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import Annotated, Any
 
-import orjson
 import typer
 
 from vibemq.cli.admin.dlq import pages
 from vibemq.cli.admin.dlq.edit_command import edit
+from vibemq.cli.admin.dlq.export_command import export
 from vibemq.cli.admin.dlq.filters import AtMost, Filters, ForReason, FromQueue, filtered, filters_of
 from vibemq.cli.admin.dlq.replay_command import Detach, Note, replay
 from vibemq.cli.admin.jobs.following import follow, require_done
@@ -16,8 +15,7 @@ from vibemq.cli.exits import Usage
 from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, DryRun, Json, Timeout, Url, Yes, queue_names
 from vibemq.cli.messages import group_table, letter_sheet, letter_table, payload_bytes, preview_sheet
 from vibemq.cli.online import ask, call, require_queue
-from vibemq.cli.output import Output, count_text, is_standard, whole_file
-from vibemq.cli.progress import tracked
+from vibemq.cli.output import Output, count_text
 from vibemq.cli.values import NUMBER_MAX
 from vibemq.client import Client
 from vibemq.errors import MessageNotFound
@@ -25,6 +23,7 @@ from vibemq.errors import MessageNotFound
 app = typer.Typer(help="Dead letters of a running broker.", no_args_is_help=True)
 app.command()(replay)
 app.command()(edit)
+app.command()(export)
 
 
 @app.command("ls")
@@ -173,43 +172,3 @@ def purge(
     verb = "would be deleted" if dry_run else "deleted"
     told = {"count": count, "dry_run": dry_run, **({} if number is None else {"job": number})}
     out.emit(told, f"{count_text(count, 'dead letter')} {verb}")
-
-
-@app.command()
-@filtered
-def export(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="NDJSON file to write; - is stdout.")],
-    filters: Filters,
-    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Maximum number, oldest first.")] = None,
-    yes: Yes = False,
-    url: Url = DEFAULT_URL,
-    timeout: Timeout = DEFAULT_TIMEOUT,
-    json: Json = False,
-) -> None:
-    """Copy dead letters with their payloads to a file, one JSON object per line. They stay in the DLQ."""
-    out = Output(json=json)
-    if file.exists() and not is_standard(file):
-        out.confirm(f"Overwrite {file}?", yes=yes, can_dry_run=False)
-
-    async def work(mq: Client) -> int:
-        with whole_file(file) as stream:
-            written = await _export(mq, filters, limit, stream, out)
-            if not written:
-                # Before the file takes its name.
-                await require_queue(mq, filters.queue)
-            return written
-
-    count = call(url, timeout, work)
-    if not is_standard(file):
-        out.emit({"count": count, "file": str(file)}, f"{count_text(count, 'dead letter')} written to {file}")
-
-
-async def _export(mq: Client, filters: Filters, limit: int | None, stream: BinaryIO, out: Output) -> int:
-    count = 0
-    with tracked("exported", out.notes, silent=out.json) as progress:
-        async for page in pages.letters(mq, filters.arguments, limit):
-            whole = await pages.with_payloads(mq, page)
-            stream.write(b"".join(orjson.dumps(letter) + b"\n" for letter in whole))
-            count += len(whole)
-            progress(count, 0)
-    return count

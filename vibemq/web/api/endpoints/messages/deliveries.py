@@ -14,13 +14,13 @@ from vibemq.errors import ErrorCode, InvalidOptions, InvalidPayload
 from vibemq.model import commands
 from vibemq.model.rows import RowView
 from vibemq.operations.messages import payload_json
+from vibemq.operations.reading.instants import with_instants, written
 from vibemq.web.api.answers import json_answer
 from vibemq.web.api.arguments import checked
 from vibemq.web.api.contract import Endpoint, Exchange
 from vibemq.web.api.endpoints.shapes import INSTANT, MESSAGE_HEADERS, NULLABLE_TEXT, TEXT, WHOLE, listed, record
 from vibemq.web.api.errors import MEANINGS, HttpCode, Problem, as_problem
 from vibemq.web.api.guardrails.json_shapes import LISTS_MARKS_MAX
-from vibemq.web.api.instants import with_instants, written
 from vibemq.web.api.kinds import Kind
 from vibemq.web.api.messages.leases import Lease
 from vibemq.web.api.messages.session import FetchedBatch, FetchedMessage
