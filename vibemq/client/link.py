@@ -534,7 +534,9 @@ class ClientLink:
     @property
     def is_idle(self) -> bool:
         """Whether nobody here waits for anything of the broker but deliveries."""
-        return not (self.waiting_for_peer or self.replies)
+        return not (
+            self.outbox.messages or self._requests or self._subscribing or self._creating or len(self.replies)
+        )
 
     def receive(self, frame: Incoming) -> None:
         """Take one frame from the broker. Never waits and never calls the program's code.

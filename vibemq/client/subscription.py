@@ -260,11 +260,10 @@ class Subscription(Generic[T]):
                 f"this subscription of {self.queue!r} has not begun, so nothing would ever come; enter it first:"
                 " `async with mq.subscribe(…) as messages:` (`with` in vibemq.sync), then iterate over `messages`"
             )
-        # A turn for the loop when nothing is left, or after a while: a busy program starves nobody, and the settlements
-        # of what came together go out together. One by one they would be answered by ever smaller hand-outs.
-        if not self._buffer or anyio.current_time() >= self._turn_at:
+        # A turn for the loop after a while, so that a busy program starves nobody; who waits for messages gives it one.
+        if self._buffer and self._clock() >= self._turn_at:
             await checkpoint()
-            self._turn_at = anyio.current_time() + TURN_S
+            self._turn_at = self._clock() + TURN_S
         while not self._buffer or self._stopped:
             if self._stopped:
                 raise StopAsyncIteration

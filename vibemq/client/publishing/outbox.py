@@ -128,7 +128,8 @@ class PublishBatch:
         self.first_sequence = first_sequence
         self.duplicates = duplicates
         self._refused = refused
-        self._exceptional = sorted({*refused, *duplicates})
+        if refused or duplicates:
+            self._exceptional = sorted({*refused, *duplicates})
         self._settle()
 
     def fail(self, failure: Failure) -> None:
@@ -221,7 +222,7 @@ class Outbox:
         index = batch.count - 1
         if own_dedup:
             batch.own_dedup.add(index)
-        self._count(1, batch.size - before)
+        self._added(1, batch.size - before)
         return batch, index
 
     def put(self, batch: PublishBatch) -> None:
@@ -230,7 +231,7 @@ class Outbox:
         if earlier is not None:
             self._ready.append(earlier)
         self._ready.append(batch)
-        self._count(batch.count, batch.size)
+        self._added(batch.count, batch.size)
 
     def take(self, now: float, bytes_max: int, new_id: Callable[[], str]) -> list[PublishBatch]:
         """Batches to be sent now, at most about `bytes_max`; they count as sent. A large row is the last of them:
@@ -260,7 +261,7 @@ class Outbox:
         """Take the batch that an answer is for out of the books; None when it has expired or is none of ours."""
         batch = self._sent.pop(batch_id, None)
         if batch is not None:
-            self._count(-batch.count, -batch.size)
+            self._gone(batch)
         return batch
 
     def postpone(self, seconds: float) -> None:
@@ -288,17 +289,20 @@ class Outbox:
         self._ready.clear()
         self._open.clear()
         for batch in batches:
-            self._count(-batch.count, -batch.size)
+            self._gone(batch)
             batch.fail(failure)
 
-    def _count(self, messages: int, size: int) -> None:
-        was_idle = self.messages == 0
+    def _added(self, messages: int, size: int) -> None:
+        if not self.messages:
+            self.idle = Latch()
         self.messages += messages
         self.bytes += size
-        if self.messages == 0:
+
+    def _gone(self, batch: PublishBatch) -> None:
+        self.messages -= batch.count
+        self.bytes -= batch.size
+        if not self.messages:
             self.idle.set()
-        elif was_idle:
-            self.idle = Latch()
         if self._room is not None and not self.full:
             self._room.set()
             self._room = None
