@@ -147,7 +147,7 @@ def all_ways(
     return ways | {name: (compared[name], way) for name, way in ours.items()}
 
 
-# -- the process that feeds consumers -----------------------------------------------------------------------------------
+# -- the process that feeds consumers ---------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -182,7 +182,7 @@ def feed(address: str, redis: str, rate: float) -> None:
             print("fed", flush=True)
 
 
-# -- ours -----------------------------------------------------------------------------------------------------------------
+# -- ours -------------------------------------------------------------------------------------------------------------
 
 
 def blocking(mq: vibemq.sync.Client, fed: Feeder) -> dict[str, Way]:
@@ -265,7 +265,7 @@ def asynchronous(address: str, fed: Feeder) -> dict[str, Way]:
     }
 
 
-# -- Redis ----------------------------------------------------------------------------------------------------------------
+# -- Redis ------------------------------------------------------------------------------------------------------------
 
 
 def redis_ways(address: str, fed: Feeder) -> dict[str, Way]:

@@ -178,6 +178,7 @@ class ClientLink:
         self._body_bytes_max = BODY_BYTES_MAX
         self._farewell = False
         self._carrier: LinkCarrier | None = None
+        self._gathering = False
 
     # -- life ---------------------------------------------------------------------------------------------------
 
@@ -425,8 +426,18 @@ class ClientLink:
         self._dirty[subscriber.id] = subscriber
         if not linger:
             self.wake()
-        elif self._carrier is not None:
+        elif self._carrier is not None and not self._gathering:
             self._carrier.linger()
+
+    def settle_together(self, take: Callable[[], None]) -> None:
+        """What `take` marks has waited for more of it already: it goes now."""
+        self._gathering = True
+        try:
+            take()
+        finally:
+            self._gathering = False
+        if self._dirty:
+            self.wake(alone=True)
 
     def new_id(self) -> str:
         return f"{next(self._numbers):x}"
@@ -534,9 +545,7 @@ class ClientLink:
     @property
     def is_idle(self) -> bool:
         """Whether nobody here waits for anything of the broker but deliveries."""
-        return not (
-            self.outbox.messages or self._requests or self._subscribing or self._creating or len(self.replies)
-        )
+        return not (self.outbox.messages or self._requests or self._subscribing or self._creating or len(self.replies))
 
     def receive(self, frame: Incoming) -> None:
         """Take one frame from the broker. Never waits and never calls the program's code.

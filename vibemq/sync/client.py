@@ -2,6 +2,7 @@
 
 import atexit
 import logging
+import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -24,16 +25,18 @@ from vibemq.client import (
 )
 from vibemq.client.changes import Listener
 from vibemq.client.connecting.forking import watch_forks
+from vibemq.client.connecting.waking import LINGER_S
 from vibemq.client.message import DONE, Delivery, Done, Settler, route
 from vibemq.client.publisher import Publishing
 from vibemq.client.publishing.outbox import PublishBatch
 from vibemq.client.publishing.outgoing import PriorityLike, Seconds
 from vibemq.client.publishing.receipts import receipt
 from vibemq.client.queues import Difference, OnConflict
+from vibemq.client.subscription import check_wait
 from vibemq.errors import LocalProtocolError, NotConnected
 from vibemq.model.commands import Settlement
 from vibemq.model.effects import QueueInfo
-from vibemq.model.runs import Run
+from vibemq.model.runs import Run, run_count
 from vibemq.sync.loop_thread import CLOSED, Answer, LoopThread
 
 logger = logging.getLogger(__name__)
@@ -388,7 +391,8 @@ class Subscription(Generic[T]):
         self._draining = False
         self._iterating: int | None = None
         """The thread that works on messages."""
-        subscription.settler = _ThreadSettler(loop, subscription)
+        settler = subscription.settler = _GatheringSettler(loop, subscription)
+        subscription.expecting = settler.expect
 
     def __await__(self) -> NoReturn:
         raise TypeError(BLOCKING)
@@ -471,7 +475,7 @@ class Subscription(Generic[T]):
 
     def __iter__(self) -> Iterator[Message[T]]:
         auto_ack = self._subscription.options.auto_ack
-        while (batch := self._loop.call(self._subscription.next_untold)) is not None:
+        while (batch := self._next(None)) is not None:
             messages = iter(batch)
             for message in messages:
                 if self._draining:
@@ -498,7 +502,25 @@ class Subscription(Generic[T]):
         Raises:
             VibeMQError: the broker ended it, or the connection is lost for good.
         """
-        return self._loop.call(self._subscription.next_batch_or_none, timeout)
+        if timeout is not None:
+            check_wait(timeout)
+        batch = self._next(timeout)
+        if batch is not None and self._subscription.options.auto_ack:
+            batch.ack_all()
+        return batch
+
+    def _next(self, timeout: float | None) -> MessageBatch[T] | None:
+        """Without a hop to the loop: the thread takes what is there, and the loop wakes it when something comes."""
+        inner = self._subscription
+        self._loop.check()
+        inner.check_started()
+        until = None if timeout is None else time.monotonic() + timeout
+        while (batch := inner.take_next()) is None and not inner.stopped:
+            left = None if until is None else until - time.monotonic()
+            if left is not None and left <= 0:
+                break
+            self._loop.park(inner.parked, inner.something_came, left)
+        return batch
 
 
 class _ThreadSettler:
@@ -523,6 +545,36 @@ class _ThreadSettler:
 
     def is_lost(self, delivery: Delivery, sequence: int) -> bool:
         return self._settler.is_lost(delivery, sequence)
+
+
+class _GatheringSettler(_ThreadSettler):
+    """Of a subscription: the loop comes for acknowledgements by itself, a moment after a delivery. Only many of them,
+    and such as come later, wake it."""
+
+    def __init__(self, loop: LoopThread, subscription: "asynchronous.Subscription[Any]") -> None:
+        super().__init__(loop, subscription)
+        self._subscription = subscription
+        self._many = 0
+        self._gathered = 0
+
+    def expect(self) -> None:
+        """Called in the loop, on each delivery."""
+        self._many = self._subscription.ripe
+        self._loop.come_back(LINGER_S, self._gather)
+
+    def settle(self, delivery: Delivery, verb: Settlement, runs: Sequence[Run], delay_ms: int, reason: str) -> None:
+        call = partial(self._settler.settle, delivery, verb, runs, delay_ms, reason)
+        if verb is Settlement.ACK:
+            # Threads that count at the same time may miss one, which then waits until the loop comes.
+            self._gathered += run_count(runs)
+            if self._gathered < self._many:
+                self._loop.post_lazily(call)
+                return
+        self._loop.post(call)
+
+    def _gather(self, take: Callable[[], None]) -> None:
+        self._gathered = 0
+        self._subscription.settle_together(take)
 
 
 def _open(client: asynchronous.Client) -> _OpenClient:
