@@ -547,6 +547,12 @@ class ClientLink:
         """Whether nobody here waits for anything of the broker but deliveries."""
         return not (self.outbox.messages or self._requests or self._subscribing or self._creating or len(self.replies))
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether there is a connection, and nothing is on its way, or waits to be, that a later message could
+        overtake. Any thread may ask."""
+        return not (self.protocol is None or self.outbox.messages or self._dirty or self._outgoing)
+
     def receive(self, frame: Incoming) -> None:
         """Take one frame from the broker. Never waits and never calls the program's code.
 

@@ -27,7 +27,7 @@ from vibemq.client.changes import Listener
 from vibemq.client.connecting.forking import watch_forks
 from vibemq.client.connecting.waking import LINGER_S
 from vibemq.client.message import DONE, Delivery, Done, Settler, route
-from vibemq.client.publisher import Publishing
+from vibemq.client.publisher import PackedPublish, Publishing
 from vibemq.client.publishing.outbox import PublishBatch
 from vibemq.client.publishing.outgoing import PriorityLike, Seconds
 from vibemq.client.publishing.receipts import receipt
@@ -37,6 +37,7 @@ from vibemq.errors import LocalProtocolError, NotConnected
 from vibemq.model.commands import Settlement
 from vibemq.model.effects import QueueInfo
 from vibemq.model.runs import Run, run_count
+from vibemq.sync.direct_publishes import DirectPublishes
 from vibemq.sync.loop_thread import CLOSED, Answer, LoopThread
 
 logger = logging.getLogger(__name__)
@@ -70,6 +71,7 @@ class _OpenClient(NamedTuple):
 
     loop: LoopThread
     client: asynchronous.Client
+    direct: DirectPublishes
 
 
 class Client:
@@ -123,6 +125,7 @@ class Client:
         # Another thread of the parent may have held the lock.
         self._lock = RLock()
         if self._running is not None:
+            self._running.direct.forked()
             self._running.loop.abandon(self._running)
             self._running = None
 
@@ -168,10 +171,11 @@ class Client:
 
     @property
     def unconfirmed(self) -> int:
-        return self._running.client.unconfirmed if self._running is not None else 0
+        running = self._running
+        return running.client.unconfirmed + running.direct.under_way if running is not None else 0
 
     def ping(self) -> float:
-        loop, client = self._current()
+        loop, client, _ = self._current()
         return loop.call(client.ping)
 
     @overload
@@ -220,21 +224,24 @@ class Client:
         dedup_id: str | None = None,
         wait: bool = True,
     ) -> Receipt | None:
-        loop, client = self._current()
+        running = self._current()
         message = Outgoing(body, id, headers, priority, ttl, delay, deliver_at, dedup_id)
         if self.hooks is not None:
             with self.hooks.publishing(queue, message):
-                return self._publish(loop, client, queue, message, wait=wait)
-        return self._publish(loop, client, queue, message, wait=wait)
+                return self._publish(running, queue, message, wait=wait)
+        return self._publish(running, queue, message, wait=wait)
 
-    def _publish(
-        self, loop: LoopThread, client: asynchronous.Client, queue: str, message: Outgoing, *, wait: bool
-    ) -> Receipt | None:
-        if wait:
-            found: Receipt = loop.call_with_answer(partial(_publish, client, loop, queue, message))
-            return found
-        self._begin_publish(loop, client.publishing, queue, message)
-        return None
+    def _publish(self, running: _OpenClient, queue: str, message: Outgoing, *, wait: bool) -> Receipt | None:
+        publishing = running.client.publishing
+        if not wait:
+            self._begin_publish(running.loop, publishing, queue, message)
+            return None
+        running.loop.check_caller()
+        packed = publishing.pack(queue, message)
+        found: Receipt | None = running.direct.publish(packed)
+        if found is None:
+            found = running.loop.call_with_answer(partial(_publish, publishing, running.loop, packed))
+        return found
 
     def _begin_publish(self, loop: LoopThread, publishing: Publishing, queue: str, message: Outgoing) -> None:
         """What is handed over and not taken yet is bounded by calls that wait, one for many messages."""
@@ -261,7 +268,7 @@ class Client:
         headers: Mapping[str, str] | None = None,
         priority: PriorityLike | None = None,
     ) -> Response:
-        loop, client = self._current()
+        loop, client, _ = self._current()
         message = Outgoing(body, id, headers, priority)
         if self.hooks is None:
             return loop.call(client.publishing.ask, queue, message, timeout)
@@ -270,13 +277,13 @@ class Client:
 
     def flush(self) -> None:
         if self._running is not None:
-            loop, client = self._running
+            loop, client, _ = self._running
             loop.call(client.flush)
 
     def publish_many(self, queue: str, messages: Iterable[Any], **options: Any) -> PublishReport:
         """`messages` is iterated in the loop's thread: a generator that waits would hold up everything else of this
         client."""
-        loop, client = self._current()
+        loop, client, _ = self._current()
         if self.hooks is None:
             return loop.call(partial(client.publish_many_unobserved, queue, messages, **options))
         with self.hooks.publishing(queue) as scope:
@@ -292,7 +299,7 @@ class Client:
 
     def subscribe(self, queue: str, **options: Any) -> "Subscription[Any]":
         """With the options of `vibemq.client.Client.subscribe`."""
-        loop, client = self._current()
+        loop, client, _ = self._current()
         return Subscription(loop, loop.call(partial(client.subscribe, queue, **options)))
 
     def on_connection_change(self, callback: Listener) -> Callable[[], None]:
@@ -301,41 +308,41 @@ class Client:
         return self._listeners.add(callback)
 
     def fetch(self, queue: str, *, max: int = 1, timeout: float = 5.0, **options: Any) -> list[Message[Any]]:  # noqa: A002  # the name users know
-        loop, client = self._current()
+        loop, client, _ = self._current()
         messages: list[Message[Any]] = loop.call(partial(client.fetch, queue, max=max, timeout=timeout, **options))
         route(messages, partial(_ThreadSettler, loop))
         return messages
 
     def create_queue(self, queue: str, *, must_match: bool = False, **options: Any) -> None:
-        loop, client = self._current()
+        loop, client, _ = self._current()
         loop.call(partial(client.create_queue, queue, must_match=must_match, **options))
 
     def declare(self, queue: str, *, on_conflict: OnConflict = "ignore", **options: Any) -> list[Difference]:
-        loop, client = self._current()
+        loop, client, _ = self._current()
         return loop.call(partial(client.declare, queue, on_conflict=on_conflict, **options))
 
     def change_queue(self, queue: str, **changes: Any) -> None:
-        loop, client = self._current()
+        loop, client, _ = self._current()
         loop.call(partial(client.change_queue, queue, **changes))
 
     def delete_queue(self, queue: str) -> None:
-        loop, client = self._current()
+        loop, client, _ = self._current()
         loop.call(client.delete_queue, queue)
 
     def purge_queue(self, queue: str) -> int:
-        loop, client = self._current()
+        loop, client, _ = self._current()
         return loop.call(client.purge_queue, queue)
 
     def queue_info(self, queue: str) -> QueueInfo | None:
-        loop, client = self._current()
+        loop, client, _ = self._current()
         return loop.call(client.queue_info, queue)
 
     def list_queues(self) -> list[QueueInfo]:
-        loop, client = self._current()
+        loop, client, _ = self._current()
         return loop.call(client.list_queues)
 
     def admin(self, verb: str, **arguments: Any) -> Any:
-        loop, client = self._current()
+        loop, client, _ = self._current()
         return loop.call(partial(client.admin, verb, **arguments))
 
 
@@ -378,7 +385,7 @@ class Publisher:
         return self._at
 
     def _open(self) -> tuple[LoopThread, asynchronous.Publisher]:
-        loop, client = self._client._current()
+        loop, client, _ = self._client._current()
         return loop, loop.call(partial(client.publisher, self._queue, dedup=self._dedup))
 
 
@@ -584,7 +591,7 @@ def _open(client: asynchronous.Client) -> _OpenClient:
     except BaseException:
         loop.close()
         raise
-    return _OpenClient(loop, client)
+    return _OpenClient(loop, client, DirectPublishes(loop, client))
 
 
 def _end(
@@ -593,22 +600,20 @@ def _end(
     if running.loop.closed:
         return
     try:
+        running.direct.close()
         running.loop.call(running.client.__aexit__, kind, error, trace)
     finally:
         running.loop.close()
 
 
-def _publish(client: asynchronous.Client, loop: LoopThread, queue: str, message: Outgoing, answer: Answer) -> None:
+def _publish(publishing: Publishing, loop: LoopThread, packed: PackedPublish, answer: Answer) -> None:
     """Called in the loop."""
-    try:
-        placed = client.publishing.place(queue, message)
-    except BaseException as error:
-        answer.fail(error)
-        return
-    if placed is None:
-        loop.run_in_task(answer, client.publishing.one(queue, message))
+    link = publishing.link
+    link.check()
+    if link.outbox.full:
+        loop.run_in_task(answer, publishing.one_packed(packed))
     else:
-        batch, index = placed
+        batch, index = publishing.place(packed)
         batch.when_done(partial(_receipt, answer, batch, index))
 
 

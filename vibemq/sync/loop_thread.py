@@ -203,6 +203,31 @@ class LoopThread:
             with contextlib.suppress(ValueError):
                 places.remove(lock)
 
+    @property
+    def has_calls(self) -> bool:
+        """Whether something that was handed over has not been carried out yet."""
+        return bool(self._calls)
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Called in the loop: have a task do it. When the loop ends before, it is cancelled."""
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def later(self, after_s: float, call: Callable[[*Ts], object], *args: *Ts) -> None:
+        """Called in the loop: have it called after so long."""
+        self._loop.call_later(after_s, call, *args)
+
+    def check_caller(self) -> None:
+        """
+        Raises:
+            NotConnected: this is closed.
+            ClientForked: it is the parent's.
+            LocalProtocolError: the caller is the loop's own thread, which would wait for itself.
+        """
+        self.check()
+        self._check_thread()
+
     def check(self) -> None:
         """
         Raises:
@@ -306,15 +331,18 @@ class LoopThread:
         # Noted before the calls are counted: whoever adds one later asks for another wake-up.
         self._taken = max(self._taken, number)
         for _ in range(len(self._calls)):
-            call, answer = self._calls.popleft()
-            if call is None:
-                continue
-            if answer is not None:
-                answer.note(self._open)
+            call, answer = self._calls[0]
             try:
+                if call is None:
+                    continue
+                if answer is not None:
+                    answer.note(self._open)
                 call()
             except Exception:
                 logger.exception("a call in the client's thread has failed")
+            finally:
+                # Not before: see `has_calls`.
+                self._calls.popleft()
 
     def _refuse(self) -> None:
         """Nobody takes what was handed over."""
