@@ -188,6 +188,7 @@ class LoopThread:
         `found` says so once the lock is there.
 
         Raises:
+            NotConnected: the loop has ended.
             LocalProtocolError: the caller is the loop's own thread, which would wait for itself.
         """
         self._check_thread()
@@ -196,7 +197,9 @@ class LoopThread:
         self._parked.add(lock)
         places.append(lock)
         try:
-            if not (self._ended or found()):
+            if self._ended:
+                raise NotConnected(CLOSED)
+            if not found():
                 lock.acquire(timeout=-1 if timeout is None else min(timeout, TIMEOUT_MAX))
         finally:
             self._parked.discard(lock)
