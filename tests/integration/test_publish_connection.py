@@ -100,6 +100,19 @@ def test_what_is_sent_later_overtakes_nothing(broker: FakeBroker) -> None:
     assert payloads(broker) == list(range(300))
 
 
+def test_what_is_sent_and_not_confirmed_is_not_overtaken_either(broker: FakeBroker) -> None:
+    with with_two_connections(broker) as mq:
+        broker.silent = True
+        mq.publish("orders", 1, wait=False)
+        wait_until(lambda: not mq._current().loop.has_calls)
+        thread, results = in_a_thread(lambda: mq.publish("orders", 2))
+        wait_until(lambda: mq.unconfirmed == 2)
+        assert used(mq) == 0
+        broker.silent = False
+        thread.join()
+    assert results == [("orders", 2, False)]
+
+
 def test_a_settlement_goes_before_the_next_publish(broker: FakeBroker) -> None:
     with with_two_connections(broker) as mq, mq.subscribe("orders") as messages:
         mq.publish("orders", 1)
