@@ -421,12 +421,14 @@ class ClientLink:
         self.forget(subscriber)
         return True
 
-    def mark(self, subscriber: Subscriber, *, linger: bool = False) -> None:
-        """It has frames to be taken; `linger`: which gain by being joined by others."""
+    def mark(self, subscriber: Subscriber, *, linger: bool = False, alone: bool = False) -> None:
+        """It has frames to be taken; `linger`: which gain by being joined by others; `alone`: as in `wake`."""
         self._dirty[subscriber.id] = subscriber
+        if self._gathering:
+            return
         if not linger:
-            self.wake()
-        elif self._carrier is not None and not self._gathering:
+            self.wake(alone=alone)
+        elif self._carrier is not None:
             self._carrier.linger()
 
     def settle_together(self, take: Callable[[], None]) -> None:

@@ -176,10 +176,13 @@ class ClientProtocol:
         return HEADER.pack(len(head) + len(batch.rows[0]), Compression.NONE) + head
 
     def settle(self, subscription: str, settled: SettleRuns) -> bytes:
-        delay = None if settled.delay_ms < 0 else settled.delay_ms
+        verb, delay_ms, reason, runs = settled
+        delay = None if delay_ms < 0 else delay_ms
+        if len(runs) <= RUNS_MAX:
+            return self._frame(extensions.settle(subscription, verb, runs, delay_ms=delay, reason=reason))
         return b"".join(
-            self._frame(extensions.settle(subscription, settled.verb, runs, delay_ms=delay, reason=settled.reason))
-            for runs in _pieces(settled.runs)
+            self._frame(extensions.settle(subscription, verb, piece, delay_ms=delay, reason=reason))
+            for piece in _pieces(runs)
         )
 
     def extend(self, subscription: str, runs: Sequence[Run], ack_timeout_ms: int) -> bytes:

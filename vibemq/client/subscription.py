@@ -609,8 +609,11 @@ class Subscription(Generic[T]):
         before = self._settlements.count
         for first, last in runs:
             self._settlements.add(verb, first, last, delay_ms, reason)
-        if verb is not Settlement.ACK or before < self._prefetch.ripe <= self._settlements.count:
+        if verb is not Settlement.ACK:
             self._link.mark(self)
+        elif before < self._prefetch.ripe <= self._settlements.count:
+            # When nothing else is held, nothing can join it.
+            self._link.mark(self, alone=self._settlements.count >= len(self._held))
         elif not before:
             self._link.mark(self, linger=True)
 
@@ -680,8 +683,9 @@ class Subscription(Generic[T]):
         self._link.mark(self)
 
     def _notify(self) -> None:
-        changed, self._changed = self._changed, Latch()
-        changed.set()
+        if self._changed.is_awaited:
+            changed, self._changed = self._changed, Latch()
+            changed.set()
         watch = self.watch  # Another thread may take it away meanwhile.
         if watch is not None:
             watch()

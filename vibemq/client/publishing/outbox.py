@@ -216,8 +216,8 @@ class Outbox:
         if batch is None or not batch.offer(row, extra):
             if batch is not None:
                 self._ready.append(batch)
+                before = 0
             batch = self._open[key] = PublishBatch(queue)
-            before = 0
             batch.offer(row, extra)
         index = batch.count - 1
         if own_dedup:
@@ -237,20 +237,28 @@ class Outbox:
         """Batches to be sent now, at most about `bytes_max`; they count as sent. A large row is the last of them:
         nothing may come between its frame's head and itself."""
         if self._open:
+            if len(self._open) == 1 and not self._ready:
+                # One message at a time.
+                _, batch = self._open.popitem()
+                self._send(batch, now, new_id)
+                return [batch]
             self._ready.extend(self._open.values())
             self._open.clear()
         taken: list[PublishBatch] = []
         size = 0
         while self._ready and size < bytes_max:
             batch = self._ready.popleft()
-            batch.id = batch.id or new_id()
-            batch.sent_at = now
-            self._sent[batch.id] = batch
+            self._send(batch, now, new_id)
             size += batch.size
             taken.append(batch)
             if batch.size > ROW_BYTES_MAX:
                 break
         return taken
+
+    def _send(self, batch: PublishBatch, now: float, new_id: Callable[[], str]) -> None:
+        batch.id = batch.id or new_id()
+        batch.sent_at = now
+        self._sent[batch.id] = batch
 
     @property
     def waiting(self) -> bool:

@@ -20,6 +20,10 @@ class Latch:
     def is_set(self) -> bool:
         return self._happened
 
+    @property
+    def is_awaited(self) -> bool:
+        return self._futures is not None or self._event is not None
+
     def set(self) -> None:
         self._happened = True
         if self._futures is not None:

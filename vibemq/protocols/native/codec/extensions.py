@@ -287,7 +287,7 @@ def settle(
 ) -> bytes:
     start = _start(CommandType.SETTLE, subscription, queue)
     delay = I64.pack(-1 if delay_ms is None else delay_ms)
-    return b"".join((start, bytes((verb,)), delay, str16(reason), _runs_block(runs)))
+    return b"".join((start, bytes((verb,)), delay, str16(reason) if reason else b"\0\0", _runs_block(runs)))
 
 
 def extend_many(subscription: str, runs: Sequence[Run], *, ack_timeout_ms: int | None = None, queue: str = "") -> bytes:
