@@ -599,10 +599,12 @@ def _end(
 ) -> None:
     if running.loop.closed:
         return
+    until = time.monotonic() + running.client.settings.command_timeout
+    running.direct.begin_closing()
     try:
-        running.direct.close()
         running.loop.call(running.client.__aexit__, kind, error, trace)
     finally:
+        running.direct.close(max(0.0, until - time.monotonic()))
         running.loop.close()
 
 

@@ -155,12 +155,15 @@ class DirectPublishes:
                 self._drop_free()
         return receipt
 
-    def close(self) -> None:
-        """Wait for the publish of another thread, but no longer than for any answer."""
+    def begin_closing(self) -> None:
+        """Take no more publishes."""
         self._closed = True
         self._drop_free()
+
+    def close(self, timeout: float) -> None:
+        """Wait for the publish of another thread."""
         made = self._made
-        if made is not None and made.owner != get_ident() and not self._returned.wait(self._settings.command_timeout):
+        if made is not None and made.owner != get_ident() and not self._returned.wait(timeout):
             made.interrupt()
 
     def forked(self) -> None:

@@ -40,7 +40,7 @@ def test_the_time_in_frozen_loops_is_within_its_budget(name: str) -> None:
     assert reference_loops(SCENARIOS[name]) <= BUDGETS[name].reference_loops
 
 
-@pytest.mark.parametrize("name", BATCHES)
+@pytest.mark.parametrize("name", [*BATCHES, "blocking client publishes one by one"])
 def test_one_more_call_per_message_breaks_the_budget(name: str) -> None:
     make = SCENARIOS[name]
 
