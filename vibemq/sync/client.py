@@ -4,6 +4,7 @@ import atexit
 import logging
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
@@ -32,11 +33,12 @@ from vibemq.client.publishing.outbox import PublishBatch
 from vibemq.client.publishing.outgoing import PriorityLike, Seconds
 from vibemq.client.publishing.receipts import receipt
 from vibemq.client.queues import Difference, OnConflict
+from vibemq.client.settlements import BACKOFF
 from vibemq.client.subscription import check_wait
 from vibemq.errors import LocalProtocolError, NotConnected
 from vibemq.model.commands import Settlement
 from vibemq.model.effects import QueueInfo
-from vibemq.model.runs import Run, run_count
+from vibemq.model.runs import Run
 from vibemq.sync.direct_publishes import DirectPublishes
 from vibemq.sync.loop_thread import CLOSED, Answer, LoopThread
 
@@ -555,33 +557,49 @@ class _ThreadSettler:
 
 
 class _GatheringSettler(_ThreadSettler):
-    """Of a subscription: the loop comes for acknowledgements by itself, a moment after a delivery. Only many of them,
-    and such as come later, wake it."""
+    """Of a subscription: acknowledgements gather here. The loop comes for them by itself, a moment after a delivery;
+    only many of them, and such as come later, wake it."""
 
     def __init__(self, loop: LoopThread, subscription: "asynchronous.Subscription[Any]") -> None:
         super().__init__(loop, subscription)
         self._subscription = subscription
+        self._acknowledged: deque[tuple[Delivery, Sequence[Run]]] = deque()
+        self._asked = False
+        """The loop has been asked to take them, and has not begun. It notes that it begins before it takes."""
         self._many = 0
-        self._gathered = 0
 
     def expect(self) -> None:
         """Called in the loop, on each delivery."""
         self._many = self._subscription.ripe
-        self._loop.come_back(LINGER_S, self._gather)
+        self._loop.come_back(LINGER_S, self._subscription.settle_together)
 
     def settle(self, delivery: Delivery, verb: Settlement, runs: Sequence[Run], delay_ms: int, reason: str) -> None:
-        call = partial(self._settler.settle, delivery, verb, runs, delay_ms, reason)
-        if verb is Settlement.ACK:
-            # Threads that count at the same time may miss one, which then waits until the loop comes.
-            self._gathered += run_count(runs)
-            if self._gathered < self._many:
-                self._loop.post_lazily(call)
-                return
-        self._loop.post(call)
+        if verb is not Settlement.ACK:
+            super().settle(delivery, verb, runs, delay_ms, reason)
+            return
+        self._loop.check()
+        gathered = self._acknowledged
+        gathered.append((delivery, runs))
+        if len(gathered) == self._many or runs[-1][1] - runs[0][0] >= self._many:
+            self._ask(self._loop.post)
+        elif not self._asked:
+            self._ask(self._loop.post_lazily)
 
-    def _gather(self, take: Callable[[], None]) -> None:
-        self._gathered = 0
-        self._subscription.settle_together(take)
+    def _ask(self, post: Callable[[Callable[[], None]], None]) -> None:
+        self._asked = True
+        try:
+            post(self._take)
+        except BaseException:
+            # The thread is interrupted, or the client closed.
+            self._asked = False
+            raise
+
+    def _take(self) -> None:
+        self._asked = False
+        gathered, settle = self._acknowledged, self._subscription.settle
+        while gathered:
+            delivery, runs = gathered.popleft()
+            settle(delivery, Settlement.ACK, runs, BACKOFF, "")
 
 
 def _open(client: asynchronous.Client) -> _OpenClient:
