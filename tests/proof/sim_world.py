@@ -129,6 +129,11 @@ class World:
         )
         loop_cycle = self.loop_cycle = LoopCycle()
         self.effect_router = EffectRouter()
+
+        def behind(work: Callable[[], None]) -> None:
+            loop_cycle.behind(work)
+            loop_cycle.behind(self._timers.look_at_engine)
+
         self.committer = Committer(
             store=Seat(self.provider, self.machinery),  # type: ignore[arg-type]
             engine=self.engine,
@@ -137,6 +142,7 @@ class World:
             metrics=Metrics(),
             weak_flush_ms=self.sizes.weak_flush_ms,
             wake=loop_cycle.wake,
+            behind=behind,
             fatal=self._fatal,
         )
         self._timers = Timers(self.engine, self.committer, clock)

@@ -350,6 +350,14 @@ class LmdbProvider:
         self._note_durable(lsn)
         return lsn
 
+    def try_sync(self) -> int | None:
+        """See `FlushesAtOnce`."""
+        self._check_open()
+        lsn = self._journal.try_sync()
+        if lsn is not None:
+            self._note_durable(lsn)
+        return lsn
+
     def _durable_part(self, records: Sequence[Record]) -> Sequence[Record]:
         """The records that may reach the disk."""
         state = self._state

@@ -83,3 +83,32 @@ def test_who_asks_again_in_its_flush_comes_after_those_that_wait() -> None:
         assert greedy.flushes > 1
 
     asyncio.run(main())
+
+
+def test_what_comes_behind_the_flushes_may_have_others_flushed_in_the_same_turn() -> None:
+    async def main() -> None:
+        clock, order = Clock(), []
+        cycle = LoopCycle(monotonic=clock)
+        first = Connection(clock, 0, lambda: order.append("first"))
+        second = Connection(clock, 0, lambda: order.append("second"))
+
+        def behind() -> None:
+            order.append("behind")
+            cycle.flush_later(second)
+
+        cycle.before.append(lambda: cycle.behind(behind) if not order else None)
+        cycle.flush_later(first)
+        await turns(1)
+        assert order == ["first", "behind", "second"]
+
+    asyncio.run(main())
+
+
+def test_work_behind_the_flushes_that_is_asked_for_outside_a_turn_has_the_next() -> None:
+    async def main() -> None:
+        cycle, done = LoopCycle(), []
+        cycle.behind(lambda: done.append(1))
+        await turns(3)
+        assert done == [1]
+
+    asyncio.run(main())
