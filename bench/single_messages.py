@@ -4,8 +4,9 @@
 
 A broker in a process of its own takes them. What is consumed comes from a third process, one message at a time at a
 steady rate, and each is read and acknowledged before the next. The ways take turns, in one run, so that other load on
-the machine meets all of them. Prints medians of the rounds: processor time, its ratio to redis-py's of the same kind,
-voluntary context switches, and the wait, from the call to the confirm or from the publish to the hand-out.
+the machine meets all of them. Prints medians of the rounds: processor time, its ratio to redis-py's of the same kind
+in the same round, voluntary context switches, and the wait, from the call to the confirm or from the publish to the
+hand-out.
 
 Redis confirms what its own configuration promises; `--appendonly yes --appendfsync always` is what a queue of VibeMQ
 promises by default.
@@ -113,16 +114,20 @@ def measure(ways: dict[str, tuple[str, Way]], given: argparse.Namespace) -> None
         for name, (_, way) in ways.items():
             samples[name].append(way(given.messages))
     kept = {name: found[1:] for name, found in samples.items()}  # The first round warms up.
-    medians = {name: statistics.median(each.cpu_ms for each in found) for name, found in kept.items()}
     print(f"{'':<34} {'CPU ms':>8} {'of theirs':>9} {'min':>8} {'max':>8} {'switches':>8} {'wait p50 ms':>11}")
     for name, (theirs, _) in ways.items():
         found = kept[name]
-        ratio = f"{medians[name] / medians[theirs]:.2f}" if theirs in medians else "-"
-        least, most = min(each.cpu_ms for each in found), max(each.cpu_ms for each in found)
+        pairs = zip(found, kept.get(theirs, ()), strict=False)
+        ratios = [mine.cpu_ms / other.cpu_ms for mine, other in pairs]
+        ratio = f"{statistics.median(ratios):.2f}" if ratios else "-"
+        costs = [each.cpu_ms for each in found]
         switches = statistics.median(each.switches for each in found)
         waits = [wait for each in found for wait in each.waits_s]
         wait = f"{statistics.median(waits) * 1_000:.3f}" if waits else "-"
-        print(f"{name:<34} {medians[name]:8.4f} {ratio:>9} {least:8.4f} {most:8.4f} {switches:8.2f} {wait:>11}")
+        print(
+            f"{name:<34} {statistics.median(costs):8.4f} {ratio:>9} {min(costs):8.4f} {max(costs):8.4f} {switches:8.2f}"
+            f" {wait:>11}"
+        )
 
 
 def all_ways(
@@ -144,7 +149,9 @@ def all_ways(
         "for message, ack": "redis-py xreadgroup, xack",
         "async for message, ack": "redis-py await xreadgroup, xack",
     }
-    return ways | {name: (compared[name], way) for name, way in ours.items()}
+    ways |= {name: (compared[name], way) for name, way in ours.items()}
+    # Next to each other, so that other load meets both.
+    return dict(sorted(ways.items(), key=lambda way: (list(compared.values()).index(way[1][0]), way[0] in ours)))
 
 
 # -- the process that feeds consumers ---------------------------------------------------------------------------------

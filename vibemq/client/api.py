@@ -314,6 +314,8 @@ class Client:
         if self.hooks is not None:
             with self.hooks.publishing(queue, message):
                 return await self._publish(queue, message, wait=wait)
+        if wait:
+            return await self._publishing.one(queue, message)
         return await self._publish(queue, message, wait=wait)
 
     async def _publish(self, queue: str, message: Outgoing, *, wait: bool) -> Receipt | None:

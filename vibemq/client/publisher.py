@@ -54,14 +54,19 @@ class Publishing:
         self._good_names: set[str] = set()
 
     async def one(self, queue: str, message: Outgoing) -> Receipt:
-        self.link.check_loop()
-        return await self.one_packed(self.pack(queue, message))
+        link = self.link
+        link.check_loop()
+        packed = self.pack(queue, message)
+        if link.outbox.full:
+            return await self.one_packed(packed)
+        batch, index = self.place(packed)
+        await batch.done.wait()
+        return receipt(batch, index)
 
     async def one_packed(self, packed: PackedPublish) -> Receipt:
-        link = self.link
-        if link.outbox.full:
-            await link.outbox.room()
-            link.check()
+        """As `one`, once there is room."""
+        await self.link.outbox.room()
+        self.link.check()
         batch, index = self.place(packed)
         await batch.done.wait()
         return receipt(batch, index)
