@@ -31,7 +31,7 @@ BUDGETS = {
     "client packs a batch": Budget(calls=12.6, instructions=158, reference_loops=5.8),
     "client takes a batch": Budget(calls=0.7, instructions=21, reference_loops=1.2),
     "client looks at every message": Budget(calls=12.6, instructions=228, reference_loops=7.6),
-    "client publishes one by one": Budget(calls=208, instructions=3_030, reference_loops=140),
-    "blocking client publishes one by one": Budget(calls=81.5, instructions=1_300, reference_loops=50),
-    "client receives one by one": Budget(calls=200, instructions=3_120, reference_loops=150),
+    "client publishes one by one": Budget(calls=206, instructions=3_020, reference_loops=140),
+    "blocking client publishes one by one": Budget(calls=70.5, instructions=1_030, reference_loops=45),
+    "client receives one by one": Budget(calls=190, instructions=3_050, reference_loops=150),
 }

@@ -147,6 +147,10 @@ class ClientProtocol:
         extras = batch.extras if columns is None else None
         return self._frame(extensions.publish_many(batch.id, batch.queue, Rows.of(batch.rows), extras, columns))
 
+    def publish_row(self, request_id: str, queue: str, row: bytes, extra: Extra | None) -> bytes:
+        """As `publish`, of one row that fits into an ordinary frame."""
+        return self._frame(extensions.publish_lone(request_id, queue, row, None if extra is None else {0: extra}))
+
     def ask(self, request_id: str, queue: str, row: bytes, timeout_ms: int, extra: Extra | None) -> bytes:
         """
         Raises:

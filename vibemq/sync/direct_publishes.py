@@ -24,7 +24,6 @@ from vibemq.client.connecting.forking import detach_sockets
 from vibemq.client.connecting.plain_socket import PlainSocket
 from vibemq.client.protocol import ClientProtocol
 from vibemq.client.publisher import PackedPublish
-from vibemq.client.publishing.outbox import PublishBatch
 from vibemq.errors import VibeMQError
 from vibemq.protocols.native.codec.extensions import PublishManyAck
 from vibemq.sync.loop_thread import LoopThread
@@ -80,16 +79,14 @@ class PublishConnection:
             OSError, VibeMQError: there was no answer, and the connection is of no more use.
         """
         self.used += 1
-        batch = PublishBatch(packed.queue)
-        batch.id = f"{self.used:x}"
-        batch.offer(packed.row, packed.extra)
-        self._socket.sendall(self._protocol.publish(batch))
+        request_id = f"{self.used:x}"
+        self._socket.sendall(self._protocol.publish_row(request_id, packed.queue, packed.row, packed.extra))
         while True:
             data = self._socket.recv(_READ)
             if not data:
                 raise ConnectionError("the broker closed the connection")
             for frame in self._protocol.receive_data(data):
-                if not isinstance(frame, PublishManyAck) or frame.id != batch.id:
+                if not isinstance(frame, PublishManyAck) or frame.id != request_id:
                     raise ConnectionError("the broker sent something else than the confirm")
                 if frame.refused or frame.duplicates:
                     return None
