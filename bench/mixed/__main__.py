@@ -8,6 +8,7 @@ The cells take turns, in one run. Latency is the client's, from the instant at w
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -120,6 +121,7 @@ class Watch:
 
 def main() -> None:
     options = _options()
+    os.nice(options.nice)
     names = options.cells.split(",") if options.cells else list(MIXES)
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     with (
@@ -248,6 +250,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rate", type=float, default=250.0, help="messages a second of the small client (250)")
     parser.add_argument("--window-mib", type=int, default=16, help="unconfirmed of a bulk publisher (16, as of clients)")
     parser.add_argument("--cells", default="", help=f"some of {', '.join(MIXES)}")
+    parser.add_argument("--nice", type=int, default=0, help="of all processes; below 0 on a machine with other load")
     parser.add_argument("--spans", action="store_true", help="print where the time of a message goes in the broker")
     return parsed("mixed", parser, whose="the broker's")
 

@@ -351,7 +351,7 @@ async def assemble(
         fatal=fatal,
     )
     per_second = settings.limits.messages_per_client_per_second
-    backpressure = Backpressure(lambda: committer.backlog_bytes, connection_table)
+    backpressure = Backpressure(lambda: committer.backlog_bytes, connection_table, store.room_is_ready)
     socket_services = SocketServices(
         peers=PeerFactory(peer_services, accounts.policy, timers, messages_per_second_max=per_second),
         connection_table=connection_table,
