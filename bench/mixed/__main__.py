@@ -18,6 +18,7 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,8 @@ from bench.mixed.clients import BULK, SMALL
 
 WARM_UP_S = 0.3
 SAMPLE_S = 0.01
+DURING_MIN = 100
+"""Messages that met a checkpoint, of all rounds; of fewer no quantile is told."""
 SPANS = ("sent", "received", "handled", "append", "appended", "asked", "begun", "flushed", "told", "written")
 NO_CHECKPOINTS = {"checkpoint_ms": 3_600_000, "checkpoint_lag_bytes": 4 << 30}
 
@@ -83,7 +86,8 @@ class Client:
         self._process.stdin.flush()
 
     def end(self) -> dict[str, Any]:
-        assert self._process.stdin is not None and self._process.stdout is not None
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._process.stdin.close()
         found: dict[str, Any] = json.loads(self._process.stdout.readline() or "{}")
         self._process.wait()
@@ -139,11 +143,21 @@ def main() -> None:
     print(table(("beside", *HEAD), [(name, *_row(runs)) for name, runs in found.items()]))
     if options.spans:
         print()
-        head = ("p50 / p99 ms", *(f"→ {name}" for name in SPANS[1:]), "KiB p50 / max")
+        head = ("p50 / mean / p99 ms", *(f"→ {name}" for name in SPANS[1:]), "KiB p50 / max")
         print(table(head, [(name, *_span_row(runs)) for name, runs in found.items()]))
 
 
-HEAD = ("p50 ms", "p99 ms", "max ms", "during checkpoints p99", "bulk/s", "taken/s", "broker cores", "foreign", "flush ms")
+HEAD = (
+    "p50 ms",
+    "p99 ms",
+    "max ms",
+    "during checkpoints p99",
+    "bulk/s",
+    "taken/s",
+    "broker cores",
+    "foreign",
+    "flush ms",
+)
 
 
 def measured(mix: Mix, options: argparse.Namespace, root: Path, reaper: Reaper) -> dict[str, Any]:
@@ -176,7 +190,7 @@ def measured(mix: Mix, options: argparse.Namespace, root: Path, reaper: Reaper) 
     lines = trace.read_text().splitlines() if options.spans else []
     return {
         "latency": quantiles_ms([took for _, took in latencies]),
-        "during": quantiles_ms(during),
+        "during": during,
         "bulk_per_s": sum(result["per_s"] for result in results[1 : 1 + mix.publishers * bool(mix.durability)]),
         "taken_per_s": results[-1]["per_s"] if mix.consumer else 0.0,
         "broker_cores": cpu_s / (ended - began),
@@ -223,10 +237,10 @@ def _row(runs: list[dict[str, Any]]) -> list[str]:
         return f"{statistics.median(values):,.{digits}f}" if values else "–"
 
     latency = [run["latency"] for run in runs]
-    during = [run["during"]["p99_ms"] for run in runs if run["during"].get("count", 0) >= 100]
+    during = [took for run in runs for took in run["during"]]
     return [
         *(median([each[name] for each in latency]) for name in ("p50_ms", "p99_ms", "max_ms")),
-        median(during),
+        f"{quantiles_ms(during)['p99_ms']:.2f}" if len(during) >= DURING_MIN else "–",
         *(median([run[name] for run in runs], 0) for name in ("bulk_per_s", "taken_per_s")),
         *(median([run[name] for run in runs]) for name in ("broker_cores", "foreign_cores", "flush_ms")),
     ]
@@ -236,9 +250,11 @@ def _span_row(runs: list[dict[str, Any]]) -> list[str]:
     """How long each step took, of all rounds together."""
     messages = [message for run in runs for message in run["spans"] if all(name in message for name in SPANS)]
     cells = []
-    for before, after in zip(SPANS, SPANS[1:], strict=False):
-        took = quantiles_ms([max(0.0, message[after] - message[before]) for message in messages])
-        cells.append(f"{took['p50_ms']:.2f} / {took['p99_ms']:.2f}" if took else "–")
+    for before, after in pairwise(SPANS):
+        spans_s = [max(0.0, message[after] - message[before]) for message in messages]
+        took = quantiles_ms(spans_s)
+        mean_ms = statistics.fmean(spans_s) * 1e3 if took else 0.0
+        cells.append(f"{took['p50_ms']:.2f} / {mean_ms:.2f} / {took['p99_ms']:.2f}" if took else "–")
     sizes = sorted(message["append_bytes"] / 1024 for message in messages)
     return [*cells, f"{sizes[len(sizes) // 2]:,.0f} / {sizes[-1]:,.0f}" if sizes else "–"]
 
@@ -248,7 +264,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3, help="of all cells, in turn (3)")
     parser.add_argument("--seconds", type=float, default=3.0, help="of each run (3)")
     parser.add_argument("--rate", type=float, default=250.0, help="messages a second of the small client (250)")
-    parser.add_argument("--window-mib", type=int, default=16, help="unconfirmed of a bulk publisher (16, as of clients)")
+    parser.add_argument("--window-mib", type=int, default=16, help="of a bulk publisher, unconfirmed (16)")
     parser.add_argument("--cells", default="", help=f"some of {', '.join(MIXES)}")
     parser.add_argument("--nice", type=int, default=0, help="of all processes; below 0 on a machine with other load")
     parser.add_argument("--spans", action="store_true", help="print where the time of a message goes in the broker")

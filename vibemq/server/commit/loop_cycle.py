@@ -10,20 +10,24 @@ FLUSH_SHARE_S = 0.002
 
 
 class Flushable(Protocol):
+    @property
+    def delivers(self) -> bool:
+        """Whether it has deliveries to read and to encode; then its flush may take as long as those of many others."""
+
     def flush(self) -> None: ...
 
 
 class LoopCycle:
-    """Runs `before` (the committer, the timers) and then flushes the connections that asked, in one callback."""
+    """Runs `before` (the committer, the timers) and then flushes the connections that asked, in one callback: first
+    those that have answers only, and then those that have deliveries, at least one of these."""
 
     def __init__(self, *, monotonic: Callable[[], float] | None = None) -> None:
         """`monotonic`: seconds; left out, those of the loop."""
         self._loop = asyncio.get_running_loop()
         self._monotonic = monotonic or self._loop.time
         self._scheduled = False
-        self._to_flush: dict[Flushable, None] = {}
-        self._flushing: deque[Flushable] = deque()
-        """Those that asked in an earlier turn and have not been flushed."""
+        self._answering = FlushQueue()
+        self._delivering = FlushQueue()
         self.before: list[Callable[[], None]] = []
 
     def wake(self) -> None:
@@ -33,20 +37,37 @@ class LoopCycle:
             self._loop.call_soon(self._run)
 
     def flush_later(self, connection: Flushable) -> None:
-        self._to_flush[connection] = None
+        (self._delivering if connection.delivers else self._answering).asked[connection] = None
         self.wake()
 
     def _run(self) -> None:
         self._scheduled = False
         for work in self.before:
             work()
-        if not self._flushing:
-            self._flushing.extend(self._to_flush)
-            self._to_flush.clear()
         end = self._monotonic() + FLUSH_SHARE_S
-        while self._flushing:
-            self._flushing.popleft().flush()
+        left = self._flush(self._answering, end)
+        if self._flush(self._delivering, end) or left:
+            self.wake()
+
+    def _flush(self, queue: "FlushQueue", end: float) -> bool:
+        """Whether some have not been flushed."""
+        waiting = queue.waiting
+        if not waiting:
+            waiting.extend(queue.asked)
+            queue.asked.clear()
+        while waiting:
+            waiting.popleft().flush()
             if self._monotonic() >= end:
                 break
-        if self._flushing or self._to_flush:
-            self.wake()
+        return bool(waiting or queue.asked)
+
+
+class FlushQueue:
+    """Connections that are to be flushed."""
+
+    __slots__ = ("asked", "waiting")
+
+    def __init__(self) -> None:
+        self.asked: dict[Flushable, None] = {}
+        self.waiting: deque[Flushable] = deque()
+        """Those that asked in an earlier turn and have not been flushed."""

@@ -17,7 +17,7 @@ from typing import Any, cast
 from vibemq.errors import Blocked, StorageError, VibeMQError
 from vibemq.model.rows import Rows
 from vibemq.protocols.session import Principal, Session
-from vibemq.server.commit.backpressure import SHARE_BYTES, Backpressure
+from vibemq.server.commit.backpressure import SHARE_BYTES, Backpressure, ReadTurns
 from vibemq.server.commit.loop_cycle import LoopCycle
 from vibemq.server.monitoring.metrics import Metrics
 from vibemq.server.net.connections import ConnectionTable, ListenerEndpoint
@@ -52,6 +52,7 @@ class SocketServices(CarrierServices):
 
     metrics: Metrics
     backpressure: Backpressure
+    read_turns: ReadTurns
     unsent: Callable[..., Unsent]
     """Makes one with the arguments that are a connection's."""
 
@@ -175,6 +176,7 @@ class Connection(asyncio.Protocol):
             return
         self._services.connection_table.forget_memory(self)
         self._services.backpressure.paused.discard(self)
+        self._services.read_turns.forget(self)
         self._services.connection_table.remove(self)
         self.peer.part()
         log.debug("disconnected", extra={"event": "conn.closed", "conn_id": self.connection_id, "remote": self.host})
@@ -267,6 +269,10 @@ class Connection(asyncio.Protocol):
 
     def wake(self) -> None:
         self._services.loop_cycle.flush_later(self)
+
+    @property
+    def delivers(self) -> bool:
+        return bool(self.peer.delivery_queue)
 
     def flush(self) -> None:
         """Write what is due; called once per loop turn. Raises nothing: other connections come after."""
@@ -389,7 +395,7 @@ class Connection(asyncio.Protocol):
     def _limit_reading(self, buffered: int) -> None:
         reading = buffered < 4 * self.high_water and not (self._services.backpressure.overloaded or self.peer.busy)
         reading = reading and not self._services.connection_table.waits_for_memory(self)
-        if reading == self._reading or (self._share_used and reading and not self._services.backpressure.admits(self)):
+        if reading == self._reading or (self._share_used and reading and not self._services.read_turns.admits(self)):
             return
         self._reading = reading
         self._share_used = False

@@ -374,8 +374,9 @@ class SegmentPool:
             self._disk.fallocate(file, size)
             for offset in range(filled_from, size, len(ZEROES)):
                 write_all(self._disk, file, [ZEROES[: size - offset]], offset)
-                # Piece by piece: the flush that somebody waits for stands behind no more than one of them.
-                self._disk.fdatasync(file)
+                if offset + len(ZEROES) < size:
+                    # Piece by piece: a flush that somebody waits for stands behind no more than one of them.
+                    self._disk.fdatasync(file)
             self._disk.fsync(file)
             self._disk.rename(path + NEW_SUFFIX, path)
             self._disk.fsync_dir(self._folder)
