@@ -3,6 +3,7 @@
 Times are seconds of `time.perf_counter`, which on Linux is CLOCK_MONOTONIC and so comparable between processes.
 """
 
+import asyncio
 import os
 import struct
 import time
@@ -13,6 +14,7 @@ now = time.perf_counter
 Go = Callable[[], None]
 """Called by a load when it is connected; returns when the measurement begins."""
 
+COARSE_S = 0.0015
 _STAMP = struct.Struct("<dq")
 WARM_UP_SHARE = 0.1
 WARM_UP_MESSAGES_MAX = 500
@@ -81,6 +83,16 @@ class Pacer:
     def delay(self, sent: int) -> float:
         """Seconds until the next message is due; negative when it is overdue."""
         return self.due_at(sent) - now()
+
+    async def wait_until_due(self, number: int) -> float:
+        """For clients on an event loop, whose timers count whole milliseconds: returns from when a latency counts. That
+        is the instant of sending as long as only the timer was late, by less than `COARSE_S`. Blocking clients sleep as
+        finely as the kernel lets them."""
+        delay = self.delay(number)
+        if delay > 0:
+            await asyncio.sleep(delay)
+        due_at, at = self.due_at(number), now()
+        return at if at - due_at < COARSE_S else due_at
 
     def due(self, sent: int) -> int:
         """Messages to be sent now, at least one."""

@@ -14,7 +14,6 @@ At its end it writes a JSON line for each message, of instants of CLOCK_MONOTONI
 import atexit
 import json
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +37,7 @@ class Trace:
 
     def install(self) -> None:
         receive, give, append = Connection.data_received, Connection._give, LmdbProvider.append
-        sync, begin_sync = LmdbProvider.sync, Store.begin_sync
+        sync, try_sync, begin_sync = LmdbProvider.sync, LmdbProvider.try_sync, Store.begin_sync
 
         def data_received(connection: Connection, data: bytes) -> None:
             at = data.find(MARK, 0, 512)
@@ -65,24 +64,29 @@ class Trace:
                 flush = message
                 message["asked"] = now()
 
-            def heard(error: BaseException | None) -> None:
+            def heard(error: BaseException | None, took_s: float) -> None:
                 if flush is not None:
                     flush["told"] = now()
-                told(error)
+                told(error, took_s)
 
             self._flush = flush
             begin_sync(store, heard)
 
         def synced(provider: LmdbProvider) -> int:
             flush = self._flush
-            if threading.current_thread() is threading.main_thread():
-                message = self._message
-                flush = message if message is not None and "appended" in message and "begun" not in message else None
             if flush is not None:
                 flush["begun"] = now()
             lsn = sync(provider)
             if flush is not None:
                 flush["flushed"] = now()
+            return lsn
+
+        def tried(provider: LmdbProvider) -> int | None:
+            began = now()
+            lsn = try_sync(provider)
+            message = self._message
+            if lsn is not None and message is not None and "appended" in message and "asked" not in message:
+                message |= {"asked": began, "begun": began, "flushed": (ended := now()), "told": ended}
             return lsn
 
         def given(connection: Connection, data: bytes) -> None:
@@ -97,6 +101,7 @@ class Trace:
             (Connection, "_give", given),
             (LmdbProvider, "append", appended),
             (LmdbProvider, "sync", synced),
+            (LmdbProvider, "try_sync", tried),
             (Store, "begin_sync", begun),
         ):
             setattr(owner, name, wrapper)

@@ -99,10 +99,7 @@ class JetStream(Peer):
                 future = await stream.publish_async(SUBJECT, bodies.make(number))
                 future.add_done_callback(confirms.note)
                 continue
-            delay = pacer.delay(number)
-            if delay > 0:
-                await asyncio.sleep(delay)
-            due_at = pacer.due_at(number)
+            due_at = await pacer.wait_until_due(number)
             future = await stream.publish_async(SUBJECT, bodies.make(number, due_at))
             future.add_done_callback(confirms.noting(due_at))
         await confirms.all.wait()

@@ -1,6 +1,8 @@
-"""VibeMQ over its native protocol, through its own Python client with the client's default settings."""
+"""VibeMQ over its native protocol, through its own Python clients with their default settings: the asynchronous one,
+and at a steady rate, where each message waits for its confirm, the blocking one."""
 
 import sys
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -10,6 +12,7 @@ import anyio
 import anyio.lowlevel
 
 import vibemq
+import vibemq.sync
 from bench.common.load import Bodies, Go, Job, Pacer, Span, now, sent_at
 from bench.common.peer import Guarantee, Peer
 from bench.common.servers import Plan
@@ -68,13 +71,30 @@ class VibeMQ(Peer):
     # -- publishing -------------------------------------------------------------------------------------------------
 
     def produce(self, job: Job, go: Go) -> Span:
+        return self._paced_one_by_one(job, go) if job.rate else self._produce_pipelined(job, go)
+
+    def _paced_one_by_one(self, job: Job, go: Go) -> Span:
+        """By the blocking client, as Redis', PostgreSQL's and beanstalkd's are."""
+        latencies: list[float] = []
+        with vibemq.sync.connect(f"vibemq://127.0.0.1:{self.port}") as mq:
+            bodies = Bodies(job.size)
+            go()
+            pacer = Pacer(job.rate, job.messages)
+            for number in range(job.messages):
+                time.sleep(max(0.0, pacer.delay(number)))
+                due_at = pacer.due_at(number)
+                mq.publish(QUEUE, bodies.make(number, due_at))
+                latencies.append(now() - due_at)
+            return Span(pacer.began, now(), job.messages, latencies)
+
+    def _produce_pipelined(self, job: Job, go: Go) -> Span:
         async def publish() -> Span:
             client = self.connect()
             if job.window:
                 client = vibemq.connect(client.settings, max_unconfirmed=job.window)
             async with client as mq:
                 go()
-                return await (paced(mq, job) if job.rate else _pipelined(mq, job))
+                return await _pipelined(mq, job)
 
         return run(publish)
 
@@ -146,10 +166,7 @@ async def paced(mq: Client, job: Job) -> Span:
     async with anyio.create_task_group() as tasks, mq.publisher(QUEUE) as out:
         tasks.start_soon(note_confirms)
         for number in range(job.messages):
-            delay = pacer.delay(number)
-            if delay > 0:
-                await anyio.sleep(delay)
-            due_at = pacer.due_at(number)
+            due_at = await pacer.wait_until_due(number)
             waiting.append((due_at, await out.send(bodies.make(number, due_at))))
             arrived.set()
     return Span(pacer.began, now(), job.messages, latencies)

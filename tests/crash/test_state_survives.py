@@ -186,3 +186,22 @@ async def test_a_confirmed_position_survives_a_kill_in_the_same_instant(broker: 
         peer = Peer(broker.port)
         assert peer.ask("group.offsets", "q", group="g")["committed"] == committed
         peer.close()
+
+
+@pytest.mark.parametrize("broker", ["lmdb"], indirect=True)
+async def test_what_was_settled_before_an_answer_stays_settled(broker: BrokerProcess) -> None:
+    """Settlements wait for an append that others need, but no answer overtakes them."""
+    async with vibemq.connect(broker.url) as mq:
+        await mq.create_queue("q")
+        await mq.publish_many("q", [{"n": n} for n in range(3)])
+        held = await take(mq, "q", 3)
+        await all_is_kept(mq)
+        for message in held:
+            message.ack()
+        await mq.ping()
+        broker.kill()
+    broker.start()
+    async with vibemq.connect(broker.url) as mq:
+        info = await mq.queue_info("q")
+    assert info is not None
+    assert (info.ready, info.in_flight) == (0, 0)

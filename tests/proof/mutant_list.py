@@ -67,8 +67,8 @@ FLUSHES = (
     Mutant(
         "strong path without its fdatasync",
         JOURNAL,
-        "                for segment in dirty:\n                    self._disk.fdatasync(segment.file)\n",
-        "                for segment in dirty:\n                    pass\n",
+        "            for segment in dirty:\n                self._disk.fdatasync(segment.file)\n",
+        "            for segment in dirty:\n                pass\n",
         sign=LOST_OR_BROKEN,
     ),
     Mutant(
@@ -95,15 +95,15 @@ FLUSHES = (
     Mutant(
         "only the newest segment is flushed",
         JOURNAL,
-        "                dirty = list(self._dirty.values())\n",
-        "                dirty = list(self._dirty.values())[-1:]\n",
+        "            dirty = list(self._dirty.values())\n",
+        "            dirty = list(self._dirty.values())[-1:]\n",
         sign=LOST_OR_BROKEN,
     ),
     Mutant(
         "a flush claims what came while it ran",
         JOURNAL,
-        "            self._durable_lsn, self._bytes_durable = target, appended\n",
-        "            self._durable_lsn, self._bytes_durable = self._last_lsn, appended\n",
+        "        self._durable_lsn, self._bytes_durable = target, appended\n",
+        "        self._durable_lsn, self._bytes_durable = self._last_lsn, appended\n",
         sign=LOST_OR_BROKEN,
     ),
     Mutant(
@@ -132,8 +132,15 @@ FLUSHES = (
     Mutant(
         "strong confirm before the flush",
         COMMITTER,
-        "if durability is Durability.STRONG and waits and step.position > self._flushed_appends:",
-        "if durability is Durability.STRONG and waits and step.position < 0:",
+        "if outcome.durability is Durability.STRONG and waits and step.position > self._flushed_appends:",
+        "if outcome.durability is Durability.STRONG and waits and step.position < 0:",
+        sign=LOST,
+    ),
+    Mutant(
+        "a flush on the loop that flushes nothing",
+        COMMITTER,
+        "        took_s = self._store.sync_at_once()\n",
+        "        took_s: float | None = 0.0\n",
         sign=LOST,
     ),
     Mutant(
@@ -712,10 +719,10 @@ OTHERS = (
     Mutant(
         "a failed fdatasync is tried again",
         JOURNAL,
-        "                for segment in dirty:\n                    self._disk.fdatasync(segment.file)\n",
-        "                for segment in dirty:\n                    try:\n"
-        "                        self._disk.fdatasync(segment.file)\n                    except OSError:\n"
-        "                        self._disk.fdatasync(segment.file)\n",
+        "            for segment in dirty:\n                self._disk.fdatasync(segment.file)\n",
+        "            for segment in dirty:\n                try:\n"
+        "                    self._disk.fdatasync(segment.file)\n                except OSError:\n"
+        "                    self._disk.fdatasync(segment.file)\n",
         sign=r"exit code 0 after a failed sync|was sent after the error, and confirmed",
         by=(FAILED_FLUSH,),
         quick=False,

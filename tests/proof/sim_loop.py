@@ -205,6 +205,17 @@ class CrewLock:
         self._held = True
         self._holder = self._crew.running[-1] if self._crew.running else None
 
-    def __exit__(self, *_: object) -> None:
+    def acquire(self, *, blocking: bool) -> bool:
+        """Only for who does not wait."""
+        assert not blocking
+        if self._held:
+            return False
+        self.__enter__()
+        return True
+
+    def release(self) -> None:
         self._held = False
         self._holder = None
+
+    def __exit__(self, *_: object) -> None:
+        self.release()

@@ -17,6 +17,7 @@ from vibemq.storage.lmdb.provider import LmdbProvider
 
 FLUSH_S = (0.001, 0.002, 0.005, 0.015)
 FLUSH_S_MAX = max(FLUSH_S)
+BUSY_ELSEWHERE = 0.3
 
 
 class Machinery:
@@ -53,13 +54,19 @@ class Seat:
         self.unwritten = Unwritten()
         self._machinery = machinery
 
-    def begin_sync(self, told: Callable[[BaseException | None], None]) -> None:
+    def begin_sync(self, told: Callable[[BaseException | None, float], None]) -> None:
         worker = self._machinery.crew.start(self.provider.sync)
-        self._machinery.drive(worker, lambda: told(worker.error))
+        self._machinery.drive(worker, lambda: told(worker.error, 0.0))
+
+    def sync_at_once(self) -> float | None:
+        """None as the thread of a checkpoint would have it, which flushes at any instant."""
+        if self._machinery.random.random() < BUSY_ELSEWHERE:
+            return None
+        return None if self.provider.try_sync() is None else 0.0
 
     async def sync(self) -> None:
         ended: Any = self._machinery.loop.create_future()
-        self.begin_sync(ended.set_result)
+        self.begin_sync(lambda error, _: ended.set_result(error))
         if (error := await ended) is not None:
             raise error
 

@@ -52,6 +52,8 @@ def nothing() -> None:
 class Peer:
     """One connection: hears what was decided when its socket is written, at the end of the loop's turn."""
 
+    delivers = False
+
     def __init__(self, world: "World", hear: Callable[[Sequence[Effect]], None]) -> None:
         self._world = world
         self._hear = hear
@@ -129,6 +131,11 @@ class World:
         )
         loop_cycle = self.loop_cycle = LoopCycle()
         self.effect_router = EffectRouter()
+
+        def behind(work: Callable[[], None]) -> None:
+            loop_cycle.behind(work)
+            loop_cycle.behind(self._timers.look_at_engine)
+
         self.committer = Committer(
             store=Seat(self.provider, self.machinery),  # type: ignore[arg-type]
             engine=self.engine,
@@ -137,6 +144,7 @@ class World:
             metrics=Metrics(),
             weak_flush_ms=self.sizes.weak_flush_ms,
             wake=loop_cycle.wake,
+            behind=behind,
             fatal=self._fatal,
         )
         self._timers = Timers(self.engine, self.committer, clock)

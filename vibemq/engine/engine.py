@@ -49,7 +49,17 @@ from vibemq.engine.state import EngineState, Open, Totals
 from vibemq.engine.step import Step, Wait
 from vibemq.errors import VibeMQError, forget_frames
 from vibemq.model import commands as ask
-from vibemq.model.effects import Incomplete, Outcome, Published, QueueDepth, QueueInfo, QueuePage, Reply, Subscribed
+from vibemq.model.effects import (
+    NOTHING_FOLLOWS,
+    Incomplete,
+    Outcome,
+    Published,
+    QueueDepth,
+    QueueInfo,
+    QueuePage,
+    Reply,
+    Subscribed,
+)
 from vibemq.model.options import Durability, QueueOptions
 from vibemq.model.runs import END, Run, RunSet
 from vibemq.model.stored import StoredState
@@ -143,10 +153,12 @@ class Engine:
     def committed(self, ticket: int, now: int) -> Outcome:
         """The durability of that outcome holds, and its gated effects are told: they should be told when this says that
         it is complete, so that nobody who was answered misses what the answer speaks of. Until then it is to be called
-        again: what was published with extras is shown in steps (`Incomplete`)."""
-        step = self._begin(now)
+        again: what was published with extras is shown in steps (`Incomplete`). `NOTHING_FOLLOWS` when that is so."""
         state = self._state
         outcome = state.open.pop(ticket)
+        if not (outcome.added or outcome.waits or state.carried or state.showing or state.called):
+            return NOTHING_FOLLOWS
+        step = self._begin(now)
         shown: dict[Queue, None] = {}
         for added in outcome.added:
             added.visible = True
@@ -165,6 +177,11 @@ class Engine:
         for wait in outcome.waits:
             self._settle_wait(step, wait, ticket)
         return self._finish(step)
+
+    def shows_at_once(self, ticket: int) -> bool:
+        """Whether `committed` will be complete with its first call, so that its gated effects may be told before."""
+        state = self._state
+        return not any(added.extras or added.queue in state.unshown for added in state.open[ticket].added)
 
     def failed(self, ticket: int, now: int, error: VibeMQError) -> Outcome:
         """Nothing of that outcome was written (StorageFull), and what waited for it was not told.

@@ -564,6 +564,10 @@ class Outcome:
         return (bool(self.effects) + bool(self.after_append) + bool(self.gated)) > 1
 
 
+NOTHING_FOLLOWS = Outcome()
+"""Of `Engine.committed`, which says so of most outcomes that only hand out or settle. Always this object."""
+
+
 class Incomplete(Outcome):
     """Of `Engine.committed`, which is to be called again."""
 

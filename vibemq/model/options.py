@@ -7,6 +7,7 @@ belongs to the native protocol's folder.
 import hashlib
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
+from functools import lru_cache
 from typing import Any
 
 from vibemq.errors import InvalidOptions, InvalidQueueName
@@ -156,6 +157,7 @@ class QueueOptions:
         return self.mode in (DeliveryMode.FAN_OUT_WITH_ACK, DeliveryMode.FAN_OUT_WITHOUT_ACK)
 
 
+@lru_cache(maxsize=4096)
 def check_queue_name(name: str) -> str:
     """Return `name`, or raise InvalidQueueName with the rule: 1..256 UTF-16 units of letters, digits, `-`, `_`, `.`."""
     units = len(name.encode("utf-16-le", errors="surrogatepass")) // 2

@@ -225,6 +225,12 @@ async def assemble(
 
     command_audit = CommandAudit(audit, AUDITED_COMMANDS)
     effect_router = EffectRouter(left=command_audit.note)
+
+    def behind(work: Callable[[], None]) -> None:
+        loop_cycle.behind(work)
+        # What it shows may have brought a deadline of the engine nearer.
+        loop_cycle.behind(timers.look_at_engine)
+
     committer = Committer(
         store=store,
         engine=engine,
@@ -233,6 +239,7 @@ async def assemble(
         metrics=metrics,
         weak_flush_ms=settings.weak_flush_ms,
         wake=loop_cycle.wake,
+        behind=behind,
         fatal=fatal,
     )
     guesses = GuessLimiter()

@@ -27,7 +27,7 @@ from vibemq.model.effects import QueueInfo
 from vibemq.operations import Caller
 from vibemq.server.around.look import ListenerFacts
 from vibemq.server.assembly import Assembly, Owner, assemble
-from vibemq.server.clock import Clock, TimeSource
+from vibemq.server.clock import Clock, TimeSource, running_s
 from vibemq.server.commit.storage_threads import Store
 from vibemq.server.forking import FORKED, let_go, no_longer, watch_forks
 from vibemq.server.life import BrokerLife, Ending
@@ -345,7 +345,9 @@ class Broker:
 
     def _make_clock(self, not_before: int) -> Clock:
         source = self._time_source
-        return Clock(not_before=not_before, wall=source.wall_s, monotonic=source.running_s)
+        # The machine's own is asked many times for each message: no call of ours stands before it.
+        monotonic = running_s if type(source) is TimeSource else source.running_s
+        return Clock(not_before=not_before, wall=source.wall_s, monotonic=monotonic)
 
     async def _start_plugins(
         self, endpoints: list[ListenerEndpoint], parts: Assembly, tasks: TaskGroup

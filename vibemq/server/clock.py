@@ -12,6 +12,7 @@ would make deadlines pass early for as long as the clock had been ahead.
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 DRIFT_MS_MAX = 50
 """Most milliseconds that one `follow_wall` moves us towards the wall clock."""
@@ -19,9 +20,9 @@ AHEAD_MS_MAX = 5_000
 """A store that is further ahead of the wall clock than this was written under another clock."""
 
 
-def running_s() -> float:
-    """Seconds since the machine was started, its suspensions included."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
+running_s = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
+"""Seconds since the machine was started, its suspensions included. Called many times for each message, so it is no
+function of ours."""
 
 
 class TimeSource:
@@ -59,7 +60,9 @@ class Clock:
         self._last = 0
 
     def now(self) -> int:
-        self._last = max(self._last, self._base + int(self._monotonic() * 1000))
+        now = self._base + int(self._monotonic() * 1000)
+        if now > self._last:
+            self._last = now
         return self._last
 
     def ahead_ms(self) -> int:

@@ -209,6 +209,14 @@ class IStorageProvider(Protocol):
 
 
 @runtime_checkable
+class FlushesAtOnce(Protocol):
+    """A provider whose `sync` is one quick system call on a good disk, so that it may be called on the event loop."""
+
+    def try_sync(self) -> int | None:
+        """As `sync`; None, and nothing is done, while another flush is under way in any thread."""
+
+
+@runtime_checkable
 class PreparesRows(Protocol):
     """A provider that writes large rows ahead of their record, so that their commit is as short as any other."""
 

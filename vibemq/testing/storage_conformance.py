@@ -55,7 +55,7 @@ from vibemq.model.records import (
 from vibemq.model.rows import LargeRow, Rows, pack_row
 from vibemq.model.runs import run_count
 from vibemq.model.stored import Slice, StoredState
-from vibemq.storage.interface import IStorageProvider, PicksRows, PreparesRows, Problem, StoreLocation
+from vibemq.storage.interface import FlushesAtOnce, IStorageProvider, PicksRows, PreparesRows, Problem, StoreLocation
 from vibemq.storage.local.store_file import StoreInfo, read_store_info, write_store_info
 from vibemq.testing.storage_workload import LOG, STRONG, TRANSIENT, DurableModel, rows
 
@@ -650,6 +650,17 @@ def check_sync_runs_beside_append(subject: Subject) -> None:
         assert not errors
         assert storage.sync() >= lsn
         assert sequences(storage.read(1, 1, ALL, NO_LIMIT)) == list(range(1, 301))
+
+
+def check_a_flush_at_once_covers_what_was_appended(subject: Subject) -> None:
+    with subject.opened() as (storage, _):
+        if not isinstance(storage, FlushesAtOnce):
+            pytest.skip("flushes in a thread")
+        lsn = storage.append([*queue(), added(1, 3)])
+        covered = storage.try_sync()
+        assert covered is not None
+        assert covered >= lsn
+        assert storage.stats().durable_lsn == storage.stats().last_lsn
 
 
 # -- places ------------------------------------------------------------------------------------------------------------

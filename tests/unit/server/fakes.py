@@ -24,6 +24,7 @@ class FakeEngine:
         self.after: dict[int, Outcome] = {}
         self.handled: list[Command] = []
         self.retired_counters: Counter[str] = Counter()
+        self.shows_in_steps = False
 
     def restore(self, state: StoredState, now: int) -> Outcome:
         return Outcome()
@@ -35,6 +36,9 @@ class FakeEngine:
     def committed(self, ticket: int, now: int) -> Outcome:
         self.committed_tickets.append(ticket)
         return self.after.get(ticket, Outcome())
+
+    def shows_at_once(self, ticket: int) -> bool:
+        return not self.shows_in_steps
 
     def failed(self, ticket: int, now: int, error: VibeMQError) -> Outcome:
         self.failed_tickets.append((ticket, str(error.code)))

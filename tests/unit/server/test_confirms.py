@@ -83,6 +83,7 @@ class World:
             metrics=Metrics(),
             weak_flush_ms=60_000,
             wake=loop_cycle.wake,
+            behind=loop_cycle.behind,
             fatal=self.failures.append,
         )
         loop_cycle.before.append(self.committer.run_cycle)

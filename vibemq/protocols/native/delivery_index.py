@@ -111,6 +111,11 @@ class AckIntake:
         self._head = struct.pack("!IBBBH", body_size, 0, VERSION, CommandType.ACK, id_size)
         self._layout = struct.Struct(f"!9s{id_size}s8s")
 
+    @property
+    def gathered(self) -> bool:
+        """Whether `flush` has something to return."""
+        return bool(self._taken)
+
     def flush(self, session: int) -> list[Settle]:
         taken, self._taken = self._taken, {}
         return [

@@ -27,6 +27,8 @@ from vibemq.protocols.native.state import NativeState
 _TYPE_AT = 6
 """Offset of the type byte in an uncompressed frame."""
 _PUBLISH, _ACK = int(CommandType.PUBLISH), int(CommandType.ACK)
+_ALIKE = frozenset({_PUBLISH, _ACK})
+"""Frames that come in runs that look alike."""
 
 READ_UNITS = 150
 """What is read at once, in frames that are read one by one: about a millisecond of it."""
@@ -51,6 +53,8 @@ class FrameParser:
         self._inflater = Inflater(body_bytes_max=limits.body_bytes_max)
         self.unread = False
         """`read` has stopped before the end of what has come, so that others have their turn."""
+        self.waits_for_bytes = False
+        """`read` has come to the end of what has come, and would find nothing again."""
         self.waits_for_memory = False
         """A large frame has begun for which there is no memory yet."""
         self.large_under_way = False
@@ -80,7 +84,7 @@ class FrameParser:
         self._ended = True
         self._large = None
         self._buffer = ByteBuffer()
-        self.large_under_way = self.waits_for_memory = self.unread = False
+        self.large_under_way = self.waits_for_memory = self.unread = self.waits_for_bytes = False
 
     def _note_progress(self, large: LargeFrame[PublishMany]) -> None:
         if self._progress_left - large.left >= LARGE_PROGRESS_BYTES:
@@ -89,6 +93,7 @@ class FrameParser:
     def append(self, data: bytes) -> None:
         if not self._ended:
             self._buffer.append(data)
+            self.waits_for_bytes = False
 
     def read(self) -> None:
         """Work through complete frames, as many as are the work of one turn; stops early at a Connect, whose answer
@@ -110,12 +115,14 @@ class FrameParser:
         at, units = 0, READ_UNITS
         try:
             while not (state.authenticating or state.left):
-                at, units = self._expected(data, at, units)
+                if at + _TYPE_AT < len(data) and data[at + _TYPE_AT] in _ALIKE:
+                    at, units = self._expected(data, at, units)
                 if units <= 0:
                     self.unread = at < len(data)
                     break
-                frame = find_frame(data, at, limit)
+                frame = find_frame(data, at, limit) if at < len(data) else None
                 if frame is None:
+                    self.waits_for_bytes = True
                     break
                 units -= 1 + self._frame(data, frame) // _BYTES_PER_UNIT
                 at = frame.end
@@ -287,8 +294,9 @@ class FrameParser:
     def flush(self) -> None:
         """Turn what the intakes have gathered into commands: settlements first, they only make room."""
         state = self._state
-        state.requests += state.acks.flush(state.session)
-        for batch in state.publishes.flush():
+        if state.acks.gathered:
+            state.requests += state.acks.flush(state.session)
+        for batch in state.publishes.flush() if state.publishes.gathered else ():
             token = PublishedPlain.of(batch)
             extras = batch.extras(state.now)
             state.ask(Publish(state.session, token, batch.queue, batch.rows(), extras))

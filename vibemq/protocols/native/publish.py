@@ -83,6 +83,11 @@ class PublishIntake:
         self._head = b""
         self._layout = struct.Struct("!I")
 
+    @property
+    def gathered(self) -> bool:
+        """Whether `flush` has something to return."""
+        return bool(self._batches)
+
     def take(self, data: bytes, at: int, most: int) -> tuple[int, int]:
         """Take in up to `most` frames at `at` that look as expected; return where the next one begins, and how many
         they were."""

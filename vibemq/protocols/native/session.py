@@ -59,6 +59,8 @@ class NativeSession:
 
     def commands(self) -> Sequence[Request]:
         state = self._state
+        if self._frame_parser.waits_for_bytes and not (state.requests or self._fatal or self._ended):
+            return ()
         if self._fatal is None:
             try:
                 self._frame_parser.read()

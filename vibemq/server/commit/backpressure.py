@@ -105,6 +105,8 @@ class ReadTurns:
             self._called.add(connection)
             self._places -= 1
             connection.wake()
+        if self._waiting:
+            self._wake()
 
     def _look_again(self) -> None:
         self._looks_again = False

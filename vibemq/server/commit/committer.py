@@ -9,6 +9,7 @@ Everything that all connections decide in one turn of the event loop becomes one
 
 As many flushes are under way as the provider says (`in_flight_max`), each in a thread of its own; a local one says 1.
 While they run the next group gathers, so a flush is shared by everyone who came meanwhile and nothing needs tuning.
+What came alone is flushed on the loop, as long as that is quick (`flush_place.py`): told in the turn that read it.
 Each covers all appends before it, so what it covers is told in order, whichever of several ends first. Weak data is
 flushed by a timer that is armed only while some is unsynced.
 
@@ -22,99 +23,28 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from itertools import groupby
 
 from vibemq.errors import StorageFull
-from vibemq.model.effects import Deliver, Incomplete, Outcome, Reply
+from vibemq.model.effects import NOTHING_FOLLOWS, Deliver, Incomplete, Outcome, Reply
 from vibemq.model.options import Durability
-from vibemq.model.records import MessagesAdded
 from vibemq.model.rows import LARGE_ROW_BYTES, LargeRow
 from vibemq.server.clock import Clock
+from vibemq.server.commit.commit_step import CommitStep, Flush, append_apart, append_steps, large_rows
+from vibemq.server.commit.flush_place import FlushPlace, is_small_flush
 from vibemq.server.commit.message_taps import MessageTaps
 from vibemq.server.commit.release_order import EffectRouter, Hold
 from vibemq.server.commit.storage_threads import Store
 from vibemq.server.contracts import QueueEngine
 from vibemq.server.monitoring.metrics import Metrics
-from vibemq.storage.interface import IStorageProvider
 
 log = logging.getLogger("vibemq.committer")
 
+LIGHT_WAIT_S = 0.002
+"""How long hand-outs and settlements wait for an append that others need, before they are appended by themselves."""
 SHARE_S = 0.0015
 """Outcomes are told for so long in one turn of the loop, at least one of them."""
 WAITING_MAX = 3
 """Those who may wait for the end of a flush with what they publish, since all of them come in one turn of the loop."""
-
-
-@dataclass(slots=True)
-class CommitStep:
-    """One outcome on its way to disk."""
-
-    outcome: Outcome
-    holds: Sequence[Hold]
-    """Answers that wait for the outcome's durability."""
-    after_append: Sequence[Hold]
-    """Answers that wait for the append."""
-    deliveries: Sequence[Hold]
-    """Hand-outs that wait for the append of the rows they name, however it ends."""
-    size: int
-    """Bytes of rows."""
-    begun: float
-    large: Sequence[LargeRow] = ()
-    """Rows above `LARGE_ROW_BYTES` that it adds."""
-    position: int = 0
-    """How many appends had returned when its own had; a flush that starts later covers it."""
-
-
-@dataclass(slots=True, eq=False)
-class Flush:
-    """One flush under way."""
-
-    covers: int
-    """Appends that had returned when it began."""
-    steps: list[CommitStep]
-    begun: float
-
-
-def _large_rows(outcome: Outcome) -> list[LargeRow]:
-    rows = [record.rows for record in outcome.records if type(record) is MessagesAdded]
-    return [row for row in rows if isinstance(row, LargeRow)]
-
-
-def append_steps(storage: IStorageProvider, steps: Sequence[CommitStep]) -> tuple[int, StorageFull | None]:
-    """Append all steps as one batch; when that is too much, one by one up to the first that does not fit.
-
-    Returns how many are written, and why the next one is not.
-    """
-    records = [record for step in steps for record in step.outcome.records]
-    if not records:
-        return len(steps), None
-    try:
-        storage.append(records)
-        return len(steps), None
-    except StorageFull as error:
-        if len(steps) == 1:
-            return 0, error
-    for index, step in enumerate(steps):
-        try:
-            if step.outcome.records:
-                storage.append(step.outcome.records)
-        except StorageFull as error:
-            return index, error
-    return len(steps), None
-
-
-def append_apart(storage: IStorageProvider, steps: Sequence[CommitStep]) -> tuple[int, StorageFull | None]:
-    """As `append_steps`, and each with a large row by itself: a row that was written ahead is its record's first."""
-    written = 0
-    for large, group in groupby(steps, lambda step: bool(step.large)):
-        together = list(group)
-        for part in [[step] for step in together] if large else [together]:
-            number, full = append_steps(storage, part)
-            written += number
-            if full is not None:
-                return written, full
-    return written, None
 
 
 class Committer:
@@ -131,9 +61,15 @@ class Committer:
         weak_flush_ms: int,
         wake: Callable[[], None],
         fatal: Callable[[BaseException], None],
+        behind: Callable[[Callable[[], None]], None] | None = None,
         monotonic: Callable[[], float] | None = None,
     ) -> None:
-        """`monotonic`: seconds; left out, those of the loop."""
+        """
+        Args:
+            behind: has something done in this turn of the loop, once the answers that were told are written. Left out,
+                consumers are given messages before their publisher is answered.
+            monotonic: seconds; left out, those of the loop.
+        """
         self._store = store
         self._unwritten = store.unwritten
         self._engine = engine
@@ -142,6 +78,7 @@ class Committer:
         self._metrics = metrics
         self._weak_flush_s = weak_flush_ms / 1000
         self._wake = wake
+        self._behind = behind
         self._fatal = fatal
         self._loop = asyncio.get_running_loop()
         self._monotonic = monotonic or self._loop.time
@@ -151,12 +88,22 @@ class Committer:
         self._awaiting_flush: list[CommitStep] = []
         self._untold: deque[CommitStep] = deque()
         """Nothing keeps them from being told but the time that it takes."""
+        self._confirmed: list[CommitStep] = []
+        """Their answers are told, and what the engine shows for them is not."""
         self._telling_later = False
         self._appending = False
         self._flushing = 0
         self._flushes: deque[Flush] = deque()
         """Under way, in order, as far as none after them has ended."""
         self._flush_again = False
+        self._flush_place = FlushPlace()
+        self._hurries = False
+        """Something has gathered that must not wait: whatever is not light."""
+        self._light_timer: asyncio.TimerHandle | None = None
+        self.generation = 0
+        """How many appends have begun. What was decided in an earlier generation is appended, or being appended."""
+        self._unflushed_bytes = 0
+        """Of rows appended since the last flush began."""
         self._after_flush: dict[Callable[[], None], None] = {}
         self._gathering = False
         """The next flush waits for what those publish who have waited for the last one."""
@@ -181,22 +128,25 @@ class Committer:
         """Take one outcome: tell what may be told, keep what must be kept."""
         if self._dead:
             return
-        if outcome.records:
-            self._unwritten.gather(outcome.records)
+        size = 0
+        records = outcome.records
+        if records:
+            size = self._unwritten.gather(records)
             if self.taps:
-                self.taps.show(outcome.records)
-        deliveries = self._take_deliveries(outcome)
+                self.taps.show(records)
+        deliveries = self._take_deliveries(outcome) if outcome.effects else []
         held = self._effect_router.accept(outcome)
-        if not (outcome.records or held.gated or held.after_append or outcome.ticket or deliveries):
+        if not (records or held.gated or held.after_append or outcome.ticket or deliveries):
             return
-        size = sum(record.rows.size for record in outcome.records if type(record) is MessagesAdded)
-        large = _large_rows(outcome) if size > LARGE_ROW_BYTES else ()
-        if large:
+        large: Sequence[LargeRow] = ()
+        if size > LARGE_ROW_BYTES and (large := large_rows(outcome)):
             self._append = append_apart
             # They have a memory of their own, and others are read from while they wait for it.
             size -= sum(row.size for row in large)
         self.backlog_bytes += size
         waiting = self._effect_router.hold(deliveries) if deliveries else ()
+        if size or large or held.gated or held.after_append or waiting or outcome.durability > Durability.ASYNC:
+            self._hurries = True
         self._gathered.append(
             CommitStep(outcome, held.gated, held.after_append, waiting, size, self._loop.time(), large)
         )
@@ -223,9 +173,19 @@ class Committer:
         return deliveries
 
     def run_cycle(self) -> None:
-        """Append what has gathered. Called once per loop turn."""
+        """Append what has gathered. Called once per loop turn.
+
+        What is light waits for what is not, for `LIGHT_WAIT_S` at most: an append for each hand-out and each settlement
+        would cost a message that comes alone more than its own. See docs/adr/0024-light-records-ride-along.md.
+        """
         if self._dead or self._appending or not self._gathered:
             return
+        if not self._hurries:
+            if self._light_timer is None:
+                self._light_timer = self._loop.call_later(LIGHT_WAIT_S, self._light_is_due)
+            return
+        self._hurries = False
+        self.generation += 1
         steps, self._gathered = self._gathered, []
         self._unwritten.begin()
         provider = self._store.provider
@@ -239,6 +199,16 @@ class Committer:
             self._appended(steps, *self._append(provider, steps))
         except Exception as error:
             self.fail(error)
+
+    def _light_is_due(self) -> None:
+        self._light_timer = None
+        self.append_now()
+
+    def append_now(self) -> None:
+        """Append what has gathered, however light it is: somebody is about to hear that it was decided."""
+        if self._gathered:
+            self._hurries = True
+            self.run_cycle()
 
     def after_flush(self, wake: Callable[[], None]) -> bool:
         """Have somebody woken when the flush that is under way has ended, by a `call_soon`; the next one begins behind
@@ -276,30 +246,42 @@ class Committer:
 
     def _appended(self, steps: list[CommitStep], written: int, full: StorageFull | None) -> None:
         self._unwritten.end()
-        if any(step.outcome.records for step in steps[:written]):
-            self._appends += 1
-            self._metrics.appends += 1
-        if self._disk_full and any(step.size for step in steps[:written]):
+        told = steps if written == len(steps) else steps[:written]
+        size = sum([step.size for step in told])
+        self._unflushed_bytes += size
+        for step in told:
+            if step.outcome.records:
+                self._appends += 1
+                self._metrics.appends += 1
+                break
+        if self._disk_full and size:
             self._disk_full = False
             log.warning("the store has room for messages again")
         if full is not None:
             self._refuse(steps[written:], full)
         for step in steps:
-            self._effect_router.release(step.deliveries)
-        for step in steps[:written]:
-            step.position = self._appends
-            self._effect_router.release(step.after_append)
-            durability = step.outcome.durability
-            if step.outcome.records and durability >= Durability.WEAK:
-                self._expect_weak_flush()
-            waits = bool(step.holds) or step.outcome.ticket != 0
-            if durability is Durability.STRONG and waits and step.position > self._flushed_appends:
-                self._awaiting_flush.append(step)
-            else:
-                self._untold.append(step)
-        self._tell_some()
+            if step.deliveries:
+                self._effect_router.release(step.deliveries)
+        for step in told:
+            self._line_up(step)
+        if self._untold:
+            self._tell_some()
         self._flush_if_asked()
         self._note_idle()
+
+    def _line_up(self, step: CommitStep) -> None:
+        """It is appended: it is told, or waits for a flush."""
+        step.position = self._appends
+        if step.after_append:
+            self._effect_router.release(step.after_append)
+        outcome = step.outcome
+        if outcome.records and outcome.durability >= Durability.WEAK:
+            self._expect_weak_flush()
+        waits = bool(step.holds) or outcome.ticket != 0
+        if outcome.durability is Durability.STRONG and waits and step.position > self._flushed_appends:
+            self._awaiting_flush.append(step)
+        else:
+            self._untold.append(step)
 
     def _refuse(self, steps: list[CommitStep], error: StorageFull) -> None:
         """Fail the steps, and all that the engine has decided since: their records may build on the missing ones.
@@ -342,6 +324,8 @@ class Committer:
         """As far as there is time in this turn of the loop."""
         if self._telling_later:
             return
+        if self._confirmed:
+            self._show_confirmed()
         untold, end = self._untold, self._monotonic() + SHARE_S
         while untold and not self._dead:
             step = untold.popleft()
@@ -369,6 +353,12 @@ class Committer:
             if isinstance(shown, Incomplete):
                 self.submit(shown)
                 return False
+        self._answered(step)
+        if shown is not None and shown is not NOTHING_FOLLOWS:
+            self.submit(shown)
+        return True
+
+    def _answered(self, step: CommitStep) -> None:
         self.backlog_bytes -= step.size
         if step.large:
             for row in step.large:
@@ -378,9 +368,6 @@ class Committer:
         if step.holds:
             self._metrics.publish_ack_seconds.observe(self._loop.time() - step.begun)
             self._effect_router.release(step.holds)
-        if shown is not None:
-            self.submit(shown)
-        return True
 
     def set_weak_flush_ms(self, weak_flush_ms: int) -> None:
         """Counts for what waits already, too."""
@@ -410,18 +397,70 @@ class Committer:
         if self._gathering or self._flushing >= self._store.provider.in_flight_max:
             self._flush_again = True
             return
-        self._flushing += 1
         self._flush_again = False
-        flush = Flush(self._appends, self._awaiting_flush, self._loop.time())
-        self._awaiting_flush = []
+        steps, self._awaiting_flush = self._awaiting_flush, []
+        is_small = is_small_flush(len(steps), self._unflushed_bytes)
+        self._unflushed_bytes = 0
+        flush = Flush(self._appends, steps, self._loop.time(), is_small)
         self._flushes.append(flush)
-        self._store.begin_sync(lambda error: self._flushed(flush, error))
+        if is_small and not self._flushing and self._flush_place.is_loop:
+            try:
+                if self._flush_at_once(flush):
+                    return
+            except Exception as error:
+                self.fail(error)
+                return
+        self._flushing += 1
+        self._store.begin_sync(lambda error, took_s: self._flushed(flush, error, took_s))
 
-    def _flushed(self, flush: Flush, error: BaseException | None) -> None:
+    def _flush_at_once(self, flush: Flush) -> bool:
+        """On the loop, and tell what it covers. False, and nothing is done: it is for a thread."""
+        took_s = self._store.sync_at_once()
+        if took_s is None:
+            return False
+        self._flush_place.note(took_s, on_loop=True)
+        self._metrics.fsync_seconds.observe(took_s)
+        others_first = bool(self._untold) or self._telling_later or len(self._flushes) > 1
+        if self._behind is None or others_first or not self._may_answer_first(flush.steps):
+            self._covered(flush)
+            return True
+        self._flushes.pop()
+        self._flushed_appends = flush.covers
+        for step in flush.steps:
+            self._answered(step)
+        self._confirmed += flush.steps
+        self._behind(self._confirmed_are_answered)
+        return True
+
+    def _may_answer_first(self, steps: Sequence[CommitStep]) -> bool:
+        """Whether the answers may leave before consumers are given what they speak of. That comes in the same turn of
+        the loop, before anything more is read: nobody who was answered misses it."""
+        shows_at_once = self._engine.shows_at_once
+        return all(not step.outcome.ticket or shows_at_once(step.outcome.ticket) for step in steps)
+
+    def _confirmed_are_answered(self) -> None:
+        try:
+            self._show_confirmed()
+        except Exception as error:
+            self.fail(error)
+        self._note_idle()
+
+    def _show_confirmed(self) -> None:
+        """Have the engine show what was answered first; before anything else is told."""
+        steps, self._confirmed = self._confirmed, []
+        for step in steps:
+            if step.outcome.ticket and not self._dead:
+                shown = self._engine.committed(step.outcome.ticket, self._clock.now())
+                if shown is not NOTHING_FOLLOWS:
+                    self.submit(shown)
+
+    def _flushed(self, flush: Flush, error: BaseException | None, took_s: float) -> None:
         self._flushing -= 1
         try:
             if error is not None:
                 raise error
+            if flush.is_small:
+                self._flush_place.note(took_s, on_loop=False)
             self._metrics.fsync_seconds.observe(self._loop.time() - flush.begun)
             self._covered(flush)
         except Exception as failure:
@@ -456,7 +495,7 @@ class Committer:
     def _note_idle(self) -> None:
         if self._gathering or self._flushing:
             return
-        if not (self._gathered or self._awaiting_flush or self._untold or self._appending):
+        if not (self._gathered or self._awaiting_flush or self._untold or self._appending or self._confirmed):
             self._idle.set()
 
     def fail(self, error: BaseException) -> None:
@@ -467,8 +506,10 @@ class Committer:
         self._unwritten.end()
         self._unwritten.drop()
         self._gathered.clear()
+        self._hurries = False
         self._awaiting_flush.clear()
         self._untold.clear()
+        self._confirmed.clear()
         self._flushes.clear()
         self._idle.set()
         self._fatal(error)

@@ -8,7 +8,7 @@
     large threads    rows above 1 MiB: written ahead of their record, and read back
     sync threads     sync: as many flushes at a time as the provider says, beside everything else; woken by a queue and
                      heard on the loop, because a future on either side costs a lone message more than all the rest of
-                     the way
+                     the way. A small flush of a quick disk needs no thread: `flush_place.py`
 
 A read in a thread of its own may overtake an append, so deliveries are told, and `read` and `read_rows` begun, once the
 rows that they name are appended (`unwritten.py`).
@@ -18,6 +18,7 @@ and back costs more than the write, and the hop back waits for the interpreter l
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -33,15 +34,15 @@ from vibemq.model.runs import Run
 from vibemq.model.stored import DeadPage, DeadPageWanted, Slice
 from vibemq.server.commit.message_memory import MessageMemory
 from vibemq.server.commit.unwritten import Unwritten
-from vibemq.storage.interface import IStorageProvider, PicksRows, PreparesRows
+from vibemq.storage.interface import FlushesAtOnce, IStorageProvider, PicksRows, PreparesRows
 from vibemq.storage.reading import Piece, ReadsRows, read_scattered
 
 LARGE_THREADS = 2
 """At a time, so that a slow disk does not keep large reads behind large writes."""
 
 Result = TypeVar("Result")
-Told = Callable[[BaseException | None], None]
-"""Hears how a flush ended."""
+Told = Callable[[BaseException | None, float], None]
+"""Hears how a flush ended, and how many seconds it took in its thread."""
 
 
 class Store:
@@ -56,6 +57,7 @@ class Store:
         aside = provider.concurrent_reads
         self._read_thread = ThreadPoolExecutor(1, "vibemq-read") if aside else self._storage_thread
         self._flusher = Flusher(provider)
+        self._try_sync = provider.try_sync if isinstance(provider, FlushesAtOnce) else flushes_in_a_thread
         self.memory: MessageMemory | None = None
         """For large rows from their read until the socket has taken them; None = any amount."""
         self._large_threads = ThreadPoolExecutor(LARGE_THREADS, "vibemq-large")
@@ -130,10 +132,16 @@ class Store:
         """Flush beside the loop; `told` is called on it at the end, with what `sync` has raised or None."""
         self._flusher.begin(told)
 
+    def sync_at_once(self) -> float | None:
+        """Flush in this thread, and return how many seconds it took; None, and nothing is done, when the provider does
+        no such thing or is flushing elsewhere."""
+        began = time.perf_counter()
+        return None if self._try_sync() is None else time.perf_counter() - began
+
     async def sync(self) -> None:
         """The same, for whoever can wait."""
         ended: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
-        self.begin_sync(lambda error: None if ended.done() else ended.set_result(error))
+        self.begin_sync(lambda error, _: None if ended.done() else ended.set_result(error))
         error = await ended
         if error is not None:
             raise error
@@ -200,6 +208,10 @@ def picks_nothing(queue_id: int) -> bool:
     return False
 
 
+def flushes_in_a_thread() -> None:
+    """Of a provider that is no `FlushesAtOnce`."""
+
+
 class LargeRows:
     """Reads single rows as a provider reads them, without the turn that its other reads take."""
 
@@ -245,17 +257,19 @@ class Flusher:
         while (asked := self._asked.get()) is not None and not self._ended:
             loop, told = asked
             error: BaseException | None = None
+            began = time.perf_counter()
             try:
                 self._provider.sync()
             except BaseException as failure:
                 error = failure
+            took_s = time.perf_counter() - began
             try:
-                loop.call_soon_threadsafe(self._tell, told, error)
+                loop.call_soon_threadsafe(self._tell, told, error, took_s)
             except RuntimeError:
                 if not loop.is_closed():
                     raise
                 return  # There is nobody to tell.
 
-    def _tell(self, told: Told, error: BaseException | None) -> None:
+    def _tell(self, told: Told, error: BaseException | None, took_s: float) -> None:
         self._under_way -= 1
-        told(error)
+        told(error, took_s)

@@ -26,11 +26,15 @@ class Unwritten:
         self._waits_gathered: list[asyncio.Future[None]] = []
         self._waits_begun: list[asyncio.Future[None]] = []
 
-    def gather(self, records: Sequence[Record]) -> None:
+    def gather(self, records: Sequence[Record]) -> int:
+        """Returns the bytes of their rows."""
         self._pending = True
+        size = 0
         for record in records:
             if type(record) is MessagesAdded:
                 self._gathered.setdefault(record.queue_id, record.first_sequence)
+                size += record.rows.size
+        return size
 
     def begin(self) -> None:
         """Everything gathered is being appended now."""

@@ -22,6 +22,15 @@ class Decider:
         self._clock = clock
         self._pacer = pacer
 
+    @property
+    def generation(self) -> int:
+        """Of what is decided now: see `Committer.generation`."""
+        return self._committer.generation
+
+    def append_now(self) -> None:
+        """Have what was decided so far appended, before somebody hears of it."""
+        self._committer.append_now()
+
     def advance(self, batch: Batch) -> None:
         """The next step of a batch."""
         try:

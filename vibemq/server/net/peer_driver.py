@@ -128,6 +128,8 @@ class PeerDriver:
         """As it was when the peer's login was found to count."""
         self._told = 0
         """Instant of the session's last tick."""
+        self._decided_in = -1
+        """The generation of the latest decision about what the peer has asked for."""
         self._farewell = ""
         self._dismissed = False
         """Requests under way are not waited for."""
@@ -342,6 +344,7 @@ class PeerDriver:
         if self._works:
             self._works.append(self._decider.steps(batch))
             return
+        self._decided_in = self._decider.generation
         self._decider.advance(batch)
         if not batch.done:
             self._works.append(self._decider.steps(batch))
@@ -358,6 +361,7 @@ class PeerDriver:
             except Exception as error:
                 more = False
                 self.give_up("a request could not be handled", error)
+            self._decided_in = self._decider.generation
             if more:
                 self.wake()
                 yield
@@ -434,7 +438,11 @@ class PeerDriver:
         if self.leaving:
             self._hand_back()
         finished = self._finished()
-        return self.session.data_to_send(), finished
+        data = self.session.data_to_send()
+        if (data or finished) and self._decided_in == self._decider.generation:
+            # Whatever the peer hears now stands behind what it has settled: the answer to a ping says so.
+            self._decider.append_now()
+        return data, finished
 
     def last_word(self) -> bytes:
         """Instead of `collect`, for a broken one."""

@@ -354,6 +354,14 @@ class LmdbProvider:
         """Whether appends of some megabytes need not wait for a journal segment that is being made."""
         return self._journal.room_is_ready or not self._spare_segments.busy
 
+    def try_sync(self) -> int | None:
+        """See `FlushesAtOnce`."""
+        self._check_open()
+        lsn = self._journal.try_sync()
+        if lsn is not None:
+            self._note_durable(lsn)
+        return lsn
+
     def _durable_part(self, records: Sequence[Record]) -> Sequence[Record]:
         """The records that may reach the disk."""
         state = self._state

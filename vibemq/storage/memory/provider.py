@@ -65,6 +65,10 @@ class MemoryStorage:
             self._check_open()
             return self._state.lsn
 
+    def try_sync(self) -> int | None:
+        """See `FlushesAtOnce`."""
+        return self.sync()
+
     def read(self, queue_id: int, first: int, last: int, max_bytes: int) -> list[Slice]:
         with self._lock:
             self._check_open()

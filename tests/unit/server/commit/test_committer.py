@@ -17,6 +17,7 @@ from vibemq.model.records import MessagesAdded, Record, Settled
 from vibemq.model.rows import LARGE_ROW_BYTES, LargeRow, Rows
 from vibemq.server.clock import Clock
 from vibemq.server.commit.committer import SHARE_S, WAITING_MAX, Committer
+from vibemq.server.commit.flush_place import SHORT_MIN
 from vibemq.server.commit.loop_cycle import LoopCycle
 from vibemq.server.commit.release_order import EffectRouter
 from vibemq.server.commit.storage_threads import Store
@@ -57,7 +58,7 @@ class Bench:
         self.store = Store(storage)
         effect_router = EffectRouter()
         effect_router.connect(1, self._hear)
-        loop_cycle = LoopCycle()
+        loop_cycle = self.loop_cycle = LoopCycle()
         self.committer = Committer(
             store=self.store,
             engine=self.engine,
@@ -66,6 +67,7 @@ class Bench:
             metrics=Metrics(),
             weak_flush_ms=weak_flush_ms,
             wake=loop_cycle.wake,
+            behind=loop_cycle.behind,
             fatal=self.failures.append,
         )
         loop_cycle.before.append(self.committer.run_cycle)
@@ -425,3 +427,145 @@ async def test_few_wait_for_a_flush_and_none_where_nothing_is_flushed() -> None:
     await bench.settled()
     assert woken == list(range(WAITING_MAX))
     await bench.store.close()
+
+
+class QuickDisk(FakeStorage):
+    """Flushes on the loop, too; notes in which thread each flush ran, and how many answers had been told by then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flushed_in: list[str] = []
+
+    def sync(self) -> int:
+        self.flushed_in.append("loop" if threading.current_thread() is threading.main_thread() else "thread")
+        return super().sync()
+
+    def try_sync(self) -> int | None:
+        return self.sync()
+
+
+async def quick(storage: FakeStorage) -> Bench:
+    """A committer that has seen enough short flushes."""
+    bench = Bench(storage)
+    for _ in range(SHORT_MIN):
+        bench.committer._flush_place.note(0.0, on_loop=False)
+    return bench
+
+
+async def test_a_lone_publish_is_flushed_on_the_loop_where_that_is_quick() -> None:
+    storage = QuickDisk()
+    bench = await quick(storage)
+    bench.submit("a", Durability.STRONG, ticket=1)
+    assert bench.told == []
+    await asyncio.sleep(0)
+    assert (bench.told, storage.flushed_in) == (["a"], ["loop"]), "answered in one turn"
+    assert bench.engine.committed_tickets == [1]
+    await bench.settled()
+    await bench.store.close()
+
+
+async def test_many_publishers_are_flushed_in_the_thread() -> None:
+    storage = QuickDisk()
+    bench = await quick(storage)
+    for token in "abc":
+        bench.submit(token, Durability.STRONG)
+    assert await bench.settled() == ["a", "b", "c"]
+    assert storage.flushed_in == ["thread"]
+    await bench.store.close()
+
+
+async def test_a_provider_that_flushes_elsewhere_is_asked_for_the_thread() -> None:
+    class Busy(QuickDisk):
+        def try_sync(self) -> int | None:
+            return None
+
+    storage = Busy()
+    bench = await quick(storage)
+    bench.submit("a", Durability.STRONG)
+    assert await bench.settled() == ["a"]
+    assert storage.flushed_in == ["thread"]
+    await bench.store.close()
+
+
+async def test_the_answer_is_written_before_consumers_are_given_the_message() -> None:
+    storage = QuickDisk()
+    bench = await quick(storage)
+    order: list[str] = []
+
+    class Publisher:
+        delivers = False
+
+        def flush(self) -> None:
+            order.append(f"answered {bench.told}, shown {bench.engine.committed_tickets}")
+
+    bench.loop_cycle.flush_later(Publisher())
+    bench.submit("a", Durability.STRONG, ticket=1)
+    await asyncio.sleep(0)
+    assert order == ["answered ['a'], shown []"]
+    assert bench.engine.committed_tickets == [1], "in the same turn"
+    await bench.store.close()
+
+
+async def test_what_is_shown_in_steps_is_answered_behind_the_last_one() -> None:
+    storage = QuickDisk()
+    bench = await quick(storage)
+    bench.engine.shows_in_steps = True
+    order: list[str] = []
+
+    class Publisher:
+        delivers = False
+
+        def flush(self) -> None:
+            order.append(f"answered {bench.told}, shown {bench.engine.committed_tickets}")
+
+    bench.loop_cycle.flush_later(Publisher())
+    bench.submit("a", Durability.STRONG, ticket=1)
+    await asyncio.sleep(0)
+    assert order == ["answered ['a'], shown [1]"]
+    await bench.store.close()
+
+
+async def test_a_flush_on_the_loop_that_fails_tells_nobody() -> None:
+    storage = QuickDisk()
+    bench = await quick(storage)
+    bench.submit("a", Durability.STRONG)
+
+    def failing() -> int:
+        raise StorageFailed("the flush failed")
+
+    storage.sync = failing  # type: ignore[method-assign]
+    await turns()
+    assert bench.told == []
+    assert [str(error) for error in bench.failures] == ["the flush failed"]
+
+
+def light() -> Outcome:
+    return Outcome([Settled(1, 1, [(1, 1)])], durability=Durability.ASYNC, ticket=9)
+
+
+async def test_settlements_ride_with_the_next_append(bench: Bench) -> None:
+    bench.committer.submit(light())
+    await turns()
+    assert bench.storage.appends == []
+    bench.submit("a", Durability.WEAK)
+    assert await bench.settled() == ["a"]
+    assert [[type(record).__name__ for record in batch] for batch in bench.storage.appends] == [
+        ["Settled", "MessagesAdded"]
+    ]
+
+
+async def test_settlements_are_appended_by_themselves_soon(bench: Bench) -> None:
+    bench.committer.submit(light())
+    await bench.settled()
+    assert len(bench.storage.appends) == 1
+
+
+async def test_settlements_are_appended_when_somebody_is_to_hear_of_them(bench: Bench) -> None:
+    generation = bench.committer.generation
+    bench.committer.submit(light())
+    await turns()
+    assert bench.committer.generation == generation
+    bench.committer.append_now()
+    assert bench.committer.generation == generation + 1
+    await bench.settled()
+    assert len(bench.storage.appends) == 1

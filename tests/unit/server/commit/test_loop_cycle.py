@@ -106,3 +106,32 @@ def test_answers_do_not_wait_for_deliveries_and_deliveries_go_on() -> None:
         assert [consumer.flushes for consumer in consumers] == [1] * 10
 
     asyncio.run(main())
+
+
+def test_what_comes_behind_the_flushes_may_have_others_flushed_in_the_same_turn() -> None:
+    async def main() -> None:
+        clock, order = Clock(), []
+        cycle = LoopCycle(monotonic=clock)
+        first = Connection(clock, 0, lambda: order.append("first"))
+        second = Connection(clock, 0, lambda: order.append("second"))
+
+        def behind() -> None:
+            order.append("behind")
+            cycle.flush_later(second)
+
+        cycle.before.append(lambda: cycle.behind(behind) if not order else None)
+        cycle.flush_later(first)
+        await turns(1)
+        assert order == ["first", "behind", "second"]
+
+    asyncio.run(main())
+
+
+def test_work_behind_the_flushes_that_is_asked_for_outside_a_turn_has_the_next() -> None:
+    async def main() -> None:
+        cycle, done = LoopCycle(), []
+        cycle.behind(lambda: done.append(1))
+        await turns(3)
+        assert done == [1]
+
+    asyncio.run(main())

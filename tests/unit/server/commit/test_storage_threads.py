@@ -53,7 +53,7 @@ def store(disk: Disk) -> Any:
 
 async def test_the_loop_goes_on_while_a_flush_runs_and_hears_of_its_end(store: Store, disk: Disk) -> None:
     told: asyncio.Future[tuple[BaseException | None, threading.Thread]] = asyncio.get_running_loop().create_future()
-    store.begin_sync(lambda error: told.set_result((error, threading.current_thread())))
+    store.begin_sync(lambda error, _: told.set_result((error, threading.current_thread())))
     await asyncio.sleep(0)
     assert not told.done()
     disk.go.set()
@@ -78,8 +78,8 @@ async def test_flushes_run_one_after_the_other_in_one_thread(store: Store, disk:
 async def test_an_abandoned_store_flushes_no_more(store: Store, disk: Disk) -> None:
     told: list[BaseException | None] = []
     first = asyncio.Event()
-    store.begin_sync(lambda error: first.set())
-    store.begin_sync(told.append)
+    store.begin_sync(lambda *_: first.set())
+    store.begin_sync(lambda error, _: told.append(error))
     while not disk.threads:
         await asyncio.sleep(0)
     store.abandon()
@@ -93,7 +93,7 @@ async def test_an_abandoned_store_flushes_no_more(store: Store, disk: Disk) -> N
 
 def test_a_loop_that_is_closed_is_told_nothing(store: Store, disk: Disk) -> None:
     async def begin() -> None:
-        store.begin_sync(lambda error: None)
+        store.begin_sync(lambda *_: None)
         while not disk.threads:
             await asyncio.sleep(0)
 

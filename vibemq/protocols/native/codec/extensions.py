@@ -29,6 +29,7 @@ import sys
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import chain
 from operator import gt
 from typing import Any
@@ -231,7 +232,7 @@ def deliver_one(
     subscription: str, queue: str, first_sequence: int, published_at: int, row_size: int, attempts: ToldAttempts
 ) -> bytes:
     """A DeliverMany of one row, without the row itself, which follows."""
-    start = _start(CommandType.DELIVER_MANY, subscription, queue)
+    start = _start_again(CommandType.DELIVER_MANY, subscription, queue)
     told = _DELIVERED.pack(first_sequence, published_at) + _json_block(attempts)
     return start + told + _LONE_ROW.pack(1, row_size)
 
@@ -250,7 +251,7 @@ def deliver_many(
     rows: Rows,
     attempts: ToldAttempts | None = None,
 ) -> bytes:
-    start = _start(CommandType.DELIVER_MANY, subscription, queue)
+    start = _start_again(CommandType.DELIVER_MANY, subscription, queue)
     return b"".join((start, _DELIVERED.pack(first_sequence, published_at), _json_block(attempts), *_rows_block(rows)))
 
 
@@ -263,7 +264,7 @@ def deliver_scattered(
     attempts: ToldAttempts | None = None,
 ) -> bytes:
     """`instants`: when they were published."""
-    start = _start(CommandType.DELIVER_SCATTERED, subscription, queue)
+    start = _start_again(CommandType.DELIVER_SCATTERED, subscription, queue)
     places = struct.pack(f"!I{2 * rows.count}Q", rows.count, *sequences, *instants)
     return b"".join((start, _json_block(attempts), places, rows.lengths, rows.data))
 
@@ -277,7 +278,7 @@ def settle(
     reason: str = "",
     queue: str = "",
 ) -> bytes:
-    start = _start(CommandType.SETTLE, subscription, queue)
+    start = _start_again(CommandType.SETTLE, subscription, queue)
     delay = I64.pack(-1 if delay_ms is None else delay_ms)
     return b"".join((start, bytes((verb,)), delay, str16(reason), _runs_block(runs)))
 
@@ -324,6 +325,10 @@ def stage(
 
 def _start(kind: CommandType, message_id: str, queue: str) -> bytes:
     return bytes((VERSION, kind)) + str16(message_id) + str16(queue)
+
+
+_start_again = lru_cache(maxsize=1024)(_start)
+"""Of frames whose id is that of a subscription, and the same again and again."""
 
 
 def _json_block(value: Mapping[Any, Any] | None) -> bytes:

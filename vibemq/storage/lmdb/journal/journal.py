@@ -252,19 +252,31 @@ class Journal:
             StorageFailed: never try again; what the disk holds is known only to a new recovery.
         """
         with self._sync_lock:
-            self._fail_stop.check()
-            with self._lock:
-                target, appended = self._last_lsn, self._bytes_appended
-                dirty = list(self._dirty.values())
-                self._dirty.clear()
-            try:
-                for segment in dirty:
-                    self._disk.fdatasync(segment.file)
-            except OSError as error:
-                raise self._fail_stop.fail("flush", error) from error
-            self._syncs += len(dirty)
-            self._durable_lsn, self._bytes_durable = target, appended
-            return target
+            return self._flush()
+
+    def try_sync(self) -> int | None:
+        """As `sync`; None when a flush is under way in another thread, which may take as long as it likes."""
+        if not self._sync_lock.acquire(blocking=False):
+            return None
+        try:
+            return self._flush()
+        finally:
+            self._sync_lock.release()
+
+    def _flush(self) -> int:
+        self._fail_stop.check()
+        with self._lock:
+            target, appended = self._last_lsn, self._bytes_appended
+            dirty = list(self._dirty.values())
+            self._dirty.clear()
+        try:
+            for segment in dirty:
+                self._disk.fdatasync(segment.file)
+        except OSError as error:
+            raise self._fail_stop.fail("flush", error) from error
+        self._syncs += len(dirty)
+        self._durable_lsn, self._bytes_durable = target, appended
+        return target
 
     @property
     def room_is_ready(self) -> bool:
