@@ -14,9 +14,6 @@ Each covers all appends before it, so what it covers is told in order, whichever
 flushed by a timer that is armed only while some is unsynced.
 
 An outcome without records may wait, too: for those of the outcomes before it, of which its answers speak.
-
-One append or flush may be that of very many outcomes. They are told in order for `SHARE_S` of a turn of the loop, and
-the others in the next turns. An answer and what the engine shows to consumers for it are told together.
 """
 
 import asyncio
@@ -25,7 +22,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from vibemq.errors import StorageFull
-from vibemq.model.effects import NOTHING_FOLLOWS, Deliver, Incomplete, Outcome, Reply
+from vibemq.model.effects import Deliver, Outcome, Reply
 from vibemq.model.options import Durability
 from vibemq.model.rows import LARGE_ROW_BYTES, LargeRow
 from vibemq.server.clock import Clock
@@ -34,6 +31,7 @@ from vibemq.server.commit.flush_place import FlushPlace, is_small_flush
 from vibemq.server.commit.message_taps import MessageTaps
 from vibemq.server.commit.release_order import EffectRouter, Hold
 from vibemq.server.commit.storage_threads import Store
+from vibemq.server.commit.teller import Teller
 from vibemq.server.contracts import QueueEngine
 from vibemq.server.monitoring.metrics import Metrics
 
@@ -41,8 +39,6 @@ log = logging.getLogger("vibemq.committer")
 
 LIGHT_WAIT_S = 0.002
 """How long hand-outs and settlements wait for an append that others need, before they are appended by themselves."""
-SHARE_S = 0.0015
-"""Outcomes are told for so long in one turn of the loop, at least one of them."""
 WAITING_MAX = 3
 """Those who may wait for the end of a flush with what they publish, since all of them come in one turn of the loop."""
 
@@ -78,19 +74,24 @@ class Committer:
         self._metrics = metrics
         self._weak_flush_s = weak_flush_ms / 1000
         self._wake = wake
-        self._behind = behind
         self._fatal = fatal
         self._loop = asyncio.get_running_loop()
-        self._monotonic = monotonic or self._loop.time
         self._gathered: list[CommitStep] = []
         self._append = append_steps
         """`append_apart` since the first large message."""
         self._awaiting_flush: list[CommitStep] = []
-        self._untold: deque[CommitStep] = deque()
-        """Nothing keeps them from being told but the time that it takes."""
-        self._confirmed: list[CommitStep] = []
-        """Their answers are told, and what the engine shows for them is not."""
-        self._telling_later = False
+        self._teller = Teller(
+            engine=engine,
+            effect_router=effect_router,
+            clock=clock,
+            metrics=metrics,
+            monotonic=monotonic or self._loop.time,
+            submit=self.submit,
+            fail=self.fail,
+            told=self._note_idle,
+            wake=wake,
+            behind=behind,
+        )
         self._appending = False
         self._flushing = 0
         self._flushes: deque[Flush] = deque()
@@ -116,8 +117,11 @@ class Committer:
         self._idle = asyncio.Event()
         self._idle.set()
         self.taps = MessageTaps()
-        self.backlog_bytes = 0
+
+    @property
+    def backlog_bytes(self) -> int:
         """Rows of outcomes that have not been told yet; publishers pause when it grows."""
+        return self._teller.backlog_bytes
 
     @property
     def dead(self) -> bool:
@@ -143,7 +147,7 @@ class Committer:
             self._append = append_apart
             # They have a memory of their own, and others are read from while they wait for it.
             size -= sum(row.size for row in large)
-        self.backlog_bytes += size
+        self._teller.backlog_bytes += size
         waiting = self._effect_router.hold(deliveries) if deliveries else ()
         if size or large or held.gated or held.after_append or waiting or outcome.durability > Durability.ASYNC:
             self._hurries = True
@@ -176,7 +180,7 @@ class Committer:
         """Append what has gathered. Called once per loop turn.
 
         What is light waits for what is not, for `LIGHT_WAIT_S` at most: an append for each hand-out and each settlement
-        would cost a message that comes alone more than its own. See docs/adr/0024-light-records-ride-along.md.
+        would cost a message that comes alone more than its own. See docs/adr/0024-one-turn-from-publish-to-confirm.md.
         """
         if self._dead or self._appending or not self._gathered:
             return
@@ -264,8 +268,7 @@ class Committer:
                 self._effect_router.release(step.deliveries)
         for step in told:
             self._line_up(step)
-        if self._untold:
-            self._tell_some()
+        self._teller.tell_some()
         self._flush_if_asked()
         self._note_idle()
 
@@ -281,7 +284,7 @@ class Committer:
         if outcome.durability is Durability.STRONG and waits and step.position > self._flushed_appends:
             self._awaiting_flush.append(step)
         else:
-            self._untold.append(step)
+            self._teller.add((step,))
 
     def _refuse(self, steps: list[CommitStep], error: StorageFull) -> None:
         """Fail the steps, and all that the engine has decided since: their records may build on the missing ones.
@@ -300,7 +303,7 @@ class Committer:
             log.warning("the store is full, messages are refused until it has room: %s", error)
         answers: list[Outcome] = []
         for step in steps:
-            self.backlog_bytes -= step.size
+            self._teller.backlog_bytes -= step.size
             if not step.outcome.ticket:
                 # It keeps nothing, but speaks of what came before it.
                 self._answer(step.after_append, error)
@@ -319,55 +322,6 @@ class Committer:
                 for effect in hold.effects
             ]
         self._effect_router.release(holds)
-
-    def _tell_some(self) -> None:
-        """As far as there is time in this turn of the loop."""
-        if self._telling_later:
-            return
-        if self._confirmed:
-            self._show_confirmed()
-        untold, end = self._untold, self._monotonic() + SHARE_S
-        while untold and not self._dead:
-            step = untold.popleft()
-            if not self._tell(step) and not self._dead:
-                untold.appendleft(step)
-            if untold and self._monotonic() >= end:
-                self._telling_later = True
-                self._loop.call_soon(self._tell_others)
-                return
-
-    def _tell_others(self) -> None:
-        self._telling_later = False
-        try:
-            self._tell_some()
-        except Exception as error:
-            self.fail(error)
-        self._note_idle()
-        self._wake()
-
-    def _tell(self, step: CommitStep) -> bool:
-        """Whether that is done: what was published with extras is shown in steps, and confirmed with the last one."""
-        shown = None
-        if step.outcome.ticket:
-            shown = self._engine.committed(step.outcome.ticket, self._clock.now())
-            if isinstance(shown, Incomplete):
-                self.submit(shown)
-                return False
-        self._answered(step)
-        if shown is not None and shown is not NOTHING_FOLLOWS:
-            self.submit(shown)
-        return True
-
-    def _answered(self, step: CommitStep) -> None:
-        self.backlog_bytes -= step.size
-        if step.large:
-            for row in step.large:
-                # A provider that keeps rows in memory counts them by itself. What was written ahead, and is no record,
-                # as of a transient queue, is of no use any more.
-                row.memory = row.prepared = None
-        if step.holds:
-            self._metrics.publish_ack_seconds.observe(self._loop.time() - step.begun)
-            self._effect_router.release(step.holds)
 
     def set_weak_flush_ms(self, weak_flush_ms: int) -> None:
         """Counts for what waits already, too."""
@@ -420,39 +374,12 @@ class Committer:
             return False
         self._flush_place.note(took_s, on_loop=True)
         self._metrics.fsync_seconds.observe(took_s)
-        others_first = bool(self._untold) or self._telling_later or len(self._flushes) > 1
-        if self._behind is None or others_first or not self._may_answer_first(flush.steps):
+        if len(self._flushes) == 1 and self._teller.answer_first(flush.steps):
+            self._flushes.pop()
+            self._flushed_appends = flush.covers
+        else:
             self._covered(flush)
-            return True
-        self._flushes.pop()
-        self._flushed_appends = flush.covers
-        for step in flush.steps:
-            self._answered(step)
-        self._confirmed += flush.steps
-        self._behind(self._confirmed_are_answered)
         return True
-
-    def _may_answer_first(self, steps: Sequence[CommitStep]) -> bool:
-        """Whether the answers may leave before consumers are given what they speak of. That comes in the same turn of
-        the loop, before anything more is read: nobody who was answered misses it."""
-        shows_at_once = self._engine.shows_at_once
-        return all(not step.outcome.ticket or shows_at_once(step.outcome.ticket) for step in steps)
-
-    def _confirmed_are_answered(self) -> None:
-        try:
-            self._show_confirmed()
-        except Exception as error:
-            self.fail(error)
-        self._note_idle()
-
-    def _show_confirmed(self) -> None:
-        """Have the engine show what was answered first; before anything else is told."""
-        steps, self._confirmed = self._confirmed, []
-        for step in steps:
-            if step.outcome.ticket and not self._dead:
-                shown = self._engine.committed(step.outcome.ticket, self._clock.now())
-                if shown is not NOTHING_FOLLOWS:
-                    self.submit(shown)
 
     def _flushed(self, flush: Flush, error: BaseException | None, took_s: float) -> None:
         self._flushing -= 1
@@ -489,13 +416,13 @@ class Committer:
         if covers > self._flushed_appends:
             self._flushed_appends = covers
         while self._flushes and self._flushes[0].covers <= covers and not self._dead:
-            self._untold.extend(self._flushes.popleft().steps)
-        self._tell_some()
+            self._teller.add(self._flushes.popleft().steps)
+        self._teller.tell_some()
 
     def _note_idle(self) -> None:
         if self._gathering or self._flushing:
             return
-        if not (self._gathered or self._awaiting_flush or self._untold or self._appending or self._confirmed):
+        if not (self._gathered or self._awaiting_flush or self._appending or self._teller.busy):
             self._idle.set()
 
     def fail(self, error: BaseException) -> None:
@@ -508,8 +435,7 @@ class Committer:
         self._gathered.clear()
         self._hurries = False
         self._awaiting_flush.clear()
-        self._untold.clear()
-        self._confirmed.clear()
+        self._teller.end()
         self._flushes.clear()
         self._idle.set()
         self._fatal(error)

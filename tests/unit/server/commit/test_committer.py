@@ -16,11 +16,12 @@ from vibemq.model.options import Durability
 from vibemq.model.records import MessagesAdded, Record, Settled
 from vibemq.model.rows import LARGE_ROW_BYTES, LargeRow, Rows
 from vibemq.server.clock import Clock
-from vibemq.server.commit.committer import SHARE_S, WAITING_MAX, Committer
+from vibemq.server.commit.committer import WAITING_MAX, Committer
 from vibemq.server.commit.flush_place import SHORT_MIN
 from vibemq.server.commit.loop_cycle import LoopCycle
 from vibemq.server.commit.release_order import EffectRouter
 from vibemq.server.commit.storage_threads import Store
+from vibemq.server.commit.teller import SHARE_S
 from vibemq.server.monitoring.metrics import Metrics
 
 pytestmark = pytest.mark.anyio
