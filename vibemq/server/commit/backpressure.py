@@ -16,8 +16,11 @@ from typing import Protocol
 BACKLOG_BYTES_MAX = 64 * 1024 * 1024
 """Published bytes on their way to disk; above this nobody is read from until half of it is told."""
 SHARE_BYTES = 524_288
-"""Of one peer, in one turn of the loop: about half a millisecond, and as long again for its append. Half of it costs a
-publisher that is alone up to 8 % more processor time, and twice as much makes all others wait twice as long."""
+"""Of one peer, in one turn of the loop: about half a millisecond, and as long again for its append."""
+ALONE_SHARE_BYTES = 1_048_576
+"""Of a peer that has been the only one for a while: more turns cost it more processor time, up to a tenth."""
+ALONE_TURNS = 100
+"""In which nobody else has sent anything."""
 AT_ONCE = 2
 """Connections that are let on in one turn."""
 LOOK_AGAIN_S = 0.001
@@ -72,6 +75,17 @@ class ReadTurns:
         self._places = AT_ONCE
         """What is left of them in this turn."""
         self._looks_again = False
+        self._reader: Reading | None = None
+        self._shared_turns = 0
+        """In which the shares are smaller, because others have sent something."""
+        self.share_bytes = ALONE_SHARE_BYTES
+
+    def reads(self, connection: Reading) -> None:
+        """Something of it has come."""
+        if connection is not self._reader:
+            self._reader = connection
+            self._shared_turns = ALONE_TURNS
+            self.share_bytes = SHARE_BYTES
 
     def admits(self, connection: Reading) -> bool:
         """Whether somebody who has used its share is read on; if not, it is woken when its turn has come."""
@@ -87,12 +101,18 @@ class ReadTurns:
 
     def forget(self, connection: Reading) -> None:
         """It has gone."""
+        if self._reader is connection:
+            self._reader = None
         self._waiting.pop(connection, None)
         self._called.discard(connection)
 
     def begin(self) -> None:
         """A turn of the loop begins; those whose turn it is are woken in it."""
         self._places = AT_ONCE
+        if self._shared_turns:
+            self._shared_turns -= 1
+            if not self._shared_turns:
+                self.share_bytes = ALONE_SHARE_BYTES
         if not self._waiting:
             return
         if not self._room_is_ready():

@@ -18,7 +18,7 @@ from typing import Any, cast
 from vibemq.errors import Blocked, StorageError, VibeMQError
 from vibemq.model.rows import Rows
 from vibemq.protocols.session import Principal, Session
-from vibemq.server.commit.backpressure import SHARE_BYTES, Backpressure, ReadTurns
+from vibemq.server.commit.backpressure import Backpressure, ReadTurns
 from vibemq.server.commit.loop_cycle import LoopCycle
 from vibemq.server.monitoring.metrics import Metrics
 from vibemq.server.net.connections import ConnectionTable, ListenerEndpoint
@@ -267,8 +267,10 @@ class Connection(asyncio.Protocol):
         if self._acknowledge is not None:
             self._acknowledge()
         self.peer.receive(data)
+        turns = self._services.read_turns
+        turns.reads(self)
         self._turn_bytes += len(data)
-        if self._turn_bytes >= SHARE_BYTES and self._reading:
+        if self._turn_bytes >= turns.share_bytes and self._reading:
             # `flush`, in the next turn, reads on.
             self._share_used = True
             self._pause_reading()

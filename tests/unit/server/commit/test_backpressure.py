@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.waiting import until
-from vibemq.server.commit.backpressure import AT_ONCE, ReadTurns
+from vibemq.server.commit.backpressure import ALONE_SHARE_BYTES, ALONE_TURNS, AT_ONCE, SHARE_BYTES, ReadTurns
 from vibemq.server.commit.loop_cycle import LoopCycle
 
 
@@ -108,5 +108,23 @@ def test_who_has_gone_holds_up_nobody() -> None:
         world.ready = True
         await until(lambda: last.reads)
         assert not any(sender.reads for sender in gone)
+
+    run(main)
+
+
+def test_who_is_alone_for_a_while_has_a_larger_share() -> None:
+    async def main() -> None:
+        world = World()
+        one, other = Sender(world), Sender(world)
+        for sender in (one, other, one):
+            world.turns.reads(sender)
+            assert world.turns.share_bytes == SHARE_BYTES
+        for _ in range(ALONE_TURNS):
+            assert world.turns.share_bytes == SHARE_BYTES
+            world.turns.reads(one)
+            world.turns.begin()
+        assert world.turns.share_bytes == ALONE_SHARE_BYTES
+        world.turns.reads(other)
+        assert world.turns.share_bytes == SHARE_BYTES
 
     run(main)
