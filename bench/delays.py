@@ -110,6 +110,9 @@ class DelayLedger:
         """The sequence under which a message came first; 0 = it has not come."""
         self._life = array("I", bytes(4 * plan.messages))
         """In which life of the broker it came last."""
+        self._kills_then = array("I", bytes(4 * plan.messages))
+        """How many kills there had been then. A life is counted when whoever starts the broker hears that it is there:
+        its clients may be faster."""
         self._acked = array("d", bytes(8 * plan.messages))
         self._doubled: dict[int, set[int]] = {}
         self._due = 0
@@ -136,7 +139,7 @@ class DelayLedger:
             self._due = self._due if redelivered else max(self._due, due)
         elif sequence == first or sequence in self._doubled.get(number, ()):
             self.repeated += 1
-            if self._life[number] == life:
+            if (self._life[number], self._kills_then[number]) == (life, len(self.kills)):
                 self._fault(f"message {number} came twice without a kill between")
             elif self.kills[self._life[number]] - self._acked[number] > SETTLED_S:
                 self._fault(f"message {number} came again although it was acknowledged long before the kill")
@@ -145,7 +148,7 @@ class DelayLedger:
             self._doubled.setdefault(number, set()).add(sequence)
             if number // CHUNK not in self.uncertain:
                 self._fault(f"message {number} is there twice, and its publish was answered")
-        self._life[number], self._acked[number] = life, now
+        self._life[number], self._kills_then[number], self._acked[number] = life, len(self.kills), now
 
     def _fault(self, sentence: str) -> None:
         if len(self.faults) < 10:

@@ -339,6 +339,8 @@ class Settings(BaseModel):
     """Refuse changes while the audit file cannot be written, but for those that free space."""
     history_bytes: Annotated[NotNegative, RESTART] = 16_777_216
     """Memory, and file in the data directory, for the figures of the last 48 hours. 0 = none are kept."""
+    exports_bytes: Annotated[NotNegative, RESTART] = 8_589_934_592
+    """Files of exported dead letters in the data directory, together. 0 = none are made."""
     drain_timeout_ms: Annotated[NotNegative, RELOAD] = 30_000
     log: Log = Log()
 

@@ -12,7 +12,8 @@ class Budget:
     """Per message, at `hot_path.MESSAGES` messages."""
 
     calls: float
-    """Exact but for what a batch costs as a whole: one more call per message is over it."""
+    """Exact but for what a batch costs as a whole: one more call per message is over it. Where asyncio has a part in
+    it, with a tenth to spare, as its versions differ."""
     instructions: float
     """For batches of the broker so that even an empty loop over the messages, three instructions each, is over it;
     for the others with a third to spare, as versions of Python differ."""
@@ -30,4 +31,7 @@ BUDGETS = {
     "client packs a batch": Budget(calls=12.6, instructions=158, reference_loops=5.8),
     "client takes a batch": Budget(calls=0.7, instructions=21, reference_loops=1.2),
     "client looks at every message": Budget(calls=12.6, instructions=228, reference_loops=7.6),
+    "client publishes one by one": Budget(calls=206, instructions=3_020, reference_loops=140),
+    "blocking client publishes one by one": Budget(calls=70.5, instructions=1_030, reference_loops=45),
+    "client receives one by one": Budget(calls=190, instructions=3_050, reference_loops=150),
 }

@@ -210,6 +210,10 @@ def _packed() -> PublishBatch:
     return batch
 
 
+def packed_rows() -> list[bytes]:
+    return _packed().rows
+
+
 def _client_packs(_: Path) -> Scenario:
     sent: list[bytes] = []
 

@@ -1,7 +1,9 @@
 """From the alarm to the end of a replay, as somebody goes who has never seen the console."""
 
+import json
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -96,6 +98,27 @@ def test_what_died_why_and_a_replay_of_ten_that_is_tried_on_a_few_first(
     page.keyboard.press("Escape")
     page.goto(f"{full_broker.console}jobs")
     page.get_by_role("row", name=re.compile("done.*Replay.*payments")).wait_for()
+
+
+def test_the_file_of_an_export_is_fetched_and_deleted(full_broker: ServedBroker, opened: Opener) -> None:
+    count = dead_in(full_broker, "payments")
+    job = admin(full_broker, "job.start", kind="export_dead", filter={"queue": "payments"})["job"]
+    page = opened(full_broker.origin)
+    enter(page, full_broker, f"job?id={job}")
+    page.get_by_text(f"Done. {count} letters are in the file.").wait_for()
+    with page.expect_download() as begun:
+        page.get_by_role("link", name="Download the file").click()
+    assert begun.value.suggested_filename == f"dead-letters-job-{job}.ndjson"
+    *letters, tail = Path(begun.value.path()).read_text().splitlines()
+    assert (len(letters), json.loads(tail)) == (count, {"count": count, "damaged": 0})
+    page.get_by_role("button", name="Delete the file…").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete 1 file").click()
+    page.get_by_text("Done. The file was deleted.").wait_for()
+    page.get_by_role("button", name="Run the same again…").click()
+    page.get_by_role("dialog").get_by_role("button", name="Write a file of all letters that fit").click()
+    page.wait_for_url(re.compile(rf"job\?id={int(job) + 1}$"))
+    page.get_by_role("link", name="Download the file").wait_for()
+    assert dead_in(full_broker, "payments") == count
 
 
 def test_a_trial_that_cannot_end_is_given_up_and_the_rest_goes(full_broker: ServedBroker, opened: Opener) -> None:
@@ -216,6 +239,15 @@ def test_a_limited_user_sees_its_queues_and_no_button_that_would_be_refused(
     for place, told in (("broker", "This page is for superusers"), ("access", "What I may")):
         page.goto(f"{full_broker.console}{place}")
         page.get_by_text(told).wait_for()
+    with vibemq.sync.connect(
+        f"vibemq://127.0.0.1:{full_broker.port}", username="ben", password=PASSWORD, name="of ben"
+    ):
+        page.goto(f"{full_broker.console}connections")
+        page.get_by_role("row", name=re.compile("of ben")).wait_for()
+        assert page.get_by_role("row").count() == 2, "the head, and ben's own connection"
+        page.get_by_role("button", name="Close…").click()
+        page.get_by_role("dialog").get_by_role("button", name="Close 1 connection").click()
+        page.get_by_text("The connection is closed.").wait_for()
 
 
 def test_somebody_with_rights_on_some_queues_sees_the_letters_of_these_alone(

@@ -7,6 +7,7 @@ import orjson
 import pytest
 
 from tests.interop.blazingmq.model_sdk import ModelSdk
+from vibemq.model.rows import Rows, pack_row
 from vibemq.protocols.blazingmq import BlazingmqSession, BlazingmqSettings
 from vibemq.protocols.blazingmq.codec.control import encode_authentication
 from vibemq.protocols.blazingmq.codec.events import HEARTBEAT_RSP, ControlCodec
@@ -32,8 +33,7 @@ from vibemq.protocols.native.codec.wire import CommandType, encode_body
 from vibemq.protocols.omq import OmqSession, OmqSettings
 from vibemq.protocols.omq.frames import ACCEPTED
 from vibemq.protocols.session import SessionContext
-from vibemq.testing import session_conformance as suite
-from vibemq.testing.session_conformance import QUEUE, Dialect, Rows, pack_row
+from vibemq.testing.session_conformance import CHECKS, QUEUE, Dialect, check_session, connections, messages
 
 BROKEN = (b"\0\0\0\1\0\1", b"\xff\xff\xff\xff\0", b"\0\0\0\3\xff\1\2\3", b"\0\0\0\2\0\1\2")
 
@@ -230,7 +230,6 @@ DIALECTS = [
     blazingmq(ClientLanguage.E_CPP, ControlCodec.BER),
     blazingmq(ClientLanguage.E_JAVA, ControlCodec.JSON),
 ]
-CHECKS = [getattr(suite, name) for name in dir(suite) if name.startswith("check_") and name != "check_session"]
 
 
 SOMEBODY = ("username: somebody", "passwd: secret")
@@ -263,14 +262,14 @@ EVENTMESH_HTTP = Dialect(
 one request is answered before the next is looked at, and what cannot be read is answered, too. `HTTP_CHECKS` can be put
 to it; subscriptions are the hub's, and tests/integration/test_eventmesh_push.py has them."""
 HTTP_CHECKS = (
-    suite.check_silent_until_spoken_to,
-    suite.check_publish_refused,
-    suite.check_any_cut_is_the_same,
-    suite.check_garbage,
-    suite.check_end_of_stream,
-    suite.check_relative_times_on_a_busy_connection,
-    suite.check_silence_counts_from_the_last_word,
-    suite.check_shutdown,
+    connections.check_silent_until_spoken_to,
+    messages.check_publish_refused,
+    connections.check_any_cut_is_the_same,
+    connections.check_garbage,
+    connections.check_end_of_stream,
+    messages.check_relative_times_on_a_busy_connection,
+    connections.check_silence_counts_from_the_last_word,
+    connections.check_shutdown,
 )
 
 
@@ -287,4 +286,4 @@ def test_session_keeps_its_promises(check, dialect) -> None:
 
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
 def test_the_suite_as_a_whole(dialect) -> None:
-    suite.check_session(dialect)
+    check_session(dialect)

@@ -1,5 +1,7 @@
-"""A replay job, and kills of the broker while it runs: each letter is exactly once in its queue or still dead."""
+"""A replay job, and kills of the broker while it runs: each letter is exactly once in its queue or still dead. And an
+export: each letter is in its file, once."""
 
+import base64
 import subprocess
 import sys
 import tempfile
@@ -7,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import product
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -82,17 +85,38 @@ async def _dead(mq: Client) -> list[str]:
     return found
 
 
+async def _exported(mq: Client, number: str) -> list[str]:
+    """Ids of the messages in the file, whose last line must count them."""
+    file, offset = b"", 0
+    while offset is not None:
+        part = await mq.admin("job.result", job=number, offset=offset)
+        file += base64.b64decode(part["data"])
+        offset = part["next"]
+    *lines, tail = map(orjson.loads, file.splitlines())
+    assert tail == {"count": len(lines), "damaged": 0}, tail
+    return [line["id"] for line in lines]
+
+
 async def killed(
-    data_dir: Path, provider: str, *, letters: int, limit: int, kills: int, seed: int, rate: int, cli: bool = False
+    data_dir: Path,
+    provider: str,
+    *,
+    letters: int,
+    limit: int,
+    kills: int,
+    seed: int,
+    rate: int,
+    cli: bool = False,
+    kind: str = "replay",
 ) -> Told:
-    """Replay `limit` of the letters, and kill the broker so often while that runs. `cli`: and the command line that has
-    begun it, or follows it."""
+    """Replay, or export, `limit` of the letters, and kill the broker so often while that runs. `cli`: and the command
+    line that has begun it, or follows it."""
     rng, told = Random(seed), Told()
     broker = BrokerProcess(data_dir, provider=provider)
     broker.start()
     try:
         ids = await fill(broker.url, letters)
-        wanted = {"kind": "replay", "filter": {}, "limit": limit, "rate": rate, "key": "once"}
+        wanted = {"kind": kind, "filter": {}, "limit": limit, "rate": rate, "key": "once"}
         command = ["dlq", "replay", "--limit", str(limit), "--rate", str(rate)]
         looks_on = _command(broker, data_dir, command) if cli else None
         job = await (_first_job(broker) if cli else _admin(broker, "job.start", **wanted))
@@ -114,8 +138,14 @@ async def killed(
         if looks_on is not None and (code := looks_on.wait(60)):
             told.complaints.append(f"the command that followed the job ended with {code}")
         async with vibemq.connect(broker.url) as mq:
-            back = await _kept(mq, SOURCE) + await _kept(mq, OTHER)
-            told.complaints += judge(ids, back, await _dead(mq), limit, told.job)
+            if kind == "replay":
+                back = await _kept(mq, SOURCE) + await _kept(mq, OTHER)
+                told.complaints += judge(ids, back, await _dead(mq), limit, told.job)
+            else:
+                dead, written = await _dead(mq), await _exported(mq, number)
+                if sorted(dead) != sorted(ids):
+                    told.complaints.append(f"{len(dead)} letters are dead after the export, not {len(ids)}")
+                told.complaints += judge(ids, written, [name for name in dead if name not in written], limit, told.job)
     finally:
         ended = broker.stop()
     if ended:
@@ -188,12 +218,12 @@ def judge(ids: set[str], back: list[str], dead: list[str], limit: int, job: dict
 
 def main() -> int:
     """100,000 letters, 20 kills: `make jobs-proof`. Prints what it was; 1 = something does not add up."""
-    for provider in ("lmdb", "sqlite"):
+    for provider, kind in product(("lmdb", "sqlite"), ("replay", "export_dead")):
         with tempfile.TemporaryDirectory() as folder:
             work = partial(killed, Path(folder) / "data", provider, letters=100_000, limit=95_000, kills=20)
-            told = anyio.run(partial(work, seed=20, rate=3_000, cli=True))
+            told = anyio.run(partial(work, seed=20, rate=3_000, cli=kind == "replay", kind=kind))
         counts = {name: told.job[name] for name in ("state", "selected", "done", "skipped", "damaged", "dead_again")}
-        print(f"{provider}: {told.kills} kills, {told.at_work} at work, job {counts}", flush=True)
+        print(f"{provider}, {kind}: {told.kills} kills, {told.at_work} at work, job {counts}", flush=True)
         for complaint in told.complaints:
             print(f"  {complaint}", flush=True)
         if told.complaints:

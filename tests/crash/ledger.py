@@ -29,7 +29,7 @@ class Ledger:
 
 
 class BrokerProcess:
-    """`vibemq serve` on one data directory; the port stays the same over restarts."""
+    """`vibemq serve` on one data directory; its ports stay the same over restarts."""
 
     def __init__(
         self, data_dir: Path, *, provider: str = "lmdb", arguments: tuple[str, ...] = (), log: Path | None = None
@@ -39,9 +39,17 @@ class BrokerProcess:
         self._provider = provider
         self._arguments = arguments
         self._process: Child | None = None
-        self.port = 0
-        self.http_port = 0
+        self.ports: dict[str, int] = {}
+        """Of its listeners, by protocol."""
         self._log = log or data_dir.parent / f"{data_dir.name}.log"
+
+    @property
+    def port(self) -> int:
+        return self.ports.get("native", 0)
+
+    @property
+    def http_port(self) -> int:
+        return self.ports.get("http", 0)
 
     @property
     def url(self) -> str:
@@ -86,10 +94,8 @@ class BrokerProcess:
             event = json.loads(line)
             if event["event"] == "ready":
                 return
-            if event.get("protocol") == "native":
-                self.port = event["port"]
-            elif event.get("protocol") == "http":
-                self.http_port = event["port"]
+            if event["event"] == "listening":
+                self.ports[event["protocol"]] = event["port"]
         raise AssertionError(f"the broker ended before it was ready:\n{self.log_text()}")
 
     def log_text(self) -> str:

@@ -28,13 +28,15 @@ def lines() -> Iterator[str]:
 
 
 _OF_JOBS = (
-    "what the work of the job needs: as `dlq.replay` or `dlq.purge` on the queue of its filter; whoever started a job "
-    "may change it"
+    "what the work of the job needs: as `dlq.replay`, `dlq.purge` or `dlq.show` on the queue of its filter; whoever "
+    "started a job may change it"
 )
 _SEEN_JOBS = "nothing: it shows one's own jobs, and those on queues on which the user has `inspect`"
 SAID: dict[type | str, str] = {
     "job.start": _OF_JOBS,
     "job.change": _OF_JOBS,
+    "job.discard": _OF_JOBS,
+    "job.result": "what the work of the job needs: `inspect` on the queue of its filter, or on all queues",
     "job.list": _SEEN_JOBS,
     "job.show": _SEEN_JOBS,
     Respond: "nothing: whoever knows the address of a request, which is in its message, may reply to it once",

@@ -28,7 +28,13 @@ NAMES = ("vibemq", "vibemq-admin", PYTHON)
 LENGTH = struct.Struct("=Q")
 NUMBER = struct.Struct("=i")
 STARTER = """#!{python} -IS
-import os, signal, socket, struct, sys
+import os, select, signal, socket, struct, sys
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+heard, hears = socket.socketpair()
+hears.setblocking(False)
+signal.set_wakeup_fd(hears.fileno())
+for number in SIGNALS:
+    signal.signal(number, lambda number, frame: None)
 server = socket.socket(socket.AF_UNIX)
 server.connect({path!r})
 environment = [name + b"=" + value for name, value in os.environb.items()]
@@ -37,14 +43,21 @@ asked = b"\\0".join([b"%d" % len(words), *words, os.fsencode(os.getcwd()), *envi
 socket.send_fds(server, [struct.pack("=Q", len(asked))], [0, 1, 2])
 server.sendall(asked)
 [pid] = struct.unpack("=i", server.recv(4, socket.MSG_WAITALL))
-for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-    signal.signal(number, lambda number, frame: os.kill(pid, number))
+while server not in select.select([server, heard], [], [])[0]:
+    for number in heard.recv(64):
+        if number in SIGNALS:
+            try:
+                os.kill(pid, number)
+            except ProcessLookupError:
+                pass  # Its code is on the way.
 [code] = struct.unpack("=i", server.recv(4, socket.MSG_WAITALL))
 if code < 0:
     signal.signal(-code, signal.SIG_DFL)
     os.kill(os.getpid(), -code)
 os._exit(code)
 """
+"""Stands for the command, and passes on the signals that it hears from its first line on. They come by the descriptor:
+a handler of Python that runs between two lines cannot wake a call that begins a moment later."""
 
 
 @contextmanager

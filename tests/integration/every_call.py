@@ -162,6 +162,14 @@ def slow_job(world: World, attempt: int) -> str:
     return str(job["job"])
 
 
+def exported(world: World, attempt: int) -> str:
+    """A job that has written a file; the latest one for each attempt, so that another may be deleted."""
+    job = world.peer.admin("job.start", kind="export_dead", filter={"queue": DEAD, "to_id": 1})
+    while not (shown := world.peer.admin("job.show", job=job["job"]))["has_result"]:
+        assert shown["state"] in ("queued", "running", "waiting", "done"), shown
+    return str(job["job"])
+
+
 def letters(world: World, attempt: int) -> list[int]:
     return [letter["dead_id"] for letter in world.peer.admin("dlq.list", queue=DEAD, limit=1_000)["letters"]]
 
@@ -259,6 +267,10 @@ OPERATION_ROWS: dict[str, Row | Prepared] = {
     "job.list": admin("job.list"),
     "job.show": (slow_job, lambda w, job: w.peer.admin("job.show", job=job)),
     "job.change": (slow_job, lambda w, job: w.peer.admin("job.change", job=job, state="cancelled")),
+    "backup.list": admin("backup.list"),
+    "definitions.import": admin("definitions.import", queues=[{"queue": JOBS}], dry_run=True),
+    "job.result": (exported, lambda w, job: w.peer.admin("job.result", job=job)),
+    "job.discard": (exported, lambda w, job: w.peer.admin("job.discard", job=job)),
     "dead.offsets": cursor("dead.offsets", DEAD),
     "dead.fetch": cursor("dead.fetch", DEAD, from_=1, to=1 << 40),
     "dead.redrive": (letters, lambda w, ids: w.peer.ask("dead.redrive", DEAD, ids=ids, to=JOBS)),

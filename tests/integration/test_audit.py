@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.integration.access import cheap_hash, connected
-from tests.integration.cursor_peer import Refusal
+from tests.integration.cursor_peer import Refusal, rows_of
 from tests.integration.test_server_process import Process
 from tests.waiting import wait_until
 from vibemq.protocols.native.codec.wire import CommandType, encode_body
@@ -96,7 +96,7 @@ def said(broker: Process) -> list[dict[str, Any]]:
     _, log = broker.end(signal.SIGTERM)
     found = [json.loads(line) for line in log.splitlines() if '"vibemq.audit"' in line]
     found = [line for line in found if line["event"] in ("access.changed", "access.denied")]
-    return [line for line in found if line["operation"].startswith("queue.")]
+    return [line for line in found if line["operation"].startswith(("queue.", "group."))]
 
 
 def test_who_changed_and_removed_queues_and_messages_by_which_door(tmp_path: Path) -> None:
@@ -116,6 +116,12 @@ def test_who_changed_and_removed_queues_and_messages_by_which_door(tmp_path: Pat
         root.admin("queue.purge", queue="a")
         root.admin("queue.create", queue="a", options={"max_attempts": 9})
         root.admin("queue.delete", queue="nothing")
+        root.publish("a", rows_of(3))
+        root.ask("group.join", "a", group="etl")
+        root.admin("queue.remove", queue="a", runs=[[2, 2]])
+        # The message is gone, and that it is quarantined is new, once.
+        assert root.ask("group.quarantine", "a", group="etl", runs=[[2, 2]]) == {"quarantined": 0}
+        assert root.ask("group.quarantine", "a", group="etl", runs=[[2, 2]]) == {"quarantined": 0, "unchanged": True}
         # By words of its own, as .NET clients do it; the second is gone before its answer.
         root.send(encode_body(CommandType.CREATE_QUEUE, "c", "b", headers={"queueName": "b"}))
         root.receive()
@@ -136,6 +142,8 @@ def test_who_changed_and_removed_queues_and_messages_by_which_door(tmp_path: Pat
         ("queue.create", "root", "done", "127.0.0.1"),
         ("queue.change", "root", "done", "127.0.0.1"),
         ("queue.remove", "root", "failed", "127.0.0.1"),
+        ("queue.remove", "root", "done", "127.0.0.1"),
+        ("group.quarantine", "root", "done", "127.0.0.1"),
         ("queue.create", "root", "done", "127.0.0.1"),
         ("queue.change", "root", "failed", "127.0.0.1"),
         ("queue.purge", "eve", "refused", "127.0.0.1"),
@@ -145,5 +153,6 @@ def test_who_changed_and_removed_queues_and_messages_by_which_door(tmp_path: Pat
     assert lines[0]["arguments"] == {"queue": "a", "options": {"max_attempts": 7}, "must_match": False}
     assert lines[2]["arguments"]["runs"][-1] == "… 100 in all"
     assert len(lines[2]["arguments"]["runs"]) == 21
-    assert lines[3]["arguments"]["queue"] == "b"
-    assert "nothing" in lines[4]["reason"]
+    assert (lines[4]["arguments"]["runs"], lines[4]["count"]) == ([[2, 2]], 0)
+    assert lines[5]["arguments"]["queue"] == "b"
+    assert "nothing" in lines[6]["reason"]

@@ -110,14 +110,14 @@ async def test_what_the_web_server_does_until_its_end_is_recorded(
     served = settings(tmp_path).model_copy(update={"http": Http(port=0)})
     async with Broker(settings=served) as broker:
         assert broker._parts is not None
-        assert broker._web is not None
-        audit, close = broker._parts.audit, broker._web.close
+        assert broker._listeners.web is not None
+        audit, close = broker._parts.audit, broker._listeners.web.close
 
         def close_late() -> None:
             audit.login_failed(Place(), "late", "wrong password")
             close()
 
-        monkeypatch.setattr(broker._web, "close", close_late)
+        monkeypatch.setattr(broker._listeners.web, "close", close_late)
     [file] = (tmp_path / "audit").iterdir()
     assert b'"user": "late"' in file.read_bytes()
 

@@ -60,10 +60,11 @@ async def publish_for_ever(mq: vibemq.Client, book: Book) -> None:
 
 async def drain_beside_a_publisher(mq: vibemq.Client, book: Book) -> int:
     """Settle everything, every tenth by rejection, while somebody goes on publishing. How many were rejected."""
-    rejected = 0
+    rejected, drained = 0, anyio.Event()
 
     async def publish() -> None:
-        while True:
+        # Its last publish is waited for: one that is cancelled may still be on its way into the queue.
+        while not drained.is_set():
             await book.publish(mq, "q", 20, size=3000)
             await anyio.sleep(0.02)
 
@@ -81,7 +82,7 @@ async def drain_beside_a_publisher(mq: vibemq.Client, book: Book) -> int:
                         message.reject("bad")
                     if not book.lost:
                         break
-        tasks.cancel_scope.cancel()
+        drained.set()
     return rejected
 
 

@@ -1,11 +1,9 @@
 """One queue, several protocols: BlazingMQ, native and OCaml clients exchange messages, and dead letters go round."""
 
-import json
 import subprocess
 import sys
 import zlib
 from collections.abc import Iterator
-from typing import IO
 from uuid import uuid4
 
 import pytest
@@ -51,14 +49,9 @@ WITH_PROPERTIES = ACK_REQUESTED | MESSAGE_PROPERTIES
 class ThreeListeners(BlazingmqBroker):
     """With a listener of the OCaml protocol beside the others."""
 
-    omq_port = 0
-
-    def _noting(self, lines: IO[str]) -> Iterator[str]:
-        for line in super()._noting(lines):
-            event = json.loads(line)
-            if event.get("protocol") == "omq":
-                self.omq_port = event["port"]
-            yield line
+    @property
+    def omq_port(self) -> int:
+        return self.ports["omq"]
 
 
 @pytest.fixture(scope="module")

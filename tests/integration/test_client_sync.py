@@ -279,3 +279,64 @@ def test_what_failed_without_waiting_is_told_at_the_end_of_the_program(broker: F
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert "PublishFailed: 1 messages of earlier publish(wait=False) failed" in ended.stderr
     assert broker.unsettled("orders") == 1
+
+
+def test_several_threads_take_batches_of_one_subscription(broker: FakeBroker) -> None:
+    taken: list[int] = []
+    with vibemq.sync.connect(address(broker)) as mq, mq.subscribe("orders", prefetch=2) as messages:
+
+        def take() -> None:
+            for batch in messages.batches():
+                taken.extend(message.json() for message in batch)
+                batch.ack_all()
+
+        threads = [threading.Thread(target=take) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for number in range(50):
+            mq.publish("orders", number)
+        wait_until(lambda: len(taken) == 50)
+        messages.stop()
+        for thread in threads:
+            thread.join(60)
+            assert not thread.is_alive()
+    assert sorted(taken) == list(range(50))
+
+
+@pytest.mark.parametrize("prefetch", [1, 500])
+def test_acknowledgements_travel_without_another_call(broker: FakeBroker, prefetch: int) -> None:
+    with vibemq.sync.connect(address(broker)) as mq, mq.subscribe("orders", prefetch=prefetch) as messages:
+        mq.publish_many("orders", range(3))
+        for _, message in zip(range(3), messages, strict=False):
+            message.ack()
+        wait_until(lambda: not broker.unsettled("orders"))
+
+
+def test_an_acknowledgement_long_after_the_delivery_travels_by_itself(broker: FakeBroker) -> None:
+    with vibemq.sync.connect(address(broker)) as mq, mq.subscribe("orders") as messages:
+        mq.publish("orders", 1)
+        message = next(iter(messages))
+        wait_until(lambda: not mq._current().loop._coming)
+        message.ack()
+        wait_until(lambda: not broker.unsettled("orders"))
+
+
+def test_a_thread_that_waits_for_messages_is_told_when_the_loop_ends(broker: FakeBroker) -> None:
+    mq = vibemq.sync.connect(address(broker))
+    messages = mq.subscribe("orders").__enter__()
+    ended = threading.Event()
+
+    def take() -> None:
+        try:
+            messages.next_batch()
+        except NotConnected:
+            ended.set()
+
+    thread = threading.Thread(target=take)
+    thread.start()
+    loop = mq._current().loop
+    wait_until(lambda: loop._parked)
+    messages._subscription.halt = lambda: None  # type: ignore[method-assign]  # as if nobody told it
+    loop.close()
+    assert ended.wait(60)
+    thread.join()

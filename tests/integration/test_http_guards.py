@@ -18,7 +18,7 @@ from vibemq.model.access import Principal
 from vibemq.server.api.calls import ApiCalls
 from vibemq.web.api.contract import Exchange
 from vibemq.web.api.endpoints import dead_letters as letters
-from vibemq.web.api.endpoints import messages
+from vibemq.web.api.endpoints.messages import deliveries
 from vibemq.web.api.errors import Problem
 from vibemq.web.api.messages import peers
 from vibemq.web.api.messages.session import FetchedBatch
@@ -176,7 +176,7 @@ async def test_another_token_of_the_settings_lets_nobody_in_that_had_the_one_bef
         code = (await api.done("POST", "/session/codes", headers=old))["code"]
         assert (await api.http.get(API + "/session", auth=basic)).is_success
         async with api.http.stream("GET", API + "/events?topic=overview", headers=old) as stream:
-            web = api.broker._web
+            web = api.broker._listeners.web
             assert web is not None
             web.configure(api.broker.settings.http.model_copy(update={"token": SecretStr("the-second-token")}))
             told = b"".join([part async for part in stream.aiter_bytes()])
@@ -244,8 +244,11 @@ async def test_an_access_token_ends_no_sessions_but_its_own(tmp_path: Path) -> N
 
 async def test_who_has_no_right_has_no_session_of_the_engine(api: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peers.HttpPeers, "of", lambda self, principal, host: pytest.fail("it was made"))
+    metrics = api.broker._running().authenticator._metrics
     for path in ("/queues/a.q/messages", "/queues/a.q/deliveries"):
+        before = metrics.not_authorized
         assert await api.code("POST", path, "none", content=b"{}", headers=JSON) == (403, "NOT_AUTHORIZED")
+        assert metrics.not_authorized == before + 1
 
 
 async def test_the_tokens_of_one_user_take_no_session_of_others(
@@ -279,12 +282,12 @@ async def test_a_fetch_that_is_cancelled_says_so() -> None:
         fetched: FetchedBatch = await asyncio.get_running_loop().create_future()
         return fetched
 
-    task = asyncio.ensure_future(messages._fetched(Request({"type": "http"}, receive), fetching()))
+    task = asyncio.ensure_future(deliveries._fetched(Request({"type": "http"}, receive), fetching()))
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    task = asyncio.ensure_future(messages._fetched(Request({"type": "http"}, receive), fetching()))
+    task = asyncio.ensure_future(deliveries._fetched(Request({"type": "http"}, receive), fetching()))
     gone.set()
     with pytest.raises(Problem, match="the client has gone"):
         await task

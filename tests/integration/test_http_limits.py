@@ -194,6 +194,7 @@ async def exchanged(broker: Broker, request: bytes) -> bytes:
 
 
 HEAD = b"POST /livez HTTP/1.1\r\nhost: localhost\r\n"
+CHUNKS = HEAD + b"transfer-encoding: chunked\r\n\r\n"
 HIDDEN = b"0\r\n\r\nGET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
 
@@ -206,6 +207,13 @@ HIDDEN = b"0\r\n\r\nGET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n"
         (HEAD + b"x: a\r\n transfer-encoding: chunked\r\n\r\n" + HIDDEN, 400),
         (HEAD.replace(b"\r\n", b"\n") + b"\n" + HIDDEN, 400),
         (b"no request\r\n\r\n", 400),
+        (HEAD + b"transfer-encoding: gzip\r\n\r\n" + HIDDEN, 501),
+        (HEAD.replace(b"1.1", b"2.0") + b"\r\n" + HIDDEN, 505),
+        (CHUNKS + b"2;a\rb\r\n{}\r\n" + HIDDEN, 400),
+        (CHUNKS + b"2\r\n{}\r\n0\r\n\n" + HIDDEN, 400),
+        (CHUNKS + b"2\r\n{}\r\n0\r\na: b\n\r\n" + HIDDEN, 400),
+        (CHUNKS + b"2\r\n{}\r\n0\r\na: b\r\n c\r\n" + HIDDEN, 400),
+        (CHUNKS + b"2\r\n{}" + HIDDEN, 400),
     ],
 )
 async def test_heads_that_are_refused_end_the_connection(
@@ -215,6 +223,23 @@ async def test_heads_that_are_refused_end_the_connection(
     assert int(answer.split()[1]) == status_code
     assert answer.count(b"HTTP/1.1 ") == 1, "what comes behind it is no request"
     assert b"\r\nconnection: close\r\n" in answer.lower()
+
+
+async def test_what_cannot_be_read_behind_an_answer_ends_the_connection(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert broker.http_address is not None
+    async with asyncio.timeout(CEILING_S):
+        reader, writer = await asyncio.open_connection(*broker.http_address)
+        writer.write(CHUNKS + b"2\r\n{}\r\n")
+        head = await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"x\r\n" + HIDDEN)
+        rest = await reader.read()
+        writer.close()
+        await writer.wait_closed()
+    assert head.startswith(b"HTTP/1.1 405 ")
+    assert b"HTTP/1.1 " not in rest
+    assert [record for record in caplog.records if record.levelname in ("ERROR", "CRITICAL")] == []
 
 
 async def test_each_request_of_a_connection_is_looked_at(broker: Broker) -> None:

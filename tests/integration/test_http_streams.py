@@ -246,7 +246,7 @@ async def test_tails_that_may_not_be(tmp_path: Path) -> None:
 async def test_topics_are_told_each_second_and_shared(api: ApiClient) -> None:
     await publish(api)
     asked: list[str] = []
-    hub = api.broker._web._api.state.hub  # type: ignore[union-attr]
+    hub = api.broker._listeners.web._api.state.hub  # type: ignore[union-attr]
     calls = hub._services.operations
     ask = calls.ask
 
@@ -403,6 +403,6 @@ async def test_streams_are_limited(tmp_path: Path) -> None:
         path = "/events?topic=overview"
         async with reading(api, path), reading(api, path):
             assert await api.code("GET", path) == (429, "RATE_LIMITED")
-        await until(lambda: api.broker._web._api.state.hub.subjects == 0)  # type: ignore[union-attr]
+        await until(lambda: api.broker._listeners.web._api.state.hub.subjects == 0)  # type: ignore[union-attr]
         async with reading(api, path) as events:
             await until(lambda: events.of("overview"))

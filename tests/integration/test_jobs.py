@@ -29,9 +29,12 @@ from vibemq.errors import (
     QueueNotFound,
 )
 from vibemq.model.commands import Pressure, SetPressure
+from vibemq.model.jobs.job import JobState
 from vibemq.operations.jobs import edits
 from vibemq.operations.jobs.counting import count_letters
 from vibemq.server.broker import Broker
+from vibemq.server.jobs.letters import LetterPage, LetterPages
+from vibemq.server.jobs.worker import JobWorker
 from vibemq.testing.timed_broker import TimedBroker
 
 pytestmark = pytest.mark.anyio
@@ -408,6 +411,11 @@ async def test_a_new_user_of_the_same_name_has_no_job_of_the_old_one(
         await root.admin("job.change", job=number, state="paused")
         await root.admin("user.remove", user="temp")
         await make()
+        async with vibemq.connect(broker.url, username="temp", password="a password") as temp:
+            assert (await temp.admin("job.list"))["jobs"] == []
+            for verb, more in (("job.show", {}), ("job.change", {"state": "cancelled"})):
+                with pytest.raises(JobNotFound):
+                    await temp.admin(verb, job=number, **more)
         await root.admin("job.change", job=number, state="running")
         assert "user 'temp' does not exist any more" in (await reached(root, number, "held"))["why"]
 
@@ -613,3 +621,32 @@ async def test_a_fault_between_two_steps_ends_the_job_too(started: Started, monk
     monkeypatch.setattr("vibemq.server.jobs.pace.Pace.paused", broken)
     number = (await mq.admin("job.start", kind="replay", filter={"queue": "gone"}))["job"]
     assert "a fault of the broker" in (await reached(mq, number, "failed"))["why"]
+
+
+async def test_jobs_that_cannot_even_be_ended_leave_others_their_turns(
+    started: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, mq = started
+    await dead(mq, broker, "q", 5)
+    read, end, broken = LetterPages.read, JobWorker._end, True
+
+    async def reading(pages: LetterPages, cursor: int) -> LetterPage:
+        assert pages._wanted.queue is None, "for this test"
+        return await read(pages, cursor)
+
+    async def ending(worker: JobWorker, state: JobState, why: str = "") -> None:
+        assert not (broken and state is JobState.FAILED), "for this test"
+        await end(worker, state, why)
+
+    monkeypatch.setattr(LetterPages, "read", reading)
+    monkeypatch.setattr(JobWorker, "_end", ending)
+    failing = [(await mq.admin("job.start", kind="replay", filter={"queue": "q"}))["job"] for _ in range(RUNNING_MAX)]
+    whole = (await mq.admin("job.start", kind="replay"))["job"]
+    for number in failing:
+        await reached(mq, number, "waiting", "a fault of the broker")
+    broker.advance(1)
+    assert (await reached(mq, whole, "done"))["done"] == 5
+    broken = False
+    broker.advance(1)
+    for number in failing:
+        await reached(mq, number, "failed", "its log has the reason")

@@ -238,8 +238,8 @@ async def test_bytes_that_are_no_http_request(broker: Broker, data: bytes) -> No
     with no_cycles():
         for _ in range(TIMES):
             await raw(port, data, answer=True)
-        assert broker._web is not None
-        pool = broker._web.pool
+        assert broker._listeners.web is not None
+        pool = broker._listeners.web.pool
         await until(lambda: not len(pool))
         await all_gone(broker)
 

@@ -296,6 +296,7 @@ async def test_too_many_connections_are_told_so(tmp_path: Path) -> None:
         assert b"CONNECTION_LIMIT" in body
         await second.until_closed()
         assert broker.metrics_counters.connections_rejected == 1
+        assert broker.listening[0].endpoint.troubles.refused == 1
 
 
 async def test_a_silent_stranger_is_sent_away(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import logging
 import shutil
 import socket
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import anyio
@@ -157,6 +157,26 @@ async def test_a_client_without_tls_on_a_tls_port(
             async with httpx.AsyncClient() as http:
                 await http.get(f"http://127.0.0.1:{running.port}/")
         await heard(log, "an HTTP request came to a TLS listener")
+
+
+async def heard_of_its_end(stranger: anyio.abc.ByteStream) -> None:
+    with suppress(anyio.EndOfStream, anyio.BrokenResourceError):
+        while True:
+            await stranger.receive()
+
+
+async def test_a_listener_counts_the_handshakes_that_came_to_nothing(
+    tmp_path: Path, authority: Authority, server: Signed
+) -> None:
+    async with broker(tmp_path, Tls(certificate=server.certificate, key=server.key)) as running:
+        for _ in range(2):
+            async with await anyio.connect_tcp("127.0.0.1", running.port) as stranger:
+                await stranger.send(b"no handshake at all\r\n\r\n")
+                await heard_of_its_end(stranger)
+        async with vibemq.connect(f"vibemqs://127.0.0.1:{running.port}", tls_ca=str(authority.ca)) as mq:
+            native, http = (await mq.admin("listeners.list"))["listeners"]
+        assert (native["handshakes_failed"], native["refused"]) == (2, 0)
+        assert (http["handshakes_failed"], http["refused"]) == (None, None)
 
 
 async def test_a_client_with_tls_on_a_port_without(tmp_path: Path, log: pytest.LogCaptureFixture) -> None:

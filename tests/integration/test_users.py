@@ -211,6 +211,29 @@ def test_a_closed_client_is_told_why(service: Service) -> None:
             assert ann.admin("queue.list") == [], "it has connected again"
 
 
+def test_users_see_and_close_their_own_connections_and_no_others(service: Service) -> None:
+    with service.connect() as root:
+        for user in ("ann", "ben"):
+            root.admin("user.add", user=user, password="secret")
+        foreign = root.admin("connections.list")[0]["connection_id"]
+        with service.connect("ann", "secret") as ann, service.connect("ann", "secret", reconnect=ONCE) as other:
+            for wanted in ({}, {"user": "root"}, {"user": "ben"}):
+                with pytest.raises(NotAuthorized):
+                    ann.admin("connections.list", **wanted)
+            with pytest.raises(NotAuthorized):
+                ann.admin("connections.close", connection_id=foreign)
+            assert ann.admin("connections.close", connection_id=foreign, user="ann")["closed"] == 0
+            assert {each["user"] for each in ann.admin("connections.list", user="ann", limit=9)["connections"]} == {
+                "ann"
+            }
+            assert ann.admin("connections.close", user="ann")["closed"] == 1
+            with pytest.raises(VibeMQError, match="closed this connection"):
+                call_for_ever(other)
+        token = root.admin("token.create", user="ann")["token"]
+        with service.connect("ann", token) as narrow, pytest.raises(NotAuthorized, match="not with a token"):
+            narrow.admin("connections.list", user="ann")
+
+
 def test_who_has_not_logged_in_is_closed_too(service: Service) -> None:
     with service.connect() as root, socket.create_connection(("127.0.0.1", service.port), timeout=60) as stranger:
 

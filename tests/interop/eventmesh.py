@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Self, cast
+from typing import Any, Self
 
 import pytest
 
-from tests.crash.ledger import BrokerProcess
+from tests.interop.configured import ConfiguredBroker
 
 SOURCES = Path(__file__).parent / "eventmesh_java"
 WAIT_S = 60.0
@@ -27,33 +27,16 @@ DIALECTS = {"wemq": (b"WEMQ0000", 8), "em8": (b"EventMesh0000", 8), "em13": (b"E
 Event = dict[str, Any]
 
 
-class EventMeshBroker(BrokerProcess):
-    """`vibemq serve` with native and EventMesh listeners; both ports stay the same over restarts."""
+class EventMeshBroker(ConfiguredBroker):
+    """`vibemq serve` with native and EventMesh listeners."""
 
     def __init__(self, folder: Path, *, toml: str = "", listener: str = "") -> None:
         """`toml`: further settings; `listener`: the listener's own, as TOML lines."""
-        self.mesh_port = 0
-        self._config = folder / "vibemq.toml"
-        self._toml, self._listener = toml, listener
-        super().__init__(folder / "data", arguments=("--config", str(self._config)))
+        super().__init__(folder, ["eventmesh"], toml=toml, last=f"[listeners.settings]\n{listener}")
 
-    def start(self, *, prefix: tuple[str, ...] = ()) -> None:
-        self._config.write_text(
-            f'{self._toml}\n[[listeners]]\nprotocol = "native"\n'
-            f'[[listeners]]\nprotocol = "eventmesh"\nport = {self.mesh_port}\n'
-            f"[listeners.settings]\n{self._listener}\n"
-        )
-        super().start(prefix=prefix)
-
-    def _read_until_ready(self, lines: IO[str]) -> None:
-        super()._read_until_ready(cast(IO[str], self._noting(lines)))
-
-    def _noting(self, lines: IO[str]) -> Iterator[str]:
-        for line in lines:
-            event = json.loads(line)
-            if event.get("protocol") == "eventmesh":
-                self.mesh_port = event["port"]
-            yield line
+    @property
+    def mesh_port(self) -> int:
+        return self.ports["eventmesh"]
 
 
 @dataclass
@@ -188,12 +171,14 @@ def java_classpath(cache: Path) -> str:
     source = SOURCES / "EventMeshDriver.java"
     made = classes / "EventMeshDriver.class"
     if not made.exists() or made.stat().st_mtime < source.stat().st_mtime:
-        subprocess.run(
-            ["javac", "-nowarn", "-cp", f"{libraries}/*", "-d", str(classes), str(source)],
-            check=True,
-            capture_output=True,
-        )
+        compile_java(source, f"{libraries}/*", classes)
     return f"{classes}{os.pathsep}{libraries}/*"
+
+
+def compile_java(source: Path, classpath: str, classes: Path) -> None:
+    subprocess.run(
+        ["javac", "-nowarn", "-cp", classpath, "-d", str(classes), str(source)], check=True, capture_output=True
+    )
 
 
 @dataclass

@@ -1,6 +1,5 @@
 """A broker with a message-queue listener, and a client of that protocol on a raw socket that judges what it reads."""
 
-import json
 import re
 import shutil
 import socket
@@ -8,11 +7,11 @@ import struct
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, NamedTuple, Self, cast
+from typing import NamedTuple, Self
 
 import pytest
 
-from tests.crash.ledger import BrokerProcess
+from tests.interop.configured import ConfiguredBroker
 
 VERSION = struct.pack("!q", 1)
 LENGTH = struct.Struct("!I")
@@ -32,33 +31,16 @@ def need_ocaml() -> None:
         pytest.skip(f"OCaml is not installed (apt-get install make {OCAML_PACKAGES})")
 
 
-class OmqBroker(BrokerProcess):
-    """`vibemq serve` with native and message-queue listeners; both ports stay the same over restarts."""
+class OmqBroker(ConfiguredBroker):
+    """`vibemq serve` with native and message-queue listeners."""
 
     def __init__(self, folder: Path, *, toml: str = "", listener: str = "") -> None:
         """`toml`: further settings; `listener`: the listener's own, as TOML lines."""
-        self.omq_port = 0
-        self._config = folder / "vibemq.toml"
-        self._toml, self._listener = toml, listener
-        super().__init__(folder / "data", arguments=("--config", str(self._config)))
+        super().__init__(folder, ["omq"], toml=toml, last=f"[listeners.settings]\n{listener}")
 
-    def start(self, *, prefix: tuple[str, ...] = ()) -> None:
-        self._config.write_text(
-            f'{self._toml}\n[[listeners]]\nprotocol = "native"\n'
-            f'[[listeners]]\nprotocol = "omq"\nport = {self.omq_port}\n'
-            f"[listeners.settings]\n{self._listener}\n"
-        )
-        super().start(prefix=prefix)
-
-    def _read_until_ready(self, lines: IO[str]) -> None:
-        super()._read_until_ready(cast(IO[str], self._noting(lines)))
-
-    def _noting(self, lines: IO[str]) -> Iterator[str]:
-        for line in lines:
-            event = json.loads(line)
-            if event.get("protocol") == "omq":
-                self.omq_port = event["port"]
-            yield line
+    @property
+    def omq_port(self) -> int:
+        return self.ports["omq"]
 
 
 class Message(NamedTuple):

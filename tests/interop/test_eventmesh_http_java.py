@@ -11,7 +11,7 @@ from anyio.to_thread import run_sync
 
 from tests.integration.eventmesh_http import subscriber
 from tests.integration.test_eventmesh_http_life import MeshDoors
-from tests.interop.eventmesh import SOURCES, java_classpath
+from tests.interop.eventmesh import SOURCES, compile_java, java_classpath
 from tests.waiting import WAIT_S, until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.xdist_group("eventmesh-java")]
@@ -26,10 +26,8 @@ def anyio_backend() -> str:
 def classpath(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> str:
     kept = pytestconfig.cache.mkdir("eventmesh-sdk") if pytestconfig.cache else tmp_path_factory.mktemp("sdk")
     classpath = java_classpath(kept)
-    source = SOURCES / "EventMeshHttpDriver.java"
     classes = tmp_path_factory.mktemp("classes")
-    command = ["javac", "-nowarn", "-cp", classpath, "-d", str(classes), str(source)]
-    subprocess.run(command, check=True, capture_output=True)
+    compile_java(SOURCES / "EventMeshHttpDriver.java", classpath, classes)
     return f"{classes}:{classpath}"
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import vibemq.sync
 from tests.integration.conditions import running
-from tests.interop.eventmesh import EventMeshBroker, JavaDriver, MeshWire, java_classpath
+from tests.interop.eventmesh import EventMeshBroker, JavaDriver, MeshWire, compile_java, java_classpath
 from tests.names import queue_named_after
 from tests.waiting import wait_until
 
@@ -246,7 +246,7 @@ def test_the_program_of_the_documentation(classpath: str, broker: EventMeshBroke
     (program,) = re.findall(r"```java\n(.*?)```", HOWTO.read_text(encoding="utf-8"), re.DOTALL)
     source = tmp_path / "Orders.java"
     source.write_text(program.replace("10000", str(broker.mesh_port)), encoding="utf-8")
-    subprocess.run(["javac", "-nowarn", "-cp", classpath, "-d", str(tmp_path), str(source)], check=True)
+    compile_java(source, classpath, tmp_path)
     command = ["java", "-Xmx96m", "-XX:+UseSerialGC", "-cp", f"{tmp_path}:{classpath}", "Orders"]
     said = subprocess.run(command, capture_output=True, text=True, timeout=90, check=True).stdout
     assert said.count("code 0") == 2

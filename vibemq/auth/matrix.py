@@ -100,10 +100,13 @@ OPERATIONS: Mapping[str, Row] = {
     # Of queues that the caller may inspect, and of applications that it may commit for.
     "cursor.list": (LIST,),
     "transaction.list": (LIST,),
-    "connections.list": (ADMIN,),
-    "connections.close": (ADMIN,),
+    # With their own name as `user`, users are shown and close their own.
+    "connections.list": (SELF,),
+    "connections.close": (SELF,),
     "connections.redirect": (ADMIN,),
     "storage.backup": (ADMIN,),
+    "backup.list": (ADMIN,),
+    "definitions.import": (ADMIN,),
     "queue.create": (CREATE,),
     "queue.change": (CREATE,),
     "queue.delete": (DELETE,),
@@ -147,6 +150,8 @@ OPERATIONS: Mapping[str, Row] = {
     "job.list": (LIST,),
     "job.show": (LIST,),
     "job.change": (LIST,),
+    "job.result": (LIST,),
+    "job.discard": (LIST,),
     "dead.offsets": (INSPECT,),
     "dead.fetch": (INSPECT,),
     "dead.redrive": (PURGE, PUBLISH_TO),
@@ -174,6 +179,7 @@ OPERATIONS: Mapping[str, Row] = {
 JOB_KINDS: Mapping[str, Row] = {
     "replay": OPERATIONS["dlq.replay"],
     "purge_dead": OPERATIONS["dlq.purge"],
+    "export_dead": OPERATIONS["dlq.show"],
 }
 """What each kind of job needs: when it is started, at each of its steps (of its maker), and when it is changed."""
 

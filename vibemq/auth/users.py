@@ -307,22 +307,29 @@ class Accounts:
                 if not self._is_configured(name):
                     self._forget(name)
             case TokenStored(token):
-                new = token.token_id not in self._tokens
-                self._tokens[token.token_id] = token
-                if new:
-                    insort(self._token_ids, token.token_id)
-                    insort(self._tokens_of.setdefault(token.user, []), token.token_id)
-                if new and token.expires_at:
-                    heappush(self._expiries, (token.expires_at, token.user))
+                self._know_token(token)
             case TokenRemoved(token_id):
-                gone = self._tokens.pop(token_id, None)
-                if gone is not None:
-                    self.logins_version += 1
-                    _take_out(self._token_ids, token_id)
-                    own = self._tokens_of[gone.user]
-                    _take_out(own, token_id)
-                    if not own:
-                        del self._tokens_of[gone.user]
+                self._forget_token(token_id)
+
+    def _know_token(self, token: StoredToken) -> None:
+        new = token.token_id not in self._tokens
+        self._tokens[token.token_id] = token
+        if new:
+            insort(self._token_ids, token.token_id)
+            insort(self._tokens_of.setdefault(token.user, []), token.token_id)
+            if token.expires_at:
+                heappush(self._expiries, (token.expires_at, token.user))
+
+    def _forget_token(self, token_id: str) -> None:
+        gone = self._tokens.pop(token_id, None)
+        if gone is None:
+            return
+        self.logins_version += 1
+        _take_out(self._token_ids, token_id)
+        own = self._tokens_of[gone.user]
+        _take_out(own, token_id)
+        if not own:
+            del self._tokens_of[gone.user]
 
     def _is_configured(self, name: str) -> bool:
         user = self._users.get(name)
@@ -395,7 +402,7 @@ class Accounts:
             raise AuthFailed("the password cannot be checked now; try again later") from error
         if not right or user is None:
             raise AuthFailed("user name or password is wrong")
-        return Principal(username, user.superuser, self._credential("password", username, user.secret))
+        return self._of_user(user, self._credential("password", username, user.secret))
 
     def by_certificate(self, names: Collection[str], username: str) -> Principal:
         """Whom a certificate stands for that has been checked.
@@ -412,7 +419,7 @@ class Accounts:
         (user,) = known
         if username not in ("", user.name):
             raise AuthFailed(f"the certificate does not stand for user {username[:64]!r}; leave the name out")
-        return Principal(user.name, user.superuser, self._credential("certificate", user.name, ""))
+        return self._of_user(user, self._credential("certificate", user.name, ""))
 
     def acting(self, name: str, token_id: str, now: int, since: int | None = None) -> Principal | None:
         """Who acts for a user without its secret, under the login that it had once: the password, or an access token.
@@ -424,7 +431,7 @@ class Accounts:
         if not self.enabled:
             return ANONYMOUS
         user = self._users.get(name)
-        if since is not None and user is not None and user.stored is not None and user.stored.created_at > since:
+        if since is not None and user is not None and _made_at(user) > since:
             user = None
         if token_id:
             kept = self._tokens.get(token_id)
@@ -432,7 +439,7 @@ class Accounts:
                 return None
             return self._of_token(kept, user)
         if user is not None:
-            return Principal(name, user.superuser, self._credential("password", name, user.secret))
+            return self._of_user(user, self._credential("password", name, user.secret))
         if name == TOKEN_BEARER and self._shared_token is not None:
             shared = self._shared_token
             return Principal(TOKEN_BEARER, superuser=True, credential=self._credential("token", "", shared))
@@ -445,7 +452,12 @@ class Accounts:
             credential=self._credential("access", kept.token_id, kept.digest),
             token_id=kept.token_id,
             rules=kept.rules,
+            since=_made_at(user),
         )
+
+    @staticmethod
+    def _of_user(user: KnownUser, credential: bytes) -> Principal:
+        return Principal(user.name, user.superuser, credential, since=_made_at(user))
 
     def _by_shared_token(self, username: str, password: str, text: str) -> Principal | None:
         """None when there is a user name to go by instead."""
@@ -480,31 +492,38 @@ class Accounts:
         """Why the principal may not go on, as a sentence; "" while the credential that it logged in with counts."""
         if not self.enabled:
             return ""
-        offered, name = principal.credential, principal.name
+        name = principal.name
         user = self._users.get(name)
         if principal.token_id:
-            kept = self._tokens.get(principal.token_id)
-            if user is None:
-                return f"user {name!r} was removed"
-            if kept is None or not hmac.compare_digest(offered, self._credential("access", kept.token_id, kept.digest)):
-                return "the token was revoked; connect with a valid one"
-            return "the token has expired; connect with a valid one" if tokens.has_expired(kept, now) else ""
-        if user is not None and hmac.compare_digest(offered, self._credential("password", name, user.secret)):
-            return ""
-        if user is not None and hmac.compare_digest(offered, self._credential("certificate", name, "")):
-            return ""
-        if user is not None and offered in self._kept_credentials.get(name, ()):
-            return ""
-        if user is not None and principal is self._kept_principals.get(name):
+            return f"user {name!r} was removed" if user is None else self._token_ended(principal, now)
+        if user is not None and self._counts_still(principal, user):
             return ""
         shared = self._shared_token
-        if shared is not None and hmac.compare_digest(offered, self._credential("token", "", shared)):
+        if shared is not None and hmac.compare_digest(principal.credential, self._credential("token", "", shared)):
             return ""
         if user is not None:
             return f"the password of user {name!r} was changed; connect with the new one"
         if name == TOKEN_BEARER:
             return "the token was changed or removed; connect with a valid one"
         return f"user {name!r} was removed"
+
+    def _token_ended(self, principal: Principal, now: int) -> str:
+        kept = self._tokens.get(principal.token_id)
+        if kept is None or not hmac.compare_digest(
+            principal.credential, self._credential("access", kept.token_id, kept.digest)
+        ):
+            return "the token was revoked; connect with a valid one"
+        return "the token has expired; connect with a valid one" if tokens.has_expired(kept, now) else ""
+
+    def _counts_still(self, principal: Principal, user: KnownUser) -> bool:
+        """Whether the password or certificate does with which the user has logged in."""
+        offered, name = principal.credential, principal.name
+        return (
+            hmac.compare_digest(offered, self._credential("password", name, user.secret))
+            or hmac.compare_digest(offered, self._credential("certificate", name, ""))
+            or offered in self._kept_credentials.get(name, ())
+            or principal is self._kept_principals.get(name)
+        )
 
     def _credential(self, kind: str, name: str, secret: str | bytes) -> bytes:
         parts = (kind, name, secret)
@@ -536,6 +555,11 @@ def _page(found: list[str], after: str, limit: int | None) -> list[str]:
 
 def _take_out(found: list[str], name: str) -> None:
     del found[bisect_left(found, name)]
+
+
+def _made_at(user: KnownUser) -> int:
+    """0 = it stands in the settings."""
+    return user.stored.created_at if user.stored is not None else 0
 
 
 def _known(user: StoredUser) -> KnownUser:

@@ -60,6 +60,9 @@ class ClientSettings:
     """Shown by the broker beside the connection."""
     safe_retry: bool = True
     """Give every `publish` a dedup id, so that resending it after a lost connection never doubles it."""
+    publish_connection: bool = True
+    """A blocking client that publishes one message after the other, each waited for, may make a second connection for
+    them. Not with TLS."""
     max_unconfirmed: int = 20_000
     max_unconfirmed_bytes: int = 16 * 1024 * 1024
     """Published and not yet confirmed; publishers wait above either bound."""
@@ -277,6 +280,7 @@ _OPTION_KEYS: dict[str, Callable[[str, str], dict[str, Any]]] = {
     "token": _text("token"),
     "maxmessagebytes": _number("max_message_bytes", least=1, most=MESSAGE_BYTES_MAX),
     "name": _text("name"),
+    "publishconnection": _bool("publish_connection"),
 }
 _PLACE_KEYS: dict[str, Callable[[str, str], dict[str, Any]]] = {
     "host": _text("host"),

@@ -51,6 +51,7 @@ def connect(
     compression: str | None = None,
     name: str | None = None,
     safe_retry: bool | None = None,
+    publish_connection: bool | None = None,
     max_unconfirmed: int | None = None,
     max_unconfirmed_bytes: int | None = None,
     max_message_bytes: int | None = None,
@@ -92,6 +93,7 @@ def connect(
         "compression": None if compression is None else compressions(compression),
         "name": name,
         "safe_retry": safe_retry,
+        "publish_connection": publish_connection,
         "max_unconfirmed": max_unconfirmed,
         "max_unconfirmed_bytes": max_unconfirmed_bytes,
         "max_message_bytes": max_message_bytes,
@@ -312,6 +314,8 @@ class Client:
         if self.hooks is not None:
             with self.hooks.publishing(queue, message):
                 return await self._publish(queue, message, wait=wait)
+        if wait:
+            return await self._publishing.one(queue, message)
         return await self._publish(queue, message, wait=wait)
 
     async def _publish(self, queue: str, message: Outgoing, *, wait: bool) -> Receipt | None:

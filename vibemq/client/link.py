@@ -178,6 +178,7 @@ class ClientLink:
         self._body_bytes_max = BODY_BYTES_MAX
         self._farewell = False
         self._carrier: LinkCarrier | None = None
+        self._gathering = False
 
     # -- life ---------------------------------------------------------------------------------------------------
 
@@ -420,13 +421,25 @@ class ClientLink:
         self.forget(subscriber)
         return True
 
-    def mark(self, subscriber: Subscriber, *, linger: bool = False) -> None:
-        """It has frames to be taken; `linger`: which gain by being joined by others."""
+    def mark(self, subscriber: Subscriber, *, linger: bool = False, alone: bool = False) -> None:
+        """It has frames to be taken; `linger`: which gain by being joined by others; `alone`: as in `wake`."""
         self._dirty[subscriber.id] = subscriber
+        if self._gathering:
+            return
         if not linger:
-            self.wake()
+            self.wake(alone=alone)
         elif self._carrier is not None:
             self._carrier.linger()
+
+    def settle_together(self, take: Callable[[], None]) -> None:
+        """What `take` marks has waited for more of it already: it goes now."""
+        self._gathering = True
+        try:
+            take()
+        finally:
+            self._gathering = False
+        if self._dirty:
+            self.wake(alone=True)
 
     def new_id(self) -> str:
         return f"{next(self._numbers):x}"
@@ -534,7 +547,13 @@ class ClientLink:
     @property
     def is_idle(self) -> bool:
         """Whether nobody here waits for anything of the broker but deliveries."""
-        return not (self.waiting_for_peer or self.replies)
+        return not (self.outbox.messages or self._requests or self._subscribing or self._creating or len(self.replies))
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether there is a connection, and nothing is on its way, or waits to be, that a later message could
+        overtake. Any thread may ask."""
+        return not (self.protocol is None or self.outbox.messages or self._dirty or self._outgoing)
 
     def receive(self, frame: Incoming) -> None:
         """Take one frame from the broker. Never waits and never calls the program's code.

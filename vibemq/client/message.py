@@ -426,8 +426,11 @@ class MessageBatch(Sequence[Message[T]]):
     @property
     def messages(self) -> list[Message[T]]:
         if self._messages is None:
-            delivery = self._delivery
-            self._messages = [Message(delivery, n, row) for n, row in zip(self._sequences, self._rows, strict=True)]
+            delivery, rows = self._delivery, self._rows
+            if rows.count == 1:
+                self._messages = [Message(delivery, self._sequences[0], rows.data)]
+            else:
+                self._messages = [Message(delivery, n, row) for n, row in zip(self._sequences, rows, strict=True)]
             for message in self._messages if self._settled else ():
                 message.settled = True
         return self._messages

@@ -6,7 +6,7 @@
 Source: docs/spec/native.md.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from vibemq._version import __version__
 from vibemq.client.address import ClientSettings
@@ -59,20 +59,20 @@ class ClientProtocol:
         self.server_version = ""
         self.connection_id = ""
 
-    def receive_data(self, data: bytes) -> Iterator[Incoming]:
+    def receive_data(self, data: bytes) -> Iterable[Incoming]:
         """Everything that is complete by now.
 
         Raises:
             RemoteProtocolError: the stream cannot be read on.
         """
+        body = self._reader.lone_body(data)
+        return self._several(data) if body is None else (_parsed(body),)
+
+    def _several(self, data: bytes) -> Iterator[Incoming]:
         self._reader.receive_data(data)
         while frames := self._reader.frames():
             for body in frames:
-                if isinstance(body, DeliverMany):
-                    yield body
-                    continue
-                parse = _PARSERS.get(body_type(body))  # type: ignore[call-overload]  # a plain int finds its member
-                yield decode_body(body) if parse is None else parse(body)
+                yield body if isinstance(body, DeliverMany) else _parsed(body)
 
     def connect(self, request_id: str) -> bytes:
         settings = self._settings
@@ -141,9 +141,15 @@ class ClientProtocol:
             )
 
     def publish(self, batch: PublishBatch) -> bytes:
+        if batch.count == 1:
+            return self._frame(extensions.publish_lone(batch.id, batch.queue, batch.rows[0], batch.extras))
         columns = batch.extra_columns() if EXTRAS_EXTENSION in self.extensions else None
         extras = batch.extras if columns is None else None
         return self._frame(extensions.publish_many(batch.id, batch.queue, Rows.of(batch.rows), extras, columns))
+
+    def publish_row(self, request_id: str, queue: str, row: bytes, extra: Extra | None) -> bytes:
+        """As `publish`, of one row that fits into an ordinary frame."""
+        return self._frame(extensions.publish_lone(request_id, queue, row, None if extra is None else {0: extra}))
 
     def ask(self, request_id: str, queue: str, row: bytes, timeout_ms: int, extra: Extra | None) -> bytes:
         """
@@ -174,10 +180,13 @@ class ClientProtocol:
         return HEADER.pack(len(head) + len(batch.rows[0]), Compression.NONE) + head
 
     def settle(self, subscription: str, settled: SettleRuns) -> bytes:
-        delay = None if settled.delay_ms < 0 else settled.delay_ms
+        verb, delay_ms, reason, runs = settled
+        delay = None if delay_ms < 0 else delay_ms
+        if len(runs) <= RUNS_MAX:
+            return self._frame(extensions.settle(subscription, verb, runs, delay_ms=delay, reason=reason))
         return b"".join(
-            self._frame(extensions.settle(subscription, settled.verb, runs, delay_ms=delay, reason=settled.reason))
-            for runs in _pieces(settled.runs)
+            self._frame(extensions.settle(subscription, verb, piece, delay_ms=delay, reason=reason))
+            for piece in _pieces(runs)
         )
 
     def extend(self, subscription: str, runs: Sequence[Run], ack_timeout_ms: int) -> bytes:
@@ -191,6 +200,11 @@ class ClientProtocol:
 
     def _frame(self, body: bytes) -> bytes:
         return encode_frame(body, self._compression, self._settings.compression_threshold)
+
+
+def _parsed(body: bytes) -> Incoming:
+    parse = _PARSERS.get(body_type(body))  # type: ignore[call-overload]  # a plain int finds its member
+    return decode_body(body) if parse is None else parse(body)
 
 
 def _join(frame: DeliverMany, row: Rows) -> None:

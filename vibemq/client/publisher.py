@@ -47,24 +47,33 @@ class Publishing:
     """Everything a client publishes goes through here."""
 
     def __init__(self, link: ClientLink) -> None:
-        self._link = link
+        self.link = link
         self.unwaited = UnwaitedPublishes()
         self._turn = TURN_MESSAGES
         self._packer = RowPacker(lambda: link.row_bytes_max)
         self._good_names: set[str] = set()
 
     async def one(self, queue: str, message: Outgoing) -> Receipt:
-        self._link.check_loop()
-        placed = self.place(queue, message)
-        if placed is None:
-            placed = await self.submit(queue, message, dedup=self._link.settings.safe_retry)
-        batch, index = placed
+        link = self.link
+        link.check_loop()
+        packed = self.pack(queue, message)
+        if link.outbox.full:
+            return await self.one_packed(packed)
+        batch, index = self.place(packed)
+        await batch.done.wait()
+        return receipt(batch, index)
+
+    async def one_packed(self, packed: PackedPublish) -> Receipt:
+        """As `one`, once there is room."""
+        await self.link.outbox.room()
+        self.link.check()
+        batch, index = self.place(packed)
         await batch.done.wait()
         return receipt(batch, index)
 
     async def ask(self, queue: str, message: Outgoing, timeout: Seconds) -> Response:
         """As `Client.request`."""
-        self._link.check_loop()
+        self.link.check_loop()
         self._check(queue)
         if not isinstance(timeout, int | float | timedelta):
             raise LocalProtocolError(f"timeout is {timeout!r}; it must be a number of seconds, or a timedelta")
@@ -74,12 +83,12 @@ class Publishing:
                 f"timeout is {seconds:g} s; it must be more than 0 and at most {TIMEOUT_MS_MAX // 1000:,} s"
             )
         timeout_ms = milliseconds(seconds, "timeout")
-        return await self._link.reply_to(queue, self._link.packer.row(message), extra_of(message), timeout_ms / 1000)
+        return await self.link.reply_to(queue, self.link.packer.row(message), extra_of(message), timeout_ms / 1000)
 
     async def many(self, queue: str, messages: Iterable[Any], common: Outgoing | None, *, dedup: bool) -> PublishReport:
         """Send all, then wait for all. The error of a body that cannot be packed, or of the iterable, comes once what
         was sent before it is answered; a note of the error says how many messages that is."""
-        self._link.check_loop()
+        self.link.check_loop()
         self._check(queue)
         if isinstance(messages, str | bytes | bytearray | memoryview | Mapping):
             raise LocalProtocolError(
@@ -141,22 +150,24 @@ class Publishing:
         self, queue: str, message: Outgoing, *, dedup: bool, lane: object = None
     ) -> tuple[PublishBatch, int]:
         """Put one message on its way, waiting only for room; its batch, and its place in it."""
-        self._link.check_loop()
+        self.link.check_loop()
         self._check(queue)
-        outbox = self._link.outbox
+        outbox = self.link.outbox
         if outbox.full:
             await outbox.room()
-            self._link.check()
-        return self._add(queue, message, dedup=dedup, lane=lane)
+            self.link.check()
+        packed = self._packed(queue, message, dedup=dedup)
+        placed = outbox.add(queue, packed.row, packed.extra, own_dedup=packed.own_dedup, lane=lane)
+        self.link.wake()
+        return placed
 
-    def place(self, queue: str, message: Outgoing) -> tuple[PublishBatch, int] | None:
-        """As `submit` of a message by itself; None when there is no room."""
-        self._check(queue)
-        link = self._link
-        if link.outbox.full:
-            return None
+    def place(self, packed: PackedPublish) -> tuple[PublishBatch, int]:
+        """As `submit`, of a message by itself, when there is room."""
+        link = self.link
         alone = link.is_idle
-        return self._add(queue, message, dedup=link.settings.safe_retry, alone=alone)
+        placed = link.outbox.add(packed.queue, packed.row, packed.extra, own_dedup=packed.own_dedup)
+        link.wake(alone=alone)
+        return placed
 
     async def begin(self, queue: str, message: Outgoing) -> None:
         """Put one message on its way, waiting only for room.
@@ -164,13 +175,13 @@ class Publishing:
         Raises:
             PublishFailed: earlier ones failed; this one was not published.
         """
-        self._link.check_loop()
+        self.link.check_loop()
         self.unwaited.raise_failures()
         packed = self.pack(queue, message)
-        outbox = self._link.outbox
+        outbox = self.link.outbox
         if outbox.full:
             await outbox.room()
-            self._link.check()
+            self.link.check()
         self.add_unwaited(packed)
         self._turn -= 1
         if not self._turn:
@@ -180,27 +191,27 @@ class Publishing:
 
     def check_loop(self) -> None:
         """See `ClientLink.check_loop`."""
-        self._link.check_loop()
+        self.link.check_loop()
 
     async def room(self) -> None:
         """Wait until more may be published, or nothing will be."""
-        await self._link.outbox.room()
+        await self.link.outbox.room()
 
     def pack(self, queue: str, message: Outgoing) -> PackedPublish:
         """Any thread may do it. Raises as `submit`, except for a lack of room."""
         self._check(queue)
-        return self._packed(queue, message, dedup=self._link.settings.safe_retry)
+        return self._packed(queue, message, dedup=self.link.settings.safe_retry)
 
     def add_unwaited(self, packed: PackedPublish) -> None:
         """Whatever becomes of it is told by `unwaited`."""
         try:
-            self._link.check()
+            self.link.check()
         except VibeMQError as error:
             self.unwaited.fail(packed.queue, packed.id, error)
             return
-        batch, index = self._link.outbox.add(packed.queue, packed.row, packed.extra, own_dedup=packed.own_dedup)
+        batch, index = self.link.outbox.add(packed.queue, packed.row, packed.extra, own_dedup=packed.own_dedup)
         self.unwaited.add(batch, index, packed.id)
-        self._link.wake()
+        self.link.wake()
 
     def _packed(self, queue: str, message: Outgoing, *, dedup: bool) -> PackedPublish:
         extra = extra_of(message)
@@ -209,24 +220,16 @@ class Publishing:
             extra = {**(extra or {}), "dedup_id": self._packer.new_dedup_id()}
         return PackedPublish(queue, self._packer.row(message), extra, own_dedup, message.id)
 
-    def _add(
-        self, queue: str, message: Outgoing, *, dedup: bool, lane: object = None, alone: bool = False
-    ) -> tuple[PublishBatch, int]:
-        packed = self._packed(queue, message, dedup=dedup)
-        placed = self._link.outbox.add(queue, packed.row, packed.extra, own_dedup=packed.own_dedup, lane=lane)
-        self._link.wake(alone=alone)
-        return placed
-
     async def _put(self, batch: PublishBatch) -> None:
-        await self._link.outbox.room()
-        self._link.check()
-        self._link.outbox.put(batch)
-        self._link.wake()
+        await self.link.outbox.room()
+        self.link.check()
+        self.link.outbox.put(batch)
+        self.link.wake()
         # The writer gets its turn while the next frame is packed.
         await checkpoint()
 
     def _check(self, queue: str) -> None:
-        self._link.check()
+        self.link.check()
         if queue not in self._good_names:
             check_queue_name(queue)
             if len(self._good_names) >= _NAMES_KEPT:

@@ -1,10 +1,12 @@
 """Receiving: an async iterator of messages that survives its connections."""
 
+import contextlib
 import math
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from threading import Lock
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
@@ -135,6 +137,10 @@ class Subscription(Generic[T]):
         """Where messages bring their settlements; the blocking face puts its own door before this one."""
         self.watch: Callable[[], None] | None = None
         """Called when messages have come or the subscription has ended, in place of an iteration that waits."""
+        self.parked: deque[Lock] = deque()
+        """Held locks of threads that wait for the same; see `take_next`."""
+        self.expecting: Callable[[], None] | None = None
+        """Called on each delivery: soon there will be settlements."""
         self._link = link
         self._clock = clock
         self._validate = validate
@@ -202,7 +208,7 @@ class Subscription(Generic[T]):
     @property
     def buffered(self) -> int:
         """Messages delivered that the program has not taken yet, those of the batch it is in left out."""
-        return sum(map(len, self._buffer))
+        return sum(map(len, list(self._buffer)))  # A copy: threads take batches out at any time.
 
     # -- for the program -------------------------------------------------------------------------------------------
 
@@ -255,24 +261,48 @@ class Subscription(Generic[T]):
 
     async def _next_batch(self) -> MessageBatch[T]:
         self._link.check_loop()
+        self.check_started()
+        # A turn for the loop after a while, so that a busy program starves nobody; who waits for messages gives it one.
+        if self._buffer and self._clock() >= self._turn_at:
+            await checkpoint()
+            self._turn_at = self._clock() + TURN_S
+        while (batch := self.take_next()) is None:
+            if self._stopped:
+                raise StopAsyncIteration
+            await self._changed.wait()
+        return batch
+
+    def take_next(self) -> MessageBatch[T] | None:
+        """The messages that came next; None when there are none yet, or the subscription was stopped. Any thread may
+        call it; one that means to wait puts a lock of its own into `parked` before.
+
+        Raises:
+            VibeMQError: the broker ended it, or the connection is lost for good.
+        """
+        if self._stopped:
+            return None
+        try:
+            return self._buffer.popleft()
+        except IndexError:
+            if self._failure is not None:
+                raise self._failure() from None
+            self._link.check()
+            return None
+
+    def something_came(self) -> bool:
+        """Whether there is no reason to wait."""
+        return bool(self._buffer) or self._stopped or self._failure is not None
+
+    def check_started(self) -> None:
+        """
+        Raises:
+            LocalProtocolError: it was never started.
+        """
         if not self._started:
             raise LocalProtocolError(
                 f"this subscription of {self.queue!r} has not begun, so nothing would ever come; enter it first:"
                 " `async with mq.subscribe(…) as messages:` (`with` in vibemq.sync), then iterate over `messages`"
             )
-        # A turn for the loop when nothing is left, or after a while: a busy program starves nobody, and the settlements
-        # of what came together go out together. One by one they would be answered by ever smaller hand-outs.
-        if not self._buffer or anyio.current_time() >= self._turn_at:
-            await checkpoint()
-            self._turn_at = anyio.current_time() + TURN_S
-        while not self._buffer or self._stopped:
-            if self._stopped:
-                raise StopAsyncIteration
-            if self._failure is not None:
-                raise self._failure()
-            self._link.check()
-            await self._changed.wait()
-        return self._buffer.popleft()
 
     async def next_batch_or_none(self, timeout: float | None = None) -> MessageBatch[T] | None:
         """As `next_batch`; None when the subscription was stopped or nothing came within `timeout` seconds.
@@ -280,18 +310,11 @@ class Subscription(Generic[T]):
         Raises:
             LocalProtocolError: the timeout is no number (NaN).
         """
-        batch = await self.next_untold(timeout)
-        if batch is not None and self.options.auto_ack:
-            batch.ack_all()
-        return batch
-
-    async def next_untold(self, timeout: float | None = None) -> MessageBatch[T] | None:
-        """As `next_batch_or_none`; with `auto_ack` the caller acknowledges each message when the program gets it."""
         if timeout is not None:
             check_wait(timeout)
         with anyio.move_on_after(timeout):
             try:
-                return await self._next_batch()
+                return await self.next_batch()
             except StopAsyncIteration:
                 return None
         return None
@@ -435,7 +458,8 @@ class Subscription(Generic[T]):
 
     def _give_back_buffered(self) -> None:
         while self._buffer:
-            self._buffer.popleft().release_all()
+            with contextlib.suppress(IndexError):  # A thread has taken it meanwhile, and gives it back.
+                self._buffer.popleft().release_all()
 
     async def _settlements_known(self) -> None:
         """What was sent before an answered ping has been carried out."""
@@ -493,6 +517,8 @@ class Subscription(Generic[T]):
         self._buffer.append(MessageBatch(delivery, sequences, rows))
         if self._draining:
             self._give_back_buffered()
+        if self.expecting is not None:
+            self.expecting()
         self._notify()
 
     def _delivery(self, delivered: DeliverMany, epoch: int) -> Delivery:
@@ -565,6 +591,15 @@ class Subscription(Generic[T]):
         self._extensions.append((limit_ms(timeout, "ack_timeout"), self._held.runs()))
         self._link.mark(self)
 
+    @property
+    def ripe(self) -> int:
+        """Acknowledgements of so many messages go out at once, fewer linger."""
+        return self._prefetch.ripe
+
+    def settle_together(self, take: Callable[[], None]) -> None:
+        """See `ClientLink.settle_together`."""
+        self._link.settle_together(take)
+
     # -- for messages ----------------------------------------------------------------------------------------------
 
     def settle(self, delivery: Delivery, verb: Settlement, runs: Sequence[Run], delay_ms: int, reason: str) -> None:
@@ -574,8 +609,11 @@ class Subscription(Generic[T]):
         before = self._settlements.count
         for first, last in runs:
             self._settlements.add(verb, first, last, delay_ms, reason)
-        if verb is not Settlement.ACK or before < self._prefetch.ripe <= self._settlements.count:
+        if verb is not Settlement.ACK:
             self._link.mark(self)
+        elif before < self._prefetch.ripe <= self._settlements.count:
+            # When nothing else is held, nothing can join it.
+            self._link.mark(self, alone=self._settlements.count >= len(self._held))
         elif not before:
             self._link.mark(self, linger=True)
 
@@ -645,11 +683,15 @@ class Subscription(Generic[T]):
         self._link.mark(self)
 
     def _notify(self) -> None:
-        changed, self._changed = self._changed, Latch()
-        changed.set()
+        if self._changed.is_awaited:
+            changed, self._changed = self._changed, Latch()
+            changed.set()
         watch = self.watch  # Another thread may take it away meanwhile.
         if watch is not None:
             watch()
+        while self.parked:
+            with contextlib.suppress(IndexError):  # The thread has not waited for longer.
+                self.parked.popleft().release()
 
     def _forget_deliveries(self) -> None:
         """The broker hands all of it out again: settle nothing of it, show nothing more of it."""

@@ -20,6 +20,7 @@ from vibemq.engine import departure, lifetime, rollback, views
 from vibemq.engine.dispatch import dispatch
 from vibemq.engine.handlers import (
     accounts,
+    dead_lettering,
     dead_letters,
     groups,
     publish,
@@ -224,6 +225,8 @@ class Engine:
     def tick(self, now: int) -> Outcome:
         """Do what is due at or before now."""
         step = self._begin(now)
+        if self._state.dead_ids_due:
+            return self._tell_dead_ids(step)
         timers.run_due_timers(self._state, step)
         asking.expire(self._state, step)
         doubting.look(self._state, step)
@@ -233,6 +236,11 @@ class Engine:
         # Here alone: there is one tick in a turn of the loop, and any number of other steps.
         departure.reap(self._state, step, STEP_UNITS)
         return self._finish(step)
+
+    def _tell_dead_ids(self, step: Step) -> Outcome:
+        """By itself: nothing that could be taken back is with it. What else is due stays due."""
+        dead_lettering.tell_ids(self._state, step)
+        return self._finish(step, 0) if step.records else Outcome()
 
     def _show_others(self, step: Step) -> None:
         """What no outcome that is being committed shows."""

@@ -153,6 +153,8 @@ class EngineState:
         self.dead_id_told = 0
         """The highest id that the disk knows of ahead of any letter, and which no letter gets: the ids below are not
         given again after a restart, also when nothing is kept of their letters."""
+        self.dead_ids_due = False
+        """The next tick tells the disk of such an id, in an outcome of its own."""
         self.dead_total = 0
         """Letters of all queues, deleted ones included."""
         self.dead_origins: dict[int, RunSet] = {}

@@ -19,6 +19,8 @@ class Principal:
     """Of the access token that it logged in with; "" = a password, or the shared token."""
     rules: tuple["Rule", ...] | None = field(default=None, compare=False)
     """Of a narrower token: nothing is allowed beyond them. None = all that the user may."""
+    since: int = field(default=0, compare=False)
+    """When its user was made; 0 = it stands in the settings. What is older belongs to somebody else of that name."""
 
 
 class Action(StrEnum):

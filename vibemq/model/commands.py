@@ -678,7 +678,7 @@ class ChangeJob:
 
 @dataclass(slots=True)
 class AdvanceJob:
-    """A step that moves no letter, because none fitted. Reply: `JobStepped`."""
+    """A step that moves no letter: none fitted, or they were copied. Reply: `JobStepped`."""
 
     session: int
     token: Any

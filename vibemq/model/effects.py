@@ -153,6 +153,8 @@ class Rejected:
     rejected: int
     already: int
     """Rejected or acknowledged before, or never this group's."""
+    unchanged: bool = False
+    """And nothing else became of the request either."""
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from vibemq.operations import (
     user_rights,
     users,
 )
-from vibemq.operations.jobs import edits, requests
+from vibemq.operations.jobs import edits, requests, results
 from vibemq.operations.monitoring import (
     applications,
     around,
@@ -30,13 +30,14 @@ from vibemq.operations.monitoring import (
 )
 from vibemq.operations.reading import bodies, peeks
 from vibemq.operations.registry import Call, Caller, Operation, Registry
-from vibemq.operations.transfer import exports, imports, moves, removal
+from vibemq.operations.transfer import definitions, exports, imports, moves, removal
 
 OPERATIONS: tuple[Operation[Any], ...] = (
     *queues.OPERATIONS,
     *peeks.OPERATIONS,
     *bodies.OPERATIONS,
     *moves.OPERATIONS,
+    *definitions.OPERATIONS,
     *exports.OPERATIONS,
     *imports.OPERATIONS,
     *removal.OPERATIONS,
@@ -45,6 +46,7 @@ OPERATIONS: tuple[Operation[Any], ...] = (
     *dead_letters.OPERATIONS,
     *edits.OPERATIONS,
     *requests.OPERATIONS,
+    *results.OPERATIONS,
     *transactions.OPERATIONS,
     *users.OPERATIONS,
     *user_rights.OPERATIONS,

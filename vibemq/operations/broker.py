@@ -1,5 +1,6 @@
 """The broker itself and its store."""
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -9,9 +10,12 @@ from pydantic import Field
 
 from vibemq.errors import InvalidOptions, InvalidPayload, StorageError
 from vibemq.operations.arguments import Arguments, Text
-from vibemq.operations.contracts import BrokerReport, StoreAccess
+from vibemq.operations.contracts import BrokerReport, InstantSource, StoreAccess
 from vibemq.operations.registry import Caller, Operation
+from vibemq.operations.transfer.backups import BackupLog, size_of
 from vibemq.storage.local.store_file import make_folder
+
+log = logging.getLogger("vibemq.backup")
 
 
 class BackupArguments(Arguments):
@@ -24,12 +28,16 @@ class BrokerOperations:
         store: StoreAccess,
         report: BrokerReport,
         place: Mapping[str, Any],
+        backups: BackupLog,
+        clock: InstantSource,
         reload: Callable[[Caller], Awaitable[dict[str, Any]]],
     ) -> None:
         """`place`: where the data is, for broker.info. `reload`: reads the settings again, see broker.reload."""
         self._store = store
         self._report = report
         self._place = place
+        self._backups = backups
+        self._clock = clock
         self._reload = reload
 
     async def info(self, caller: Caller, wanted: Arguments) -> dict[str, Any]:
@@ -50,11 +58,27 @@ class BrokerOperations:
             raise InvalidPayload("argument target must be an absolute path on the broker's machine")
         data_dir = self._place.get("data_dir")
         await self._store.aside(_prepare, target, Path(data_dir) if data_dir else None)
+        begun = self._clock.now()
         try:
             await self._store.aside(self._store.provider.backup, target)
         except OSError as error:
             raise StorageError(f"the backup into {target} failed: {error.strerror or error}") from error
+        user = caller.principal.name if caller.principal is not None else ""
+        made = {"at": begun, "target": str(target), "user": user, "took_ms": self._clock.now() - begun}
+        try:
+            size = await self._store.aside(size_of, target)
+            await self._store.aside(self._backups.add, {**made, "size_bytes": size})
+        except OSError as error:
+            # The backup is there all the same.
+            log.warning("the backup into %s is not in the list of backups: %s", target, error)
         return {}
+
+    async def backups(self, caller: Caller, wanted: Arguments) -> dict[str, Any]:
+        """Raises StorageError."""
+        try:
+            return {"backups": await self._store.aside(self._backups.latest_first)}
+        except OSError as error:
+            raise StorageError(f"the list of backups cannot be read: {error.strerror or error}") from error
 
 
 def _prepare(target: Path, data_dir: Path | None) -> None:
@@ -107,5 +131,13 @@ OPERATIONS: list[Operation[Any]] = [
         scans=True,
         logged=True,
         audited=True,
+    ),
+    Operation(
+        "backup.list",
+        "The latest 100 backups that the broker has written, and whether their folders are still there.",
+        Arguments,
+        BrokerOperations,
+        task=BrokerOperations.backups,
+        logged=True,
     ),
 ]

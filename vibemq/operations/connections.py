@@ -19,7 +19,9 @@ CLOSED_PER_TURN = 50
 class CloseConnectionArguments(Arguments):
     connection_id: Text | None = Field(None, description="Of one connection, as connections.list shows it.")
     user: Text | None = Field(
-        None, description="In place of the id: all connections of this user, but for the one that asks."
+        None,
+        description="Without an id: all connections of this user, but for the one that asks. With one: only if it is "
+        "of this user. Who is no superuser gives the own name.",
     )
     reason: str = Field("", max_length=REASON_MAX, description="Why; the client is told.")
     mode: Literal["release", "fail"] = Field(
@@ -49,8 +51,8 @@ class Connections:
             InvalidPayload
             Forbidden: it is the connection that asks.
         """
-        if (wanted.connection_id is None) == (wanted.user is None):
-            raise InvalidPayload("connections.close takes either connection_id or user; give one of them")
+        if wanted.connection_id is None and wanted.user is None:
+            raise InvalidPayload("connections.close takes connection_id or user; give one of them, or both")
         if not wanted.reason.isprintable():
             raise InvalidPayload("argument reason of connections.close must be printable text without line breaks")
         reason = "the broker's operator closed this connection"
@@ -86,10 +88,11 @@ class Connections:
         for number, peer in enumerate(self._peers.peers(), 1):
             if number % SEEN_PER_TURN == 0:
                 await asyncio.sleep(0)
+            is_theirs = wanted.user is None or (peer.principal is not None and peer.principal.name == wanted.user)
             if wanted.connection_id is not None:
-                if peer.connection_id == wanted.connection_id:
+                if peer.connection_id == wanted.connection_id and is_theirs:
                     found.append(peer)
-            elif peer.number != caller.session and peer.principal is not None and peer.principal.name == wanted.user:
+            elif peer.number != caller.session and is_theirs:
                 found.append(peer)
         if any(peer.number == caller.session for peer in found):
             raise Forbidden("this is the connection that asks; disconnect in place of closing it")
@@ -99,7 +102,7 @@ class Connections:
 OPERATIONS: list[Operation[Any]] = [
     Operation(
         "connections.close",
-        "Close a connection, or all of a user.",
+        "Close a connection, or all of a user. Users may close their own.",
         CloseConnectionArguments,
         Connections,
         task=Connections.close,

@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from anyio.abc import TaskGroup
 
@@ -17,6 +17,7 @@ from vibemq.config import Settings
 from vibemq.engine import Engine, EngineSettings
 from vibemq.errors import ConfigInvalid, QueueNotFound
 from vibemq.model.options import options_from_dict
+from vibemq.model.stored import StoredState
 from vibemq.operations import AUDITED_COMMANDS, OPERATIONS, Caller, Registry
 from vibemq.operations.broker import BrokerOperations
 from vibemq.operations.connections import Connections
@@ -24,6 +25,7 @@ from vibemq.operations.dead_letters import DeadLetterGroups, DeadLetterReader, D
 from vibemq.operations.groups import Groups
 from vibemq.operations.jobs.edits import LetterEdits
 from vibemq.operations.jobs.requests import Jobs
+from vibemq.operations.jobs.results import JobResults
 from vibemq.operations.long_polls import LongPolls
 from vibemq.operations.monitoring.applications import Applications
 from vibemq.operations.monitoring.around import AroundBroker
@@ -41,6 +43,8 @@ from vibemq.operations.reading.bodies import MessageBodies
 from vibemq.operations.reading.peeks import Peeks
 from vibemq.operations.tokens import Tokens
 from vibemq.operations.transactions import Transactions
+from vibemq.operations.transfer.backups import BackupLog
+from vibemq.operations.transfer.definitions import Definitions
 from vibemq.operations.transfer.exports import QueueExports
 from vibemq.operations.transfer.imports import QueueImports
 from vibemq.operations.transfer.kept_messages import KeptMessages
@@ -69,6 +73,9 @@ from vibemq.server.commit.release_order import EffectRouter
 from vibemq.server.commit.storage_threads import Store
 from vibemq.server.contracts import QueueEngine
 from vibemq.server.declared import declare
+from vibemq.server.jobs.export_files import ExportFiles
+from vibemq.server.jobs.export_folder import FOLDER as EXPORTS
+from vibemq.server.jobs.export_folder import ExportFolder
 from vibemq.server.jobs.runner import JobRunner
 from vibemq.server.jobs.worker import JobServices
 from vibemq.server.local_session import INNER_SESSION, LocalSession
@@ -169,6 +176,28 @@ def storage_plugin(settings: Settings) -> tuple[StoragePlugin, Any]:
     return plugin, plugin_settings(plugin.settings, settings.storage.settings, f"the {name} provider's settings")
 
 
+class _OpenStorage(NamedTuple):
+    plugin: StoragePlugin
+    accepts_durable_queues: bool
+    store: Store
+    state: StoredState
+
+
+async def _open_storage(settings: Settings, opened: Callable[[Store], None]) -> _OpenStorage:
+    """See `assemble` for `opened` and for what is raised."""
+    plugin, provider_settings = storage_plugin(settings)
+    durable_queues = plugin.accepts_durable_queues(provider_settings)
+    if durable_queues and not plugin.durable:
+        log.warning("durable queues are accepted, and the provider %r keeps nothing over a restart", plugin.name)
+    if plugin.local:
+        settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    store = Store(plugin.create(settings.data_dir, provider_settings))
+    opened(store)
+    if plugin.local:
+        await store.begin(partial(begin_timeline, plugin, settings.data_dir, provider_settings, new_id))
+    return _OpenStorage(plugin, durable_queues, store, await store.begin(store.provider.open))
+
+
 async def assemble(
     settings: Settings,
     report: Report,
@@ -189,18 +218,8 @@ async def assemble(
     Raises:
         ConfigInvalid, StorageError
     """
-    plugin, provider_settings = storage_plugin(settings)
-    durable_queues = plugin.accepts_durable_queues(provider_settings)
-    if durable_queues and not plugin.durable:
-        log.warning("durable queues are accepted, and the provider %r keeps nothing over a restart", plugin.name)
-    if plugin.local:
-        settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     accounts = Accounts(settings.auth.accounts(), token=settings.auth.shared_token)
-    store = Store(plugin.create(settings.data_dir, provider_settings))
-    opened(store)
-    if plugin.local:
-        await store.begin(partial(begin_timeline, plugin, settings.data_dir, provider_settings, new_id))
-    state = await store.begin(store.provider.open)
+    plugin, durable_queues, store, state = await _open_storage(settings, opened)
     accounts.load(state.users.values(), state.tokens.values())
 
     metrics, status = report.metrics, report.status
@@ -291,7 +310,17 @@ async def assemble(
         audit_trouble=lambda: audit.trouble,
     )
     place = {"data_dir": str(settings.data_dir.absolute()), "provider": store.provider.name}
-    job_services = JobServices(engine, local_session, store, letters, accounts, clock)
+    exports = ExportFiles(
+        ExportFolder(settings.data_dir / EXPORTS, reserve=lambda: connection_table.limits.disk_reserve_bytes)
+        if plugin.local
+        else None,
+        engine.jobs,
+        clock,
+        store.aside,
+        bytes_max=settings.exports_bytes,
+    )
+    await exports.begin()
+    job_services = JobServices(engine, local_session, store, letters, accounts, clock, exports)
     timers = Timers(engine, committer, clock)
     job_runner = JobRunner(job_services, timers.watch, fatal)
     operations = Registry(
@@ -315,7 +344,8 @@ async def assemble(
             DeadLetterGroups(engine, store, letters, letter_access),
             LetterPreview(engine, letters, clock, letter_access, accounts.policy),
             LetterEdits(engine, store, letters, local_session, row_bytes_max=settings.limits.row_bytes_max),
-            Jobs(engine, local_session, letters, accounts.policy, clock, job_runner),
+            Jobs(engine, local_session, letters, accounts.policy, clock, job_runner, exports),
+            JobResults(engine, accounts.policy, exports),
             transactions,
             users,
             UserRights(accounts),
@@ -330,7 +360,15 @@ async def assemble(
             QueueRows(trail, accounts.policy),
             History(history, trail, engine),
             AuditRecords(None if writer is None else AuditReader(settings.data_dir / FOLDER)),
-            BrokerOperations(store, report, place, owner.reload),
+            BrokerOperations(
+                store,
+                report,
+                place,
+                BackupLog(settings.data_dir if plugin.local else None),
+                clock,
+                owner.reload,
+            ),
+            Definitions(engine, local_session, queue_defaults),
         ],
     )
     authenticator = Authenticator(
@@ -380,7 +418,7 @@ async def assemble(
         status=status,
         limits=settings.limits,
         decide=decider.decide,
-        chores=(transactions.tidy, tokens.tidy, audit.summarize, watch_audit),
+        chores=(transactions.tidy, tokens.tidy, exports.tidy, audit.summarize, watch_audit),
         fatal=fatal,
     )
     committer.submit(engine.restore(state, clock.now()))

@@ -11,11 +11,9 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import anyio
 from anyio import to_thread
@@ -25,24 +23,18 @@ from vibemq.config import Auth, Http, Listener, Settings, StorageChoice
 from vibemq.errors import StorageError, StorageFailed, StorageFenced
 from vibemq.model.effects import QueueInfo
 from vibemq.operations import Caller
-from vibemq.server.around.look import ListenerFacts
 from vibemq.server.assembly import Assembly, Owner, assemble
 from vibemq.server.clock import Clock, TimeSource, running_s
 from vibemq.server.commit.storage_threads import Store
 from vibemq.server.forking import FORKED, let_go, no_longer, watch_forks
 from vibemq.server.life import BrokerLife, Ending
+from vibemq.server.listeners import Listeners
 from vibemq.server.monitoring.health import Report
 from vibemq.server.monitoring.metrics import Metrics
 from vibemq.server.monitoring.status import BrokerStatus
-from vibemq.server.net.connections import ListenerEndpoint
-from vibemq.server.net.listener import Listening, endpoint_of, listen
-from vibemq.server.net.plugin_services import OUTBOUND_MAX, PluginServices
-from vibemq.server.net.tls import ServerTls
-from vibemq.server.reload.reloader import OF_HTTP, Reloader, SettingsSource
+from vibemq.server.net.listener import Listening
+from vibemq.server.reload.reloader import Reloader, SettingsSource
 from vibemq.server.shutdown import drain
-
-if TYPE_CHECKING:
-    from vibemq.web.server import WebServer
 
 log = logging.getLogger("vibemq.broker")
 
@@ -95,22 +87,17 @@ class Broker:
         elif data_dir is not None:
             raise TypeError("give either data_dir or settings, not both")
         self.settings = settings
-        self.listening: list[Listening] = []
         self.metrics_counters = Metrics()
         self.status = BrokerStatus()
         self._on_fatal = on_fatal
         self._source = source
         self._time_source = time_source or TimeSource()
-        self._tls: dict[int, ServerTls] = {}
-        """Of the open listeners, by their places in the settings."""
         self._reloader: Reloader | None = None
         self._parts: Assembly | None = None
         self._store: Store | None = None
-        self._web: WebServer | None = None
         self._life = BrokerLife(self._begin, self._finish, self._abandon, self._close_audit)
         self._block: anyio.CancelScope | None = None
         """What `async with` cancels when the broker ends by itself."""
-        self._services: list[PluginServices] = []
         self._data_dir = ""
         """Without links, while the broker runs."""
         self._inherited = False
@@ -118,6 +105,7 @@ class Broker:
         self._closing = False
         """Everything is on disk; who asks storage for something now is told that it is closed."""
         self.report = Report(self.status, self.metrics_counters, series_max=settings.http.metrics_queues_max)
+        self._listeners = Listeners(self.report, self._fatal)
 
     # -- the operations of a broker -----------------------------------------------------------------------------------
 
@@ -203,6 +191,11 @@ class Broker:
         return len(self._running().connection_table)
 
     @property
+    def listening(self) -> list[Listening]:
+        """The listeners that are open, in the order of the settings; HTTP is not among them."""
+        return self._listeners.listening
+
+    @property
     def port(self) -> int:
         """Of the first listener."""
         return self.listening[0].port
@@ -216,17 +209,20 @@ class Broker:
 
     @property
     def http_address(self) -> tuple[str, int] | None:
-        return (self._web.host, self._web.port) if self._web is not None else None
+        web = self._listeners.web
+        return (web.host, web.port) if web is not None else None
 
     @property
     def console_url(self) -> str | None:
         """What a browser on this machine opens; None without the console."""
-        return self._web.console_url if self._web is not None else None
+        web = self._listeners.web
+        return web.console_url if web is not None else None
 
     @property
     def console_refusal(self) -> str | None:
         """Why that address is refused; None: it is not."""
-        return self._web.console_refusal if self._web is not None else None
+        web = self._listeners.web
+        return web.console_refusal if web is not None else None
 
     # -- life --------------------------------------------------------------------------------------------------------
 
@@ -259,28 +255,14 @@ class Broker:
     def forked(self) -> None:
         """See `vibemq.server.forking.ForkWatcher`."""
         self._inherited = True
-        ports = {listening.port for listening in self.listening}
-        if self._web is not None:
-            ports.add(self._web.port)
-        let_go(self, self._data_dir, ports)
+        let_go(self, self._data_dir, self._listeners.ports)
 
     async def _begin(self, tasks: TaskGroup) -> None:
         # From here on there is something to let go of, until `_abandon`.
         self._data_dir = os.path.realpath(self.settings.data_dir)
         watch_forks(self)
         settings = self.settings
-        endpoints = [
-            (listener, endpoint_of(listener, settings.protocol_options(listener))) for listener in settings.listeners
-        ]
-        if settings.http.enabled:
-            # A broker without it starts sooner: an HTTP server is a fifth of all that would be imported.
-            from vibemq.web.server import WebServer
-
-            tls = None if settings.http.tls is None else ServerTls(settings.http.tls, "http.tls")
-            if tls is not None:
-                self._tls[OF_HTTP] = tls
-            self._web = WebServer(settings.http, self.report, None if tls is None else tls.context)
-            tasks.start_soon(self._serve_http, self._web)
+        self._listeners.begin(settings, tasks)
         self._parts = await assemble(
             settings,
             self.report,
@@ -290,21 +272,13 @@ class Broker:
             self._make_clock,
             Owner(
                 reload=self._reload_for,
-                listening=self._listening_facts,
+                listening=lambda: self._listeners.facts(self._running()),
                 configured=lambda: self.settings,
                 origins=lambda: None if self._source is None else self._source.origins,
             ),
         )
         self._reloader = self._make_reloader(self._parts)
-        started = await self._start_plugins([endpoint for _, endpoint in endpoints], self._parts, tasks)
-        for number, ((listener, _), endpoint) in enumerate(zip(endpoints, started, strict=True)):
-            if endpoint.plugin.create is not None:
-                listening = await listen(listener, number, endpoint, self._parts.socket_services)
-                self.listening.append(listening)
-                if listening.tls is not None:
-                    self._tls[number] = listening.tls
-        if self._web is not None and settings.http.api:
-            self._open_api(self._web, self._parts, tasks)
+        await self._listeners.open(settings, self._parts, tasks)
         tasks.start_soon(self._parts.housekeeping.run)
         tasks.start_soon(self._parts.job_runner.run)
         # What the last run has left due must not wait for the first client.
@@ -316,7 +290,7 @@ class Broker:
         return Reloader(
             self.settings,
             self._source,
-            tls=self._tls,
+            tls=self._listeners.tls,
             apply=self._apply,
             accounts=parts.accounts,
             users=parts.users,
@@ -325,65 +299,11 @@ class Broker:
             audit=parts.audit,
         )
 
-    def _listening_facts(self) -> list[ListenerFacts]:
-        parts = self._running()
-        facts = [
-            ListenerFacts(
-                one.protocol,
-                one.host,
-                one.port,
-                None if one.tls is None else one.tls.certificate,
-                partial(parts.connection_table.count_of, one.endpoint),
-            )
-            for one in self.listening
-        ]
-        if self._web is not None:
-            tls = self._tls.get(OF_HTTP)
-            certificate = None if tls is None else tls.certificate
-            facts.append(ListenerFacts("http", self._web.host, self._web.port, certificate, self._web.pool.__len__))
-        return facts
-
     def _make_clock(self, not_before: int) -> Clock:
         source = self._time_source
         # The machine's own is asked many times for each message: no call of ours stands before it.
         monotonic = running_s if type(source) is TimeSource else source.running_s
         return Clock(not_before=not_before, wall=source.wall_s, monotonic=monotonic)
-
-    async def _start_plugins(
-        self, endpoints: list[ListenerEndpoint], parts: Assembly, tasks: TaskGroup
-    ) -> list[ListenerEndpoint]:
-        """The endpoints, with what their plug-ins have said makes their sessions."""
-        mount = self._web.mount if self._web is not None else None
-        outbound = anyio.CapacityLimiter(OUTBOUND_MAX)
-        started: list[ListenerEndpoint] = []
-        for endpoint in endpoints:
-            create = endpoint.plugin.create
-            if endpoint.plugin.start is not None:
-                services = PluginServices(
-                    endpoint.protocol, parts.socket_services, mount, outbound, tasks, self._fatal, parts.accounts.acting
-                )
-                self._services.append(services)
-                create = await endpoint.plugin.start(services, endpoint.settings) or create
-            started.append(replace(endpoint, plugin=replace(endpoint.plugin, create=create)))
-        return started
-
-    def _open_api(self, web: "WebServer", parts: Assembly, tasks: TaskGroup) -> None:
-        """Its peers are told at the stop as those of plug-ins are."""
-        from vibemq.server.api.lending import lend
-
-        peers = PluginServices(
-            "http",
-            parts.socket_services,
-            None,
-            anyio.CapacityLimiter(OUTBOUND_MAX),
-            tasks,
-            self._fatal,
-            parts.accounts.acting,
-        )
-        self._services.append(peers)
-        made = web.open_api(self.settings.http, lend(parts, peers, self.status))
-        parts.revocation.watchers.append(made.end_revoked)
-        parts.housekeeping.chores.append(made.tidy)
 
     def _opened(self, store: Store) -> None:
         """Storage is open: from here on it has to be closed."""
@@ -394,7 +314,13 @@ class Broker:
             return
         assert self._parts is not None
         try:
-            await drain(self._parts, self.status, self.listening, self._services, self.settings.drain_timeout_ms)
+            await drain(
+                self._parts,
+                self.status,
+                self._listeners.listening,
+                self._listeners.services,
+                self.settings.drain_timeout_ms,
+            )
             if self._parts.history is not None:
                 await self._parts.history.save()
             self._closing = True
@@ -412,10 +338,7 @@ class Broker:
         if self._inherited:
             return
         no_longer(self)
-        for listening in self.listening:
-            listening.acceptor.close()
-        for services in self._services:
-            services.cut()
+        self._listeners.close()
         if self._parts is not None:
             self._parts.hashing.close()
             self._parts.timers.stop()
@@ -426,9 +349,7 @@ class Broker:
             if not self.status.started and self._life.failure is None:
                 await self._give_back(self._store)
             self._store.abandon()
-        if self._web is not None:
-            self._web.stop()
-            self._web.close()
+        self._listeners.close_http()
 
     async def _close_audit(self) -> None:
         """Whatever the tasks have done until they were cancelled is recorded."""
@@ -461,13 +382,6 @@ class Broker:
         if self._on_fatal is not None:
             self._on_fatal(error)
 
-    async def _serve_http(self, web: "WebServer") -> None:
-        try:
-            await web.run()
-        except Exception:
-            # Probes fail from now on, and say so to whoever watches; messages are served on.
-            log.exception("the HTTP server has failed")
-
     async def replace_users(self, auth: Auth) -> None:
         """Other users, rules and token from now on. They count at once: a subscription whose right is gone ends with
         NOT_AUTHORIZED, and the connections of a user who is gone are closed.
@@ -483,8 +397,8 @@ class Broker:
         """Let settings count that a reload has changed, wherever they are used."""
         if settings.http.metrics_queues_max != self.settings.http.metrics_queues_max:
             self.report.set_series_max(settings.http.metrics_queues_max)
-        if self._web is not None:
-            self._web.configure(settings.http)
+        if self._listeners.web is not None:
+            self._listeners.web.configure(settings.http)
         self._running().configure(settings)
         self.settings = settings
 

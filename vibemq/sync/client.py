@@ -2,7 +2,9 @@
 
 import atexit
 import logging
+import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
@@ -24,16 +26,20 @@ from vibemq.client import (
 )
 from vibemq.client.changes import Listener
 from vibemq.client.connecting.forking import watch_forks
+from vibemq.client.connecting.waking import LINGER_S
 from vibemq.client.message import DONE, Delivery, Done, Settler, route
-from vibemq.client.publisher import Publishing
+from vibemq.client.publisher import PackedPublish, Publishing
 from vibemq.client.publishing.outbox import PublishBatch
 from vibemq.client.publishing.outgoing import PriorityLike, Seconds
 from vibemq.client.publishing.receipts import receipt
 from vibemq.client.queues import Difference, OnConflict
+from vibemq.client.settlements import BACKOFF
+from vibemq.client.subscription import check_wait
 from vibemq.errors import LocalProtocolError, NotConnected
 from vibemq.model.commands import Settlement
 from vibemq.model.effects import QueueInfo
 from vibemq.model.runs import Run
+from vibemq.sync.direct_publishes import DirectPublishes
 from vibemq.sync.loop_thread import CLOSED, Answer, LoopThread
 
 logger = logging.getLogger(__name__)
@@ -67,6 +73,7 @@ class _OpenClient(NamedTuple):
 
     loop: LoopThread
     client: asynchronous.Client
+    direct: DirectPublishes
 
 
 class Client:
@@ -120,6 +127,7 @@ class Client:
         # Another thread of the parent may have held the lock.
         self._lock = RLock()
         if self._running is not None:
+            self._running.direct.forked()
             self._running.loop.abandon(self._running)
             self._running = None
 
@@ -165,10 +173,11 @@ class Client:
 
     @property
     def unconfirmed(self) -> int:
-        return self._running.client.unconfirmed if self._running is not None else 0
+        running = self._running
+        return running.client.unconfirmed + running.direct.under_way if running is not None else 0
 
     def ping(self) -> float:
-        loop, client = self._current()
+        loop, client, _ = self._current()
         return loop.call(client.ping)
 
     @overload
@@ -217,21 +226,24 @@ class Client:
         dedup_id: str | None = None,
         wait: bool = True,
     ) -> Receipt | None:
-        loop, client = self._current()
+        running = self._current()
         message = Outgoing(body, id, headers, priority, ttl, delay, deliver_at, dedup_id)
         if self.hooks is not None:
             with self.hooks.publishing(queue, message):
-                return self._publish(loop, client, queue, message, wait=wait)
-        return self._publish(loop, client, queue, message, wait=wait)
+                return self._publish(running, queue, message, wait=wait)
+        return self._publish(running, queue, message, wait=wait)
 
-    def _publish(
-        self, loop: LoopThread, client: asynchronous.Client, queue: str, message: Outgoing, *, wait: bool
-    ) -> Receipt | None:
-        if wait:
-            found: Receipt = loop.call_with_answer(partial(_publish, client, loop, queue, message))
-            return found
-        self._begin_publish(loop, client.publishing, queue, message)
-        return None
+    def _publish(self, running: _OpenClient, queue: str, message: Outgoing, *, wait: bool) -> Receipt | None:
+        publishing = running.client.publishing
+        if not wait:
+            self._begin_publish(running.loop, publishing, queue, message)
+            return None
+        running.loop.check_caller()
+        packed = publishing.pack(queue, message)
+        found: Receipt | None = running.direct.publish(packed)
+        if found is None:
+            found = running.loop.call_with_answer(partial(_publish, publishing, running.loop, packed))
+        return found
 
     def _begin_publish(self, loop: LoopThread, publishing: Publishing, queue: str, message: Outgoing) -> None:
         """What is handed over and not taken yet is bounded by calls that wait, one for many messages."""
@@ -258,7 +270,7 @@ class Client:
         headers: Mapping[str, str] | None = None,
         priority: PriorityLike | None = None,
     ) -> Response:
-        loop, client = self._current()
+        loop, client, _ = self._current()
         message = Outgoing(body, id, headers, priority)
         if self.hooks is None:
             return loop.call(client.publishing.ask, queue, message, timeout)
@@ -267,13 +279,13 @@ class Client:
 
     def flush(self) -> None:
         if self._running is not None:
-            loop, client = self._running
+            loop, client, _ = self._running
             loop.call(client.flush)
 
     def publish_many(self, queue: str, messages: Iterable[Any], **options: Any) -> PublishReport:
         """`messages` is iterated in the loop's thread: a generator that waits would hold up everything else of this
         client."""
-        loop, client = self._current()
+        loop, client, _ = self._current()
         if self.hooks is None:
             return loop.call(partial(client.publish_many_unobserved, queue, messages, **options))
         with self.hooks.publishing(queue) as scope:
@@ -289,7 +301,7 @@ class Client:
 
     def subscribe(self, queue: str, **options: Any) -> "Subscription[Any]":
         """With the options of `vibemq.client.Client.subscribe`."""
-        loop, client = self._current()
+        loop, client, _ = self._current()
         return Subscription(loop, loop.call(partial(client.subscribe, queue, **options)))
 
     def on_connection_change(self, callback: Listener) -> Callable[[], None]:
@@ -298,41 +310,41 @@ class Client:
         return self._listeners.add(callback)
 
     def fetch(self, queue: str, *, max: int = 1, timeout: float = 5.0, **options: Any) -> list[Message[Any]]:  # noqa: A002  # the name users know
-        loop, client = self._current()
+        loop, client, _ = self._current()
         messages: list[Message[Any]] = loop.call(partial(client.fetch, queue, max=max, timeout=timeout, **options))
         route(messages, partial(_ThreadSettler, loop))
         return messages
 
     def create_queue(self, queue: str, *, must_match: bool = False, **options: Any) -> None:
-        loop, client = self._current()
+        loop, client, _ = self._current()
         loop.call(partial(client.create_queue, queue, must_match=must_match, **options))
 
     def declare(self, queue: str, *, on_conflict: OnConflict = "ignore", **options: Any) -> list[Difference]:
-        loop, client = self._current()
+        loop, client, _ = self._current()
         return loop.call(partial(client.declare, queue, on_conflict=on_conflict, **options))
 
     def change_queue(self, queue: str, **changes: Any) -> None:
-        loop, client = self._current()
+        loop, client, _ = self._current()
         loop.call(partial(client.change_queue, queue, **changes))
 
     def delete_queue(self, queue: str) -> None:
-        loop, client = self._current()
+        loop, client, _ = self._current()
         loop.call(client.delete_queue, queue)
 
     def purge_queue(self, queue: str) -> int:
-        loop, client = self._current()
+        loop, client, _ = self._current()
         return loop.call(client.purge_queue, queue)
 
     def queue_info(self, queue: str) -> QueueInfo | None:
-        loop, client = self._current()
+        loop, client, _ = self._current()
         return loop.call(client.queue_info, queue)
 
     def list_queues(self) -> list[QueueInfo]:
-        loop, client = self._current()
+        loop, client, _ = self._current()
         return loop.call(client.list_queues)
 
     def admin(self, verb: str, **arguments: Any) -> Any:
-        loop, client = self._current()
+        loop, client, _ = self._current()
         return loop.call(partial(client.admin, verb, **arguments))
 
 
@@ -375,7 +387,7 @@ class Publisher:
         return self._at
 
     def _open(self) -> tuple[LoopThread, asynchronous.Publisher]:
-        loop, client = self._client._current()
+        loop, client, _ = self._client._current()
         return loop, loop.call(partial(client.publisher, self._queue, dedup=self._dedup))
 
 
@@ -388,7 +400,8 @@ class Subscription(Generic[T]):
         self._draining = False
         self._iterating: int | None = None
         """The thread that works on messages."""
-        subscription.settler = _ThreadSettler(loop, subscription)
+        settler = subscription.settler = _GatheringSettler(loop, subscription)
+        subscription.expecting = settler.expect
 
     def __await__(self) -> NoReturn:
         raise TypeError(BLOCKING)
@@ -471,7 +484,7 @@ class Subscription(Generic[T]):
 
     def __iter__(self) -> Iterator[Message[T]]:
         auto_ack = self._subscription.options.auto_ack
-        while (batch := self._loop.call(self._subscription.next_untold)) is not None:
+        while (batch := self._next(None)) is not None:
             messages = iter(batch)
             for message in messages:
                 if self._draining:
@@ -498,7 +511,25 @@ class Subscription(Generic[T]):
         Raises:
             VibeMQError: the broker ended it, or the connection is lost for good.
         """
-        return self._loop.call(self._subscription.next_batch_or_none, timeout)
+        if timeout is not None:
+            check_wait(timeout)
+        batch = self._next(timeout)
+        if batch is not None and self._subscription.options.auto_ack:
+            batch.ack_all()
+        return batch
+
+    def _next(self, timeout: float | None) -> MessageBatch[T] | None:
+        """Without a hop to the loop: the thread takes what is there, and the loop wakes it when something comes."""
+        inner = self._subscription
+        self._loop.check()
+        inner.check_started()
+        until = None if timeout is None else time.monotonic() + timeout
+        while (batch := inner.take_next()) is None and not inner.stopped:
+            left = None if until is None else until - time.monotonic()
+            if left is not None and left <= 0:
+                break
+            self._loop.park(inner.parked, inner.something_came, left)
+        return batch
 
 
 class _ThreadSettler:
@@ -525,6 +556,52 @@ class _ThreadSettler:
         return self._settler.is_lost(delivery, sequence)
 
 
+class _GatheringSettler(_ThreadSettler):
+    """Of a subscription: acknowledgements gather here. The loop comes for them by itself, a moment after a delivery;
+    only many of them, and such as come later, wake it."""
+
+    def __init__(self, loop: LoopThread, subscription: "asynchronous.Subscription[Any]") -> None:
+        super().__init__(loop, subscription)
+        self._subscription = subscription
+        self._acknowledged: deque[tuple[Delivery, Sequence[Run]]] = deque()
+        self._asked = False
+        """The loop has been asked to take them, and has not begun. It notes that it begins before it takes."""
+        self._many = 0
+
+    def expect(self) -> None:
+        """Called in the loop, on each delivery."""
+        self._many = self._subscription.ripe
+        self._loop.come_back(LINGER_S, self._subscription.settle_together)
+
+    def settle(self, delivery: Delivery, verb: Settlement, runs: Sequence[Run], delay_ms: int, reason: str) -> None:
+        if verb is not Settlement.ACK:
+            super().settle(delivery, verb, runs, delay_ms, reason)
+            return
+        self._loop.check()
+        gathered = self._acknowledged
+        gathered.append((delivery, runs))
+        if len(gathered) == self._many or runs[-1][1] - runs[0][0] >= self._many:
+            self._ask(self._loop.post)
+        elif not self._asked:
+            self._ask(self._loop.post_lazily)
+
+    def _ask(self, post: Callable[[Callable[[], None]], None]) -> None:
+        self._asked = True
+        try:
+            post(self._take)
+        except BaseException:
+            # The thread is interrupted, or the client closed.
+            self._asked = False
+            raise
+
+    def _take(self) -> None:
+        self._asked = False
+        gathered, settle = self._acknowledged, self._subscription.settle
+        while gathered:
+            delivery, runs = gathered.popleft()
+            settle(delivery, Settlement.ACK, runs, BACKOFF, "")
+
+
 def _open(client: asynchronous.Client) -> _OpenClient:
     loop = LoopThread("vibemq-client")
     try:
@@ -532,7 +609,7 @@ def _open(client: asynchronous.Client) -> _OpenClient:
     except BaseException:
         loop.close()
         raise
-    return _OpenClient(loop, client)
+    return _OpenClient(loop, client, DirectPublishes(loop, client))
 
 
 def _end(
@@ -540,23 +617,23 @@ def _end(
 ) -> None:
     if running.loop.closed:
         return
+    until = time.monotonic() + running.client.settings.command_timeout
+    running.direct.begin_closing()
     try:
         running.loop.call(running.client.__aexit__, kind, error, trace)
     finally:
+        running.direct.close(max(0.0, until - time.monotonic()))
         running.loop.close()
 
 
-def _publish(client: asynchronous.Client, loop: LoopThread, queue: str, message: Outgoing, answer: Answer) -> None:
+def _publish(publishing: Publishing, loop: LoopThread, packed: PackedPublish, answer: Answer) -> None:
     """Called in the loop."""
-    try:
-        placed = client.publishing.place(queue, message)
-    except BaseException as error:
-        answer.fail(error)
-        return
-    if placed is None:
-        loop.run_in_task(answer, client.publishing.one(queue, message))
+    link = publishing.link
+    link.check()
+    if link.outbox.full:
+        loop.run_in_task(answer, publishing.one_packed(packed))
     else:
-        batch, index = placed
+        batch, index = publishing.place(packed)
         batch.when_done(partial(_receipt, answer, batch, index))
 
 

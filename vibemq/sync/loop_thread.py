@@ -17,7 +17,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from threading import Lock, Thread, get_ident
+from threading import TIMEOUT_MAX, Lock, Thread, get_ident
 from typing import Any, TypeVar, TypeVarTuple, overload
 
 from vibemq.client.connecting.forking import FORKED
@@ -106,6 +106,9 @@ class LoopThread:
         """The loop takes no more calls: whoever hands one over later refuses it."""
         self.inherited = False
         """Of the parent, in a forked child."""
+        self._coming = False
+        """The loop takes what was handed over by itself before long; see `come_back`."""
+        self._parked: set[Lock] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._context = contextvars.Context()
         """Of everything that runs in the loop: none of its callers', who may be in another one's loop (trio's, say)."""
@@ -169,6 +172,76 @@ class LoopThread:
         """
         self._hand_over(call, None)
 
+    def post_lazily(self, call: Callable[[], object]) -> None:
+        """As `post`, without a wake-up when the loop comes back by itself: see `come_back`."""
+        self._hand_over(call, None, lazily=True)
+
+    def come_back(self, after_s: float, gather: Callable[[Callable[[], None]], object]) -> None:
+        """Called in the loop: after so long, take what was handed over meanwhile, by a call of `gather` with what
+        takes it."""
+        if not self._coming:
+            self._coming = True
+            self._loop.call_later(after_s, self._come, gather)
+
+    def park(self, places: "deque[Lock]", found: Callable[[], object], timeout: float | None) -> None:
+        """Wait until something in the loop releases a lock that was put into `places`, or the loop ends; not at all if
+        `found` says so once the lock is there.
+
+        Raises:
+            NotConnected: the loop has ended.
+            LocalProtocolError: the caller is the loop's own thread, which would wait for itself.
+        """
+        self._check_thread()
+        lock = Lock()
+        lock.acquire()
+        self._parked.add(lock)
+        places.append(lock)
+        try:
+            if self._ended:
+                raise NotConnected(CLOSED)
+            if not found():
+                lock.acquire(timeout=-1 if timeout is None else min(timeout, TIMEOUT_MAX))
+        finally:
+            self._parked.discard(lock)
+            with contextlib.suppress(ValueError):
+                places.remove(lock)
+
+    @property
+    def has_calls(self) -> bool:
+        """Whether something that was handed over has not been carried out yet."""
+        return bool(self._calls)
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Called in the loop: have a task do it. When the loop ends before, it is cancelled."""
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def later(self, after_s: float, call: Callable[[*Ts], object], *args: *Ts) -> None:
+        """Called in the loop: have it called after so long."""
+        self._loop.call_later(after_s, call, *args)
+
+    def check_caller(self) -> None:
+        """
+        Raises:
+            NotConnected: this is closed.
+            ClientForked: it is the parent's.
+            LocalProtocolError: the caller is the loop's own thread, which would wait for itself.
+        """
+        self.check()
+        self._check_thread()
+
+    def check(self) -> None:
+        """
+        Raises:
+            NotConnected: this is closed.
+            ClientForked: it is the parent's.
+        """
+        if self.inherited:
+            raise ClientForked(FORKED)
+        if self._closed:
+            raise NotConnected(CLOSED)
+
     def close(self) -> None:
         """What still runs is cancelled; returns when the thread has ended. Closing twice is fine."""
         self._closed = True
@@ -193,25 +266,26 @@ class LoopThread:
         return self._closed
 
     def _begin(self, call: Callable[[], object], answer: Answer) -> None:
+        self._check_thread()
+        self._hand_over(call, answer)
+
+    def _check_thread(self) -> None:
         # The system gives the number of a thread that has ended to others.
         if not self._closed and get_ident() == self._thread.ident:
             raise LocalProtocolError(
                 "this is the client's own thread, which would wait for itself; a blocking client cannot be used by "
                 "code that it runs, such as a generator given to publish_many: use another client there"
             )
-        self._hand_over(call, answer)
 
-    def _hand_over(self, call: Callable[[], object], answer: Answer | None) -> None:
-        if self.inherited:
-            raise ClientForked(FORKED)
-        if self._closed:
-            raise NotConnected(CLOSED)
+    def _hand_over(self, call: Callable[[], object], answer: Answer | None, *, lazily: bool = False) -> None:
+        self.check()
         entry = [call, answer]
         try:
             self._calls.append(entry)
             # A wake-up that was asked for and has not come takes this call as well. It is noted after it was asked for,
             # so that what is noted always comes. A note that is too low costs one wake-up more.
-            if self._asked <= self._taken:
+            # The loop notes that it has come before it takes.
+            if self._asked <= self._taken and not (lazily and self._coming):
                 number = next(self._numbers)
                 self._loop.call_soon_threadsafe(self._take, number, context=self._context)
                 self._asked = number
@@ -236,6 +310,9 @@ class LoopThread:
             self._refuse()
             for answer in list(self._open):
                 answer.fail(NotConnected("this client was closed while it was asked"))
+            for lock in list(self._parked):
+                with contextlib.suppress(RuntimeError):  # It is released already.
+                    lock.release()
 
     async def _live(self) -> None:
         await self._end
@@ -245,19 +322,30 @@ class LoopThread:
         if not self._end.done():
             self._end.set_result(None)
 
+    def _come(self, gather: Callable[[Callable[[], None]], object]) -> None:
+        self._coming = False
+        if self._calls:
+            gather(self._take_again)
+
+    def _take_again(self) -> None:
+        self._take(self._taken)
+
     def _take(self, number: int) -> None:
         # Noted before the calls are counted: whoever adds one later asks for another wake-up.
         self._taken = max(self._taken, number)
         for _ in range(len(self._calls)):
-            call, answer = self._calls.popleft()
-            if call is None:
-                continue
-            if answer is not None:
-                answer.note(self._open)
+            call, answer = self._calls[0]
             try:
+                if call is None:
+                    continue
+                if answer is not None:
+                    answer.note(self._open)
                 call()
             except Exception:
                 logger.exception("a call in the client's thread has failed")
+            finally:
+                # Not before: see `has_calls`.
+                self._calls.popleft()
 
     def _refuse(self) -> None:
         """Nobody takes what was handed over."""

@@ -13,6 +13,7 @@ _END = re.compile(rb"\n\r?\n")
 _CONTROLS = bytes({*range(32), 127} - set(b"\t\r\n"))
 _FRAMING = re.compile(rb"\r\n(content-length|transfer-encoding)[ \t]*:[ \t]*([^\r\n]*)")
 """In lower case."""
+_VERSION = re.compile(rb"\A[^\r\n]* HTTP/([0-9])\.[0-9]\r\n")
 
 
 class HeadRefused(Exception):
@@ -37,6 +38,9 @@ def check_head(received: bytes) -> None:
         raise HeadRefused("the header has a control character")
     if b"\r\n " in head or b"\r\n\t" in head:
         raise HeadRefused("a line of the header is continued in the next one")
+    version = _VERSION.search(head)
+    if version is not None and version[1] != b"1":
+        raise HeadRefused("the version of HTTP must be 1.1", 505)
     framing = _FRAMING.findall(head.lower())
     if len(framing) > 1:
         raise HeadRefused("the length of the body is said more than once; send Content-Length or Transfer-Encoding")
@@ -45,3 +49,5 @@ def check_head(received: bytes) -> None:
             raise HeadRefused("Content-Length is not a number")
         if name != b"content-length" and head.partition(b"\r\n")[0].endswith(b"HTTP/1.0"):
             raise HeadRefused("HTTP/1.0 has no Transfer-Encoding")
+        if name != b"content-length" and value.strip(b" \t") != b"chunked":
+            raise HeadRefused("the transfer coding is not chunked; send the body as it is, or in chunks", 501)

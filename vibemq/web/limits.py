@@ -13,8 +13,10 @@ from http import HTTPStatus
 from typing import Any, cast
 
 import h11
+from h11._readers import ChunkedReader
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from vibemq.web.chunks import ChunkReader
 from vibemq.web.heads import HeadRefused, check_head
 
 CONNECTIONS_MAX = 256
@@ -62,8 +64,8 @@ class HttpPool:
 
 
 class HttpParser(h11.Connection):
-    """Looks at each head before it is parsed. Lets go of the frames of an error: one of h11's own refers to the error,
-    and would keep both for ever."""
+    """Looks at each head before it is parsed, and reads chunks by itself. Lets go of the frames of an error: one of
+    h11's own refers to the error, and would keep both for ever."""
 
     refused = (400, "this is no request of HTTP/1.1")
     """Status and sentence for a request that cannot be read."""
@@ -71,18 +73,18 @@ class HttpParser(h11.Connection):
     def next_event(self) -> Any:
         try:
             if self.their_state is h11.IDLE:
-                self._check_head()
-            return super().next_event()
+                check_head(self.trailing_data[0])
+            event = super().next_event()
+            if isinstance(event, h11.Request) and isinstance(self._reader, ChunkedReader):
+                self._reader = ChunkReader()
+            return event
+        except HeadRefused as refused:
+            self.refused = refused.status, str(refused)
+            refused.__traceback__ = None
+            raise h11.RemoteProtocolError(str(refused), refused.status) from None
         except h11.RemoteProtocolError as error:
             error.__traceback__ = None
             raise
-
-    def _check_head(self) -> None:
-        try:
-            check_head(self.trailing_data[0])
-        except HeadRefused as refused:
-            self.refused = refused.status, str(refused)
-            raise h11.RemoteProtocolError(str(refused), refused.status) from None
 
 
 class HttpConnection(H11Protocol):
@@ -121,6 +123,10 @@ class HttpConnection(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """With the parser's own status and sentence. uvicorn calls it for what cannot be read."""
+        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            # It has an answer, or the beginning of one: of a request whose body went on.
+            self.transport.close()
+            return
         status, sentence = cast(HttpParser, self.conn).refused
         text = sentence.encode() + b"\n"
         headers = [

@@ -79,3 +79,9 @@ test("a preview tells in plain sentences where letters would wait", () => {
   assert.deepEqual(previewSentences({ count: 6_801, targets }), ["No consumer reads orders.eu now: the letters wait there until one does."]);
   assert.deepEqual(previewSentences({ count: 6_801, replayed_before: 1_200, replayed_before_of: 6_801 }), ["1,200 of 6,801 letters have been replayed before, and died again."]);
 });
+
+test("an export says whether its file is there", () => {
+  const job = { kind: "export_dead", state: "done", done: 1_284, skipped: 2, has_result: true };
+  assert.equal(toldOf(job).join(" "), "Done. 1,284 letters are in the file. 2 letters had gone before the job came to them. The broker deletes the file seven days after the end of the job. Its last line counts the letters.");
+  assert.match(toldOf({ ...job, has_result: false })[0], /file was deleted/);
+});

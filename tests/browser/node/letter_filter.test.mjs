@@ -34,6 +34,9 @@ test("a job's instants stay, though the command line has no option for them", ()
   const filter = filterOfBody({ queue: "a", since: 1_700_000_000_000, until: 1_700_000_100_000 });
   assert.deepEqual(bodyOfFilter(filter), { queue: "a", since: 1_700_000_000_000, until: 1_700_000_100_000 });
   assert.deepEqual(partsOf(filter).map(({ part }) => part), ["queue", "since", "until"]);
+  const answered = filterOfBody({ queue: "a", since: "2023-11-14T22:13:20.000Z", until: "2023-11-14T22:15:00.000Z" });
+  assert.deepEqual(answered, filter);
+  assert.deepEqual(filterOfSearch(new URLSearchParams(searchOfFilter(answered))), filter);
   assert.ok(!hasOptions(filter) && hasOptions({ queue: "a" }));
 });
 

@@ -1,13 +1,12 @@
 """A broker with a BlazingMQ listener, and its clients: the model SDK on a socket."""
 
-import json
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any, Self, cast
+from typing import Any, Self
 
-from tests.crash.ledger import BrokerProcess
 from tests.interop.blazingmq.model_sdk import ModelSdk
+from tests.interop.configured import ConfiguredBroker
 from tests.waiting import WAIT_S
 from vibemq.protocols.blazingmq.codec.messages import ControlChoice
 
@@ -27,35 +26,19 @@ mode = "broadcast"
 APPS = ("foo", "bar", "baz")
 
 
-class BlazingmqBroker(BrokerProcess):
-    """`vibemq serve` with native and BlazingMQ listeners; both ports stay the same over restarts."""
+class BlazingmqBroker(ConfiguredBroker):
+    """`vibemq serve` with native and BlazingMQ listeners."""
 
     def __init__(self, folder: Path, *, toml: str = "", domains: str = DOMAINS) -> None:
-        self.bmq_port = 0
-        self._config = folder / "vibemq.toml"
-        self._toml, self._domains = toml, domains
-        super().__init__(folder / "data", arguments=("--config", str(self._config)))
+        super().__init__(folder, ["blazingmq"], toml=toml, last=domains)
+
+    @property
+    def bmq_port(self) -> int:
+        return self.ports["blazingmq"]
 
     @property
     def address(self) -> str:
         return f"tcp://127.0.0.1:{self.bmq_port}"
-
-    def start(self, *, prefix: tuple[str, ...] = ()) -> None:
-        self._config.write_text(
-            f'{self._toml}\n[[listeners]]\nprotocol = "native"\n'
-            f'[[listeners]]\nprotocol = "blazingmq"\nport = {self.bmq_port}\n{self._domains}\n'
-        )
-        super().start(prefix=prefix)
-
-    def _read_until_ready(self, lines: IO[str]) -> None:
-        super()._read_until_ready(cast(IO[str], self._noting(lines)))
-
-    def _noting(self, lines: IO[str]) -> Iterator[str]:
-        for line in lines:
-            event = json.loads(line)
-            if event.get("protocol") == "blazingmq":
-                self.bmq_port = event["port"]
-            yield line
 
 
 class ModelClient:

@@ -51,6 +51,18 @@ def test_a_message_comes_again_only_because_of_a_kill(killed_at: float | None, f
     assert bool(books.faults) is bool(fault)
 
 
+def test_a_client_may_be_there_again_before_the_next_life_is_counted() -> None:
+    books = ledger()
+    books.note(0, 1, 0.0, redelivered=False)
+    books.kills.append(1.0)
+    books.note(0, 1, 2.0, redelivered=True)
+    books.life = 1
+    assert books.faults == []
+    books.note(0, 1, 3.0, redelivered=True)
+    books.note(0, 1, 4.0, redelivered=True)
+    assert [said for said in books.faults if "without a kill" in said]
+
+
 @pytest.mark.parametrize("chunk", [0, 1])
 def test_a_message_is_there_twice_only_when_its_publish_was_not_answered(chunk: int) -> None:
     books = ledger()

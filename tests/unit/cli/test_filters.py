@@ -1,9 +1,12 @@
 """Filters of the dlq verbs, and options of the queue verbs."""
 
+import inspect
+from typing import Any
+
 import pytest
 
 from vibemq.cli.admin import main
-from vibemq.cli.admin.dlq.filters import filters_of
+from vibemq.cli.admin.dlq.filters import Filters, filtered, filters_of
 from vibemq.cli.admin.queue_flags import chosen, described
 from vibemq.cli.entry import run_app
 from vibemq.cli.exits import Usage
@@ -35,6 +38,20 @@ def test_every_filter_has_the_name_of_its_argument() -> None:
 def test_an_unknown_reason_is_refused_with_the_known_ones() -> None:
     with pytest.raises(Usage, match=r"max_attempts, expired.*purged.*moved"):
         filters_of(reason="bored")
+
+
+def test_a_command_gets_all_filter_options_in_their_place_and_their_value() -> None:
+    got: list[Any] = []
+
+    @filtered
+    def verb(file: str, filters: Filters, limit: int = 3) -> None:
+        got.extend((file, filters.queue, filters.arguments, limit))
+
+    options = inspect.signature(filters_of).parameters
+    names = list(inspect.signature(verb).parameters)
+    assert names == ["file", *options, "limit"]
+    verb(file="x", limit=5, **{**dict.fromkeys(options), "queue": "orders", "from_id": 7})
+    assert got == ["x", "orders", {"queue": "orders", "from_id": 7}, 5]
 
 
 def test_options_that_are_not_given_are_left_to_the_broker() -> None:

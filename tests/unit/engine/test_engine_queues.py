@@ -26,6 +26,7 @@ from vibemq.model.commands import (
     RemoveMessages,
     ReplayDead,
     SetCapacity,
+    Settle,
     Settlement,
     Subscribe,
 )
@@ -195,6 +196,7 @@ def test_ids_of_letters_that_are_not_kept_are_never_given_again() -> None:
         driver.subscribe(1, queue, capacity_messages=count)
         driver.settle(1, *range(done.first_sequence, done.first_sequence + count), verb=Settlement.REJECT)
         driver.close(1)
+        driver.advance(1)
     given = [letter.dead_id for record in driver.records_of(DeadLettered) for letter in record.letters]
     assert len(given) == 2_552
     assert given == sorted(set(given))
@@ -203,6 +205,33 @@ def test_ids_of_letters_that_are_not_kept_are_never_given_again() -> None:
     assert named[0] < given[-1]
     assert not set(named) & set(given), "the disk was told that there is no such letter"
     assert driver.disk.next_dead_id > given[-1]
+
+
+def test_a_full_disk_takes_back_no_transient_message_for_the_id_of_a_letter() -> None:
+    driver = Driver()
+    driver.create("t", durability=Durability.TRANSIENT)
+    driver.subscribe(1, "t", capacity_messages=1)
+    driver.publish(1, queue="t")
+    driver.hold = True
+    reject = Settle(1, None, 1, Settlement.REJECT, [(1, 1)])
+    driver.handle(reject, Publish(9, "confirmed", "t", rows_of(1)))
+    assert driver.answer("confirmed").refused is None
+    driver.advance(1)
+    assert [outcome.durability for outcome in driver.waiting] == [Durability.TRANSIENT, Durability.ASYNC]
+    driver.keep(1)
+    driver.refuse()
+    assert (driver.info("t").ready + driver.info("t").in_flight, driver.info("t").dead) == (1, 1)
+    # The disk has room again, and then the broker is killed.
+    driver.hold = False
+    driver.advance(2_000)
+    driver.restart()
+    driver.create("s")
+    driver.publish(1, queue="s")
+    driver.subscribe(1, "s")
+    driver.settle(1, 1, verb=Settlement.REJECT)
+    *_, first, second = [letter.dead_id for record in driver.records_of(DeadLettered) for letter in record.letters]
+    assert second > first
+    driver.check()
 
 
 def test_messages_that_were_found_in_another_queue_of_that_name_are_not_removed() -> None:

@@ -91,14 +91,19 @@ def test_who_asks_is_not_hung_up_on() -> None:
         close(peers, connection_id="c1")
 
 
-@pytest.mark.parametrize(
-    "arguments", [{}, {"user": "ann", "connection_id": "c2"}, {"user": "ann", "reason": "a\nb"}], ids=str
-)
+@pytest.mark.parametrize("arguments", [{}, {"user": "ann", "reason": "a\nb"}], ids=str)
 def test_what_cannot_be_meant(arguments: dict[str, Any]) -> None:
     peers = SomePeers(["root", "ann"])
     with pytest.raises(InvalidPayload):
         close(peers, **arguments)
     assert peers.told == []
+
+
+def test_one_of_a_user_is_closed_only_if_it_is_of_this_user() -> None:
+    peers = SomePeers(["root", "ann"])
+    assert close(peers, connection_id="c2", user="ben") == 0
+    assert close(peers, connection_id="c2", user="ann") == 1
+    assert [number for number, _ in peers.told] == [2]
 
 
 def test_a_crowd_is_closed_in_turns() -> None:

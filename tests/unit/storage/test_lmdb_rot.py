@@ -8,6 +8,8 @@ import pytest
 
 from tests.unit.storage.test_lmdb_provider import SMALL, a_queue, dead, messages, sequences
 from vibemq.errors import StorageDamaged
+from vibemq.model.jobs.job import JobKind, JobPlan, JobState, StoredJob
+from vibemq.model.jobs.job_records import JobAdvanced, JobStarted
 from vibemq.model.records import DeadRemoved
 from vibemq.storage.lmdb.environment.env import open_writer, remove_unborn
 from vibemq.storage.lmdb.environment.pairs import read_pairs
@@ -170,6 +172,34 @@ def test_an_id_named_ahead_does_not_stand_for_its_letter(tmp_path: Path) -> None
     assert any("how far the journal was applied" in problem.what for problem in problems)
     provider = LmdbProvider(tmp_path / "data", SMALL)
     assert provider.open().dead_count == 1
+    assert list(provider.check()) == []
+    provider.close()
+
+
+def test_a_lost_place_in_the_journal_counts_no_page_of_a_job_twice(tmp_path: Path) -> None:
+    def started(job_id: int) -> JobStarted:
+        plan = JobPlan(kind=JobKind.PURGE_DEAD, filter={}, last_id=30 + job_id)
+        return JobStarted(StoredJob(job_id=job_id, plan=plan, created_at=job_id, state=JobState.RUNNING))
+
+    provider = LmdbProvider(tmp_path / "data", SMALL)
+    provider.open()
+    provider.append([*a_queue(), messages(1, 20), started(1), dead(1, 2)])
+    # What comes last says nothing of messages.
+    provider.append([DeadRemoved([1]), JobAdvanced(1, 10, cursor=1, examined=1, done=1, skipped=0, damaged=0)])
+    provider.checkpoint()
+    # Behind the place that is lost: only the journal has it.
+    provider.append([JobAdvanced(1, 11, cursor=2, examined=1, done=1, skipped=0, damaged=0), started(2)])
+    provider.append([JobAdvanced(2, 12, cursor=1, examined=1, done=1, skipped=0, damaged=0)])
+    provider.abandon()
+    path = tmp_path / "data" / "store" / "data.mdb"
+    content = path.read_bytes()
+    at = content.rindex(b"mstate") + len(b"mstate")
+    overwrite(path, at + 8, bytes([content[at + 8] ^ 1]))
+    problems = repair(tmp_path / "data", SMALL)
+    assert any("up to record 2" in problem.what for problem in problems)
+    provider = LmdbProvider(tmp_path / "data", SMALL)
+    jobs = provider.open().jobs
+    assert [(jobs[number].done, jobs[number].cursor) for number in (1, 2)] == [(2, 2), (1, 1)]
     assert list(provider.check()) == []
     provider.close()
 

@@ -23,12 +23,14 @@ NO_TWIN = {
     "Subscription": {
         "start": "entering the block does it",
         "next_batch_or_none": "next_batch is it",
-        **dict.fromkeys(("next_untold", "arrival", "take_buffered", "leave", "abandon", "begin_drain"), "a part"),
+        **dict.fromkeys(("arrival", "take_buffered", "leave", "abandon", "begin_drain"), "a part"),
         **dict.fromkeys(
             ("check", "halt", "subscribe_frame", "established", "deliver", "ended", "lost"), "for the link"
         ),
         **dict.fromkeys(("forget_inherited", "take_frames", "tick"), "for the link"),
         **dict.fromkeys(("settle", "extend", "is_stale", "is_lost", "reply"), "for messages"),
+        **dict.fromkeys(("take_next", "something_came", "check_started"), "for threads"),
+        **dict.fromkeys(("ripe", "settle_together"), "for threads"),
         "buffered": "for fetch",
         "draining": "for Inbox",
         "failure": "for Inbox",

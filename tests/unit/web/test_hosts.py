@@ -2,7 +2,7 @@
 
 import pytest
 
-from vibemq.web.hosts import AllowedHosts, HostCheck
+from vibemq.web.hosts import AllowedHosts, HostCheck, is_loopback
 
 OWN = ("localhost", "LOCALHOST:2926", "a.localhost.", "127.0.0.1:2926", "127.8.9.1", "[::1]:2926", "[::1]", "192.0.2.1")
 FOREIGN = (
@@ -57,3 +57,21 @@ def test_names_of_a_path_are_those_of_what_is_below_it() -> None:
     check = HostCheck(None, own, {"/api": others})  # type: ignore[arg-type]
     of = {path: check._hosts_of({"path": path}) for path in ("/api", "/api/v1", "/api-events", "/apis/x")}
     assert [path for path in of if of[path] is others] == ["/api", "/api/v1"]
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback"),
+    [
+        ("127.0.0.1", True),
+        ("127.9.9.9", True),
+        ("::1", True),
+        ("localhost", True),
+        ("Localhost.", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("broker.example", False),
+        ("localhost.example", False),
+    ],
+)
+def test_which_hosts_are_this_machine_only(host: str, loopback: bool) -> None:
+    assert is_loopback(host) is loopback

@@ -5,7 +5,6 @@ turn of the loop, and the stream asks the system anew for every read.
 """
 
 import asyncio
-from collections.abc import Callable
 from typing import cast
 
 import anyio
@@ -95,8 +94,12 @@ class DirectConnection(ClientConnection, asyncio.Protocol):
         self._link.carried_by(self)
 
     def data_received(self, data: bytes) -> None:
-        if not (self._over or self._why):
-            self._guarded(lambda: self._heard(bytes(data), self._loop.time()))
+        if self._over or self._why:
+            return
+        try:
+            self._heard(bytes(data), self._loop.time())
+        except Exception as error:
+            self._failed(error)
 
     def eof_received(self) -> None:
         self.end("the broker closed the connection")
@@ -116,13 +119,11 @@ class DirectConnection(ClientConnection, asyncio.Protocol):
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
-    def _guarded(self, work: Callable[[], None]) -> None:
+    def _failed(self, error: Exception) -> None:
         """What is raised here would reach the loop, and nobody else."""
-        try:
-            work()
-        except VibeMQError as error:
+        if isinstance(error, VibeMQError):
             self.end(str(error))
-        except Exception as error:
+        else:
             self._fault = error
             self.end("the client has failed in an unforeseen way")
 
@@ -131,23 +132,30 @@ class DirectConnection(ClientConnection, asyncio.Protocol):
         if self._lingering is not None:
             self._lingering.cancel()
             self._lingering = None
-        if not (self._over or self._full or self._why):
-            self._guarded(self._send_row if self._row is not None else self._send_data)
+        if self._over or self._full or self._why:
+            return
+        try:
+            if self._row is None:
+                self._send_data()
+            else:
+                self._send_row()
+        except Exception as error:
+            self._failed(error)
 
     def _send_data(self) -> None:
         """A bounded part; the others have their turn before the next one."""
         assert self._transport is not None
-        now = self._loop.time()
-        data = self._link.data_to_send(now)
+        link, now = self._link, self._loop.time()
+        data = link.data_to_send(now)
         if data:
             self._spoke_at = now
             self._transport.write(data)
-        self._row = self._link.row_to_send()
+        self._row = link.row_to_send()
         if self._row is not None:
             self._sending_row = True
             self._row_at, self._row_begun = 0, now
             self.wake()
-        elif self._link.has_data_to_send:
+        elif link.has_data_to_send:
             self.wake()
 
     def _send_row(self) -> None:

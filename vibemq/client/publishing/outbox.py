@@ -128,7 +128,8 @@ class PublishBatch:
         self.first_sequence = first_sequence
         self.duplicates = duplicates
         self._refused = refused
-        self._exceptional = sorted({*refused, *duplicates})
+        if refused or duplicates:
+            self._exceptional = sorted({*refused, *duplicates})
         self._settle()
 
     def fail(self, failure: Failure) -> None:
@@ -215,13 +216,13 @@ class Outbox:
         if batch is None or not batch.offer(row, extra):
             if batch is not None:
                 self._ready.append(batch)
+                before = 0
             batch = self._open[key] = PublishBatch(queue)
-            before = 0
             batch.offer(row, extra)
         index = batch.count - 1
         if own_dedup:
             batch.own_dedup.add(index)
-        self._count(1, batch.size - before)
+        self._added(1, batch.size - before)
         return batch, index
 
     def put(self, batch: PublishBatch) -> None:
@@ -230,26 +231,34 @@ class Outbox:
         if earlier is not None:
             self._ready.append(earlier)
         self._ready.append(batch)
-        self._count(batch.count, batch.size)
+        self._added(batch.count, batch.size)
 
     def take(self, now: float, bytes_max: int, new_id: Callable[[], str]) -> list[PublishBatch]:
         """Batches to be sent now, at most about `bytes_max`; they count as sent. A large row is the last of them:
         nothing may come between its frame's head and itself."""
         if self._open:
+            if len(self._open) == 1 and not self._ready:
+                # One message at a time.
+                _, batch = self._open.popitem()
+                self._send(batch, now, new_id)
+                return [batch]
             self._ready.extend(self._open.values())
             self._open.clear()
         taken: list[PublishBatch] = []
         size = 0
         while self._ready and size < bytes_max:
             batch = self._ready.popleft()
-            batch.id = batch.id or new_id()
-            batch.sent_at = now
-            self._sent[batch.id] = batch
+            self._send(batch, now, new_id)
             size += batch.size
             taken.append(batch)
             if batch.size > ROW_BYTES_MAX:
                 break
         return taken
+
+    def _send(self, batch: PublishBatch, now: float, new_id: Callable[[], str]) -> None:
+        batch.id = batch.id or new_id()
+        batch.sent_at = now
+        self._sent[batch.id] = batch
 
     @property
     def waiting(self) -> bool:
@@ -260,7 +269,7 @@ class Outbox:
         """Take the batch that an answer is for out of the books; None when it has expired or is none of ours."""
         batch = self._sent.pop(batch_id, None)
         if batch is not None:
-            self._count(-batch.count, -batch.size)
+            self._gone(batch)
         return batch
 
     def postpone(self, seconds: float) -> None:
@@ -288,17 +297,20 @@ class Outbox:
         self._ready.clear()
         self._open.clear()
         for batch in batches:
-            self._count(-batch.count, -batch.size)
+            self._gone(batch)
             batch.fail(failure)
 
-    def _count(self, messages: int, size: int) -> None:
-        was_idle = self.messages == 0
+    def _added(self, messages: int, size: int) -> None:
+        if not self.messages:
+            self.idle = Latch()
         self.messages += messages
         self.bytes += size
-        if self.messages == 0:
+
+    def _gone(self, batch: PublishBatch) -> None:
+        self.messages -= batch.count
+        self.bytes -= batch.size
+        if not self.messages:
             self.idle.set()
-        elif was_idle:
-            self.idle = Latch()
         if self._room is not None and not self.full:
             self._room.set()
             self._room = None

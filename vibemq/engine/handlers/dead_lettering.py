@@ -4,7 +4,6 @@ Every function here is told runs that are in no place of the group any more (nei
 """
 
 from collections.abc import Iterable
-from functools import partial
 
 from vibemq.engine.handlers.jobs.deaths import note_deaths
 from vibemq.engine.queue.group import Group
@@ -106,15 +105,22 @@ def _new_ids(state: EngineState, step: Step, queue: Queue, count: int) -> int:
     """The first of so many. Letters of transient queues are not kept, but jobs and readers go by their ids: so the disk
     is told, ahead of them, of an id behind theirs that no letter has."""
     first = state.new_dead_ids(queue, count)
-    if queue.options.durability is Durability.TRANSIENT and state.dead_id_told < state.next_dead_id:
-        step.undo.append(partial(_not_told, state, state.dead_id_told))
-        state.dead_id_told = state.next_dead_id + _IDS_AHEAD
-        step.note(DeadRemoved([state.dead_id_told]), Durability.ASYNC)
+    if queue.transient and state.dead_id_told < state.next_dead_id:
+        if step.durability > Durability.TRANSIENT:
+            tell_ids(state, step)
+        else:
+            # Its publishes are confirmed at once: a full disk must not take them back for want of this record.
+            state.dead_ids_due = True
+            state.arm(queue, step.now)
     return first
 
 
-def _not_told(state: EngineState, before: int) -> None:
-    state.dead_id_told = min(state.dead_id_told, before)
+def tell_ids(state: EngineState, step: Step) -> None:
+    """Have the disk told of an id behind all that were given."""
+    state.dead_ids_due = False
+    if state.dead_id_told < state.next_dead_id:
+        state.dead_id_told = state.next_dead_id + _IDS_AHEAD
+        step.note(DeadRemoved([state.dead_id_told]), Durability.ASYNC)
 
 
 def _letter(dead_id: int, sequence: int, reason: Reason, error: str, history: Attempts, now: int) -> DeadFacts:

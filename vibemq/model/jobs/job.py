@@ -10,6 +10,8 @@ class JobKind(StrEnum):
     """Letters go back into queues."""
     PURGE_DEAD = "purge_dead"
     """Letters are deleted."""
+    EXPORT_DEAD = "export_dead"
+    """Letters are copied into a file, and stay."""
 
 
 class JobState(StrEnum):
@@ -82,7 +84,8 @@ class StoredJob:
     changed_at: int = 0
     ended_at: int = 0
     cursor: int = 0
-    """Every letter up to this id was dealt with; of those behind it, the ones that are done are gone."""
+    """Every letter up to this id was dealt with; of those behind it, the ones that are done are gone. (Those of an
+    export stay, and its cursor moves with each step.)"""
     examined: int = 0
     """Letters looked at, up to the cursor."""
     done: int = 0
@@ -122,3 +125,5 @@ class JobStep(NamedTuple):
     """Behind the last letter of the command; 0 = it stays, because more commands follow for the same letters."""
     examined: int = 0
     damaged: int = 0
+    done: int = 0
+    """Letters that were dealt with outside of the engine, before it is told."""

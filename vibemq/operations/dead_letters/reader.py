@@ -117,7 +117,9 @@ class DeadLetterReader:
                 found.letters.append(letter)
             else:
                 found.done = page.done
-            found.examined += page.examined
+            # Those behind the last one are looked at again with the next page.
+            ahead = 0 if last == page.last else sum(_is_ahead(letter, last, wanted) for letter in page.letters)
+            found.examined += page.examined - ahead
             found.last = last
             reached = page.damaged if last == page.last else [d for d in page.damaged if _is_reached(d, last, wanted)]
             found.damaged += reached
@@ -199,6 +201,10 @@ def _fits_id(is_named: Callable[[int], bool], facts: DeadFacts, queue: str) -> b
 
 def _is_over(found: Found, deadline: float | None) -> bool:
     return deadline is not None and found.examined >= SCAN_LEAST and asyncio.get_running_loop().time() >= deadline
+
+
+def _is_ahead(letter: DeadLetter, last: int, wanted: DeadPageWanted) -> bool:
+    return letter.facts.dead_id < last if wanted.newest_first else letter.facts.dead_id > last
 
 
 def _is_reached(letter: DamagedLetter, last: int, wanted: DeadPageWanted) -> bool:

@@ -5,7 +5,7 @@ from hashlib import sha256
 from typing import Annotated, Any, Literal, Protocol
 
 import orjson
-from pydantic import AfterValidator, Field, StringConstraints
+from pydantic import AfterValidator, Field
 
 from vibemq.auth.policy import Policy
 from vibemq.errors import InvalidOptions, PreconditionFailed, QueueNotFound
@@ -16,6 +16,8 @@ from vibemq.operations.contracts import CommandSession, EngineQuestions, Instant
 from vibemq.operations.dead_letters import DeadLetterReader, LetterFilter, LetterFilters
 from vibemq.operations.dead_letters.reader import ANSWER_BYTES_MAX
 from vibemq.operations.jobs.counting import count_letters
+from vibemq.operations.jobs.numbers import JobNumber, OfJob
+from vibemq.operations.jobs.results import ExportedFiles, check_room_for_export, result_json
 from vibemq.operations.jobs.rights import check_change, check_seen, check_work, may_see
 from vibemq.operations.jobs.shown import LiveJob, in_list, job_json, state_of
 from vibemq.operations.registry import Caller, Operation
@@ -36,12 +38,12 @@ def _rate(value: float) -> float:
 
 
 Rate = Annotated[float, Field(ge=0, le=RATE_MAX, allow_inf_nan=False), AfterValidator(_rate)]
-JobNumber = Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]{0,17}$")]
 
 
 class StartJobArguments(Arguments):
-    kind: Literal["replay", "purge_dead"] = Field(
-        description="replay puts letters back into queues, purge_dead deletes them."
+    kind: Literal["replay", "purge_dead", "export_dead"] = Field(
+        description="replay puts letters back into queues, purge_dead deletes them, export_dead copies them into a "
+        "file in the broker's data directory: job.result reads it."
     )
     filter: LetterFilters = Field(
         default_factory=lambda: LetterFilters.model_validate({}),
@@ -80,10 +82,6 @@ class JobListArguments(Arguments):
     limit: Limit = None
 
 
-class OfJob(Arguments):
-    job: JobNumber = Field(description="Number of the job.")
-
-
 class ChangeJobArguments(OfJob):
     state: Literal["paused", "running", "cancelled"] | None = Field(None, description="What the job shall be.")
     rate: Rate | None = Field(
@@ -109,6 +107,7 @@ class Jobs:
         policy: Policy,
         clock: InstantSource,
         work: JobsAtWork,
+        files: ExportedFiles,
     ) -> None:
         self._engine = engine
         self._local = local
@@ -116,6 +115,7 @@ class Jobs:
         self._policy = policy
         self._clock = clock
         self._work = work
+        self._files = files
 
     async def start(self, caller: Caller, wanted: StartJobArguments) -> dict[str, Any]:
         """Raises NotAuthorized, PreconditionFailed, IdempotencyConflict, and InvalidOptions for arguments that do not
@@ -132,6 +132,8 @@ class Jobs:
         now, last_id = self._clock.now(), self._engine.readers.last_dead_id()
         selected = -1
         if wanted.key is None or not self._engine.jobs.has_key(user, wanted.key):
+            if kind is JobKind.EXPORT_DEAD:
+                check_room_for_export(self._engine, self._files)
             selected = await self._count(wanted, now, last_id)
         plan = JobPlan(
             kind=kind,
@@ -212,7 +214,7 @@ class Jobs:
         return check_seen(self._policy, caller.principal, self._engine.jobs.get(int(wanted.job)), wanted.job)
 
     def _shown(self, job: StoredJob) -> dict[str, Any]:
-        return job_json(job, self._work.live(job.job_id))
+        return {**job_json(job, self._work.live(job.job_id)), **result_json(job, self._files)}
 
 
 def _check_fitting(wanted: StartJobArguments, kind: JobKind) -> None:
@@ -230,8 +232,8 @@ def _check_fitting(wanted: StartJobArguments, kind: JobKind) -> None:
 OPERATIONS: list[Operation[Any]] = [
     Operation(
         "job.start",
-        "Have the broker replay or delete dead letters by itself, whoever stays connected. What the kind of work needs "
-        "is needed: as dlq.replay or dlq.purge.",
+        "Have the broker replay, delete or export dead letters by itself, whoever stays connected. What the kind of "
+        "work needs is needed: as dlq.replay, dlq.purge or dlq.show.",
         StartJobArguments,
         Jobs,
         task=Jobs.start,

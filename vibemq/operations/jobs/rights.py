@@ -52,9 +52,10 @@ def check_change(policy: Policy, principal: Principal | None, job: StoredJob) ->
 
 
 def is_maker(principal: Principal | None, job: StoredJob) -> bool:
-    """A narrower token is not its user."""
+    """A narrower token is not its user; nor is whoever was given the name later."""
     return (
         principal is not None
         and principal.name == job.plan.user
+        and principal.since <= job.created_at
         and (principal.rules is None or principal.token_id == job.plan.token_id)
     )

@@ -36,8 +36,11 @@ class ConnectionListArguments(Arguments):
         None, description="Go on behind this connection: `next` of the page before."
     )
     limit: Limit = None
+    connection_id: str | None = Field(None, max_length=TEXT_MAX, description="Only this one.")
     protocol: str | None = Field(None, max_length=TEXT_MAX, description="Only those that speak this protocol.")
-    user: str | None = Field(None, max_length=TEXT_MAX, description="Only those of this user.")
+    user: str | None = Field(
+        None, max_length=TEXT_MAX, description="Only those of this user; who is no superuser gives the own name."
+    )
     name: str | None = Field(
         None, max_length=TEXT_MAX, description="Only those whose client's name or address contains this."
     )
@@ -158,6 +161,8 @@ class ConnectionList:
 
 
 def _fits(row: dict[str, Any], wanted: ConnectionListArguments) -> bool:
+    if wanted.connection_id is not None and row["connection_id"] != wanted.connection_id:
+        return False
     if wanted.protocol is not None and row["protocol"] != wanted.protocol:
         return False
     if wanted.user is not None and row["user"] != wanted.user:

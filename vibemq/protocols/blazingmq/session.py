@@ -3,6 +3,7 @@
 reading      codec.events, codec.put, codec.acks -> handshake, control (requests), puts, deliveries (confirms)
 answering    control, puts -> state (one queue of bytes: what is answered first is written first)
 delivering   deliveries, delivery_index (what a CONFIRM settles)
+time         liveness (silence, and large messages that do not come on)
 
 The bytes keep the rules without which a real SDK dies: docs/spec/blazingmq.md, "What a client does not survive".
 """
@@ -14,11 +15,11 @@ from vibemq.errors import RemoteProtocolError, VibeMQError
 from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Reply
 from vibemq.model.rows import Rows
 from vibemq.model.stored import Slice
+from vibemq.protocols.base_session import BaseSession
 from vibemq.protocols.blazingmq import handshake
 from vibemq.protocols.blazingmq.codec.acks import parse_confirms
 from vibemq.protocols.blazingmq.codec.control import decode_authentication, decode_control, decode_negotiation
 from vibemq.protocols.blazingmq.codec.events import (
-    HEARTBEAT_REQ,
     HEARTBEAT_RSP,
     Event,
     EventReader,
@@ -36,6 +37,7 @@ from vibemq.protocols.blazingmq.deliveries import Deliveries
 from vibemq.protocols.blazingmq.delivery_index import BlazingmqDeliveryIndex
 from vibemq.protocols.blazingmq.errors import category_of, status_text
 from vibemq.protocols.blazingmq.handshake import CredentialsAsked, IdentityAsked
+from vibemq.protocols.blazingmq.liveness import ClientLiveness
 from vibemq.protocols.blazingmq.puts import Puts
 from vibemq.protocols.blazingmq.settings import BlazingmqSettings
 from vibemq.protocols.blazingmq.state import AwaitedAnswer, BlazingmqState
@@ -56,15 +58,13 @@ CONTROL_WORK_SHIFT = 4
 """So many bytes of a request, 1 << 4, are as much work as a message: each two may be a value, or a condition."""
 KEPT_BACK_BYTES = 131_072
 """Posts of about so many bytes are kept back at most while a flush is under way, which their ACKs wait for anyway."""
-LARGE_PROGRESS_BYTES = 65_536
-"""Of a large message, what a client has to send within `limits.message_timeout_ms`."""
 UNKNOWN_EVENTS_MAX = 1_000
 UNKNOWN_REQUEST = 0x7FFF_FFFF
 UNANSWERED_MAX = 65_536
 """Commands that may wait for their answers."""
 
 
-class BlazingmqSession:
+class BlazingmqSession(BaseSession[BlazingmqState]):
     """See `vibemq.protocols.session.Session` for what each verb means."""
 
     def __init__(self, context: SessionContext, settings: BlazingmqSettings) -> None:
@@ -90,20 +90,13 @@ class BlazingmqSession:
         self._authenticating = False
         self._ended = False
         """The client has ended its side."""
-        self._broken: RemoteProtocolError | None = None
         self._arrived = False
         """Bytes have come that `commands` has not looked at."""
         self._more = False
         self._row: Rows | None = None
         """Follows what `data_to_send` has returned last."""
         self._unknown_events = 0
-        self._progress: tuple[int, int] | None = None
-        """When a large message has last come on by a piece worth counting, and what was left of it."""
-        self._heard_at = context.now
-        self._waits_since = context.now
-        """For the next step of the client's way in."""
-        self._pings = 0
-        """Heartbeats that the client has not answered."""
+        self._liveness = ClientLiveness(state)
 
     # -- in ---------------------------------------------------------------------------------------------------------
 
@@ -122,8 +115,7 @@ class BlazingmqSession:
         state = self._state
         if self._arrived:
             self._arrived = False
-            self._heard_at = state.now
-            self._pings = 0
+            self._liveness.heard()
         if self._keeps_back():
             return ()
         try:
@@ -131,13 +123,12 @@ class BlazingmqSession:
         except RemoteProtocolError as error:
             self._break(str(error), error)
         self._puts.flush()
-        requests, state.requests = state.requests, []
-        if self._ended and not (state.failed or state.disconnecting or self._authenticating or self.unread or requests):
+        if self._ended and not (
+            state.failed or state.disconnecting or self._authenticating or self.unread or state.requests
+        ):
             # The client is gone without a disconnect: what it held goes back as after a lost connection.
             state.close()
-        if self._broken is not None and not requests:
-            raise self._broken
-        return requests
+        return self._take_requests()
 
     def _keeps_back(self) -> bool:
         """Each small batch costs as much as many messages. What an SDK posts while a flush is under way becomes one."""
@@ -289,7 +280,7 @@ class BlazingmqSession:
         state = self._state
         state.principal = principal
         self._authenticating = False
-        self._heard_at = self._waits_since = state.now
+        self._liveness.step_done()
         if isinstance(token, CredentialsAsked):
             handshake.credentials_count(state)
         elif isinstance(token, IdentityAsked):
@@ -346,8 +337,7 @@ class BlazingmqSession:
         if state.before_rows:
             parts, self._row = state.before_rows.popleft()
             return b"".join(parts)
-        parts, state.out = state.out, []
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        return state.take_bytes()
 
     def row_to_send(self) -> Rows | None:
         """A part of a large row that follows what `data_to_send` has returned; call that again behind it."""
@@ -363,58 +353,24 @@ class BlazingmqSession:
             return
         if self._reader.waits_for_memory or self._puts.waits_for_memory:
             # It is not read, so it cannot be heard.
-            self._heard_at, self._pings = state.now, 0
-        self._look_at_large()
+            self._liveness.heard()
+        if self._liveness.note_large(self._reader.large_left) and not (self._arrived or self.unread):
+            self.fail(self._liveness.stall_error())
         deadline = self._silence_deadline()
         if deadline is not None and state.now >= deadline and not (self._arrived or self.unread):
-            self._look_for_life()
-
-    def _look_at_large(self) -> None:
-        """A client that has begun a large message, and does not come on with it, holds memory that others wait for."""
-        state, left = self._state, self._reader.large_left
-        if not left:
-            self._progress = None
-        elif self._progress is None or not 0 <= self._progress[1] - left < LARGE_PROGRESS_BYTES:
-            self._progress = state.now, left
-        elif state.now >= self._stall_deadline(self._progress) and not (self._arrived or self.unread):
-            wait_ms = state.context.limits.message_timeout_ms
-            self.fail(
-                RemoteProtocolError(
-                    f"less than {LARGE_PROGRESS_BYTES:,} B of a large message have come within {wait_ms} ms"
-                    " (limits.message_timeout_ms); send it faster, or in smaller messages"
-                )
-            )
-
-    def _stall_deadline(self, progress: tuple[int, int]) -> int:
-        return progress[0] + self._state.context.limits.message_timeout_ms
-
-    def _deadline(self) -> int | None:
-        deadlines = [self._silence_deadline(), None if self._progress is None else self._stall_deadline(self._progress)]
-        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+            self._liveness.look()
 
     def _silence_deadline(self) -> int | None:
-        state = self._state
-        if self._authenticating or self._ended:
-            return None
-        if not state.negotiated:
-            return self._waits_since + state.context.limits.handshake_timeout_ms
-        if not state.knows_heartbeats:
-            return None
-        return self._heard_at + (self._pings + 1) * state.settings.ping_interval_ms
-
-    def _look_for_life(self) -> None:
-        state = self._state
-        if not state.negotiated or self._pings >= state.settings.missed_pings_max:
-            state.close()
-        else:
-            self._pings += 1
-            state.send(HEARTBEAT_REQ)
+        return None if self._authenticating or self._ended else self._liveness.silence_deadline()
 
     def next_deadline(self) -> int | None:
         state = self._state
         if state.closing:
             return None
-        return state.now if state.requests else self._deadline()
+        if state.requests:
+            return state.now
+        deadlines = (self._silence_deadline(), self._liveness.stall_deadline())
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     # -- end --------------------------------------------------------------------------------------------------------
 
@@ -432,14 +388,6 @@ class BlazingmqSession:
             handshake.turn_away(state, StatusCategory.E_NOT_READY, status_text(error))
         self._reader.end()
         state.close()
-
-    @property
-    def closing(self) -> bool:
-        return self._state.closing
-
-    @property
-    def principal(self) -> Principal | None:
-        return self._state.principal
 
     @property
     def client_name(self) -> str:

@@ -8,13 +8,14 @@ from typing import Any
 from vibemq.errors import VibeMQError
 from vibemq.model.commands import Unsubscribe
 from vibemq.model.rows import LargeRow
+from vibemq.protocols.base_session import SharedState
 from vibemq.protocols.blazingmq.codec.control import encode_control
 from vibemq.protocols.blazingmq.codec.events import ControlCodec, Event
 from vibemq.protocols.blazingmq.codec.messages import ControlChoice, RequestStatus, StatusCategory
 from vibemq.protocols.blazingmq.errors import category_of, status_text
 from vibemq.protocols.blazingmq.settings import BlazingmqSettings
 from vibemq.protocols.blazingmq.streams import OpenedQueue, Stream, StreamConsumer
-from vibemq.protocols.session import Goodbye, Principal, Request, SessionContext
+from vibemq.protocols.session import Goodbye
 
 
 @dataclass(slots=True)
@@ -47,11 +48,7 @@ class AwaitedAnswers:
 
 
 @dataclass(slots=True)
-class BlazingmqState:
-    context: SessionContext
-    settings: BlazingmqSettings
-    now: int
-    principal: Principal | None = None
+class BlazingmqState(SharedState[BlazingmqSettings]):
     negotiated: bool = False
     codec: ControlCodec = ControlCodec.BER
     """That of the client's own first packet."""
@@ -61,9 +58,6 @@ class BlazingmqState:
     new_style: bool = True
     """The client reads new-style properties."""
     client_name: str = ""
-    closing: bool = False
-    failed: bool = False
-    """The last answer is given or at least known; nothing more is read."""
     disconnecting: bool = False
     """The client has said that it leaves: nothing more is taken from it."""
     queues: dict[int, OpenedQueue] = field(default_factory=dict)
@@ -75,15 +69,10 @@ class BlazingmqState:
     flushed_writers: int = 0
     """Of those, writers of queues whose messages are flushed before they are acknowledged."""
     last_consumer: int = 0
-    requests: list[Request] = field(default_factory=list)
-    out: list[bytes] = field(default_factory=list)
     before_rows: deque[tuple[list[bytes], LargeRow]] = field(default_factory=deque)
     """What is written before `out`: bytes, and a part of a large row behind them."""
     unanswered: int = 0
     """Commands whose answers this session waits for."""
-
-    def ask(self, request: Request) -> None:
-        self.requests.append(request)
 
     def asked(self, then: Callable[[Any], None]) -> AwaitedAnswer:
         """The token of a command whose answer is waited for."""
@@ -102,9 +91,6 @@ class BlazingmqState:
     def answered(self, token: AwaitedAnswer, result: Any) -> None:
         self.unanswered -= 1
         token.then(result)
-
-    def send(self, event: bytes) -> None:
-        self.out.append(event)
 
     def send_row(self, row: LargeRow) -> None:
         """Write a part of a row, which is not copied; bytes that belong around it are sent before and behind."""

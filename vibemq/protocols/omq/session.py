@@ -11,6 +11,7 @@ from typing import Any
 from vibemq.errors import NotAuthenticated, RemoteProtocolError, ShuttingDown, UnknownCommand, VibeMQError
 from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Reply
 from vibemq.model.stored import Slice
+from vibemq.protocols.base_session import BaseSession
 from vibemq.protocols.omq import handshake
 from vibemq.protocols.omq.commands import Ack, Connect, NotACommand, OmqSubscribe, OmqUnsubscribe, parse_command
 from vibemq.protocols.omq.errors import Refusal, error_text
@@ -32,7 +33,7 @@ TOKENS_AT_ONCE = 300
 _SECOND_MS = 1_000
 
 
-class OmqSession:
+class OmqSession(BaseSession[OmqState]):
     """See `vibemq.protocols.session.Session` for what each verb means."""
 
     def __init__(self, context: SessionContext, settings: OmqSettings) -> None:
@@ -44,7 +45,6 @@ class OmqSession:
         self._authenticating = False
         self._ahead = bytearray()
         """Bytes that came while the credentials were being checked."""
-        self._broken: RemoteProtocolError | None = None
         self._unread = False
         """Bytes have come that `commands` has not looked at: the client is not silent, whatever the time."""
         self._heard_at = context.now
@@ -83,10 +83,7 @@ class OmqSession:
             self._read()
         if state.ended and not (state.failed or self._authenticating or state.requests or self.unread):
             self._end()
-        requests, state.requests = state.requests, []
-        if self._broken is not None and state.closing and not requests:
-            raise self._broken
-        return requests
+        return self._take_requests()
 
     @property
     def unread(self) -> bool:
@@ -203,10 +200,6 @@ class OmqSession:
     def rows_at_once(self) -> int:
         return 1_500
 
-    def data_to_send(self) -> bytes:
-        parts, self._state.out = self._state.out, []
-        return parts[0] if len(parts) == 1 else b"".join(parts)
-
     # -- time -------------------------------------------------------------------------------------------------------
 
     def tick(self, now: int) -> None:
@@ -283,14 +276,6 @@ class OmqSession:
         else:
             state.failed = True
             state.close()
-
-    @property
-    def closing(self) -> bool:
-        return self._state.closing
-
-    @property
-    def principal(self) -> Principal | None:
-        return self._state.principal
 
     @property
     def client_name(self) -> str:

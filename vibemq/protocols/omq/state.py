@@ -1,14 +1,14 @@
-"""What the parts of one session share: its requests, its answers in order, its bytes to send."""
+"""What the parts of one session share: its answers in order, and what all sessions have."""
 
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from vibemq.errors import VibeMQError
+from vibemq.protocols.base_session import SharedState
 from vibemq.protocols.omq.errors import error_text
 from vibemq.protocols.omq.frames import error_frame
 from vibemq.protocols.omq.settings import OmqSettings
-from vibemq.protocols.session import Principal, Request, SessionContext
 
 
 @dataclass(slots=True, eq=False)
@@ -22,25 +22,10 @@ class Slot:
 
 
 @dataclass(slots=True)
-class OmqState:
-    context: SessionContext
-    settings: OmqSettings
-    now: int
-    principal: Principal | None = None
-    closing: bool = False
-    failed: bool = False
-    """The last answer is given or at least known; nothing more is read."""
+class OmqState(SharedState[OmqSettings]):
     ended: bool = False
     """The client has ended its side."""
-    requests: list[Request] = field(default_factory=list)
-    out: list[bytes] = field(default_factory=list)
     slots: deque[Slot] = field(default_factory=deque)
-
-    def ask(self, request: Request) -> None:
-        self.requests.append(request)
-
-    def send(self, frame: bytes) -> None:
-        self.out.append(frame)
 
     # -- answers: errors carry no reference to their command, so the order of the answers must be that of the commands
 

@@ -142,9 +142,9 @@ class AuditLog:
         Args:
             reason: why it was not done; "" when it was.
             unchanged: there was nothing to do, and there is nothing to write down.
-            count: how many messages or other things it concerned; 0: as `unchanged`.
+            count: how many messages or other things it concerned.
         """
-        if not reason and (unchanged or count == 0 or arguments.get("dry_run")):
+        if not reason and (unchanged or arguments.get("dry_run")):
             return
         fields = {
             "event": "access.changed",

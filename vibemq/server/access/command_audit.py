@@ -91,6 +91,7 @@ class CommandAudit:
                 self.waiting -= 1
                 result = effect.result
                 reason = str(result) if isinstance(result, VibeMQError) else ""
+                count = result.count if isinstance(result, Counted) else None
                 if reason and mark.implied:
                     continue
                 self._audit.changed(
@@ -99,8 +100,8 @@ class CommandAudit:
                     mark.operation,
                     mark.arguments,
                     reason,
-                    unchanged=effect.unchanged,
-                    count=result.count if isinstance(result, Counted) else None,
+                    unchanged=effect.unchanged or count == 0,
+                    count=count,
                 )
 
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from vibemq.errors import ShuttingDown, VibeMQError
+from vibemq.errors import AuthError, ShuttingDown, VibeMQError
 from vibemq.model.commands import Command
 from vibemq.operations import Call
 from vibemq.server.access.command_audit import CommandAudit
@@ -33,6 +33,9 @@ class ApiCalls:
     def admit(self, asker: Asker, operation: str, arguments: Mapping[str, Any]) -> None:
         """Raises VibeMQError."""
         self._runner.admit_for(asker, asker.principal, operation, arguments)
+
+    def refused(self, error: AuthError) -> None:
+        self._runner.note_refused(error)
 
     async def ask(self, asker: Asker, operation: str, arguments: Mapping[str, Any]) -> OperationAnswer:
         """Raises VibeMQError."""

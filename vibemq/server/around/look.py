@@ -1,6 +1,5 @@
 """What surrounds a running broker, looked at from inside: checks with remedies, listeners and settings."""
 
-import ipaddress
 import resource
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,6 +19,7 @@ from vibemq.server.around.settings_shown import shown_settings
 from vibemq.server.monitoring.health import Report
 from vibemq.server.monitoring.recent import quantile_ms
 from vibemq.server.monitoring.trail import Trail
+from vibemq.web.hosts import is_loopback
 
 DAY_MS = 86_400_000
 CERTIFICATE_DAYS_WARN = 14
@@ -39,6 +39,9 @@ class ListenerFacts:
     certificate: Path | None
     """None: no TLS."""
     connections: Callable[[], int]
+    refused: Callable[[], int] | None = None
+    """Connections that were refused since the start; None = nobody counts them."""
+    handshakes_failed: Callable[[], int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +72,8 @@ class Around:
                 "tls": one.certificate is not None,
                 "certificate_until": last,
                 "connections": one.connections(),
+                "refused": None if one.refused is None else one.refused(),
+                "handshakes_failed": None if one.handshakes_failed is None else one.handshakes_failed(),
             }
             for one, last in zip(facts, until, strict=True)
         ]
@@ -182,15 +187,6 @@ class Around:
         if alarms:
             return _fail("alarms", "; ".join(alarms), "see broker.overview, which has a remedy for each, and the log")
         return _ok("alarms", "there is none")
-
-
-def is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _by_state(

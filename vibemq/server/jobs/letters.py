@@ -1,7 +1,8 @@
 """The letters of a job, a page at a time, cut into the steps that the engine carries out.
 
 A page is what follows the job's cursor. The cursor moves behind it with the page's last step; until then whoever reads
-from the cursor again finds what is left of the page, because letters that are done are gone.
+from the cursor again finds what is left of the page, because letters that are done are gone. Those of an export stay:
+each of its pages is one step.
 """
 
 from collections import deque
@@ -93,6 +94,13 @@ class LetterPage:
             self._counted += step.examined
         return step
 
+    def take_whole(self) -> PageStep:
+        """All letters in one step: of an export, which leaves them where they are, to be found again."""
+        letters = [letter for queue in self._by_queue.values() for letter in queue]
+        self._by_queue.clear()
+        self.is_done = True
+        return PageStep("", letters, {}, self._last, self.examined, self.damaged)
+
 
 class LetterPages:
     """Reads the pages of one job."""
@@ -105,7 +113,8 @@ class LetterPages:
         self._chosen = LetterFilter(self._wanted, job.created_at)
         self._below = min(self._chosen.below, job.plan.last_id + 1)
 
-    async def read(self, cursor: int) -> LetterPage:
+    async def read(self, cursor: int, most: int = PAGE_LETTERS) -> LetterPage:
+        """At most so many letters."""
         chosen, plan = self._chosen, self._plan
         queue_ids = await self._reader.queue_ids(self._wanted.queue, None)
         found = await self._reader.find(
@@ -113,7 +122,7 @@ class LetterPages:
             choice=chosen.choice(queue_ids),
             after=max(cursor, chosen.after, plan.first_id - 1),
             below=self._below,
-            limit=PAGE_LETTERS,
+            limit=min(most, PAGE_LETTERS),
             row_fits=chosen.row_fits if self._wanted.need_rows else None,
         )
         by_queue: dict[str, deque[DeadLetter]] = {}

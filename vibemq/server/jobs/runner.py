@@ -99,8 +99,6 @@ class JobRunner:
                 await worker.fail()
         except StorageFailed as error:
             self._fatal(error)
-        except Exception:
-            log.exception("job %s: a fault of the broker; it goes on with the next start", worker.job_id)
         else:
             del self._workers[worker.job_id]
             self._changed.set()

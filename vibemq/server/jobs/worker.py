@@ -6,7 +6,7 @@ one begins behind the cursor, and finds of the letters there those that are not 
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -30,7 +30,9 @@ from vibemq.operations.contracts import CommandSession, EngineQuestions, Instant
 from vibemq.operations.dead_letters import DeadLetterReader
 from vibemq.operations.jobs.rights import check_work, queue_of
 from vibemq.operations.jobs.shown import LiveJob
-from vibemq.server.jobs.letters import LetterPage, LetterPages, PageStep
+from vibemq.server.jobs.export_files import ExportFiles
+from vibemq.server.jobs.exporting import LetterExport, MustWait
+from vibemq.server.jobs.letters import PAGE_LETTERS, LetterPage, LetterPages, PageStep
 from vibemq.server.jobs.pace import Pace
 
 log = logging.getLogger("vibemq.jobs")
@@ -51,6 +53,7 @@ class JobServices:
     reader: DeadLetterReader
     accounts: Accounts
     clock: InstantSource
+    exports: ExportFiles
 
 
 class Runs(Protocol):
@@ -88,6 +91,7 @@ class JobWorker:
         self._waits_for = ""
         self._page: LetterPage | None = None
         self._pages: LetterPages | None = None
+        self._export = LetterExport(services.store, services.exports)
 
     def live(self) -> LiveJob:
         return LiveJob(self._waits_for, self._pace.rate_now(self._services.clock.now()))
@@ -112,8 +116,24 @@ class JobWorker:
                 await self._end(JobState.FAILED, str(error))
 
     async def fail(self) -> None:
-        """After a fault that nobody has foreseen."""
-        await self._end(JobState.FAILED, "a fault of the broker; its log has the reason")
+        """After a fault that nobody has foreseen. While there is another one in its way, others have the job's turn."""
+        why = "a fault of the broker; its log has the reason"
+        while self._look() is not None:
+            if await self._can(self._end(JobState.FAILED, why)):
+                return
+            self._waits_for = why
+            await self._can(self._yield_turn())
+            await self._sleep_until(self._services.clock.now() + RETRY_MS)
+
+    async def _can(self, work: Coroutine[Any, Any, None]) -> bool:
+        try:
+            await work
+        except StorageFailed:
+            raise
+        except Exception:
+            log.exception("job %s, which has failed, cannot be ended yet", self.job_id)
+            return False
+        return True
 
     def _look(self) -> StoredJob | None:
         # Before the look: who changes the job from here on wakes the worker, also when it is about to sleep.
@@ -132,7 +152,7 @@ class JobWorker:
             return
         await self._take_turn()
         if job.left == 0:
-            await self._end(JobState.DONE, "its limit is reached")
+            await self._finish(job, "its limit is reached")
             return
         if job.in_canary and job.done >= job.plan.canary:
             await self._look_at_canary(job)
@@ -144,10 +164,13 @@ class JobWorker:
             return
         if self._page is None or self._page.is_done:
             if self._page is not None and self._page.is_last:
-                await self._end(JobState.DONE)
+                await self._finish(job)
                 return
             self._page = await self._read(job)
-        await self._carry_out(job, self._page)
+        if job.plan.kind is JobKind.EXPORT_DEAD:
+            await self._write_out(job, self._page)
+        else:
+            await self._carry_out(job, self._page)
 
     async def _take_turn(self) -> None:
         jobs = self._services.engine.jobs
@@ -172,7 +195,27 @@ class JobWorker:
     async def _read(self, job: StoredJob) -> LetterPage:
         if self._pages is None:
             self._pages = LetterPages(self._services.reader, job)
-        return await self._pages.read(job.cursor)
+        if job.plan.kind is not JobKind.EXPORT_DEAD:
+            return await self._pages.read(job.cursor)
+        most = self._pace.letters(job.rate) if job.rate else PAGE_LETTERS
+        return await self._pages.read(job.cursor, most if job.left is None else min(most, job.left))
+
+    async def _write_out(self, job: StoredJob, page: LetterPage) -> None:
+        """A page of an export: first into the file, then into the count."""
+        step = page.take_whole()
+        of = JobStep(job.job_id, step.cursor, step.examined, step.damaged, len(step.letters))
+        try:
+            await self._export.add(job, step.letters)
+            await self._ask(partial(_advance, of))
+        except MustWait as why:
+            self._page = None
+            raise _Wait(str(why)) from None
+        except BaseException:
+            self._page = None
+            raise
+        self._export.counted(job)
+        self._pace.went(len(step.letters), job.rate, self._services.clock.now())
+        await asyncio.sleep(0)
 
     async def _carry_out(self, job: StoredJob, page: LetterPage) -> None:
         most = self._pace.letters(job.rate)
@@ -265,14 +308,26 @@ class JobWorker:
 
     # -- states -------------------------------------------------------------------------------------------------------
 
+    async def _finish(self, job: StoredJob, why: str = "") -> None:
+        """All is done. Raises _Wait."""
+        if job.plan.kind is JobKind.EXPORT_DEAD:
+            try:
+                await self._export.finish(job)
+            except MustWait as wait:
+                raise _Wait(str(wait)) from None
+        await self._end(JobState.DONE, why)
+
     async def _end(self, state: JobState, why: str = "") -> None:
         self._page = None
         change = partial(ChangeJob, job_id=self.job_id, state=state, why=why)
         try:
             await self._services.local.ask(lambda session, token: change(session, token))
-        except (JobStateConflict, JobNotFound, StorageFull):
-            # Changed by somebody else; or true all the same, and stored as soon as there is room.
-            log.debug("job %s: its end is told later", self.job_id)
+        except StorageFull:
+            # It is true all the same, and stored as soon as there is room.
+            await self._sleep_until(self._services.clock.now() + RETRY_MS)
+            return
+        except (JobStateConflict, JobNotFound):
+            log.debug("job %s: somebody else has changed it", self.job_id)
         log.info("job %s: %s%s", self.job_id, state, f" ({why})" if why else "", extra={"event": "job.ended"})
 
     async def _wait(self, wait: _Wait) -> None:

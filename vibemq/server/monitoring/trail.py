@@ -1,8 +1,8 @@
 """The latest pictures of all queues, for rates; and what is found out by comparing each with the one before.
 
-`Trail.reading` gives the latest picture with one that is about WINDOW_S older. Everybody who looks again and again
-X takes one at least every SAMPLE_S when nobody looks, so that there always is an earlier one; with very
-many queues it takes them less often, so that they cost at most 1/UNWATCHED_EFFORT of the time.
+`Trail.reading` gives the latest picture with one that is about WINDOW_S older; everybody who looks shares them. When
+nobody looks, `Trail.run` takes one at least every SAMPLE_S, so that there always is an earlier one; with very many
+queues less often, so that they cost at most 1/UNWATCHED_EFFORT of the time.
 """
 
 import logging

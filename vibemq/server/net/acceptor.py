@@ -75,6 +75,7 @@ class Acceptor:
         make: the protocol object of a connection.
         refuses: (host) -> None when a connection from there may come in; else what to say before it is closed.
         tls: the context of the listener; nothing is said before a handshake.
+        failed: told of each handshake that came to nothing.
     """
 
     def __init__(
@@ -85,12 +86,14 @@ class Acceptor:
         *,
         tls: ssl.SSLContext | None = None,
         handshake_timeout_s: float | None = None,
+        failed: Callable[[], None] = lambda: None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._sockets = sockets
         self._make = make
         self._refuses = refuses
         self._tls = tls
+        self._failed = failed
         self._handshake_timeout_s = handshake_timeout_s if tls is not None else None
         self._beginning: dict[asyncio.Task[None], socket.socket] = {}
         self._retries: set[asyncio.TimerHandle] = set()
@@ -156,6 +159,8 @@ class Acceptor:
         except OSError as error:
             # It has gone, or its handshake failed (`vibemq.server.net.tls` says why).
             log.debug("a connection came to nothing: %s", error)
+            if self._tls is not None and not self._closed:
+                self._failed()
 
 
 def _cut(connected: socket.socket) -> None:

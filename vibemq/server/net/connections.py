@@ -6,7 +6,7 @@ import resource
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -36,6 +36,17 @@ WORDS_KEPT_S = 1.0
 log = logging.getLogger("vibemq.connection")
 
 
+@dataclass(slots=True)
+class ListenerTroubles:
+    """Connections that came to nothing at a listener, since the start."""
+
+    refused: int = 0
+    handshakes_failed: int = 0
+
+    def note_failed_handshake(self) -> None:
+        self.handshakes_failed += 1
+
+
 @dataclass(frozen=True, slots=True)
 class ListenerEndpoint:
     """What a listener gives to each of its connections."""
@@ -44,6 +55,7 @@ class ListenerEndpoint:
     plugin: ProtocolPlugin
     settings: Any
     """The protocol's own, already checked."""
+    troubles: ListenerTroubles = field(default_factory=ListenerTroubles, compare=False)
 
 
 class AdmittedConnection(CarriesLarge, Protocol):
@@ -198,6 +210,7 @@ class ConnectionTable:
         if refusal is None:
             return None
         self._metrics.connections_rejected += 1
+        endpoint.troubles.refused += 1
         log.info("connection refused: %s", refusal, extra={"event": "conn.rejected", "remote": host})
         return self._words(refusal, endpoint) if refusal.closes_connection else b""
 

@@ -68,6 +68,7 @@ async def listen(listener: Listener, number: int, endpoint: ListenerEndpoint, se
         lambda host: table.refuses(host, endpoint, speaks=tls is None),
         tls=tls.context if tls is not None else None,
         handshake_timeout_s=table.limits.handshake_timeout_ms / 1000,
+        failed=endpoint.troubles.note_failed_handshake,
     )
     log.info("%s listens on %s:%d", listener.protocol, host, chosen, extra={"event": "listener.opened"})
     return Listening(listener.protocol, host, chosen, acceptor, endpoint, tls)

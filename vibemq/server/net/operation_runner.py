@@ -75,13 +75,18 @@ class OperationRunner:
         try:
             call = self._registry.admit(principal, name, arguments, session=session)
         except AuthError as error:
-            self._metrics.not_authorized += session == 0 and isinstance(error, NotAuthorized)
+            if session == 0:
+                self.note_refused(error)
             if self._registry.is_audited(name):
                 self._audit.denied(place, principal, name, str(error))
             raise
         if call.operation.audited and (blocked := self._audit.refusal(name)) is not None:
             raise blocked
         return call
+
+    def note_refused(self, error: AuthError) -> None:
+        """Of a request by nobody's session; those of sessions are counted where these are refused."""
+        self._metrics.not_authorized += isinstance(error, NotAuthorized)
 
     def forget(self, session: int) -> None:
         """The session is gone."""
@@ -135,14 +140,17 @@ class OperationRunner:
             log.info("admin %s: %s", operation.name, said, extra={**fields, "remote": place.host})
         if operation.audited:
             reason = str(result) if isinstance(result, VibeMQError) else ""
+            count = _count_in(result)
+            # A quarantine of messages that are gone is one all the same: where it matters, the answer says so itself.
+            nothing = call.changed_nothing(result) if operation.nothing_done else count == 0
             self._audit.changed(
                 place,
                 principal,
                 operation.name,
                 call.told(result),
                 reason,
-                unchanged=call.changed_nothing(result),
-                count=_count_in(result),
+                unchanged=nothing,
+                count=count,
             )
         return result
 

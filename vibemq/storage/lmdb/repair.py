@@ -12,6 +12,7 @@ from pathlib import Path
 import lmdb
 
 from vibemq.errors import StorageDamaged
+from vibemq.model.jobs.job_records import JobAdvanced, JobStarted
 from vibemq.model.records import DeadLettered, MessagesAdded, QueueCreated, Record
 from vibemq.model.stored import StoredState
 from vibemq.storage.interface import Problem
@@ -123,13 +124,22 @@ def _repair_journal(env: lmdb.Environment, layout: Layout, settings: LmdbSetting
 
 
 def _lsn_by_its_content(state: StoredState, report: RecoveryReport) -> int:
-    """The last record whose queues, messages or dead letters the store has.
+    """The last record whose queues, messages, dead letters or jobs the store has.
 
-    A transaction applies records in order, so it has all before. Of those behind, what says nothing new (settlements)
-    may be applied a second time, which changes nothing.
+    A transaction applies records in order, so it has all before. Those behind may be applied a second time: what became
+    of messages and letters then becomes of them again, which changes nothing. Only jobs count: of each, the steps
+    since the last whole page of letters, or a change of its state, may be counted and listed twice. To go less far back
+    on weaker signs would be worse: what is taken for applied and is not, is lost.
     """
-    found = [record.lsn for record in report if any(_is_there(state, fact) for fact in decode_batch(record.body))]
-    return found[-1] if found else 0
+    last, others = 0, set[int]()
+    for record in report:
+        for fact in decode_batch(record.body):
+            if isinstance(fact, JobStarted) and not _is_there(state, fact):
+                # A number is given again when the latest job was forgotten before a start.
+                others.add(fact.job.job_id)
+            elif not (isinstance(fact, JobAdvanced) and fact.job_id in others) and _is_there(state, fact):
+                last = record.lsn
+    return last
 
 
 def _is_there(state: StoredState, fact: Record) -> bool:
@@ -145,5 +155,12 @@ def _is_there(state: StoredState, fact: Record) -> bool:
             )
         case QueueCreated():
             return fact.queue_id in state.queues
+        case JobStarted():
+            job = state.jobs.get(fact.job.job_id)
+            return job is not None and (job.created_at, job.plan) == (fact.job.created_at, fact.job.plan)
+        case JobAdvanced():
+            # It moves with the last step of a page, and never back.
+            job = state.jobs.get(fact.job_id)
+            return job is not None and 0 < fact.cursor <= job.cursor
         case _:
             return False

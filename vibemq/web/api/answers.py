@@ -10,10 +10,10 @@ import orjson
 from starlette.datastructures import Headers
 from starlette.responses import Response
 
+from vibemq.operations.reading.instants import with_instants
 from vibemq.web.api.contract import JSON, Exchange
 from vibemq.web.api.cursors import CursorSeal
 from vibemq.web.api.errors import MEANINGS, Problem, body_of, headers_of
-from vibemq.web.api.instants import with_instants
 
 PROBLEM = "application/problem+json"
 

@@ -10,9 +10,9 @@ from pydantic import BaseModel, ValidationError
 
 from vibemq.errors import InvalidMessage, InvalidPayload
 from vibemq.operations import Operation
+from vibemq.operations.reading.instants import read_in
 from vibemq.web.api.contract import Contract, Endpoint, Exchange, Parameter
 from vibemq.web.api.idempotency import HEADER, checked_key
-from vibemq.web.api.instants import read_in
 
 CURSOR = Parameter("cursor", {"type": "string"}, "Where the page begins: `next` of the page before.")
 GUARD = "at_most"

@@ -13,10 +13,10 @@ from vibemq._version import __version__
 from vibemq.auth.matrix import in_words
 from vibemq.errors import ErrorCode
 from vibemq.model.access import Action
+from vibemq.operations.reading.instants import INSTANTS
 from vibemq.web.api.arguments import RequestReader, arguments_of, schema_of
 from vibemq.web.api.contract import BASE, Contract, Endpoint, Parameter
 from vibemq.web.api.errors import MEANINGS, Code, HttpCode
-from vibemq.web.api.instants import INSTANTS
 from vibemq.web.api.kinds import Kind
 
 PROBLEM = "application/problem+json"
@@ -116,6 +116,13 @@ def needs(contract: Contract, endpoint: Endpoint) -> str:
     return ", ".join(each for each in asked if each != "none") or "a login"
 
 
+def without_key(endpoint: Endpoint) -> str:
+    """Why a request that changes something takes no key, and what becomes of one that has one."""
+    if not endpoint.keyless:
+        return ""
+    return f" It takes no Idempotency-Key, because {endpoint.keyless}; with one it is 422 INVALID_PAYLOAD."
+
+
 class DescriptionWriter:
     def __init__(self, contract: Contract) -> None:
         self._contract = contract
@@ -128,7 +135,7 @@ class DescriptionWriter:
         told: dict[str, Any] = {
             "operationId": words,
             "summary": endpoint.summary,
-            "description": f"Permissions: {needs(self._contract, endpoint)}.",
+            "description": f"Permissions: {needs(self._contract, endpoint)}.{without_key(endpoint)}",
             "tags": [endpoint.path.split("/")[1].split(".")[0]],
             "parameters": [*self._path(endpoint), *self._query(endpoint), *self._headers(endpoint)],
             "responses": self._responses(endpoint),

@@ -11,9 +11,10 @@ from bench.guard.budgets import BUDGETS
 from bench.guard.check import complaints, counted, reference_loops
 from bench.guard.frozen import reference
 from bench.guard.hot_path import MESSAGES, Scenario, scenarios
+from bench.guard.single_messages import single_scenarios
 from vibemq.model.rows import Rows
 
-SCENARIOS = scenarios()
+SCENARIOS = scenarios() | single_scenarios()
 WITHOUT_PER_MESSAGE_WORK = ("broker takes a batch", "broker hands out a batch", "broker settles a batch")
 BATCHES = (*WITHOUT_PER_MESSAGE_WORK, "client packs a batch", "client takes a batch")
 
@@ -39,7 +40,7 @@ def test_the_time_in_frozen_loops_is_within_its_budget(name: str) -> None:
     assert reference_loops(SCENARIOS[name]) <= BUDGETS[name].reference_loops
 
 
-@pytest.mark.parametrize("name", BATCHES)
+@pytest.mark.parametrize("name", [*BATCHES, "blocking client publishes one by one"])
 def test_one_more_call_per_message_breaks_the_budget(name: str) -> None:
     make = SCENARIOS[name]
 

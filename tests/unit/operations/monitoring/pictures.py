@@ -4,6 +4,7 @@ from array import array
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from vibemq.model.effects import QueueFigures
 from vibemq.operations.monitoring.readings import QueuesReading
@@ -55,3 +56,28 @@ class Shown:
 
     async def reading(self) -> QueuesReading:
         return self.now
+
+
+class Whole:
+    """A broker of which only deaths are told: it has neither alarms nor resources nor jobs."""
+
+    def __init__(self, deaths: Mapping[str, int]) -> None:
+        self._deaths = deaths
+
+    def sentences(self) -> list[dict[str, Any]]:
+        return []
+
+    def resources(self) -> dict[str, Any]:
+        return {}
+
+    def latency(self) -> dict[str, float | None]:
+        return {}
+
+    def started_at_ms(self) -> int:
+        return 0
+
+    def jobs_running(self) -> int:
+        return 0
+
+    def deaths(self) -> Mapping[str, int]:
+        return self._deaths

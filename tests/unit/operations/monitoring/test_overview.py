@@ -1,4 +1,4 @@
-"""The overview of very many queues and groups: what it names, and that the loop has its turn in between."""
+"""The overview: what it names of very many queues and groups, its sentences, and the turns of the loop in between."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -8,16 +8,22 @@ from typing import Any, cast
 
 import pytest
 
-from tests.unit.operations.monitoring.pictures import Cursor, Shown, picture, reading
-from vibemq.auth.policy import Policy
+from tests.unit.operations.monitoring.pictures import Cursor, Picture, Shown, Whole, picture, reading
+from vibemq.auth.policy import Actor, Policy
+from vibemq.auth.users import ANONYMOUS
 from vibemq.model.access import Principal, ResourceKind, Rule
 from vibemq.operations.arguments import Arguments
+from vibemq.operations.dead_letters.reader import DeadLetterReader
 from vibemq.operations.monitoring import turns
+from vibemq.operations.monitoring.death_errors import DeathErrors
+from vibemq.operations.monitoring.death_tolls import DEATHS_ALARM
 from vibemq.operations.monitoring.overview import LISTED_MAX, Overview
+from vibemq.operations.monitoring.readings import STUCK_MS
 from vibemq.operations.registry import Caller
 
 pytestmark = pytest.mark.anyio
 MANY = 500
+ALL = Caller(ANONYMOUS, Actor(""))
 
 
 @pytest.fixture
@@ -25,34 +31,12 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-class Whole:
-    """A broker in which messages have died."""
-
-    def __init__(self, deaths: Mapping[str, int]) -> None:
-        self.deaths = lambda: deaths
-
-    def sentences(self) -> list[dict[str, Any]]:
-        return []
-
-    def resources(self) -> dict[str, Any]:
-        return {}
-
-    def latency(self) -> dict[str, float | None]:
-        return {}
-
-    def started_at_ms(self) -> int:
-        return 0
-
-    def jobs_running(self) -> int:
-        return 0
-
-
 class Errors:
     async def told(self, died: Sequence[Any], since_ms: int) -> list[Any]:
         return list(died)
 
 
-async def overview(principal: Principal, policy: Policy) -> dict[str, Any]:
+async def overview_of_many(principal: Principal, policy: Policy) -> dict[str, Any]:
     names = [f"{'ab'[number % 2]}.{number}" for number in range(MANY)]
     now = picture(
         {name: {"ready": number} for number, name in enumerate(names)} | {"a.read": {}, "b.read": {}},
@@ -60,7 +44,7 @@ async def overview(principal: Principal, policy: Policy) -> dict[str, Any]:
     )
     shown = Overview(
         Shown(reading(now, now)),
-        cast(Any, Whole({name: number for number, name in enumerate(names)} | {"gone": MANY})),
+        Whole({name: number for number, name in enumerate(names)} | {"gone": MANY}),
         cast(Any, Errors()),
         policy,
     )
@@ -70,7 +54,7 @@ async def overview(principal: Principal, policy: Policy) -> dict[str, Any]:
 async def test_those_with_most_are_named_of_what_the_user_sees() -> None:
     root, ann = Principal("root", True), Principal("ann", True)
     policy = Policy({"ann": [Rule(ResourceKind.QUEUE, "a.*", frozenset({"inspect"}))]}, superusers=["root"])
-    told = await overview(root, policy)
+    told = await overview_of_many(root, policy)
     last = range(MANY - 1, MANY - 1 - LISTED_MAX, -1)
     assert [cursor["backlog"] for cursor in told["cursors_behind"]] == list(last)
     assert [row["ready"] for row in told["no_consumer"]] == list(last)
@@ -79,7 +63,7 @@ async def test_those_with_most_are_named_of_what_the_user_sees() -> None:
     assert len(about) == LISTED_MAX + 1
     assert told["died_recent"] == sum(range(MANY)) + MANY
     assert told["sentences"][-1]["text"] == f"{MANY - 1 - LISTED_MAX:,} more queues: no consumer"
-    seen = await overview(ann, policy)
+    seen = await overview_of_many(ann, policy)
     assert {row["queue"][:2] for row in seen["no_consumer"]} == {"a."}
     assert [row.letters for row in seen["dead_recent"]] == list(range(MANY - 2, MANY - 2 - 2 * LISTED_MAX, -2))
     assert {cursor["queue"] for cursor in seen["cursors_behind"]} == {"a.read"}
@@ -98,7 +82,50 @@ async def test_the_loop_has_its_turn_between_groups_queues_and_deaths(monkeypatc
 
     beside = asyncio.create_task(others())
     policy = Policy({}, superusers=["root"])
-    await overview(Principal("root", True), policy)
+    await overview_of_many(Principal("root", True), policy)
     beside.cancel()
     # States, the walk over the queues, groups, deaths: one turn for each of them.
     assert had >= 4 * MANY
+
+
+async def overview(now: Picture, deaths: Mapping[str, int] | None = None) -> dict[str, Any]:
+    # The queues of these deaths are gone, so the index is not looked at.
+    errors = DeathErrors(cast(DeadLetterReader, None))
+    seen = Shown(reading(now, now, still_ms={0: STUCK_MS}))
+    return await Overview(seen, Whole(deaths or {}), errors, Policy({}, enabled=False)).show(ALL, Arguments())
+
+
+async def test_all_deaths_are_counted_though_ten_rows_are_told() -> None:
+    found = await overview(picture({}), {f"gone-{number}": number for number in range(1, 13)})
+    assert (len(found["dead_recent"]), found["died_recent"]) == (10, 78)
+
+
+@pytest.mark.parametrize(("deaths", "level"), [(DEATHS_ALARM, "alarm"), (DEATHS_ALARM - 1, "warning")])
+async def test_deaths_are_a_warning_and_many_of_one_queue_an_alarm(deaths: int, level: str) -> None:
+    found = await overview(picture({}), {"mail": 1, "jobs": deaths})
+    assert found["state"] == level
+    first, second = found["sentences"]
+    assert found["died_recent"] == deaths + 1
+    assert first["text"] == f"{deaths:,} messages became dead letters in the last 15 minutes in queue jobs"
+    assert first["link"] == {"page": "dead-letters", "queue": "jobs"}
+    assert (second["level"], second["text"][:29]) == ("warning", "1 message became a dead lette")
+
+
+async def test_the_rest_of_many_queues_has_one_sentence() -> None:
+    found = await overview(picture({}), {f"q{number}": 5 for number in range(9)})
+    assert [told["link"]["queue"] for told in found["sentences"]] == ["q0", None]
+    assert found["sentences"][-1]["text"] == "40 messages became dead letters in the last 15 minutes in 8 more queues"
+
+
+async def test_a_cursor_that_does_not_move_is_named() -> None:
+    queues = {"clicks": {"ready": 300}}
+    found = await overview(picture(queues, Cursor("clicks", "idle", 3), Cursor("clicks", "spark", 300)))
+    [told] = found["sentences"]
+    assert "its cursor spark has not moved for a minute and is 300 messages behind" in told["text"]
+    assert told["link"] == {"page": "cursors", "queue": "clicks"}
+
+
+async def test_one_message_is_one() -> None:
+    [told] = (await overview(picture({"jobs": {"ready": 1}})))["sentences"]
+    assert told["text"] == "queue jobs has 1 message and no consumer"
+    assert told["remedy"].startswith("start a consumer;")

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.operations.monitoring.pictures import Shown, picture, reading
 from vibemq.config import Limits, Settings
 from vibemq.operations.monitoring.readings import QueuesReading
-from vibemq.server.around.look import DAY_MS, Around, ListenerFacts, _certificates, is_loopback
+from vibemq.server.around.look import DAY_MS, Around, ListenerFacts, _certificates
 from vibemq.server.monitoring.health import Report
 from vibemq.server.monitoring.metrics import Metrics
 from vibemq.server.monitoring.recent import RecentDeaths
@@ -171,12 +171,3 @@ async def test_a_certificate_whose_file_cannot_be_read(tmp_path: Path) -> None:
     assert await inside.levels() == {"certificate of native:1": "fail"}
     (tmp_path / "none.pem").write_text("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
     assert await inside.levels() == {"certificate of native:1": "fail"}
-
-
-@pytest.mark.parametrize(
-    ("host", "loopback"),
-    [("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("::", False)],
-)
-def test_which_addresses_are_this_machine_only(host: str, loopback: bool) -> None:
-    assert is_loopback(host) is loopback
-    assert is_loopback("broker.example") is False

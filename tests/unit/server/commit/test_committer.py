@@ -282,7 +282,7 @@ async def test_outcomes_are_told_for_a_share_of_each_turn_of_the_loop(
         turn[0] += 1
         asyncio.get_running_loop().call_soon(next_turn)
 
-    monkeypatch.setattr(bench.committer, "_monotonic", lambda: clock[0])
+    monkeypatch.setattr(bench.committer._teller, "_monotonic", lambda: clock[0])
     monkeypatch.setattr(bench.engine, "committed", committed)
     next_turn()
     for ticket in range(1, 8):

@@ -9,6 +9,7 @@ from vibemq.model.commands import Publish
 from vibemq.web.api.contract import Contract, Endpoint, Exchange, dotted
 from vibemq.web.api.endpoints import ENDPOINTS
 from vibemq.web.api.kinds import Kind
+from vibemq.web.api.openapi import without_key
 
 ROW = Endpoint(method="GET", path="/queues/{queue}", summary="s", operation="queue.info")
 
@@ -95,3 +96,10 @@ def test_every_change_is_audited() -> None:
         if endpoint.operation and endpoint.kind is Kind.CHANGE and endpoint.method != "GET":
             operation = contract.operations[endpoint.operation]
             assert operation.audited, endpoint.path
+
+
+def test_who_takes_no_key_says_so_in_the_description() -> None:
+    told = {f"{one.method} {one.path}": text for one in ENDPOINTS if (text := without_key(one))}
+    assert "a lease is settled once" in told["POST /deliveries"]
+    assert all("422 INVALID_PAYLOAD" in text for text in told.values())
+    assert "POST /queues/{queue}/messages" not in told

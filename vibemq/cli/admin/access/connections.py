@@ -85,7 +85,8 @@ def close(
             "--user",
             "-u",
             metavar="USER",
-            help="In its place: all connections of this user.",
+            help="Without it: all connections of this user. With it: only if it is of this user. Who is no superuser "
+            "gives the own name.",
             autocompletion=user_names,
         ),
     ] = None,
@@ -104,17 +105,18 @@ def close(
 
     Example: vibemq-admin connections close --user spark --reason "new password"
     """
-    if (connection is None) == (user is None):
-        raise Usage("name either one connection, or a user with --user")
+    if connection is None and user is None:
+        raise Usage("name one connection, or a user with --user, or both")
     out = Output(json=json)
-    if user is not None:
+    if connection is None:
         out.confirm(f"Close all connections of user {user}?", yes=yes, can_dry_run=False)
-    place = {"connection_id": connection} if user is None else {"user": user}
+    given = {"connection_id": connection, "user": user}
+    place = {name: value for name, value in given.items() if value is not None}
     found = ask(url, timeout, "connections.close", reason=reason, **({"mode": "fail"} if fail else {}), **place)
     if not found["closed"]:
         raise NotFound(
             f"there is no connection {connection!r}; `vibemq-admin connections ls` lists those there are"
-            if user is None
+            if connection is not None
             else f"user {user!r} has no other connection"
         )
     held = f", which held {count_text(found['unsettled'], 'message')}" if found.get("unsettled") else ""

@@ -1,39 +1,21 @@
 """`vibemq-admin dlq`: look at dead letters, put them back, delete them, take them away in a file."""
 
 import sys
-from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import Annotated, Any
 
-import orjson
 import typer
 
 from vibemq.cli.admin.dlq import pages
 from vibemq.cli.admin.dlq.edit_command import edit
-from vibemq.cli.admin.dlq.filters import (
-    AtMost,
-    Filters,
-    ForReason,
-    FromId,
-    FromQueue,
-    NewerThan,
-    OlderThan,
-    Replayed,
-    ToId,
-    WithError,
-    WithFingerprint,
-    WithHeader,
-    WithId,
-    WithMessageId,
-    filters_of,
-)
+from vibemq.cli.admin.dlq.export_command import export
+from vibemq.cli.admin.dlq.filters import AtMost, Filters, ForReason, FromQueue, filtered, filters_of
 from vibemq.cli.admin.dlq.replay_command import Detach, Note, replay
 from vibemq.cli.admin.jobs.following import follow, require_done
 from vibemq.cli.exits import Usage
 from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, DryRun, Json, Timeout, Url, Yes, queue_names
 from vibemq.cli.messages import group_table, letter_sheet, letter_table, payload_bytes, preview_sheet
 from vibemq.cli.online import ask, call, require_queue
-from vibemq.cli.output import Output, count_text, is_standard, whole_file
-from vibemq.cli.progress import tracked
+from vibemq.cli.output import Output, count_text
 from vibemq.cli.values import NUMBER_MAX
 from vibemq.client import Client
 from vibemq.errors import MessageNotFound
@@ -41,22 +23,13 @@ from vibemq.errors import MessageNotFound
 app = typer.Typer(help="Dead letters of a running broker.", no_args_is_help=True)
 app.command()(replay)
 app.command()(edit)
+app.command()(export)
 
 
 @app.command("ls")
+@filtered
 def list_letters(
-    queue: FromQueue = None,
-    reason: ForReason = None,
-    older_than: OlderThan = None,
-    newer_than: NewerThan = None,
-    header: WithHeader = None,
-    ids: WithId = None,
-    message_id: WithMessageId = None,
-    fingerprint: WithFingerprint = None,
-    error: WithError = None,
-    from_id: FromId = None,
-    to_id: ToId = None,
-    replayed: Replayed = None,
+    filters: Filters,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number.")] = 100,
     after: Annotated[
         int, typer.Option("--after", metavar="ID", min=0, max=NUMBER_MAX, help="Begin after this dead id.")
@@ -67,27 +40,13 @@ def list_letters(
     json: Json = False,
 ) -> None:
     """List dead letters without their payloads, oldest first or, with --newest, newest first."""
-    filters = filters_of(
-        queue,
-        reason,
-        older_than,
-        newer_than,
-        header,
-        ids,
-        message_id,
-        fingerprint,
-        error,
-        from_id,
-        to_id,
-        replayed=replayed,
-    )
     out = Output(json=json)
 
     async def work(mq: Client) -> list[dict[str, Any]]:
         arguments = {**filters.arguments, "after": after, **({"order": "newest"} if newest else {})}
         letters = [letter async for page in pages.letters(mq, arguments, limit) for letter in page]
         if not letters:
-            await require_queue(mq, queue)
+            await require_queue(mq, filters.queue)
         return letters
 
     found = call(url, timeout, work)
@@ -119,19 +78,9 @@ def groups(
 
 
 @app.command()
+@filtered
 def preview(
-    queue: FromQueue = None,
-    reason: ForReason = None,
-    older_than: OlderThan = None,
-    newer_than: NewerThan = None,
-    header: WithHeader = None,
-    ids: WithId = None,
-    message_id: WithMessageId = None,
-    fingerprint: WithFingerprint = None,
-    error: WithError = None,
-    from_id: FromId = None,
-    to_id: ToId = None,
-    replayed: Replayed = None,
+    filters: Filters,
     to: Annotated[
         str | None, typer.Option("--to", metavar="QUEUE", help="As for `dlq replay`.", autocompletion=queue_names)
     ] = None,
@@ -141,20 +90,6 @@ def preview(
     json: Json = False,
 ) -> None:
     """Say which dead letters fit, how many, and where a replay would put them. Changes nothing."""
-    filters = filters_of(
-        queue,
-        reason,
-        older_than,
-        newer_than,
-        header,
-        ids,
-        message_id,
-        fingerprint,
-        error,
-        from_id,
-        to_id,
-        replayed=replayed,
-    )
     more = {name: value for name, value in (("to", to), ("rate", rate)) if value is not None}
     found = ask(url, timeout, "dlq.preview", **filters.arguments, **more)
     Output(json=json).emit(found, preview_sheet(found))
@@ -195,19 +130,9 @@ def show(
 
 
 @app.command()
+@filtered
 def purge(
-    queue: FromQueue = None,
-    reason: ForReason = None,
-    older_than: OlderThan = None,
-    newer_than: NewerThan = None,
-    header: WithHeader = None,
-    ids: WithId = None,
-    message_id: WithMessageId = None,
-    fingerprint: WithFingerprint = None,
-    error: WithError = None,
-    from_id: FromId = None,
-    to_id: ToId = None,
-    replayed: Replayed = None,
+    filters: Filters,
     everything: Annotated[bool, typer.Option("--all", help="Select all dead letters, without a filter.")] = False,
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Maximum number, oldest first.")] = None,
     at_most: AtMost = None,
@@ -220,20 +145,6 @@ def purge(
     json: Json = False,
 ) -> None:
     """Delete dead letters. The broker does it as a job, which continues when this command is interrupted."""
-    filters = filters_of(
-        queue,
-        reason,
-        older_than,
-        newer_than,
-        header,
-        ids,
-        message_id,
-        fingerprint,
-        error,
-        from_id,
-        to_id,
-        replayed=replayed,
-    )
     if not filters and not everything:
         raise Usage("say which: a filter such as --queue or --reason, or --all")
     out = Output(json=json)
@@ -241,7 +152,7 @@ def purge(
     async def counted(mq: Client) -> tuple[int, bool]:
         found, exact = await pages.count(mq, filters.arguments, limit)
         if not found:
-            await require_queue(mq, queue)
+            await require_queue(mq, filters.queue)
         return found, exact
 
     (count, exact), number = call(url, timeout, counted), None
@@ -261,67 +172,3 @@ def purge(
     verb = "would be deleted" if dry_run else "deleted"
     told = {"count": count, "dry_run": dry_run, **({} if number is None else {"job": number})}
     out.emit(told, f"{count_text(count, 'dead letter')} {verb}")
-
-
-@app.command()
-def export(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="NDJSON file to write; - is stdout.")],
-    queue: FromQueue = None,
-    reason: ForReason = None,
-    older_than: OlderThan = None,
-    newer_than: NewerThan = None,
-    header: WithHeader = None,
-    ids: WithId = None,
-    message_id: WithMessageId = None,
-    fingerprint: WithFingerprint = None,
-    error: WithError = None,
-    from_id: FromId = None,
-    to_id: ToId = None,
-    replayed: Replayed = None,
-    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Maximum number, oldest first.")] = None,
-    yes: Yes = False,
-    url: Url = DEFAULT_URL,
-    timeout: Timeout = DEFAULT_TIMEOUT,
-    json: Json = False,
-) -> None:
-    """Copy dead letters with their payloads to a file, one JSON object per line. They stay in the DLQ."""
-    filters = filters_of(
-        queue,
-        reason,
-        older_than,
-        newer_than,
-        header,
-        ids,
-        message_id,
-        fingerprint,
-        error,
-        from_id,
-        to_id,
-        replayed=replayed,
-    )
-    out = Output(json=json)
-    if file.exists() and not is_standard(file):
-        out.confirm(f"Overwrite {file}?", yes=yes, can_dry_run=False)
-
-    async def work(mq: Client) -> int:
-        with whole_file(file) as stream:
-            written = await _export(mq, filters, limit, stream, out)
-            if not written:
-                # Before the file takes its name.
-                await require_queue(mq, queue)
-            return written
-
-    count = call(url, timeout, work)
-    if not is_standard(file):
-        out.emit({"count": count, "file": str(file)}, f"{count_text(count, 'dead letter')} written to {file}")
-
-
-async def _export(mq: Client, filters: Filters, limit: int | None, stream: BinaryIO, out: Output) -> int:
-    count = 0
-    with tracked("exported", out.notes, silent=out.json) as progress:
-        async for page in pages.letters(mq, filters.arguments, limit):
-            whole = await pages.with_payloads(mq, page)
-            stream.write(b"".join(orjson.dumps(letter) + b"\n" for letter in whole))
-            count += len(whole)
-            progress(count, 0)
-    return count

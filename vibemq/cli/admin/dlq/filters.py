@@ -1,6 +1,9 @@
 """Which dead letters: the filters that every `dlq` verb shares."""
 
+import inspect
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import wraps
 from typing import Annotated, Any
 
 import typer
@@ -67,6 +70,11 @@ class Filters:
     def __bool__(self) -> bool:
         return bool(self.arguments)
 
+    @property
+    def queue(self) -> str | None:
+        """The one queue whose dead letters are meant; None = of all queues."""
+        return self.arguments.get("queue")
+
     def chosen(self, count: int) -> str:
         """So many dead letters that fit, in words."""
         letters = count_text(count, "dead letter")
@@ -76,21 +84,20 @@ class Filters:
 
 
 def filters_of(
-    queue: str | None = None,
-    reason: str | None = None,
-    older_than: int | None = None,
-    newer_than: int | None = None,
-    header: list[str] | None = None,
-    ids: list[str] | None = None,
-    message_id: str | None = None,
-    fingerprint: str | None = None,
-    error: str | None = None,
-    from_id: int | None = None,
-    to_id: int | None = None,
-    *,
-    replayed: bool | None = None,
+    queue: FromQueue = None,
+    reason: ForReason = None,
+    older_than: OlderThan = None,
+    newer_than: NewerThan = None,
+    header: WithHeader = None,
+    ids: WithId = None,
+    message_id: WithMessageId = None,
+    fingerprint: WithFingerprint = None,
+    error: WithError = None,
+    from_id: FromId = None,
+    to_id: ToId = None,
+    replayed: Replayed = None,
 ) -> Filters:
-    """Read the options.
+    """Read the options. `filtered` takes them from this signature.
 
     Raises:
         Usage: an unknown reason.
@@ -111,6 +118,28 @@ def filters_of(
         "replayed": replayed,
     }
     return Filters({name: value for name, value in given.items() if value is not None})
+
+
+def filtered(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of `filters_of` where its parameter `filters` stands, which gets their value.
+
+    Typer reads a command's parameters from its signature, so the signature is what is changed.
+    """
+    signature = inspect.signature(command)
+    options = inspect.signature(filters_of).parameters
+
+    @wraps(command)
+    def with_filters(**values: Any) -> None:
+        given = {name: values.pop(name) for name in options}
+        command(filters=filters_of(**given), **values)
+
+    parameters: list[inspect.Parameter] = []
+    for own in signature.parameters.values():
+        parameters += options.values() if own.name == "filters" else [own]
+    with_filters.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
+    )
+    return with_filters
 
 
 def _reason(text: str | None) -> str | None:

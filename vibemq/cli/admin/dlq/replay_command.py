@@ -9,22 +9,7 @@ import orjson
 import typer
 
 from vibemq.cli.admin.dlq import pages
-from vibemq.cli.admin.dlq.filters import (
-    AtMost,
-    ForReason,
-    FromId,
-    FromQueue,
-    NewerThan,
-    OlderThan,
-    Replayed,
-    ToId,
-    WithError,
-    WithFingerprint,
-    WithHeader,
-    WithId,
-    WithMessageId,
-    filters_of,
-)
+from vibemq.cli.admin.dlq.filters import AtMost, Filters, filtered
 from vibemq.cli.admin.dlq.replay_plan import PlanFile
 from vibemq.cli.admin.jobs.following import UNFINISHED, follow, require_done
 from vibemq.cli.exits import Usage
@@ -53,19 +38,9 @@ Detach = Annotated[
 ]
 
 
+@filtered
 def replay(
-    queue: FromQueue = None,
-    reason: ForReason = None,
-    older_than: OlderThan = None,
-    newer_than: NewerThan = None,
-    header: WithHeader = None,
-    ids: WithId = None,
-    message_id: WithMessageId = None,
-    fingerprint: WithFingerprint = None,
-    error: WithError = None,
-    from_id: FromId = None,
-    to_id: ToId = None,
-    replayed: Replayed = None,
+    filters: Filters,
     to: Annotated[
         str | None,
         typer.Option(
@@ -104,25 +79,8 @@ def replay(
     """
     if rate is not None and not math.isfinite(rate):
         raise Usage(f"--rate is {rate}; give a number of messages per second, or leave it out for no limit")
-    filters = filters_of(
-        queue,
-        reason,
-        older_than,
-        newer_than,
-        header,
-        ids,
-        message_id,
-        fingerprint,
-        error,
-        from_id,
-        to_id,
-        replayed=replayed,
-    )
     out = Output(json=json)
-    same = {**filters.arguments, "to": to, "limit": limit}
     wanted = {
-        "to": to,
-        "limit": limit,
         "rate": rate,
         "canary": canary,
         "max_ready": max_ready,
@@ -131,36 +89,8 @@ def replay(
         "note": note,
     }
     target = parse(url)
-    file = PlanFile.of(f"{target.host}:{target.port}", same)
-
-    async def begin(mq: Client) -> tuple[dict[str, Any] | None, int, bool]:
-        """(the job, letters that it has left to do, whether an earlier run has begun it); None in a dry run."""
-        earlier = await _unfinished(mq, same)
-        if earlier is not None and not fresh:
-            if dry_run:
-                return None, _left(earlier), True
-            return await _gone_on_with(mq, earlier, rate), _left(earlier), True
-        if earlier is not None and not dry_run:
-            await mq.admin("job.change", job=earlier["job"], state="cancelled")
-        meant, most, resumed = filters.arguments, limit, False
-        old = None if fresh else file.load()
-        if old is not None:
-            # Ages were measured when the letters were chosen; ids ascend with the time.
-            meant = {name: value for name, value in meant.items() if name not in ("older_than_ms", "newer_than_ms")}
-            span = {"from_id": old.runs[0][0], "to_id": old.runs[-1][1], "until": old.newest_dead_at}
-            meant, most, resumed = {**meant, **span}, None, True
-        count, _ = await pages.count(mq, meant, most, to)
-        if not count and not resumed:
-            # Letters outlive their queue, so this is asked last.
-            await require_queue(mq, queue)
-        if dry_run:
-            return None, count, resumed
-        arguments = {name: value for name, value in {**wanted, "limit": most}.items() if value is not None}
-        job = await mq.admin("job.start", kind="replay", filter=meant, key=_key(same), **arguments)
-        file.forget()
-        return job, count, resumed
-
-    job, left, resumed = call(url, timeout, begin)
+    command = _Replay(filters, to, limit, f"{target.host}:{target.port}", wanted, fresh=fresh, dry_run=dry_run)
+    job, left, resumed = call(url, timeout, command.begin)
     place = f" to {to}" if to else ""
     if job is None:
         answer = {"count": left, "to": to, "dry_run": True, "resumed": resumed}
@@ -178,6 +108,64 @@ def replay(
     answer = {"count": count, "to": to, "dry_run": False, "resumed": resumed, "job": ended["job"]}
     again = f"; {ended['dead_again']:,} died again" if ended["dead_again"] else ""
     out.emit(answer, f"{count_text(count, 'dead letter')} replayed{place}{again}")
+
+
+class _Replay:
+    """One command line: its job is begun, or the job of an earlier run of the same command line goes on."""
+
+    def __init__(
+        self,
+        filters: Filters,
+        to: str | None,
+        limit: int | None,
+        broker: str,
+        wanted: dict[str, Any],
+        *,
+        fresh: bool,
+        dry_run: bool,
+    ) -> None:
+        """`wanted`: further arguments of the job; None where an option was left out."""
+        self._filters = filters
+        self._to = to
+        self._limit = limit
+        self._wanted = wanted
+        self._fresh = fresh
+        self._dry_run = dry_run
+        self._same = {**filters.arguments, "to": to, "limit": limit}
+        self._file = PlanFile.of(broker, self._same)
+
+    async def begin(self, mq: Client) -> tuple[dict[str, Any] | None, int, bool]:
+        """(the job, letters that it has left to do, whether an earlier run has begun it); None in a dry run."""
+        earlier = await _unfinished(mq, self._same)
+        if earlier is not None and not self._fresh:
+            if self._dry_run:
+                return None, _left(earlier), True
+            return await _gone_on_with(mq, earlier, self._wanted["rate"]), _left(earlier), True
+        if earlier is not None and not self._dry_run:
+            await mq.admin("job.change", job=earlier["job"], state="cancelled")
+        meant, most, resumed = self._letters()
+        count, _ = await pages.count(mq, meant, most, self._to)
+        if not count and not resumed:
+            # Letters outlive their queue, so this is asked last.
+            await require_queue(mq, self._filters.queue)
+        if self._dry_run:
+            return None, count, resumed
+        given = {"to": self._to, "limit": most, **self._wanted}
+        arguments = {name: value for name, value in given.items() if value is not None}
+        job = await mq.admin("job.start", kind="replay", filter=meant, key=_key(self._same), **arguments)
+        self._file.forget()
+        return job, count, resumed
+
+    def _letters(self) -> tuple[dict[str, Any], int | None, bool]:
+        """(the filter, how many at most, whether they are what an earlier version has left to do)."""
+        meant = self._filters.arguments
+        old = None if self._fresh else self._file.load()
+        if old is None:
+            return meant, self._limit, False
+        # Ages were measured when the letters were chosen; ids ascend with the time.
+        meant = {name: value for name, value in meant.items() if name not in ("older_than_ms", "newer_than_ms")}
+        span = {"from_id": old.runs[0][0], "to_id": old.runs[-1][1], "until": old.newest_dead_at}
+        return {**meant, **span}, None, True
 
 
 def _tell(out: Output, job: dict[str, Any], left: int, *, resumed: bool) -> None:

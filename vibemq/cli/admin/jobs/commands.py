@@ -1,5 +1,6 @@
 """`vibemq-admin job`: work that the broker does by itself, such as replays of dead letters."""
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -7,11 +8,12 @@ from rich.console import RenderableType
 
 from vibemq.cli.admin.jobs.following import follow as follow_job
 from vibemq.cli.admin.jobs.following import require_done
-from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, Json, Timeout, Url
+from vibemq.cli.admin.jobs.results import save_result
+from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, Json, Timeout, Url, Yes
 from vibemq.cli.online import ask, ask_all
-from vibemq.cli.output import Output, facts, instant_text, table
+from vibemq.cli.output import Output, facts, instant_text, is_standard, table
 
-app = typer.Typer(help="Jobs of a running broker: replays and purges of dead letters.", no_args_is_help=True)
+app = typer.Typer(help="Jobs of a running broker: replays, purges and exports of dead letters.", no_args_is_help=True)
 
 Number = Annotated[str, typer.Argument(metavar="JOB", help="Number of the job, as `job ls` shows it.")]
 Rate = Annotated[
@@ -98,6 +100,32 @@ def follow(job: Number, url: Url = DEFAULT_URL, timeout: Timeout = DEFAULT_TIMEO
     require_done(found)
 
 
+@app.command()
+def result(
+    job: Number,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="NDJSON file to write; - is stdout.")],
+    yes: Yes = False,
+    url: Url = DEFAULT_URL,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    json: Json = False,
+) -> None:
+    """Fetch the file of an export: a JSON object per letter, and a last line with their number.
+
+    Example: vibemq-admin job result 17 letters.ndjson
+    """
+    out = Output(json=json)
+    if file.exists() and not is_standard(file):
+        out.confirm(f"Overwrite {file}?", yes=yes, can_dry_run=False)
+    save_result(url, timeout, job, file, out)
+
+
+@app.command()
+def discard(job: Number, url: Url = DEFAULT_URL, timeout: Timeout = DEFAULT_TIMEOUT, json: Json = False) -> None:
+    """Delete the file of an export in the broker. Without this it is deleted seven days after the job has ended."""
+    found = ask(url, timeout, "job.discard", job=job)
+    Output(json=json).emit(found, f"the file of job {job} ({found['size_bytes']:,} bytes) is deleted")
+
+
 def _emit(job: dict[str, Any], *, json: bool) -> None:
     Output(json=json).emit(job, _sheet(job))
 
@@ -114,10 +142,19 @@ def _sheet(job: dict[str, Any]) -> RenderableType:
         ("done", f"{job['done']:,}{of}"),
         ("skipped", f"{job['skipped']:,}"),
         ("damaged", f"{job['damaged']:,}"),
-        ("died again", f"{job['dead_again']:,}" + ("" if job["dead_again_exact"] else " or more")),
+        *_of_kind(job),
         ("rate", f"{job['rate_now']:g}/s" + (f", at most {job['rate']:g}/s" if job["rate"] else "")),
         ("user", job["user"]),
         *([("note", job["note"])] if job["note"] else []),
         *(("", f"{instant_text(event['at'])} {event['event']} {event['detail']}".rstrip()) for event in job["events"]),
     ]
     return facts(rows)
+
+
+def _of_kind(job: dict[str, Any]) -> list[tuple[str, str]]:
+    if job["kind"] != "export_dead":
+        return [("died again", f"{job['dead_again']:,}" + ("" if job["dead_again_exact"] else " or more"))]
+    if job["size_bytes"] is None:
+        return [("file", "none")]
+    fetched = f": vibemq-admin job result {job['job']} FILE" if job["has_result"] else ""
+    return [("file", f"{job['size_bytes']:,} bytes{fetched}")]

@@ -19,7 +19,7 @@ from vibemq.errors import VibeMQError
 LOOK_S = 0.25
 UNFINISHED = ("queued", "running", "waiting", "paused", "held")
 AT_WORK = ("queued", "running", "waiting")
-VERBS = {"replay": "replayed", "purge_dead": "deleted"}
+VERBS = {"replay": "replayed", "purge_dead": "deleted", "export_dead": "exported"}
 
 
 def follow(url: str, timeout: float, job: dict[str, Any], out: Output) -> dict[str, Any]:

@@ -218,7 +218,7 @@ def quarantine(state: EngineState, step: Step, command: Quarantine) -> Slices:
     queue, group, cursor = _of_owner(state, command)
     if len(command.runs) > RUNS_MAX:
         raise InvalidOptions(f"at most {RUNS_MAX} runs can be quarantined at a time, not {len(command.runs)}")
-    asked, taken = 0, 0
+    asked, taken, more = 0, 0, 0
     for runs, cost in pieces(command.runs, partial(group.cut_waiting, by_message=queue.options.dead_letter)):
         end, found = tail_of(queue) - 1, RunSet()
         for first, last in runs:
@@ -226,7 +226,9 @@ def quarantine(state: EngineState, step: Step, command: Quarantine) -> Slices:
             if first <= last:
                 asked += last - first + 1
                 found.add_all(group.take_waiting(first, last))
+                before = cursor.quarantined.count
                 cursor.quarantined.add(first, last)
+                more += cursor.quarantined.count - before
         taken += found.count
         if found:
             turn_down(state, step, queue, group, found.runs(), "quarantined by an operator")
@@ -235,7 +237,7 @@ def quarantine(state: EngineState, step: Step, command: Quarantine) -> Slices:
         if step.work >= STEP_UNITS:
             step = yield
             queue, group, cursor = _of_owner(state, command)
-    step.answer(command, Rejected(taken, asked - taken), heavy(queue))
+    step.answer(command, Rejected(taken, asked - taken, unchanged=not (taken or more)), heavy(queue))
 
 
 def moved(step: Step, queue: Queue, group: Group) -> None:

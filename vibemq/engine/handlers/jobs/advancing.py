@@ -68,7 +68,7 @@ def count_step(
 
 def advance(state: EngineState, step: Step, command: AdvanceJob) -> None:
     running_job(state, command.step)
-    count_step(state, step, command, done=0)
+    count_step(state, step, command, done=command.step.done)
 
 
 def _take_back(state: EngineState, record: JobAdvanced, cursor: int) -> None:

@@ -244,6 +244,21 @@ def event_attributes(topic: str, message_id: str, payload: bytes, headers: Mappi
     if content_type:
         fields["datacontenttype"] = content_type
     is_message = headers.get(names.FORM) == Form.MESSAGE
+    kept = _take_headers(fields, headers, is_message=is_message)
+    exact = exact_properties(headers) if names.EXACT in headers else {}
+    if not is_message:
+        fields.update((name, value) for name, value in exact.items() if value == "" and name not in _DATA)
+        exact = {}
+    if exact:
+        kept[names.EXACT] = headers[names.EXACT]
+    if kept:
+        fields[names.EXTENSION_EXACT] = orjson.dumps(kept).decode()
+    fields.setdefault("subject", topic)
+    return _completed(fields, message_id)
+
+
+def _take_headers(fields: dict[str, Any], headers: Mapping[str, str], *, is_message: bool) -> dict[str, str]:
+    """Add those that are attributes or extensions of an event; return the others that have to be kept."""
     kept: dict[str, str] = {}
     for name, value in headers.items():
         plain = name.removeprefix(names.EVENT)
@@ -255,16 +270,7 @@ def event_attributes(topic: str, message_id: str, payload: bytes, headers: Mappi
             fields[name] = value
         elif name not in _NEVER_KEPT:
             kept[name] = value
-    exact = exact_properties(headers) if names.EXACT in headers else {}
-    if not is_message:
-        fields.update((name, value) for name, value in exact.items() if value == "" and name not in _DATA)
-        exact = {}
-    if exact:
-        kept[names.EXACT] = headers[names.EXACT]
-    if kept:
-        fields[names.EXTENSION_EXACT] = orjson.dumps(kept).decode()
-    fields.setdefault("subject", topic)
-    return _completed(fields, message_id)
+    return kept
 
 
 _NEVER_KEPT = frozenset(

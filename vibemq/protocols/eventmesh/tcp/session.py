@@ -14,6 +14,7 @@ from typing import Any
 from vibemq.errors import AuthRequired, InvalidMessage, NotAuthenticated, RemoteProtocolError, VibeMQError
 from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Reply, Responded
 from vibemq.model.stored import Slice
+from vibemq.protocols.base_session import BaseSession
 from vibemq.protocols.eventmesh.messages.large_json import JsonSplitter
 from vibemq.protocols.eventmesh.settings import EventMeshSettings
 from vibemq.protocols.eventmesh.tcp import package as wire
@@ -49,7 +50,7 @@ class HelloAsked:
     agent: UserAgent
 
 
-class EventMeshSession:
+class EventMeshSession(BaseSession[EventMeshState]):
     """See `vibemq.protocols.session.Session` for what each verb means."""
 
     def __init__(self, context: SessionContext, settings: EventMeshSettings) -> None:
@@ -64,7 +65,6 @@ class EventMeshSession:
         self._authenticating = False
         self._ended = False
         """The client has ended its side."""
-        self._broken: RemoteProtocolError | None = None
         self._unread = False
         """Bytes have come that `commands` has not looked at: the client is not silent, whatever the time."""
         self._heard_at = context.now
@@ -93,10 +93,7 @@ class EventMeshSession:
             self._read()
         if self._ended and not (state.failed or self._authenticating or self.unread):
             self._end()
-        requests, state.requests = state.requests, []
-        if self._broken is not None and state.closing and not requests:
-            raise self._broken
-        return requests
+        return self._take_requests()
 
     @property
     def unread(self) -> bool:
@@ -292,10 +289,6 @@ class EventMeshSession:
     def rows_at_once(self) -> int:
         return 100
 
-    def data_to_send(self) -> bytes:
-        parts, self._state.out = self._state.out, []
-        return parts[0] if len(parts) == 1 else b"".join(parts)
-
     # -- time -------------------------------------------------------------------------------------------------------
 
     def tick(self, now: int) -> None:
@@ -355,14 +348,6 @@ class EventMeshSession:
     def fail(self, error: VibeMQError) -> None:
         if not self._state.closing:
             self._state.give_up(error)
-
-    @property
-    def closing(self) -> bool:
-        return self._state.closing
-
-    @property
-    def principal(self) -> Principal | None:
-        return self._state.principal
 
     @property
     def client_name(self) -> str:

@@ -1,9 +1,10 @@
-"""What the parts of one TCP session share: its requests, its bytes to send."""
+"""What the parts of one TCP session share: who the client is, its dialect, and its answers."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from vibemq.errors import VibeMQError
 from vibemq.model.commands import CreateQueue
+from vibemq.protocols.base_session import SharedState
 from vibemq.protocols.eventmesh.messages.names import Form
 from vibemq.protocols.eventmesh.settings import EventMeshSettings
 from vibemq.protocols.eventmesh.tcp.bodies import UserAgent
@@ -11,30 +12,20 @@ from vibemq.protocols.eventmesh.tcp.errors import status_of, text_of
 from vibemq.protocols.eventmesh.tcp.frames import EventMeshDialect
 from vibemq.protocols.eventmesh.tcp.package import ANSWERS, Cmd, OPStatus, Package, answer_frame
 from vibemq.protocols.eventmesh.topics import topic_options
-from vibemq.protocols.session import Principal, Request, SessionContext
 
 
 @dataclass(slots=True)
-class EventMeshState:
-    context: SessionContext
-    settings: EventMeshSettings
-    now: int
+class EventMeshState(SharedState[EventMeshSettings]):
     dialect: EventMeshDialect = EventMeshDialect.EM13
     """Of the first frame, for ever."""
     agent: UserAgent | None = None
     """What the peer said in its HELLO_REQUEST, once it is welcome."""
-    principal: Principal | None = None
-    closing: bool = False
-    failed: bool = False
-    """Nothing more is read."""
     leaving: bool = False
     """The client has said goodbye: nothing more is handed out to it."""
     before_1_3: bool = False
     """Knows one form of a message."""
     form: Form | None = None
     """In which the session itself has published or replied."""
-    requests: list[Request] = field(default_factory=list)
-    out: list[bytes] = field(default_factory=list)
 
     @property
     def with_headers(self) -> bool:
@@ -44,12 +35,6 @@ class EventMeshState:
     @property
     def session(self) -> int:
         return self.context.session
-
-    def ask(self, request: Request) -> None:
-        self.requests.append(request)
-
-    def send(self, frame: bytes) -> None:
-        self.out.append(frame)
 
     def answer(self, cmd: Cmd, seq: bytes, code: int = 0, text: str = "") -> None:
         self.out.append(answer_frame(self.dialect, cmd, seq, code, text))

@@ -45,7 +45,7 @@ from vibemq.protocols.native.codec.extra_columns import (
     decode_extras,
     has_too_many,
 )
-from vibemq.protocols.native.codec.wire import I64, U32, VERSION, CommandType, read_str16, str16
+from vibemq.protocols.native.codec.wire import I64, STR16_MAX, U16, U32, VERSION, CommandType, read_str16, str16
 
 SETTLE_EXTENSION = "settle/1"
 BATCH_EXTENSION = "batch/1"
@@ -72,6 +72,8 @@ ToldAttempts = Mapping[int, int | tuple[int, int]]
 
 _DELIVERED = struct.Struct("!QQ")
 _ACKED = struct.Struct("!QI")
+_ACKED_PLAINLY = struct.Struct("!QIB")
+_DELIVERED_ALONE = struct.Struct("!QQBII")
 _FLOW = struct.Struct("!IQI")
 _LONE_ROW = struct.Struct("!II")
 _COLUMNS_START = struct.Struct("!BI")
@@ -205,6 +207,12 @@ def publish_many(
     return b"".join((_start(CommandType.PUBLISH_MANY, request_id, queue), block, *_rows_block(rows)))
 
 
+def publish_lone(request_id: str, queue: str, row: bytes, extras: Mapping[int, Mapping[str, Any]] | None) -> bytes:
+    """A whole PublishMany of one row, as `publish_many`."""
+    start = _start(CommandType.PUBLISH_MANY, request_id, queue)
+    return b"".join((start, _json_block(extras), _LONE_ROW.pack(1, len(row)), row))
+
+
 def publish_many_ack(
     request_id: str,
     queue: str,
@@ -280,7 +288,7 @@ def settle(
 ) -> bytes:
     start = _start_again(CommandType.SETTLE, subscription, queue)
     delay = I64.pack(-1 if delay_ms is None else delay_ms)
-    return b"".join((start, bytes((verb,)), delay, str16(reason), _runs_block(runs)))
+    return b"".join((start, bytes((verb,)), delay, str16(reason) if reason else b"\0\0", _runs_block(runs)))
 
 
 def extend_many(subscription: str, runs: Sequence[Run], *, ack_timeout_ms: int | None = None, queue: str = "") -> bytes:
@@ -324,7 +332,10 @@ def stage(
 
 
 def _start(kind: CommandType, message_id: str, queue: str) -> bytes:
-    return bytes((VERSION, kind)) + str16(message_id) + str16(queue)
+    raw_id, name = message_id.encode(errors="replace"), queue.encode(errors="replace")
+    if len(raw_id) > STR16_MAX or len(name) > STR16_MAX:
+        str16(raw_id if len(raw_id) > STR16_MAX else name)  # It refuses either.
+    return b"%c%c%b%b%b%b" % (VERSION, kind, U16.pack(len(raw_id)), raw_id, U16.pack(len(name)), name)
 
 
 _start_again = lru_cache(maxsize=1024)(_start)
@@ -530,7 +541,42 @@ def parse_response(body: bytes) -> ResponseFrame:
     return ResponseFrame(message_id, reader.text(), reader.row())
 
 
+def _names(body: bytes) -> tuple[str, str, int]:
+    """id, queue, and where they end. Raises IndexError when the body ends before."""
+    id_end = 4 + (body[2] << 8 | body[3])
+    at = id_end + 2
+    end = at + (body[id_end] << 8 | body[id_end + 1])
+    return body[4:id_end].decode(errors="replace"), body[at:end].decode(errors="replace"), end
+
+
+def _plain_ack(body: bytes) -> PublishManyAck | None:
+    """One that only says that all is well, as nearly all do; None: it is another one, or broken."""
+    try:
+        message_id, queue, at = _names(body)
+        first_sequence, count, flags = _ACKED_PLAINLY.unpack_from(body, at)
+    except (struct.error, IndexError):
+        return None
+    return None if flags or not message_id else PublishManyAck(message_id, queue, first_sequence, count)
+
+
+def _lone_delivery(body: bytes) -> DeliverMany | None:
+    """One of a single row that nobody had before; None: it is another one, or broken."""
+    try:
+        message_id, queue, at = _names(body)
+        first_sequence, published_at, flags, count, size = _DELIVERED_ALONE.unpack_from(body, at)
+    except (struct.error, IndexError):
+        return None
+    at += _DELIVERED_ALONE.size
+    if flags or count != 1 or at + size != len(body) or not message_id:
+        return None
+    return DeliverMany(message_id, queue, first_sequence, published_at, Rows(1, body[at - 4 : at], body[at:]))
+
+
 def parse_publish_many_ack(body: bytes) -> PublishManyAck:
+    return _plain_ack(body) or _detailed_ack(body)
+
+
+def _detailed_ack(body: bytes) -> PublishManyAck:
     reader = _Reader(body)
     message_id, queue = reader.start()
     first_sequence, count = reader.unpack(_ACKED)
@@ -551,6 +597,10 @@ def parse_publish_many_ack(body: bytes) -> PublishManyAck:
 
 
 def parse_deliver_many(body: bytes) -> DeliverMany:
+    return _lone_delivery(body) or _general_delivery(body)
+
+
+def _general_delivery(body: bytes) -> DeliverMany:
     reader = _Reader(body)
     message_id, queue = reader.start()
     first_sequence, published_at = reader.unpack(_DELIVERED)

@@ -13,7 +13,13 @@ from typing import Any, Generic, TypeVar
 from vibemq.errors import RemoteProtocolError
 from vibemq.model.rows import LargeRow
 from vibemq.protocols.native.codec.extensions import CutShort
-from vibemq.protocols.native.codec.frames import HEADER_SIZE, FrameTooLong, NativeFrameReader
+from vibemq.protocols.native.codec.frames import (
+    BODY_BYTES_MAX,
+    BODY_BYTES_MIN,
+    HEADER_SIZE,
+    FrameTooLong,
+    NativeFrameReader,
+)
 
 MAX_BODY_HEADER = "max-body-bytes"
 FRAME_OVERHEAD_BYTES = 65_536
@@ -55,6 +61,20 @@ class LargeFrameReader(NativeFrameReader, Generic[FrameT]):
         self._large: LargeFrame[FrameT] | None = None
         self.large_bytes_max = 0
         """Largest body that was agreed on."""
+
+    def lone_body(self, data: bytes) -> bytes | None:
+        """The body of the frame that the data is, which is what a quiet peer sends: one plain ordinary frame, behind
+        nothing that is incomplete. None: it is something else, and nothing was taken."""
+        size = len(data) - HEADER_SIZE
+        if (
+            BODY_BYTES_MIN <= size <= BODY_BYTES_MAX
+            and not data[4]
+            and int.from_bytes(data[:4], "big") == size
+            and self._large is None
+            and not self._buffer
+        ):
+            return data[HEADER_SIZE:]
+        return None
 
     def frames(self) -> list[bytes | FrameT]:
         """As `bodies`; large ones are read already, and have their row."""

@@ -2,7 +2,7 @@
 
 from vibemq.errors import ErrorCode
 from vibemq.web.api.contract import Endpoint
-from vibemq.web.api.endpoints.shapes import ANYTHING, TEXT, WHOLE, listed, record
+from vibemq.web.api.endpoints.shapes import ANYTHING, INSTANT, TEXT, WHOLE, listed, record
 from vibemq.web.api.kinds import Kind
 
 BACKUP_TIMEOUT_S = 3600.0
@@ -31,6 +31,19 @@ ENDPOINTS = (
         response=record({"changed": listed(TEXT), "needs_restart": listed(TEXT)}),
         errors=(ErrorCode.CONFIG_INVALID,),
         idempotent=True,
+    ),
+    Endpoint(
+        method="GET",
+        path="/broker/backups",
+        summary="Backups that the broker has written, the latest first, and whether their folders are still there.",
+        operation="backup.list",
+        response=record(
+            {
+                "backups": listed(
+                    record({"at": INSTANT, "target": TEXT, "user": TEXT}, {"took_ms": WHOLE, "size_bytes": WHOLE})
+                )
+            }
+        ),
     ),
     Endpoint(
         method="POST",

@@ -34,7 +34,6 @@ ENDPOINTS = (
         path="/connections/{connection_id}",
         summary="Close a connection; its client is told why, and may connect again.",
         operation="connections.close",
-        hidden=frozenset(("user",)),
         kind=Kind.CHANGE,
         shape=closed,
         response=record({"closed": WHOLE}),

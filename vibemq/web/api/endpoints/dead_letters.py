@@ -17,11 +17,11 @@ from vibemq.errors import (
     NotAuthorized,
     VibeMQError,
 )
+from vibemq.operations.reading.instants import with_instants
 from vibemq.web.api.answers import ITEMS_PER_TURN
 from vibemq.web.api.arguments import checked
 from vibemq.web.api.contract import BYTES, NDJSON, Endpoint, Exchange, Parameter
 from vibemq.web.api.endpoints.shapes import ANYTHING, INSTANT, NULLABLE_TEXT, TEXT, WHOLE, record
-from vibemq.web.api.instants import with_instants
 from vibemq.web.api.kinds import Kind
 from vibemq.web.api.messages.hiding import check_filters, without_bodies
 from vibemq.web.limits import EXTEND

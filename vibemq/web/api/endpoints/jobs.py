@@ -1,9 +1,14 @@
-"""Jobs: replays and purges of many dead letters, which the broker carries out by itself."""
+"""Jobs: replays, purges and exports of many dead letters, which the broker carries out by itself."""
 
+import base64
+from collections.abc import AsyncIterator
 from typing import Any
 
-from vibemq.errors import ErrorCode
-from vibemq.web.api.contract import JSON, MERGE_PATCH, Endpoint, Exchange
+import orjson
+from starlette.responses import Response, StreamingResponse
+
+from vibemq.errors import AuthRequired, ErrorCode, NotAuthorized, VibeMQError
+from vibemq.web.api.contract import JSON, MERGE_PATCH, NDJSON, Endpoint, Exchange
 from vibemq.web.api.endpoints.shapes import (
     ANYTHING,
     INSTANT,
@@ -17,6 +22,10 @@ from vibemq.web.api.endpoints.shapes import (
 )
 from vibemq.web.api.guardrails.json_shapes import LISTS_BYTES_MAX, LISTS_MARKS_MAX
 from vibemq.web.api.kinds import Kind
+from vibemq.web.limits import EXTEND
+
+PART_TIMEOUT_S = 60.0
+"""For a part of a file to be read and taken."""
 
 JOB = record(
     {"job": TEXT, "kind": TEXT, "state": TEXT, "filter": ANYTHING, "user": TEXT, "created_at": INSTANT, "done": WHOLE},
@@ -24,7 +33,8 @@ JOB = record(
         "why": TEXT,
         "to": NULLABLE_TEXT,
         **dict.fromkeys(("rate", "limit", "max_ready", "canary", "stop_after_dead_again"), NULLABLE_WHOLE),
-        **dict.fromkeys(("selected", "left_ms"), NULLABLE_WHOLE),
+        **dict.fromkeys(("selected", "left_ms", "size_bytes"), NULLABLE_WHOLE),
+        "has_result": {"type": "boolean"},
         **dict.fromkeys(("examined", "skipped", "damaged", "dead_again", "next_id", "last_id"), WHOLE),
         **dict.fromkeys(("started_at", "ended_at"), INSTANT),
         "rate_now": NUMBER,
@@ -42,6 +52,38 @@ def made(job: dict[str, Any], exchange: Exchange) -> dict[str, Any]:
     return {name: value for name, value in job.items() if name != "repeated"}
 
 
+async def result(exchange: Exchange) -> Response:
+    """The file of an export. Where the login or a right ends meanwhile, the last line is the refusal."""
+    first = await _part(exchange, 0)
+    headers = {"Content-Disposition": f'attachment; filename="dead-letters-job-{first["job"]}.ndjson"'}
+    return StreamingResponse(_parts(exchange, first), media_type=NDJSON, headers=headers)
+
+
+async def _parts(exchange: Exchange, part: dict[str, Any]) -> AsyncIterator[bytes]:
+    extend = exchange.request.scope.get(EXTEND)
+    while True:
+        if extend is not None:
+            extend(PART_TIMEOUT_S)
+        yield base64.b64decode(part["data"])
+        if part["next"] is None:
+            return
+        try:
+            part = await _part(exchange, part["next"])
+        except VibeMQError as error:
+            yield b"\n" + orjson.dumps({"error": {"code": error.code, "detail": str(error)}}) + b"\n"
+            return
+
+
+async def _part(exchange: Exchange, offset: int) -> Any:
+    """For who may still have it. Raises VibeMQError."""
+    if reason := exchange.state.why_ended(exchange.user):
+        raise AuthRequired(reason)
+    if exchange.state.hides_bodies(exchange.user.principal):
+        raise NotAuthorized("the broker's settings (http.show_bodies) hide what is in messages from you")
+    arguments = {"job": exchange.path["job"], "offset": offset}
+    return (await exchange.services.operations.ask(exchange.user, "job.result", arguments)).result
+
+
 ENDPOINTS = (
     Endpoint(
         method="GET",
@@ -54,7 +96,7 @@ ENDPOINTS = (
     Endpoint(
         method="POST",
         path="/jobs",
-        summary="Have the broker replay or delete all dead letters that fit a filter.",
+        summary="Have the broker replay, delete or export all dead letters that fit a filter.",
         operation="job.start",
         kind=Kind.CHANGE,
         from_headers={"Idempotency-Key": "key"},
@@ -86,6 +128,27 @@ ENDPOINTS = (
         kind=Kind.CHANGE,
         consumes=(JSON, MERGE_PATCH),
         response=JOB,
+        errors=(ErrorCode.JOB_NOT_FOUND, ErrorCode.JOB_STATE),
+    ),
+    Endpoint(
+        method="GET",
+        path="/jobs/{job}/result",
+        summary="The file of an export, a line of JSON for each letter; the last line counts them.",
+        operation="job.result",
+        kind=Kind.STREAM,
+        hidden=frozenset(("offset",)),
+        handler=result,
+        produces=NDJSON,
+        response=ANYTHING,
+        errors=(ErrorCode.JOB_NOT_FOUND, ErrorCode.JOB_STATE),
+    ),
+    Endpoint(
+        method="DELETE",
+        path="/jobs/{job}/result",
+        summary="Delete the file of an export before its time.",
+        operation="job.discard",
+        kind=Kind.CHANGE,
+        response=record({"job": TEXT, "size_bytes": WHOLE}),
         errors=(ErrorCode.JOB_NOT_FOUND, ErrorCode.JOB_STATE),
     ),
 )

@@ -4,9 +4,9 @@ from typing import Any
 
 from vibemq.errors import ErrorCode
 from vibemq.operations.monitoring.queue_rows import PAGE_ROWS_MAX
+from vibemq.operations.reading.instants import written
 from vibemq.web.api.contract import Endpoint, Exchange
 from vibemq.web.api.endpoints.shapes import ANYTHING, INSTANT, NULLABLE_TEXT, TEXT, WHOLE, listed, record
-from vibemq.web.api.instants import written
 
 OVERVIEW = record(
     {

@@ -14,6 +14,7 @@ from vibemq.web.api.arguments import checked
 from vibemq.web.api.contract import JSON, MERGE_PATCH, Endpoint, Exchange
 from vibemq.web.api.endpoints.shapes import ANYTHING, INSTANT, TEXT, WHOLE, listed, nothing, record
 from vibemq.web.api.errors import HttpCode, Problem
+from vibemq.web.api.guardrails.json_shapes import LISTS_BYTES_MAX, LISTS_MARKS_MAX
 from vibemq.web.api.kinds import Kind
 
 PAGE = 50
@@ -110,6 +111,19 @@ def at_most(exchange: Exchange) -> dict[str, Any]:
     return {"queue": exchange.path["queue"], **checked(AtMostBody, exchange.body)}
 
 
+def imported(told: dict[str, Any], exchange: Exchange) -> dict[str, Any]:
+    """With the names of choices, as everywhere."""
+    different = [
+        {**one, "options": {name: _named(name, values) for name, values in one["options"].items()}}
+        for one in told["different"]
+    ]
+    return {**told, "different": different}
+
+
+def _named(name: str, values: dict[str, Any]) -> dict[str, Any]:
+    return {which: options_json({name: value})[name] for which, value in values.items()}
+
+
 OPTIONS = {"type": "object", "description": "Options of a queue, by name."}
 QUEUE = record(
     {
@@ -138,6 +152,19 @@ ENDPOINTS = (
         arguments=first_page,
         shape=some,
         response=QUEUE,
+    ),
+    Endpoint(
+        method="POST",
+        path="/definitions",
+        summary="Create the queues of a list that are missing. One that is there with other options is left as it is.",
+        operation="definitions.import",
+        kind=Kind.CHANGE,
+        body_bytes_max=LISTS_BYTES_MAX,
+        marks_max=LISTS_MARKS_MAX,
+        shape=imported,
+        response=record({"created": listed(TEXT), "unchanged": listed(TEXT), "different": listed(ANYTHING)}),
+        errors=(ErrorCode.STORAGE_FULL,),
+        idempotent=True,
     ),
     Endpoint(
         method="GET",

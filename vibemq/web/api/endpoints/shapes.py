@@ -12,6 +12,7 @@ INSTANT: dict[str, Any] = {"type": ["string", "null"], "format": "date-time"}
 ANYTHING: dict[str, Any] = {"type": "object"}
 NULLABLE_TEXT: dict[str, Any] = {"type": ["string", "null"]}
 NULLABLE_WHOLE: dict[str, Any] = {"type": ["integer", "null"]}
+MESSAGE_HEADERS: dict[str, Any] = {"type": "object", "additionalProperties": NULLABLE_TEXT}
 
 
 def listed(item: dict[str, Any]) -> dict[str, Any]:

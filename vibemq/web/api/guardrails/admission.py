@@ -31,10 +31,12 @@ def check_rights(services: ApiServices, asker: Asker, operation: str, row: Row, 
     judged = tuple(needed for needed in row if _is_known(needed, known))
     try:
         services.accounts.policy.admit(asker.principal, judged, known.get, operation=operation)
-    except AuthError:
+    except AuthError as error:
         if operation:
             # It refuses for the same reason, and has that counted and written down.
             services.operations.admit(asker, operation, known)
+        else:
+            services.operations.refused(error)
         raise
 
 

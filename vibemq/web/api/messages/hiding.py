@@ -31,7 +31,8 @@ def without_bodies(value: Any) -> Any:
 
 
 def check_filters(operation: str, *given: Any) -> None:
-    """Whoever is shown nothing of a text may not search for it either: the number of those found would tell it.
+    """Whoever is shown nothing of a text may not search for it either: the number of those found would tell it; nor
+    have it written into a file.
 
     `given`: the query, the body, and its filter. Raises NotAuthorized.
     """
@@ -47,3 +48,8 @@ def check_filters(operation: str, *given: Any) -> None:
                     "in messages from you; leave it out"
                 )
         check_filters(operation, fields.get("filter"))
+        if operation == "job.start" and fields.get("kind") == "export_dead":
+            raise NotAuthorized(
+                "the file of an export holds what is in messages, and the broker's settings (http.show_bodies) hide "
+                "that from you; GET /dead-letters/export leaves it out"
+            )

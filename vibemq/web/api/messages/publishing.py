@@ -16,7 +16,7 @@ from vibemq.model.effects import Published
 from vibemq.model.options import PRIORITY_MAX, Priority
 from vibemq.model.records import MessageExtra
 from vibemq.model.rows import LARGE_ROW_BYTES, Rows, pack_row
-from vibemq.web.api import instants
+from vibemq.operations.reading import instants
 from vibemq.web.api.guardrails.json_shapes import LISTS_MARKS_MAX, check_shape
 
 MESSAGES_MAX = 1_000

@@ -13,7 +13,7 @@ import orjson
 
 from vibemq.errors import QueueNotFound, VibeMQError
 from vibemq.model.access import Principal
-from vibemq.web.api.instants import with_instants
+from vibemq.operations.reading.instants import with_instants
 from vibemq.web.api.messages.hiding import without_bodies
 from vibemq.web.api.services import ApiServices, Asker
 from vibemq.web.api.streams.frames import frame

@@ -14,7 +14,7 @@ from vibemq.model.effects import QueueHead
 from vibemq.model.records import MessagesAdded
 from vibemq.model.rows import header_pairs
 from vibemq.operations.messages import part_json
-from vibemq.web.api.instants import with_instants
+from vibemq.operations.reading.instants import with_instants
 from vibemq.web.api.streams.frames import frame
 from vibemq.web.api.streams.stream import StreamOver
 

@@ -42,5 +42,5 @@ class JobsDriver(Driver):
         step = JobStep(1, cursor, len(ids), 0)
         return self.ask(PurgeDead(0, None, list(ids), dict.fromkeys(ids, 1), step=step))
 
-    def step(self, cursor: int) -> Any:
-        return self.ask(AdvanceJob(0, None, JobStep(1, cursor, 3, 1)))
+    def step(self, cursor: int, *, done: int = 0) -> Any:
+        return self.ask(AdvanceJob(0, None, JobStep(1, cursor, 3, 1, done)))

@@ -67,6 +67,20 @@ def test_a_purge_that_was_not_stored_is_owed_with_its_account(driver: JobsDriver
     assert (driver.job().done, driver.disk.dead_count) == (2, 8)
 
 
+def test_what_an_export_has_copied_is_counted_and_owed_when_it_was_not_stored(driver: JobsDriver) -> None:
+    driver.start(JobKind.EXPORT_DEAD)
+    driver.step(4, done=3)
+    driver.hold = True
+    driver.step(8, done=4)
+    driver.refuse()
+    driver.hold = False
+    assert (driver.job().done, driver.job().cursor, driver.engine.dead_count) == (7, 8, 10)
+    driver.advance(5_000)
+    driver.check()
+    driver.restart()
+    assert (driver.job().done, driver.job().cursor, driver.engine.dead_count) == (7, 8, 10)
+
+
 def test_what_is_gone_is_skipped_and_counted(driver: JobsDriver) -> None:
     driver.start()
     driver.ask(PurgeDead(9, None, [2, 3], {2: 1, 3: 1}))

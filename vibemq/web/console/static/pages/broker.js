@@ -12,6 +12,7 @@ import { mayDo } from "../parts/session.js";
 import { Empty, Loaded, Trouble } from "../parts/states.js";
 import { Table } from "../parts/table.js";
 import { At, Count, Facts, Name, Outside, Size } from "../parts/text.js";
+import { adminLine, quote } from "../pure/commands.js";
 import { count, duration } from "../pure/format.js";
 
 const TABS = [["now", "Doctor", "broker.checks"], ["listeners", "Listeners", "listeners.list"], ["storage", "Storage", "broker.info"], ["settings", "Settings", "broker.settings"]];
@@ -66,6 +67,8 @@ function Listeners() {
     { key: "protocol", label: "Protocol", isTight: true, cell: ({ protocol }) => protocol },
     { key: "tls", label: "TLS", cell: (row) => (row.tls ? html`yes${row.certificate_until && html`, certificate until <${At} at=${row.certificate_until} />`}` : html`<span class="muted">no</span>`) },
     { key: "connections", label: "Connections", isNum: true, cell: ({ connections }) => html`<${Count} value=${connections ?? null} />` },
+    { key: "refused", label: "Refused", isNum: true, title: "Connections that were refused since the start", cell: ({ refused }) => html`<${Count} value=${refused ?? null} />` },
+    { key: "handshakes", label: "TLS failed", isNum: true, title: "TLS handshakes that failed since the start", cell: ({ handshakes_failed }) => html`<${Count} value=${handshakes_failed ?? null} />` },
   ]} empty=${html`<p class="wait">The broker listens nowhere.</p>`} /><${Commands} admin=${[["broker", "listeners"]]} request=${{ path: "broker/listeners" }} />`}</${Loaded}>`;
 }
 
@@ -98,8 +101,23 @@ function Storage() {
         ["Checkpointer", storage.details?.checkpointer_error ? html`<${Outside} text=${storage.details.checkpointer_error} />` : storage.details?.checkpointer_running ? "runs" : null],
         ["Cut off at the last start", storage.torn_tail_bytes ? html`<${Size} bytes=${storage.torn_tail_bytes} /> of an unfinished write` : null],
       ]} /></section></div>
+      <${Backups} />
       <${Commands} admin=${[["top"], { options: { once: true } }]} request=${{ path: "broker" }} />`;
   }}</${Loaded}>`;
+}
+
+/** Which backups the broker has written; nothing where there are none. */
+function Backups() {
+  const { data } = useData(mayDo("backup.list") ? "broker/backups" : null, { every: 10_000 });
+  if (!data?.backups.length) return null;
+  return html`<${Table} caption="Backups" rows=${data.backups} keyOf=${({ at, target }) => `${at} ${target}`} columns=${[
+    { key: "at", label: "Written", isHead: true, isTight: true, cell: ({ at }) => html`<${At} at=${at} />` },
+    { key: "target", label: "Folder", className: "wrap", cell: ({ target }) => html`<${Outside} text=${target} mono=${true} />` },
+    { key: "there", label: "Still there", isTight: true, cell: ({ is_there }) => (is_there ? "yes" : html`<span class="pill warn">no</span>`) },
+    { key: "size", label: "Size", isNum: true, cell: ({ size_bytes }) => html`<${Size} bytes=${size_bytes ?? null} />` },
+    { key: "took", label: "Took", isNum: true, cell: ({ took_ms }) => (took_ms === undefined ? "–" : duration(took_ms)) },
+    { key: "user", label: "By", isTight: true, cell: ({ user }) => html`<${Outside} text=${user} />` },
+  ]} />`;
 }
 
 const isOwn = ({ origin }) => origin !== "default" && origin !== null;
@@ -156,7 +174,7 @@ function Backup({ onClose }) {
   return html`<${Modal} title="Back up the store" onClose=${onClose} onSubmit=${send} footer=${footer}>
     <p>A consistent copy is written while the broker serves. It lies on the broker's machine, not on yours.</p>
     <${Field} label="New or empty folder, as an absolute path">${(id) => html`<input id=${id} value=${target} placeholder="/var/backups/vibemq/2026-11-22" spellcheck=${false} onInput=${(event) => setTarget(event.target.value.trim())} />`}</${Field}>
-    <${Commands} admin=${[["backup"], { names: [target || "FOLDER"] }]} request=${{ method: "POST", path: "broker/backups", body }} />
+    <${Commands} admin=${`${adminLine(["backup"])} --url "\${VIBEMQ_URL:-vibemq://${location.hostname}}" -- ${quote(target || "FOLDER")}`} request=${{ method: "POST", path: "broker/backups", body }} />
     ${problem && html`<${Trouble} problem=${problem} />`}
   </${Modal}>`;
 }

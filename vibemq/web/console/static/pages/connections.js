@@ -7,7 +7,7 @@ import { useData, useSteady } from "../parts/data.js";
 import { Modal, say } from "../parts/dialog.js";
 import { Field, Filters } from "../parts/filters.js";
 import { start } from "../parts/frame.js";
-import { mayDo } from "../parts/session.js";
+import { isSuperuser, mayDo, session } from "../parts/session.js";
 import { Empty, Loaded, Trouble } from "../parts/states.js";
 import { Table } from "../parts/table.js";
 import { Ago, Count, Outside, Size } from "../parts/text.js";
@@ -36,28 +36,31 @@ function columns(close) {
 }
 
 function Connections() {
-  const { name, user, protocol, sort, cursor } = params.value;
-  const query = { name, user, protocol, ...(sort ? { sort: sort.replace(/^-/, ""), descending: sort.startsWith("-") } : {}), limit: LIMIT, cursor };
-  const mayAll = mayDo("connections.list");
-  const found = useData("connections", { query, topic: name || user || protocol || sort || cursor ? null : "connections", merge: (frame, before) => ({ ...before, items: Array.isArray(frame) ? frame : (frame.connections ?? frame.items ?? before.items) }) });
-  const rows = useSteady(found.data?.items, ({ connection_id }) => connection_id, `${name}${user}${protocol}${sort}${cursor}${found.isOld}`);
+  const { id, name, protocol, sort, cursor } = params.value;
+  const mayAll = isSuperuser();
+  // Who is no superuser is shown the own connections, and closes these.
+  const user = mayAll ? params.value.user : session.value?.user;
+  const query = { connection_id: id, name, user, protocol, ...(sort ? { sort: sort.replace(/^-/, ""), descending: sort.startsWith("-") } : {}), limit: LIMIT, cursor };
+  const found = useData("connections", { query, topic: !mayAll || id || name || user || protocol || sort || cursor ? null : "connections", merge: (frame, before) => ({ ...before, items: Array.isArray(frame) ? frame : (frame.connections ?? frame.items ?? before.items) }) });
+  const rows = useSteady(found.data?.items, ({ connection_id }) => connection_id, `${id}${name}${user}${protocol}${sort}${cursor}${found.isOld}`);
   const [closing, setClosing] = useState(null);
   const mayClose = mayDo("connections.close");
-  const isFiltered = Boolean(name || user || protocol);
+  const isFiltered = Boolean(id || name || (mayAll && user) || protocol);
   return html`
     <div class="title"><h1>Connections</h1></div>
     ${!mayAll && html`<p class="lead">These are your own: to see all, one must be a superuser.</p>`}
     <${Filters} fields=${[
       { name: "name", label: "Client contains", size: 20 },
-      { name: "user", label: "User", size: 14 },
+      mayAll && { name: "user", label: "User", size: 14 },
+      id && { name: "id", label: "Id", size: 16 },
       { name: "protocol", label: "Protocol", kind: "select", options: PROTOCOLS },
-    ]} />
+    ].filter(Boolean)} />
     <${Loaded} found=${found} what="Loading connections">${(data) => html`<${Table} caption="Connections" isQuiet=${true} columns=${columns(mayClose ? setClosing : null)} rows=${rows} keyOf=${({ connection_id }) => connection_id}
       name="connections" hiddenAtFirst="id" sort=${sort} onSort=${(value) => setParams({ sort: value, cursor: null })} next=${data.next}
       empty=${isFiltered
-        ? html`<${Empty} title="No connection fits this filter"><p><button type="button" class="button slim" onClick=${() => setParams({ name: null, user: null, protocol: null, cursor: null })}>Show all connections</button></p></${Empty}>`
-        : html`<${Empty} title="Nobody is connected"><p>Clients connect to the listeners that the page <a href="./broker">Broker</a> shows. To see one here:</p><pre class="code">vibemq sub orders --follow</pre></${Empty}>`} />`}</${Loaded}>
-    <${Commands} admin=${[["connections", "ls"], { options: { sort, user, protocol, name } }]} request=${{ path: "connections", query }} />
+        ? html`<${Empty} title="No connection fits this filter"><p><button type="button" class="button slim" onClick=${() => setParams({ id: null, name: null, user: null, protocol: null, cursor: null })}>Show all connections</button></p></${Empty}>`
+        : html`<${Empty} title=${mayAll ? "Nobody is connected" : "None of your clients is connected"}><p>${mayAll && html`Clients connect to the listeners that the page <a href="./broker">Broker</a> shows. `}To see one here:</p><pre class="code">vibemq sub orders --follow</pre></${Empty}>`} />`}</${Loaded}>
+    <${Commands} admin=${!id && [["connections", "ls"], { options: { sort, user, protocol, name } }]} request=${{ path: "connections", query }} />
     ${closing && html`<${CloseDialog} row=${closing} onClose=${() => setClosing(null)} onDone=${() => { setClosing(null); found.refresh(); }} />`}`;
 }
 
@@ -67,7 +70,7 @@ function CloseDialog({ row, onClose, onDone }) {
   const [reason, setReason] = useState("");
   const [problem, setProblem] = useState(null);
   const where = path`connections/${row.connection_id}`;
-  const query = { mode, reason };
+  const query = { mode, reason, user: isSuperuser() ? undefined : session.value?.user };
   const held = row.unsettled ?? null;
   const send = async () => {
     try {
@@ -86,7 +89,7 @@ function CloseDialog({ row, onClose, onDone }) {
       <label class="check"><input type="radio" name="mode" checked=${mode === "fail"} onChange=${() => setMode("fail")} /><span><b>Count as failed</b>: one attempt less is left, and the last one makes a dead letter</span></label>
     </fieldset>`}
     <${Field} label="Why; the client is told">${(id) => html`<input id=${id} maxlength="200" value=${reason} onInput=${(event) => setReason(event.target.value)} />`}</${Field}>
-    <${Commands} admin=${[["connections", "close"], { options: { fail: mode === "fail", reason }, names: [row.connection_id] }]} request=${{ method: "DELETE", path: where, query }} />
+    <${Commands} admin=${[["connections", "close"], { options: { user: query.user, fail: mode === "fail", reason }, names: [row.connection_id] }]} request=${{ method: "DELETE", path: where, query }} />
     ${problem && html`<${Trouble} problem=${problem} />`}
   </${Modal}>`;
 }

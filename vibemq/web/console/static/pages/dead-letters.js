@@ -10,6 +10,7 @@ import { bodyOfFilter, filterOfSearch, hasOptions, isEmpty, optionsOfFilter, run
 import { sumOf } from "../pure/letter_groups.js";
 import { NoLetters, NothingFits } from "./letters/empty.js";
 import { remember } from "./letters/kinds.js";
+import { exportLetters } from "./letters/export.js";
 import { LetterFilters } from "./letters/filters.js";
 import { Groups, Summary } from "./letters/groups.js";
 import { addressObject, LetterTable, queryObject } from "./letters/list.js";
@@ -40,10 +41,12 @@ function DeadLetters() {
   const meant = ticked.size ? { ...(queuesMeant.length === 1 && queuesMeant[0] !== "*" ? { queue: queuesMeant[0] } : {}), ids: runsOf(ticked) } : filter;
   const rights = {
     purge: queuesMeant.every((queue) => may("purge", queue)),
+    exportJob: queuesMeant.every((queue) => may("inspect", queue)),
     replay: queuesMeant.every((queue) => may("purge", queue) && may("publish", queue)),
   };
   const open = (kind) => {
     if (kind === "replay") setDialog({ filter: meant, count: ticked.size || sum?.count });
+    else if (kind === "export") exportLetters(meant, sum?.exact ? sum.count : null);
     else purge(meant, { onDone: () => { found.refresh(); grouped.refresh(); setTicks({ key, ids: new Set() }); } });
   };
   const isNone = grouped.data && groups.length === 0 && isEmpty(filter) && found.data?.items.length === 0;

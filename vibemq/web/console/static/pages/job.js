@@ -1,7 +1,7 @@
 // One job: how far, how fast, what became of its letters; pause, go on, cancel, the rate, and the same again.
 import { html, useState } from "../vendor/ui.js";
 import { link, params } from "../parts/address.js";
-import { newKey, patch, post } from "../parts/api.js";
+import { newKey, patch, post, remove, urlOf } from "../parts/api.js";
 import { Commands } from "../parts/command.js";
 import { useData } from "../parts/data.js";
 import { ask } from "../parts/dialog.js";
@@ -18,6 +18,7 @@ import { FilterWords, lettersLink } from "./jobs/filter_words.js";
 import { JobBar, StatePill } from "./jobs/progress.js";
 import { useKinds } from "./letters/kinds.js";
 import { RateSlider } from "./jobs/rate.js";
+import { exportLetters } from "./letters/export.js";
 import { replayRequest, ReplayDialog } from "./letters/replay.js";
 import { purge } from "./letters/purge.js";
 
@@ -76,7 +77,20 @@ function Job({ job, refresh }) {
   const again = () => {
     if (job.kind === "replay") setAgain(true);
     else if (job.kind === "purge_dead") purge(filterOfBody(job.filter));
-    else location.assign(lettersLink(job.filter));
+    else exportLetters(filterOfBody(job.filter), null);
+  };
+  const discard = async () => {
+    const where = path`jobs/${job.job}/result`;
+    await ask({
+      title: `Delete the file of job ${job.job}?`,
+      happens: "The file is deleted on the broker's machine. The letters stay where they are.",
+      reversible: "As long as the letters are dead, the same can be exported again.",
+      button: "Delete 1 file",
+      isDanger: true,
+      commands: { admin: [["job", "discard"], { names: [job.job] }], request: { method: "DELETE", path: where } },
+      act: () => remove(where),
+    });
+    await refresh();
   };
   return html`
     <div class="title"><h1>${verbOf(job.kind)} · job ${job.job}</h1><${StatePill} job=${job} /><span class="push"></span>
@@ -85,6 +99,8 @@ function Job({ job, refresh }) {
         ${mine && isInTrial(job) && html`<button type="button" class=${`button ${isTrialStuck(job, queue) ? "main" : ""}`} onClick=${() => withoutTrial(job)}>Go on without the trial…</button>`}
         ${actions.includes("paused") && html`<button type="button" class="button" onClick=${() => change({ state: "paused" })}>Pause</button>`}
         ${actions.includes("cancelled") && html`<button type="button" class="button danger" onClick=${cancel}>Cancel…</button>`}
+        ${job.has_result && html`<a class="button main" href=${urlOf(path`jobs/${job.job}/result`).href} download>Download the file</a>`}
+        ${job.has_result && mine && html`<button type="button" class="button danger" onClick=${discard}>Delete the file…</button>`}
         ${hasEnded(job) && mine && html`<button type="button" class="button" onClick=${again}>${mayHaveLeft(job) ? "Replay what is left…" : "Run the same again…"}</button>`}
       </div>
     </div>
@@ -101,7 +117,7 @@ function Job({ job, refresh }) {
       ["Skipped", html`${count(job.skipped)}${job.skipped > 0 ? html`<span class="more">taken by somebody else</span>` : ""}`],
       job.damaged > 0 && ["Unreadable", count(job.damaged), "bad"],
       job.examined > job.done && ["Read to find them", count(job.examined)],
-      job.kind === "export_dead" && ["File", html`<${Size} bytes=${job.size_bytes} />`],
+      job.kind === "export_dead" && ["File", job.size_bytes === null ? "–" : html`<${Size} bytes=${job.size_bytes} />`],
     ]} />
     <div class="grid wide">
       <section class="card" aria-labelledby="events"><h2 id="events">What has happened</h2><${Events} events=${job.events ?? []} /></section>
@@ -120,7 +136,7 @@ function Job({ job, refresh }) {
         ]} />
       </section>
     </div>
-    <${Commands} admin=${[["job", "show"], { names: [job.job] }]} request=${{ path: path`jobs/${job.job}` }} more=${actions.map((state) => ({ label: ACTION_NAMES[state], ...commandsOf(job, VERBS[state], { state }) }))} />
+    <${Commands} admin=${[["job", "show"], { names: [job.job] }]} request=${{ path: path`jobs/${job.job}` }} more=${[...(job.has_result ? [{ label: "Fetch the file", admin: [["job", "result"], { names: [job.job, "letters.ndjson"] }], request: { path: path`jobs/${job.job}/result` } }] : []), ...actions.map((state) => ({ label: ACTION_NAMES[state], ...commandsOf(job, VERBS[state], { state }) }))]} />
     ${isAgain && html`<${Again} job=${job} onClose=${() => setAgain(false)} />`}`;
 }
 
@@ -178,7 +194,6 @@ const TONES = { held: "bad", failed: "bad", waiting: "warn", paused: "warn", don
 function Told({ job, queue }) {
   const told = toldOf(job, queue);
   if (told.length === 0) return null;
-  useKinds([job.filter?.fingerprint]);
   const target = targetOf(job);
   const isUnread = job.state === "done" && queue?.consumers === 0 && queue.ready > 0;
   const tone = job.state === "done" && (job.dead_again > 0 || isUnread) ? "warn" : TONES[job.state];

@@ -9,6 +9,7 @@ import { start } from "../parts/frame.js";
 import { Loaded, sentence, Trouble } from "../parts/states.js";
 import { Table } from "../parts/table.js";
 import { Ago, At, Count, Duration, Figures, Name, Outside, Rate, Size } from "../parts/text.js";
+import { useKinds } from "./letters/kinds.js";
 import { FirstMessages } from "./shared/first-messages.js";
 import { Resources } from "./shared/resources.js";
 
@@ -25,6 +26,7 @@ function Overview() {
     <${Loaded} found=${found} what="Asking the broker">${(data) => html`
       <${Verdict} data=${data} />
       <${Now} data=${data} />
+      <${DiedOf} rows=${data.dead_recent} />
       ${data.totals.queues === 0 ? html`<div class="table-box"><${FirstMessages} /></div>` : html`<${Charts} range=${range} isWhole=${data.resources !== null} /><${Lists} data=${data} />`}
       <p class="muted small">${data.started_at && html`Started <${Ago} at=${data.started_at} /> (<${At} at=${data.started_at} />). `}${data.sampled_at && html`Figures of <${Ago} at=${data.sampled_at} />.`}</p>
     `}</${Loaded}>
@@ -92,11 +94,23 @@ function Charts({ range, isWhole }) {
   <p class="muted small">This broker keeps 48 hours. For more, let Prometheus read <a href="../metrics/prometheus">its metrics</a>.</p>`;
 }
 
+const queueColumn = { key: "queue", label: "Queue", isHead: true, cell: ({ queue }) => html`<a data-open href=${link("queue", { queue })}><${Name} name=${queue} /></a>` };
+
+/** What the letters of the last minutes died of. The text of an error that nobody remembers is its fingerprint. */
+function DiedOf({ rows }) {
+  const textOf = useKinds(rows.map(({ fingerprint }) => fingerprint));
+  const error = ({ queue, fingerprint }) => {
+    const text = fingerprint && textOf(fingerprint);
+    return html`<a href=${link("dead-letters", { queue, fingerprint })}>${text ? html`<${Outside} text=${text} />` : fingerprint ? html`<code>${fingerprint.slice(0, 8)}</code>` : "show"}</a>`;
+  };
+  if (rows.length === 0) return null;
+  return html`<${Table} caption="Dead letters of the last 15 minutes" rows=${rows} keyOf=${({ queue, fingerprint }) => `${queue} ${fingerprint}`}
+    columns=${[{ ...queueColumn, className: "named" }, rows.some(({ fingerprint }) => fingerprint) && { key: "fingerprint", label: "Error", className: "wrap", cell: error }, { key: "count", label: "Letters", isNum: true, cell: ({ count: some }) => html`<${Count} value=${some} />` }]} />`;
+}
+
 function Lists({ data }) {
-  const { dead_recent, no_consumer, cursors_behind, connections, latency, resources, jobs_running } = data;
-  const queueColumn = { key: "queue", label: "Queue", isHead: true, cell: ({ queue }) => html`<a data-open href=${link("queue", { queue })}><${Name} name=${queue} /></a>` };
+  const { no_consumer, cursors_behind, connections, latency, resources, jobs_running } = data;
   return html`<div class="grid">
-    ${dead_recent.length > 0 && html`<${Table} caption="Dead letters of the last 15 minutes" rows=${dead_recent} keyOf=${({ queue, fingerprint }) => `${queue} ${fingerprint}`} columns=${[queueColumn, dead_recent.some(({ fingerprint }) => fingerprint) && { key: "fingerprint", label: "Error", cell: ({ queue, fingerprint }) => html`<a href=${link("dead-letters", { queue, fingerprint })}>${fingerprint ? html`<code>${fingerprint.slice(0, 8)}</code>` : "show"}</a>` }, { key: "count", label: "Letters", isNum: true, cell: ({ count: some }) => html`<${Count} value=${some} />` }]} />`}
     ${no_consumer.length > 0 && html`<${Table} caption="Messages without a consumer" rows=${no_consumer} keyOf=${({ queue }) => queue} columns=${[queueColumn, { key: "ready", label: "Ready", isNum: true, cell: ({ ready }) => html`<${Count} value=${ready} />` }]} />`}
     ${cursors_behind.length > 0 && html`<${Table} caption="Cursors furthest behind" rows=${cursors_behind} keyOf=${({ queue, group }) => `${queue}/${group}`} columns=${[queueColumn, { key: "group", label: "Group", cell: ({ queue, group }) => html`<a href=${link("cursors", { queue, group })}><${Name} name=${group} /></a>` }, { key: "backlog", label: "Behind", isNum: true, cell: ({ backlog }) => html`<${Count} value=${backlog} />` }]} />`}
     ${resources && html`<section class="card"><h2>Memory and disk</h2><${Resources} resources=${resources} /></section>`}

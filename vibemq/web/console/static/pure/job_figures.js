@@ -81,7 +81,7 @@ export function canaryFor(count) {
 export function trialWithout(canary, chosen) {
   if (!canary || canary < chosen) return "";
   return chosen === canary
-    ? `All ${chosen} letters are the trial: they go at once, and none is held back. Make the trial smaller, or replay more.`
+    ? `All ${chosen} letters are the trial: they go at once, and none is held back. That is fine for a first look; to hold some back, make the trial smaller.`
     : `Only ${chosen} ${chosen === 1 ? "letter goes" : "letters go"}, fewer than the trial of ${canary}: ${chosen === 1 ? "it goes" : "they go"} at once, and none is held back. Make the trial smaller, or replay more.`;
 }
 
@@ -97,6 +97,13 @@ export function levelOf(kind, count) {
   if (kind === "export_dead") return 0;
   if (kind === "purge_dead") return count === 1 ? 1 : 2;
   return count > LEVEL_2_FROM ? 2 : 1;
+}
+
+export const EXPORT_JOB_FROM = 10_000;
+
+/** Whether a browser fetches so many letters in a moment; of more the broker had better write a file. */
+export function isSmallExport(count) {
+  return count < EXPORT_JOB_FROM;
 }
 
 /** Where the letters of a preview go, in words for a button: "orders", "the 3 queues they died in". */

@@ -45,6 +45,7 @@ const SENTENCES = {
 export function toldOf(job, queue = null) {
   if (isInTrial(job)) return trialOf(job, queue);
   if (job.state === "waiting") return [sentence(job.why), "The job goes on by itself as soon as it can."];
+  if (job.state === "done" && job.kind === "export_dead") return endOfExport(job);
   if (job.state === "done") return job.kind === "replay" ? endOf(job, queue) : ["Done."];
   return SENTENCES[job.state] ? [SENTENCES[job.state], sentence(job.why)].filter(Boolean) : [];
 }
@@ -58,6 +59,13 @@ function trialOf(job, queue) {
     `${targetOf(job)} has no consumer, so the trial cannot end.`,
     `${tried} ${job.done === 1 ? "waits" : "wait"} there until something consumes ${job.done === 1 ? "it" : "them"}.`,
   ];
+}
+
+function endOfExport(job) {
+  if (!job.has_result) return ["Done. The file was deleted.", "As long as the letters are dead, the same can be exported again."];
+  const told = [`Done. ${counted(job.done, "letter")} ${job.done === 1 ? "is" : "are"} in the file.`];
+  if (job.skipped > 0) told.push(`${counted(job.skipped, "letter")} had gone before the job came to ${job.skipped === 1 ? "it" : "them"}.`);
+  return [...told, "The broker deletes the file seven days after the end of the job. Its last line counts the letters."];
 }
 
 function endOf(job, queue) {

@@ -74,6 +74,8 @@ export function filterOfBody(body) {
   /** @type {LetterFilter} */
   const filter = {};
   for (const name of [...TEXTS, ...NUMBERS, "replayed"]) if (body?.[name] != null) filter[name] = body[name];
+  // A page's address has numbers; an answer writes instants out.
+  for (const name of ["since", "until"]) if (typeof filter[name] === "string") filter[name] = Date.parse(filter[name]);
   if (body?.header && Object.keys(body.header).length) filter.header = { ...body.header };
   if (body?.ids?.length) filter.ids = runsOf(body.ids);
   return filter;

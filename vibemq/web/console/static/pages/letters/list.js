@@ -5,6 +5,7 @@ import { urlOf } from "../../parts/api.js";
 import { Table } from "../../parts/table.js";
 import { Ago, Count, Name, Outside } from "../../parts/text.js";
 import { count, counted } from "../../pure/format.js";
+import { isSmallExport } from "../../pure/job_figures.js";
 import { queryOfFilter, reasonText, searchOfFilter } from "../../pure/letter_filter.js";
 
 const asQuery = (pairs) => {
@@ -49,7 +50,9 @@ function Actions({ ticked, onTick, meant, sum, may, open, isEmpty }) {
   return html`<span role="status" class="letter-status">${status}</span>
     <span class="buttons">
       ${may.replay && html`<button type="button" class="button main slim" onClick=${() => open("replay")}>Replay ${what}…</button>`}
-      <a class="button slim" href=${urlOf("dead-letters/export", queryObject(meant)).href} download>Export ${what}</a>
+      ${!may.exportJob || ticked.size || (sum && isSmallExport(sum.count))
+        ? html`<a class="button slim" href=${urlOf("dead-letters/export", queryObject(meant)).href} download>Export ${what}</a>`
+        : html`<button type="button" class="button slim" onClick=${() => open("export")}>Export ${what}…</button>`}
     </span>
     <span class="push"></span>
     ${may.purge && html`<button type="button" class="button danger slim" onClick=${() => open("purge")}>Purge ${what}…</button>`}`;

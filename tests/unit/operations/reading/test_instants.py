@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vibemq.web.api.instants import read, with_instants, written
+from vibemq.operations.reading.instants import read, with_instants, written
 
 LAST = 253_402_300_799_999
 

@@ -1,15 +1,16 @@
 """Groups and cursors: who reads a queue by ranges, how far each has come, and what its readers report."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import asdict, fields
-from typing import Annotated, Any, Literal
+from typing import Any, Concatenate, ParamSpec
 
 import orjson
-from pydantic import Field
 
 from vibemq.errors import GroupNotFound, InvalidOptions
 from vibemq.model.commands import (
     Begin,
+    Command,
     CommitCursor,
     DeleteGroup,
     EnterBatch,
@@ -25,17 +26,30 @@ from vibemq.model.effects import CursorInfo, GroupInfo
 from vibemq.model.runs import run_count
 from vibemq.model.selector import Selector
 from vibemq.model.stored import Slice
-from vibemq.operations.arguments import Arguments, Limit, QueueName, Rejects, Runs, Text, Whole, page_size
+from vibemq.operations.arguments import page_size
 from vibemq.operations.contracts import CommandSession, EngineQuestions, StoreAccess
+from vibemq.operations.groups.arguments import (
+    START,
+    AdvanceArguments,
+    CursorCommitArguments,
+    CursorLimits,
+    EnterArguments,
+    FilterArguments,
+    GroupListArguments,
+    JoinArguments,
+    OffsetsArguments,
+    OfGroup,
+    PlanArguments,
+    QuarantineArguments,
+    RejectArguments,
+    SeekArguments,
+    SplitArguments,
+)
 from vibemq.operations.long_polls import LongPolls
 from vibemq.operations.registry import Caller, Operation
 
 LOOK_BYTES = 1 << 20
 QUARANTINE_MAX = 65_536
-WAIT_MS_MAX = 30_000
-PARTS_MAX = 4096
-PLAN_END_MAX = 1 << 18
-"""A position of thousands of queues."""
 PAGE_GROUPS = 500
 PAGE_BYTES_MAX = 512 * 1024
 GROUPS_PER_TURN = 50
@@ -43,141 +57,7 @@ GROUPS_PER_TURN = 50
 RUNS_SHOWN = 100
 """Runs of lost and quarantined sequences that a list shows of each group; `group.offsets` has all."""
 _CURSOR_SHOWN = tuple(field.name for field in fields(CursorInfo) if field.name != "queue_id")
-START = "earliest, latest, sequence:N or time:MS"
-
-
-class OfQueue(Arguments):
-    queue: QueueName = Field(description="Name of the queue.")
-    incarnation: Text | None = Field(
-        None, description="The incarnation that is meant; another one is refused with WRONG_INCARNATION."
-    )
-
-
-class OfGroup(OfQueue):
-    group: Text = Field(description="Name of the group.")
-
-
-class OfReader(OfQueue):
-    group: Text | None = Field(None, description="Name of the group; left out: what the queue keeps for anybody.")
-
-
-class CursorLimits(OfGroup):
-    owner: str | None = Field(
-        None,
-        description="What the reader calls itself, for operators: the group belongs to the user, not to this name.",
-    )
-    hold_ms: Whole | None = Field(None, description="How long acknowledged messages are kept; 0 switches off.")
-    max_lag_ms: Whole | None = Field(
-        None, description="Age of the oldest message at which the group expires; 0: never."
-    )
-    max_lag_bytes: Whole | None = Field(None, description="Backlog at which the group expires; 0: never.")
-
-
-class JoinArguments(CursorLimits):
-    start: str | None = Field(None, description=f"Where a new group begins: {START}.")
-    create: bool = Field(True, description="Make the group if it is missing; false: refuse with GROUP_NOT_FOUND.")
-    begin: Literal["refuse", "continue", "replay"] | None = Field(
-        None,
-        description="For a reader without a position of its own: what it does where the group has acknowledged "
-        "messages, refuse, continue or replay.",
-    )
-    begin_epoch: Whole | None = Field(
-        None,
-        description="The epoch of the group for which `begin` was decided, so that it counts once: where the group has "
-        "acknowledged messages and another epoch, it is refused; left out: not checked.",
-    )
-
-
-class FilterArguments(OfGroup):
-    where: str = Field(
-        description="The selector that messages of the group must match; others are acknowledged for it by themselves. "
-        "Empty: every message is the group's."
-    )
-    start: str | None = Field(None, description=f"Where a group that is missing begins: {START}.")
-
-
-class SeekArguments(OfGroup):
-    start: str = Field(description=f"Where the group continues: {START}.")
-
-
-class CursorCommitArguments(OfGroup):
-    epoch: Whole = Field(description="The epoch that group.join answered.")
-    sequence: Whole = Field(description="Everything below it is acknowledged.")
-    plan: Text | None = Field(
-        None, description="Tag of the reader's position: what was planned before it is acknowledged, too."
-    )
-
-
-class PlanArguments(OfGroup):
-    epoch: Whole = Field(description="The epoch that group.join answered.")
-    tag: Text = Field(description="Tag of the position where the batch begins.")
-    end: Annotated[str, Field(min_length=1, max_length=PLAN_END_MAX)] = Field(
-        description="The position where it ends, unless it was planned before."
-    )
-    anew: bool = Field(False, description="Forget earlier plans if none of them leads to this position.")
-    empty: Text | None = Field(
-        None,
-        description="The batch had no rows, and ends where it begins: the reader's own name of it, so that it counts "
-        "once.",
-    )
-    elsewhere: bool = Field(
-        False,
-        description="Another group of the reader keeps its plans, and is told who has read them: this one only notes "
-        "that there was a plan, and never counts it as unread.",
-    )
-
-
-class EnterArguments(OfGroup):
-    epoch: Whole = Field(description="The epoch that group.join answered.")
-    tag: Text = Field(description="Tag of the position where the batch begins.")
-    end: Text = Field(description="Tag of the position where it ends.")
-    query: Annotated[str, Field(max_length=200)] = Field(
-        description="The query whose batch it is; empty: not known, somebody reads it."
-    )
-    batch: Whole = Field(0, description="Its number in the query.")
-
-
-class RejectArguments(OfGroup):
-    rejects: Rejects = Field(description="Pairs [sequence, error text].")
-    epoch: Whole | None = Field(None, description="The epoch that group.join answered; left out: not checked.")
-
-
-class QuarantineArguments(OfGroup):
-    runs: Runs = Field(description="Sequences to leave out from now on, as pairs [first, last].")
-
-
-class GroupListArguments(OfQueue):
-    group: Text | None = Field(None, description="Only the group of this name.")
-    after: str | None = Field(None, description="Name of the last group of the page before (its `next`).")
-    limit: Limit = None
-
-
-class OffsetsArguments(OfReader):
-    at_ms: Whole | None = Field(
-        None, description="Answer also `sequence_at`, the first sequence published then or later."
-    )
-    plan: Text | None = Field(
-        None,
-        description="Tag of a position; answer `unread`, whether a batch ends there that nobody has begun to read.",
-    )
-
-
-class AdvanceArguments(OfReader):
-    from_: Whole = Field(alias="from", description="Where the reader stands.")
-    max_messages: Whole = Field(0, description="Go no further than so many messages; 0: no limit.")
-    max_bytes: Whole = Field(0, description="Go no further than so many bytes; 0: no limit.")
-    wait_ms: Annotated[int, Field(ge=0, le=WAIT_MS_MAX)] = Field(0, description="How long to wait for a first message.")
-    plan: Text | None = Field(
-        None, description="Tag of the reader's position; answer where a batch that begins there was planned to end."
-    )
-
-
-class SplitArguments(OfReader):
-    from_: Whole = Field(alias="from", description="First sequence of the range.")
-    to: Whole = Field(description="End of the range, exclusive.")
-    target_bytes: Whole = Field(16 << 20, description="Bytes of one part.")
-    min: Whole = Field(1, description="Fewest parts.")
-    max: Annotated[int, Field(ge=0, le=PARTS_MAX)] = Field(64, description="Most parts.")
+P = ParamSpec("P")
 
 
 class Groups:
@@ -188,6 +68,12 @@ class Groups:
         self._store = store
         self._local = local
         self._long_polls = long_polls
+
+    async def _ask(
+        self, caller: Caller, command: Callable[Concatenate[int, int, P], Command], *values: P.args, **named: P.kwargs
+    ) -> Any:
+        """Have the command decided, as what the caller may do, and return the answer."""
+        return await self._local.ask(lambda session, token: caller.owned(command(session, token, *values, **named)))
 
     async def join(self, caller: Caller, wanted: JoinArguments) -> dict[str, Any]:
         start, sequence = await self._start(wanted.queue, wanted.start or "earliest")
@@ -207,21 +93,17 @@ class Groups:
         return await self._join(caller, wanted, take_over=False)
 
     async def _join(self, caller: Caller, wanted: CursorLimits, **how: Any) -> dict[str, Any]:
-        info = await self._local.ask(
-            lambda session, token: caller.owned(
-                JoinCursor(
-                    session,
-                    token,
-                    wanted.queue,
-                    wanted.group,
-                    owner=wanted.owner or "",
-                    hold_ms=wanted.hold_ms,
-                    max_lag_ms=wanted.max_lag_ms,
-                    max_lag_bytes=wanted.max_lag_bytes,
-                    incarnation=wanted.incarnation,
-                    **how,
-                )
-            )
+        info = await self._ask(
+            caller,
+            JoinCursor,
+            wanted.queue,
+            wanted.group,
+            owner=wanted.owner or "",
+            hold_ms=wanted.hold_ms,
+            max_lag_ms=wanted.max_lag_ms,
+            max_lag_bytes=wanted.max_lag_bytes,
+            incarnation=wanted.incarnation,
+            **how,
         )
         return cursor_json(info)
 
@@ -237,78 +119,60 @@ class Groups:
         raise InvalidOptions(f"start is {text[:40]!r}; use {START}")
 
     async def commit(self, caller: Caller, wanted: CursorCommitArguments) -> dict[str, Any]:
-        info = await self._local.ask(
-            lambda session, token: caller.owned(
-                CommitCursor(
-                    session,
-                    token,
-                    wanted.queue,
-                    wanted.group,
-                    wanted.epoch,
-                    wanted.sequence,
-                    wanted.incarnation,
-                    plan=wanted.plan,
-                )
-            )
+        info = await self._ask(
+            caller,
+            CommitCursor,
+            wanted.queue,
+            wanted.group,
+            wanted.epoch,
+            wanted.sequence,
+            wanted.incarnation,
+            plan=wanted.plan,
         )
         return {"committed": info.committed}
 
     async def plan(self, caller: Caller, wanted: PlanArguments) -> dict[str, Any]:
-        made = await self._local.ask(
-            lambda session, token: caller.owned(
-                PlanBatch(
-                    session,
-                    token,
-                    wanted.queue,
-                    wanted.group,
-                    wanted.epoch,
-                    wanted.tag,
-                    wanted.end,
-                    wanted.anew,
-                    wanted.empty,
-                    wanted.elsewhere,
-                    wanted.incarnation,
-                )
-            )
+        made = await self._ask(
+            caller,
+            PlanBatch,
+            wanted.queue,
+            wanted.group,
+            wanted.epoch,
+            wanted.tag,
+            wanted.end,
+            wanted.anew,
+            wanted.empty,
+            wanted.elsewhere,
+            wanted.incarnation,
         )
         return {"end": made.end, "empty": made.empty, "unread": not made.begun_at}
 
     async def enter(self, caller: Caller, wanted: EnterArguments) -> dict[str, Any]:
-        await self._local.ask(
-            lambda session, token: caller.owned(
-                EnterBatch(
-                    session,
-                    token,
-                    wanted.queue,
-                    wanted.group,
-                    wanted.epoch,
-                    wanted.tag,
-                    wanted.end,
-                    wanted.query,
-                    wanted.batch,
-                    wanted.incarnation,
-                )
-            )
+        await self._ask(
+            caller,
+            EnterBatch,
+            wanted.queue,
+            wanted.group,
+            wanted.epoch,
+            wanted.tag,
+            wanted.end,
+            wanted.query,
+            wanted.batch,
+            wanted.incarnation,
         )
         return {}
 
     async def reject(self, caller: Caller, wanted: RejectArguments) -> dict[str, Any]:
-        done = await self._local.ask(
-            lambda session, token: caller.owned(
-                RejectAt(session, token, wanted.queue, wanted.group, wanted.rejects, wanted.epoch, wanted.incarnation)
-            )
+        done = await self._ask(
+            caller, RejectAt, wanted.queue, wanted.group, wanted.rejects, wanted.epoch, wanted.incarnation
         )
         return {"rejected": done.rejected, "already": done.already}
 
     async def quarantine(self, caller: Caller, wanted: QuarantineArguments) -> dict[str, Any]:
         if run_count(wanted.runs) > QUARANTINE_MAX:
             raise InvalidOptions(f"at most {QUARANTINE_MAX} messages can be quarantined at a time")
-        done = await self._local.ask(
-            lambda session, token: caller.owned(
-                Quarantine(session, token, wanted.queue, wanted.group, wanted.runs, wanted.incarnation)
-            )
-        )
-        return {"quarantined": done.rejected}
+        done = await self._ask(caller, Quarantine, wanted.queue, wanted.group, wanted.runs, wanted.incarnation)
+        return {"quarantined": done.rejected, **({"unchanged": True} if done.unchanged else {})}
 
     async def seek(self, caller: Caller, wanted: SeekArguments) -> dict[str, Any]:
         """Ordinary groups can be sought as well; their consumers are ended."""
@@ -316,9 +180,7 @@ class Groups:
         if not self._readers.groups(queue, None, 1, wanted.incarnation, only=group):
             raise GroupNotFound(f"queue {queue!r} has no group {group!r}")
         start, sequence = await self._start(queue, wanted.start)
-        found = await self._local.ask(
-            lambda session, token: caller.owned(SeekGroup(session, token, queue, group, start, sequence))
-        )
+        found = await self._ask(caller, SeekGroup, queue, group, start, sequence)
         return cursor_json(self._readers.cursor(queue, group)) if found.cursor else asdict(found)
 
     async def filter(self, caller: Caller, wanted: FilterArguments) -> dict[str, Any]:
@@ -327,16 +189,12 @@ class Groups:
         self._readers.groups(queue, None, 1, wanted.incarnation)
         where = Selector.parse(wanted.where) if wanted.where else None
         start, sequence = (StartAt.DEFAULT, 0) if wanted.start is None else await self._start(queue, wanted.start)
-        found = await self._local.ask(
-            lambda session, token: caller.owned(FilterGroup(session, token, queue, group, where, start, sequence))
-        )
+        found = await self._ask(caller, FilterGroup, queue, group, where, start, sequence)
         return asdict(found)
 
     async def delete(self, caller: Caller, wanted: OfGroup) -> dict[str, Any]:
         self._readers.groups(wanted.queue, None, 1, wanted.incarnation)
-        await self._local.ask(
-            lambda session, token: caller.owned(DeleteGroup(session, token, wanted.queue, wanted.group))
-        )
+        await self._ask(caller, DeleteGroup, wanted.queue, wanted.group)
         return {}
 
     # -- positions ----------------------------------------------------------------------------------------------------
@@ -484,6 +342,7 @@ OPERATIONS: list[Operation[Any]] = [
         Groups,
         task=Groups.quarantine,
         audited=True,
+        nothing_done="unchanged",
     ),
     Operation(
         "group.seek",

@@ -1,0 +1,107 @@
+"""The console for those who enlarge it to 400 %, choose their own colours, want nothing to move, or open many tabs."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import vibemq.sync
+from tests.browser.brokers import ServedBroker
+from tests.browser.test_every_page import hostile_broker, places, show
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
+__all__ = ["hostile_broker"]
+
+Opener = Callable[..., Any]
+SOME = ["", "dead-letters", "letter?id=12", "queue?queue=orders&tab=options"]
+TABS = 12
+
+WITHOUT_EDGE = """() => [
+  ...document.querySelectorAll('button, a.button, input:not([type=range]), select, .card, .pill')]
+  .filter((one) => one.checkVisibility() && !one.matches('.quiet, .close, summary, [type=checkbox], [type=radio]'))
+  .filter((one) => { const style = getComputedStyle(one);
+    return parseFloat(style.borderTopWidth) === 0 && !style.textDecorationLine.includes('underline') })
+  .filter((one) => !one.closest('header.top, nav, th, .segments, [role=tablist]'))
+  .map((one) => one.outerHTML.slice(0, 120))"""
+UNSEEN_FOCUS = """() => { const one = document.activeElement, style = getComputedStyle(one);
+  return one === document.body || style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) > 0
+    ? '' : one.outerHTML.slice(0, 120) }"""
+
+
+@pytest.mark.parametrize("every_page", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_at_400_percent_nothing_scrolls_sideways_but_what_says_so(
+    hostile_broker: ServedBroker, opened: Opener, *, every_page: bool
+) -> None:
+    """1280 pixels at 400 % are 320 (WCAG 1.4.10)."""
+    page = opened(hostile_broker.origin)
+    page.set_viewport_size({"width": 320, "height": 640})
+    found = []
+    for place in places() if every_page else SOME:
+        show(page, hostile_broker, place)
+        wide = page.evaluate("() => document.documentElement.scrollWidth - innerWidth")
+        if wide > 0:
+            found.append(f"{place}: it scrolls sideways by {wide}")
+    assert not found
+
+
+@pytest.mark.parametrize("every_page", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_with_forced_colours_controls_have_edges_and_the_focus_is_seen(
+    hostile_broker: ServedBroker, opened: Opener, *, every_page: bool
+) -> None:
+    page = opened(hostile_broker.origin, forced_colors="active")
+    found = []
+    assert page.evaluate("() => matchMedia('(forced-colors: active)').matches")
+    for place in places() if every_page else SOME:
+        show(page, hostile_broker, place)
+        found += [f"{place}: no edge: {what}" for what in page.evaluate(WITHOUT_EDGE)]
+        for _ in range(14):
+            page.keyboard.press("Tab")
+            if what := page.evaluate(UNSEEN_FOCUS):
+                found.append(f"{place}: the focus is not seen: {what}")
+    assert not found
+
+
+def test_pages_do_not_fade_into_each_other_for_those_who_want_nothing_to_move(
+    hostile_broker: ServedBroker, opened: Opener
+) -> None:
+    page = opened(hostile_broker.origin)
+    page.context.add_init_script("addEventListener('pagereveal', (event) => { window.fades = !!event.viewTransition })")
+    for wish, fades in (("reduce", False), ("no-preference", True)):
+        page.emulate_media(reduced_motion=wish)
+        show(page, hostile_broker, "queues")
+        page.get_by_role("navigation").get_by_role("link", name="Jobs").click()
+        page.get_by_role("heading", name="Jobs", level=1).wait_for()
+        assert page.evaluate("() => window.fades") is fades, wish
+
+
+def test_twelve_tabs_share_one_stream_and_survive_its_holder(open_broker: ServedBroker, opened: Opener) -> None:
+    first = opened(open_broker.origin)
+    streams: dict[Any, Any] = {}
+    """Request -> the tab that holds it, while it is open."""
+
+    def watch(tab: Any) -> None:
+        tab.on("request", lambda request: "/api/v1/events" in request.url and streams.update({request: tab}))
+        for over in ("requestfinished", "requestfailed"):
+            tab.on(over, lambda request: streams.pop(request, None))
+
+    tabs = [first, *(first.context.new_page() for _ in range(TABS - 1))]
+    for tab in tabs:
+        watch(tab)
+        tab.goto(f"{open_broker.console}queues")
+        tab.get_by_role("heading", name="Queues", level=1).wait_for()
+
+    def all_show(name: str) -> None:
+        with vibemq.sync.connect(open_broker.url) as mq:
+            mq.create_queue(name)
+        for tab in tabs:
+            tab.get_by_role("link", name=name).wait_for()
+
+    all_show("seen-by-all")
+    wait_until(lambda: tabs[-1].evaluate("() => 1") == 1 and len(streams) == 1)
+    [holder] = streams.values()
+    tabs.remove(holder)
+    holder.close()
+    streams.clear()
+    wait_until(lambda: tabs[-1].evaluate("() => 1") == 1 and len(streams) == 1)
+    all_show("seen-by-the-others")

@@ -1,0 +1,139 @@
+"""`vibemq pub`, `vibemq sub` and requests."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.integration.cli_online.verbs import Run, info, publish
+from tests.waiting import wait_until
+from vibemq import sync as blocking
+from vibemq.cli.child import BrokerProcess
+
+
+def test_publishing_and_consuming(vibemq: Run, queue: str) -> None:
+    code, (told,), _ = vibemq("pub", queue, "hello", "--header", "a=1", "--priority", "high")
+    assert (code, told["published"], told["last_sequence"]) == (0, 1, 1)
+    code, (message,), _ = vibemq("sub", queue, "--no-ack", "--count", "1")
+    assert code == 0
+    assert (message["payload"], message["headers"]["a"]) == ("hello", "1")
+    assert message["headers"]["content-type"] == "text/plain"
+    code, (message,), _ = vibemq("sub", queue, "--idle", "300ms")
+    assert (code, message["attempt"], message["payload"]) == (0, 2, "hello")
+    assert vibemq("sub", queue, "--idle", "200ms")[1] == []
+    assert info(vibemq, queue)["dead"] == 0
+
+
+def test_a_request_prints_the_reply(vibemq: Run, queue: str, broker: BrokerProcess) -> None:
+    assert vibemq("request", queue, "anybody?", "--timeout", "200ms")[0] == 5
+
+    def answer() -> None:
+        with blocking.connect(broker.url) as mq, mq.subscribe(queue) as messages:
+            message = next(iter(messages))
+            message.reply({"said": message.body}, headers={"by": "worker"})
+            message.ack()
+
+    worker = threading.Thread(target=answer)
+    worker.start()
+    code, (told,), _ = vibemq("request", queue, "hello", "--timeout", "60s")
+    worker.join(60)
+    assert (code, told) == (0, {"queue": queue, "headers": {"by": "worker"}, "payload": '{"said":"hello"}'})
+
+
+def test_publishing_a_file(vibemq: Run, queue: str, tmp_path: Path) -> None:
+    file = tmp_path / "lines.ndjson"
+    file.write_text("".join(f'{{"n": {n}}}\n' for n in range(2_500)))
+    code, (told,), _ = vibemq("pub", queue, "--file", file, "--ndjson")
+    assert (code, told["published"], told["last_sequence"]) == (0, 2_500, 2_500)
+    code, found, _ = vibemq("sub", queue, "--count", "2500")
+    assert [json.loads(message["payload"])["n"] for message in found] == list(range(2_500))
+
+
+def test_publishing_what_is_piped_in_as_it_comes(vibemq: Run, queue: str) -> None:
+    command = [sys.executable, "-m", "vibemq", "pub", queue]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write("first\nsec")
+        process.stdin.flush()
+        # A line is published before the input ends.
+        wait_until(lambda: vibemq("admin", "queue", "info", queue)[0] == 0 and info(vibemq, queue)["ready"] == 1)
+        process.stdin.write("ond\n\nthird")
+        process.stdin.close()
+        assert process.stdout.read().startswith("3 messages published")
+        assert process.wait(60) == 0
+    assert [m["payload"] for m in vibemq("sub", queue, "--count", "3")[1]] == ["first", "second", "third"]
+
+
+def test_a_dedup_id_stores_once(vibemq: Run, queue: str) -> None:
+    for _ in range(2):
+        assert vibemq("pub", queue, "x", "--dedup-id", "one")[0] == 0
+    assert info(vibemq, queue)["ready"] == 1
+
+
+def test_a_delay_is_kept(vibemq: Run, queue: str) -> None:
+    publish(vibemq, queue, 1, "--delay", "1h")
+    assert vibemq("sub", queue, "--idle", "200ms")[1] == []
+    assert info(vibemq, queue)["delayed"] == 1
+
+
+def test_a_full_queue_takes_part_of_a_batch(vibemq: Run, queue: str) -> None:
+    vibemq("admin", "queue", "create", queue, "--max-messages", "3")
+    code, _, err = vibemq("pub", queue, *"abcde")
+    assert code == 6
+    assert json.loads(err)["error"]["code"] == "PARTLY_DONE"
+    assert info(vibemq, queue)["ready"] == 3
+    code, _, err = vibemq("pub", queue, "f")
+    assert (code, json.loads(err)["error"]["code"]) == (1, "QUEUE_FULL")
+
+
+def test_a_reader_that_leaves_loses_nothing(vibemq: Run, queue: str, broker: BrokerProcess) -> None:
+    publish(vibemq, queue, 300)
+    command = f"{sys.executable} -m vibemq sub {queue} --prefetch 10 | head -n 1"
+    done = subprocess.run(command, shell=True, capture_output=True, timeout=60, check=True)
+    assert done.stdout == b'{"n": 0}\n'
+    assert b"Traceback" not in done.stderr
+    left = info(vibemq, queue)
+    # What the pipe took before the reader was found gone is settled; the rest must still be there.
+    assert left["ready"] + left["in_flight"] >= 150
+    assert left["dead"] == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--ttl", "0"), "option --ttl is not valid: '0' is too short; give more than 0"),
+        (("--priority", "99"), "priority"),
+        (("--delay", "5"), "option --delay is not valid: '5' is not a duration"),
+        (("--tls-ca", "none.pem"), "option --tls-ca is not valid: the file none.pem cannot be read"),
+    ],
+)
+def test_a_message_that_cannot_be_published_is_a_mistake_in_usage(
+    vibemq: Run, words: tuple[str, ...], said: str
+) -> None:
+    code, _, err = vibemq("pub", "q", "text", *words)
+    assert code == 2
+    assert said in err
+
+
+def test_sub_shows_as_many_as_were_asked_for_without_acknowledging(vibemq: Run, queue: str) -> None:
+    with blocking.connect(os.environ["VIBEMQ_URL"]) as mq:
+        mq.publish_many(queue, range(700))
+        code, shown, _ = vibemq("sub", queue, "--no-ack", "--count", "600")
+        assert (code, len(shown)) == (0, 600)
+        info = mq.queue_info(queue)
+        assert info is not None
+        assert info.ready == 700
+
+
+def test_sub_shows_only_what_matches(vibemq: Run, queue: str) -> None:
+    for region in ("eu", "us"):
+        vibemq("pub", queue, f"from {region}", "--header", f"region={region}")
+    code, shown, _ = vibemq("sub", queue, "--where", 'region == "us"', "--idle", "200ms")
+    assert (code, [message["headers"]["region"] for message in shown]) == (0, ["us"])
+    code, _, error = vibemq("sub", queue, "--where", 'region = "us"')
+    assert (code, "at character 8" in error) == (2, True)

@@ -1,0 +1,119 @@
+"""Queues and their messages: made, described, changed, looked at, removed."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.integration.cli_online.verbs import Run, info, publish, text
+from tests.waiting import wait_until
+from vibemq.cli.admin import main as admin_main
+from vibemq.cli.entry import run_app
+
+
+def test_the_life_of_a_queue(vibemq: Run, queue: str) -> None:
+    create = ("admin", "queue", "create", queue, "--max-attempts", "5", "--ack-timeout", "1m", "--durability", "weak")
+    assert vibemq(*create, "--dry-run")[1][0]["created"] is True
+    assert vibemq("admin", "queue", "info", queue)[0] == 3
+    assert vibemq(*create)[1][0]["created"] is True
+    assert vibemq(*create)[1][0]["created"] is False
+    options = info(vibemq, queue)["options"]
+    assert (options["max_attempts"], options["ack_timeout_ms"]) == (5, 60_000)
+    code, _, err = vibemq("admin", "queue", "create", queue, "--max-attempts", "6", "--must-match")
+    assert code == 1
+    assert json.loads(err)["error"]["code"] == "QUEUE_EXISTS"
+
+    assert vibemq("admin", "queue", "change", queue, "--max-attempts", "9")[0] == 0
+    assert info(vibemq, queue)["options"]["max_attempts"] == 9
+    assert vibemq("admin", "queue", "change", queue)[0] == 2
+    assert queue in [found["name"] for found in vibemq("admin", "queue", "ls")[1]]
+
+    publish(vibemq, queue, 3)
+    assert vibemq("admin", "queue", "purge", queue)[0] == 2
+    assert vibemq("admin", "queue", "purge", queue, "--dry-run")[1][0]["count"] == 3
+    assert vibemq("admin", "queue", "purge", queue, "--yes")[1][0]["count"] == 3
+    assert vibemq("admin", "queue", "rm", queue)[0] == 2
+    assert vibemq("admin", "queue", "rm", queue, "--yes")[1][0]["deleted"] is True
+    assert vibemq("admin", "queue", "rm", queue, "--yes")[0] == 3
+    assert vibemq("admin", "queue", "rm", queue, "--yes", "--missing-ok")[0] == 0
+
+
+def test_tables_for_people(vibemq: Run, queue: str, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    publish(vibemq, queue, 2)
+    assert queue in text(capfdbinary, "queue", "ls")
+    shown = text(capfdbinary, "queue", "info", queue)
+    assert "durability" in shown
+    assert "strong" in shown
+    assert '{"n": 1}' in text(capfdbinary, "queue", "peek", queue)
+    # Its picture of all queues may be a little older than the queue.
+    wait_until(lambda: queue in text(capfdbinary, "top", "--once", "--interval", "100ms"))
+
+
+def test_one_message_is_shown(vibemq: Run, queue: str, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    vibemq("pub", queue, "a text", "--header", "kind=test")
+    _, (message,), _ = vibemq("admin", "message", "show", queue, 1)
+    assert (message["payload"], message["state"], message["headers"]["kind"]) == ("a text", "ready", "test")
+    assert run_app(admin_main.app, "vibemq-admin", ["message", "show", queue, "1", "--offset", "2"]) == 0
+    told = capfdbinary.readouterr().out.decode()
+    assert f"message 1 of queue {queue}" in told
+    assert re.search(r"payload, bytes 2 to 6 +text *\n", told)
+    assert run_app(admin_main.app, "vibemq-admin", ["message", "show", queue, "1", "--raw"]) == 0
+    assert capfdbinary.readouterr().out == b"a text"
+    assert vibemq("admin", "message", "show", queue, 2)[0] == 3
+    assert vibemq("admin", "message", "show", queue, 1, "--decode", "zip")[0] == 2
+
+
+def test_a_queue_with_more_than_at_most_keeps_its_messages(vibemq: Run, queue: str) -> None:
+    vibemq("pub", queue, "a", "b")
+    for verb in ("purge", "rm"):
+        code, _, err = vibemq("admin", "queue", verb, queue, "--yes", "--at-most", 1)
+        assert (code, json.loads(err)["error"]["code"]) == (1, "PRECONDITION_FAILED")
+    assert info(vibemq, queue)["ready"] == 2
+    assert vibemq("admin", "queue", "rm", queue, "--yes", "--at-most", 2)[0] == 0
+
+
+def test_peek_takes_nothing(vibemq: Run, queue: str) -> None:
+    publish(vibemq, queue, 5, "--header", "k=v")
+    _, found, _ = vibemq("admin", "queue", "peek", queue, "--limit", "2", "--from", "3")
+    assert [(m["sequence"], m["payload"], m["headers"]["k"]) for m in found] == [
+        (3, '{"n": 2}', "v"),
+        (4, '{"n": 3}', "v"),
+    ]
+    assert info(vibemq, queue)["ready"] == 5
+
+
+def test_options_have_the_same_form_in_every_answer(vibemq: Run, queue: str) -> None:
+    """Names as names and numbers as numbers, whatever the command and however they were given."""
+    wanted = {"mode": "priority-based", "durability": "weak", "max_attempts": 1, "max_bytes": 5_000_000}
+    words = ("--mode", "priority_based", "--durability", "WEAK", "--max-bytes", "5MB", "--option", "max_attempts=0")
+    assert vibemq("admin", "queue", "create", queue, *words)[1][0]["options"] == wanted
+    listed = next(q for q in vibemq("admin", "queue", "ls")[1] if q["name"] == queue)
+    for options in (info(vibemq, queue)["options"], listed["options"]):
+        assert {name: options[name] for name in wanted} == wanted
+    changed = vibemq("admin", "queue", "change", queue, "--overflow", "redirect_to_dlq", "--ttl", "0")[1][0]
+    assert changed["changes"] == {"overflow": "redirect-to-dlq", "message_ttl_ms": None}
+
+
+def test_a_misspelt_queue_is_not_found_and_not_created(vibemq: Run, queue: str, tmp_path: Path) -> None:
+    for words in (
+        ("sub", queue),
+        ("sub", queue, "--follow"),
+        ("admin", "dlq", "ls", "--queue", queue),
+        ("admin", "dlq", "replay", "--queue", queue),
+        ("admin", "dlq", "replay", "--queue", queue, "--dry-run"),
+        ("admin", "dlq", "purge", "--queue", queue, "--yes"),
+        ("admin", "dlq", "export", tmp_path / "letters", "--queue", queue),
+        ("admin", "queue", "info", queue),
+        ("admin", "queue", "change", queue, "--max-attempts", "5"),
+        ("admin", "queue", "rm", queue, "--yes"),
+        ("admin", "group", "ls", queue),
+    ):
+        code, out, err = vibemq(*words)
+        assert (code, out) == (3, []), words
+        assert json.loads(err)["error"]["code"] == "QUEUE_NOT_FOUND", words
+        assert vibemq("admin", "queue", "info", queue)[0] == 3, words
+    assert not (tmp_path / "letters").exists()
+    assert "--create" in vibemq("sub", queue)[2]
+    assert vibemq("sub", queue, "--create", "--idle", "1ms")[0] == 0
+    assert vibemq("admin", "queue", "info", queue)[0] == 0

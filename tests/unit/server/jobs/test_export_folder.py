@@ -1,0 +1,105 @@
+"""The files of exports: what is written where, and what becomes of a disk that does not take it."""
+
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from vibemq.server.jobs.export_folder import ExportFolder, ExportLost, ExportName, ExportSize, NoRoom
+
+NAME = ExportName(7, 1_700_000_000_000)
+GIB = 1 << 30
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def folder(path: Path, free: int = 100 * GIB, total: int = 200 * GIB) -> ExportFolder:
+    return ExportFolder(path / "exports", reserve=lambda: GIB, disk_usage=lambda of: (total, total - free, free))
+
+
+def test_lines_behind_those_that_count_are_cut_off(tmp_path: Path) -> None:
+    exports = folder(tmp_path)
+    assert exports.resume(NAME, 0) == 0
+    exports.append(NAME, 0, [b"one\ntwo\n"])
+    exports.append(NAME, 8, [b"three\nfo"])
+    assert exports.resume(NAME, 2) == 8
+    exports.append(NAME, 8, [b"drei\n"])
+    # Written again in the same place, as after a refusal of the engine.
+    exports.append(NAME, 8, [b"tres\n"])
+    assert exports.found() == {NAME: ExportSize(13, is_whole=False)}
+    exports.finish(NAME)
+    assert exports.read(NAME, 4, 100) == b"two\ntres\n"
+    assert exports.found() == {NAME: ExportSize(13, is_whole=True)}
+    exports.remove(NAME)
+    assert exports.found() == {}
+
+
+def test_lines_that_are_longer_than_a_block_are_counted(tmp_path: Path) -> None:
+    exports = folder(tmp_path)
+    exports.resume(NAME, 0)
+    long = b"x" * (3 << 20) + b"\n"
+    exports.append(NAME, 0, [b"short\n" + long + b"last\n"])
+    assert exports.resume(NAME, 2) == 6 + len(long)
+
+
+def test_a_file_that_has_lost_lines_is_not_gone_on_with(tmp_path: Path) -> None:
+    exports = folder(tmp_path)
+    with pytest.raises(ExportLost):
+        exports.resume(NAME, 1)
+    exports.resume(NAME, 0)
+    exports.append(NAME, 0, [b"one\ntwo\n"])
+    with pytest.raises(ExportLost):
+        exports.resume(NAME, 3)
+    with pytest.raises(ExportLost):
+        exports.append(NAME, 9, [b"x\n"])
+    assert exports.found() == {NAME: ExportSize(8, is_whole=False)}
+
+
+@pytest.mark.parametrize(("total", "free", "fits"), [(200, 3, True), (200, 2, False), (8, 2, True), (8, 1.5, False)])
+def test_a_fifth_of_the_disk_or_twice_the_reserve_stays_free(
+    tmp_path: Path, total: float, free: float, *, fits: bool
+) -> None:
+    exports = folder(tmp_path, free=int(free * GIB), total=int(total * GIB))
+    exports.resume(NAME, 0)
+    if fits:
+        exports.append(NAME, 0, [b"one\n"])
+    else:
+        with pytest.raises(NoRoom, match="free"):
+            exports.append(NAME, 0, [b"one\n"])
+    assert exports.found()[NAME].size_bytes == (4 if fits else 0)
+
+
+def test_what_the_disk_did_not_take_whole_is_not_there(tmp_path: Path) -> None:
+    exports = folder(tmp_path)
+    exports.resume(NAME, 0)
+    exports.append(NAME, 0, [b"one\n"])
+    with files_of_at_most(4096), pytest.raises(NoRoom):
+        exports.append(NAME, 4, [b"x" * 10_000])
+    assert exports.found() == {NAME: ExportSize(4, is_whole=False)}
+    exports.append(NAME, 4, [b"two\n"])
+    assert exports.resume(NAME, 2) == 8
+
+
+def test_a_link_in_place_of_the_file_is_not_followed(tmp_path: Path) -> None:
+    exports = folder(tmp_path)
+    exports.resume(NAME, 0)
+    other = tmp_path / "other"
+    other.write_bytes(b"precious\n")
+    part = exports.path / NAME.part
+    part.unlink()
+    part.symlink_to(other)
+    with pytest.raises(OSError, match="symbolic"):
+        exports.append(NAME, 0, [b"one\n"])
+    with pytest.raises(OSError, match="symbolic"):
+        exports.resume(NAME, 1)
+    assert other.read_bytes() == b"precious\n"

@@ -1,0 +1,102 @@
+"""`vibemq-admin dlq export`: dead letters as a file, read by the command itself or written by a job of the broker."""
+
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO
+
+import orjson
+import typer
+
+from vibemq.cli.admin.dlq import pages
+from vibemq.cli.admin.dlq.filters import Filters, filtered
+from vibemq.cli.admin.dlq.replay_command import Detach, Note
+from vibemq.cli.admin.jobs.following import follow, require_done
+from vibemq.cli.admin.jobs.results import save_result
+from vibemq.cli.exits import Usage
+from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, Json, Timeout, Url, Yes
+from vibemq.cli.online import ask, call, require_queue
+from vibemq.cli.output import Output, count_text, is_standard, whole_file
+from vibemq.cli.progress import tracked
+from vibemq.client import Client
+
+
+@filtered
+def export(
+    filters: Filters,
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="FILE", help="NDJSON file to write; - is stdout. Left out with --detach.", show_default=False
+        ),
+    ] = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Maximum number, oldest first.")] = None,
+    job: Annotated[
+        bool,
+        typer.Option(
+            "--job",
+            help="Have the broker write the file first, as a job, which continues when this command is interrupted.",
+        ),
+    ] = False,
+    rate: Annotated[float | None, typer.Option("--rate", min=0.1, help="With --job: letters per second.")] = None,
+    note: Note = "",
+    detach: Detach = False,
+    yes: Yes = False,
+    url: Url = DEFAULT_URL,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    json: Json = False,
+) -> None:
+    """Copy dead letters with their payloads to a file, one JSON object per line. They stay in the DLQ.
+
+    A file that a job has written has times as text and a last line with the number of letters.
+
+    Example: vibemq-admin dlq export letters.ndjson --queue orders --job
+    """
+    _check_usage(file, rate, note, job=job, detach=detach)
+    out = Output(json=json)
+    if file is not None and file.exists() and not is_standard(file):
+        out.confirm(f"Overwrite {file}?", yes=yes, can_dry_run=False)
+    more: dict[str, Any] = {name: value for name, value in (("limit", limit), ("rate", rate)) if value is not None}
+    if job or detach:
+        begun = ask(url, timeout, "job.start", kind="export_dead", filter=filters.arguments, note=note, **more)
+        if file is None or detach:
+            number = begun["job"]
+            out.emit(begun, f"job {number} exports; `vibemq-admin job result {number} FILE` fetches its file")
+            return
+        ended = follow(url, timeout, begun, out)
+        require_done(ended)
+        save_result(url, timeout, ended["job"], file, out)
+        return
+    assert file is not None
+    _export_by_itself(url, timeout, file, filters, limit, out)
+
+
+def _check_usage(file: Path | None, rate: float | None, note: str, *, job: bool, detach: bool) -> None:
+    """Raises Usage."""
+    if file is None and not detach:
+        raise Usage("say where the letters go: a FILE, or - for stdout; or --detach to have only the job started")
+    if (rate is not None or note) and not (job or detach):
+        raise Usage("--rate and --note are for the job of an export; add --job")
+
+
+def _export_by_itself(url: str, timeout: float, file: Path, filters: Filters, limit: int | None, out: Output) -> None:
+    async def work(mq: Client) -> int:
+        with whole_file(file) as stream:
+            written = await _export(mq, filters, limit, stream, out)
+            if not written:
+                # Before the file takes its name.
+                await require_queue(mq, filters.queue)
+            return written
+
+    count = call(url, timeout, work)
+    if not is_standard(file):
+        out.emit({"count": count, "file": str(file)}, f"{count_text(count, 'dead letter')} written to {file}")
+
+
+async def _export(mq: Client, filters: Filters, limit: int | None, stream: BinaryIO, out: Output) -> int:
+    count = 0
+    with tracked("exported", out.notes, silent=out.json) as progress:
+        async for page in pages.letters(mq, filters.arguments, limit):
+            whole = await pages.with_payloads(mq, page)
+            stream.write(b"".join(orjson.dumps(letter) + b"\n" for letter in whole))
+            count += len(whole)
+            progress(count, 0)
+    return count

@@ -1,0 +1,68 @@
+"""What the sessions of several protocols do alike, whatever their bytes mean. A session need not be one of these: the
+contract is `vibemq.protocols.session.Session`.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from vibemq.errors import RemoteProtocolError
+from vibemq.protocols.session import Principal, Request, SessionContext
+
+Settings = TypeVar("Settings")
+State = TypeVar("State", bound="SharedState[Any]")
+
+
+@dataclass(slots=True)
+class SharedState(Generic[Settings]):
+    """What the parts of one session share."""
+
+    context: SessionContext
+    settings: Settings
+    now: int
+    principal: Principal | None = None
+    closing: bool = False
+    failed: bool = False
+    """The last answer is given or at least known; nothing more is read."""
+    requests: list[Request] = field(default_factory=list)
+    out: list[bytes] = field(default_factory=list)
+
+    def ask(self, request: Request) -> None:
+        self.requests.append(request)
+
+    def send(self, data: bytes) -> None:
+        self.out.append(data)
+
+    def take_requests(self) -> list[Request]:
+        requests, self.requests = self.requests, []
+        return requests
+
+    def take_bytes(self) -> bytes:
+        parts, self.out = self.out, []
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+class BaseSession(Generic[State]):
+    """The verbs of a session that need nothing but its state."""
+
+    _state: State
+    _broken: RemoteProtocolError | None = None
+    """Why nothing more can be read of the stream."""
+
+    def _take_requests(self) -> list[Request]:
+        """What `commands` returns at its end. Raises what has broken the stream, once everything before it is told."""
+        state = self._state
+        requests = state.take_requests()
+        if self._broken is not None and state.closing and not requests:
+            raise self._broken
+        return requests
+
+    def data_to_send(self) -> bytes:
+        return self._state.take_bytes()
+
+    @property
+    def closing(self) -> bool:
+        return self._state.closing
+
+    @property
+    def principal(self) -> Principal | None:
+        return self._state.principal

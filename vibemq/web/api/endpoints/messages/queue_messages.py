@@ -1,0 +1,179 @@
+"""Messages of a queue, without taking them: list them, show one, download its body, remove one that waits."""
+
+from typing import Any
+
+from starlette.responses import Response
+
+from vibemq.errors import ErrorCode, InvalidPayload, MessageNotFound, NotAuthorized
+from vibemq.web.api.contract import BYTES, Endpoint, Exchange, Parameter
+from vibemq.web.api.endpoints.shapes import (
+    ANYTHING,
+    INSTANT,
+    MESSAGE_HEADERS,
+    NULLABLE_TEXT,
+    TEXT,
+    WHOLE,
+    listed,
+    record,
+)
+from vibemq.web.api.errors import HttpCode, Problem
+from vibemq.web.api.kinds import Kind
+
+PEEK_MAX = 100
+PEEK = 50
+PREVIEW_BYTES_MAX = 4_096
+
+MESSAGE = record(
+    {
+        "sequence": WHOLE,
+        "id": TEXT,
+        "published_at": INSTANT,
+        "priority": WHOLE,
+        "headers": MESSAGE_HEADERS,
+        "state": TEXT,
+    }
+    | {"payload_size": WHOLE, "attempts": WHOLE},
+    {"expires_at": INSTANT, "deliver_at": INSTANT, "due_at": INSTANT, "holders": listed(ANYTHING)}
+    | {"payload": NULLABLE_TEXT, "payload_base64": NULLABLE_TEXT, "offset": WHOLE, "size": WHOLE}
+    | {"truncated": {"type": "boolean"}, "sha256": NULLABLE_TEXT, "decoded_size": {"type": ["integer", "null"]}},
+)
+
+
+def peeked(exchange: Exchange) -> dict[str, Any]:
+    query = exchange.query
+    limit = query.get("limit", PEEK)
+    return {
+        "queue": exchange.path["queue"],
+        "state": query.get("state", "ready"),
+        "limit": limit,
+        **{name: query[name] for name in ("from", "preview_bytes") if name in query},
+    }
+
+
+def removed(exchange: Exchange) -> dict[str, Any]:
+    sequence = _sequence(exchange)
+    return {"queue": exchange.path["queue"], "runs": [[sequence, sequence]]}
+
+
+def was_removed(result: dict[str, Any], exchange: Exchange) -> dict[str, Any]:
+    if not result["count"]:
+        raise MessageNotFound(
+            f"queue {exchange.path['queue'][:64]!r} has no message {exchange.path['sequence'][:20]} that waits; it was "
+            "consumed or removed, is with a consumer, or never existed"
+        )
+    return {}
+
+
+def _sequence(exchange: Exchange) -> int:
+    text = exchange.path["sequence"]
+    if not (text.isascii() and text.isdecimal() and len(text) < 20):
+        raise InvalidPayload(f"{text[:40]!r} is no sequence of a message, which is a number", "sequence")
+    return int(text)
+
+
+async def download(exchange: Exchange) -> Response:
+    """The whole body as a file, or a range of it. Whatever a browser takes it for, it is saved and not shown."""
+    if exchange.state.hides_bodies(exchange.user.principal):
+        raise NotAuthorized("the broker's settings (http.show_bodies) hide what is in messages from you")
+    sequence = _sequence(exchange)
+    arguments: dict[str, Any] = {"queue": exchange.path["queue"], "sequence": sequence, "length": 0}
+    arguments |= {"decode": exchange.query["decode"]} if "decode" in exchange.query else {}
+    body = await exchange.services.messages.body(exchange.user, arguments)
+    headers = {
+        "Content-Disposition": f'attachment; filename="message-{sequence}.bin"',
+        "Accept-Ranges": "bytes",
+        **exchange.headers,
+    }
+    wanted = exchange.request.headers.get("range")
+    if wanted is None:
+        return Response(body, headers=headers, media_type=BYTES)
+    start, end = byte_range(wanted, len(body))
+    headers["Content-Range"] = f"bytes {start}-{end - 1}/{len(body)}"
+    return Response(body[start:end], 206, headers=headers, media_type=BYTES)
+
+
+def byte_range(header: str, size: int) -> tuple[int, int]:
+    """(start, end) of the one range that is asked for. Raises Problem (RANGE_NOT_SATISFIABLE)."""
+    unit, _, told = header.partition("=")
+    first, dash, last = told.strip().partition("-")
+    numbers = all(not part or (part.isascii() and part.isdecimal() and len(part) < 20) for part in (first, last))
+    if unit.strip().lower() == "bytes" and dash and numbers and (first or last):
+        start = int(first) if first else max(0, size - int(last))
+        end = min(int(last) + 1 if first and last else size, size)
+        if start < end:
+            return start, end
+    raise Problem(
+        HttpCode.RANGE_NOT_SATISFIABLE,
+        f"the header Range must be one range of the body's {size:,} bytes, as bytes=0-1023",
+        headers={"Content-Range": f"bytes */{size}"},
+    )
+
+
+PEEK_MESSAGES = Endpoint(
+    method="GET",
+    path="/queues/{queue}/messages",
+    summary="Look at messages without taking them: those that are ready, delayed or in flight.",
+    operation="queue.peek",
+    items="messages",
+    limit_max=PEEK_MAX,
+    after="from",
+    arguments=peeked,
+    query=(
+        Parameter("state", {"type": "string", "enum": ["ready", "delayed", "in_flight"]}, "Which; left out: ready."),
+        Parameter("from", {"type": "integer", "minimum": 0}, "First sequence to look at."),
+        Parameter(
+            "preview_bytes",
+            {"type": "integer", "minimum": 0, "maximum": PREVIEW_BYTES_MAX},
+            "Most bytes of each body; left out: 1,024.",
+        ),
+    ),
+    response=MESSAGE,
+    errors=(ErrorCode.QUEUE_NOT_FOUND, ErrorCode.STORAGE_DAMAGED),
+)
+
+SHOW = Endpoint(
+    method="GET",
+    path="/queues/{queue}/messages/{sequence}",
+    summary="One message with a part of its body, as it is or opened (gzip, brotli).",
+    operation="message.show",
+    response=MESSAGE,
+    errors=(
+        ErrorCode.QUEUE_NOT_FOUND,
+        ErrorCode.MESSAGE_NOT_FOUND,
+        ErrorCode.WRONG_INCARNATION,
+        ErrorCode.STORAGE_DAMAGED,
+    ),
+)
+
+REMOVE = Endpoint(
+    method="DELETE",
+    path="/queues/{queue}/messages/{sequence}",
+    summary="Remove one message that waits.",
+    operation="queue.remove",
+    kind=Kind.CHANGE,
+    query=(),
+    arguments=removed,
+    shape=was_removed,
+    response={"type": "object"},
+    errors=(ErrorCode.QUEUE_NOT_FOUND, ErrorCode.MESSAGE_NOT_FOUND, ErrorCode.QUEUE_EXCLUSIVE),
+)
+
+DOWNLOAD = Endpoint(
+    method="GET",
+    path="/queues/{queue}/messages/{sequence}/body",
+    summary="The whole body of a message as a file, or a range of it.",
+    operation="message.show",
+    kind=Kind.SCAN,
+    query=(Parameter("decode", {"type": "string", "enum": ["gzip", "br"]}, "Open it first."),),
+    handler=download,
+    produces=BYTES,
+    more_statuses=(206,),
+    conditional=False,
+    errors=(
+        ErrorCode.QUEUE_NOT_FOUND,
+        ErrorCode.MESSAGE_NOT_FOUND,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.STORAGE_DAMAGED,
+        HttpCode.RANGE_NOT_SATISFIABLE,
+    ),
+)
