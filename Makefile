@@ -26,7 +26,7 @@ ARGS ?=
 # Most slow tests wait for child processes and flushes, so one worker more than there are cores pays.
 WORKERS ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$(( cores < 8 ? cores + 1 : 8 )))
 
-.PHONY: help install fmt lint types compiled test test-long test-fast crash jobs-proof torture demo bench bench-growth bench-scale bench-delays bench-access bench-peers console-vendor fuzz-api docs site docker-test interop clean
+.PHONY: help install fmt lint types compiled test test-long test-fast crash jobs-proof torture demo bench bench-mixed bench-growth bench-scale bench-delays bench-access bench-peers console-vendor fuzz-api docs site docker-test interop clean
 
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -101,6 +101,9 @@ demo: $(DEMO) ## send 336,776 flights through a broker that is killed with kill 
 
 bench: install ## measure VibeMQ: throughput, latency, fan-out, memory, recovery; ARGS=--quick for a short run
 	$(BIN)/python -m bench.alone $(ARGS)
+
+bench-mixed: install ## measure single publishes beside publishers at full speed and checkpoints; about three minutes
+	$(BIN)/python -m bench.mixed $(ARGS)
 
 bench-growth: install ## measure costs against the number of messages, queues and connections, and pauses by checkpoints
 	$(BIN)/python -m bench.growth $(ARGS)

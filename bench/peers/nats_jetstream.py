@@ -1,14 +1,14 @@
 """NATS JetStream with file storage: publish_async within a window, pull consumers with explicit acknowledgement.
 
 W: flushed every two minutes, the server's default. S: `sync_interval: always`, which servers before 2.10 lack
-(Debian 12 ships 2.9); NATS_SERVER names another binary. T: memory storage.
+(Debian 12 ships 2.9). T: memory storage. The server is the one that NATS_SERVER names, else the one that `go install`
+has built (GOBIN, GOPATH, ~/go/bin), else the one on the PATH.
 Fan-out: one durable consumer per pass over a stream with interest retention.
 """
 
 import asyncio
 import os
 import re
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +19,7 @@ import uvloop
 from nats.errors import TimeoutError as NatsTimeout
 from nats.js.api import AckPolicy, ConsumerConfig, RetentionPolicy, StorageType, StreamConfig
 
+from bench.common.binaries import go_built
 from bench.common.load import Bodies, Go, Job, Pacer, Span, now, sent_at
 from bench.common.peer import Guarantee, Peer
 from bench.common.servers import Plan
@@ -27,6 +28,7 @@ STREAM, SUBJECT = "BENCH", "bench.queue"
 WINDOW = 1000
 ACK_PENDING_MAX = 20_000
 _FLUSHES_SINCE = (2, 10)
+_INSTALL = "go install github.com/nats-io/nats-server/v2@latest, or NATS_SERVER names the binary"
 
 
 class JetStream(Peer):
@@ -35,14 +37,14 @@ class JetStream(Peer):
 
     @classmethod
     def missing(cls) -> str:
-        return "" if _server() else "nats-server is not installed (apt-get install nats-server)"
+        return "" if _server() else f"nats-server is not installed ({_INSTALL})"
 
     def unfit(self) -> str:
         version = _version()
         if self.guarantee is not Guarantee.STRONG or version >= _FLUSHES_SINCE:
             return ""
         found = ".".join(map(str, version))
-        return f"nats-server {found} cannot flush before it confirms (2.10 can; NATS_SERVER names another binary)"
+        return f"nats-server {found} cannot flush before it confirms (2.10 can: {_INSTALL})"
 
     def plan(self, folder: Path) -> Plan:
         flush = "sync_interval: always" if self.guarantee is Guarantee.STRONG else ""
@@ -174,7 +176,8 @@ def _durable(number: int) -> str:
 
 
 def _server() -> str:
-    return os.environ.get("NATS_SERVER") or shutil.which("nats-server") or ""
+    """Debian's is often older than the one that somebody has built for himself."""
+    return os.environ.get("NATS_SERVER") or go_built("nats-server")
 
 
 def _version() -> tuple[int, ...]:

@@ -173,6 +173,10 @@ class SimUpkeep:
         self._work: Callable[[], None] | None = work
         self._wanted = False
 
+    @property
+    def busy(self) -> bool:
+        return self._wanted
+
     def wake(self) -> None:
         if not self._wanted:
             self._wanted = True

@@ -52,6 +52,8 @@ def nothing() -> None:
 class Peer:
     """One connection: hears what was decided when its socket is written, at the end of the loop's turn."""
 
+    delivers = False
+
     def __init__(self, world: "World", hear: Callable[[Sequence[Effect]], None]) -> None:
         self._world = world
         self._hear = hear

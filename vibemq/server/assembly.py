@@ -65,7 +65,7 @@ from vibemq.server.around.look import Around, ListenerFacts
 from vibemq.server.background_tasks import BackgroundTasks
 from vibemq.server.checks import plugin_settings
 from vibemq.server.clock import Clock
-from vibemq.server.commit.backpressure import Backpressure
+from vibemq.server.commit.backpressure import Backpressure, ReadTurns
 from vibemq.server.commit.committer import Committer
 from vibemq.server.commit.loop_cycle import LoopCycle
 from vibemq.server.commit.message_memory import MessageMemory
@@ -397,6 +397,7 @@ async def assemble(
     )
     per_second = settings.limits.messages_per_client_per_second
     backpressure = Backpressure(lambda: committer.backlog_bytes, connection_table)
+    read_turns = ReadTurns(store.room_is_ready, wake=loop_cycle.wake)
     socket_services = SocketServices(
         peers=PeerFactory(peer_services, accounts.policy, timers, messages_per_second_max=per_second),
         connection_table=connection_table,
@@ -404,10 +405,12 @@ async def assemble(
         timers=timers,
         metrics=metrics,
         backpressure=backpressure,
+        read_turns=read_turns,
         unsent=partial(Unsent, store),
         fatal=fatal,
     )
-    loop_cycle.before += [committer.run_cycle, backpressure.apply, timers.look_at_engine, long_polls.look]
+    loop_cycle.before += [committer.run_cycle, backpressure.apply, read_turns.begin]
+    loop_cycle.before += [timers.look_at_engine, long_polls.look]
     housekeeping = Housekeeping(
         store=store,
         sweep=connection_table.sweep,

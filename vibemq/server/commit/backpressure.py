@@ -1,14 +1,34 @@
-"""Nobody is read from while too much of what was published waits for the disk."""
+"""When connections are read: nobody while too much of what was published waits for the disk, and who sends very much by
+turns, so that those who send little are served in between.
 
+A socket at full speed would be read for as long as its peer writes (uvloop reads up to 32 times before anybody else has
+a turn), and everybody's messages are appended and flushed together: a lone message then waits for megabytes of another
+connection. So a connection is not read on in a turn of the loop in which it has been read its share, and of those who
+have used theirs a few are let on in each turn, in the order in which they ask. All of them wait while the store makes
+room: what it has left of it is for those who send little, because an append that needs more holds up everybody.
+"""
+
+import asyncio
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
 BACKLOG_BYTES_MAX = 64 * 1024 * 1024
 """Published bytes on their way to disk; above this nobody is read from until half of it is told."""
+SHARE_BYTES = 524_288
+"""Of one peer, in one turn of the loop: about half a millisecond, and as long again for its append."""
+ALONE_SHARE_BYTES = 1_048_576
+"""Of a peer that has been the only one for a while: more turns cost it more processor time, up to a tenth."""
+ALONE_TURNS = 100
+"""In which nobody else has sent anything."""
+AT_ONCE = 2
+"""Connections that are let on in one turn."""
+LOOK_AGAIN_S = 0.001
+"""While the store makes room."""
 
 
 class Reading(Protocol):
-    """A connection that looks at `overloaded`, and reads on or not, some time after it was woken."""
+    """A connection that looks at `overloaded`, and asks `admits`, some time after it was woken."""
 
     def wake(self) -> None: ...
 
@@ -37,3 +57,77 @@ class Backpressure:
             self.overloaded = False
             for connection in list(self.paused):
                 connection.wake()
+
+
+class ReadTurns:
+    """Args:
+    room_is_ready: whether the store takes some megabytes without making room for them first.
+    wake: has `begin` called soon, at the start of a turn of the loop.
+    """
+
+    def __init__(self, room_is_ready: Callable[[], bool], *, wake: Callable[[], None]) -> None:
+        self._room_is_ready = room_is_ready
+        self._wake = wake
+        self._loop = asyncio.get_running_loop()
+        self._waiting: OrderedDict[Reading, None] = OrderedDict()
+        self._called: set[Reading] = set()
+        """Who may go on, as soon as they ask again."""
+        self._places = AT_ONCE
+        """What is left of them in this turn."""
+        self._looks_again = False
+        self._reader: Reading | None = None
+        self._shared_turns = 0
+        """In which the shares are smaller, because others have sent something."""
+        self.share_bytes = ALONE_SHARE_BYTES
+
+    def reads(self, connection: Reading) -> None:
+        """Something of it has come."""
+        if connection is not self._reader:
+            self._reader = connection
+            self._shared_turns = ALONE_TURNS
+            self.share_bytes = SHARE_BYTES
+
+    def admits(self, connection: Reading) -> bool:
+        """Whether somebody who has used its share is read on; if not, it is woken when its turn has come."""
+        if connection in self._called:
+            self._called.remove(connection)
+            return True
+        if self._places and not self._waiting and self._room_is_ready():
+            self._places -= 1
+            return True
+        self._waiting.setdefault(connection)
+        self._wake()
+        return False
+
+    def forget(self, connection: Reading) -> None:
+        """It has gone."""
+        if self._reader is connection:
+            self._reader = None
+        self._waiting.pop(connection, None)
+        self._called.discard(connection)
+
+    def begin(self) -> None:
+        """A turn of the loop begins; those whose turn it is are woken in it."""
+        self._places = AT_ONCE
+        if self._shared_turns:
+            self._shared_turns -= 1
+            if not self._shared_turns:
+                self.share_bytes = ALONE_SHARE_BYTES
+        if not self._waiting:
+            return
+        if not self._room_is_ready():
+            if not self._looks_again:
+                self._looks_again = True
+                self._loop.call_later(LOOK_AGAIN_S, self._look_again)
+            return
+        while self._waiting and self._places:
+            connection, _ = self._waiting.popitem(last=False)
+            self._called.add(connection)
+            self._places -= 1
+            connection.wake()
+        if self._waiting:
+            self._wake()
+
+    def _look_again(self) -> None:
+        self._looks_again = False
+        self._wake()

@@ -65,6 +65,8 @@ class Store:
         self.picks: Callable[[int], bool] = provider.picks if isinstance(provider, PicksRows) else picks_nothing
         """Whether `begin_scattered` serves for the queue of that id."""
         self._letters_thread = ThreadPoolExecutor(1, "vibemq-letters")
+        self.room_is_ready: Callable[[], bool] = getattr(provider, "room_is_ready", _always)
+        """Whether the provider takes megabytes at once; while it does not, those who send much wait."""
         self._find_large = getattr(provider, "first_large", None)
         self.large_rows: ReadsRows = LargeRows(provider) if hasattr(provider, "read_large") else provider
         """Reads a large row beside everything else, in the thread that asks."""
@@ -195,6 +197,10 @@ class Store:
         self._letters_thread.shutdown(wait=False, cancel_futures=True)
         self._read_thread.shutdown(wait=False, cancel_futures=True)
         self._flusher.end()
+
+
+def _always() -> bool:
+    return True
 
 
 def picks_nothing(queue_id: int) -> bool:

@@ -86,6 +86,10 @@ class LoosePeer:
     def _wake(self) -> None:
         self._services.loop_cycle.flush_later(self)
 
+    @property
+    def delivers(self) -> bool:
+        return bool(self.driver.delivery_queue)
+
     def flush(self) -> None:
         driver = self.driver
         if driver.parted:

@@ -18,7 +18,7 @@ from typing import Any, cast
 from vibemq.errors import Blocked, StorageError, VibeMQError
 from vibemq.model.rows import Rows
 from vibemq.protocols.session import Principal, Session
-from vibemq.server.commit.backpressure import Backpressure
+from vibemq.server.commit.backpressure import Backpressure, ReadTurns
 from vibemq.server.commit.loop_cycle import LoopCycle
 from vibemq.server.monitoring.metrics import Metrics
 from vibemq.server.net.connections import ConnectionTable, ListenerEndpoint
@@ -54,6 +54,7 @@ class SocketServices(CarrierServices):
 
     metrics: Metrics
     backpressure: Backpressure
+    read_turns: ReadTurns
     unsent: Callable[..., Unsent]
     """Makes one with the arguments that are a connection's."""
 
@@ -124,6 +125,10 @@ class Connection(asyncio.Protocol):
         self.bytes_sent = 0
         self._flow_open = True
         self._reading = True
+        self._turn_bytes = 0
+        """What was read in this turn of the loop."""
+        self._share_used = False
+        """It is not read because of that."""
         self._hung_up = False
         self._closed = False
         self._descriptor: int | None = None
@@ -188,6 +193,7 @@ class Connection(asyncio.Protocol):
             return
         self._services.connection_table.forget_memory(self)
         self._services.backpressure.paused.discard(self)
+        self._services.read_turns.forget(self)
         self._services.connection_table.remove(self)
         self.peer.part()
         log.debug("disconnected", extra={"event": "conn.closed", "conn_id": self.connection_id, "remote": self.host})
@@ -261,6 +267,13 @@ class Connection(asyncio.Protocol):
         if self._acknowledge is not None:
             self._acknowledge()
         self.peer.receive(data)
+        turns = self._services.read_turns
+        turns.reads(self)
+        self._turn_bytes += len(data)
+        if self._turn_bytes >= turns.share_bytes and self._reading:
+            # `flush`, in the next turn, reads on.
+            self._share_used = True
+            self._pause_reading()
 
     def eof_received(self) -> bool:
         if self._hung_up:
@@ -276,9 +289,14 @@ class Connection(asyncio.Protocol):
     def wake(self) -> None:
         self._services.loop_cycle.flush_later(self)
 
+    @property
+    def delivers(self) -> bool:
+        return bool(self.peer.delivery_queue)
+
     def flush(self) -> None:
         """Write what is due; called once per loop turn. Raises nothing: other connections come after."""
         peer = self.peer
+        self._turn_bytes = 0
         if self._closed or peer.parted:
             return
         try:
@@ -410,15 +428,20 @@ class Connection(asyncio.Protocol):
     def _limit_reading(self, buffered: int) -> None:
         reading = buffered < 4 * self.high_water and not (self._services.backpressure.overloaded or self.peer.busy)
         reading = reading and not self._services.connection_table.waits_for_memory(self)
-        if reading == self._reading:
+        if reading == self._reading or (self._share_used and reading and not self._services.read_turns.admits(self)):
             return
         self._reading = reading
+        self._share_used = False
         if reading:
             self._services.backpressure.paused.discard(self)
             self.transport.resume_reading()
         else:
-            self._services.backpressure.paused.add(self)
-            self.transport.pause_reading()
+            self._pause_reading()
+
+    def _pause_reading(self) -> None:
+        self._reading = False
+        self._services.backpressure.paused.add(self)
+        self.transport.pause_reading()
 
     def _set_flow(self, *, open_: bool) -> None:
         self._flow_open = open_

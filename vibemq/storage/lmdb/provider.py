@@ -350,6 +350,10 @@ class LmdbProvider:
         self._note_durable(lsn)
         return lsn
 
+    def room_is_ready(self) -> bool:
+        """Whether appends of some megabytes need not wait for a journal segment that is being made."""
+        return self._journal.room_is_ready or not self._spare_segments.busy
+
     def try_sync(self) -> int | None:
         """See `FlushesAtOnce`."""
         self._check_open()

@@ -30,6 +30,26 @@ def test_python(version: tuple[str, str, str], level: Level) -> None:
     assert_mendable(machine.python(version), level)
 
 
+@pytest.mark.parametrize(
+    ("built_with", "prefix", "level"),
+    [
+        ("'--enable-optimizations' '--enable-shared' -O3", "/usr/local", Level.OK),
+        ("'--prefix=/opt/python' -flto -O3", "/opt/python", Level.OK),
+        ("'--enable-shared' '--prefix=/usr' -O2", "/usr", Level.OK),
+        ("", "C:\\Python312", Level.OK),
+        ("'--enable-shared' -O3", "/home/a/.pyenv/versions/3.12.1", Level.WARN),
+        ("'--with-pydebug' '--enable-optimizations'", "/usr", Level.WARN),
+    ],
+)
+def test_how_python_was_built(built_with: str, prefix: str, level: Level) -> None:
+    assert_mendable(machine.python_build(built_with, prefix), level)
+
+
+def test_how_this_python_was_built_is_known() -> None:
+    """Every CPython on Linux tells its flags."""
+    assert machine.python_build().text != "how it was built is not known"
+
+
 def test_packages() -> None:
     assert_mendable(machine.lmdb_library((0, 9, 10)), Level.WARN)
     assert_mendable(machine.lmdb_library((0, 9, 33)), Level.OK)

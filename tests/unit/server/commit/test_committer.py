@@ -494,6 +494,8 @@ async def test_the_answer_is_written_before_consumers_are_given_the_message() ->
     order: list[str] = []
 
     class Publisher:
+        delivers = False
+
         def flush(self) -> None:
             order.append(f"answered {bench.told}, shown {bench.engine.committed_tickets}")
 
@@ -512,6 +514,8 @@ async def test_what_is_shown_in_steps_is_answered_behind_the_last_one() -> None:
     order: list[str] = []
 
     class Publisher:
+        delivers = False
+
         def flush(self) -> None:
             order.append(f"answered {bench.told}, shown {bench.engine.committed_tickets}")
 

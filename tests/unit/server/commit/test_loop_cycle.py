@@ -18,8 +18,11 @@ class Clock:
 class Connection:
     """Whose flush takes some of the clock's time."""
 
-    def __init__(self, clock: Clock, cost_s: float, then: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, clock: Clock, cost_s: float, then: Callable[[], None] = lambda: None, *, delivers: bool = False
+    ) -> None:
         self.flushes = 0
+        self.delivers = delivers
         self._clock = clock
         self._cost_s = cost_s
         self._then = then
@@ -81,6 +84,26 @@ def test_who_asks_again_in_its_flush_comes_after_those_that_wait() -> None:
         assert greedy.flushes == 1
         await turns(2)
         assert greedy.flushes > 1
+
+    asyncio.run(main())
+
+
+def test_answers_do_not_wait_for_deliveries_and_deliveries_go_on() -> None:
+    async def main() -> None:
+        clock = Clock()
+        cycle = LoopCycle(monotonic=clock)
+        consumers = [Connection(clock, FLUSH_SHARE_S, delivers=True) for _ in range(10)]
+        for consumer in consumers:
+            cycle.flush_later(consumer)
+        await turns(1)
+        publisher = Connection(clock, FLUSH_SHARE_S / 2)
+        cycle.flush_later(publisher)
+        await turns(1)
+        assert publisher.flushes == 1
+        busy = Connection(clock, FLUSH_SHARE_S, lambda: cycle.flush_later(busy))
+        cycle.flush_later(busy)
+        await turns(8)
+        assert [consumer.flushes for consumer in consumers] == [1] * 10
 
     asyncio.run(main())
 

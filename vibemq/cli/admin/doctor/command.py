@@ -39,6 +39,7 @@ def doctor(
 
 def findings(data_dir: Path | None, url: str | None, timeout: float) -> Iterator[Finding]:
     yield machine.python()
+    yield machine.python_build()
     yield machine.lmdb_library()
     yield machine.speed_packages()
     yield machine.open_files()

@@ -4,6 +4,8 @@ import ctypes
 import importlib.util
 import platform
 import resource
+import sys
+import sysconfig
 import time
 
 import lmdb
@@ -12,6 +14,10 @@ from vibemq._version import __version__
 from vibemq.cli.admin.doctor.finding import Finding, fail, ok, warn
 from vibemq.cli.exits import how_to_install
 
+OPTIMIZED = ("--enable-optimizations", "--with-lto", "-fprofile-use", "-fprofile-instr-use", "-flto")
+"""Any of these in what the interpreter was built with says that its builder cared about speed."""
+SYSTEM_PREFIX = "/usr"
+"""Debian and Ubuntu optimize their Python by rules of their own, and it does not tell."""
 OPEN_FILES_WANTED = 4_096
 OLDEST_SANE_YEAR = 2025
 CLOCK_UNSYNCHRONIZED = 5
@@ -26,6 +32,31 @@ def python(version: tuple[str, str, str] | None = None) -> Finding:
     if (int(major), int(minor)) < (3, 11):
         return fail("python", text, "install Python 3.11 or newer")
     return ok("python", text)
+
+
+def python_build(built_with: str | None = None, prefix: str = sys.base_prefix) -> Finding:
+    """`built_with`: the arguments and flags of the interpreter's build; empty where it does not know them."""
+    told = _built_with() if built_with is None else built_with
+    if "--with-pydebug" in told:
+        return _slow_build("this is a debug build of Python")
+    if any(sign in told for sign in OPTIMIZED):
+        return ok("python build", "built with optimizations")
+    if prefix == SYSTEM_PREFIX or not told:
+        return ok("python build", "built by the system's distributor" if told else "how it was built is not known")
+    return _slow_build("this Python was built without profile-guided optimization")
+
+
+def _slow_build(what: str) -> Finding:
+    remedy = (
+        "use the Python of the distribution, of the Docker image or of `uv python install`; or build it with "
+        "--enable-optimizations --with-lto (pyenv: PYTHON_CONFIGURE_OPTS='--enable-optimizations --with-lto')"
+    )
+    return warn("python build", f"{what}; broker and clients need more processor time for each message", remedy)
+
+
+def _built_with() -> str:
+    names = ("CONFIG_ARGS", "PY_CFLAGS", "PY_CORE_CFLAGS", "PY_CFLAGS_NODIST", "PY_LDFLAGS")
+    return " ".join(str(sysconfig.get_config_var(name) or "") for name in names).strip()
 
 
 def lmdb_library(version: tuple[int, int, int] | None = None) -> Finding:

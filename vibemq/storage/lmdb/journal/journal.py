@@ -39,6 +39,8 @@ from vibemq.storage.lmdb.journal.segment_pool import SegmentPool
 from vibemq.storage.local.disk import Disk, write_all
 
 SEGMENT_BYTES = 16 << 20
+READY_BYTES = 4 << 20
+"""Room of the active segment that is for those who publish little, until the next segment is ready."""
 FRAME_BYTES = 2 * HEADER.size
 """Of a record, and of the mark behind it."""
 
@@ -275,6 +277,14 @@ class Journal:
         self._syncs += len(dirty)
         self._durable_lsn, self._bytes_durable = target, appended
         return target
+
+    @property
+    def room_is_ready(self) -> bool:
+        """Whether some megabytes can be appended without waiting for a segment."""
+        segment = self._active
+        if self.pool.has_spare or segment is None:
+            return True
+        return segment.size - segment.end >= min(READY_BYTES, segment.size // 4)
 
     def note_durable(self) -> None:
         """Say in a mark that all is durable, when no record follows that would; call it when the journal is idle.

@@ -164,6 +164,10 @@ class SegmentPool:
             if not self._spares:
                 self._spares.append(self._new(self._segment_bytes, urgent=False))
 
+    @property
+    def has_spare(self) -> bool:
+        return bool(self._spares)
+
     def put_back(self, segments: Sequence[Segment]) -> None:
         """Nothing needs their records any more. The caller holds the lock, under which they ceased to be live."""
         self._free.extend(segments)
@@ -370,6 +374,9 @@ class SegmentPool:
             self._disk.fallocate(file, size)
             for offset in range(filled_from, size, len(ZEROES)):
                 write_all(self._disk, file, [ZEROES[: size - offset]], offset)
+                if offset + len(ZEROES) < size:
+                    # Piece by piece: a flush that somebody waits for stands behind no more than one of them.
+                    self._disk.fdatasync(file)
             self._disk.fsync(file)
             self._disk.rename(path + NEW_SUFFIX, path)
             self._disk.fsync_dir(self._folder)

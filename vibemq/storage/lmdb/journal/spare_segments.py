@@ -16,9 +16,15 @@ class SpareSegments:
     def __init__(self, work: Callable[[], None]) -> None:
         self._work = work
         self._wanted = threading.Event()
+        self._working = False
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="vibemq-upkeep", daemon=True)
         self._thread.start()
+
+    @property
+    def busy(self) -> bool:
+        """Whether what was wanted is not done yet, one way or the other."""
+        return self._working or self._wanted.is_set()
 
     def wake(self) -> None:
         self._wanted.set()
@@ -32,6 +38,7 @@ class SpareSegments:
     def _run(self) -> None:
         while True:
             self._wanted.wait()
+            self._working = True
             self._wanted.clear()
             if self._stopping:
                 return
@@ -39,3 +46,5 @@ class SpareSegments:
                 self._work()
             except (StorageError, OSError) as error:
                 logger.warning("housekeeping: %s", error)
+            finally:
+                self._working = False
