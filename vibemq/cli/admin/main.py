@@ -65,7 +65,7 @@ VERBS = {
     "queue": Verb(f"{_HERE}.queue", "app", "Queues of a running broker."),
     "message": Verb(f"{_HERE}.message", "app", "Single messages of a running broker's queues."),
     "dlq": Verb(f"{_HERE}.dlq.commands", "app", "Dead letters of a running broker."),
-    "job": Verb(f"{_HERE}.jobs.commands", "app", "Jobs of a running broker: replays, purges and exports of dead letters."),
+    "job": Verb(f"{_HERE}.jobs.commands", "app", "Jobs of a running broker: replay, purge and export of dead letters."),
     "group": Verb(f"{_HERE}.group", "app", "Groups of a queue: positions and backlogs."),
     "user": Verb(f"{_HERE}.access.users", "app", "Users of a running broker, and their permissions."),
     "token": Verb(f"{_HERE}.access.tokens", "app", "Access tokens of a running broker."),

@@ -13,7 +13,7 @@ from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, Json, Timeout, Url, Y
 from vibemq.cli.online import ask, ask_all
 from vibemq.cli.output import Output, facts, instant_text, is_standard, table
 
-app = typer.Typer(help="Jobs of a running broker: replays, purges and exports of dead letters.", no_args_is_help=True)
+app = typer.Typer(help="Jobs of a running broker: replay, purge and export of dead letters.", no_args_is_help=True)
 
 Number = Annotated[str, typer.Argument(metavar="JOB", help="Number of the job, as `job ls` shows it.")]
 Rate = Annotated[
