@@ -64,6 +64,15 @@ def test_what_nobody_uses_is_not_imported() -> None:
     assert said.stdout.split() == ["False", "False", "False", "True"]
 
 
+def test_a_broker_without_http_imports_no_http_server() -> None:
+    program = (
+        "import sys, vibemq.server.broker\n"
+        "print([name for name in ('uvicorn', 'h11', 'starlette', 'vibemq.web') if name in sys.modules])\n"
+    )
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert said.stdout.strip() == "[]"
+
+
 async def test_a_certificate_is_read_again(tmp_path: Path) -> None:
     authority = Authority.made_in(tmp_path)
     first, second = authority.sign("first"), authority.sign("second")

@@ -4,15 +4,13 @@ machine, and then read what the port says as its own (DNS rebinding); the name s
 An address cannot be made to resolve to another one, so every address is allowed.
 """
 
-import ipaddress
 import re
 from collections.abc import Mapping, Sequence
 
+from vibemq.auth.loopback import address_of, is_loopback
 from vibemq.web.limits import PROBES, App, Receive, Scope, Send
 
 ANY = "*"
-_LOOPBACK_NAME = re.compile(r"(.*\.)?localhost\.?", re.IGNORECASE)
-
 _PORT = re.compile(r"(:[0-9]{0,5})?")
 
 
@@ -40,13 +38,8 @@ class AllowedHosts:
             or name in self._names
             or bool(self._suffixes and name.endswith(self._suffixes))
             or is_loopback(name)
-            or _address(name) is not None
+            or address_of(name) is not None
         )
-
-
-def is_loopback(host: str) -> bool:
-    address = _address(host)
-    return address.is_loopback if address is not None else _LOOPBACK_NAME.fullmatch(host) is not None
 
 
 def without_port(host: str) -> str:
@@ -64,13 +57,6 @@ def _behind(host: str) -> str:
 
 def _plain(name: str) -> str:
     return name.strip().rstrip(".").lower()
-
-
-def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    try:
-        return ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return None
 
 
 class HostCheck:

@@ -9,6 +9,7 @@ from typing import Any
 
 from anyio import to_thread
 
+from vibemq.auth.loopback import is_loopback
 from vibemq.config import Settings
 from vibemq.operations.monitoring.death_tolls import REMEDY, death_sentences
 from vibemq.operations.monitoring.readings import QueuesReading
@@ -19,7 +20,6 @@ from vibemq.server.around.settings_shown import shown_settings
 from vibemq.server.monitoring.health import Report
 from vibemq.server.monitoring.recent import quantile_ms
 from vibemq.server.monitoring.trail import Trail
-from vibemq.web.hosts import is_loopback
 
 DAY_MS = 86_400_000
 CERTIFICATE_DAYS_WARN = 14

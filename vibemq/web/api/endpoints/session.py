@@ -7,6 +7,7 @@ import anyio.to_thread
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
+from vibemq.auth.loopback import is_loopback
 from vibemq.auth.matrix import SELF
 from vibemq.auth.policy import Policy
 from vibemq.auth.rules import NAME_OF
@@ -20,7 +21,6 @@ from vibemq.web.api.guardrails.login_codes import CODE_S
 from vibemq.web.api.kinds import Kind
 from vibemq.web.api.services import Asker
 from vibemq.web.api.sessions import cookie_gone_headers, cookie_header
-from vibemq.web.hosts import is_loopback
 
 COOKIE_BYTES = 32
 

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 
 from starlette.datastructures import Headers
 
+from vibemq.auth.loopback import is_loopback
 from vibemq.web.api.errors import HttpCode, Problem
-from vibemq.web.hosts import AllowedHosts, is_loopback
+from vibemq.web.hosts import AllowedHosts
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
