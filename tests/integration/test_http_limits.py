@@ -246,3 +246,17 @@ async def test_each_request_of_a_connection_is_looked_at(broker: Broker) -> None
     get = b"GET /livez HTTP/1.1\r\nhost: localhost\r\n"
     answer = await exchanged(broker, get + b"\r\n" + get + b"x: a\n\r\n")
     assert [int(part.split()[0]) for part in answer.split(b"HTTP/1.1 ")[1:]] == [200, 400]
+
+
+async def test_a_body_of_very_many_chunks_is_read_to_its_end(broker: Broker) -> None:
+    put = b"PUT /api/v1/queues/many HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    body = b"8\r\n        \r\n" * 2_000 + b"2\r\n{}\r\n0\r\n\r\n"
+    last = b"GET /livez HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
+    answer = await exchanged(broker, put + b"transfer-encoding: chunked\r\n\r\n" + body + last)
+    assert [int(part.split()[0]) for part in answer.split(b"HTTP/1.1 ")[1:]] == [201, 200]
+
+
+async def test_a_body_of_too_small_chunks_is_refused(broker: Broker) -> None:
+    answer = await exchanged(broker, CHUNKS + b"1\r\na\r\n" * 20_000)
+    assert answer.startswith((b"HTTP/1.1 405 ", b"HTTP/1.1 431 "))
+    assert answer.count(b"HTTP/1.1 ") == 1

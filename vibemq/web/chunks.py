@@ -3,6 +3,8 @@
 h11 takes a line feed alone for the end of a trailer, joins continued ones, and lets a carriage return stand in an
 extension. A proxy in front that ends a line elsewhere sees another end of the body, and what is the rest of a body for
 one of the two is the next request for the other.
+
+A chunk costs the same however small it is, so a reader takes a number of them and then waits for its next turn.
 """
 
 import re
@@ -14,6 +16,9 @@ from vibemq.web.heads import HeadRefused
 
 EXTRA_BYTES_MAX = 16_384
 """Of extensions and trailers of one body; nobody reads them."""
+FRAMING_BYTES_MAX = 16_384
+"""Of the sizes and line ends of one body, beside as many as its data has."""
+CHUNKS_PER_TURN = 500
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})((?:[ \t]*;[\t -~\x80-\xff]*)?)\r\n")
 _TRAILER = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t -~\x80-\xff]*\r\n")
 _END = b"\r\n"
@@ -38,34 +43,56 @@ class ChunkReader:
         """What has to come behind it."""
         self._in_trailers = False
         self._extra_bytes = 0
+        self._framing_bytes = 0
+        self._data_bytes = 0
+        self._turn_left = CHUNKS_PER_TURN
+
+    @property
+    def waits_for_turn(self) -> bool:
+        """It has read as many chunks as it may, and there may be more in the buffer."""
+        return self._turn_left <= 0
+
+    def begin_turn(self) -> None:
+        self._turn_left = CHUNKS_PER_TURN
 
     def __call__(self, received: _Received) -> Any:
-        """An event; None: more has to come. Raises HeadRefused."""
+        """An event, with the data of all chunks that have come; None: more has to come. Raises HeadRefused."""
+        parts: list[bytearray] = []
+        while not self._in_trailers and self._turn_left > 0 and (part := self._read_data(received)) is not None:
+            parts.append(part)
+        if parts:
+            return h11.Data(data=b"".join(parts))
+        return self._read_trailers(received) if self._in_trailers else None
+
+    def _read_data(self, received: _Received) -> bytearray | None:
+        """Of one chunk, as much as there is; None: more has to come, or all has."""
         if self._footer and not self._read_footer(received):
             return None
-        if self._in_trailers:
-            return self._read_trailers(received)
-        begins = not self._left
-        if begins:
+        if not self._left:
             line = received.maybe_extract_next_line()
             if line is None:
                 return None
+            self._turn_left -= 1
             self._left = self._size_in(line)
             if not self._left:
                 self._in_trailers = True
-                return self._read_trailers(received)
+                return None
         data = received.maybe_extract_at_most(self._left)
         if data is None:
             return None
+        self._data_bytes += len(data)
         self._left -= len(data)
         self._footer = b"" if self._left else _END
-        return h11.Data(data=bytes(data), chunk_start=begins, chunk_end=not self._left)
+        return data
 
     def _size_in(self, line: bytearray) -> int:
         found = _SIZE.fullmatch(line)
         if found is None:
             raise HeadRefused("a chunk of the body does not begin with its size and CR LF")
         self._note(len(found[2]))
+        self._framing_bytes += len(found[1]) + 2 * len(_END)
+        if self._framing_bytes > FRAMING_BYTES_MAX + self._data_bytes:
+            raise HeadRefused("the chunks of the body are too small for their number; send larger ones", 431)
         return int(found[1], 16)
 
     def _read_footer(self, received: _Received) -> bool:

@@ -70,7 +70,18 @@ class HttpParser(h11.Connection):
     refused = (400, "this is no request of HTTP/1.1")
     """Status and sentence for a request that cannot be read."""
 
+    @property
+    def waits_for_turn(self) -> bool:
+        """There may be more to read, in a later turn of the loop."""
+        return isinstance(self._reader, ChunkReader) and self._reader.waits_for_turn
+
+    def begin_turn(self) -> None:
+        if isinstance(self._reader, ChunkReader):
+            self._reader.begin_turn()
+
     def next_event(self) -> Any:
+        if self.waits_for_turn:
+            return h11.NEED_DATA
         try:
             if self.their_state is h11.IDLE:
                 check_head(self.trailing_data[0])
@@ -83,6 +94,8 @@ class HttpParser(h11.Connection):
             refused.__traceback__ = None
             raise h11.RemoteProtocolError(str(refused), refused.status) from None
         except h11.RemoteProtocolError as error:
+            if error.error_status_hint == HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE:
+                self.refused = error.error_status_hint, "a line of the request is too long"
             error.__traceback__ = None
             raise
 
@@ -96,6 +109,8 @@ class HttpConnection(H11Protocol):
     _deadline: asyncio.TimerHandle | None = None
     _answering: Any = None
     """The request that the deadline is for; None: for a header."""
+    _next_turn: asyncio.Handle | None = None
+    """In which it goes on with what it has received."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -118,8 +133,29 @@ class HttpConnection(H11Protocol):
         self._set_deadline(self.head_timeout_s)
 
     def data_received(self, data: bytes) -> None:
+        if self._next_turn is None:
+            cast(HttpParser, self.conn).begin_turn()
         super().data_received(data)
+        self._end_turn()
         self._look()
+
+    def _go_on(self) -> None:
+        """With what was received earlier."""
+        self._next_turn = None
+        cast(HttpParser, self.conn).begin_turn()
+        self.handle_events()
+        self._end_turn()
+        if self._next_turn is None and not self.flow.read_paused:
+            self.transport.resume_reading()
+        self._look()
+
+    def _end_turn(self) -> None:
+        if self.transport.is_closing() or not cast(HttpParser, self.conn).waits_for_turn:
+            return
+        # Also when it is paused already: an application that wants more lets the transport read again.
+        self.transport.pause_reading()
+        if self._next_turn is None:
+            self._next_turn = self.loop.call_soon(self._go_on)
 
     def send_400_response(self, msg: str) -> None:
         """With the parser's own status and sentence. uvicorn calls it for what cannot be read."""
@@ -155,6 +191,9 @@ class HttpConnection(H11Protocol):
         self.pool.remove(self)
         if self._deadline is not None:
             self._deadline.cancel()
+        if self._next_turn is not None:
+            self._next_turn.cancel()
+            self._next_turn = None
         super().connection_lost(exc)
 
     def drop(self) -> None:
