@@ -19,8 +19,10 @@ from tests.integration.test_operations import dead
 from tests.integration.test_server_broker import settings
 from tests.waiting import until
 from vibemq.config import Http, Settings
+from vibemq.engine.handlers.jobs import starting
 from vibemq.errors import InvalidOptions, JobNotFound, JobStateConflict, NotAuthorized, StorageFull
-from vibemq.model.jobs.job_records import JobAdvanced
+from vibemq.model.jobs.job import JobState
+from vibemq.model.jobs.job_records import JobAdvanced, JobChanged
 from vibemq.operations.jobs import results
 from vibemq.server.broker import Broker
 from vibemq.server.jobs import worker
@@ -234,7 +236,7 @@ async def test_a_count_that_the_disk_did_not_take_doubles_no_line(
 
 
 async def test_files_are_bounded_in_bytes_and_in_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(results, "EXPORTS_MAX", 2)
+    monkeypatch.setattr(starting, "EXPORTS_MAX", 2)
     limits = settings(tmp_path).model_copy(update={"exports_bytes": 8_000})
     async with Broker(settings=limits) as broker, vibemq.connect(broker.url) as mq:
         await dead(mq, broker, "q", 15)
@@ -357,3 +359,94 @@ async def test_a_download_ends_with_what_allowed_it(tmp_path: Path, monkeypatch:
             lines = answer.content.splitlines()
             assert len(lines[0]) == 100
             assert orjson.loads(lines[-1])["error"]["code"] == "NOT_AUTHORIZED"
+
+
+async def test_nobody_has_the_files_of_others_deleted(guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(starting, "FINISHED_MAX", 3)
+    broker, login = guarded
+    async with login("root") as root, login("looker") as looker:
+        job = await reached(root, (await export_of(root, filter={"queue": "b"}))["job"], "done")
+        for _ in range(6):
+            own = (await export_of(looker, filter={"queue": "a", "message_id": "x"}))["job"]
+            await reached(looker, own, "done")
+            await looker.admin("job.discard", job=own)
+        theirs = (await export_of(root, filter={"queue": "a"}))["job"]
+        await reached(root, theirs, "done")
+        with pytest.raises(NotAuthorized, match="by whoever made the job, or by a superuser"):
+            await looker.admin("job.discard", job=theirs)
+        assert broker._parts is not None
+        await broker._parts.housekeeping.round()
+        for number in (job["job"], theirs):
+            assert (await job_of(root, number))["has_result"]
+        assert lines_of(await file_of(root, job["job"]))[1]["count"] == 20
+
+
+async def test_a_user_has_half_of_the_bytes(guarded: Guarded) -> None:
+    broker, login = guarded
+    assert broker._parts is not None
+    async with login("root") as root, login("looker") as looker:
+        done = await reached(looker, (await export_of(looker, filter={"queue": "a"}))["job"], "done")
+        files = broker._parts.job_runner._services.exports
+        files.bytes_max = 3 * done["size_bytes"]
+        own = (await export_of(looker, filter={"queue": "a"}))["job"]
+        await reached(looker, own, "waiting", "files of exports of user 'looker'")
+        await reached(root, (await export_of(root, filter={"queue": "a"}))["job"], "done")
+
+
+async def test_a_full_disk_at_the_end_loses_no_whole_file(started: Started, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker, mq = started
+    await dead(mq, broker, "q", 20)
+    provider = broker._parts.store.provider  # type: ignore[union-attr]
+    append, refused = provider.append, [0]
+
+    def full(records: Any, *more: Any) -> Any:
+        if not refused[0] and any(isinstance(one, JobChanged) and one.state is JobState.DONE for one in records):
+            refused[0] += 1
+            raise StorageFull("no space left")
+        return append(records, *more)
+
+    monkeypatch.setattr(provider, "append", full)
+    number = (await export_of(mq))["job"]
+
+    async def is_done() -> bool:
+        broker.advance(worker.RETRY_MS / 1000)
+        return bool((await job_of(mq, number))["state"] == "done")
+
+    await until(is_done)
+    assert refused == [1]
+    assert lines_of(await file_of(mq, number))[1]["count"] == 20
+
+
+async def test_a_broker_starts_where_nothing_can_be_exported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / FOLDER).write_text("")
+    async with TimedBroker(tmp_path / "data") as broker, vibemq.connect(broker.url) as mq:
+        with pytest.raises(InvalidOptions, match=r"cannot be used .Not a directory"):
+            await export_of(mq)
+        assert "dead letters are not exported by jobs" in caplog.text
+        await dead(mq, broker, "q", 1)
+        await mq.admin("job.start", kind="purge_dead")
+
+
+async def test_a_file_that_cannot_be_deleted_keeps_no_other_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    exports = tmp_path / "data" / FOLDER
+    stuck = exports / "dead-letters-77-1.ndjson"
+    (stuck / "full").mkdir(parents=True)
+    exports.chmod(0o755)
+    (exports / "dead-letters-78-1.ndjson").write_text("{}")
+    async with TimedBroker(tmp_path / "data") as broker:
+        assert broker._parts is not None
+        with caplog.at_level("INFO", "vibemq.jobs"):
+            for _ in range(3):
+                await broker._parts.job_runner._services.exports.tidy()
+        assert os.listdir(exports) == [stuck.name]
+        assert stat.S_IMODE(exports.stat().st_mode) == 0o700
+        said = [record.getMessage() for record in caplog.records if record.name == "vibemq.jobs"]
+        assert [text for text in said if "job 78 was deleted: there is no such job" in text]
+        assert len([text for text in said if "job 77 cannot be deleted" in text]) == 1
+        (stuck / "full").rmdir()
+        stuck.rmdir()
+        await broker._parts.job_runner._services.exports.tidy()
+        assert os.listdir(exports) == []

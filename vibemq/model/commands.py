@@ -656,6 +656,8 @@ class StartJob:
     rate: float = 0.0
     asked_at: int = 0
     """The instant from which the filter's ages are measured."""
+    since: int = 0
+    """When the user was made: an older job with the same key is somebody else's."""
 
 
 @dataclass(slots=True)

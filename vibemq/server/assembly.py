@@ -318,6 +318,7 @@ async def assemble(
         clock,
         store.aside,
         bytes_max=settings.exports_bytes,
+        has_users=lambda: accounts.enabled,
     )
     await exports.begin()
     job_services = JobServices(engine, local_session, store, letters, accounts, clock, exports)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import islice, takewhile
 
 from vibemq.engine.jobs.made import MadeIn
-from vibemq.model.jobs.job import JobState, StoredJob
+from vibemq.model.jobs.job import JobKind, JobState, StoredJob
 from vibemq.model.jobs.job_records import JobLettersDied
 from vibemq.model.runs import RunSet, run_count
 
@@ -23,6 +23,8 @@ class JobTable:
         self.made: dict[int, MadeIn] = {}
         """queue_id -> messages of the queue that jobs have made."""
 
+        self.with_file: set[int] = set()
+        """Exports whose files are kept, as whoever keeps these has told."""
         self.waiting: set[int] = set()
         """Those that run and go on when it is their turn: they had to wait, and others took their place."""
 
@@ -49,10 +51,18 @@ class JobTable:
         gone = [job for job_id in job_ids if (job := self.by_id.pop(job_id, None)) is not None]
         for job in gone:
             self.waiting.discard(job.job_id)
+            self.with_file.discard(job.job_id)
             if self.by_key.get((job.plan.user, job.plan.key)) == job.job_id:
                 del self.by_key[job.plan.user, job.plan.key]
         for queue_id in {made[0] for job in gone for made in job.made}:
             self.keep_made(queue_id)
+
+    def file_kept(self, job_id: int) -> None:
+        """The job has a file: it counts among those that there may be, and is kept with its job."""
+        self.with_file.add(job_id)
+
+    def file_gone(self, job_id: int) -> None:
+        self.with_file.discard(job_id)
 
     def note_made(self, queue_id: int, first: int, last: int, job_id: int) -> None:
         self.made.setdefault(queue_id, MadeIn()).add(first, last, job_id)
@@ -89,9 +99,19 @@ class JobTable:
     def get(self, job_id: int) -> StoredJob | None:
         return self.by_id.get(job_id)
 
-    def has_key(self, user: str, key: str) -> bool:
-        """Whether the user has a job with this key."""
-        return (user, key) in self.by_key
+    def with_key(self, user: str, key: str, since: int) -> StoredJob | None:
+        """The user's job with this key. `since`: when the user was made; what is older belongs to somebody else of that
+        name."""
+        job = self.by_id.get(self.by_key.get((user, key), 0))
+        return None if job is None or job.created_at < since else job
+
+    def export_users(self) -> list[str]:
+        """Whose the files of exports are, those that will be written among them."""
+        return [
+            job.plan.user
+            for job in self.by_id.values()
+            if job.plan.kind is JobKind.EXPORT_DEAD and (not job.has_ended or job.job_id in self.with_file)
+        ]
 
     def running(self) -> list[StoredJob]:
         return [job for job in self.by_id.values() if job.state is JobState.RUNNING]

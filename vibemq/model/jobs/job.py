@@ -27,6 +27,8 @@ class JobState(StrEnum):
     FAILED = "failed"
 
 
+KEPT_MS = 7 * 24 * 3_600_000
+"""So long a job is kept when it has ended, and with it its file."""
 ENDED = frozenset((JobState.DONE, JobState.CANCELLED, JobState.FAILED))
 """Nothing follows these."""
 

@@ -17,7 +17,7 @@ from vibemq.operations.dead_letters import DeadLetterReader, LetterFilter, Lette
 from vibemq.operations.dead_letters.reader import ANSWER_BYTES_MAX
 from vibemq.operations.jobs.counting import count_letters
 from vibemq.operations.jobs.numbers import JobNumber, OfJob
-from vibemq.operations.jobs.results import ExportedFiles, check_room_for_export, result_json
+from vibemq.operations.jobs.results import ExportedFiles, check_export, result_json
 from vibemq.operations.jobs.rights import check_change, check_seen, check_work, may_see
 from vibemq.operations.jobs.shown import LiveJob, in_list, job_json, state_of
 from vibemq.operations.registry import Caller, Operation
@@ -69,8 +69,8 @@ class StartJobArguments(Arguments):
     key: Annotated[str, Field(min_length=1, max_length=255)] | None = Field(
         None,
         description="A second request of the same user with this key starts nothing: it is answered with the first "
-        "one's job, and `repeated`, as long as that is kept: 7 days after its end, and at most 200 ended jobs of all "
-        "users.",
+        "one's job, and `repeated`, as long as that is kept: 7 days after its end, and as one of at most 200 ended "
+        "jobs without a file: where there are more, the oldest of the user who has the most is forgotten.",
     )
 
 
@@ -130,10 +130,11 @@ class Jobs:
         digest = sha256(orjson.dumps(given, option=orjson.OPT_SORT_KEYS)).hexdigest()
         user = principal.name if principal is not None else ""
         now, last_id = self._clock.now(), self._engine.readers.last_dead_id()
+        since = principal.since if principal is not None else 0
         selected = -1
-        if wanted.key is None or not self._engine.jobs.has_key(user, wanted.key):
+        if wanted.key is None or self._engine.jobs.with_key(user, wanted.key, since) is None:
             if kind is JobKind.EXPORT_DEAD:
-                check_room_for_export(self._engine, self._files)
+                check_export(self._files)
             selected = await self._count(wanted, now, last_id)
         plan = JobPlan(
             kind=kind,
@@ -152,7 +153,7 @@ class Jobs:
             digest=digest,
         )
         reply = await self._local.ask_whole(
-            lambda session, token: StartJob(session, token, plan, wanted.rate or 0.0, now)
+            lambda session, token: StartJob(session, token, plan, wanted.rate or 0.0, now, since)
         )
         if reply.unchanged:
             return {**self._shown(reply.result), "repeated": True}

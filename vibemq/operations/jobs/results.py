@@ -10,12 +10,10 @@ from vibemq.model.jobs.job import JobKind, JobState, StoredJob
 from vibemq.operations.arguments import Whole
 from vibemq.operations.contracts import EngineQuestions
 from vibemq.operations.jobs.numbers import OfJob
-from vibemq.operations.jobs.rights import check_change, check_seen, check_work, queue_of
+from vibemq.operations.jobs.rights import check_discard, check_seen, check_work, queue_of
 from vibemq.operations.registry import Caller, Operation
 
 PART_BYTES = 256 << 10
-EXPORTS_MAX = 50
-"""Files of exports, those of jobs that have not ended among them."""
 
 
 class ExportedFiles(Protocol):
@@ -42,19 +40,10 @@ def result_json(job: StoredJob, files: ExportedFiles) -> dict[str, Any]:
     return {"size_bytes": files.size(job), "has_result": _has_result(job, files)}
 
 
-def check_room_for_export(engine: EngineQuestions, files: ExportedFiles) -> None:
+def check_export(files: ExportedFiles) -> None:
     """Raises InvalidOptions."""
     if files.why_none:
         raise InvalidOptions(f"nothing can be exported by a job: {files.why_none}; use `vibemq-admin dlq export FILE`")
-
-    def counts(job: StoredJob) -> bool:
-        return job.plan.kind is JobKind.EXPORT_DEAD and (not job.has_ended or files.size(job) is not None)
-
-    if len(engine.jobs.page(0, EXPORTS_MAX, counts)) == EXPORTS_MAX:
-        raise InvalidOptions(
-            f"there are {EXPORTS_MAX} files of exports, the most there may be; delete some with "
-            "`vibemq-admin job discard JOB`"
-        )
 
 
 def _has_result(job: StoredJob, files: ExportedFiles) -> bool:
@@ -90,7 +79,7 @@ class JobResults:
     async def discard(self, caller: Caller, wanted: OfJob) -> dict[str, Any]:
         """Raises JobNotFound, NotAuthorized, JobStateConflict, StorageError."""
         job = check_seen(self._policy, caller.principal, self._engine.jobs.get(int(wanted.job)), wanted.job)
-        check_change(self._policy, caller.principal, job)
+        check_discard(self._policy, caller.principal, job)
         size = self._size(job)
         await self._files.discard(job)
         return {"job": wanted.job, "size_bytes": size}
@@ -123,8 +112,8 @@ OPERATIONS: list[Operation[Any]] = [
     ),
     Operation(
         "job.discard",
-        "Delete the file of an export before its time, which is seven days after the end of the job. Whoever may "
-        "change the job may.",
+        "Delete the file of an export before its time, which is seven days after the end of the job. The maker of the "
+        "job may, and superusers.",
         OfJob,
         JobResults,
         task=JobResults.discard,

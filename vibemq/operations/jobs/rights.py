@@ -51,6 +51,12 @@ def check_change(policy: Policy, principal: Principal | None, job: StoredJob) ->
             raise
 
 
+def check_discard(policy: Policy, principal: Principal | None, job: StoredJob) -> None:
+    """Whoever may only look at the letters deletes no copy of somebody else's. Raises NotAuthorized."""
+    if not is_maker(principal, job) and (principal is None or not policy.is_superuser(principal)):
+        raise NotAuthorized(f"the file of job {job.job_id} is deleted by whoever made the job, or by a superuser")
+
+
 def is_maker(principal: Principal | None, job: StoredJob) -> bool:
     """A narrower token is not its user; nor is whoever was given the name later."""
     return (

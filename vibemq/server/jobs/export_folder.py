@@ -73,11 +73,13 @@ class ExportFolder:
         self._disk_usage = disk_usage
 
     def found(self) -> dict[ExportName, ExportSize]:
-        """What is there."""
+        """What is there. The folder is for its owner alone from now on. Raises OSError."""
         try:
             entries = sorted(os.listdir(self.path))
         except FileNotFoundError:
             return {}
+        if self.path.stat().st_mode & 0o077:
+            self.path.chmod(0o700)
         found: dict[ExportName, ExportSize] = {}
         for match in filter(None, map(_NAME.fullmatch, entries)):
             size = (self.path / match[0]).lstat().st_size

@@ -51,6 +51,9 @@ class LetterExport:
     def counted(self, job: StoredJob) -> None:
         """The engine has counted what was added last."""
         lines, size = self._added
+        if not lines:
+            # Nothing was written, also not into a file that is whole already.
+            return
         self._lines, self._size, self._added = self._lines + lines, self._size + size, (0, 0)
         self._files.note(name_of(job), self._size, is_whole=False)
 
@@ -67,6 +70,8 @@ class LetterExport:
 
     async def _begun(self, job: StoredJob) -> ExportFolder:
         folder = self._files.folder
+        if self._files.trouble:
+            raise MustWait(self._files.trouble)
         if folder is None or not self._files.bytes_max:
             raise StorageError(f"the export cannot go on: {self._files.why_none}")
         if self._lines != job.done:
@@ -82,6 +87,12 @@ class LetterExport:
             raise MustWait(
                 f"the files of exports have {held:,} bytes, and may have {most:,} (settings: exports_bytes); delete "
                 "one with `vibemq-admin job discard JOB`, or cancel the job"
+            )
+        user, share = job.plan.user, self._files.user_bytes_max
+        if (own := self._files.bytes_of(user)) + size > share:
+            raise MustWait(
+                f"the files of exports of user {user!r} have {own:,} bytes, and may have {share:,}, half of "
+                "exports_bytes of the settings; delete one with `vibemq-admin job discard JOB`, or cancel a job"
             )
         await self._do(folder.append, name_of(job), self._size, pieces)
         return size

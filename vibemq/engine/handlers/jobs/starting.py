@@ -4,15 +4,17 @@ At most `RUNNING_MAX` go on at a time; the others wait in the order in which the
 wait for something, such as a queue that is not there, gives its turn to another one, and asks for one again later.
 """
 
+from collections import defaultdict, deque
+from collections.abc import Iterable
 from functools import partial
 
 from vibemq.engine.handlers.jobs.guards import why_held
-from vibemq.engine.jobs.job_table import RUNNING_MAX
+from vibemq.engine.jobs.job_table import RUNNING_MAX, JobTable
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step
 from vibemq.errors import IdempotencyConflict, InvalidOptions, JobNotFound, JobStateConflict
 from vibemq.model.commands import ChangeJob, StartJob
-from vibemq.model.jobs.job import JobEvent, JobState, StoredJob
+from vibemq.model.jobs.job import KEPT_MS, JobEvent, JobKind, JobState, StoredJob
 from vibemq.model.jobs.job_records import JobChanged, JobsForgotten, JobStarted, changed
 from vibemq.model.options import Durability
 
@@ -21,8 +23,12 @@ UNFINISHED_MAX = 200
 UNFINISHED_OF_USER_MAX = 50
 """The same, of one user: nobody takes all the room."""
 FINISHED_MAX = 200
-FINISHED_MS = 7 * 24 * 3_600_000
-"""So many that have ended are kept, for so long."""
+"""So many that have ended are kept beside those that have a file: where there are more, the oldest of whoever has the
+most is forgotten, so nobody has the jobs of others forgotten."""
+EXPORTS_MAX = 50
+"""Files of exports, those of jobs that have not ended among them."""
+EXPORTS_OF_USER_MAX = 20
+"""The same, of one user."""
 
 _BY_USERS = {
     JobState.PAUSED: {JobState.QUEUED, JobState.RUNNING},
@@ -35,8 +41,8 @@ _WORDS = {JobState.PAUSED: "paused", JobState.RUNNING: "resumed", JobState.CANCE
 
 def start(state: EngineState, step: Step, command: StartJob) -> None:
     plan, jobs = command.plan, state.jobs
-    if plan.key and (plan.user, plan.key) in jobs.by_key:
-        known = jobs.by_id[jobs.by_key[plan.user, plan.key]]
+    known = jobs.with_key(plan.user, plan.key, command.since) if plan.key else None
+    if known is not None:
         if known.plan.digest != plan.digest:
             raise IdempotencyConflict(
                 f"job {known.job_id} was started with the same key and another request; use another key"
@@ -53,6 +59,8 @@ def start(state: EngineState, step: Step, command: StartJob) -> None:
         raise InvalidOptions(
             f"{UNFINISHED_MAX} jobs have not ended yet, the most there may be; cancel some of them, or wait"
         )
+    if plan.kind is JobKind.EXPORT_DEAD:
+        _check_room_for_export(jobs, plan.user)
     job = StoredJob(
         job_id=jobs.next_id,
         plan=plan,
@@ -69,6 +77,18 @@ def start(state: EngineState, step: Step, command: StartJob) -> None:
     let_run(state, step)
     forget_old(state, step)
     step.answer(command, jobs.by_id[job.job_id], Durability.STRONG)
+
+
+def _check_room_for_export(jobs: JobTable, user: str) -> None:
+    """Raises InvalidOptions."""
+    users = jobs.export_users()
+    remedy = "delete some with `vibemq-admin job discard JOB`"
+    if user and users.count(user) >= EXPORTS_OF_USER_MAX:
+        raise InvalidOptions(
+            f"user {user!r} has {EXPORTS_OF_USER_MAX} files of exports, the most that a user may have; {remedy}"
+        )
+    if len(users) >= EXPORTS_MAX:
+        raise InvalidOptions(f"there are {EXPORTS_MAX} files of exports, the most there may be; {remedy}")
 
 
 def change(state: EngineState, step: Step, command: ChangeJob) -> None:
@@ -200,14 +220,24 @@ def let_run(state: EngineState, step: Step) -> None:
 
 
 def forget_old(state: EngineState, step: Step) -> None:
-    """Those that have ended long ago, or before many others; the latest job stays, since the next is numbered behind
-    it."""
+    """Those that have ended long ago, or are too many; the latest job stays, since the next is numbered behind it."""
     ended = sorted(
         (job for job in state.jobs.by_id.values() if job.has_ended and job.job_id != state.jobs.next_id - 1),
         key=lambda job: (job.ended_at, job.job_id),
     )
-    too_many = max(0, len(ended) - FINISHED_MAX)
-    gone = [job.job_id for n, job in enumerate(ended) if n < too_many or job.ended_at < step.now - FINISHED_MS]
+    old = [job for job in ended if job.ended_at < step.now - KEPT_MS]
+    counted = (job for job in ended[len(old) :] if job.job_id not in state.jobs.with_file)
+    gone = [job.job_id for job in (*old, *_too_many(counted))]
     if gone:
         state.jobs.drop(gone)
         step.note(JobsForgotten(gone), Durability.STRONG)
+
+
+def _too_many(ended: Iterable[StoredJob]) -> list[StoredJob]:
+    """`ended`: the oldest first."""
+    by_user: defaultdict[str, deque[StoredJob]] = defaultdict(deque)
+    for job in ended:
+        by_user[job.plan.user].append(job)
+    count = sum(map(len, by_user.values())) - FINISHED_MAX
+    # `max` takes the first of equals, which has the oldest job.
+    return [max(by_user.values(), key=len).popleft() for _ in range(count)]

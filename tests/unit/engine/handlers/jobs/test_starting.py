@@ -1,13 +1,21 @@
 """Jobs begin, change their state by rules, and are forgotten some day."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.unit.engine.handlers.jobs.jobs_driver import JobsDriver
-from vibemq.engine.handlers.jobs.starting import FINISHED_MAX, FINISHED_MS, UNFINISHED_MAX, UNFINISHED_OF_USER_MAX
+from vibemq.engine.handlers.jobs.starting import (
+    EXPORTS_MAX,
+    EXPORTS_OF_USER_MAX,
+    FINISHED_MAX,
+    UNFINISHED_MAX,
+    UNFINISHED_OF_USER_MAX,
+)
 from vibemq.engine.jobs.job_table import RUNNING_MAX
 from vibemq.errors import IdempotencyConflict, JobNotFound, JobStateConflict, StorageFull
 from vibemq.model.commands import StartJob
-from vibemq.model.jobs.job import JobKind, JobPlan, JobState
+from vibemq.model.jobs.job import KEPT_MS, JobKind, JobPlan, JobState
 from vibemq.model.jobs.job_records import EVENTS_MAX
 
 RUNNING, PAUSED, CANCELLED = JobState.RUNNING, JobState.PAUSED, JobState.CANCELLED
@@ -152,10 +160,69 @@ def test_jobs_that_ended_long_ago_are_forgotten_but_for_the_latest(driver: JobsD
         driver.start()
         driver.change(CANCELLED, job_id=number + 1)
     assert len(driver.engine.jobs.by_id) == FINISHED_MAX + 1
-    driver.advance(FINISHED_MS + 1)
+    driver.advance(KEPT_MS + 1)
     job = driver.start()
     assert list(driver.engine.jobs.by_id) == [job.job_id]
     driver.change(CANCELLED, job_id=job.job_id)
     driver.check()
     driver.restart()
     assert driver.start().job_id == job.job_id + 1
+
+
+def ended_export(driver: JobsDriver, user: str, *, file: bool) -> int:
+    number = driver.start(JobKind.EXPORT_DEAD, user=user).job_id
+    if file:
+        driver.engine.jobs.file_kept(number)
+    driver.change(JobState.DONE, job_id=number, by="")
+    return number
+
+
+def test_nobody_has_the_jobs_of_others_forgotten(driver: JobsDriver) -> None:
+    theirs = [ended_export(driver, "root", file=False) for _ in range(3)]
+    own = [ended_export(driver, "looker", file=False) for _ in range(FINISHED_MAX + 5)]
+    kept = list(driver.engine.jobs.by_id)
+    assert kept[:3] == theirs
+    assert kept[3:] == own[-len(kept[3:]) :], "the oldest of whoever has the most went"
+    assert len(kept) == FINISHED_MAX + 1
+    driver.check()
+
+
+def test_a_job_with_a_file_stays_for_its_time_and_counts_no_further(driver: JobsDriver) -> None:
+    with_file = ended_export(driver, "ann", file=True)
+    for _ in range(FINISHED_MAX + 5):
+        ended_export(driver, "ann", file=False)
+    assert len(driver.engine.jobs.by_id) == FINISHED_MAX + 2
+    assert with_file in driver.engine.jobs.by_id
+    driver.engine.jobs.file_gone(with_file)
+    ended_export(driver, "ann", file=False)
+    assert with_file not in driver.engine.jobs.by_id, "its file was deleted"
+    late = ended_export(driver, "ann", file=True)
+    driver.advance(KEPT_MS + 1)
+    driver.start()
+    assert late not in driver.engine.jobs.by_id
+    driver.check()
+
+
+def test_nobody_takes_all_places_of_exports(driver: JobsDriver) -> None:
+    for number in range(EXPORTS_OF_USER_MAX):
+        ended_export(driver, "ann", file=True)
+        job = driver.start(JobKind.EXPORT_DEAD, user=f"user-{number}")
+        driver.change(PAUSED, job_id=job.job_id)
+    plan = JobPlan(kind=JobKind.EXPORT_DEAD, filter={}, last_id=0, user="ann")
+    assert "user 'ann' has 20 files of exports" in str(driver.ask(StartJob(0, None, plan)))
+    for _ in range(EXPORTS_MAX - 2 * EXPORTS_OF_USER_MAX):
+        driver.start(JobKind.EXPORT_DEAD, user="bob")
+    assert "there are 50 files of exports" in str(driver.ask(StartJob(0, None, replace(plan, user="eve"))))
+    driver.start(JobKind.REPLAY, user="eve")
+    driver.check()
+
+
+def test_a_key_of_an_earlier_user_of_the_same_name_is_free(driver: JobsDriver) -> None:
+    plan = JobPlan(kind=JobKind.REPLAY, filter={}, last_id=0, user="ann", key="nightly", digest="same")
+    first = driver.ask(StartJob(0, None, plan))
+    driver.advance(10)
+    since = driver.now
+    second = driver.ask(StartJob(0, None, plan, since=since))
+    assert second.job_id != first.job_id
+    assert driver.ask(StartJob(0, None, plan, since=since)).job_id == second.job_id
+    driver.check()
