@@ -464,6 +464,19 @@ def test_a_closed_client_shows_the_reason(admin: Admin, name: str) -> None:
     assert admin("connections", "close", "x", "--url", admin.url(name)) == (4, [], "NOT_AUTHORIZED")
 
 
+def test_users_close_their_own_connections(admin: Admin, name: str) -> None:
+    admin.add(name)
+    assert admin("user", "grant", name, "all", "watched")[0] == 0
+    with follower(f"{admin.url(name)}?name={name}") as client:
+        try:
+            while not (found := [each for each in admin("connections", "ls")[1] if each["user"] == name]):
+                assert client.poll() is None
+            own = ("connections", "close", found[0]["connection_id"], "--url", admin.url(name))
+            assert admin(*own) == (0, [{"closed": 1, "unsettled": 0}], "")
+        finally:
+            client.kill()
+
+
 # -- other brokers --------------------------------------------------------------------------------------------------
 
 

@@ -1,16 +1,28 @@
 """Queues taken from a list of definitions, and the list of the backups that a broker has written."""
 
+import asyncio
 import shutil
+from collections import Counter
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import vibemq
+from tests.integration.access import PASSWORD
 from tests.integration.http_api import ApiClient, everybody, serving
-from vibemq.errors import InvalidPayload
-from vibemq.operations.transfer import backups
-from vibemq.operations.transfer.backups import BackupLog
+from tests.waiting import until
+from vibemq.config import Http, Listener, Settings
+from vibemq.errors import InvalidPayload, StorageFull
+from vibemq.model.options import QueueOptions, is_own_queue
+from vibemq.model.records import QueueCreated
+from vibemq.operations.arguments import read
+from vibemq.operations.transfer.definitions import READ_PER_TURN, Definitions, DefinitionsArguments
+from vibemq.server.around import backup_log as backups
+from vibemq.server.around.backup_log import BackupLog
+from vibemq.server.broker import Broker
 from vibemq.testing.timed_broker import TimedBroker
 
 pytestmark = pytest.mark.anyio
@@ -76,6 +88,87 @@ async def test_one_definition_that_cannot_be_read_creates_none(
         assert await mq.admin("queue.list") == []
 
 
+async def test_what_may_not_be_created_is_found_before_the_first_is(tmp_path: Path) -> None:
+    wanted = [{"queue": "a", "options": {"durability": 0}}, {"queue": "b", "options": {"durability": 1}}]
+    async with TimedBroker(tmp_path / "data", storage="memory") as broker, vibemq.connect(broker.url) as mq:
+        for dry_run in (True, False):
+            with pytest.raises(InvalidPayload, match=r"durability \w+ is not possible.*nothing was created"):
+                await mq.admin("definitions.import", queues=wanted, dry_run=dry_run)
+        assert await mq.admin("queue.list") == []
+        for wrong, why in ((7, "must be an object"), ({}, "queue of definitions.import is missing")):
+            with pytest.raises(InvalidPayload, match=f"number 1: .*{why}"):
+                await mq.admin("definitions.import", queues=[wanted[0], wrong])
+
+
+async def test_the_audit_log_names_every_queue_that_was_created(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"q{number:02}" for number in range(45)]
+    async with TimedBroker(tmp_path / "data", http_port=0) as broker, vibemq.connect(broker.url) as mq:
+        append, refused = broker._parts.store.provider.append, [False]  # type: ignore[union-attr]
+
+        def full(records: Any, *more: Any) -> Any:
+            if any(isinstance(record, QueueCreated) and record.name == "q44" for record in records):
+                refused[0] = True
+                raise StorageFull("no space left")
+            return append(records, *more)
+
+        monkeypatch.setattr(broker._parts.store.provider, "append", full)  # type: ignore[union-attr]
+        told = await mq.admin("definitions.import", queues=[{"queue": name} for name in names])
+        assert refused == [True]
+        assert told["created"] == names[:44]
+        assert (told["failed"]["queue"], told["failed"]["code"]) == ("q44", "STORAGE_FULL")
+        lines: list[dict[str, Any]] = []
+
+        async def has_lines() -> bool:
+            lines[:] = (await mq.admin("audit.list", operation="definitions.import"))["records"]
+            return len(lines) == 3
+
+        await until(has_lines)
+    assert [name for line in reversed(lines) for name in line["arguments"]["created"]] == names[:44]
+    assert [line["count"] for line in reversed(lines)] == [20, 20, 4]
+    assert all(line["arguments"]["failed"]["queue"] == "q44" for line in lines)
+
+
+async def test_definitions_have_no_queues_that_could_not_be_created(tmp_path: Path) -> None:
+    listeners = (Listener(port=0), Listener(protocol="eventmesh-http", port=0))
+    guarded = Settings(
+        data_dir=tmp_path / "data", listeners=listeners, auth=everybody(), http=Http.model_validate({"port": 0})
+    )
+    async with Broker(settings=guarded) as broker:
+        api = ApiClient(broker)
+        async with api.http, vibemq.connect(broker.url, username="root", password=PASSWORD) as mq:
+            await api.done("PUT", "/queues/a", "root", json={})
+            await mq.create_queue("mine", exclusive=True)
+            assert any(is_own_queue(queue["name"]) for queue in await mq.admin("queue.list"))
+            listed = (await api.done("GET", "/definitions", "root"))["items"]
+            assert [one["queue"] for one in listed] == ["a"]
+            wanted = {"queues": [{"queue": one["queue"], "options": one["options"]} for one in listed]}
+            assert (await api.done("POST", "/definitions", "root", json=wanted))["unchanged"] == ["a"]
+
+
+async def test_very_many_definitions_are_read_by_turns() -> None:
+    class Known:
+        """An engine with all queues."""
+
+        def options_of(self, name: str) -> tuple[str, QueueOptions]:
+            turns.append(ticks[0])
+            return "", QueueOptions()
+
+    async def tick() -> None:
+        while True:
+            ticks[0] += 1
+            await asyncio.sleep(0)
+
+    ticks, turns = [0], list[int]()
+    wanted = read(DefinitionsArguments, "definitions.import", {"queues": [{"queue": f"q{n}"} for n in range(400)]})
+    ticking = asyncio.create_task(tick())
+    told = await Definitions(Known(), None, QueueOptions()).apply(None, wanted)  # type: ignore[arg-type]
+    ticking.cancel()
+    assert len(told["unchanged"]) == 400
+    assert max(Counter(turns).values()) <= READ_PER_TURN
+
+
 async def test_backups_are_listed_with_what_has_become_of_them(tmp_path: Path) -> None:
     async with TimedBroker(tmp_path / "data") as broker, vibemq.connect(broker.url) as mq:
         assert await mq.admin("backup.list") == {"backups": []}
@@ -92,6 +185,18 @@ async def test_backups_are_listed_with_what_has_become_of_them(tmp_path: Path) -
         assert second["size_bytes"] > 1_000
         assert second["user"] == "anonymous"
     assert (tmp_path / "data" / backups.NAME).stat().st_mode & 0o777 == 0o600
+
+
+def test_backups_that_end_together_are_all_in_the_list(tmp_path: Path) -> None:
+    log = BackupLog(tmp_path)
+
+    def add(first: int) -> None:
+        for number in range(first, first + 20):
+            log.add({"at": number, "target": "/nowhere"})
+
+    with ThreadPoolExecutor(3) as threads:
+        list(threads.map(add, (0, 100, 200)))
+    assert len(log.latest_first()) == 60
 
 
 def test_the_list_is_bounded_and_outlives_a_damaged_line(tmp_path: Path) -> None:

@@ -74,20 +74,26 @@ def is_standard(file: Path) -> bool:
 
 @contextmanager
 def whole_file(file: Path) -> Iterator[BinaryIO]:
-    """A file that appears whole, and is on the disk, when the block ends, or not at all. `-` is stdout."""
+    """A file for its owner alone that appears whole, and is on the disk, when the block ends, or not at all. `-` is
+    stdout."""
     if is_standard(file):
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
     part = file.with_name(file.name + ".part")
     try:
-        with part.open("wb") as stream:
+        with open(part, "wb", opener=_for_its_owner) as stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
         part.replace(file)
     finally:
         part.unlink(missing_ok=True)
+
+
+def _for_its_owner(path: str, flags: int) -> int:
+    """What users have sent is in it."""
+    return os.open(path, flags, 0o600)
 
 
 def print_json(value: Any) -> None:

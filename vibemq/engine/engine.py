@@ -275,6 +275,10 @@ class Engine:
         queue = self._state.queues.get(name)
         return None if queue is None else (queue.incarnation, queue.options)
 
+    def check_new_queue(self, name: str, options: QueueOptions) -> None:
+        """Raises InvalidQueueName, InvalidOptions: the command that creates it would be refused."""
+        queues.check_new_queue(self._state, name, options)
+
     def waiting_in(self, name: str) -> int:
         """Messages that are ready or delayed in the group that has most."""
         queue = self._state.queues.get(name)
@@ -311,7 +315,7 @@ class Engine:
 
     @property
     def jobs(self) -> JobTable:
-        """To be read, not changed."""
+        """To be read, not changed; but it is told which jobs have a file."""
         return self._state.jobs
 
     def unsettled(self, job_id: int) -> Generator[None, None, bool]:

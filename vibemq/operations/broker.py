@@ -4,7 +4,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from pydantic import Field
 
@@ -12,7 +12,6 @@ from vibemq.errors import InvalidOptions, InvalidPayload, StorageError
 from vibemq.operations.arguments import Arguments, Text
 from vibemq.operations.contracts import BrokerReport, InstantSource, StoreAccess
 from vibemq.operations.registry import Caller, Operation
-from vibemq.operations.transfer.backups import BackupLog, size_of
 from vibemq.storage.local.store_file import make_folder
 
 log = logging.getLogger("vibemq.backup")
@@ -22,13 +21,26 @@ class BackupArguments(Arguments):
     target: Text = Field(description="An absolute path of a new or empty folder on the broker's machine.")
 
 
+class KeptBackups(Protocol):
+    """Which backups the broker has written (`vibemq.server.around.backup_log`). Everything here blocks."""
+
+    def add(self, backup: Mapping[str, Any]) -> None:
+        """Raises OSError."""
+
+    def latest_first(self) -> list[dict[str, Any]]:
+        """Raises OSError."""
+
+    def size_of(self, folder: Path) -> int:
+        """Bytes of all files of a backup. Raises OSError."""
+
+
 class BrokerOperations:
     def __init__(
         self,
         store: StoreAccess,
         report: BrokerReport,
         place: Mapping[str, Any],
-        backups: BackupLog,
+        backups: KeptBackups,
         clock: InstantSource,
         reload: Callable[[Caller], Awaitable[dict[str, Any]]],
     ) -> None:
@@ -66,7 +78,7 @@ class BrokerOperations:
         user = caller.principal.name if caller.principal is not None else ""
         made = {"at": begun, "target": str(target), "user": user, "took_ms": self._clock.now() - begun}
         try:
-            size = await self._store.aside(size_of, target)
+            size = await self._store.aside(self._backups.size_of, target)
             await self._store.aside(self._backups.add, {**made, "size_bytes": size})
         except OSError as error:
             # The backup is there all the same.

@@ -8,7 +8,7 @@ An operation is declared once: its name, its arguments as a pydantic model, one 
 What it needs stands in `vibemq.auth.matrix`; an operation without a row there cannot be declared.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -21,8 +21,9 @@ from vibemq.operations.arguments import Arguments, read
 from vibemq.operations.contracts import KeepsForSessions
 
 A = TypeVar("A", bound=Arguments)
-_TOLD_OF_RESULTS = ("token_id", "job", "changes")
+_TOLD_OF_RESULTS = ("token_id", "job", "changes", "failed")
 """What the audit log names of an answer: what was made, and what an edit has changed, without its contents."""
+TOLD_AT_ONCE = 20
 NAME_SHOWN = 64
 
 
@@ -69,6 +70,10 @@ class Operation(Generic[A]):
     nothing_done: str = ""
     """Of a long one: the member of its answer that is true when there was nothing to do, and there is nothing to write
     down."""
+    not_told: tuple[str, ...] = ()
+    """Arguments that the audit log does not name, because of their size: the answer tells what became of them."""
+    told_in_pieces: str = ""
+    """Of a long one: the list in its answer that stands in the audit log whole, in as many lines as it takes."""
     becomes: type[Any] | None = None
     """Of a short one that is audited: the command, which sessions ask for by their own words too."""
     permissions: Row = field(init=False)
@@ -109,12 +114,23 @@ class Call:
     def told(self, result: Any) -> dict[str, Any]:
         """The arguments as the audit log may name them, without secrets; and which token was made."""
         fields = type(self.arguments).model_fields
-        secret = {name for name, about in fields.items() if about.repr is False}
+        secret = {name for name, about in fields.items() if about.repr is False} | {*self.operation.not_told}
         told = self.arguments.model_dump(mode="json", exclude=secret, exclude_none=True)
         for name in _TOLD_OF_RESULTS:
-            if isinstance(result, dict) and name in result:
+            if isinstance(result, dict) and result.get(name) is not None:
                 told[name] = result[name]
         return told
+
+    def told_pieces(self, result: Any) -> Iterator[tuple[dict[str, Any], int | None]]:
+        """The same, each with the number of things that it names; None: it does not count them."""
+        told, name = self.told(result), self.operation.told_in_pieces
+        listed = result.get(name) if name and isinstance(result, dict) else None
+        if not listed:
+            yield told, None
+            return
+        for first in range(0, len(listed), TOLD_AT_ONCE):
+            piece = listed[first : first + TOLD_AT_ONCE]
+            yield {**told, name: piece}, len(piece)
 
 
 class Registry:

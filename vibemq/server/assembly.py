@@ -43,7 +43,6 @@ from vibemq.operations.reading.bodies import MessageBodies
 from vibemq.operations.reading.peeks import Peeks
 from vibemq.operations.tokens import Tokens
 from vibemq.operations.transactions import Transactions
-from vibemq.operations.transfer.backups import BackupLog
 from vibemq.operations.transfer.definitions import Definitions
 from vibemq.operations.transfer.exports import QueueExports
 from vibemq.operations.transfer.imports import QueueImports
@@ -61,6 +60,7 @@ from vibemq.server.access.command_audit import CommandAudit
 from vibemq.server.access.guessing import GuessLimiter
 from vibemq.server.access.hashing import HashingThreads
 from vibemq.server.access.revocation import Revocation
+from vibemq.server.around.backup_log import BackupLog
 from vibemq.server.around.look import Around, ListenerFacts
 from vibemq.server.background_tasks import BackgroundTasks
 from vibemq.server.checks import plugin_settings

@@ -1,6 +1,7 @@
 """`vibemq-admin dlq`: list, show, export, purge, edit, replay."""
 
 import json
+import stat
 from pathlib import Path
 
 import pytest
@@ -137,6 +138,11 @@ def test_an_export_that_the_broker_writes(vibemq: Run, queue: str, tmp_path: Pat
     assert json.loads(err)["error"]["code"] == "JOB_STATE"
     assert code != 0
     assert not (tmp_path / "other").exists()
-    for wrong in ((), (file, "--rate", "5"), (file, "--note", "n")):
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    other = tmp_path / "other"
+    code, _, err = vibemq("admin", "dlq", "export", other, "--queue", "nosuch", "--job")
+    assert (code, json.loads(err)["error"]["code"]) == (3, "QUEUE_NOT_FOUND")
+    assert not other.exists()
+    for wrong in ((), (file, "--rate", "5"), (file, "--note", "n"), (file, "--detach", "--yes")):
         assert vibemq("admin", "dlq", "export", *wrong, "--queue", queue)[0] == 2
     assert info(vibemq, queue)["dead"] == 4

@@ -102,11 +102,10 @@ def create_queue(state: EngineState, step: Step, command: CreateQueue) -> None:
         else:
             step.answer_unchanged(command, state.need_of_known)
         return
-    name = check_new_queue_name(command.queue)
-    _check_groups(command)
+    name = command.queue
     options = command.options or _defaults(state)
-    options.check_together()
-    _check_durability(state, options)
+    check_new_queue(state, name, options)
+    _check_groups(command)
     if command.filters and not options.is_fan_out:
         raise InvalidOptions(f"queue {name!r} is to be a work queue, and only groups of fan-out queues have filters")
     if options.exclusive and not command.session:
@@ -120,6 +119,13 @@ def create_queue(state: EngineState, step: Step, command: CreateQueue) -> None:
         lifetime.own(state, queue, command.session)
     _add_groups(state, step, queue, command)
     step.answer(command, None, Durability.STRONG)
+
+
+def check_new_queue(state: EngineState, name: str, options: QueueOptions) -> None:
+    """Whether there may be such a queue on this broker. Raises InvalidQueueName, InvalidOptions."""
+    check_new_queue_name(name)
+    options.check_together()
+    _check_durability(state, options)
 
 
 def _check_groups(command: CreateQueue) -> None:

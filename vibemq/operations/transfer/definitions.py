@@ -1,19 +1,21 @@
 """Queues with their options, as GET /definitions lists them: made where they are missing, on this broker or another."""
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, SkipValidation
 
-from vibemq.errors import InvalidOptions, InvalidPayload, InvalidQueueName, QueueExists
+from vibemq.errors import InvalidOptions, InvalidPayload, InvalidQueueName, QueueExists, StorageFailed, VibeMQError
 from vibemq.model.commands import CreateQueue
-from vibemq.model.options import QueueOptions, check_new_queue_name, options_from_dict, options_to_dict
-from vibemq.operations.arguments import Arguments, QueueName
+from vibemq.model.options import QueueOptions, options_from_dict, options_to_dict
+from vibemq.operations.arguments import Arguments, QueueName, read
 from vibemq.operations.contracts import CommandSession, EngineQuestions
 from vibemq.operations.registry import Caller, Operation
 
 QUEUES_MAX = 1_000
+READ_PER_TURN = 20
 
 
 class QueueDefinition(Arguments):
@@ -24,7 +26,8 @@ class QueueDefinition(Arguments):
 
 
 class DefinitionsArguments(Arguments):
-    queues: Annotated[list[QueueDefinition], Field(max_length=QUEUES_MAX)] = Field(
+    # Read one after the other, by turns: a thousand of them take long.
+    queues: Annotated[list[SkipValidation[QueueDefinition]], Field(max_length=QUEUES_MAX)] = Field(
         description="Queues, each with `queue` and `options`, at most 1,000."
     )
     dry_run: bool = Field(False, description="Say what would be done, and create nothing.")
@@ -39,15 +42,19 @@ class Definitions:
     async def apply(self, caller: Caller, wanted: DefinitionsArguments) -> dict[str, Any]:
         """All are read before the first is made. A queue that is there with other options is left as it is.
 
+        `failed` of the answer: the queue that could not be created behind others that were, and why; it ended there.
+
         Raises:
-            InvalidPayload: one of them cannot be read; nothing was created.
-            StorageFull: those before it were created; the same request goes on behind them.
+            InvalidPayload: one of them cannot be read, or there may be no such queue; nothing was created.
+            StorageFull: as well.
         """
-        read = list(self._read(wanted.queues))
         created: list[str] = []
         unchanged: list[str] = []
         different: list[dict[str, Any]] = []
-        for queue, options in read:
+        failed: dict[str, Any] | None = None
+        for number, (queue, options) in enumerate(await self._read(wanted.queues)):
+            if number % READ_PER_TURN == 0:
+                await asyncio.sleep(0)
             known = self._engine.options_of(queue)
             if known is None and not wanted.dry_run:
                 try:
@@ -55,32 +62,62 @@ class Definitions:
                 except QueueExists:
                     # Somebody else was faster.
                     known = self._engine.options_of(queue)
+                except StorageFailed:
+                    raise
+                except VibeMQError as error:
+                    if not created:
+                        raise
+                    failed = {"queue": queue, "code": error.code, "message": str(error)}
+                    break
             if known is None:
                 created.append(queue)
             elif names := _different(known[1], options):
                 different.append({"queue": queue, "options": names})
             else:
                 unchanged.append(queue)
-        return {"created": created, "unchanged": unchanged, "different": different, "dry_run": wanted.dry_run}
+        return {
+            "created": created,
+            "unchanged": unchanged,
+            "different": different,
+            "failed": failed,
+            "count": len(created),
+            "dry_run": wanted.dry_run,
+        }
 
-    def _read(self, queues: list[QueueDefinition]) -> Iterator[tuple[str, QueueOptions]]:
+    async def _read(self, queues: Sequence[object]) -> list[tuple[str, QueueOptions]]:
         """Raises InvalidPayload."""
-        seen: set[str] = set()
-        for number, one in enumerate(queues):
+        found: dict[str, QueueOptions] = {}
+        for number, raw in enumerate(queues):
+            if number % READ_PER_TURN == 0:
+                await asyncio.sleep(0)
             try:
-                if one.queue in seen:
+                one = _definition(raw)
+                if one.queue in found:
                     raise InvalidOptions("it stands there twice")
-                seen.add(one.queue)
-                check_new_queue_name(one.queue)
-                options = options_from_dict(one.options, self._defaults)
-                options.check_together()
-                if options.exclusive:
-                    raise InvalidOptions("an exclusive queue belongs to the connection that creates it; leave it out")
-            except (InvalidOptions, InvalidQueueName) as error:
-                raise InvalidPayload(
-                    f"queue {one.queue[:64]!r}: {error}; nothing was created", f"queues/{number}"
-                ) from None
-            yield one.queue, options
+                found[one.queue] = self._options(one)
+            except (InvalidPayload, InvalidOptions, InvalidQueueName) as error:
+                name = raw.get("queue") if isinstance(raw, dict) else None
+                which = f"queue {name[:64]!r}" if isinstance(name, str) else f"number {number}"
+                raise InvalidPayload(f"{which}: {error}; nothing was created", f"queues/{number}") from None
+        return list(found.items())
+
+    def _options(self, one: QueueDefinition) -> QueueOptions:
+        """Raises InvalidOptions, InvalidQueueName."""
+        options = options_from_dict(one.options, self._defaults)
+        if options.exclusive:
+            raise InvalidOptions("an exclusive queue belongs to the connection that creates it; leave it out")
+        if self._engine.options_of(one.queue) is None:
+            self._engine.check_new_queue(one.queue, options)
+        return options
+
+
+def _definition(raw: object) -> QueueDefinition:
+    """Raises InvalidPayload, InvalidQueueName."""
+    if isinstance(raw, QueueDefinition):
+        return raw
+    if not isinstance(raw, dict):
+        raise InvalidPayload("it must be an object with `queue` and `options`")
+    return read(QueueDefinition, "definitions.import", raw)
 
 
 def _different(before: QueueOptions, wanted: QueueOptions) -> dict[str, Any]:
@@ -98,5 +135,7 @@ OPERATIONS: list[Operation[Any]] = [
         scans=True,
         logged=True,
         audited=True,
+        not_told=("queues",),
+        told_in_pieces="created",
     ),
 ]

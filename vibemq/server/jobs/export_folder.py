@@ -73,12 +73,14 @@ class ExportFolder:
         self._disk_usage = disk_usage
 
     def found(self) -> dict[ExportName, ExportSize]:
-        """What is there. The folder is for its owner alone from now on. Raises OSError."""
+        """What is there. It is for its owner alone from now on. Raises OSError."""
         try:
             entries = sorted(os.listdir(self.path))
         except FileNotFoundError:
             return {}
-        if self.path.stat().st_mode & 0o077:
+        about = self.path.stat()
+        # What belongs to somebody else, such as the root of a mounted volume, is left as it is.
+        if about.st_mode & 0o077 and about.st_uid == os.geteuid():
             self.path.chmod(0o700)
         found: dict[ExportName, ExportSize] = {}
         for match in filter(None, map(_NAME.fullmatch, entries)):

@@ -143,15 +143,16 @@ class OperationRunner:
             count = _count_in(result)
             # A quarantine of messages that are gone is one all the same: where it matters, the answer says so itself.
             nothing = call.changed_nothing(result) if operation.nothing_done else count == 0
-            self._audit.changed(
-                place,
-                principal,
-                operation.name,
-                call.told(result),
-                reason,
-                unchanged=nothing,
-                count=count,
-            )
+            for told, part in call.told_pieces(result):
+                self._audit.changed(
+                    place,
+                    principal,
+                    operation.name,
+                    told,
+                    reason,
+                    unchanged=nothing,
+                    count=count if part is None else part,
+                )
         return result
 
     async def _run(self, call: Call) -> object:

@@ -8,8 +8,10 @@ from vibemq.cli.admin.access import rules
 from vibemq.cli.admin.access.users import rule_table
 from vibemq.cli.exits import NotFound, Usage
 from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, Json, Timeout, Url, Yes, user_names
-from vibemq.cli.online import ask, ask_all
+from vibemq.cli.online import ask, ask_all, call
 from vibemq.cli.output import Output, bytes_text, count_text, facts, instant_text, table
+from vibemq.client import Client
+from vibemq.errors import NotAuthorized
 
 app = typer.Typer(help="Connections of a running broker.", no_args_is_help=True)
 
@@ -85,8 +87,7 @@ def close(
             "--user",
             "-u",
             metavar="USER",
-            help="Without it: all connections of this user. With it: only if it is of this user. Who is no superuser "
-            "gives the own name.",
+            help="In place of one connection: all of this user. Who is no superuser gives the own name.",
             autocompletion=user_names,
         ),
     ] = None,
@@ -101,18 +102,32 @@ def close(
     json: Json = False,
 ) -> None:
     """Close one connection, or all of a user. A client may connect again: revoke its token or change its password
-    first, if it shall stay away. Exit code 3 if there is no such connection.
+    first, if it shall stay away. Users who are no superusers close their own. Exit code 3 if there is no such
+    connection.
 
     Example: vibemq-admin connections close --user spark --reason "new password"
     """
-    if connection is None and user is None:
-        raise Usage("name one connection, or a user with --user, or both")
+    if (connection is None) == (user is None):
+        raise Usage("name either one connection, or a user with --user")
     out = Output(json=json)
     if connection is None:
         out.confirm(f"Close all connections of user {user}?", yes=yes, can_dry_run=False)
-    given = {"connection_id": connection, "user": user}
-    place = {name: value for name, value in given.items() if value is not None}
-    found = ask(url, timeout, "connections.close", reason=reason, **({"mode": "fail"} if fail else {}), **place)
+    how = {"reason": reason, **({"mode": "fail"} if fail else {})}
+
+    async def work(mq: Client) -> dict[str, Any]:
+        if connection is None:
+            return dict(await mq.admin("connections.close", user=user, **how))
+        try:
+            return dict(await mq.admin("connections.close", connection_id=connection, **how))
+        except NotAuthorized:
+            # A superuser's right; everybody may close one that is their own.
+            own = (await mq.admin("user.self"))["user"]
+            found = dict(await mq.admin("connections.close", connection_id=connection, user=own, **how))
+            if not found["closed"]:
+                raise
+            return found
+
+    found = call(url, timeout, work)
     if not found["closed"]:
         raise NotFound(
             f"there is no connection {connection!r}; `vibemq-admin connections ls` lists those there are"

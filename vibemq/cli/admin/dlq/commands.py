@@ -8,8 +8,8 @@ import typer
 from vibemq.cli.admin.dlq import pages
 from vibemq.cli.admin.dlq.edit_command import edit
 from vibemq.cli.admin.dlq.export_command import export
-from vibemq.cli.admin.dlq.filters import AtMost, Filters, ForReason, FromQueue, filtered, filters_of
-from vibemq.cli.admin.dlq.replay_command import Detach, Note, replay
+from vibemq.cli.admin.dlq.filters import AtMost, Detach, Filters, ForReason, FromQueue, Note, filtered, filters_of
+from vibemq.cli.admin.dlq.replay_command import replay
 from vibemq.cli.admin.jobs.following import follow, require_done
 from vibemq.cli.exits import Usage
 from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, DryRun, Json, Timeout, Url, Yes, queue_names

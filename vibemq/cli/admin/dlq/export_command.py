@@ -7,8 +7,7 @@ import orjson
 import typer
 
 from vibemq.cli.admin.dlq import pages
-from vibemq.cli.admin.dlq.filters import Filters, filtered
-from vibemq.cli.admin.dlq.replay_command import Detach, Note
+from vibemq.cli.admin.dlq.filters import Detach, Filters, Note, filtered
 from vibemq.cli.admin.jobs.following import follow, require_done
 from vibemq.cli.admin.jobs.results import save_result
 from vibemq.cli.exits import Usage
@@ -56,8 +55,9 @@ def export(
         out.confirm(f"Overwrite {file}?", yes=yes, can_dry_run=False)
     more: dict[str, Any] = {name: value for name, value in (("limit", limit), ("rate", rate)) if value is not None}
     if job or detach:
+        call(url, timeout, lambda mq: _check_queue(mq, filters))
         begun = ask(url, timeout, "job.start", kind="export_dead", filter=filters.arguments, note=note, **more)
-        if file is None or detach:
+        if file is None:
             number = begun["job"]
             out.emit(begun, f"job {number} exports; `vibemq-admin job result {number} FILE` fetches its file")
             return
@@ -71,10 +71,18 @@ def export(
 
 def _check_usage(file: Path | None, rate: float | None, note: str, *, job: bool, detach: bool) -> None:
     """Raises Usage."""
+    if file is not None and detach:
+        raise Usage("with --detach nothing is written here; leave FILE out, and fetch it later: job result JOB FILE")
     if file is None and not detach:
         raise Usage("say where the letters go: a FILE, or - for stdout; or --detach to have only the job started")
     if (rate is not None or note) and not (job or detach):
         raise Usage("--rate and --note are for the job of an export; add --job")
+
+
+async def _check_queue(mq: Client, filters: Filters) -> None:
+    """Before the job is made. Letters outlive their queue, so its name alone says nothing. Raises QueueMissing."""
+    if filters.queue is not None and not (await pages.count(mq, filters.arguments, 1, None))[0]:
+        await require_queue(mq, filters.queue)
 
 
 def _export_by_itself(url: str, timeout: float, file: Path, filters: Filters, limit: int | None, out: Output) -> None:

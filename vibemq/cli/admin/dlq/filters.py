@@ -1,4 +1,4 @@
-"""Which dead letters: the filters that every `dlq` verb shares."""
+"""Which dead letters: the filters that every `dlq` verb shares, and the options of the verbs that start jobs."""
 
 import inspect
 from collections.abc import Callable
@@ -57,6 +57,10 @@ Replayed = Annotated[
 ]
 AtMost = Annotated[
     int | None, typer.Option("--at-most", min=0, metavar="N", help="Fail, and change nothing, if more than N fit.")
+]
+Note = Annotated[str, typer.Option("--note", help="Why; kept with the job.")]
+Detach = Annotated[
+    bool, typer.Option("--detach", help="Print the job and leave; `job follow` shows what becomes of it.")
 ]
 WithMessageId = Annotated[str | None, typer.Option("--message-id", help="Only dead letters with this message id.")]
 

@@ -9,7 +9,7 @@ import orjson
 import typer
 
 from vibemq.cli.admin.dlq import pages
-from vibemq.cli.admin.dlq.filters import AtMost, Filters, filtered
+from vibemq.cli.admin.dlq.filters import AtMost, Detach, Filters, Note, filtered
 from vibemq.cli.admin.dlq.replay_plan import PlanFile
 from vibemq.cli.admin.jobs.following import UNFINISHED, follow, require_done
 from vibemq.cli.exits import Usage
@@ -31,10 +31,6 @@ MaxReady = Annotated[
 StopAfter = Annotated[
     int | None,
     typer.Option("--stop-after-dead-again", min=1, metavar="N", help="Hold the job when N letters died again."),
-]
-Note = Annotated[str, typer.Option("--note", help="Why; kept with the job.")]
-Detach = Annotated[
-    bool, typer.Option("--detach", help="Print the job and leave; `job follow` shows what becomes of it.")
 ]
 
 

@@ -8,11 +8,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from vibemq.auth.matrix import INSPECT
 from vibemq.errors import ErrorCode, QueueNotFound
-from vibemq.model.options import QueueOptions, options_from_dict, options_tag
+from vibemq.model.options import QueueOptions, is_own_queue, options_from_dict, options_tag
 from vibemq.operations.queues import PAGE_QUEUES
 from vibemq.web.api.arguments import checked
 from vibemq.web.api.contract import JSON, MERGE_PATCH, Endpoint, Exchange
-from vibemq.web.api.endpoints.shapes import ANYTHING, INSTANT, TEXT, WHOLE, listed, nothing, record
+from vibemq.web.api.endpoints.shapes import ANYTHING, BOOLEAN, INSTANT, TEXT, WHOLE, listed, nothing, record
 from vibemq.web.api.errors import HttpCode, Problem
 from vibemq.web.api.guardrails.json_shapes import LISTS_BYTES_MAX, LISTS_MARKS_MAX
 from vibemq.web.api.kinds import Kind
@@ -65,9 +65,16 @@ def one(info: dict[str, Any] | None, exchange: Exchange) -> dict[str, Any]:
 
 
 def some(page: dict[str, Any], exchange: Exchange) -> dict[str, Any]:
-    """Who may do something else with a queue knows that it is there, and no more."""
+    """Who may do something else with a queue knows that it is there, and no more. The broker's own queues and those of
+    one connection are nothing that could be created."""
     policy, principal = exchange.services.accounts.policy, exchange.user.principal
-    shown = [info for info in page["items"] if policy.allows(principal, INSPECT, info["name"])]
+    shown = [
+        info
+        for info in page["items"]
+        if policy.allows(principal, INSPECT, info["name"])
+        and not is_own_queue(info["name"])
+        and not info["options"]["exclusive"]
+    ]
     return {**page, "items": [described(info) for info in shown]}
 
 
@@ -140,12 +147,17 @@ QUEUE = record(
     },
 )
 NAMED = record({"queue": TEXT})
+IMPORTED = record(
+    {"created": listed(TEXT), "unchanged": listed(TEXT), "different": listed(ANYTHING)},
+    {"failed": ANYTHING, "count": WHOLE, "dry_run": BOOLEAN},
+)
 
 ENDPOINTS = (
     Endpoint(
         method="GET",
         path="/definitions",
-        summary="All queues that the asker may inspect, with their options; a page may have fewer than its limit.",
+        summary="Queues that the asker may inspect, with their options, without the broker's own and exclusive ones; a "
+        "page may have fewer than its limit.",
         operation="queue.list",
         items="queues",
         limit_max=PAGE_QUEUES,
@@ -162,7 +174,10 @@ ENDPOINTS = (
         body_bytes_max=LISTS_BYTES_MAX,
         marks_max=LISTS_MARKS_MAX,
         shape=imported,
-        response=record({"created": listed(TEXT), "unchanged": listed(TEXT), "different": listed(ANYTHING)}),
+        response=record(
+            {"created": listed(TEXT), "unchanged": listed(TEXT), "different": listed(ANYTHING)},
+            {"failed": ANYTHING, "count": WHOLE, "dry_run": BOOLEAN},
+        ),
         errors=(ErrorCode.STORAGE_FULL,),
         idempotent=True,
     ),

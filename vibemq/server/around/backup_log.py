@@ -3,11 +3,13 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import orjson
 
 from vibemq.storage.local.modes import private_file
+from vibemq.storage.local.store_file import fsync_folder
 
 NAME = "backups.jsonl"
 KEPT = 100
@@ -18,19 +20,27 @@ class BackupLog:
 
     def __init__(self, folder: Path | None) -> None:
         self._file = None if folder is None else folder / NAME
+        self._lock = Lock()
+        """Backups may end together, each in a thread of its own."""
 
     def add(self, backup: Mapping[str, Any]) -> None:
         """Raises OSError."""
         if self._file is None:
             return
-        kept = [*self._read(), dict(backup)][-KEPT:]
-        new = self._file.with_name(NAME + ".new")
-        private_file(new, b"".join(orjson.dumps(one) + b"\n" for one in kept))
-        new.replace(self._file)
+        with self._lock:
+            kept = [*self._read(), dict(backup)][-KEPT:]
+            new = self._file.with_name(NAME + ".new")
+            private_file(new, b"".join(orjson.dumps(one) + b"\n" for one in kept))
+            new.replace(self._file)
+            fsync_folder(self._file.parent)
 
     def latest_first(self) -> list[dict[str, Any]]:
         """With `is_there`: whether its folder still is. Raises OSError."""
         return [{**one, "is_there": os.path.isdir(str(one.get("target", "")))} for one in reversed(self._read())]
+
+    def size_of(self, folder: Path) -> int:
+        """Bytes of all files of a backup. Raises OSError."""
+        return sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file())
 
     def _read(self) -> list[dict[str, Any]]:
         """A line that is no JSON object is left out."""
@@ -40,11 +50,6 @@ class BackupLog:
             return []
         found = (_object(line) for line in lines.splitlines())
         return [one for one in found if one is not None]
-
-
-def size_of(folder: Path) -> int:
-    """Bytes of all files below it. Raises OSError."""
-    return sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def _object(line: bytes) -> dict[str, Any] | None:
