@@ -450,3 +450,33 @@ async def test_a_file_that_cannot_be_deleted_keeps_no_other_one(
         stuck.rmdir()
         await broker._parts.job_runner._services.exports.tidy()
         assert os.listdir(exports) == []
+
+
+async def test_letters_that_are_looked_at_again_count_once(started: Started) -> None:
+    broker, mq = started
+    await dead(mq, broker, "q", 60)
+    assert broker._parts is not None
+    reader = broker._parts.job_runner._services.reader
+    examined, after, taken = 0, 0, 0
+    done = False
+    while not done:
+        found = await reader.find(
+            lambda facts, queue: facts.dead_id % 3 == 0,
+            after=after,
+            limit=4,
+            max_bytes=400,
+            row_fits=lambda letter: True,
+        )
+        examined, after, done = examined + found.examined, found.last, found.done
+        taken += len(found.letters)
+    assert (examined, taken) == (60, 20)
+
+
+async def test_who_reads_a_file_is_in_the_log(started: Started, caplog: pytest.LogCaptureFixture) -> None:
+    broker, mq = started
+    await dead(mq, broker, "q", 3)
+    number = (await export_of(mq))["job"]
+    await reached(mq, number, "done")
+    with caplog.at_level("INFO", "vibemq.jobs"):
+        size = len(await file_of(mq, number))
+    assert f"the file of job {number} ({size} bytes) is read by anonymous" in caplog.text

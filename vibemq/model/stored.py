@@ -274,5 +274,7 @@ class DeadPage:
     """There is nothing more."""
     examined: int = 0
     """Letters that were looked at."""
+    examined_to: dict[int, int] = field(default_factory=dict)
+    """dead_id of a letter -> how many were looked at up to it, for whoever takes a part of the page."""
     is_ready: bool = True
     """False: nothing was looked at, as the index does not know all letters yet; ask again."""

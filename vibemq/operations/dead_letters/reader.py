@@ -118,8 +118,7 @@ class DeadLetterReader:
             else:
                 found.done = page.done
             # Those behind the last one are looked at again with the next page.
-            ahead = 0 if last == page.last else sum(_is_ahead(letter, last, wanted) for letter in page.letters)
-            found.examined += page.examined - ahead
+            found.examined += page.examined if last == page.last else page.examined_to.get(last, 0)
             found.last = last
             reached = page.damaged if last == page.last else [d for d in page.damaged if _is_reached(d, last, wanted)]
             found.damaged += reached
@@ -201,10 +200,6 @@ def _fits_id(is_named: Callable[[int], bool], facts: DeadFacts, queue: str) -> b
 
 def _is_over(found: Found, deadline: float | None) -> bool:
     return deadline is not None and found.examined >= SCAN_LEAST and asyncio.get_running_loop().time() >= deadline
-
-
-def _is_ahead(letter: DeadLetter, last: int, wanted: DeadPageWanted) -> bool:
-    return letter.facts.dead_id < last if wanted.newest_first else letter.facts.dead_id > last
 
 
 def _is_reached(letter: DamagedLetter, last: int, wanted: DeadPageWanted) -> bool:

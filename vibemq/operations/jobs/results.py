@@ -1,5 +1,6 @@
 """The files that jobs leave: exported letters, read in parts, and deleted."""
 
+import logging
 from typing import Any, Protocol
 
 from pydantic import Field
@@ -12,6 +13,8 @@ from vibemq.operations.contracts import EngineQuestions
 from vibemq.operations.jobs.numbers import OfJob
 from vibemq.operations.jobs.rights import check_discard, check_seen, check_work, queue_of
 from vibemq.operations.registry import Caller, Operation
+
+log = logging.getLogger("vibemq.jobs")
 
 PART_BYTES = 256 << 10
 
@@ -66,6 +69,10 @@ class JobResults:
         # Whoever made it may have lost the right since.
         check_work(self._policy, caller.principal, job.plan.kind, queue_of(job), job.plan.to, "job.result")
         size = self._size(job)
+        if not wanted.offset:
+            # Once for a download: whoever leaves out the beginning has not got the file.
+            user = caller.principal.name if caller.principal is not None else "nobody"
+            log.info("the file of job %s (%s bytes) is read by %s", job.job_id, size, user)
         data = await self._files.read(job, wanted.offset, PART_BYTES) if wanted.offset < size else ""
         end = wanted.offset + PART_BYTES
         return {

@@ -14,7 +14,7 @@ from vibemq.cli.admin.permissions import REQUESTS, required
 from vibemq.cli.entry import run_app
 
 OPERATION = re.compile(r'"((?:queue|message|group|dlq|broker|storage|connections|user|token)\.[a-z]+)"')
-NOT_REQUIRED = {("queue create", "queue.info"), ("queue import", "queue.create")}
+NOT_REQUIRED = {("queue create", "queue.info"), ("queue import", "queue.create"), ("connections close", "user.self")}
 """Used only where it is permitted."""
 
 

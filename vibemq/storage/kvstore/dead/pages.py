@@ -121,6 +121,7 @@ def page(
             size += len(letter.row)
             if found.letters and size > wanted.max_bytes:
                 found.last, found.done = found.letters[-1].facts.dead_id, False
+                found.examined = found.examined_to[found.last]
                 return _cut(found, wanted)
             found.letters.append(letter)
     return _cut(found, wanted)
@@ -142,6 +143,7 @@ def _choose(state: StoredState, steps: Iterator[Step], wanted: DeadPageWanted, f
         origin = state.queues.get(entry.queue_id)
         if wanted.fits(entry.facts, "" if origin is None else origin.name):
             chosen.append(entry)
+            found.examined_to[dead_id] = found.examined
     return chosen
 
 

@@ -149,7 +149,7 @@ QUEUE = record(
 NAMED = record({"queue": TEXT})
 IMPORTED = record(
     {"created": listed(TEXT), "unchanged": listed(TEXT), "different": listed(ANYTHING)},
-    {"failed": ANYTHING, "count": WHOLE, "dry_run": BOOLEAN},
+    {"failed": {"type": ["object", "null"]}, "count": WHOLE, "dry_run": BOOLEAN},
 )
 
 ENDPOINTS = (
@@ -176,7 +176,7 @@ ENDPOINTS = (
         shape=imported,
         response=record(
             {"created": listed(TEXT), "unchanged": listed(TEXT), "different": listed(ANYTHING)},
-            {"failed": ANYTHING, "count": WHOLE, "dry_run": BOOLEAN},
+            {"failed": {"type": ["object", "null"]}, "count": WHOLE, "dry_run": BOOLEAN},
         ),
         errors=(ErrorCode.STORAGE_FULL,),
         idempotent=True,

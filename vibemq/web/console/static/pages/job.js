@@ -6,7 +6,7 @@ import { Commands } from "../parts/command.js";
 import { useData } from "../parts/data.js";
 import { ask } from "../parts/dialog.js";
 import { start } from "../parts/frame.js";
-import { may, session } from "../parts/session.js";
+import { isSuperuser, may, session } from "../parts/session.js";
 import { Empty, Loaded, Trouble } from "../parts/states.js";
 import { At, Facts, Figures, Name, Outside, Size } from "../parts/text.js";
 import { path } from "../pure/commands.js";
@@ -32,7 +32,7 @@ function JobPage() {
   return html`
     <nav class="crumbs" aria-label="Where this is"><a href="./jobs">Jobs</a><span aria-hidden="true">/</span><span>Job ${isId ? id : ""}</span></nav>
     ${!isId || isGone
-      ? html`<div class="title"><h1>${isId ? `Job ${id}` : "Job"}</h1></div><div class="card"><${Empty} title=${isId ? `There is no job ${id}` : "Which job?"}><p>Finished jobs are kept for seven days, the latest 200. <a href="./jobs">All jobs</a></p></${Empty}></div>`
+      ? html`<div class="title"><h1>${isId ? `Job ${id}` : "Job"}</h1></div><div class="card"><${Empty} title=${isId ? `There is no job ${id}` : "Which job?"}><p>Finished jobs are kept for seven days; of those without a file only the latest 200. <a href="./jobs">All jobs</a></p></${Empty}></div>`
       : html`<${Loaded} found=${found} what="Loading the job">${(job) => html`<${Job} job=${job} refresh=${async () => { await found.refresh(); setLeft(false); }} />`}</${Loaded}>`}`;
 }
 
@@ -41,6 +41,9 @@ function mayChange(job) {
   const queue = job.filter?.queue || "*";
   return session.value?.user === job.user || (may(job.kind === "export_dead" ? "inspect" : "purge", queue) && (job.kind !== "replay" || may("publish", job.to || queue)));
 }
+
+/** The file is deleted by whoever made it, or by a superuser. */
+const mayDiscard = (job) => session.value?.user === job.user || isSuperuser();
 
 function Job({ job, refresh }) {
   const [problem, setProblem] = useState(null);
@@ -77,7 +80,7 @@ function Job({ job, refresh }) {
   const again = () => {
     if (job.kind === "replay") setAgain(true);
     else if (job.kind === "purge_dead") purge(filterOfBody(job.filter));
-    else exportLetters(filterOfBody(job.filter), null);
+    else exportLetters(filterOfBody(job.filter), null, { limit: job.limit, rate: job.rate, note: job.note });
   };
   const discard = async () => {
     const where = path`jobs/${job.job}/result`;
@@ -100,7 +103,7 @@ function Job({ job, refresh }) {
         ${actions.includes("paused") && html`<button type="button" class="button" onClick=${() => change({ state: "paused" })}>Pause</button>`}
         ${actions.includes("cancelled") && html`<button type="button" class="button danger" onClick=${cancel}>Cancel…</button>`}
         ${job.has_result && html`<a class="button main" href=${urlOf(path`jobs/${job.job}/result`).href} download>Download the file</a>`}
-        ${job.has_result && mine && html`<button type="button" class="button danger" onClick=${discard}>Delete the file…</button>`}
+        ${job.has_result && mayDiscard(job) && html`<button type="button" class="button danger" onClick=${discard}>Delete the file…</button>`}
         ${hasEnded(job) && mine && html`<button type="button" class="button" onClick=${again}>${mayHaveLeft(job) ? "Replay what is left…" : "Run the same again…"}</button>`}
       </div>
     </div>
