@@ -35,7 +35,7 @@ _SEEN_JOBS = "nothing: it shows one's own jobs, and those on queues on which the
 SAID: dict[type | str, str] = {
     "job.start": _OF_JOBS,
     "job.change": _OF_JOBS,
-    "job.discard": _OF_JOBS,
+    "job.discard": "nothing more, for whoever started the job; a superuser for all others",
     "job.result": "what the work of the job needs: `inspect` on the queue of its filter, or on all queues",
     "job.list": _SEEN_JOBS,
     "job.show": _SEEN_JOBS,

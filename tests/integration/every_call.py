@@ -268,7 +268,11 @@ OPERATION_ROWS: dict[str, Row | Prepared] = {
     "job.show": (slow_job, lambda w, job: w.peer.admin("job.show", job=job)),
     "job.change": (slow_job, lambda w, job: w.peer.admin("job.change", job=job, state="cancelled")),
     "backup.list": admin("backup.list"),
-    "definitions.import": admin("definitions.import", queues=[{"queue": JOBS}], dry_run=True),
+    "definitions.import": admin(
+        "definitions.import",
+        queues=[{"queue": f"q{n}", "options": {"max_attempts": 9}} for n in range(1_000)],
+        dry_run=True,
+    ),
     "job.result": (exported, lambda w, job: w.peer.admin("job.result", job=job)),
     "job.discard": (exported, lambda w, job: w.peer.admin("job.discard", job=job)),
     "dead.offsets": cursor("dead.offsets", DEAD),

@@ -21,12 +21,13 @@ from tests.waiting import until
 from vibemq.config import Http, Settings
 from vibemq.engine.handlers.jobs import starting
 from vibemq.errors import InvalidOptions, JobNotFound, JobStateConflict, NotAuthorized, StorageFull
-from vibemq.model.jobs.job import JobState
-from vibemq.model.jobs.job_records import JobAdvanced, JobChanged
+from vibemq.model.jobs.job import JobKind, JobPlan, JobState, StoredJob
+from vibemq.model.jobs.job_records import JobAdvanced
 from vibemq.operations.jobs import results
 from vibemq.server.broker import Broker
 from vibemq.server.jobs import worker
 from vibemq.server.jobs.export_folder import FOLDER, ExportFolder
+from vibemq.server.jobs.exporting import LetterExport
 from vibemq.testing.timed_broker import TimedBroker
 from vibemq.web.api.contract import Exchange
 from vibemq.web.api.endpoints import jobs
@@ -393,28 +394,19 @@ async def test_a_user_has_half_of_the_bytes(guarded: Guarded) -> None:
         await reached(root, (await export_of(root, filter={"queue": "a"}))["job"], "done")
 
 
-async def test_a_full_disk_at_the_end_loses_no_whole_file(started: Started, monkeypatch: pytest.MonkeyPatch) -> None:
-    broker, mq = started
-    await dead(mq, broker, "q", 20)
-    provider = broker._parts.store.provider  # type: ignore[union-attr]
-    append, refused = provider.append, [0]
-
-    def full(records: Any, *more: Any) -> Any:
-        if not refused[0] and any(isinstance(one, JobChanged) and one.state is JobState.DONE for one in records):
-            refused[0] += 1
-            raise StorageFull("no space left")
-        return append(records, *more)
-
-    monkeypatch.setattr(provider, "append", full)
-    number = (await export_of(mq))["job"]
-
-    async def is_done() -> bool:
-        broker.advance(worker.RETRY_MS / 1000)
-        return bool((await job_of(mq, number))["state"] == "done")
-
-    await until(is_done)
-    assert refused == [1]
-    assert lines_of(await file_of(mq, number))[1]["count"] == 20
+async def test_an_empty_step_behind_the_end_leaves_a_file_whole(started: Started) -> None:
+    broker, _ = started
+    assert broker._parts is not None
+    services = broker._parts.job_runner._services
+    export = LetterExport(services.store, services.exports)
+    plan = JobPlan(kind=JobKind.EXPORT_DEAD, filter={}, last_id=0)
+    job = StoredJob(job_id=9, plan=plan, created_at=1, state=JobState.RUNNING)
+    for _ in range(2):
+        # As after a refusal of the disk to store that the job is done.
+        await export.add(job, [])
+        export.counted(job)
+        await export.finish(job)
+        assert services.exports.is_whole(job)
 
 
 async def test_a_broker_starts_where_nothing_can_be_exported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
