@@ -366,6 +366,7 @@ def test_closing_waits_also_when_an_earlier_connection_was_lost(broker: FakeBrok
         made = direct(mq)._made
         assert made is not None
         broker.silent = True
+        assert not made.returned.is_set()
         made.returned = comes_back = ComesBack(broker)
         publishing, results = in_a_thread(lambda: mq.publish("orders", 3))
         wait_until(lambda: waiting(mq))
