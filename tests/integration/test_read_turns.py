@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 import vibemq
@@ -57,6 +58,18 @@ async def test_a_full_socket_is_read_a_share_at_a_time(tmp_path: Path, monkeypat
                 confirmed += answers.count(b"bulk")
     assert sum(sizes) >= confirmed * rows.size
     assert max(sizes) <= 2 * ALONE_SHARE_BYTES + len(frame)
+
+
+async def test_who_is_sent_away_may_end_what_it_is_writing(tmp_path: Path) -> None:
+    """Else it would wait for room in a socket that nobody reads, and lose the last words to a reset."""
+    async with vibemq.Broker(tmp_path / "data", port=0) as broker:
+        with socket.create_connection(("127.0.0.1", broker.port)) as peer:
+            peer.setblocking(False)
+            loop = asyncio.get_running_loop()
+            with anyio.fail_after(60):
+                await loop.sock_sendall(peer, b"\xff\xff\xff\xff\xff" + bytes(16 * ALONE_SHARE_BYTES))
+                while await loop.sock_recv(peer, 65_536):
+                    pass
 
 
 def _taken(peer: socket.socket, data: bytes) -> int | None:

@@ -331,7 +331,7 @@ async def _run(budget: Budget, result: Result) -> None:
     broker = BrokerProcess(work / "data", arguments=("--config", str(work / "peers.toml")))
     await asyncio.to_thread(broker.start)
     try:
-        broker.port, tls_port = _ports(broker)
+        broker.ports["native"], tls_port = _ports(broker)
         async with vibemq.connect(f"vibemq://127.0.0.1:{broker.port}", **CLIENT) as steady:
             rng = random.Random(budget.seed)
             stage = Stage(broker, work, rng, steady, tls_port, [], result.figures, Account())

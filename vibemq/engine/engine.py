@@ -254,6 +254,8 @@ class Engine:
         state = self._state
         if state.unshown or state.doomed or state.departing or state.called or state.doubtful or state.requests.failed:
             return state.now
+        if state.dead_ids_due:
+            return state.now
         at = timers.next_alarm(state)
         due = state.requests.next_due()
         earliest = min(state.owed_at, END if at is None else at, END if due is None else due)
@@ -470,7 +472,9 @@ class Engine:
         state = self._state
         ticket = state.next_ticket
         state.next_ticket += 1
-        state.open[ticket] = Open(step.records, step.after_append, step.gated, step.added, step.moved, step.undo)
+        state.open[ticket] = Open(
+            step.records, step.after_append, step.gated, step.added, step.moved, step.undo, step.durability
+        )
         return ticket
 
     def _settle_wait(self, step: Step, wait: Wait, ticket: int) -> None:

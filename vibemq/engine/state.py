@@ -35,6 +35,7 @@ class Open:
     added: list[Added]
     moved: list[TakenOut]
     undo: list[Callable[[], None]]
+    durability: Durability
     waits: list[Wait] = field(default_factory=list)
 
 
@@ -301,7 +302,9 @@ class EngineState:
     @property
     def need_of_known(self) -> Durability:
         """What an answer needs that tells of facts already known here: they may still be on their way to the disk."""
-        return Durability.STRONG if self.owed or self.owed_behind or self.open else Durability.TRANSIENT
+        if self.owed or self.owed_behind:
+            return Durability.STRONG
+        return max((outcome.durability for outcome in self.open.values()), default=Durability.TRANSIENT)
 
     def refusal(self, error: VibeMQError, count: int, queue: str) -> Published:
         """The answer when every row of a publish is refused."""

@@ -6,7 +6,7 @@ from itertools import groupby
 
 from vibemq.errors import StorageFull
 from vibemq.model.effects import Outcome
-from vibemq.model.records import MessagesAdded
+from vibemq.model.records import HandedOut, MessagesAdded, Record, Settled
 from vibemq.model.rows import LargeRow
 from vibemq.server.commit.release_order import Hold
 from vibemq.storage.interface import IStorageProvider
@@ -42,6 +42,18 @@ class Flush:
     begun: float
     is_small: bool
     """Says something about the disk, and not about the load."""
+
+
+LIGHT_RUNS_MAX = 16
+"""Of a hand-out or a settlement that may wait for an append of others."""
+
+
+def is_light(records: Sequence[Record]) -> bool:
+    """Whether losing them means no more than a redelivery, and writing them is short work."""
+    return all(type(record) in _LIGHT and len(record.runs) <= LIGHT_RUNS_MAX for record in records)  # type: ignore[union-attr]
+
+
+_LIGHT = frozenset({HandedOut, Settled})
 
 
 def large_rows(outcome: Outcome) -> list[LargeRow]:

@@ -26,7 +26,7 @@ from vibemq.model.effects import Deliver, Outcome, Reply
 from vibemq.model.options import Durability
 from vibemq.model.rows import LARGE_ROW_BYTES, LargeRow
 from vibemq.server.clock import Clock
-from vibemq.server.commit.commit_step import CommitStep, Flush, append_apart, append_steps, large_rows
+from vibemq.server.commit.commit_step import CommitStep, Flush, append_apart, append_steps, is_light, large_rows
 from vibemq.server.commit.flush_place import FlushPlace, is_small_flush
 from vibemq.server.commit.message_taps import MessageTaps
 from vibemq.server.commit.release_order import EffectRouter, Hold
@@ -39,6 +39,8 @@ log = logging.getLogger("vibemq.committer")
 
 LIGHT_WAIT_S = 0.002
 """How long hand-outs and settlements wait for an append that others need, before they are appended by themselves."""
+LIGHT_MAX = 16
+"""Outcomes that wait so at the same time: an append is as long as what has gathered for it."""
 WAITING_MAX = 3
 """Those who may wait for the end of a flush with what they publish, since all of them come in one turn of the loop."""
 
@@ -149,7 +151,7 @@ class Committer:
             size -= sum(row.size for row in large)
         self._teller.backlog_bytes += size
         waiting = self._effect_router.hold(deliveries) if deliveries else ()
-        if size or large or held.gated or held.after_append or waiting or outcome.durability > Durability.ASYNC:
+        if held.gated or held.after_append or waiting or len(self._gathered) >= LIGHT_MAX or not is_light(records):
             self._hurries = True
         self._gathered.append(
             CommitStep(outcome, held.gated, held.after_append, waiting, size, self._loop.time(), large)
@@ -253,6 +255,9 @@ class Committer:
         told = steps if written == len(steps) else steps[:written]
         size = sum([step.size for step in told])
         self._unflushed_bytes += size
+        if any(step.large for step in told):
+            # Written ahead or not: nothing small.
+            self._unflushed_bytes += LARGE_ROW_BYTES
         for step in told:
             if step.outcome.records:
                 self._appends += 1

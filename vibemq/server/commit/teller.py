@@ -103,10 +103,11 @@ class Teller:
         shows_at_once = self._engine.shows_at_once
         if not all(not step.outcome.ticket or shows_at_once(step.outcome.ticket) for step in steps):
             return False
+        self._answered += steps
+        # Before anybody is answered: an asker within the broker goes on in the loop's next turn, behind this.
+        self._behind(self._answers_are_written)
         for step in steps:
             self._answer(step)
-        self._answered += steps
-        self._behind(self._answers_are_written)
         return True
 
     def _tell_others(self) -> None:

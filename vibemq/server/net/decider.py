@@ -27,9 +27,11 @@ class Decider:
         """Of what is decided now: see `Committer.generation`."""
         return self._committer.generation
 
-    def append_now(self) -> None:
-        """Have what was decided so far appended, before somebody hears of it."""
+    def append_now(self) -> bool:
+        """Have what was decided so far appended, before somebody hears of it. False: the store has failed, and nobody
+        is told anything any more."""
         self._committer.append_now()
+        return not self._committer.dead
 
     def advance(self, batch: Batch) -> None:
         """The next step of a batch."""

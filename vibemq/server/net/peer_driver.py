@@ -429,8 +429,11 @@ class PeerDriver:
     def collect(self, room: int) -> tuple[bytes, bool]:
         """The bytes to write now, of deliveries about as many as there is room for; and whether they are the last."""
         self._pump(room)
+        decided_in = self._decided_in
         if self._written:
             self.decide(self._settle_written())
+            # The peer has not asked for that, and hears nothing of it.
+            self._decided_in = decided_in
         if self.broken:
             return b"", False
         if self.session.closing:
@@ -439,9 +442,10 @@ class PeerDriver:
             self._hand_back()
         finished = self._finished()
         data = self.session.data_to_send()
-        if (data or finished) and self._decided_in == self._decider.generation:
-            # Whatever the peer hears now stands behind what it has settled: the answer to a ping says so.
-            self._decider.append_now()
+        # Whatever the peer hears now stands behind what it has settled: the answer to a ping says so.
+        unappended = bool(data or finished) and self._decided_in == self._decider.generation
+        if unappended and not self._decider.append_now():
+            return b"", False
         return data, finished
 
     def last_word(self) -> bytes:

@@ -7,7 +7,6 @@ timeout without progress it is dropped.
 
 import asyncio
 import logging
-import os
 import socket
 from collections.abc import Callable
 from contextlib import suppress
@@ -32,7 +31,6 @@ log = logging.getLogger("vibemq.connection")
 
 PIECES_AT_ONCE = 4
 """Of a large row, in one turn of the loop."""
-WRITTEN_AT_ONCE_BYTES = 1 << 16
 LINGER_S = 1.0
 """After our end of stream, how long the peer may take for its own."""
 
@@ -86,18 +84,6 @@ def keep_watch(transport: asyncio.BaseTransport, *, eager_acks: bool) -> Callabl
     return partial(set_option, socket.IPPROTO_TCP, quick_ack, 1)
 
 
-def descriptor_to_write(transport: asyncio.BaseTransport) -> int | None:
-    """Of the socket, where bytes may be written past the transport as long as that has none to write itself.
-
-    uvloop writes at the end of a turn: an answer would wait for everything else of the turn, deliveries of the message
-    that it confirms among it. asyncio's own transports write at once, and TLS has to encrypt.
-    """
-    if not type(transport).__module__.startswith("uvloop") or transport.get_extra_info("sslcontext") is not None:
-        return None
-    connected = transport.get_extra_info("socket")
-    return None if connected is None else int(connected.fileno())
-
-
 def _set_option(connected: Any, level: int, option: int, value: int) -> None:
     # A peer that has reset the connection by now is no fault of ours, and the loop tells of its end by itself.
     with suppress(OSError):
@@ -131,8 +117,6 @@ class Connection(asyncio.Protocol):
         """It is not read because of that."""
         self._hung_up = False
         self._closed = False
-        self._descriptor: int | None = None
-        """See `descriptor_to_write`."""
         self._acknowledge: Callable[[], None] | None = None
         """Has the kernel acknowledge at once what was read; None: when it likes."""
         self._unsent: Unsent | None = None
@@ -146,7 +130,6 @@ class Connection(asyncio.Protocol):
         self.host, self.port = (str(peer[0]), int(peer[1])) if isinstance(peer, tuple) else ("local", 0)
         self.certified = certified_users(transport)
         self._acknowledge = keep_watch(transport, eager_acks=self.endpoint.plugin.peers_await_tcp_acks)
-        self._descriptor = descriptor_to_write(transport)
         services = self._services
         self.high_water = services.connection_table.limits.write_high_water_bytes
         self.transport.set_write_buffer_limits(high=self.high_water)
@@ -267,6 +250,9 @@ class Connection(asyncio.Protocol):
         if self._acknowledge is not None:
             self._acknowledge()
         self.peer.receive(data)
+        if self.peer.ending:
+            # What still comes is thrown away, and the peer must not wait for room to write it.
+            return
         turns = self._services.read_turns
         turns.reads(self)
         self._turn_bytes += len(data)
@@ -339,24 +325,10 @@ class Connection(asyncio.Protocol):
     def _give(self, data: bytes) -> None:
         self.bytes_sent += len(data)
         self._services.metrics.bytes_sent += len(data)
-        if self._descriptor is not None and len(data) <= WRITTEN_AT_ONCE_BYTES:
-            data = self._unwritten(data, self._descriptor)
-        if data:
-            self.transport.write(data)
+        self.transport.write(data)
         if self._acknowledge is not None:
             # Who answers is thought to acknowledge along with its answers from then on.
             self._acknowledge()
-
-    def _unwritten(self, data: bytes, descriptor: int) -> bytes:
-        """Write at once what the socket takes; what is left is for the transport."""
-        if self.transport.get_write_buffer_size() or self.transport.is_closing():
-            return data
-        try:
-            written = os.write(descriptor, data)
-        except OSError:
-            # The transport waits until it can be written, or meets the same error and tells of it.
-            return data
-        return data[written:]
 
     def _begin_row(self, row: Rows) -> None:
         if self._unsent is None:
@@ -396,6 +368,10 @@ class Connection(asyncio.Protocol):
             return
         self._hung_up = True
         self.peer.part()
+        if not self._reading:
+            # Bytes that nobody has read would make the end of the stream a reset.
+            self._reading = True
+            self.transport.resume_reading()
         # A peer that never takes the last bytes must not keep the socket.
         self._note_stuck()
         if self.transport.can_write_eof():

@@ -16,7 +16,8 @@ from vibemq.model.options import Durability
 from vibemq.model.records import MessagesAdded, Record, Settled
 from vibemq.model.rows import LARGE_ROW_BYTES, LargeRow, Rows
 from vibemq.server.clock import Clock
-from vibemq.server.commit.committer import WAITING_MAX, Committer
+from vibemq.server.commit.commit_step import LIGHT_RUNS_MAX
+from vibemq.server.commit.committer import LIGHT_MAX, WAITING_MAX, Committer
 from vibemq.server.commit.flush_place import SHORT_MIN
 from vibemq.server.commit.loop_cycle import LoopCycle
 from vibemq.server.commit.release_order import EffectRouter
@@ -570,3 +571,15 @@ async def test_settlements_are_appended_when_somebody_is_to_hear_of_them(bench: 
     assert bench.committer.generation == generation + 1
     await bench.settled()
     assert len(bench.storage.appends) == 1
+
+
+async def test_many_settlements_or_long_ones_wait_for_nobody(bench: Bench) -> None:
+    for _ in range(LIGHT_MAX + 1):
+        bench.committer.submit(light())
+    await until(lambda: len(bench.storage.appends) == 1)
+    assert len(bench.storage.appends[0]) == LIGHT_MAX + 1, "none has waited for the timer"
+    runs = [(number, number) for number in range(0, 4 * LIGHT_RUNS_MAX, 2)]
+    bench.committer.submit(Outcome([Settled(1, 1, runs)], durability=Durability.ASYNC, ticket=9))
+    assert bench.committer._hurries
+    await bench.settled()
+    assert len(bench.storage.appends) == 2
