@@ -25,6 +25,7 @@ NOT_SETTINGS = frozenset(
     {
         "VIBEMQ_CONFIG",
         "VIBEMQ_URL",
+        "VIBEMQ_HTTP_URL",
         "VIBEMQ_TIMEOUT",
         "VIBEMQ_ACCESS_TOKEN",
         "VIBEMQ_TLS_CA",

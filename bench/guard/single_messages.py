@@ -20,7 +20,7 @@ from vibemq.model.rows import Rows
 from vibemq.protocols.native.codec import extensions
 from vibemq.protocols.native.codec.frames import encode_frame
 from vibemq.protocols.native.codec.wire import CommandType, encode_body
-from vibemq.sync.direct_publishes import PublishConnection
+from vibemq.sync.publish_connection import PublishConnection
 from vibemq.testing.session_conformance import NOW
 
 

@@ -178,13 +178,19 @@ class ClientLink:
         self._body_bytes_max = BODY_BYTES_MAX
         self._farewell = False
         self._carrier: LinkCarrier | None = None
-        self._gathering = False
+        self._settling_together = False
+        self._unproven = 0
+        """0, or a number that only later ids exceed: the broker has read what was sent without a question, or with one
+        that nobody waits for any more, once it has answered one of them."""
+        self.rate_limited = False
+        """The broker has refused something on this connection because there was too much of it."""
 
     # -- life ---------------------------------------------------------------------------------------------------
 
     def online(self, protocol: ClientProtocol, now: float) -> None:
         """A connection has shaken hands: subscriptions first, then what is unconfirmed, then what waited."""
         self.epoch += 1
+        self.rate_limited = False
         self.protocol = protocol
         self._body_bytes_max = protocol.body_bytes_max
         self._create_passing(protocol, now)
@@ -200,6 +206,7 @@ class ClientLink:
         self.protocol = None
         self._offline_since = now
         self._row = None
+        self._unproven = 0
         self._outgoing.clear()
         self._dirty.clear()
         self._subscribing.clear()
@@ -327,7 +334,7 @@ class ClientLink:
             try:
                 await pending.done.wait()
             finally:
-                self._requests.pop(request_id, None)
+                self._forget_request(request_id)
             if pending.failure is None:
                 assert pending.answer is not None
                 return pending.answer
@@ -375,6 +382,8 @@ class ClientLink:
             try:
                 await awaited.done.wait()
             finally:
+                if not awaited.done.is_set():
+                    self._note_unproven()
                 self.replies.forget(request_id)
                 if not awaited.done.is_set() and protocol is self.protocol and anyio.current_time() < deadline:
                     # The caller was cancelled: nobody needs to begin with it. In the end its time does the same.
@@ -398,7 +407,7 @@ class ClientLink:
         try:
             await pending.done.wait()
         finally:
-            self._requests.pop(request_id, None)
+            self._forget_request(request_id)
         if pending.failure is not None:
             raise pending.failure()
 
@@ -407,6 +416,7 @@ class ClientLink:
         the Subscribe that is sent later says it."""
         if self.protocol is not None and subscription in self.subscriptions:
             self._outgoing.append(self.protocol.flow(subscription, messages, size))
+            self._note_unproven()
             self.wake()
 
     def forget(self, subscriber: Subscriber) -> None:
@@ -424,7 +434,7 @@ class ClientLink:
     def mark(self, subscriber: Subscriber, *, linger: bool = False, alone: bool = False) -> None:
         """It has frames to be taken; `linger`: which gain by being joined by others; `alone`: as in `wake`."""
         self._dirty[subscriber.id] = subscriber
-        if self._gathering:
+        if self._settling_together:
             return
         if not linger:
             self.wake(alone=alone)
@@ -433,11 +443,11 @@ class ClientLink:
 
     def settle_together(self, take: Callable[[], None]) -> None:
         """What `take` marks has waited for more of it already: it goes now."""
-        self._gathering = True
+        self._settling_together = True
         try:
             take()
         finally:
-            self._gathering = False
+            self._settling_together = False
         if self._dirty:
             self.wake(alone=True)
 
@@ -481,6 +491,7 @@ class ClientLink:
             return b""
         parts: list[bytes] = []
         if self._dirty:
+            self._unproven = next(self._numbers)
             for subscriber in self._dirty.values():
                 parts.extend(subscriber.take_frames(protocol))
             self._dirty.clear()
@@ -551,9 +562,19 @@ class ClientLink:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether there is a connection, and nothing is on its way, or waits to be, that a later message could
-        overtake. Any thread may ask."""
-        return not (self.protocol is None or self.outbox.messages or self._dirty or self._outgoing)
+        """Whether there is a connection, and the broker has read all that was sent on it, so that nothing which is
+        sent on another one overtakes it. Any thread may ask."""
+        # In the order in which the loop moves things: none is missed on its way from one place to the next.
+        return not (
+            self.protocol is None
+            or self._dirty
+            or self._outgoing
+            or self.outbox.messages
+            or self._requests
+            or self._subscribing
+            or self._creating
+            or self._unproven
+        )
 
     def receive(self, frame: Incoming) -> None:
         """Take one frame from the broker. Never waits and never calls the program's code.
@@ -598,9 +619,11 @@ class ClientLink:
         overdue = now - self.settings.command_timeout
         for request_id, pending in list(self._requests.items()):
             if pending.sent_at < overdue:
+                self._note_unproven()
                 del self._requests[request_id]
                 pending.finish(None, self._timed_out(pending.what))
-        self.outbox.expire(overdue, self._timed_out("a publish"))
+        if self.outbox.expire(overdue, self._timed_out("a publish")):
+            self._note_unproven()
         for subscriber in list(self.subscriptions.values()):
             subscriber.tick(now)
         if any(sent_at < overdue for sent_at in self._subscribing.values()):
@@ -609,6 +632,19 @@ class ClientLink:
             raise self._timed_out("the creation of a queue")()
 
     # -- inside --------------------------------------------------------------------------------------------------
+
+    def _note_unproven(self) -> None:
+        """Something goes now, or is on its way, whose being read no answer proves by itself."""
+        self._unproven = next(self._numbers)
+
+    def _note_answered(self, request_id: str) -> None:
+        if int(request_id, 16) > self._unproven:
+            self._unproven = 0
+
+    def _forget_request(self, request_id: str) -> None:
+        if request_id in self._requests:
+            self._note_unproven()
+            del self._requests[request_id]
 
     def _send_request(
         self,
@@ -674,11 +710,16 @@ class ClientLink:
         pending = self._requests.pop(frame.id, None)
         # None: a pong of `ping`, or an answer that came after its deadline.
         if pending is not None:
+            self._note_answered(frame.id)
             pending.finish(frame)
 
     def _confirmed(self, ack: PublishManyAck) -> None:
         batch = self.outbox.settled(ack.id)
         if batch is not None:
+            if self._unproven:
+                self._note_answered(batch.id)
+            if ack.refused and any(code == ErrorCode.RATE_LIMITED for code, _ in ack.refused.values()):
+                self.rate_limited = True
             refused = {i: _failure(code, sentence, ack.queue) for i, (code, sentence) in ack.refused.items()}
             batch.confirm(ack.first_sequence, refused, ack.duplicates)
             if self.outbox.waiting:
@@ -689,9 +730,13 @@ class ClientLink:
         if code == ErrorCode.SHUTTING_DOWN:
             # What this broker no longer takes, the next connection carries.
             raise ConnectionLost(sentence)
+        if code == ErrorCode.RATE_LIMITED:
+            self.rate_limited = True
         failure = _failure(code, sentence, frame.queue)
         batch = self.outbox.settled(frame.id)
         pending = self._requests.pop(frame.id, None)
+        if batch is not None or pending is not None:
+            self._note_answered(frame.id)
         if batch is not None:
             batch.fail(failure)
         elif pending is not None:
