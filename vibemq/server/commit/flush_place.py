@@ -5,8 +5,10 @@ changes of the interpreter's lock and a turn of the loop. So a small flush runs 
 been short. What many publishers have gathered, or is large, is flushed in the thread: the loop goes on meanwhile.
 
 A disk that is quick most of the time may be slow once, and the loop stands still for that long. Therefore each slow
-flush on the loop doubles the number of short ones, in the thread, that are asked for before the next on the loop. A
-disk that is slow every so often is soon left to the thread for good.
+flush on the loop multiplies the number of short ones, in the thread, that are asked for before the next on the loop, by
+as much as it was too long, and at least by two. A disk that is slow every so often is soon left to the thread: a slow
+flush there begins the count again. Only a run of short ones that is longer than any number that is asked for makes all
+that forgotten.
 """
 
 HOLD_MAX_S = 0.0004
@@ -17,9 +19,9 @@ BYTES_MAX = 64 << 10
 """Of rows; more take their time on any disk."""
 SHORT_MIN = 8
 """Flushes in a row that must have been short before one runs on the loop."""
-SHORT_MAX = 1 << 14
-FORGIVEN_AFTER = 16
-"""Times the number that was asked for: after so many short ones in a row a slow one is forgotten."""
+SHORT_MAX = 1 << 16
+FORGIVEN_AFTER = 1 << 17
+"""Short ones in a row; two minutes at a thousand a second."""
 
 
 def is_small_flush(steps: int, size: int) -> bool:
@@ -48,8 +50,8 @@ class FlushPlace:
         if took_s > HOLD_MAX_S:
             self._short = 0
             if on_loop:
-                self._asked_for = min(2 * self._asked_for, SHORT_MAX)
+                self._asked_for = min(self._asked_for * max(2, round(took_s / HOLD_MAX_S)), SHORT_MAX)
             return
         self._short += 1
-        if self._short >= self._asked_for * FORGIVEN_AFTER:
+        if self._short >= FORGIVEN_AFTER:
             self._asked_for = SHORT_MIN

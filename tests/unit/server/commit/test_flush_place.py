@@ -44,20 +44,35 @@ def test_each_slow_flush_on_the_loop_doubles_what_is_asked_for() -> None:
 
 
 def test_a_disk_that_is_slow_every_so_often_is_left_to_the_thread() -> None:
-    place = FlushPlace()
-    held = 0
-    for number in range(1, 200_001):
-        slow, on_loop = number % 100 == 0, place.is_loop
-        held += slow and on_loop
-        place.note(SLOW_S if slow else QUICK_S, on_loop=on_loop)
-    assert held <= 5
+    assert held(FlushPlace(), SLOW_S, 100) <= 5
+
+
+def held(place: FlushPlace, slow_s: float, every: int, flushes: int = 300_000) -> int:
+    """How many slow flushes ran on the loop."""
+    number_held = 0
+    for number in range(1, flushes + 1):
+        slow, on_loop = number % every == 0, place.is_loop
+        number_held += slow and on_loop
+        place.note(slow_s if slow else QUICK_S, on_loop=on_loop)
+    return number_held
+
+
+def test_a_disk_that_is_slow_now_and_then_holds_the_loop_a_few_times() -> None:
+    assert held(FlushPlace(), SLOW_S, 300) <= 6
+    assert held(FlushPlace(), SLOW_S, 10_000) <= 12
+
+
+def test_long_holds_count_for_more() -> None:
+    assert held(FlushPlace(), 0.3, 300) == 1
+    assert held(FlushPlace(), 0.3, 5_000) == 1
+    assert held(FlushPlace(), 10 * HOLD_MAX_S, 5_000) <= 4
 
 
 def test_slow_flushes_are_forgiven_in_time() -> None:
     place = FlushPlace()
     short_ones(place)
     place.note(SLOW_S, on_loop=True)
-    for _ in range(2 * SHORT_MIN * FORGIVEN_AFTER):
+    for _ in range(FORGIVEN_AFTER):
         place.note(QUICK_S, on_loop=place.is_loop)
     place.note(SLOW_S, on_loop=False)
     assert short_ones(place) == SHORT_MIN
