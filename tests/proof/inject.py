@@ -46,8 +46,9 @@ ROUNDS = {"lmdb": 6, "sqlite": 3}
 EXIT_STORAGE_FAILED = 70
 REAL_BROKER_EVERY = 25
 """Cases after which a real broker recovers as well, not its provider alone."""
-HARMLESS = ("owner.json", "ballast", "lock", "lock.mdb", "checkpointer.lock", "vibemq.sqlite-shm")
-"""Files that nothing confirmed is in."""
+HARMLESS = ("owner.json", "ballast", "lock", "lock.mdb", "checkpointer.lock", "vibemq.sqlite-shm", "history.new")
+HARMLESS_FOLDERS = ("audit", "exports")
+"""Files that nothing confirmed is in: a broker without them goes on, and says so."""
 WORK_TIMEOUT_S = 60
 MOMENT_S = 10.0
 SHORTAGES_OF_A_LONG_RUN = 1_000
@@ -342,7 +343,8 @@ def _complaints(case: Case, ran: Run) -> Iterator[str]:
 
 
 def _must_end(case: Case, ran: Run) -> bool:
-    vital = os.path.basename(ran.failed_path) not in HARMLESS
+    folder, name = os.path.split(ran.failed_path)
+    vital = name not in HARMLESS and os.path.basename(folder) not in HARMLESS_FOLDERS
     fault = case.fault
     if case.scene.provider == "sqlite" and fault.kind is Kind.SYNC and os.path.basename(ran.failed_path) == "data":
         # SQLite does not look at how a folder's flush ended; the broker flushes the folder again by itself.

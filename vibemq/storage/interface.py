@@ -185,7 +185,7 @@ class IStorageProvider(Protocol):
     def dead_queues(self, after: int = 0, limit: int = 100, name: str | None = None) -> list[tuple[int, str]]:
         """(queue_id, name) of the queues with ids > after that have dead letters, deleted ones too, ascending; with
         `name`, of all queues that have or had it. A queue whose letters are newer than the last call of `dead_groups`
-        may be left out."""
+        may be left out, and one whose letters have gone since the last checkpoint may be there."""
 
     def dead_letter(self, dead_id: int) -> DeadLetter | None: ...
 

@@ -50,7 +50,7 @@ def index_of(data_dir: Path, provider: str) -> dict[int, list[tuple[Any, ...]]]:
         kv = store.kv(transaction)
         assert list(audit_index(kv)) == []
         for key, value in kv.scan(keys.DEAD_GROUP, keys.after(keys.DEAD_GROUP)):
-            group, letters = keys.split_dead_group_key(key), unpack_group(kv, key, value)
+            group, letters = keys.split_dead_group_key(key, kv.where), unpack_group(kv, key, value)
             about = (letters.count, letters.first_id, letters.last_id, letters.sample)
             found.setdefault(group.queue_id, []).append((Reason(group.reason).name, *about))
     return {queue_id: sorted(groups) for queue_id, groups in found.items()}

@@ -23,7 +23,9 @@ b       queue_id u32 | first_sequence u64                               block of
 """
 
 import struct
+from typing import Any
 
+from vibemq.errors import StorageDamaged
 from vibemq.model.dead.groups import GroupKey
 
 META = b"m"
@@ -132,9 +134,9 @@ def dead_by_group_key(group: GroupKey, dead_id: int) -> bytes:
     return _DEAD_BY_GROUP.pack(DEAD_BY_GROUP, *group, dead_id)
 
 
-def split_dead_by_group_key(key: bytes) -> tuple[GroupKey, int]:
-    """(group, dead_id)."""
-    _, *group, dead_id = _DEAD_BY_GROUP.unpack(key)
+def split_dead_by_group_key(key: bytes, where: str) -> tuple[GroupKey, int]:
+    """(group, dead_id). Raises StorageDamaged for a key that is none of its table."""
+    _, *group, dead_id = _split(_DEAD_BY_GROUP, key, where)
     return GroupKey(*group), dead_id
 
 
@@ -147,8 +149,18 @@ def dead_group_key(group: GroupKey) -> bytes:
     return _DEAD_GROUP.pack(DEAD_GROUP, *group)
 
 
-def split_dead_group_key(key: bytes) -> GroupKey:
-    return GroupKey(*_DEAD_GROUP.unpack(key)[1:])
+def split_dead_group_key(key: bytes, where: str) -> GroupKey:
+    """Raises StorageDamaged for a key that is none of its table."""
+    return GroupKey(*_split(_DEAD_GROUP, key, where)[1:])
+
+
+def _split(layout: struct.Struct, key: bytes, where: str) -> tuple[Any, ...]:
+    if len(key) != layout.size:
+        table = key[:1].decode(errors="replace")
+        raise StorageDamaged(
+            f"a key of {len(key)} bytes stands in table {table}, whose keys have {layout.size}: {key.hex()}", path=where
+        )
+    return layout.unpack(key)
 
 
 def last_u64(key: bytes) -> int:

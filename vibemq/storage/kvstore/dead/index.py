@@ -242,7 +242,9 @@ class _Change:
         if room is None:
             # Of what is stored; groups that this change has emptied or begun are told apart.
             prefix = keys.reason_prefix(keys.DEAD_GROUP, queue_id, reason)
-            stored = {keys.split_dead_group_key(key) for key, _ in self._kv.scan(prefix, keys.after(prefix))}
+            stored = {
+                keys.split_dead_group_key(key, self._kv.where) for key, _ in self._kv.scan(prefix, keys.after(prefix))
+            }
             known = {key for key in self._groups if key[:2] == (queue_id, reason)}
             full = {key for key in known if self._groups[key].count} | (stored - known)
             room = GROUPS_MAX - sum(key.fingerprint != OTHER for key in full)

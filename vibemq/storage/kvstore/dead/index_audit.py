@@ -61,8 +61,8 @@ def _audit_by_queue(kv: KV) -> Iterator[Problem]:
 def _audit_groups(kv: KV) -> Iterator[Problem]:
     stored = dict[GroupKey, tuple[int, int, int, int, int]]()
     for key, value in kv.scan(keys.DEAD_GROUP, keys.after(keys.DEAD_GROUP)):
-        group = keys.split_dead_group_key(key)
         try:
+            group = keys.split_dead_group_key(key, kv.where)
             found = unpack_group(kv, key, value)
             stored[group] = (found.count, found.first_id, found.first_at, found.last_id, found.last_at)
         except StorageDamaged as error:
@@ -71,8 +71,8 @@ def _audit_groups(kv: KV) -> Iterator[Problem]:
         count = sum(group.fingerprint != OTHER for group in some)
         if count > GROUPS_MAX:
             yield _problem(kv, f"queue {queue_id} has {count} groups of dead letters for reason {reason}")
-    letters = map(keys.split_dead_by_group_key, (key for key, _ in _by_group(kv)))
-    for group, members in groupby(letters, key=lambda letter: letter[0]):
+    damaged: list[Problem] = []
+    for group, members in groupby(_letters_of_groups(kv, damaged), key=lambda letter: letter[0]):
         ends = list[tuple[int, int]]()
         count = 0
         for _, dead_id in members:
@@ -84,8 +84,18 @@ def _audit_groups(kv: KV) -> Iterator[Problem]:
             ends = [ends[0] if ends else (dead_id, at), (dead_id, at)]
         if stored.pop(group, None) != (count, *ends[0], *ends[1]):
             yield _problem(kv, f"{_name(group)} of dead letters has not the {count} letters that stand in it")
+    yield from damaged
     for group in stored:
         yield _problem(kv, f"{_name(group)} of dead letters has no letter")
+
+
+def _letters_of_groups(kv: KV, damaged: list[Problem]) -> Iterator[tuple[GroupKey, int]]:
+    """`damaged` takes what is no key of a letter."""
+    for key, _ in _by_group(kv):
+        try:
+            yield keys.split_dead_by_group_key(key, kv.where)
+        except StorageDamaged as error:
+            damaged.append(_problem(kv, str(error)))
 
 
 def _by_group(kv: KV) -> Iterator[tuple[bytes, bytes]]:

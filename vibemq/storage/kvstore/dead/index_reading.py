@@ -129,11 +129,11 @@ def _groups_of(kv: KV, queue_id: int, choice: LetterChoice) -> Iterator[GroupKey
         prefix = keys.reason_prefix(keys.DEAD_GROUP, queue_id, choice.reason)
     start, stop = prefix, keys.after(prefix)
     if choice.fingerprint is None:
-        yield from (keys.split_dead_group_key(key) for key, _ in kv.scan(start, stop))
+        yield from (keys.split_dead_group_key(key, kv.where) for key, _ in kv.scan(start, stop))
         return
     while found := next(kv.scan(start, stop), None):
         # The first group of a reason: the one of all others, if there is one.
-        first = keys.split_dead_group_key(found[0])
+        first = keys.split_dead_group_key(found[0], kv.where)
         yield first if first.fingerprint in (OTHER, choice.fingerprint) else None
         own = first._replace(fingerprint=choice.fingerprint)
         if own != first:
@@ -221,7 +221,7 @@ def _stretch(
     kv: KV, start: bytes, stop: bytes, wanted: DeadGroupsWanted
 ) -> Iterator[tuple[GroupKey, LetterStretch | None]]:
     for key, value in kv.scan(start, stop):
-        group = keys.split_dead_group_key(key)
+        group = keys.split_dead_group_key(key, kv.where)
         yield group, unpack_group(kv, key, value) if fits(group, wanted) else None
 
 

@@ -39,7 +39,7 @@ class Store:
 
     def groups(self) -> dict[GroupKey, tuple[int, int, int]]:
         rows = self.kv.scan(keys.DEAD_GROUP, keys.after(keys.DEAD_GROUP))
-        found = {keys.split_dead_group_key(key): unpack_group(self.kv, key, value) for key, value in rows}
+        found = {keys.split_dead_group_key(key, "here"): unpack_group(self.kv, key, value) for key, value in rows}
         return {key: (one.count, one.first_id, one.last_id) for key, one in found.items()}
 
     def damage(self, key: bytes) -> None:
@@ -177,3 +177,13 @@ def test_check_names_what_is_wrong_and_a_build_makes_it_right(what: str) -> None
         pass
     assert list(audit_index(store.kv)) == []
     assert store.groups() == sound
+
+
+@pytest.mark.parametrize("table", [keys.DEAD_GROUP, keys.DEAD_BY_GROUP])
+def test_a_key_of_another_length_is_damage_that_is_named(table: bytes) -> None:
+    store = Store()
+    store.dead.add(entry(1))
+    store.write()
+    store.kv.put(table + b"\0\0\0\1\1", b"")
+    found = [problem.what for problem in audit_index(store.kv)]
+    assert any(f"a key of 6 bytes stands in table {table.decode()}" in what for what in found), found
