@@ -24,7 +24,8 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="module")
 def classpath(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> str:
-    kept = pytestconfig.cache.mkdir("eventmesh-sdk") if pytestconfig.cache else tmp_path_factory.mktemp("sdk")
+    cache = getattr(pytestconfig, "cache", None)
+    kept = cache.mkdir("eventmesh-sdk") if cache else tmp_path_factory.mktemp("sdk")
     classpath = java_classpath(kept)
     classes = tmp_path_factory.mktemp("classes")
     compile_java(SOURCES / "EventMeshHttpDriver.java", classpath, classes)
@@ -93,8 +94,8 @@ async def test_publish_push_heartbeat_unsubscribe_and_a_kill(classpath: str, tmp
                 await java.insist("publish", "java", "again")
                 for number in range(20):
                     await java.do("publish", "java", f"after {number}")
-                await until(lambda: len(app.pushes) >= 23)
-                assert app.contents[-20:] == [f"after {number}" for number in range(20)]
+                # What was pushed before the kill may come again: the broker may not have kept the answer.
+                await until(lambda: app.contents[-20:] == [f"after {number}" for number in range(20)])
                 await java.insist("unsubscribe", "java", app.url())
                 await java.do("publish", "java", "nobody")
                 assert (await run_sync(java.ask, "subscribe", "java", "http://169.254.169.254/")).startswith("failed")

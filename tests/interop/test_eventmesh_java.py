@@ -24,7 +24,8 @@ MANY = 50
 @pytest.fixture(scope="module")
 def classpath(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> str:
     """Fetched and compiled once, and kept by pytest's cache."""
-    kept = pytestconfig.cache.mkdir("eventmesh-sdk") if pytestconfig.cache else tmp_path_factory.mktemp("sdk")
+    cache = getattr(pytestconfig, "cache", None)
+    kept = cache.mkdir("eventmesh-sdk") if cache else tmp_path_factory.mktemp("sdk")
     return java_classpath(kept)
 
 

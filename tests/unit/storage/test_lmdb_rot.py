@@ -1,6 +1,7 @@
 """What a power cut during the first start, and rot in LMDB's own pages, leave behind."""
 
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -142,11 +143,16 @@ def test_a_dead_letter_goes_with_its_lost_message(tmp_path: Path) -> None:
     provider.close()
 
 
+def lose_the_place(path: Path) -> None:
+    """Of the journal up to which it is applied. In all pages that say it: which of them counts is LMDB's affair."""
+    content = path.read_bytes()
+    for found in re.finditer(b"mstate", content):
+        overwrite(path, found.end() + 8, bytes([content[found.end() + 8] ^ 1]))
+
+
 def test_a_lost_place_in_the_journal_doubles_nothing(tmp_path: Path) -> None:
     path = checkpointed(tmp_path / "data", 20)
-    content = path.read_bytes()
-    at = content.rindex(b"mstate") + len(b"mstate")
-    overwrite(path, at + 8, bytes([content[at + 8] ^ 1]))
+    lose_the_place(path)
     problems = repair(tmp_path / "data", SMALL)
     assert any("how far the journal was applied" in problem.what for problem in problems)
     provider = LmdbProvider(tmp_path / "data", SMALL)
@@ -165,9 +171,7 @@ def test_an_id_named_ahead_does_not_stand_for_its_letter(tmp_path: Path) -> None
     provider.append([dead(1, 2)])
     provider.abandon()
     path = tmp_path / "data" / "store" / "data.mdb"
-    content = path.read_bytes()
-    at = content.rindex(b"mstate") + len(b"mstate")
-    overwrite(path, at + 8, bytes([content[at + 8] ^ 1]))
+    lose_the_place(path)
     problems = repair(tmp_path / "data", SMALL)
     assert any("how far the journal was applied" in problem.what for problem in problems)
     provider = LmdbProvider(tmp_path / "data", SMALL)
@@ -192,9 +196,7 @@ def test_a_lost_place_in_the_journal_counts_no_page_of_a_job_twice(tmp_path: Pat
     provider.append([JobAdvanced(2, 12, cursor=1, examined=1, done=1, skipped=0, damaged=0)])
     provider.abandon()
     path = tmp_path / "data" / "store" / "data.mdb"
-    content = path.read_bytes()
-    at = content.rindex(b"mstate") + len(b"mstate")
-    overwrite(path, at + 8, bytes([content[at + 8] ^ 1]))
+    lose_the_place(path)
     problems = repair(tmp_path / "data", SMALL)
     assert any("up to record 2" in problem.what for problem in problems)
     provider = LmdbProvider(tmp_path / "data", SMALL)
