@@ -1,6 +1,7 @@
 """Builds a running engine from the state of a store."""
 
 from dataclasses import replace
+from itertools import groupby
 from operator import le
 
 from vibemq.engine import lifetime
@@ -98,9 +99,10 @@ def _queue(stored: StoredQueue, now: int) -> Queue:
         queue.upcoming = Upcoming()
     oldest = now - queue.options.dedup_window_ms
     dedup = stored.dedup.items() if stored.has("dedup") else ()
-    for key, (sequence, published_at) in sorted(dedup, key=_published_at):
+    for published_at, together in groupby(sorted(dedup, key=_published_at), lambda known: known[1][1]):
         if published_at >= oldest:
-            queue.remember(key, sequence, min(published_at, now))
+            ids, places = zip(*together, strict=True)
+            queue.remember(ids, [sequence for sequence, _ in places], min(published_at, now))
     # Nothing of a transient queue is left, and its sequences have jumped.
     if queue.log is not None and stored.next_sequence > 1 and not queue.transient:
         queue.log.add(1, stored.next_sequence - 1)

@@ -60,11 +60,8 @@ def vanish(step: Step, state: EngineState, added: Added) -> None:
 
 def _forget_ids(added: Added) -> None:
     """They may be published again. Only its own ids are looked at: the window may have very many of others."""
-    dedup = added.queue.dedup
-    for dedup_id in added.extras.dedup_ids if added.extras and dedup else ():
-        known = dedup.get(dedup_id)
-        if known is not None and added.first <= known[0] <= added.last:
-            del dedup[dedup_id]
+    if added.extras:
+        added.queue.dedup.forget(added.extras.dedup_ids, added.first, added.last)
 
 
 def _take_out_visible(step: Step, added: Added) -> None:

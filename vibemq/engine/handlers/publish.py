@@ -116,7 +116,7 @@ def accept(
     waiting: Waiting | None = None,
 ) -> None:
     """Take what is new and fits, by the queue's overflow policy, and answer."""
-    screened = screen(queue, rows.count, extras, step.now)
+    screened = screen(queue.dedup, queue.options.dedup_window_ms, rows.count, extras, step.now)
     fresh = screened.fresh
     fits = len(fresh) if queue.options.overflow is Overflow.DROP_OLDEST else fitting(queue, rows, fresh)
     taken = fresh if queue.options.overflow is Overflow.REDIRECT_TO_DLQ else fresh[:fits]
@@ -225,7 +225,7 @@ def _must_wait(queue: Queue, command: Publish, now: int) -> bool:
 
 
 def _fits_whole(queue: Queue, rows: Rows, extras: Extras | None, now: int) -> bool:
-    fresh = screen(queue, rows.count, extras, now).fresh
+    fresh = screen(queue.dedup, queue.options.dedup_window_ms, rows.count, extras, now).fresh
     # A batch above the limits never fits: it is taken as far as it goes once nothing else waits.
     return fitting(queue, rows, fresh) == len(fresh) or not (queue.surely_full() or waiting_in(queue))
 

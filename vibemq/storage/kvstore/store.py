@@ -235,15 +235,15 @@ def _write_chunks(kv: KV, state: StoredState, dirty: Dirty) -> None:
 
 
 def _write_dedup(kv: KV, state: StoredState, dirty: Dirty) -> None:
-    came: dict[int, set[int]] = {}
-    for (queue_id, sequence), here in dirty.dedup.items():
+    for queue_id, marks in dirty.dedup.items():
         if queue_id in dirty.whole_queues:
             continue
-        if here:
-            came.setdefault(queue_id, set()).add(sequence)
-        else:
-            kv.delete(keys.sequence_key(keys.DEDUP, queue_id, sequence))
-    for queue_id, sequences in came.items():
+        sequences: set[int] = set()
+        for marked, here in marks.items():
+            if here:
+                sequences.add(marked)
+            else:
+                kv.delete(keys.sequence_key(keys.DEDUP, queue_id, marked))
         queue = state.queues.get(queue_id)
         # New ids stand at the end of the table.
         for dedup_id, (sequence, published_at) in reversed(queue.dedup.items()) if queue is not None else ():

@@ -92,8 +92,7 @@ def _add_dedup_ids(queue: StoredQueue, record: MessagesAdded, extras: ExtraColum
         # More than this record may add, so that they do not grow.
         _prune_dedup(queue, record.published_at, _PRUNED_TOGETHER + len(extras), dirty)
     if extras.dedup_ids and queue.options.dedup_window_ms:
-        for index, dedup_id in extras.with_dedup_ids():
-            _add_dedup(queue, dedup_id, record.first_sequence + index, record.published_at, dirty)
+        _remember_ids(queue, record, extras, dirty)
 
 
 def _add_priority(queue: StoredQueue, priority: int, added: list[Run], dirty: Dirty | None) -> None:
@@ -106,14 +105,17 @@ def _add_priority(queue: StoredQueue, priority: int, added: list[Run], dirty: Di
         dirty.mark_runs(queue.queue_id, ALL_GROUPS, kind, runs, first, last)
 
 
-def _add_dedup(queue: StoredQueue, dedup_id: bytes, sequence: int, published_at: int, dirty: Dirty | None) -> None:
-    # Taken out first, so that the table stays in order of age and pruning can stop at the first young one.
-    known = queue.dedup.pop(dedup_id, None)
-    queue.dedup[dedup_id] = (sequence, published_at)
-    if dirty is not None:
-        if known is not None:
-            dirty.dedup[queue.queue_id, known[0]] = False
-        dirty.dedup[queue.queue_id, sequence] = True
+def _remember_ids(queue: StoredQueue, record: MessagesAdded, extras: ExtraColumns, dirty: Dirty | None) -> None:
+    table, first, published_at = queue.dedup, record.first_sequence, record.published_at
+    marks = None if dirty is None else dirty.dedup.setdefault(queue.queue_id, {})
+    for index, dedup_id in extras.with_dedup_ids():
+        # Taken out first, so that the table stays in order of age and pruning can stop at the first young one.
+        known = table.pop(dedup_id, None)
+        table[dedup_id] = (first + index, published_at)
+        if marks is not None:
+            if known is not None:
+                marks[known[0]] = False
+            marks[first + index] = True
 
 
 def _prune_dedup(queue: StoredQueue, now: int, most: int, dirty: Dirty | None) -> None:
@@ -126,10 +128,13 @@ def _prune_dedup(queue: StoredQueue, now: int, most: int, dirty: Dirty | None) -
         if len(gone) >= surplus and abs(known[1][1] - now) <= window:
             break
         gone.append(known)
+    if not gone:
+        return
+    marks = None if dirty is None else dirty.dedup.setdefault(queue.queue_id, {})
     for dedup_id, (sequence, _) in gone:
         del queue.dedup[dedup_id]
-        if dirty is not None:
-            dirty.dedup[queue.queue_id, sequence] = False
+        if marks is not None:
+            marks[sequence] = False
 
 
 # -- leaving ------------------------------------------------------------------------------------------------------
