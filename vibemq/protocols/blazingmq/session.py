@@ -30,11 +30,13 @@ from vibemq.protocols.blazingmq.codec.messages import (
     AuthenticationRequest,
     ClientIdentity,
     ControlMessage,
+    OpenQueue,
     StatusCategory,
 )
 from vibemq.protocols.blazingmq.control import ControlRequests
 from vibemq.protocols.blazingmq.deliveries import Deliveries
 from vibemq.protocols.blazingmq.delivery_index import BlazingmqDeliveryIndex
+from vibemq.protocols.blazingmq.domain_use import ClientUse, DomainUse
 from vibemq.protocols.blazingmq.errors import category_of, status_text
 from vibemq.protocols.blazingmq.handshake import CredentialsAsked, IdentityAsked
 from vibemq.protocols.blazingmq.liveness import ClientLiveness
@@ -67,8 +69,9 @@ UNANSWERED_MAX = 65_536
 class BlazingmqSession(BaseSession[BlazingmqState]):
     """See `vibemq.protocols.session.Session` for what each verb means."""
 
-    def __init__(self, context: SessionContext, settings: BlazingmqSettings) -> None:
-        state = BlazingmqState(context, settings, context.now)
+    def __init__(self, context: SessionContext, settings: BlazingmqSettings, use: DomainUse | None = None) -> None:
+        """`use`: shared by the clients of a listener."""
+        state = BlazingmqState(context, settings, context.now, use=ClientUse(use or DomainUse()))
         self._state = state
         index = BlazingmqDeliveryIndex()
         self._control = ControlRequests(state, index)
@@ -98,6 +101,10 @@ class BlazingmqSession(BaseSession[BlazingmqState]):
         self._unknown_events = 0
         self._liveness = ClientLiveness(state)
 
+    def __del__(self) -> None:
+        # A lost connection is no event of a session: it is let go.
+        self._state.use.leave()
+
     # -- in ---------------------------------------------------------------------------------------------------------
 
     def receive_data(self, data: bytes) -> None:
@@ -123,8 +130,10 @@ class BlazingmqSession(BaseSession[BlazingmqState]):
         except RemoteProtocolError as error:
             self._break(str(error), error)
         self._puts.flush()
-        if self._ended and not (
-            state.failed or state.disconnecting or self._authenticating or self.unread or state.requests
+        if (
+            self._ended
+            and not (state.failed or state.disconnecting or self._authenticating or self.unread or state.requests)
+            and not self._waits_for_close()
         ):
             # The client is gone without a disconnect: what it held goes back as after a lost connection.
             state.close()
@@ -142,7 +151,15 @@ class BlazingmqSession(BaseSession[BlazingmqState]):
 
     @property
     def unread(self) -> bool:
-        return self._more and not (self._authenticating or self._state.failed or self._puts.waits_for_memory)
+        if self._authenticating or self._state.failed or self._puts.waits_for_memory:
+            return False
+        return self._more and not self._waits_for_close()
+
+    def _waits_for_close(self) -> bool:
+        """An openQueue has come before the answer to a closeQueue of the same qId: it is carried out behind that."""
+        if self._request is None or not isinstance(self._request.choice, OpenQueue):
+            return False
+        return self._control.departures.closes(self._request.choice.handle_parameters.q_id)
 
     @property
     def large_left(self) -> int:
@@ -166,6 +183,9 @@ class BlazingmqSession(BaseSession[BlazingmqState]):
             elif self._confirms is not None:
                 left -= self._read_confirms(left)
             elif self._request is not None:
+                if self._waits_for_close():
+                    self._more = True
+                    break
                 left -= self._carry_out(self._request)
             elif self._events or self._next_events():
                 left -= self._hear_some()
@@ -367,7 +387,7 @@ class BlazingmqSession(BaseSession[BlazingmqState]):
         state = self._state
         if state.closing:
             return None
-        if state.requests:
+        if state.requests or (self._request is not None and self.unread):
             return state.now
         deadlines = (self._silence_deadline(), self._liveness.stall_deadline())
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
