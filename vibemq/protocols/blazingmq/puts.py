@@ -64,7 +64,7 @@ class Puts:
         self._reader = PutReader()
         self._gathered: _Gathered | None = None
         self._loading: tuple[PutLoader, OpenedQueue, PutMessage, tuple[int, bytes]] | None = None
-        """A compressed message that takes several steps."""
+        """A compressed or large message that takes several steps."""
         self._memory: Any = None
         """Of the large message that is being taken."""
         self.waits_for_memory = False
@@ -94,10 +94,6 @@ class Puts:
         """
         if self._loading is not None:
             return self._load_on(*self._loading)
-        if self._memory is not None and not self._left:
-            # Its checksum takes some milliseconds, and so does its row.
-            self._left = self._reader.take(1)
-            return most
         messages = self._left or self._reader.take(most)
         self._left = []
         work = 0
@@ -164,15 +160,15 @@ class Puts:
         work = 0
         limit = self._state.context.limits.message_bytes_max
         try:
-            if message[3]:
+            if len(message[6]) > limit and not message[3]:
+                raise MessageTooLarge(f"a message of {len(message[6]):,} bytes; at most {limit:,} are accepted")
+            if message[3] or not isinstance(message[6], bytes):
                 loader = PutLoader(message, guid, limit, has_memory=self._memory is not None)
                 row = loader.step()
                 work = loader.work
                 if row is None:
                     self._loading = loader, gathered.queue, message, (correlation, guid)
                     return work
-            elif len(message[6]) > limit:
-                raise MessageTooLarge(f"a message of {len(message[6]):,} bytes; at most {limit:,} are accepted")
             else:
                 if flags & MESSAGE_PROPERTIES:
                     work = properties_work(message[6])
