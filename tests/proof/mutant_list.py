@@ -275,7 +275,7 @@ CHECKPOINTS = (
     Mutant(
         "dedup ids are not loaded",
         "storage/kvstore/store.py",
-        "    state.queues[queue_id].dedup[dedup_id] = (sequence, published_at)\n",
+        "    state.queues[queue_id].dedup[dedup_id] = remembered(sequence, published_at)\n",
         "    pass\n",
         sign=r"\.dedup ",
     ),

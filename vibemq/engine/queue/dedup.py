@@ -8,10 +8,9 @@ from itertools import islice
 from vibemq.model.extras.columns import columns_of
 from vibemq.model.options import DEDUP_IDS_MAX
 from vibemq.model.records import Extras
+from vibemq.model.stored import DEDUP_SEQUENCE_BITS, DEDUP_SEQUENCE_MASK, remembered
 
 _PRUNED_TOGETHER = 2_000
-_SEQUENCE_BITS = 64
-_SEQUENCE_MASK = (1 << _SEQUENCE_BITS) - 1
 
 
 class DedupWindow:
@@ -21,7 +20,7 @@ class DedupWindow:
 
     def __init__(self) -> None:
         self.ids: dict[bytes, int] = {}
-        """dedup_id -> published_at << 64 | sequence."""
+        """As `StoredQueue.dedup`."""
         self._batches: deque[tuple[int, Sequence[bytes]]] = deque()
         """(published_at, ids), the oldest first. An id that is remembered again stands in both."""
         self._in_batches = 0
@@ -33,7 +32,7 @@ class DedupWindow:
 
     def remember(self, ids: Sequence[bytes], sequences: Sequence[int], published_at: int) -> None:
         """They are known for the window from then on."""
-        stamp = published_at << _SEQUENCE_BITS
+        stamp = remembered(0, published_at)
         if isinstance(sequences, range):
             self.ids.update(zip(ids, range(stamp + sequences.start, stamp + sequences.stop), strict=True))
         else:
@@ -44,7 +43,7 @@ class DedupWindow:
     def known(self, dedup_id: bytes, oldest: int) -> int:
         """The sequence of the message that has it, if it was published then or later; 0: none has."""
         found = self.ids.get(dedup_id)
-        return 0 if found is None or found >> _SEQUENCE_BITS < oldest else found & _SEQUENCE_MASK
+        return 0 if found is None or found >> DEDUP_SEQUENCE_BITS < oldest else found & DEDUP_SEQUENCE_MASK
 
     def knows_none(self, ids: Sequence[bytes]) -> bool:
         return self.ids.keys().isdisjoint(ids)
@@ -54,7 +53,7 @@ class DedupWindow:
         known = self.ids
         for dedup_id in ids if known else ():
             found = known.get(dedup_id)
-            if found is not None and first <= found & _SEQUENCE_MASK <= last:
+            if found is not None and first <= found & DEDUP_SEQUENCE_MASK <= last:
                 del known[dedup_id]
 
     @property
@@ -72,7 +71,7 @@ class DedupWindow:
                 count = min(count, self._in_batches - DEDUP_IDS_MAX)
             for dedup_id in islice(ids, self._pruned, self._pruned + count):
                 found = known.get(dedup_id)
-                if found is not None and found >> _SEQUENCE_BITS == published_at:
+                if found is not None and found >> DEDUP_SEQUENCE_BITS == published_at:
                     del known[dedup_id]
             most -= count
             self._in_batches -= count

@@ -12,7 +12,7 @@ from vibemq.model.instants import Instants
 from vibemq.model.options import DEDUP_IDS_MAX, Retention
 from vibemq.model.records import ALL_GROUPS, MessagesAdded
 from vibemq.model.runs import Run, RunSet, runs_of
-from vibemq.model.stored import Chunk, StoredQueue
+from vibemq.model.stored import DEDUP_SEQUENCE_BITS, DEDUP_SEQUENCE_MASK, Chunk, StoredQueue, remembered
 from vibemq.storage.state.changes import Dirty, RunKind, ValueKind
 from vibemq.storage.state.liveness import (
     alive_runs,
@@ -106,15 +106,17 @@ def _add_priority(queue: StoredQueue, priority: int, added: list[Run], dirty: Di
 
 
 def _remember_ids(queue: StoredQueue, record: MessagesAdded, extras: ExtraColumns, dirty: Dirty | None) -> None:
-    table, first, published_at = queue.dedup, record.first_sequence, record.published_at
+    table, first = queue.dedup, record.first_sequence
+    # As `remembered` of each.
+    base = remembered(first, record.published_at)
     marks = None if dirty is None else dirty.dedup.setdefault(queue.queue_id, {})
     for index, dedup_id in extras.with_dedup_ids():
         # Taken out first, so that the table stays in order of age and pruning can stop at the first young one.
         known = table.pop(dedup_id, None)
-        table[dedup_id] = (first + index, published_at)
+        table[dedup_id] = base + index
         if marks is not None:
             if known is not None:
-                marks[known[0]] = False
+                marks[known & DEDUP_SEQUENCE_MASK] = False
             marks[first + index] = True
 
 
@@ -122,19 +124,19 @@ def _prune_dedup(queue: StoredQueue, now: int, most: int, dirty: Dirty | None) -
     """Forget ids whose window is over, and the oldest of too many: up to `most` of them."""
     window = queue.options.dedup_window_ms
     surplus = len(queue.dedup) - DEDUP_IDS_MAX
-    gone: list[tuple[bytes, tuple[int, int]]] = []
-    for known in islice(queue.dedup.items(), most):
+    gone: list[tuple[bytes, int]] = []
+    for dedup_id, known in islice(queue.dedup.items(), most):
         # What is so far in the future was written under a clock that was ahead.
-        if len(gone) >= surplus and abs(known[1][1] - now) <= window:
+        if len(gone) >= surplus and abs((known >> DEDUP_SEQUENCE_BITS) - now) <= window:
             break
-        gone.append(known)
+        gone.append((dedup_id, known))
     if not gone:
         return
     marks = None if dirty is None else dirty.dedup.setdefault(queue.queue_id, {})
-    for dedup_id, (sequence, _) in gone:
+    for dedup_id, known in gone:
         del queue.dedup[dedup_id]
         if marks is not None:
-            marks[sequence] = False
+            marks[known & DEDUP_SEQUENCE_MASK] = False
 
 
 # -- leaving ------------------------------------------------------------------------------------------------------

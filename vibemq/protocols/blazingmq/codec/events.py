@@ -29,7 +29,7 @@ OTHER_BYTES_MAX = 8 << 20
 
 _WHOLE_BYTES_MAX = 1 << 18
 """A larger PUT event is taken message by message."""
-_EVENTS_AT_ONCE = 2_048
+_EVENTS_AT_ONCE = 1_024
 """A header alone is an event: so many are cut out in about half a millisecond."""
 _PIECE_BYTES = 1 << 14
 _MESSAGE_LENGTH_BYTES = 4

@@ -117,6 +117,11 @@ class PayloadInflater:
         return False
 
     @property
+    def taken(self) -> int:
+        """So much of the stream has been read."""
+        return self._at
+
+    @property
     def size(self) -> int:
         """Of what has been decompressed so far."""
         return self._size
@@ -235,9 +240,9 @@ class PutLoader:
             return self._row.step()
         if self._inflater is None:
             return self._load(self._message.data)
-        before, self.work = self._inflater.size, STREAM_WORK
+        size, taken = self._inflater.size, self._inflater.taken
         done = self._inflater.step()
-        self.work += self._inflater.size - before >> 12
+        self.work = STREAM_WORK + (self._inflater.size - size >> 12) + (self._inflater.taken - taken >> 10)
         if done and self._inflater.counted:
             self.memory_wanted = len(self._plain) + self._inflater.size
         if not done or self.memory_wanted:
