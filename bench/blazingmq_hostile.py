@@ -15,6 +15,7 @@ import tempfile
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from tests.interop.blazingmq.broker import ModelClient
@@ -25,6 +26,7 @@ from vibemq.protocols.blazingmq.codec.messages import (
     ConfigureStream,
     ConsumerInfo,
     Expression,
+    ExpressionVersion,
     StreamParameters,
     StreamSubscription,
 )
@@ -223,7 +225,8 @@ def many_queues(client: ModelClient) -> None:
     for first in range(0, 10_000, 500):
         opened = [client.sdk.open(f"bmq://d/many{number}", number, flags=WRITE) for number in range(first, first + 500)]
         client.say(b"".join(data for _, data in opened))
-        client.until(lambda opened=opened: opened[-1][0] in client.sdk.got.responses)
+        last = opened[-1][0]
+        client.until(partial(client.sdk.got.responses.get, last))
     refused = client.ask(client.sdk.open("bmq://d/one-more", 10_000, flags=WRITE))
     assert "may open" in str(refused), refused
 
@@ -258,7 +261,11 @@ def expressions(client: ModelClient) -> None:
     asked = []
     for number in range(60):
         subscriptions = tuple(
-            StreamSubscription(s_id=64 * number + n, expression=Expression(version=1, text=text), consumers=info)
+            StreamSubscription(
+                s_id=64 * number + n,
+                expression=Expression(version=ExpressionVersion.E_VERSION_1, text=text),
+                consumers=info,
+            )
             for n in range(64)
         )
         parameters = StreamParameters(subscriptions=subscriptions)
@@ -303,7 +310,8 @@ def main() -> None:
                     continue
                 with ModelClient(broker.port) as client:
                     attack(client)
-                    client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    with suppress(OSError):
+                        client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 witness.post_and_wait(0, b"still here")
                 held, memory = broker.longest_hold_ms(), broker.memory_mb()
                 worst = max(worst, held)

@@ -60,6 +60,10 @@ CONTROL_WORK_SHIFT = 4
 """So many bytes of a request, 1 << 4, are as much work as a message: each two may be a value, or a condition."""
 KEPT_BACK_BYTES = 131_072
 """Posts of about so many bytes are kept back at most while a flush is under way, which their ACKs wait for anyway."""
+HEARTBEATS_WORK_SHIFT = 3
+"""Eight heartbeats, cut out of the stream and answered together, are as much work as a message."""
+OPEN_WORK = 30
+"""What an openQueue costs besides, which may make a queue."""
 UNKNOWN_EVENTS_MAX = 1_000
 UNKNOWN_REQUEST = 0x7FFF_FFFF
 UNANSWERED_MAX = 65_536
@@ -90,6 +94,8 @@ class BlazingmqSession(BaseSession[BlazingmqState]):
         self._request: ControlMessage | None = None
         """Read, and not yet carried out, which for a large one is as much work."""
         self._request_work = 0
+        self._parked = False
+        """It has been found to wait, see `_waits_for_close`."""
         self._authenticating = False
         self._ended = False
         """The client has ended its side."""
@@ -183,7 +189,8 @@ class BlazingmqSession(BaseSession[BlazingmqState]):
             elif self._confirms is not None:
                 left -= self._read_confirms(left)
             elif self._request is not None:
-                if self._waits_for_close():
+                self._parked = self._waits_for_close()
+                if self._parked:
                     self._more = True
                     break
                 left -= self._carry_out(self._request)
@@ -229,11 +236,23 @@ class BlazingmqSession(BaseSession[BlazingmqState]):
             else:
                 self._confirms = parse_confirms(alike)
             return 0
+        if kind == EventType.HEARTBEAT_REQ:
+            return self._answer_heartbeats()
         self._puts.flush()
         events.pop()
         self._hear(event)
         self._request_work = 1 + (event.end - event.start >> CONTROL_WORK_SHIFT)
+        if self._request is not None and isinstance(self._request.choice, OpenQueue):
+            self._request_work += OPEN_WORK
         return self._request_work
+
+    def _answer_heartbeats(self) -> int:
+        events, count = self._events, 0
+        while events and events[-1].type == EventType.HEARTBEAT_REQ:
+            events.pop()
+            count += 1
+        self._state.send(HEARTBEAT_RSP * count)
+        return 1 + (count >> HEARTBEATS_WORK_SHIFT)
 
     def _read_confirms(self, most: int) -> int:
         # What was put before keeps its place before.
@@ -245,9 +264,7 @@ class BlazingmqSession(BaseSession[BlazingmqState]):
 
     def _hear(self, event: Event) -> None:
         state, kind = self._state, event.type
-        if kind == EventType.HEARTBEAT_REQ:
-            state.send(HEARTBEAT_RSP)
-        elif kind == EventType.HEARTBEAT_RSP:
+        if kind == EventType.HEARTBEAT_RSP:
             pass
         elif kind == EventType.AUTHENTICATION:
             self._hear_authentication(event)
@@ -387,7 +404,7 @@ class BlazingmqSession(BaseSession[BlazingmqState]):
         state = self._state
         if state.closing:
             return None
-        if state.requests or (self._request is not None and self.unread):
+        if state.requests or (self._parked and self.unread):
             return state.now
         deadlines = (self._silence_deadline(), self._liveness.stall_deadline())
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
