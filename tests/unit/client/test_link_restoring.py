@@ -97,3 +97,15 @@ async def test_a_connection_without_an_answer_is_replaced(link: ClientLink) -> N
     link.tick(link.settings.command_timeout)
     with pytest.raises(RequestTimeout, match="no answer to the creation of a queue"):
         link.tick(link.settings.command_timeout + 1)
+
+
+async def test_subscriptions_that_this_broker_does_not_know_end_and_the_others_begin(link: ClientLink) -> None:
+    selective: list[Subscription[Any]] = [
+        Subscription(link, SubscribeOptions(queue="q", where="a == 1"), None) for _ in range(2)
+    ]
+    plain: Subscription[Any] = Subscription(link, SubscribeOptions(queue="q"), None)
+    link.offline(1.0, "of the test")
+    link.subscriptions.update({subscription.id: subscription for subscription in (*selective, plain)})
+    link.online(ClientProtocol(link.settings), 2.0)
+    assert all(subscription.failure is not None for subscription in selective)
+    assert list(link.restored.subscribing) == [plain.id]

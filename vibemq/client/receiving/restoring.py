@@ -95,7 +95,7 @@ class RestoredSubscriptions:
         for queue, payload in self.passing.to_create():
             self._send_creation(protocol, queue, payload, now)
             self.waiting[queue] = {}
-        for subscriber in self.by_id.values():
+        for subscriber in list(self.by_id.values()):
             self._begin(subscriber, now)
 
     def lost(self) -> None:
