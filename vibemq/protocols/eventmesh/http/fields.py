@@ -26,7 +26,7 @@ A_FIELD = "a field of the request"
 BASE64 = "base64"
 """What the property `eventmesh-encoding` says of a content that is no text."""
 _PIECE_BYTES = 32_768
-"""Of a form, that are decoded in a step; of one with broken escapes, an eighth."""
+"""Of a form, that are decoded in a step; of one with broken escapes, a sixteenth."""
 _BLANK_MAX = 65_536
 """A longer field is not looked through for something that is no blank."""
 _ENTITY_BYTES_MAX = 16_384
@@ -93,7 +93,7 @@ def _unescaped(piece: bytes) -> Steps[bytes]:
             return made
     # Some of the escapes are none, and stay as they are.
     parts: list[bytes] = []
-    at, size = 0, _PIECE_BYTES // 8
+    at, size = 0, _PIECE_BYTES // 16
     while at < len(piece):
         part = piece[at : at + size]
         begun = part.rfind(b"%", len(part) - 2) if at + len(part) < len(piece) else -1
