@@ -46,6 +46,12 @@ def read_form(text: bytes) -> Steps[dict[str, str]]:
     if b"%" in text and not text.isascii():
         raise _no_form("what is not ASCII must be escaped, as the rest is")
     fields: dict[str, str] = {}
+    if len(text) <= NAME_BYTES_MAX and b"%" not in text:
+        try:
+            plain = text.replace(b"+", b" ").decode()
+        except UnicodeDecodeError as error:
+            raise _no_form(error) from None
+        return _folded(pair.partition("=")[::2] for pair in plain.split("&") if pair)
     for pair in text.split(b"&"):
         if pair:
             name, _, value = pair.partition(b"=")
