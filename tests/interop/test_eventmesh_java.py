@@ -160,7 +160,7 @@ def test_slow_members_get_all_though_one_of_them_leaves(kind: str, clients: Clie
     jvm.do("close", leaving)
     while {*got[leaving], *got[slow]} < set(sent):
         event = jvm.event("message")
-        got[event["client"]].append(event["body"])
+        got.setdefault(event["client"], []).append(event["body"])
 
 
 def test_native_requester_and_java_replier(clients: Clients, jvm: JavaDriver, mq: vibemq.sync.Client) -> None:

@@ -15,6 +15,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.Semaphore;
 import org.apache.eventmesh.client.tcp.EventMeshTCPClient;
 import org.apache.eventmesh.client.tcp.EventMeshTCPClientFactory;
+import org.apache.eventmesh.client.tcp.common.AsyncRRCallback;
 import org.apache.eventmesh.client.tcp.common.ReceiveMsgHook;
 import org.apache.eventmesh.client.tcp.conf.EventMeshTCPClientConfig;
 import org.apache.eventmesh.common.protocol.SubscriptionMode;
@@ -108,6 +109,9 @@ public final class EventMeshDriver {
         }
       };
 
+  /** The SDK never calls it. */
+  private static final AsyncRRCallback CALLBACK = answered -> {};
+
   /** One client object of the SDK, which is two connections. */
   private static final class Client<M> {
     final String name;
@@ -184,7 +188,7 @@ public final class EventMeshDriver {
           said(client.rr(kind.make(words[2], words[3], words[4]), Long.parseLong(words[4]) + 2000));
           return;
         case "ask":
-          client.asyncRR(kind.make(words[2], words[3], words[4]), null, Long.parseLong(words[4]));
+          client.asyncRR(kind.make(words[2], words[3], words[4]), CALLBACK, Long.parseLong(words[4]));
           break;
         case "slow":
           pauseMs = Long.parseLong(words[2]);
