@@ -118,7 +118,14 @@ class Listeners:
             create = endpoint.plugin.create
             if endpoint.plugin.start is not None:
                 services = PluginServices(
-                    endpoint.protocol, parts.socket_services, mount, outbound, tasks, self._fatal, parts.accounts.acting
+                    endpoint.protocol,
+                    parts.socket_services,
+                    mount,
+                    outbound,
+                    tasks,
+                    self._fatal,
+                    parts.accounts.acting,
+                    parts.revocation.watchers.append,
                 )
                 self.services.append(services)
                 create = await endpoint.plugin.start(services, endpoint.settings) or create
@@ -136,6 +143,7 @@ class Listeners:
             tasks,
             self._fatal,
             parts.accounts.acting,
+            parts.revocation.watchers.append,
         )
         self.services.append(peers)
         made = web.open_api(http, lend(parts, peers, self._report.status))
