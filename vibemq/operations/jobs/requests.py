@@ -148,6 +148,7 @@ class Jobs:
             last_id=last_id,
             selected=min(selected, wanted.limit) if wanted.limit else selected,
             user=user,
+            user_since=since,
             token_id=principal.token_id if principal is not None else "",
             key=wanted.key or "",
             digest=digest,
