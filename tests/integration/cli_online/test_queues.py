@@ -120,9 +120,7 @@ def test_a_misspelt_queue_is_not_found_and_not_created(vibemq: Run, queue: str, 
 
 
 @pytest.mark.parametrize("name", [".", "..", "...", "-x", "--yes", "a.b", "ก" * 256])
-def test_odd_names_behind_two_hyphens_are_names(
-    vibemq: Run, name: str, capfdbinary: pytest.CaptureFixture[bytes]
-) -> None:
+def test_odd_names_behind_two_hyphens_are_names(name: str, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     assert "created" in text(capfdbinary, "queue", "create", "--", name)
     text(capfdbinary, "queue", "change", "--max-attempts", "7", "--", name)
     assert re.search(r"max_attempts\s+7", text(capfdbinary, "queue", "info", "--", name))
