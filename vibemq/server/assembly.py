@@ -73,6 +73,7 @@ from vibemq.server.commit.release_order import EffectRouter
 from vibemq.server.commit.storage_threads import Store
 from vibemq.server.contracts import QueueEngine
 from vibemq.server.declared import declare
+from vibemq.server.jobs.expiry import StillExports
 from vibemq.server.jobs.export_files import ExportFiles
 from vibemq.server.jobs.export_folder import FOLDER as EXPORTS
 from vibemq.server.jobs.export_folder import ExportFolder
@@ -419,7 +420,14 @@ async def assemble(
         status=status,
         limits=settings.limits,
         decide=decider.decide,
-        chores=(transactions.tidy, tokens.tidy, exports.tidy, audit.summarize, watch_audit),
+        chores=(
+            transactions.tidy,
+            tokens.tidy,
+            StillExports(engine.jobs, local_session, clock).tidy,
+            exports.tidy,
+            audit.summarize,
+            watch_audit,
+        ),
         fatal=fatal,
     )
     committer.submit(engine.restore(state, clock.now()))
