@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("pyspark")
@@ -478,6 +478,9 @@ def _anew(world: World) -> None:
     _run(world, 100, "")
 
 
+@example(
+    program=[("without rows", 1, ""), ("publish", "a", 1), ("roll back", 1, 0)], ack_on="auto", hold_ms=0, is_lazy=False
+)
 @given(programs, st.sampled_from(["auto", "auto", "commit", "never"]), st.sampled_from([0, HOLD_MS]), st.booleans())
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 def test_no_acknowledged_row_is_missing_and_none_is_twice(

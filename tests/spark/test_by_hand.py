@@ -135,6 +135,30 @@ def test_a_query_that_counts_from_0_again_under_its_id_is_refused(world: World) 
     assert sorted(world.numbers(target)) == list(range(20)), "the newest checkpoint goes on"
 
 
+@pytest.mark.long(
+    covered_by="tests/unit/spark/test_timeline.py::test_a_first_batch_without_rows_is_not_followed_by_one_of_its_number"
+)
+def test_a_query_that_began_on_an_empty_queue_and_counts_from_0_again_is_refused(world: World) -> None:
+    """Batch 0 had no rows. The sink knows its number all the same."""
+    source, target = world.queue(), world.queue()
+
+    def run() -> Any:
+        frame = world.stream(queue=source, hold="15m").select("body")
+        return world.into(frame, target, "c", exactlyOnce="true").trigger(availableNow=True).start()
+
+    finished(run())
+    assert (world.folder / "c" / "commits" / "0").exists()
+    newest = world.put_aside("c")
+    world.publish(source, 1, 2)
+    for log in ("offsets", "commits"):
+        shutil.rmtree(world.folder / "c" / log)
+    assert REFUSED in failure_of(run())
+    assert world.committed(source) == 1
+    world.put_back(newest, "c")
+    finished(run())
+    assert world.numbers(target) == [1, 2]
+
+
 def test_a_group_that_was_sought_to_where_the_checkpoint_was_rolled_back(world: World) -> None:
     source = world.queue(*range(21))
 
