@@ -254,6 +254,9 @@ class World:
     def lose_checkpoint(self, how: str, dies: str) -> None:
         """Deleted; what was decided for an earlier loss is still set. Then by the book: with an output that is new."""
         self.forget_checkpoint()
+        if self.sink.batches.get(0) == []:
+            # As the page says: nobody is refused before anything was acknowledged, and batch 0 may have rows now.
+            self.new_output()
         try:
             self.run(100, "")
             return  # The groups were not moved: nothing was ever acknowledged.
