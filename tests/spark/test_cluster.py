@@ -226,6 +226,8 @@ def test_a_task_that_was_overtaken_by_its_copy_adds_nothing(master: str, broker:
     configured = [part for key, value in settings.items() for part in ("--conf", f"{key}={value}")]
     with vibemq.sync.connect(broker.url) as mq:
         wanted = [one["order"] for one in filled(mq, "speculating")]
+        for group in ("once", "files"):
+            mq.admin("group.join", queue="speculating", group=group)
         job = (*configured, str(place / "job.py"), endpoint(broker), str(place))
         submit(folder, master, tidy.environment(folder), *job)
         assert {file.name for file in place.glob("*.overtaken")} == {"once.overtaken", "files.overtaken"}
