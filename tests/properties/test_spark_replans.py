@@ -405,8 +405,8 @@ def carry_out(world: World, program: list[tuple[str, Any, Any]]) -> None:
             case "older driver":
                 _wake(world)
             case "delete group":
-                # Of an uncommitted first batch the group of the first queue alone knows how it was cut; nobody asks it if
-                # the sink has the batch and leaves it out.
+                # Of an uncommitted first batch the group of the first queue alone knows how it was cut; nobody asks it
+                # if the sink has the batch and leaves it out.
                 if 0 in world.commits or (world.offsets and what == QUEUES[0] and not world.sink.leaves_out(0)):
                     world.broker.driver.ask(DeleteGroup(1, None, what, "etl"))
                     _expect_refusal(world)

@@ -66,8 +66,7 @@ def test_two_sources_have_the_same_batches_again_or_none(world: World) -> None:
 
 
 @pytest.mark.long(
-    covered_by="tests/unit/spark/test_timeline.py::"
-    "test_batches_without_rows_that_count_twice_are_forgotten_by_a_seek"
+    covered_by="tests/unit/spark/test_timeline.py::test_batches_without_rows_that_count_twice_are_forgotten_by_a_seek"
 )
 def test_batches_without_rows_that_count_twice_are_forgotten_by_a_seek(world: World) -> None:
     """As the page says: the sink has no batch with the number of the error, and the group is moved to where the
