@@ -90,10 +90,10 @@ from vibemq.server.monitoring.trail import Trail
 from vibemq.server.net.classifier import Classifier
 from vibemq.server.net.connections import ConnectionTable
 from vibemq.server.net.decider import Decider
+from vibemq.server.net.driving.services import PeerServices
 from vibemq.server.net.large_turns import LargeTurns
 from vibemq.server.net.operation_runner import OperationRunner
 from vibemq.server.net.pacer import Pacer
-from vibemq.server.net.peer_driver import PeerServices
 from vibemq.server.net.peer_factory import PeerFactory
 from vibemq.server.net.timers import Timers
 from vibemq.server.net.transport import SocketServices
