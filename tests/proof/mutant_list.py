@@ -407,6 +407,15 @@ JOBS = (
         quick=False,
     ),
     Mutant(
+        "a full disk takes back what a transient queue has confirmed",
+        "engine/engine.py",
+        "            if added.promised:\n",
+        "            if added.promised and added.hidden is not None:\n",
+        sign=r"were confirmed and are gone",
+        by=(CHAOS_SIM,),
+        quick=False,
+    ),
+    Mutant(
         "a step that a full disk refused is counted",
         "engine/engine.py",
         "        for undo in outcome.undo:\n",

@@ -130,15 +130,15 @@ class Committer:
         """A write failed with an unknown outcome: nobody is told anything any more."""
         return self._dead
 
-    def submit(self, outcome: Outcome) -> None:
-        """Take one outcome: tell what may be told, keep what must be kept."""
+    def submit(self, outcome: Outcome, *, again: bool = False) -> None:
+        """Take one outcome: tell what may be told, keep what must be kept. `again`: its records were here before."""
         if self._dead:
             return
         size = 0
         records = outcome.records
         if records:
             size = self._unwritten.gather(records)
-            if self.taps:
+            if self.taps and not again:
                 self.taps.show(records)
         deliveries = self._take_deliveries(outcome) if outcome.effects else []
         held = self._effect_router.accept(outcome)
@@ -251,7 +251,6 @@ class Committer:
         self._wake()
 
     def _appended(self, steps: list[CommitStep], written: int, full: StorageFull | None) -> None:
-        self._unwritten.end()
         told = steps if written == len(steps) else steps[:written]
         size = sum([step.size for step in told])
         self._unflushed_bytes += size
@@ -268,7 +267,9 @@ class Committer:
             log.warning("the store has room for messages again")
         if full is not None:
             self._refuse(steps[written:], full)
-        for step in steps:
+        else:
+            self._unwritten.end()
+        for step in told:
             if step.deliveries:
                 self._effect_router.release(step.deliveries)
         for step in told:
@@ -294,20 +295,21 @@ class Committer:
     def _refuse(self, steps: list[CommitStep], error: StorageFull) -> None:
         """Fail the steps, and all that the engine has decided since: their records may build on the missing ones.
 
-        This comes before any `committed` of the same batch, so that nothing more is decided in between.
+        This comes before any `committed` of the same batch, so that nothing more is decided in between. What the engine
+        has promised of them it gives back, and that is the next to be appended; hand-outs of it, and reads, wait on.
         """
-        for step in self._gathered:
-            self._effect_router.release(step.deliveries)
         steps += self._gathered
         self._gathered = []
-        self._unwritten.drop()
+        waits = self._unwritten.refuse()
         self._metrics.storage_full += 1
         if not self._disk_full:
             # Once, not for every publish: the log may well be on the same disk.
             self._disk_full = True
             log.warning("the store is full, messages are refused until it has room: %s", error)
         answers: list[Outcome] = []
+        deliveries: list[Hold] = []
         for step in steps:
+            deliveries += step.deliveries
             self._teller.backlog_bytes -= step.size
             if not step.outcome.ticket:
                 # It keeps nothing, but speaks of what came before it.
@@ -318,7 +320,12 @@ class Committer:
                 self._effect_router.drop(step.holds)
                 answers.append(self._engine.failed(step.outcome.ticket, self._clock.now(), error))
         for answer in answers:
-            self.submit(answer)
+            self.submit(answer, again=True)
+        if self._gathered:
+            self._gathered[-1].deliveries = deliveries
+        else:
+            self._effect_router.release(deliveries)
+        self._unwritten.go_on_waiting(waits)
 
     def _answer(self, holds: Sequence[Hold], error: StorageFull) -> None:
         for hold in holds:
@@ -435,7 +442,6 @@ class Committer:
         if self._dead:
             return
         self._dead = True
-        self._unwritten.end()
         self._unwritten.drop()
         self._gathered.clear()
         self._hurries = False

@@ -58,7 +58,7 @@ class Bench:
         self.told: list[Any] = []
         self.failures: list[BaseException] = []
         self.store = Store(storage)
-        effect_router = EffectRouter()
+        effect_router = self.effect_router = EffectRouter()
         effect_router.connect(1, self._hear)
         loop_cycle = self.loop_cycle = LoopCycle()
         self.committer = Committer(
@@ -304,6 +304,43 @@ async def test_a_full_disk_refuses_who_does_not_fit_and_what_may_build_on_it(ben
     assert bench.committer.backlog_bytes == 0
     bench.submit("next", Durability.STRONG, ticket=4)
     assert (await bench.settled())[-1] == "next", "the broker works on"
+
+
+async def test_what_the_engine_has_promised_is_appended_next_and_its_hand_outs_and_reads_wait_for_it(
+    bench: Bench,
+) -> None:
+    """A full disk refuses a strong message, and with it a transient one behind it, which was confirmed."""
+    bench.storage.full_above = 5
+    promised = MessagesAdded(2, 1, 1000, Rows.of([b"\0\1x\0\0\0\0\0\0"] * 2))
+    bench.engine.after[1] = Outcome(effects=[Reply(1, "refused", None)])
+    bench.engine.after[2] = Outcome([promised], ticket=3)
+    shown: list[Record] = []
+    bench.committer.taps.add(2, shown.append)
+    bench.submit("strong", Durability.STRONG, count=9, ticket=1)
+    bench.effect_router.connect(2, bench._hear)
+    confirm, deliver = Reply(2, "transient", Published("t", 1, 2)), Deliver(2, 1, "t", 2, 0, [(1, 2)])
+    bench.committer.submit(Outcome([promised], [confirm], ticket=2))
+    bench.committer.submit(Outcome(effects=[deliver]))
+    assert bench.told == ["transient"]
+
+    def read() -> int:
+        return len(bench.storage.appends)
+
+    appends_before_the_read: list[int] = []
+
+    async def look() -> None:
+        appends_before_the_read.append(await bench.store.read_rows(lambda *_: read(), 2, [(1, 2)]))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(look)
+        await turns()
+        told = await bench.settled()
+    assert told == ["transient", "refused", ("Deliver", 1)]
+    assert bench.storage.appends == [[promised]]
+    assert appends_before_the_read == [1]
+    assert bench.engine.committed_tickets == [3]
+    assert shown.count(promised) == 1
+    assert bench.committer.backlog_bytes == 0
 
 
 async def test_after_a_failed_append_nobody_hears_anything(bench: Bench) -> None:
