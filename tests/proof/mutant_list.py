@@ -89,7 +89,8 @@ FLUSHES = (
         "storage/lmdb/journal/large.py",
         "        self._pool.keep(segment)\n",
         "        self._pool.give_up(segment)\n",
-        sign=LOST_OR_BROKEN,
+        # The pool and the journal both have it: it is overwritten, or deleted twice.
+        sign=LOST_OR_BROKEN + r"|^StorageFailed: journal deleting a segment failed .*No such file",
         quick=False,
     ),
     Mutant(

@@ -137,8 +137,9 @@ class Committer:
             size -= sum(row.size for row in large)
         self._teller.backlog_bytes += size
         waiting = self._effect_router.hold(deliveries) if deliveries else ()
-        if held.gated or held.after_append or waiting or len(self._gathered) >= LIGHT_MAX or not is_light(records):
-            self._hurries = True
+        if not self._hurries:
+            waits = held.gated or held.after_append or waiting
+            self._hurries = bool(waits) or len(self._gathered) >= LIGHT_MAX or not is_light(records)
         self._gathered.append(
             CommitStep(outcome, held.gated, held.after_append, waiting, size, self._loop.time(), large)
         )
