@@ -5,7 +5,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
+from unittest import mock
 
 from bench.guard.hot_path import BODY, MESSAGES, QUEUE, Maker, Scenario
 from vibemq.client.address import ClientSettings
@@ -16,6 +17,7 @@ from vibemq.model.commands import Settlement
 from vibemq.protocols.native.codec.extensions import EXTENSIONS, settle
 from vibemq.protocols.native.codec.frames import encode_frame
 from vibemq.protocols.native.codec.wire import CommandType, encode_body
+from vibemq.server.commit import flushes
 from vibemq.server.net.transport import Connection
 from vibemq.testing.timed_broker import TimedBroker
 
@@ -33,8 +35,8 @@ def lone_scenarios() -> dict[str, Maker]:
 def _one_by_one(folder: Path, *, consumed: bool) -> Scenario:
     loop = _Loop()
     broker = _Broker(folder)
-    loop.run_until_complete(broker.start())
-    broker.flush_on_the_loop()
+    with mock.patch.object(flushes, "FlushPlace", _OnTheLoop):
+        loop.run_until_complete(broker.start())
     peers = loop.run_until_complete(_connected(broker, consumed=consumed))
     peers.prepare(WARM_UP + 1, MESSAGES)
     loop.stands_at = loop.time()
@@ -87,9 +89,6 @@ class _Broker(TimedBroker):
         connection = Connection(self._running().socket_services, self.listening[0].endpoint)
         connection.connection_made(_Wire(written))
         return connection
-
-    def flush_on_the_loop(self) -> None:
-        self._running().committer._flush_place = cast(Any, _OnTheLoop())
 
 
 class _Wire(asyncio.Transport):
