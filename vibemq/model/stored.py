@@ -48,6 +48,21 @@ class _OnFirstUse:
         except AttributeError:
             return False
 
+    def shed(self) -> None:
+        """Give back the containers that hold nothing."""
+        if self.is_bare:
+            return
+        self.is_bare = True
+        for name in self.made:
+            try:
+                value = object.__getattribute__(self, name)
+            except AttributeError:
+                continue
+            if value:
+                self.is_bare = False
+            else:
+                delattr(self, name)
+
     if not TYPE_CHECKING:
 
         def __getattr__(self, name):

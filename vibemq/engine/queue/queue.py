@@ -114,10 +114,11 @@ class Parked:
 
 
 _NO_REQUESTS = Places()
-_NO_UNSEEN: deque[Added] = deque()
+NO_UNSEEN: deque[Added] = deque()
+"""Of a queue with nothing on its way, which is what most of many queues have: a deque of its own is 760 bytes."""
 _NO_PARKED: deque[Parked] = deque()
 _NO_ROTATION: deque[Group] = deque()
-_NO_HOLES: list[Run] = []
+NO_HOLES: list[Run] = []
 _NO_INSTANTS = Instants()
 _NO_DELAYED = Delayed()
 _NO_SEQUENCES = RunSet()
@@ -215,10 +216,10 @@ class Queue:
         """Sequences of each priority but NORMAL; None when the order does not depend on it."""
         self.log: RunSet | None = RunSet() if options.retention is Retention.LOG else None
         """What log retention keeps."""
-        self.unseen: deque[Added] = _NO_UNSEEN
+        self.unseen: deque[Added] = NO_UNSEEN
         """Allotted, not visible yet, in order: none is shown before those in front of it."""
         self.unseen_count = 0
-        self.holes: list[Run] = _NO_HOLES
+        self.holes: list[Run] = NO_HOLES
         """Sequences whose messages could not be stored, to be recorded with the next ones that can."""
         self.expires: Instants = _NO_INSTANTS
         self._upcoming: Delayed = _NO_DELAYED
@@ -313,11 +314,36 @@ class Queue:
             self.retired = GroupCounters()
         self.retired.add(counters)
 
+    def rest(self) -> None:
+        """Give back the containers of messages when there is no message: most of many queues are used now and then.
+
+        The one group is asked; queues with several keep them.
+        """
+        if self.unseen or self.log is not None or len(self.groups) != 1 or self.tail is not None:
+            return
+        if self.walk or self.count or self._counted or self.trim or self.expiring:
+            return
+        (group,) = self.groups.values()
+        if group.unsettled or group.cursor is not None or group.routes is not None:
+            return
+        group.rest()
+        self.sizes, self.collect_at = _NO_SIZES, _COLLECT_AT_LEAST
+        self.expires, self._upcoming, self._expired = _NO_INSTANTS, _NO_DELAYED, _NO_SEQUENCES
+        self.delayed, self.upcoming = _NO_INSTANTS, None
+        if self.levels:
+            self.levels.clear()
+        if not self.alarms:
+            self.alarms = _NO_ALARMS
+        if not self.parked:
+            self.parked = _NO_PARKED
+        if not self.dedup_order:
+            self.dedup, self.dedup_order = _NO_DEDUP, _NO_ORDER
+
     # -- notes about messages -------------------------------------------------------------------------------------
 
     def hide(self, added: Added) -> None:
         """New messages are on their way."""
-        if self.unseen is _NO_UNSEEN:
+        if self.unseen is NO_UNSEEN:
             self.unseen = deque()
         self.unseen.append(added)
         self.unseen_count += added.last - added.first + 1

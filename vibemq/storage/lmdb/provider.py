@@ -74,6 +74,7 @@ from vibemq.storage.state.changes import Dirty
 from vibemq.storage.state.dead_letter_facts import DeadEntry
 from vibemq.storage.state.large import first_large, has_large
 from vibemq.storage.state.reducer import apply, is_transient, persistent, restart_transient
+from vibemq.storage.state.shedding import Shedder
 
 logger = logging.getLogger(__name__)
 
@@ -208,6 +209,7 @@ class LmdbProvider:
         self._large_queues = {queue_id for queue_id, queue in self._state.queues.items() if has_large(queue)}
         self._replay(report)
         self._ballast.take()
+        self._shedder = Shedder(self._lock, lambda: self._state)
         self._spare_segments = SpareSegments(self._keep_up)
         self._spare_segments.wake()
         self._closed = False
@@ -670,6 +672,7 @@ class LmdbProvider:
         with self._lock:
             self._journal.note_durable()
         self._flush_note()
+        self._shedder.shed()
         short = self._check_disk()
         self._check_journal()
         self._journal.pool.give_back(short=short)

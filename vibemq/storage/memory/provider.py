@@ -18,6 +18,7 @@ from vibemq.storage.kvstore.transient_rows import VolatileRows
 from vibemq.storage.memory.nothing import Nothing
 from vibemq.storage.state.changes import Dirty
 from vibemq.storage.state.reducer import alive_runs, apply
+from vibemq.storage.state.shedding import Shedder
 
 _WHERE = "memory"
 
@@ -35,6 +36,7 @@ class MemoryStorage:
         self._lock = threading.RLock()
         self._open = False
         self._reset()
+        self._shedder = Shedder(self._lock, lambda: self._state)
 
     def _reset(self) -> None:
         self._state = StoredState()
@@ -113,6 +115,7 @@ class MemoryStorage:
                 self._check_open()
                 more = self._dead.sort_in(SORTED_AT_ONCE)
             time.sleep(0)
+        self._shedder.shed()
 
     def stats(self) -> StorageStats:
         with self._lock:

@@ -72,6 +72,7 @@ from vibemq.storage.sqlite.room import (
 from vibemq.storage.sqlite.settings import SqliteSettings
 from vibemq.storage.sqlite.wal import LogGauge
 from vibemq.storage.state.large import first_large, has_large
+from vibemq.storage.state.shedding import Shedder
 
 logger = logging.getLogger(__name__)
 
@@ -209,6 +210,7 @@ class SqliteStorage:
         connection = self._connection
         self._store = TransactionalStore(SqliteKV(connection, self._where), lambda: self._own_transaction(connection))
         state = self._store.load(self._now())
+        self._shedder = Shedder(self._lock, lambda: self._store.state)
         self._large_queues = {queue_id for queue_id, queue in state.queues.items() if has_large(queue)}
         # This also leaves a log to flush, whose name is then made durable.
         self.epoch = take_over(connection)
@@ -516,6 +518,7 @@ class SqliteStorage:
 
     def maintain(self) -> None:
         self._sort_in_letters()
+        self._shedder.shed()
         with self._lock:
             connection = self._open_connection()
             self._spare_room_on_a_short_disk()
