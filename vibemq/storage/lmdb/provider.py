@@ -74,7 +74,7 @@ from vibemq.storage.state.changes import Dirty
 from vibemq.storage.state.dead_letter_facts import DeadEntry
 from vibemq.storage.state.large import first_large, has_large
 from vibemq.storage.state.reducer import apply, is_transient, persistent, restart_transient
-from vibemq.storage.state.shedding import Shedder
+from vibemq.storage.state.shedding import Shedder, shed_all
 
 logger = logging.getLogger(__name__)
 
@@ -98,6 +98,8 @@ HOLD_ALONE = frozenset({QueueCreated, GroupCreated, Settled, HandedOut, Returned
 """Facts that do not depend on a message that is added behind them in one batch."""
 LETTERS_FORGOTTEN_AT_ONCE = 1000
 """A millisecond of work."""
+_SHED_AFTER = 5_000
+"""Records that are replayed between two rounds in which queues give back what they do not need any more."""
 
 
 def _now() -> int:
@@ -207,9 +209,9 @@ class LmdbProvider:
             applied_lsn=self._applied_lsn,
         )
         self._large_queues = {queue_id for queue_id, queue in self._state.queues.items() if has_large(queue)}
+        self._shedder = Shedder(self._lock, lambda: self._state)
         self._replay(report)
         self._ballast.take()
-        self._shedder = Shedder(self._lock, lambda: self._state)
         self._spare_segments = SpareSegments(self._keep_up)
         self._spare_segments.wake()
         self._closed = False
@@ -268,10 +270,15 @@ class LmdbProvider:
         return min(self._settings.segment_bytes, max(part, SEGMENT_BYTES_MIN))
 
     def _replay(self, report: RecoveryReport) -> None:
+        replayed = 0
         for record in report:
             position = JournalPosition(record.lsn, record.segment, record.offset, len(record.body))
             batch = decode_batch(record.body, f"{self._layout.journal} record {record.lsn}")
             self._apply(batch, record.lsn, position)
+            replayed += len(batch)
+            if replayed > _SHED_AFTER:
+                self._shedder.shed()
+                replayed = 0
         self._state.lsn = report.last_lsn
         # What recovery believes it has flushed.
         self._note_durable(report.last_lsn)
@@ -287,6 +294,7 @@ class LmdbProvider:
                 offset,
             )
         restart_transient(self._state, self._now())
+        shed_all(self._state)
 
     def close(self) -> None:
         if self._closed:

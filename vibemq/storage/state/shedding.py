@@ -18,6 +18,13 @@ _GROUPS_MAX = 16
 """Queues with more groups keep theirs: their empty sets share lists, and there are few such queues."""
 
 
+def shed_all(state: StoredState) -> None:
+    """At once, before anybody waits for the store: what a replay has left behind."""
+    for queue in state.queues.values():
+        if not (queue.is_bare or queue.has("chunks")):
+            _shed(queue)
+
+
 class Shedder:
     """Of one store; `lock` guards its state. For the thread of its housekeeping."""
 

@@ -10,7 +10,7 @@ from vibemq.model.rows import Rows
 from vibemq.model.stored import StoredState
 from vibemq.storage.state import shedding
 from vibemq.storage.state.reducer import DeadTable, apply
-from vibemq.storage.state.shedding import Shedder
+from vibemq.storage.state.shedding import Shedder, shed_all
 
 
 def state_of(queues: int, *, settled: bool) -> StoredState:
@@ -75,3 +75,11 @@ def test_rounds_go_over_all_queues_in_turn(monkeypatch: pytest.MonkeyPatch) -> N
     assert bare(state) == 7
     shedder.shed()
     assert bare(state) == 8
+
+
+@pytest.mark.parametrize("settled", [True, False])
+def test_after_a_replay_all_that_are_empty_are_bare(settled: bool) -> None:
+    state = state_of(5, settled=settled)
+    shed_all(state)
+    assert bare(state) == (5 if settled else 0)
+    assert state == state_of(5, settled=settled)
