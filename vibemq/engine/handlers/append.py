@@ -61,7 +61,7 @@ def add(
     if columns is not None:
         delayed, due = columns.deliveries_after(step.now, first)
         if delayed:
-            queue.expect(due, step.now)
+            queue.expect(due, step.now, last)
         if rows.count > _SHOWN_LEAST and durability > Durability.ASYNC:
             return _add_in_parts(step, added, columns)
     step.added.append(added)

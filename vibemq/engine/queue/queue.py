@@ -30,6 +30,8 @@ _NOTES_TOGETHER = 128
 _CHUNKS_TOGETHER = 16
 _MESSAGES_TOGETHER = 1024
 """Groups may have them in half as many runs."""
+_EXPECTED_TOGETHER = 2_048
+"""Delays of a batch on its way that are noted at once: about two milliseconds."""
 _LOOKS_TOGETHER = 32
 """Groups that one publish looks at near the limits."""
 _LOOKS_MAX = 400
@@ -353,7 +355,7 @@ class Queue:
         if self.sizes is _NO_SIZES:
             self.sizes = Sizes()
         # Those published before and after a delay ended do not share a chunk: what fell due comes between them.
-        apart = self.upcoming is not None and self.upcoming.pass_by(published_at, self.delayed)
+        apart = self.upcoming is not None and self._may_have_ended(self.upcoming, published_at)
         self.sizes.add(first, last, size, published_at, span_for(self.options.message_ttl_ms), apart=apart)
         return apart
 
@@ -367,11 +369,19 @@ class Queue:
             self.requests = Places()
         return self.requests
 
-    def expect(self, due: Values, now: int) -> None:
-        """Delays that are on their way end then."""
+    def _may_have_ended(self, upcoming: Upcoming, now: int) -> bool:
+        passed = upcoming.pass_by(now, self.delayed)
+        return passed or (bool(self.unseen) and self.unseen[0].first <= upcoming.unknown_to)
+
+    def expect(self, due: Values, now: int, last: int) -> None:
+        """Delays that are on their way end then; of a batch that ends with the sequence `last`."""
         if self.upcoming is None:
             self.upcoming = Upcoming(0 if self.delayed else now)
-        self.upcoming.add_all(due)
+        if isinstance(due, int) or len(due) <= _EXPECTED_TOGETHER:
+            self.upcoming.add_all(due)
+        else:
+            # They are added with the parts in which the batch is shown; until then any of them may have ended.
+            self.upcoming.unknown_to = last
 
     def delay(self, sequences: Sequence[int], due: Values) -> None:
         """They were published with delays that end then."""

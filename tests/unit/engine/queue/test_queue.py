@@ -7,8 +7,10 @@ import pytest
 from tests.simulation.engine_driver import Driver
 from vibemq.engine.queue.group import _NOTHING_COUNTED
 from vibemq.engine.queue.queue import Queue
-from vibemq.model.commands import Unsubscribe
+from vibemq.model.commands import Publish, Unsubscribe
 from vibemq.model.options import DeliveryMode, QueueOptions
+from vibemq.model.records import MessageExtra, MessagesAdded
+from vibemq.model.rows import Rows
 
 MINUTE_MS = 60_000
 CONTAINERS = (
@@ -110,3 +112,40 @@ def test_nothing_is_counted_in_a_group_that_no_message_has_entered() -> None:
     group.count_in(2)
     group.counters.settled += 1
     assert (_NOTHING_COUNTED.entered, _NOTHING_COUNTED.settled, group.counters.remainder()) == (0, 0, 1)
+
+
+def added(driver: Driver) -> list[bool]:
+    """Of the messages that were added since the last look: whether they do not share a chunk with those before."""
+    found = [record.apart for record in driver.records_of(MessagesAdded)]
+    driver.records.clear()
+    return found
+
+
+def test_while_many_delays_are_on_their_way_no_publish_shares_a_chunk_with_the_one_before() -> None:
+    driver = Driver()
+    driver.create()
+    count = 3_000
+    due = {index: MessageExtra(deliver_at=driver.now + 5_000 + index * 7_919 % count) for index in range(count)}
+    driver.hold = True
+    driver.handle(Publish(9, None, "q", Rows.of([b"m"] * count), due))
+    driver.handle(Publish(9, None, "q", Rows.of([b"m"])))
+    driver.advance(6_000)
+    driver.handle(Publish(9, None, "q", Rows.of([b"m"])))
+    driver.hold = False
+    driver.keep()
+    driver.advance(1)
+    assert added(driver) == [False, True, True]
+    # Those of the batch are known one by one from now on, and the last of them is yet to end.
+    driver.handle(Publish(9, None, "q", Rows.of([b"m"])))
+    driver.handle(Publish(9, None, "q", Rows.of([b"m"])))
+    driver.advance(2_500)
+    driver.handle(Publish(9, None, "q", Rows.of([b"m"])))
+    assert added(driver) == [True, False, True]
+    driver.subscribe(1, capacity_messages=count + 10)
+    order = driver.take_in_order()
+    # Published at 0, before any delay ended; then at 6,000, at 6,001, and when all had ended.
+    assert order[0] == count + 1
+    assert order.index(count + 2) == sum(extra.deliver_at < driver.now - 2_501 for extra in due.values()) + 1
+    assert order[-1] == count + 5
+    assert sorted(order) == list(range(1, count + 6))
+    driver.check()
