@@ -4,6 +4,7 @@ from bench.common.report import table
 from bench.guard.budgets import BUDGETS
 from bench.guard.check import counted, reference_loops
 from bench.guard.hot_path import scenarios
+from bench.guard.lone_messages import lone_scenarios
 from bench.guard.single_messages import single_scenarios
 
 SHOWN = 3
@@ -11,7 +12,7 @@ SHOWN = 3
 
 def main() -> None:
     rows, hottest = [], []
-    for name, make in (scenarios() | single_scenarios()).items():
+    for name, make in (scenarios() | lone_scenarios() | single_scenarios()).items():
         cost, loops, budget = counted(make), reference_loops(make), BUDGETS.get(name)
         allowed = [f"{budget.calls}", f"{budget.instructions}", f"{budget.reference_loops}"] if budget else ["-"] * 3
         figures = [f"{cost.calls:.2f}", f"{cost.instructions:.1f}", f"{loops:.2f}"]

@@ -28,6 +28,8 @@ BUDGETS = {
     "broker takes plain publishes": Budget(calls=7.1, instructions=223, reference_loops=9.6),
     "broker hands out plain deliveries": Budget(calls=8.6, instructions=268, reference_loops=6.0),
     "broker settles plain acks": Budget(calls=7.0, instructions=111, reference_loops=4.3),
+    "broker confirms one by one": Budget(calls=645, instructions=11_300, reference_loops=1_500),
+    "broker confirms and delivers one by one": Budget(calls=1_400, instructions=24_400, reference_loops=4_700),
     "client packs a batch": Budget(calls=12.6, instructions=158, reference_loops=5.8),
     "client takes a batch": Budget(calls=0.7, instructions=21, reference_loops=1.2),
     "client looks at every message": Budget(calls=12.6, instructions=228, reference_loops=7.6),

@@ -21,6 +21,8 @@ def damage(provider: Any, sequence: int, queue_id: int | None = None) -> None:
         return read
 
     provider.read = but_one(provider.read)
-    if hasattr(provider, "_read_letters"):
+    letters = provider._letters
+    letters.read = but_one(letters.read)
+    if hasattr(letters, "read_beside"):
         # Large letters may be among them, which are read beside everything else.
-        provider._read_letters = but_one(provider._read_letters)
+        letters.read_beside = but_one(letters.read_beside)

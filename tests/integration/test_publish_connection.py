@@ -178,10 +178,10 @@ def test_a_call_that_was_given_up_is_not_overtaken(broker: FakeBroker, interrupt
             raise KeyboardInterrupt
 
         broker.silent = True
-        interrupted(lambda: mq._current().client.publishing.link._requests, handler)
+        interrupted(lambda: mq._current().client.publishing.link._requests.by_id, handler)
         with pytest.raises(KeyboardInterrupt):
             mq.create_queue("made")
-        wait_until(lambda: not mq._current().client.publishing.link._requests)
+        wait_until(lambda: not mq._current().client.publishing.link._requests.by_id)
         thread, _ = in_a_thread(lambda: mq.publish("orders", 1))
         wait_until(lambda: mq.unconfirmed)
         assert used(mq) == 0

@@ -299,9 +299,9 @@ FACTS = (
     Mutant(
         "one batch in several records",
         "storage/lmdb/provider.py",
-        "            position = self._write(durable) if durable else None\n",
-        "            for one in durable[:-1]:\n                self._write([one])\n"
-        "            position = self._write(durable[-1:]) if durable else None\n",
+        "            position = self._writer.write(durable) if durable else None\n",
+        "            for one in durable[:-1]:\n                self._writer.write([one])\n"
+        "            position = self._writer.write(durable[-1:]) if durable else None\n",
         sign=r"leave the DLQ in a batch that adds 0 messages|is not what its records make|dead letters",
     ),
     Mutant(

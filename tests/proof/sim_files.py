@@ -18,10 +18,10 @@ from unittest.mock import patch
 from tests.proof.sim_lmdb import DATA_FILE, Book, SimEnv, snapshot_number
 from vibemq.server.commit import committer
 from vibemq.storage import migrate
-from vibemq.storage.lmdb import compaction, migration, prepare, provider
+from vibemq.storage.lmdb import compacting, compaction, migration, prepare, provider
 from vibemq.storage.lmdb.checkpoint import checkpoint, checkpointer, schedule
 from vibemq.storage.lmdb.environment.free_pages import UnusedPages
-from vibemq.storage.lmdb.journal import large, recovery, segment_pool
+from vibemq.storage.lmdb.journal import large, record_writer, recovery, segment_pool
 from vibemq.storage.lmdb.journal.segment import JournalRecord, SegmentReader
 from vibemq.storage.local import store_file
 from vibemq.storage.local.disk import write_all
@@ -230,7 +230,7 @@ def seams(machine: Machine) -> Iterator[None]:
     no_check: Callable[..., None] = lambda *_, **__: None  # noqa: E731
     places: list[tuple[Any, dict[str, Any]]] = [
         (provider, {"RealDisk": real_disk, "open_reader": _open_reader, "DirectoryLock": _NoLock}),
-        (provider, {"directory_bytes": lambda folder: 0}),
+        (compacting, {"directory_bytes": lambda folder: 0}),
         (provider, {"refuse_remote": no_check, "SpareSegments": lambda work: machine.new_upkeep(work)}),
         (schedule, {"CheckpointerLink": lambda *a, **k: machine.new_link(*a, **k), "time": clock}),
         (checkpoint, {"RealDisk": real_disk, "open_writer": _open_writer, "WriterLock": _NoLock}),
@@ -239,7 +239,7 @@ def seams(machine: Machine) -> Iterator[None]:
         (recovery, {"SegmentReader": _remembering()}),
         (segment_pool, {"new_serial": lambda: next(machine.serials), "LARGE_TAIL_BYTES": 4_096}),
         (large, {"CRC_PIECE_BYTES": 512, "FLUSH_BYTES": 1_024, "TAIL_BYTES_MAX": 512}),
-        (provider, {"TAIL_BYTES_MAX": 512}),
+        (record_writer, {"TAIL_BYTES_MAX": 512}),
         (committer, {"LARGE_ROW_BYTES": LARGE_BYTES}),
         (migration, {"open_writer": _open_writer, "WriterLock": _NoLock, "missing_bytes": _missing_bytes}),
         (prepare, {"os": _Os, "WriterLock": _NoLock, "missing_bytes": _missing_bytes}),

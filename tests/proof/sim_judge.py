@@ -258,7 +258,7 @@ class Judge:
                 raise Resurrected(f"dead letter {dead_id} holds another message")
         if lines := index_differences(provider):
             raise Broken(f"at record {lsn}: {lines}")
-        with reading(provider._env, DATA_FILE) as kv:
+        with reading(provider._store.env, DATA_FILE) as kv:
             if problems := [problem.what for problem in audit_index(kv)]:
                 raise Broken(f"the index of dead letters is not sound: {problems}")
 

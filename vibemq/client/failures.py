@@ -1,7 +1,12 @@
 """Wire codes to the classes of `vibemq.errors`."""
 
+from collections.abc import Callable
+
 from vibemq import errors
 from vibemq.errors import ErrorCode, ServerError, VibeMQError
+
+Failure = Callable[[], VibeMQError]
+"""Makes a fresh error for each who waits, so that they do not share a traceback."""
 
 _CLASSES: dict[str, type[VibeMQError]] = {
     ErrorCode.INVALID_MESSAGE: errors.InvalidMessage,
@@ -76,3 +81,7 @@ def error_of(code: str, sentence: str, queue: str = "") -> VibeMQError:
     if issubclass(kind, errors.StorageDamaged):
         error.path, error.offset = "", None  # type: ignore[attr-defined]
     return error
+
+
+def failure_of(code: str, sentence: str, queue: str) -> Failure:
+    return lambda: error_of(code, sentence, queue)

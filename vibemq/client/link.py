@@ -8,7 +8,7 @@ connection that carried them.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Protocol
 
@@ -16,22 +16,21 @@ import anyio
 
 from vibemq.client.address import ClientSettings
 from vibemq.client.changes import ConnectionListeners
-from vibemq.client.failures import PASSING, error_of
+from vibemq.client.failures import Failure, failure_of
 from vibemq.client.observing.hooks import Hooks
-from vibemq.client.passing import PassingQueues
 from vibemq.client.protocol import ClientProtocol, Incoming
-from vibemq.client.publishing.outbox import Failure, Outbox, PublishBatch
+from vibemq.client.publishing.outbox import Outbox, PublishBatch
 from vibemq.client.publishing.outgoing import ROW_BYTES_MAX, Extra, RowPacker, too_large
 from vibemq.client.publishing.requests import AwaitedReplies, Response, too_late
+from vibemq.client.receiving.restoring import RestoredSubscriptions, Subscriber
 from vibemq.client.waiting.latch import Latch
+from vibemq.client.waiting.pending import PendingRequest, PendingRequests
 from vibemq.errors import (
     ConnectionLost,
     ErrorCode,
     LocalProtocolError,
     NotConnected,
-    QueueExclusive,
     RequestTimeout,
-    UnknownCommand,
     VibeMQError,
 )
 from vibemq.model.quantities import whole_ms
@@ -53,44 +52,6 @@ _LATE = frozenset({ErrorCode.NO_REPLY, ErrorCode.REQUEST_FAILED})
 """What the broker says of a request when its sender may have given up already."""
 SEND_BYTES_MAX = 1024 * 1024
 """Publishes gathered into one write."""
-HELD_RETRY_S = 1.0
-HELD_S_MAX = 150.0
-"""For so long an exclusive queue is created again and again while our last connection still has it: the broker notices
-the end of a connection that says nothing within two minutes. Then it is somebody else's."""
-
-
-class Subscriber(Protocol):
-    """A subscription, as the link sees it."""
-
-    id: str
-    known: bool
-    """The broker has accepted it once: it is to be restored rather than given up."""
-
-    @property
-    def queue(self) -> str: ...
-
-    def subscribe_frame(self, protocol: ClientProtocol) -> bytes: ...
-
-    def established(self, epoch: int) -> None: ...
-
-    def deliver(self, delivered: DeliverMany) -> None: ...
-
-    def ended(self, failure: Failure) -> None:
-        """The broker refused or ended it; `failure` is why."""
-
-    def lost(self) -> None:
-        """The connection is gone, and with it every delivery."""
-
-    def take_frames(self, protocol: ClientProtocol) -> Iterable[bytes]:
-        """Settlements and extensions noted since the last call."""
-
-    def tick(self, now: float) -> None: ...
-
-    def halt(self) -> None:
-        """End the iteration: the client closes."""
-
-    def forget_inherited(self) -> None:
-        """Forget what was delivered and wake nobody: this is a forked child, and all of it is the parent's."""
 
 
 class LinkCarrier(Protocol):
@@ -104,27 +65,6 @@ class LinkCarrier(Protocol):
 
     def linger(self) -> None:
         """After a moment, in which more may come, unless something else has to go before."""
-
-
-class PendingRequest:
-    """One request on one connection, and its answer."""
-
-    __slots__ = ("answer", "done", "failure", "sent_at", "then", "what")
-
-    def __init__(self, what: str, sent_at: float, then: Callable[[], None] | None) -> None:
-        self.what = what
-        self.sent_at = sent_at
-        self.then = then
-        self.done = Latch()
-        self.answer: WireMessage | None = None
-        self.failure: Failure | None = None
-
-    def finish(self, answer: WireMessage | None, failure: Failure | None = None) -> None:
-        self.answer = answer
-        self.failure = failure
-        self.done.set()
-        if self.then is not None:
-            self.then()
 
 
 class ClientLink:
@@ -150,9 +90,8 @@ class ClientLink:
         """None while offline."""
         self.epoch = 0
         """Counts connections; deliveries carry it."""
-        self.subscriptions: dict[str, Subscriber] = {}
-        self.passing = PassingQueues(self._subscribed_queues)
-        """They are created anew on each connection, ahead of the subscriptions."""
+        self.restored = RestoredSubscriptions(self, retry_s=settings.command_timeout)
+        self.subscriptions = self.restored.by_id
         self.failure: Failure | None = None
         """Set once there will be no further connection."""
         self.last_refusal = ""
@@ -161,17 +100,10 @@ class ClientLink:
         """Set, and replaced, whenever `protocol` or `failure` changes."""
         self._offline_since = now
         self._numbers = count(1)
-        self._requests: dict[str, PendingRequest] = {}
-        self._subscribing: dict[str, float] = {}
-        self._creating: dict[str, tuple[str, float]] = {}
-        """Requests that create queues anew -> queue, and when it was sent."""
+        self._requests = PendingRequests()
         self.packer = RowPacker()
         """Of requests and replies, which fit into an ordinary frame."""
         self.replies = AwaitedReplies()
-        self._waiting: dict[str, dict[str, Subscriber]] = {}
-        """Queue that is being created anew -> its subscriptions, which the broker does not know yet."""
-        self._held: dict[str, tuple[float, float]] = {}
-        """Exclusive queue that another connection has -> since when we know, and when it is created again."""
         self._dirty: dict[str, Subscriber] = {}
         self._outgoing: list[bytes] = []
         self._row: bytes | None = None
@@ -193,9 +125,7 @@ class ClientLink:
         self.rate_limited = False
         self.protocol = protocol
         self._body_bytes_max = protocol.body_bytes_max
-        self._create_passing(protocol, now)
-        for subscriber in self.subscriptions.values():
-            self._begin_subscribing(subscriber, now)
+        self.restored.restore(protocol, now)
         self._notify()
         self.wake()
         self._listeners.tell(connected=True)
@@ -209,17 +139,9 @@ class ClientLink:
         self._unproven = 0
         self._outgoing.clear()
         self._dirty.clear()
-        self._subscribing.clear()
-        self._creating.clear()
-        self._waiting.clear()
-        self._held.clear()
         self.outbox.lost()
-        for subscriber in list(self.subscriptions.values()):
-            subscriber.lost()
-        requests = list(self._requests.values())
-        self._requests.clear()
-        for pending in requests:
-            pending.finish(None, _lost(pending.what, why))
+        self.restored.lost()
+        self._requests.lost(why)
         self.replies.lost(why)
         self._notify()
         self._listeners.tell(connected=False, reason=why)
@@ -228,16 +150,8 @@ class ClientLink:
         first = self.failure is None
         self.failure = failure
         self.outbox.fail_all(failure)
-        for subscriber in list(self.subscriptions.values()):
-            subscriber.ended(failure)
-        self.subscriptions.clear()
-        self._subscribing.clear()
-        self._creating.clear()
-        self._waiting.clear()
-        requests = list(self._requests.values())
-        self._requests.clear()
-        for pending in requests:
-            pending.finish(None, failure)
+        self.restored.fail(failure)
+        self._requests.fail(failure)
         self.replies.fail(failure)
         self._notify()
         self.wake()
@@ -329,18 +243,17 @@ class ClientLink:
         """
         while True:
             protocol = await self.connected()
-            pending = PendingRequest(what or kind.name, anyio.current_time(), None)
+            pending = PendingRequest(what or kind.name, anyio.current_time())
             request_id = self._send_request(protocol, pending, kind, queue, payload, headers)
             try:
                 await pending.done.wait()
             finally:
                 self._forget_request(request_id)
-            if pending.failure is None:
-                assert pending.answer is not None
-                return pending.answer
-            error = pending.failure()
-            if not (idempotent and isinstance(error, ConnectionLost)):
-                raise error
+            try:
+                return pending.result()
+            except ConnectionLost:
+                if not idempotent:
+                    raise
 
     def ask(
         self, kind: CommandType, queue: str, *, headers: Mapping[str, str], then: Callable[[], None]
@@ -352,13 +265,6 @@ class ClientLink:
         pending = PendingRequest(kind.name, anyio.current_time(), then)
         self._send_request(self.protocol, pending, kind, queue, b"", headers)
         return pending.done
-
-    def subscribe(self, subscriber: Subscriber, now: float) -> None:
-        """Make a subscription now, when online, and on every later connection."""
-        self.subscriptions[subscriber.id] = subscriber
-        self.passing.used(subscriber.queue, now)
-        if self.protocol is not None:
-            self._begin_subscribing(subscriber, now)
 
     async def reply_to(self, queue: str, row: bytes, extra: Extra | None, timeout: float) -> Response:
         """Send a request, and wait for the reply to it.
@@ -403,13 +309,12 @@ class ClientLink:
         protocol = await self.connected()
         request_id = self.new_id()
         frame = protocol.respond(request_id, address, row)
-        pending = self._send(frame, request_id, PendingRequest("a reply", anyio.current_time(), None))
+        pending = self._send(frame, request_id, PendingRequest("a reply", anyio.current_time()))
         try:
             await pending.done.wait()
         finally:
             self._forget_request(request_id)
-        if pending.failure is not None:
-            raise pending.failure()
+        pending.result()
 
     def send_flow(self, subscription: str, messages: int, size: int) -> None:
         """Tell the broker what a subscription may hold from now on. Without a connection, and before it has subscribed,
@@ -418,18 +323,6 @@ class ClientLink:
             self._outgoing.append(self.protocol.flow(subscription, messages, size))
             self._note_unproven()
             self.wake()
-
-    def forget(self, subscriber: Subscriber) -> None:
-        """Neither subscribe it again nor deliver to it. What it has noted is still sent."""
-        self.subscriptions.pop(subscriber.id, None)
-        self._subscribing.pop(subscriber.id, None)
-
-    def withdraw(self, subscriber: Subscriber) -> bool:
-        """Forget it, if the broker does not know of it on this connection yet; whether that was so."""
-        if self._waiting.get(subscriber.queue, {}).pop(subscriber.id, None) is None:
-            return False
-        self.forget(subscriber)
-        return True
 
     def mark(self, subscriber: Subscriber, *, linger: bool = False, alone: bool = False) -> None:
         """It has frames to be taken; `linger`: which gain by being joined by others; `alone`: as in `wake`."""
@@ -450,6 +343,11 @@ class ClientLink:
             self._settling_together = False
         if self._dirty:
             self.wake(alone=True)
+
+    def put(self, frame: bytes) -> None:
+        """To be sent soon."""
+        self._outgoing.append(frame)
+        self.wake()
 
     def new_id(self) -> str:
         return f"{next(self._numbers):x}"
@@ -527,12 +425,8 @@ class ClientLink:
     def postpone(self, seconds: float) -> None:
         """Nothing else could be sent for so long: the waits for answers begin later."""
         self.outbox.postpone(seconds)
-        for pending in self._requests.values():
-            pending.sent_at += seconds
-        for request_id in self._subscribing:
-            self._subscribing[request_id] += seconds
-        for request_id, (queue, sent_at) in self._creating.items():
-            self._creating[request_id] = queue, sent_at + seconds
+        self._requests.postpone(seconds)
+        self.restored.postpone(seconds)
 
     @property
     def row_bytes_max(self) -> int:
@@ -553,12 +447,19 @@ class ClientLink:
     @property
     def waiting_for_peer(self) -> bool:
         """Whether the broker owes an answer."""
-        return bool(self._requests or self._subscribing or self._creating or self.outbox.messages)
+        return bool(self._requests.by_id or self.restored.subscribing or self.restored.creating or self.outbox.messages)
 
     @property
     def is_idle(self) -> bool:
         """Whether nobody here waits for anything of the broker but deliveries."""
-        return not (self.outbox.messages or self._requests or self._subscribing or self._creating or len(self.replies))
+        restored = self.restored
+        return not (
+            self.outbox.messages
+            or self._requests.by_id
+            or restored.subscribing
+            or restored.creating
+            or len(self.replies)
+        )
 
     @property
     def is_quiet(self) -> bool:
@@ -570,9 +471,9 @@ class ClientLink:
             or self._dirty
             or self._outgoing
             or self.outbox.messages
-            or self._requests
-            or self._subscribing
-            or self._creating
+            or self._requests.by_id
+            or self.restored.subscribing
+            or self.restored.creating
             or self._unproven
         )
 
@@ -591,16 +492,15 @@ class ClientLink:
         elif isinstance(frame, ResponseFrame):
             self.replies.received(frame.id, frame.row)
         elif isinstance(frame, SubscriptionEnded):
-            self._subscription_ended(frame.id, frame.code, frame.message, frame.queue)
+            self.restored.ended(frame.id, frame.code, frame.message, frame.queue)
         elif frame.type == CommandType.ERROR:
             self._refused(frame)
         elif frame.type == CommandType.DISCONNECT:
             raise ConnectionLost(f"the broker says goodbye: {frame.headers.get('reason', 'no reason given')}")
-        elif frame.id in self._subscribing:
-            del self._subscribing[frame.id]
-            self.subscriptions[frame.id].established(self.epoch)
-        elif frame.id in self._creating:
-            self._created_anew(*self._creating.pop(frame.id))
+        elif frame.id in self.restored.subscribing:
+            self.restored.established(frame.id, self.epoch)
+        elif frame.id in self.restored.creating:
+            self.restored.created(frame.id)
         else:
             self._answered(frame)
 
@@ -611,25 +511,20 @@ class ClientLink:
             RequestTimeout: the broker does not answer subscriptions, or the creation of their queues; the connection
                 should be replaced.
         """
-        self.passing.tick(now)
+        self.restored.passing.tick(now)
         if self.protocol is None:
             self._tick_offline(now)
             return
-        self._create_held(self.protocol, now)
+        self.restored.create_held(self.protocol, now)
         overdue = now - self.settings.command_timeout
-        for request_id, pending in list(self._requests.items()):
-            if pending.sent_at < overdue:
-                self._note_unproven()
-                del self._requests[request_id]
-                pending.finish(None, self._timed_out(pending.what))
+        if expired := self._requests.sent_before(overdue):
+            self._note_unproven()
+            self._requests.expire(expired, self._timed_out)
         if self.outbox.expire(overdue, self._timed_out("a publish")):
             self._note_unproven()
-        for subscriber in list(self.subscriptions.values()):
-            subscriber.tick(now)
-        if any(sent_at < overdue for sent_at in self._subscribing.values()):
-            raise self._timed_out("a subscription")()
-        if any(sent_at < overdue for _, sent_at in self._creating.values()):
-            raise self._timed_out("the creation of a queue")()
+        self.restored.tick(now)
+        if what := self.restored.overdue(overdue):
+            raise self._timed_out(what)()
 
     # -- inside --------------------------------------------------------------------------------------------------
 
@@ -642,9 +537,9 @@ class ClientLink:
             self._unproven = 0
 
     def _forget_request(self, request_id: str) -> None:
-        if request_id in self._requests:
+        if request_id in self._requests.by_id:
             self._note_unproven()
-            del self._requests[request_id]
+            del self._requests.by_id[request_id]
 
     def _send_request(
         self,
@@ -662,52 +557,12 @@ class ClientLink:
     def _send(self, frame: bytes, request_id: str, pending: PendingRequest) -> PendingRequest:
         alone = self.is_idle
         self._outgoing.append(frame)
-        self._requests[request_id] = pending
+        self._requests.by_id[request_id] = pending
         self.wake(alone=alone)
         return pending
 
-    def _create_passing(self, protocol: ClientProtocol, now: float) -> None:
-        for queue, payload in self.passing.to_create():
-            self._send_creation(protocol, queue, payload, now)
-            self._waiting[queue] = {}
-
-    def _send_creation(self, protocol: ClientProtocol, queue: str, payload: bytes, now: float) -> None:
-        request_id = self.new_id()
-        self._outgoing.append(protocol.request(CommandType.ADMIN, request_id, "", payload, None))
-        self._creating[request_id] = queue, now
-        self.wake()
-
-    def _subscribed_queues(self) -> set[str]:
-        return {subscriber.queue for subscriber in self.subscriptions.values()}
-
-    def _begin_subscribing(self, subscriber: Subscriber, now: float) -> None:
-        """At once, or when its queue is created anew: to subscribe may create another one, with defaults."""
-        waiting = self._waiting.get(subscriber.queue)
-        if waiting is None:
-            self._send_subscribe(subscriber, now)
-        else:
-            waiting[subscriber.id] = subscriber
-
-    def _created_anew(self, queue: str, now: float) -> None:
-        self._held.pop(queue, None)
-        for subscriber in self._waiting.pop(queue, {}).values():
-            self._send_subscribe(subscriber, now)
-
-    def _send_subscribe(self, subscriber: Subscriber, now: float) -> None:
-        assert self.protocol is not None
-        try:
-            frame = subscriber.subscribe_frame(self.protocol)
-        except UnknownCommand as error:
-            # This broker, another one than before perhaps, does not know what it asks for.
-            self.subscriptions.pop(subscriber.id, None)
-            subscriber.ended(_failure(error.code, str(error), subscriber.queue))
-            return
-        self._outgoing.append(frame)
-        self._subscribing[subscriber.id] = now
-        self.wake()
-
     def _answered(self, frame: WireMessage) -> None:
-        pending = self._requests.pop(frame.id, None)
+        pending = self._requests.by_id.pop(frame.id, None)
         # None: a pong of `ping`, or an answer that came after its deadline.
         if pending is not None:
             self._note_answered(frame.id)
@@ -720,7 +575,7 @@ class ClientLink:
                 self._note_answered(batch.id)
             if ack.refused and any(code == ErrorCode.RATE_LIMITED for code, _ in ack.refused.values()):
                 self.rate_limited = True
-            refused = {i: _failure(code, sentence, ack.queue) for i, (code, sentence) in ack.refused.items()}
+            refused = {i: failure_of(code, sentence, ack.queue) for i, (code, sentence) in ack.refused.items()}
             batch.confirm(ack.first_sequence, refused, ack.duplicates)
             if self.outbox.waiting:
                 self.wake()
@@ -732,9 +587,9 @@ class ClientLink:
             raise ConnectionLost(sentence)
         if code == ErrorCode.RATE_LIMITED:
             self.rate_limited = True
-        failure = _failure(code, sentence, frame.queue)
+        failure = failure_of(code, sentence, frame.queue)
         batch = self.outbox.settled(frame.id)
-        pending = self._requests.pop(frame.id, None)
+        pending = self._requests.by_id.pop(frame.id, None)
         if batch is not None or pending is not None:
             self._note_answered(frame.id)
         if batch is not None:
@@ -743,58 +598,13 @@ class ClientLink:
             pending.finish(None, failure)
         elif self.replies.refused(frame.id, failure) or code in _LATE:
             pass
-        elif frame.id in self._subscribing:
-            self._subscription_ended(frame.id, code, sentence, frame.queue)
-        elif frame.id in self._creating:
-            queue, sent_at = self._creating.pop(frame.id)
-            self._not_created(queue, sent_at, error_of(code, sentence, queue))
+        elif frame.id in self.restored.subscribing:
+            self.restored.ended(frame.id, code, sentence, frame.queue)
+        elif frame.id in self.restored.creating:
+            self.restored.not_created(frame.id, code, sentence)
         else:
             self.last_refusal = f"{code}: {sentence}"
             logger.warning("the broker refused something without saying which request: %s", self.last_refusal)
-
-    def _subscription_ended(self, subscription: str, code: str, sentence: str, queue: str) -> None:
-        self._subscribing.pop(subscription, None)
-        subscriber = self.subscriptions.get(subscription)
-        if subscriber is None:
-            return
-        error = error_of(code, sentence, queue)
-        if isinstance(error, PASSING) and subscriber.known:
-            # The broker has just come back and is busy: another connection, a little later, restores what we had.
-            raise error
-        del self.subscriptions[subscription]
-        subscriber.ended(_failure(code, sentence, queue))
-
-    def _not_created(self, queue: str, now: float, error: VibeMQError) -> None:
-        if isinstance(error, QueueExclusive):
-            since, _ = self._held.get(queue, (now, now))
-            if now - since < HELD_S_MAX:
-                # This connection stays: another one would only send again what is unconfirmed.
-                self._held[queue] = since, now + HELD_RETRY_S
-            else:
-                _warn_not_created(queue, error)
-                self._end_subscriptions(queue, _failure(error.code, str(error), queue))
-            return
-        if isinstance(error, PASSING):
-            raise error
-        _warn_not_created(queue, error)
-        self._created_anew(queue, now)
-
-    def _end_subscriptions(self, queue: str, failure: Failure) -> None:
-        """An exclusive queue is another connection's for good."""
-        self._held.pop(queue, None)
-        self.passing.deleted(queue)
-        for subscriber in self._waiting.pop(queue, {}).values():
-            self.subscriptions.pop(subscriber.id, None)
-            subscriber.ended(failure)
-
-    def _create_held(self, protocol: ClientProtocol, now: float) -> None:
-        for queue, (since, at) in list(self._held.items()):
-            request = self.passing.request_of(queue)
-            if request is None:  # The program has deleted it meanwhile.
-                self._created_anew(queue, now)
-            elif at <= now:
-                self._held[queue] = since, now + self.settings.command_timeout
-                self._send_creation(protocol, queue, request, now)
 
     def _tick_offline(self, now: float) -> None:
         limit = self.settings.reconnect.offline_timeout
@@ -812,15 +622,3 @@ class ClientLink:
         return lambda: RequestTimeout(
             f"no answer to {what} within {self.settings.command_timeout} s; it may or may not have happened{hint}"
         )
-
-
-def _failure(code: str, sentence: str, queue: str) -> Failure:
-    return lambda: error_of(code, sentence, queue)
-
-
-def _warn_not_created(queue: str, error: VibeMQError) -> None:
-    logger.warning("queue %r cannot be created anew after the connection was lost: %s", queue, error)
-
-
-def _lost(what: str, why: str) -> Failure:
-    return lambda: ConnectionLost(f"the connection was lost before the answer to {what}: {why}")

@@ -65,7 +65,7 @@ class ClientQueues:
         if verb == "queue.create":
             self._remember(arguments)
         elif verb == "queue.delete":
-            self._link.passing.deleted(arguments.get("queue", ""))
+            self._link.restored.passing.deleted(arguments.get("queue", ""))
         return orjson.loads(answer.payload) if answer.payload else None
 
     async def create(self, queue: str, options: dict[str, Any], *, must_match: bool) -> None:
@@ -79,7 +79,7 @@ class ClientQueues:
         if wanted.goes_away:
             queue = created["queue"]
             request = {"verb": "queue.create", "arguments": {"queue": queue, "options": options}}
-            self._link.passing.created(queue, wanted, orjson.dumps(request), anyio.current_time())
+            self._link.restored.passing.created(queue, wanted, orjson.dumps(request), anyio.current_time())
 
     async def change(self, queue: str, changes: dict[str, Any]) -> None:
         await self.admin("queue.change", {"queue": check_queue_name(queue), "changes": changes})

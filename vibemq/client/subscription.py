@@ -13,10 +13,10 @@ from typing import Any, Generic, Self, TypeVar
 import anyio
 from anyio.lowlevel import checkpoint
 
+from vibemq.client.failures import Failure
 from vibemq.client.link import CLIENT_CLOSED, ClientLink
 from vibemq.client.message import DONE, Delivery, Done, Message, MessageBatch, Settler
 from vibemq.client.protocol import ClientProtocol
-from vibemq.client.publishing.outbox import Failure
 from vibemq.client.publishing.outgoing import Outgoing
 from vibemq.client.receiving.prefetch import DEFAULT, Prefetch
 from vibemq.client.settlements import BACKOFF, SettlementBuffer, SettleRuns, limit_ms
@@ -340,7 +340,7 @@ class Subscription(Generic[T]):
         await self._link.connected()
         if self.options.prefetch is None:
             self._adopt_prefetch()
-        self._link.subscribe(self, anyio.current_time())
+        self._link.restored.subscribe(self, anyio.current_time())
         try:
             while not self._epoch:
                 if self._failure is not None:
@@ -375,12 +375,12 @@ class Subscription(Generic[T]):
             self._begin_batch([])
             self._buffer.clear()
         self._notify()
-        if self.id not in self._link.subscriptions or self._link.withdraw(self):
+        if self.id not in self._link.subscriptions or self._link.restored.withdraw(self):
             return None
         headers = {"subscription-id": self.id}
         asked = self._link.ask(CommandType.UNSUBSCRIBE, self.queue, headers=headers, then=self._on_left)
         if asked is None:
-            self._link.forget(self)
+            self._link.restored.forget(self)
         return asked
 
     def abandon(self) -> None:
@@ -554,7 +554,7 @@ class Subscription(Generic[T]):
         if not self.options.restore and self._failure is None:
             self._failure = self._lost_for_good
         if self._stopped or not self.options.restore:
-            self._link.forget(self)
+            self._link.restored.forget(self)
         self._notify()
 
     def forget_inherited(self) -> None:
@@ -577,7 +577,7 @@ class Subscription(Generic[T]):
             if self._releasing and self._held:
                 yield protocol.settle(self.id, SettleRuns(Settlement.RELEASE, BACKOFF, "", self._held.runs()))
             if self._releasing or not self._held:
-                self._link.forget(self)
+                self._link.restored.forget(self)
                 self._forget_deliveries()
         if self._stopped:
             self._notify()  # Somebody may wait in `drain`.

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from vibemq.client.address import ClientSettings
-from vibemq.client.link import HELD_RETRY_S, HELD_S_MAX, ClientLink
+from vibemq.client.link import ClientLink
 from vibemq.client.protocol import ClientProtocol
+from vibemq.client.receiving.restoring import HELD_RETRY_S, HELD_S_MAX
 from vibemq.client.subscription import SubscribeOptions, Subscription
 from vibemq.errors import QueueExclusive, RateLimited, RequestTimeout
 from vibemq.model.options import QueueOptions
@@ -24,7 +25,7 @@ def anyio_backend() -> str:
 def link() -> ClientLink:
     """Just connected again, with the subscription of an exclusive queue."""
     link = ClientLink(ClientSettings(), now=0.0)
-    link.passing.created("replies", QueueOptions(exclusive=True), b"{}", 0.0)
+    link.restored.passing.created("replies", QueueOptions(exclusive=True), b"{}", 0.0)
     subscription: Subscription[Any] = Subscription(link, SubscribeOptions(queue="replies"), None)
     subscription.known = True
     link.subscriptions[subscription.id] = subscription
@@ -33,7 +34,7 @@ def link() -> ClientLink:
 
 
 def answer(link: ClientLink, kind: CommandType = CommandType.ADMIN, code: str | None = None) -> WireMessage:
-    (request_id,) = link._creating
+    (request_id,) = link.restored.creating
     error = None if code is None else "of the test"
     return decode_body(encode_body(kind, request_id, "", error_code=code, error_message=error))
 
@@ -41,30 +42,30 @@ def answer(link: ClientLink, kind: CommandType = CommandType.ADMIN, code: str | 
 @pytest.mark.parametrize("code", [None, "NOT_AUTHORIZED"])
 async def test_it_begins_when_that_is_answered(link: ClientLink, code: str | None) -> None:
     assert link.waiting_for_peer
-    assert not link._subscribing
+    assert not link.restored.subscribing
     link.receive(answer(link, CommandType.ADMIN if code is None else CommandType.ERROR, code))
-    assert list(link._subscribing) == list(link.subscriptions)
+    assert list(link.restored.subscribing) == list(link.subscriptions)
 
 
 async def test_it_does_not_begin_on_a_connection_that_is_to_be_replaced(link: ClientLink) -> None:
     with pytest.raises(RateLimited):
         link.receive(answer(link, CommandType.ERROR, "RATE_LIMITED"))
     link.offline(1.0, "of the test")
-    assert (link._creating, link._waiting, link._subscribing) == ({}, {}, {})
+    assert (link.restored.creating, link.restored.waiting, link.restored.subscribing) == ({}, {}, {})
     assert link.subscriptions
 
 
 async def test_a_queue_that_the_old_connection_still_has_is_created_again_by_this_one(link: ClientLink) -> None:
     for second in range(1, 100):
         link.receive(answer(link, CommandType.ERROR, "QUEUE_EXCLUSIVE"))
-        assert not link._creating
+        assert not link.restored.creating
         link.tick(second - 0.5)
-        assert not link._creating, "not before its time"
+        assert not link.restored.creating, "not before its time"
         link.tick(float(second))
     link.receive(answer(link))
-    assert list(link._subscribing) == list(link.subscriptions)
+    assert list(link.restored.subscribing) == list(link.subscriptions)
     link.tick(101.0)
-    assert not link._creating
+    assert not link.restored.creating
 
 
 async def test_a_queue_that_is_somebody_elses_for_good_ends_its_subscription(link: ClientLink) -> None:
@@ -80,7 +81,7 @@ async def test_a_queue_that_is_somebody_elses_for_good_ends_its_subscription(lin
     assert subscription.failure is not None
     assert isinstance(subscription.failure(), QueueExclusive)
     link.tick(now + 100)
-    assert not link._creating
+    assert not link.restored.creating
 
 
 async def test_one_that_is_left_meanwhile_never_begins(link: ClientLink) -> None:
@@ -88,7 +89,7 @@ async def test_one_that_is_left_meanwhile_never_begins(link: ClientLink) -> None
     assert isinstance(subscription, Subscription)
     assert subscription.leave(release=True) is None
     link.receive(answer(link))
-    assert not link._subscribing
+    assert not link.restored.subscribing
     assert not link.subscriptions
 
 
@@ -96,3 +97,15 @@ async def test_a_connection_without_an_answer_is_replaced(link: ClientLink) -> N
     link.tick(link.settings.command_timeout)
     with pytest.raises(RequestTimeout, match="no answer to the creation of a queue"):
         link.tick(link.settings.command_timeout + 1)
+
+
+async def test_subscriptions_that_this_broker_does_not_know_end_and_the_others_begin(link: ClientLink) -> None:
+    selective: list[Subscription[Any]] = [
+        Subscription(link, SubscribeOptions(queue="q", where="a == 1"), None) for _ in range(2)
+    ]
+    plain: Subscription[Any] = Subscription(link, SubscribeOptions(queue="q"), None)
+    link.offline(1.0, "of the test")
+    link.subscriptions.update({subscription.id: subscription for subscription in (*selective, plain)})
+    link.online(ClientProtocol(link.settings), 2.0)
+    assert all(subscription.failure is not None for subscription in selective)
+    assert list(link.restored.subscribing) == [plain.id]

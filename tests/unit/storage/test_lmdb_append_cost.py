@@ -58,7 +58,7 @@ def test_runs_that_are_settled_at_once_leave_what_they_leave_one_by_one(
     found = []
     for records in ([Settled(1, 1, runs)], [Settled(1, 1, [run]) for run in runs]):
         provider.append([*a_queue(), messages(1, 20 * step + 1, size=1), GroupCreated(1, 1, "g", True, head)])
-        state, dirty = provider._state, Dirty()
+        state, dirty = provider._store.state, Dirty()
         for record in records:
             apply(state, record, provider._dead, dirty)
         group = state.queues[1].groups[1]

@@ -9,10 +9,10 @@ import pytest
 from vibemq.model.dead.groups import DeadGroupsWanted, LetterChoice
 from vibemq.model.records import ALL_GROUPS, DeadLettered, DeadRemoved
 from vibemq.model.stored import DeadPageWanted
-from vibemq.storage.lmdb import dead as dead_module
-from vibemq.storage.lmdb import provider as provider_module
-from vibemq.storage.lmdb.dead import CHANGES_AT_ONCE
+from vibemq.storage.lmdb import upkeep
 from vibemq.storage.lmdb.provider import LmdbProvider
+from vibemq.storage.lmdb.reading import dead as dead_module
+from vibemq.storage.lmdb.reading.dead import CHANGES_AT_ONCE
 from vibemq.storage.lmdb.settings import LmdbSettings
 from vibemq.testing.letter_conformance import check_the_index_says_what_all_letters_say
 from vibemq.testing.storage_conformance import Subject, added, letter, queue
@@ -54,7 +54,7 @@ def test_letters_behind_many_that_were_removed_are_found_without_reading_those(s
 
 
 def test_what_is_applied_is_forgotten_in_slices(storage: LmdbProvider, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(provider_module, "LETTERS_FORGOTTEN_AT_ONCE", 7)
+    monkeypatch.setattr(upkeep, "LETTERS_FORGOTTEN_AT_ONCE", 7)
     before = [found.facts.dead_id for found in storage.dead_letters(limit=COUNT)]
     storage.append([DeadRemoved([1])])
     storage.sync()
@@ -73,9 +73,9 @@ def test_groups_are_right_however_little_is_done_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     """Letters that came and went since the checkpoint are compared with the store in many small parts."""
-    monkeypatch.setattr("vibemq.storage.lmdb.dead.CHANGES_AT_ONCE", 2)
-    monkeypatch.setattr("vibemq.storage.lmdb.provider.SORTED_AT_ONCE", 2)
-    monkeypatch.setattr("vibemq.storage.lmdb.dead.PAGE_LEAST", 1)
+    monkeypatch.setattr("vibemq.storage.lmdb.reading.dead.CHANGES_AT_ONCE", 2)
+    monkeypatch.setattr("vibemq.storage.lmdb.reading.letters.SORTED_AT_ONCE", 2)
+    monkeypatch.setattr("vibemq.storage.lmdb.reading.dead.PAGE_LEAST", 1)
     chosen = LmdbSettings(ballast_bytes=0, segment_bytes=64 << 10)
     check_the_index_says_what_all_letters_say(
         Subject(f"small parts {seed}", tmp_path / "data", lambda data_dir: LmdbProvider(data_dir, chosen))

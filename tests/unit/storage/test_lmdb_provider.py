@@ -351,8 +351,8 @@ def test_the_end_waits_for_a_large_row_that_is_being_read(
     provider: LmdbProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reading, go = threading.Event(), threading.Event()
-    lock = SpyLock(provider._large_lock)
-    monkeypatch.setattr(provider, "_large_lock", lock)
+    lock = SpyLock(provider._store.large_lock)
+    monkeypatch.setattr(provider._store, "large_lock", lock)
 
     def slow(kv: LmdbKV, queue_id: int, first: int, last: int) -> Iterator[BlockInfo]:
         reading.set()
@@ -360,7 +360,7 @@ def test_the_end_waits_for_a_large_row_that_is_being_read(
         assert kv.get(b"nothing") is None
         yield from ()
 
-    monkeypatch.setattr("vibemq.storage.lmdb.provider.block_infos", slow)
+    monkeypatch.setattr("vibemq.storage.lmdb.reading.rows.block_infos", slow)
     with ThreadPoolExecutor(2) as threads:
         read = threads.submit(provider.read_large, 1, 1)
         assert reading.wait(30)
@@ -414,11 +414,11 @@ def test_scattered_rows_that_stand_one_by_one_are_read_many_under_one_lock(
         now_s += held_s
         return now_s
 
-    monkeypatch.setattr("vibemq.storage.lmdb.provider._elapsed_s", elapsed_s)
+    monkeypatch.setattr("vibemq.storage.lmdb.reading.rows._elapsed_s", elapsed_s)
     for held_s, times in ((0.0, 1), (0.000_12, 50), (1.0, 250)):
-        lock = CountingLock(provider._lock)
+        lock = CountingLock(provider._store.lock)
         with monkeypatch.context() as patched:
-            patched.setattr(provider, "_lock", lock)
+            patched.setattr(provider._store, "lock", lock)
             found, looked_at = provider.pick(1, wanted, 1 << 20)
         assert [part.first_sequence for part in found] == list(wanted)
         assert looked_at == len(wanted)
@@ -433,16 +433,15 @@ def test_a_large_dead_letter_is_read_without_the_lock_that_appends_take(
     provider.append([dead(1, 1), dead(2, 2), dead(3, 3)])
     provider.sync()
     again = reopened(provider, tmp_path)
+    lock = again._store.lock
     free: list[bool] = []
 
     def in_between(*arguments: Any) -> list[Slice]:
         with ThreadPoolExecutor(1) as thread:
-            free.append(
-                thread.submit(lambda: again._lock.acquire(blocking=False) and not again._lock.release()).result()
-            )
+            free.append(thread.submit(lambda: lock.acquire(blocking=False) and not lock.release()).result())
         return load_large_block(*arguments)
 
-    monkeypatch.setattr("vibemq.storage.lmdb.provider.load_large_block", in_between)
+    monkeypatch.setattr("vibemq.storage.lmdb.reading.rows.load_large_block", in_between)
     rows: list[bytes] = []
     after = 0
     while not (page := again.dead_page(DeadPageWanted(after=after))).done or page.letters:

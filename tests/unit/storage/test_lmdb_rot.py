@@ -119,7 +119,7 @@ def test_repair_survives_pages_that_make_lmdb_abort(tmp_path: Path) -> None:
         provider = LmdbProvider(data, SMALL)
         provider.open()
         assert list(provider.check()) == []
-        assert 1 not in provider._state.queues or sequences(provider) == list(range(1, 21)) or problems
+        assert 1 not in provider._store.state.queues or sequences(provider) == list(range(1, 21)) or problems
         provider.close()
     assert died, "no page made LMDB abort; the test proves nothing"
 

@@ -14,8 +14,9 @@ from tests.unit.storage.test_lmdb_provider import a_queue, messages, sequences
 from vibemq.errors import StorageFull
 from vibemq.model.records import HandedOut, Settled
 from vibemq.storage.lmdb.compaction import COMPACTING
-from vibemq.storage.lmdb.provider import DiskUsage, LmdbProvider
+from vibemq.storage.lmdb.provider import LmdbProvider
 from vibemq.storage.lmdb.settings import LmdbSettings
+from vibemq.storage.lmdb.store_room import DiskUsage
 
 SETTINGS = LmdbSettings(
     segment_bytes=64 << 10,
@@ -243,7 +244,7 @@ def test_only_where_room_is_missing_a_spare_segment_asks_for_a_checkpoint(
             raise OSError(missing, os.strerror(missing))
 
         provider._journal.pool._create = refuse  # type: ignore[method-assign,assignment]
-        provider._prepare_spare()
+        provider._upkeep.prepare_spare()
         assert provider._driver.room_wanted is checkpoints
         provider.append([messages(1, 1)])
         assert sequences(provider) == [1]
@@ -255,7 +256,7 @@ def test_a_compacted_store_has_no_spare_segment_before_housekeeping(provider: Lm
     """However late the thread that makes them comes to its turn."""
     fill(provider, count=200)
     provider.compact()
-    provider._keep_up()
+    provider._upkeep.keep_up()
     assert provider.stats().details["journal_spares"] == 0
     provider.maintain()
     assert provider.stats().details["journal_spares"] == 1

@@ -83,7 +83,7 @@ class Supervisor:
         for subscriber in list(link.subscriptions.values()):
             subscriber.halt()
             if offline:
-                link.forget(subscriber)  # The next connection is for publishes only.
+                link.restored.forget(subscriber)  # The next connection is for publishes only.
         if wait_for_confirms and link.failure is None:
             offline_timeout = link.settings.reconnect.offline_timeout if offline else None
             with anyio.move_on_after(

@@ -14,6 +14,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 
 import anyio
 
+from vibemq.client.failures import Failure
 from vibemq.client.publishing.outgoing import ROW_BYTES_MAX, Extra, encoded_size
 from vibemq.client.waiting.latch import Latch
 from vibemq.errors import VibeMQError
@@ -25,9 +26,6 @@ FRAME_BYTES_MAX = 256 * 1024
 EXTRA_BYTES = 120
 """More than the longest entry of `extras` without its dedup id. A frame of rows that have no ids has room for all of
 them, however they are told."""
-
-Failure = Callable[[], VibeMQError]
-"""Makes a fresh error for each publisher that waits, so that they do not share a traceback."""
 
 
 class PublishBatch:

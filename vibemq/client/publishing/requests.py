@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
+from vibemq.client.failures import Failure
 from vibemq.client.payload import ReadPayload
-from vibemq.client.publishing.outbox import Failure
 from vibemq.client.waiting.latch import Latch
 from vibemq.errors import ConnectionLost, NoReply, VibeMQError
 from vibemq.model.rows import RowView

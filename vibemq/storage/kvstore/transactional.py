@@ -8,10 +8,8 @@ connection, and a transaction.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from copy import deepcopy
-from functools import partial
 
 from vibemq.errors import StorageDamaged
-from vibemq.model.dead.groups import DeadGroupPage, DeadGroupsWanted
 from vibemq.model.jobs.job_records import JobRecord
 from vibemq.model.records import (
     AccountRecord,
@@ -21,12 +19,13 @@ from vibemq.model.records import (
     TransactionDecided,
     TransactionsForgotten,
 )
-from vibemq.model.stored import DeadLetter, DeadPage, DeadPageWanted, Slice, StoredQueue, StoredState
+from vibemq.model.stored import Slice, StoredQueue, StoredState
 from vibemq.storage.kvstore.block_cache import BlockCache
 from vibemq.storage.kvstore.blocks import limit, merge_blocks, store_blocks
-from vibemq.storage.kvstore.dead.pages import assemble, not_yet, page, queues_of, select
-from vibemq.storage.kvstore.dead_letters import SORTED_AT_ONCE, StoredDead
+from vibemq.storage.kvstore.dead.pages import Reader
+from vibemq.storage.kvstore.dead_letters import StoredDead
 from vibemq.storage.kvstore.integrity import TalliedKV, load_sound_state
+from vibemq.storage.kvstore.letter_reader import LetterReader
 from vibemq.storage.kvstore.require_alive import all_alive
 from vibemq.storage.kvstore.store import KV, load_state, write_dirty
 from vibemq.storage.kvstore.transient_rows import VolatileRows
@@ -35,7 +34,6 @@ from vibemq.storage.state.reducer import apply, is_transient, persistent, restar
 
 Transaction = Callable[[], AbstractContextManager[object]]
 """Commits on leaving, rolls back on any exception."""
-Read = Callable[[int, int, int, int], list[Slice]]
 Copies = dict[int, StoredQueue]
 
 
@@ -164,32 +162,13 @@ class TransactionalStore:
         parts = self._blocks.parts(self._kv, queue_id, first, last, queue.name)
         return list(limit(all_alive(queue, parts, first, last, self._kv.where), max_bytes))
 
-    def dead_letters(self, after: int, limit: int, queue: str | None, read: Read) -> list[DeadLetter]:
+    def letter_reader(self, read: Reader) -> LetterReader:
         """`read`: the provider's."""
-        entries = select(self.state, self._dead.after(after), limit, queue)
-        return [assemble(self.state, entry, read, self._kv.where) for entry in entries]
-
-    def dead_page(self, wanted: DeadPageWanted, read: Read) -> DeadPage:
-        """`read`: the provider's."""
-        if wanted.choice.needs_index and not self._dead.is_sorted_in(SORTED_AT_ONCE):
-            return not_yet(wanted)
-        return page(self.state, partial(self._dead.walk, wanted), read, self._kv.where, wanted)
-
-    def dead_groups(self, wanted: DeadGroupsWanted) -> DeadGroupPage:
-        if not self._dead.is_sorted_in(SORTED_AT_ONCE):
-            return DeadGroupPage(last=wanted.after)
-        return self._dead.group_page(wanted, self.state.name_of)
-
-    def dead_queues(self, after: int, limit: int, name: str | None) -> list[tuple[int, str]]:
-        return queues_of(self.state, self._dead.queues, after, limit, name)
+        return LetterReader(self._dead, lambda: self.state, read, self._kv.where)
 
     def sort_in_letters(self, most: int) -> bool:
         """For housekeeping: return whether there is more to do."""
         return self._dead.sort_in(most)
-
-    def dead_letter(self, dead_id: int, read: Read) -> DeadLetter | None:
-        entry = self._dead.get(dead_id)
-        return None if entry is None else assemble(self.state, entry, read, self._kv.where)
 
     # -- upkeep -------------------------------------------------------------------------------------------------------
 

@@ -20,7 +20,6 @@ from vibemq.storage.kvstore.encoding import decode_batch
 from vibemq.storage.kvstore.integrity import load_sound_state
 from vibemq.storage.lmdb import compaction
 from vibemq.storage.lmdb.check import check_store
-from vibemq.storage.lmdb.dead import JournaledDead, SnapshotKV
 from vibemq.storage.lmdb.environment.env import DATA_FILE, length_of_gap, open_inspector
 from vibemq.storage.lmdb.environment.pages import check_pages
 from vibemq.storage.lmdb.environment.tables import reading, translated
@@ -30,6 +29,7 @@ from vibemq.storage.lmdb.journal.recent import LeftOnly
 from vibemq.storage.lmdb.layout import PROVIDER, VERSION, Layout
 from vibemq.storage.lmdb.migration import LEFTOVER_WAIT_S
 from vibemq.storage.lmdb.prepare import cut_off, whole_file
+from vibemq.storage.lmdb.reading.dead import JournaledDead, SnapshotKV
 from vibemq.storage.lmdb.settings import LmdbSettings
 from vibemq.storage.local.ballast import Ballast
 from vibemq.storage.local.disk import ReadOnlyDisk

@@ -1,8 +1,15 @@
 """What the store's file has to spare: up to a limit of file size, and in pages that nothing uses."""
 
+from typing import NamedTuple
+
 from vibemq.storage.lmdb.environment.free_pages import UnusedPages
 from vibemq.storage.lmdb.journal.room import StoreRoom, journal_room
 from vibemq.storage.local.file_limit import file_limit
+
+
+class DiskUsage(NamedTuple):
+    total: int
+    free: int
 
 
 class FileRoom(StoreRoom):

@@ -1,10 +1,8 @@
 """The checked fake: the same reducer and liveness rules as the durable providers, without a byte on disk."""
 
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
-from functools import partial
 from pathlib import Path
 
 from vibemq.errors import StorageFailed
@@ -12,8 +10,8 @@ from vibemq.model.dead.groups import DeadGroupPage, DeadGroupsWanted
 from vibemq.model.records import MessagesAdded, Record
 from vibemq.model.stored import DeadLetter, DeadPage, DeadPageWanted, Slice, StoredState
 from vibemq.storage.interface import Problem, Progress, StorageStats
-from vibemq.storage.kvstore.dead.pages import assemble, not_yet, page, queues_of, select
 from vibemq.storage.kvstore.dead_letters import SORTED_AT_ONCE, StoredDead
+from vibemq.storage.kvstore.letter_reader import LetterReader, in_turns
 from vibemq.storage.kvstore.transient_rows import VolatileRows
 from vibemq.storage.memory.nothing import Nothing
 from vibemq.storage.state.changes import Dirty
@@ -43,6 +41,7 @@ class MemoryStorage:
         self._dead = StoredDead(Nothing(), lambda queue_id: True)
         self._dirty = Dirty()
         self._rows = VolatileRows()
+        self._letters = LetterReader(self._dead, lambda: self._state, self.read, _WHERE)
 
     def open(self) -> StoredState:
         with self._lock:
@@ -79,43 +78,37 @@ class MemoryStorage:
     def dead_letters(self, *, after: int = 0, limit: int = 100, queue: str | None = None) -> list[DeadLetter]:
         with self._lock:
             self._check_open()
-            entries = select(self._state, self._dead.after(after), limit, queue)
-            return [assemble(self._state, entry, self.read, _WHERE) for entry in entries]
+            return self._letters.letters(after, limit, queue)
 
     def dead_page(self, wanted: DeadPageWanted) -> DeadPage:
         with self._lock:
             self._check_open()
-            if wanted.choice.needs_index and not self._dead.is_sorted_in(SORTED_AT_ONCE):
-                return not_yet(wanted)
-            return page(self._state, partial(self._dead.walk, wanted), self.read, _WHERE, wanted)
+            return self._letters.page(wanted)
 
     def dead_groups(self, wanted: DeadGroupsWanted) -> DeadGroupPage:
         with self._lock:
             self._check_open()
-            if not self._dead.is_sorted_in(SORTED_AT_ONCE):
-                return DeadGroupPage(last=wanted.after)
-            return self._dead.group_page(wanted, self._state.name_of)
+            return self._letters.groups(wanted)
 
     def dead_queues(self, after: int = 0, limit: int = 100, name: str | None = None) -> list[tuple[int, str]]:
         with self._lock:
             self._check_open()
-            return queues_of(self._state, self._dead.queues, after, limit, name)
+            return self._letters.queues(after, limit, name)
 
     def dead_letter(self, dead_id: int) -> DeadLetter | None:
         with self._lock:
             self._check_open()
-            entry = self._dead.get(dead_id)
-            return None if entry is None else assemble(self._state, entry, self.read, _WHERE)
+            return self._letters.letter(dead_id)
 
     def maintain(self) -> None:
-        """Letters are sorted into the index beside the event loop, which may have the lock in between."""
-        more = True
-        while more:
-            with self._lock:
-                self._check_open()
-                more = self._dead.sort_in(SORTED_AT_ONCE)
-            time.sleep(0)
+        """Beside the event loop."""
+        in_turns(self._sort_in_some_letters)
         self._shedder.shed()
+
+    def _sort_in_some_letters(self) -> bool:
+        with self._lock:
+            self._check_open()
+            return self._dead.sort_in(SORTED_AT_ONCE)
 
     def stats(self) -> StorageStats:
         with self._lock:

@@ -32,6 +32,7 @@ from vibemq.model.runs import Run
 from vibemq.model.stored import DeadLetter, DeadPage, DeadPageWanted, Slice, StoredState
 from vibemq.storage.interface import Problem, Progress, StorageStats
 from vibemq.storage.kvstore.dead_letters import SORTED_AT_ONCE
+from vibemq.storage.kvstore.letter_reader import in_turns
 from vibemq.storage.kvstore.transactional import TransactionalStore
 from vibemq.storage.local.ballast import START_FILE, Ballast
 from vibemq.storage.local.file_limit import RESTART, file_limit, limit_sentence, remedy_of
@@ -71,7 +72,7 @@ from vibemq.storage.sqlite.room import (
 )
 from vibemq.storage.sqlite.settings import SqliteSettings
 from vibemq.storage.sqlite.wal import LogGauge
-from vibemq.storage.state.large import first_large, has_large
+from vibemq.storage.state.large import first_large, queues_with_large
 from vibemq.storage.state.shedding import Shedder
 
 logger = logging.getLogger(__name__)
@@ -209,9 +210,10 @@ class SqliteStorage:
         self._connection.execute(f"PRAGMA journal_size_limit = {self._settings.wal_bytes}")
         connection = self._connection
         self._store = TransactionalStore(SqliteKV(connection, self._where), lambda: self._own_transaction(connection))
+        self._letters = self._store.letter_reader(self.read)
         state = self._store.load(self._now())
         self._shedder = Shedder(self._lock, lambda: self._store.state)
-        self._large_queues = {queue_id for queue_id, queue in state.queues.items() if has_large(queue)}
+        self._large_queues = queues_with_large(state)
         # This also leaves a log to flush, whose name is then made durable.
         self.epoch = take_over(connection)
         self._log = os.open(f"{self._path}-wal", os.O_RDONLY | os.O_CLOEXEC)
@@ -475,9 +477,14 @@ class SqliteStorage:
     # -- reading --------------------------------------------------------------------------------------------------
 
     def read(self, queue_id: int, first: int, last: int, max_bytes: int) -> list[Slice]:
+        with self._reading():
+            return self._store.read(queue_id, first, last, max_bytes)
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
         with self._lock, translated(self._where):
             self._open_connection()
-            return self._store.read(queue_id, first, last, max_bytes)
+            yield
 
     def first_large(self, queue_id: int, runs: Sequence[Run]) -> tuple[int, int] | None:
         """(sequence, size) of the first row in the runs that is above `LARGE_ROW_BYTES`.
@@ -490,34 +497,29 @@ class SqliteStorage:
         return None if queue is None else first_large(queue.chunks.copy(), runs)
 
     def dead_letters(self, *, after: int = 0, limit: int = 100, queue: str | None = None) -> list[DeadLetter]:
-        with self._lock, translated(self._where):
-            self._open_connection()
-            return self._store.dead_letters(after, limit, queue, self.read)
+        with self._reading():
+            return self._letters.letters(after, limit, queue)
 
     def dead_page(self, wanted: DeadPageWanted) -> DeadPage:
-        with self._lock, translated(self._where):
-            self._open_connection()
-            return self._store.dead_page(wanted, self.read)
+        with self._reading():
+            return self._letters.page(wanted)
 
     def dead_groups(self, wanted: DeadGroupsWanted) -> DeadGroupPage:
-        with self._lock, translated(self._where):
-            self._open_connection()
-            return self._store.dead_groups(wanted)
+        with self._reading():
+            return self._letters.groups(wanted)
 
     def dead_queues(self, after: int = 0, limit: int = 100, name: str | None = None) -> list[tuple[int, str]]:
-        with self._lock, translated(self._where):
-            self._open_connection()
-            return self._store.dead_queues(after, limit, name)
+        with self._reading():
+            return self._letters.queues(after, limit, name)
 
     def dead_letter(self, dead_id: int) -> DeadLetter | None:
-        with self._lock, translated(self._where):
-            self._open_connection()
-            return self._store.dead_letter(dead_id, self.read)
+        with self._reading():
+            return self._letters.letter(dead_id)
 
     # -- upkeep ---------------------------------------------------------------------------------------------------
 
     def maintain(self) -> None:
-        self._sort_in_letters()
+        in_turns(self._sort_in_some_letters)
         self._shedder.shed()
         with self._lock:
             connection = self._open_connection()
@@ -535,14 +537,11 @@ class SqliteStorage:
                     raise self._fail(error) from exc
                 # A full disk undid the upkeep and harmed nothing; damage is for reads and `check` to name.
 
-    def _sort_in_letters(self) -> None:
-        """Those of transient queues; what appends may come in between."""
-        more = True
-        while more:
-            with self._lock:
-                self._open_connection()
-                more = self._store.sort_in_letters(SORTED_AT_ONCE)
-            time.sleep(0)
+    def _sort_in_some_letters(self) -> bool:
+        """Those of transient queues."""
+        with self._lock:
+            self._open_connection()
+            return self._store.sort_in_letters(SORTED_AT_ONCE)
 
     def _unused_bytes(self) -> int:
         """Of the database's pages: new messages go there first."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from vibemq.model.rows import LARGE_ROW_BYTES
 from vibemq.model.runs import Run
-from vibemq.model.stored import Chunk, StoredQueue
+from vibemq.model.stored import Chunk, StoredQueue, StoredState
 
 
 def first_large(chunks: Sequence[Chunk], runs: Sequence[Run]) -> tuple[int, int] | None:
@@ -21,5 +21,10 @@ def first_large(chunks: Sequence[Chunk], runs: Sequence[Run]) -> tuple[int, int]
     return None
 
 
-def has_large(queue: StoredQueue) -> bool:
+def queues_with_large(state: StoredState) -> set[int]:
+    """queue_ids."""
+    return {queue_id for queue_id, queue in state.queues.items() if _has_large(queue)}
+
+
+def _has_large(queue: StoredQueue) -> bool:
     return any(chunk.size > LARGE_ROW_BYTES and chunk.first == chunk.last for chunk in queue.chunks)

@@ -11,10 +11,11 @@ from bench.guard.budgets import BUDGETS
 from bench.guard.check import complaints, counted, reference_loops
 from bench.guard.frozen import reference
 from bench.guard.hot_path import MESSAGES, Scenario, scenarios
+from bench.guard.lone_messages import lone_scenarios
 from bench.guard.single_messages import single_scenarios
 from vibemq.model.rows import Rows
 
-SCENARIOS = scenarios() | single_scenarios()
+SCENARIOS = scenarios() | lone_scenarios() | single_scenarios()
 WITHOUT_PER_MESSAGE_WORK = ("broker takes a batch", "broker hands out a batch", "broker settles a batch")
 BATCHES = (*WITHOUT_PER_MESSAGE_WORK, "client packs a batch", "client takes a batch")
 

@@ -1,6 +1,6 @@
 from vibemq.model.options import QueueOptions
-from vibemq.model.stored import Chunk, StoredQueue
-from vibemq.storage.state.large import first_large, has_large
+from vibemq.model.stored import Chunk, StoredQueue, StoredState
+from vibemq.storage.state.large import first_large, queues_with_large
 
 LARGE = 2 << 20
 
@@ -13,7 +13,7 @@ def queue(*chunks: tuple[int, int, int]) -> StoredQueue:
 
 def test_the_first_large_row_of_the_runs_is_found() -> None:
     stored = queue((1, 9, 900), (10, 10, LARGE), (11, 20, 100), (21, 21, LARGE + 1))
-    assert has_large(stored)
+    assert queues_with_large(StoredState(queues={1: stored, 2: queue()})) == {1}
     assert first_large(stored.chunks, [(1, 30)]) == (10, LARGE)
     assert first_large(stored.chunks, [(11, 30)]) == (21, LARGE + 1)
     assert first_large(stored.chunks, [(1, 9), (11, 20)]) is None
@@ -25,4 +25,4 @@ def test_the_first_large_row_of_the_runs_is_found() -> None:
 def test_many_rows_that_are_large_together_are_not() -> None:
     stored = queue((1, 2_000, LARGE))
     assert first_large(stored.chunks, [(1, 2_000)]) is None
-    assert not has_large(queue())
+    assert queues_with_large(StoredState(queues={1: stored})) == set()

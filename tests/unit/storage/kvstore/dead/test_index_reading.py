@@ -10,7 +10,7 @@ from vibemq.model.dead.groups import DeadGroupPage, DeadGroupsWanted, GroupKey, 
 from vibemq.model.records import DeadFacts, Reason
 from vibemq.storage.kvstore.dead.index_reading import GROUPS_TRIED, QUEUES_TRIED, chosen_ids
 from vibemq.storage.kvstore.dead_letters import StoredDead
-from vibemq.storage.lmdb.dead import GoneLetters, SnapshotKV
+from vibemq.storage.lmdb.reading.dead import GoneLetters, SnapshotKV
 from vibemq.storage.state.dead_groups import STREAMS_MAX
 from vibemq.storage.state.dead_letter_facts import DeadEntry
 from vibemq.testing.memory_kv import MemoryKV

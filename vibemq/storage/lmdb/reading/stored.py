@@ -2,20 +2,18 @@
 
 from collections.abc import Iterator, Sequence
 
-import lmdb
-
 from vibemq.model.stored import Slice
 from vibemq.storage.kvstore.block_cache import BlockCache
 from vibemq.storage.kvstore.blocks import pick
 from vibemq.storage.lmdb.environment.tables import reading
+from vibemq.storage.lmdb.open_store import OpenStore
 
 
 class StoredRows:
     """Not thread-safe; the provider's lock guards it."""
 
-    def __init__(self, env: lmdb.Environment, where: str) -> None:
-        self.env = env
-        self._where = where
+    def __init__(self, store: OpenStore) -> None:
+        self._store = store
         self._blocks = BlockCache()
 
     def read(self, queue_id: int, first: int, last: int, *, name: str) -> Iterator[Slice]:
@@ -23,10 +21,10 @@ class StoredRows:
 
         One snapshot lives until the iterator is exhausted or dropped: do either at once.
         """
-        with reading(self.env, self._where) as kv:
+        with reading(self._store.env, self._store.where) as kv:
             yield from self._blocks.parts(kv, queue_id, first, last, name)
 
     def pick(self, queue_id: int, sequences: Sequence[int], start: int, *, name: str) -> tuple[list[Slice], int]:
         """See `blocks.pick`."""
-        with reading(self.env, self._where) as kv:
+        with reading(self._store.env, self._store.where) as kv:
             return pick(kv, queue_id, sequences, start, name)

@@ -1,0 +1,252 @@
+"""Subscriptions on the connection that there is, and the queues that are created anew ahead of them.
+
+A subscription goes out at once, or when its queue is there again: to subscribe may create another one, with defaults.
+"""
+
+import logging
+from collections.abc import Iterable
+from typing import Protocol
+
+from vibemq.client.failures import PASSING, Failure, error_of, failure_of
+from vibemq.client.passing import PassingQueues
+from vibemq.client.protocol import ClientProtocol
+from vibemq.errors import QueueExclusive, UnknownCommand, VibeMQError
+from vibemq.protocols.native.codec.extensions import DeliverMany
+from vibemq.protocols.native.codec.wire import CommandType
+
+logger = logging.getLogger(__name__)
+
+HELD_RETRY_S = 1.0
+HELD_S_MAX = 150.0
+"""For so long an exclusive queue is created again and again while our last connection still has it: the broker notices
+the end of a connection that says nothing within two minutes. Then it is somebody else's."""
+
+
+class Subscriber(Protocol):
+    """A subscription, as the link sees it."""
+
+    id: str
+    known: bool
+    """The broker has accepted it once: it is to be restored rather than given up."""
+
+    @property
+    def queue(self) -> str: ...
+
+    def subscribe_frame(self, protocol: ClientProtocol) -> bytes: ...
+
+    def established(self, epoch: int) -> None: ...
+
+    def deliver(self, delivered: DeliverMany) -> None: ...
+
+    def ended(self, failure: Failure) -> None:
+        """The broker refused or ended it; `failure` is why."""
+
+    def lost(self) -> None:
+        """The connection is gone, and with it every delivery."""
+
+    def take_frames(self, protocol: ClientProtocol) -> Iterable[bytes]:
+        """Settlements and extensions noted since the last call."""
+
+    def tick(self, now: float) -> None: ...
+
+    def halt(self) -> None:
+        """End the iteration: the client closes."""
+
+    def forget_inherited(self) -> None:
+        """Forget what was delivered and wake nobody: this is a forked child, and all of it is the parent's."""
+
+
+class FrameSender(Protocol):
+    """The link, as its subscriptions see it."""
+
+    protocol: ClientProtocol | None
+
+    def new_id(self) -> str: ...
+
+    def put(self, frame: bytes) -> None:
+        """To be sent soon."""
+
+
+class RestoredSubscriptions:
+    """Frames from the broker come with the id that `subscribing` or `creating` has."""
+
+    def __init__(self, sender: FrameSender, retry_s: float) -> None:
+        """`retry_s`: how long an exclusive queue's creation is waited for before it is sent again."""
+        self._sender = sender
+        self._retry_s = retry_s
+        self.by_id: dict[str, Subscriber] = {}
+        self.passing = PassingQueues(self._subscribed_queues)
+        """They are created anew on each connection, ahead of the subscriptions."""
+        self.subscribing: dict[str, float] = {}
+        self.creating: dict[str, tuple[str, float]] = {}
+        """Requests that create queues anew -> queue, and when it was sent."""
+        self.waiting: dict[str, dict[str, Subscriber]] = {}
+        """Queue that is being created anew -> its subscriptions, which the broker does not know yet."""
+        self._held: dict[str, tuple[float, float]] = {}
+        """Exclusive queue that another connection has -> since when we know, and when it is created again."""
+
+    def _subscribed_queues(self) -> set[str]:
+        return {subscriber.queue for subscriber in self.by_id.values()}
+
+    # -- life ---------------------------------------------------------------------------------------------------
+
+    def restore(self, protocol: ClientProtocol, now: float) -> None:
+        """On a new connection."""
+        for queue, payload in self.passing.to_create():
+            self._send_creation(protocol, queue, payload, now)
+            self.waiting[queue] = {}
+        for subscriber in list(self.by_id.values()):
+            self._begin(subscriber, now)
+
+    def lost(self) -> None:
+        """The connection is gone."""
+        self._forget_connection()
+        for subscriber in list(self.by_id.values()):
+            subscriber.lost()
+
+    def fail(self, failure: Failure) -> None:
+        for subscriber in list(self.by_id.values()):
+            subscriber.ended(failure)
+        self.by_id.clear()
+        self._forget_connection()
+
+    def _forget_connection(self) -> None:
+        self.subscribing.clear()
+        self.creating.clear()
+        self.waiting.clear()
+        self._held.clear()
+
+    # -- what the program asks ----------------------------------------------------------------------------------
+
+    def subscribe(self, subscriber: Subscriber, now: float) -> None:
+        """Make a subscription now, when online, and on every later connection."""
+        self.by_id[subscriber.id] = subscriber
+        self.passing.used(subscriber.queue, now)
+        if self._sender.protocol is not None:
+            self._begin(subscriber, now)
+
+    def forget(self, subscriber: Subscriber) -> None:
+        """Neither subscribe it again nor deliver to it."""
+        self.by_id.pop(subscriber.id, None)
+        self.subscribing.pop(subscriber.id, None)
+
+    def withdraw(self, subscriber: Subscriber) -> bool:
+        """Forget it, if the broker does not know of it on this connection yet; whether that was so."""
+        if self.waiting.get(subscriber.queue, {}).pop(subscriber.id, None) is None:
+            return False
+        self.forget(subscriber)
+        return True
+
+    # -- what the broker says -----------------------------------------------------------------------------------
+
+    def established(self, subscription: str, epoch: int) -> None:
+        del self.subscribing[subscription]
+        self.by_id[subscription].established(epoch)
+
+    def created(self, request_id: str) -> None:
+        self._created_anew(*self.creating.pop(request_id))
+
+    def not_created(self, request_id: str, code: str, sentence: str) -> None:
+        """Raises VibeMQError: this connection is of no more use."""
+        queue, sent_at = self.creating.pop(request_id)
+        error = error_of(code, sentence, queue)
+        if isinstance(error, QueueExclusive):
+            since, _ = self._held.get(queue, (sent_at, sent_at))
+            if sent_at - since < HELD_S_MAX:
+                # This connection stays: another one would only send again what is unconfirmed.
+                self._held[queue] = since, sent_at + HELD_RETRY_S
+            else:
+                _warn_not_created(queue, error)
+                self._end_those_of(queue, failure_of(error.code, str(error), queue))
+            return
+        if isinstance(error, PASSING):
+            raise error
+        _warn_not_created(queue, error)
+        self._created_anew(queue, sent_at)
+
+    def ended(self, subscription: str, code: str, sentence: str, queue: str) -> None:
+        """Raises VibeMQError: this connection is of no more use."""
+        self.subscribing.pop(subscription, None)
+        subscriber = self.by_id.get(subscription)
+        if subscriber is None:
+            return
+        error = error_of(code, sentence, queue)
+        if isinstance(error, PASSING) and subscriber.known:
+            # The broker has just come back and is busy: another connection, a little later, restores what we had.
+            raise error
+        del self.by_id[subscription]
+        subscriber.ended(failure_of(code, sentence, queue))
+
+    # -- time -----------------------------------------------------------------------------------------------------
+
+    def create_held(self, protocol: ClientProtocol, now: float) -> None:
+        """Exclusive queues that another connection had, as far as it is time to try again."""
+        for queue, (since, at) in list(self._held.items()):
+            request = self.passing.request_of(queue)
+            if request is None:  # The program has deleted it meanwhile.
+                self._created_anew(queue, now)
+            elif at <= now:
+                self._held[queue] = since, now + self._retry_s
+                self._send_creation(protocol, queue, request, now)
+
+    def tick(self, now: float) -> None:
+        for subscriber in list(self.by_id.values()):
+            subscriber.tick(now)
+
+    def overdue(self, sent_before: float) -> str:
+        """What the broker should have answered by now; empty when nothing is overdue."""
+        if any(sent_at < sent_before for sent_at in self.subscribing.values()):
+            return "a subscription"
+        if any(sent_at < sent_before for _, sent_at in self.creating.values()):
+            return "the creation of a queue"
+        return ""
+
+    def postpone(self, seconds: float) -> None:
+        """The waits for answers begin so much later."""
+        for request_id in self.subscribing:
+            self.subscribing[request_id] += seconds
+        for request_id, (queue, sent_at) in self.creating.items():
+            self.creating[request_id] = queue, sent_at + seconds
+
+    # -- inside ---------------------------------------------------------------------------------------------------
+
+    def _begin(self, subscriber: Subscriber, now: float) -> None:
+        waiting = self.waiting.get(subscriber.queue)
+        if waiting is None:
+            self._send_subscribe(subscriber, now)
+        else:
+            waiting[subscriber.id] = subscriber
+
+    def _send_subscribe(self, subscriber: Subscriber, now: float) -> None:
+        assert self._sender.protocol is not None
+        try:
+            frame = subscriber.subscribe_frame(self._sender.protocol)
+        except UnknownCommand as error:
+            # This broker, another one than before perhaps, does not know what it asks for.
+            self.by_id.pop(subscriber.id, None)
+            subscriber.ended(failure_of(error.code, str(error), subscriber.queue))
+            return
+        self.subscribing[subscriber.id] = now
+        self._sender.put(frame)
+
+    def _send_creation(self, protocol: ClientProtocol, queue: str, payload: bytes, now: float) -> None:
+        request_id = self._sender.new_id()
+        self.creating[request_id] = queue, now
+        self._sender.put(protocol.request(CommandType.ADMIN, request_id, "", payload, None))
+
+    def _created_anew(self, queue: str, now: float) -> None:
+        self._held.pop(queue, None)
+        for subscriber in self.waiting.pop(queue, {}).values():
+            self._send_subscribe(subscriber, now)
+
+    def _end_those_of(self, queue: str, failure: Failure) -> None:
+        """An exclusive queue is another connection's for good."""
+        self._held.pop(queue, None)
+        self.passing.deleted(queue)
+        for subscriber in self.waiting.pop(queue, {}).values():
+            self.by_id.pop(subscriber.id, None)
+            subscriber.ended(failure)
+
+
+def _warn_not_created(queue: str, error: VibeMQError) -> None:
+    logger.warning("queue %r cannot be created anew after the connection was lost: %s", queue, error)
