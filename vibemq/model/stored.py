@@ -10,7 +10,7 @@ settled it, while it is in `dead`, or, with log retention, until it is dropped.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from vibemq.model.accounts import StoredToken, StoredUser
@@ -203,6 +203,18 @@ class StoredState:
     """By token_id."""
     jobs: dict[int, StoredJob] = field(default_factory=dict)
     """By job_id, ascending. The one with the highest is never forgotten: the next is numbered behind it."""
+
+    def for_a_look(self) -> "StoredState":
+        """For somebody who only looks at it before the next record: queues and the like, of which there may be a
+        million, are not copied."""
+        return replace(
+            self,
+            queues=dict(self.queues),
+            transactions=dict(self.transactions),
+            users=dict(self.users),
+            tokens=dict(self.tokens),
+            jobs=dict(self.jobs),
+        )
 
     def name_of(self, queue_id: int) -> str:
         """Of a queue; "" when it is not known."""

@@ -58,7 +58,7 @@ class TransactionalStore:
         written. Raises StorageDamaged."""
         self.state = self._load(now)
         self.stored_lsn = self.state.lsn
-        return self.state
+        return self.state.for_a_look()
 
     def _load(self, now: int) -> StoredState:
         state = load_sound_state(self._kv)

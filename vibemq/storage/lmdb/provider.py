@@ -14,7 +14,6 @@ import logging
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from vibemq.errors import StorageError
@@ -128,16 +127,7 @@ class LmdbProvider:
         self._spare_segments = SpareSegments(self._upkeep.keep_up)
         self._spare_segments.wake()
         self._store.closed = False
-        # A million entries are not copied for somebody who only looks at them once.
-        state = self._store.state
-        return replace(
-            state,
-            queues=dict(state.queues),
-            transactions=dict(state.transactions),
-            users=dict(state.users),
-            tokens=dict(state.tokens),
-            jobs=dict(state.jobs),
-        )
+        return self._store.state.for_a_look()
 
     def _open_files(self) -> RecoveryReport:
         store = self._store
