@@ -23,7 +23,6 @@ CONTAINERS = (
     "delayed",
     "upcoming",
     "dedup",
-    "dedup_order",
     "parked",
     "alarms",
     "retired",
