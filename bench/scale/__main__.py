@@ -33,7 +33,8 @@ CASES = (
     Case("messages", stores.messages, (10**6, 10**7, 10**8), 3.0),
     Case("dead letters", stores.dead_letters, (10**5, 10**6), 3.0, providers=("lmdb", "sqlite")),
     Case("delayed", stores.delayed, (10**5, 10**6), 4.0, 100.0),
-    Case("queues", stores.queues, (10**4, 10**5), 10.0, 300.0),
+    Case("queues", stores.queues, (10**4, 10**5), 10.0, 300.0, ("lmdb", "sqlite")),
+    Case("used queues", stores.used_queues, (10**5,), 10.0, 300.0, ("lmdb", "sqlite")),
 )
 SUBSCRIBERS = 10_000
 JOIN_S, STOP_S = 6.0, 10.0

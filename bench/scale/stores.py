@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from vibemq.engine.queue.queue import WAITING_NAME
 from vibemq.model.options import QueueOptions
 from vibemq.model.records import (
     DeadFacts,
@@ -15,6 +16,7 @@ from vibemq.model.records import (
     QueueCreated,
     Reason,
     Record,
+    Settled,
 )
 from vibemq.model.rows import Rows, pack_row
 from vibemq.storage.interface import IStorageProvider
@@ -93,6 +95,24 @@ def dead_letters(count: int) -> Batches:
         ]
 
 
+def used_queues(count: int) -> Batches:
+    """Empty again: one message of each was published, handed out and settled."""
+    now = time.time_ns() // 1_000_000
+    rows = Rows.of([pack_row("m", b"x" * 100)])
+    for records in queues(count):
+        yield records
+        created = [record for record in records if isinstance(record, QueueCreated)]
+        yield [
+            record
+            for queue in created
+            for record in (
+                MessagesAdded(queue.queue_id, 1, now - HOUR_MS, rows),
+                HandedOut(queue.queue_id, 1, [(1, 1)]),
+                Settled(queue.queue_id, 1, [(1, 1)]),
+            )
+        ]
+
+
 def queues(count: int) -> Batches:
     """Empty ones."""
     now = time.time_ns() // 1_000_000
@@ -102,4 +122,5 @@ def queues(count: int) -> Batches:
 
 def _queue(queue_id: int, name: str, now: int) -> list[Record]:
     created = QueueCreated(queue_id, name, QueueOptions(), now - 2 * HOUR_MS, f"{queue_id:032x}")
-    return [created, GroupCreated(queue_id, 1, "default", True, 1)]
+    # A group by another name would have the broker give each queue a second one as it starts.
+    return [created, GroupCreated(queue_id, 1, WAITING_NAME, True, 1)]

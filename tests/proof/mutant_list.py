@@ -489,8 +489,8 @@ ENGINE = (
     Mutant(
         "what was published before and after a message fell due is taken for one",
         "engine/queue/queue.py",
-        "        apart = self.upcoming is not None and self.upcoming.pass_by(",
-        "        apart = self.upcoming is not None and not self.upcoming.pass_by(",
+        "        passed = upcoming.pass_by(",
+        "        passed = not upcoming.pass_by(",
         sign=r"out of order|others were due before",
         by=(ENGINE_SIM,),
     ),

@@ -147,10 +147,10 @@ def _group(state: EngineState, step: Step, queue: Queue, stored_queue: StoredQue
         group.filter_by(Selector.parse(stored.where))
         step.touch(queue, group)
     unsettled = _unsettled(stored_queue, stored)
-    group.counters.entered = len(unsettled)
-    for run in unsettled.runs():
-        group.ready.add(*run)
     if unsettled:
+        group.count_in(len(unsettled))
+        for run in unsettled.runs():
+            group.ready.add(*run)
         _put_later(state, step, queue, group, unsettled, stored)
     if stored.cursor is not None:
         cursor = Cursor.of(stored.cursor)

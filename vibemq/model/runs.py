@@ -363,6 +363,8 @@ class RunSet(Stretches):
             self._lasts[index] = first - 1
         elif last < end:
             self._firsts[index] = last + 1
+        elif self.count == gone:
+            self._firsts = self._lasts = _NONE
         else:
             del self._firsts[index], self._lasts[index]
         self.count -= gone
@@ -384,6 +386,9 @@ class RunSet(Stretches):
             self.count -= size
             if count == 0:
                 break
+        if not self.count:
+            self._firsts = self._lasts = _NONE
+            return taken
         if whole:
             del self._firsts[:whole]
             del self._lasts[:whole]

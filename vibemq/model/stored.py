@@ -10,7 +10,7 @@ settled it, while it is in `dead`, or, with log retention, until it is dropped.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from vibemq.model.accounts import StoredToken, StoredUser
@@ -62,6 +62,21 @@ class _OnFirstUse:
             return bool(object.__getattribute__(self, name))
         except AttributeError:
             return False
+
+    def shed(self) -> None:
+        """Give back the containers that hold nothing."""
+        if self.is_bare:
+            return
+        self.is_bare = True
+        for name in self.made:
+            try:
+                value = object.__getattribute__(self, name)
+            except AttributeError:
+                continue
+            if value:
+                self.is_bare = False
+            else:
+                delattr(self, name)
 
     if not TYPE_CHECKING:
 
@@ -203,6 +218,18 @@ class StoredState:
     """By token_id."""
     jobs: dict[int, StoredJob] = field(default_factory=dict)
     """By job_id, ascending. The one with the highest is never forgotten: the next is numbered behind it."""
+
+    def for_a_look(self) -> "StoredState":
+        """For somebody who only looks at it before the next record: queues and the like, of which there may be a
+        million, are not copied."""
+        return replace(
+            self,
+            queues=dict(self.queues),
+            transactions=dict(self.transactions),
+            users=dict(self.users),
+            tokens=dict(self.tokens),
+            jobs=dict(self.jobs),
+        )
 
     def name_of(self, queue_id: int) -> str:
         """Of a queue; "" when it is not known."""

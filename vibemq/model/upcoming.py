@@ -15,7 +15,7 @@ _TOGETHER_MAX = 2048
 
 
 class Upcoming:
-    __slots__ = ("_end", "_next_end", "_place", "_stretches")
+    __slots__ = ("_end", "_next_end", "_place", "_stretches", "unknown_to")
 
     def __init__(self, known_from: int = 0) -> None:
         """`known_from`: every delay that ends from then on will be added; 0: there are others."""
@@ -27,6 +27,8 @@ class Upcoming:
         """The same when the look that is under way is over."""
         self._place: int | None = None
         """The page from which on that look goes on; None: none is under way."""
+        self.unknown_to = 0
+        """While something up to this sequence is on its way, there are delays that will only then be added."""
 
     def __len__(self) -> int:
         return sum(map(len, self._stretches))

@@ -11,7 +11,7 @@ from vibemq.engine.handlers.overflow import trim_oldest
 from vibemq.engine.handlers.retention import trim_log
 from vibemq.engine.pacing import STEP_UNITS
 from vibemq.engine.queue.collecting import collect
-from vibemq.engine.queue.queue import Added, Queue
+from vibemq.engine.queue.queue import NO_HOLES, NO_UNSEEN, Added, Queue
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step
 from vibemq.model.extras.columns import ExtraColumns, columns_of, moved
@@ -57,11 +57,11 @@ def add(
     if hidden is not None and hidden is not redirected:
         step.doubt(queue)
     added = Added(queue, first, last, columns, hidden, len(redirected or ()), holes=queue.holes, published_at=step.now)
-    queue.holes = []
+    queue.holes = NO_HOLES
     if columns is not None:
         delayed, due = columns.deliveries_after(step.now, first)
         if delayed:
-            queue.expect(due, step.now)
+            queue.expect(due, step.now, last)
         if rows.count > _SHOWN_LEAST and durability > Durability.ASYNC:
             return _add_in_parts(step, added, columns)
     step.added.append(added)
@@ -153,6 +153,8 @@ def show(state: EngineState, step: Step, queue: Queue, *, whole: bool = False) -
     else:
         if state.unshown:
             state.unshown.pop(queue, None)
+    if not unseen:
+        queue.unseen = NO_UNSEEN
     if queue.options.overflow is Overflow.DROP_OLDEST:
         trim_oldest(state, step, queue)
     if queue.log is not None:

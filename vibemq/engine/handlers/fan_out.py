@@ -195,7 +195,7 @@ def _head(queue: Queue, wanted: RunSet, begin: int) -> int:
 def _fill(state: EngineState, step: Step, queue: Queue, group: Group, wanted: RunSet, head: int) -> None:
     """Put the wanted sequences into the group, and settle the others from the head on, which nobody can have."""
     if wanted:
-        group.counters.entered += wanted.count
+        group.count_in(wanted.count)
         group.ready.fill(wanted)
         if queue.delayed:
             for run in wanted.runs():
@@ -246,7 +246,8 @@ def _put_off(state: EngineState, queue: Queue, group: Group, first: int, last: i
 
 
 def _empty(group: Group) -> None:
-    group.counters.moved += group.unsettled
+    unsettled = group.unsettled
+    group.counters.moved += unsettled
     group.take_held(1, END)
     group.in_flight = 0
     group.drop_waiting()
@@ -275,7 +276,8 @@ def delete_group(step: Step, queue: Queue, group: Group, need: Durability) -> No
     """The group and its progress are gone; what it had not settled counts as dropped."""
     del queue.groups[group.name]
     step.dirty.pop(group, None)
-    group.counters.dropped += group.unsettled
+    unsettled = group.unsettled
+    group.counters.dropped += unsettled
     if queue.tail is not None:
         queue.tail.drop(group)
     queue.retire(group.counters)

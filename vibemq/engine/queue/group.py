@@ -63,6 +63,18 @@ class GroupCounters:
         return self.entered - self.settled - self.dead - self.expired - self.dropped - self.moved
 
 
+class _NothingCounted(GroupCounters):
+    """Of all groups that no message has entered: whatever is counted comes behind that."""
+
+    __slots__ = ()
+
+    def __setattr__(self, name: str, value: int) -> None:
+        if value:
+            raise RuntimeError(f"{name} is counted in a group that has had no message; use enter or count_in before")
+        super().__setattr__(name, value)
+
+
+_NOTHING_COUNTED = _NothingCounted()
 _LOOKUPS_MAX = 16
 FORGOTTEN_PER_RUN = 20
 """To forget the history of so many messages costs as much as a run."""
@@ -145,7 +157,7 @@ class Group:
         """The place from which on the next hand-out looks for a consumer with room."""
         self.armed_at = END
         """When it wants to be seen to: see `EngineState.arm_part`."""
-        self.counters = GroupCounters()
+        self.counters: GroupCounters = _NOTHING_COUNTED
 
     @property
     def ready(self) -> Ready:
@@ -179,10 +191,18 @@ class Group:
 
     def enter(self, first: int, last: int) -> None:
         """Messages have become visible to it: they are ready, or wait for their instant."""
+        if self.counters is _NOTHING_COUNTED:
+            self.counters = GroupCounters()
         self.counters.entered += last - first + 1
         self._ready.add(first, last)
         if self._tail.put_off is not None:
             self._tail.put_off(self, first, last)
+
+    def count_in(self, count: int) -> None:
+        """So many messages have entered, by another way than `enter`."""
+        if self.counters is _NOTHING_COUNTED:
+            self.counters = GroupCounters()
+        self.counters.entered += count
 
     @property
     def waiting(self) -> int:
@@ -215,6 +235,13 @@ class Group:
             scheduled.next_later() if scheduled else END,
             min(until for _, until in self.held_up.values()) if self.held_up else END,
         )
+
+    def rest(self) -> None:
+        """Give back the containers of messages: it has none."""
+        self._ready.clear()
+        self._delayed, self._scheduled, self.attempts = _NO_DELAYED, _NO_SCHEDULED, _NO_ATTEMPTS
+        if not self.consumers:
+            self.consumers, self._levels = _NO_CONSUMERS, _NO_LEVELS
 
     def hold_up(self, key: int, failure: tuple[int, int], until: int) -> None:
         """Nothing of that source is handed out until then, because of that message and its number of failures."""

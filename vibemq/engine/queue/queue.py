@@ -31,6 +31,8 @@ _NOTES_TOGETHER = 128
 _CHUNKS_TOGETHER = 16
 _MESSAGES_TOGETHER = 1024
 """Groups may have them in half as many runs."""
+_EXPECTED_TOGETHER = 2_048
+"""Delays of a batch on its way that are noted at once: about two milliseconds."""
 _LOOKS_TOGETHER = 32
 """Groups that one publish looks at near the limits."""
 _LOOKS_MAX = 400
@@ -117,10 +119,11 @@ class Parked:
 
 
 _NO_REQUESTS = Places()
-_NO_UNSEEN: deque[Added] = deque()
+NO_UNSEEN: deque[Added] = deque()
+"""Of a queue with nothing on its way, which is what most of many queues have: a deque of its own is 760 bytes."""
 _NO_PARKED: deque[Parked] = deque()
 _NO_ROTATION: deque[Group] = deque()
-_NO_HOLES: list[Run] = []
+NO_HOLES: list[Run] = []
 _NO_INSTANTS = Instants()
 _NO_DELAYED = Delayed()
 _NO_SEQUENCES = RunSet()
@@ -215,10 +218,10 @@ class Queue:
         """Sequences of each priority but NORMAL; None when the order does not depend on it."""
         self.log: RunSet | None = RunSet() if options.retention is Retention.LOG else None
         """What log retention keeps."""
-        self.unseen: deque[Added] = _NO_UNSEEN
+        self.unseen: deque[Added] = NO_UNSEEN
         """Allotted, not visible yet, in order: none is shown before those in front of it."""
         self.unseen_count = 0
-        self.holes: list[Run] = _NO_HOLES
+        self.holes: list[Run] = NO_HOLES
         """Sequences whose messages could not be stored, to be recorded with the next ones that can."""
         self.expires: Instants = _NO_INSTANTS
         self._upcoming: Delayed = _NO_DELAYED
@@ -311,11 +314,36 @@ class Queue:
             self.retired = GroupCounters()
         self.retired.add(counters)
 
+    def rest(self) -> None:
+        """Give back the containers of messages when there is no message: most of many queues are used now and then.
+
+        The one group is asked; queues with several keep them.
+        """
+        if self.unseen or self.log is not None or len(self.groups) != 1 or self.tail is not None:
+            return
+        if self.walk or self.count or self._counted or self.trim or self.expiring:
+            return
+        (group,) = self.groups.values()
+        if group.unsettled or group.cursor is not None or group.routes is not None:
+            return
+        group.rest()
+        self.sizes, self.collect_at = _NO_SIZES, _COLLECT_AT_LEAST
+        self.expires, self._upcoming, self._expired = _NO_INSTANTS, _NO_DELAYED, _NO_SEQUENCES
+        self.delayed, self.upcoming = _NO_INSTANTS, None
+        if self.levels:
+            self.levels.clear()
+        if not self.alarms:
+            self.alarms = _NO_ALARMS
+        if not self.parked:
+            self.parked = _NO_PARKED
+        if not self.dedup:
+            self.dedup = NO_DEDUP_WINDOW
+
     # -- notes about messages -------------------------------------------------------------------------------------
 
     def hide(self, added: Added) -> None:
         """New messages are on their way."""
-        if self.unseen is _NO_UNSEEN:
+        if self.unseen is NO_UNSEEN:
             self.unseen = deque()
         self.unseen.append(added)
         self.unseen_count += added.last - added.first + 1
@@ -325,7 +353,7 @@ class Queue:
         if self.sizes is _NO_SIZES:
             self.sizes = Sizes()
         # Those published before and after a delay ended do not share a chunk: what fell due comes between them.
-        apart = self.upcoming is not None and self.upcoming.pass_by(published_at, self.delayed)
+        apart = self.upcoming is not None and self._may_have_ended(self.upcoming, published_at)
         self.sizes.add(first, last, size, published_at, span_for(self.options.message_ttl_ms), apart=apart)
         return apart
 
@@ -339,11 +367,19 @@ class Queue:
             self.requests = Places()
         return self.requests
 
-    def expect(self, due: Values, now: int) -> None:
-        """Delays that are on their way end then."""
+    def _may_have_ended(self, upcoming: Upcoming, now: int) -> bool:
+        passed = upcoming.pass_by(now, self.delayed)
+        return passed or (bool(self.unseen) and self.unseen[0].first <= upcoming.unknown_to)
+
+    def expect(self, due: Values, now: int, last: int) -> None:
+        """Delays that are on their way end then; of a batch that ends with the sequence `last`."""
         if self.upcoming is None:
             self.upcoming = Upcoming(0 if self.delayed else now)
-        self.upcoming.add_all(due)
+        if isinstance(due, int) or len(due) <= _EXPECTED_TOGETHER:
+            self.upcoming.add_all(due)
+        else:
+            # They are added with the parts in which the batch is shown; until then any of them may have ended.
+            self.upcoming.unknown_to = last
 
     def delay(self, sequences: Sequence[int], due: Values) -> None:
         """They were published with delays that end then."""

@@ -14,7 +14,6 @@ import logging
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from vibemq.errors import StorageError
@@ -59,11 +58,14 @@ from vibemq.storage.local.lock import DirectoryLock, refuse_remote
 from vibemq.storage.local.store_file import check_store as check_version
 from vibemq.storage.state.changes import Dirty
 from vibemq.storage.state.reducer import apply, is_transient, restart_transient
+from vibemq.storage.state.shedding import shed_all
 
 logger = logging.getLogger(__name__)
 
 SEGMENTS_PER_DISK = 64
 SEGMENT_BYTES_MIN = 64 << 10
+SHED_AFTER = 5_000
+"""Records that are replayed between two rounds in which queues give back what they do not need any more."""
 
 
 def _now() -> int:
@@ -125,16 +127,7 @@ class LmdbProvider:
         self._spare_segments = SpareSegments(self._upkeep.keep_up)
         self._spare_segments.wake()
         self._store.closed = False
-        # A million entries are not copied for somebody who only looks at them once.
-        state = self._store.state
-        return replace(
-            state,
-            queues=dict(state.queues),
-            transactions=dict(state.transactions),
-            users=dict(state.users),
-            tokens=dict(state.tokens),
-            jobs=dict(state.jobs),
-        )
+        return self._store.state.for_a_look()
 
     def _open_files(self) -> RecoveryReport:
         store = self._store
@@ -208,10 +201,15 @@ class LmdbProvider:
         return min(self._settings.segment_bytes, max(part, SEGMENT_BYTES_MIN))
 
     def _replay(self, report: RecoveryReport) -> None:
+        replayed = 0
         for record in report:
             position = JournalPosition(record.lsn, record.segment, record.offset, len(record.body))
             batch = decode_batch(record.body, f"{self._layout.journal} record {record.lsn}")
             self._apply(batch, record.lsn, position)
+            replayed += len(batch)
+            if replayed > SHED_AFTER:
+                self._upkeep.shedder.shed()
+                replayed = 0
         self._store.state.lsn = report.last_lsn
         # What recovery believes it has flushed.
         self._note.write(report.last_lsn)
@@ -227,6 +225,7 @@ class LmdbProvider:
                 offset,
             )
         restart_transient(self._store.state, self._now())
+        shed_all(self._store.state)
 
     def close(self) -> None:
         if self._store.closed:

@@ -19,6 +19,7 @@ from vibemq.storage.lmdb.reading.dead import JournaledDead
 from vibemq.storage.lmdb.settings import LmdbSettings
 from vibemq.storage.lmdb.store_room import DiskUsage, FileRoom
 from vibemq.storage.local.ballast import Ballast
+from vibemq.storage.state.shedding import Shedder
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +57,7 @@ class Upkeep:
         self._writer = writer
         self._note = note
         self._disk_usage = disk_usage
+        self.shedder = Shedder(store.lock, lambda: store.state)
         self._spare_missing = False
         self.compacted = False
         """No spare segment is made before the next round of housekeeping: it would take what was just freed."""
@@ -68,6 +70,7 @@ class Upkeep:
         with self._store.lock:
             self._journal.note_durable()
         self._note.flush()
+        self.shedder.shed()
         short = self._check_disk()
         self._check_journal()
         self._journal.pool.give_back(short=short)

@@ -16,6 +16,7 @@ from vibemq.storage.kvstore.transient_rows import VolatileRows
 from vibemq.storage.memory.nothing import Nothing
 from vibemq.storage.state.changes import Dirty
 from vibemq.storage.state.reducer import alive_runs, apply
+from vibemq.storage.state.shedding import Shedder
 
 _WHERE = "memory"
 
@@ -33,6 +34,7 @@ class MemoryStorage:
         self._lock = threading.RLock()
         self._open = False
         self._reset()
+        self._shedder = Shedder(self._lock, lambda: self._state)
 
     def _reset(self) -> None:
         self._state = StoredState()
@@ -99,8 +101,9 @@ class MemoryStorage:
             return self._letters.letter(dead_id)
 
     def maintain(self) -> None:
-        """Letters are sorted into the index beside the event loop."""
+        """Beside the event loop."""
         in_turns(self._sort_in_some_letters)
+        self._shedder.shed()
 
     def _sort_in_some_letters(self) -> bool:
         with self._lock:

@@ -74,6 +74,7 @@ from vibemq.storage.sqlite.settings import SqliteSettings
 from vibemq.storage.sqlite.wal import LogGauge
 from vibemq.storage.state.large import first_large, queues_with_large
 from vibemq.storage.state.reducer import persistent
+from vibemq.storage.state.shedding import Shedder
 
 logger = logging.getLogger(__name__)
 
@@ -212,6 +213,7 @@ class SqliteStorage:
         self._store = TransactionalStore(SqliteKV(connection, self._where), lambda: self._own_transaction(connection))
         self._letters = self._store.letter_reader(self.read)
         state = self._store.load(self._now())
+        self._shedder = Shedder(self._lock, lambda: self._store.state)
         self._large_queues = queues_with_large(state)
         # This also leaves a log to flush, whose name is then made durable.
         self.epoch = take_over(connection)
@@ -521,6 +523,7 @@ class SqliteStorage:
 
     def maintain(self) -> None:
         in_turns(self._sort_in_some_letters)
+        self._shedder.shed()
         with self._lock:
             connection = self._open_connection()
             self._spare_room_on_a_short_disk()
