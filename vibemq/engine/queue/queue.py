@@ -60,6 +60,8 @@ class Added:
     origins: dict[int, int] | None = None
     """Their queues, as far as the command told them."""
     published_at: int = 0
+    promised: bool = False
+    """Of a transient queue, and confirmed without waiting for storage: what is refused beside it does not undo it."""
 
 
 @dataclass(slots=True, eq=False)
