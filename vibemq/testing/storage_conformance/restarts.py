@@ -30,7 +30,7 @@ from vibemq.model.records import (
     Settled,
 )
 from vibemq.model.rows import Rows, pack_row
-from vibemq.model.stored import StoredState
+from vibemq.model.stored import StoredState, remembered
 from vibemq.testing.storage_conformance.records import ALL, NO_LIMIT, added, assert_rows, letter, queue, sequences
 from vibemq.testing.storage_conformance.subject import Check, Subject, durable, restart
 from vibemq.testing.storage_workload import LOG, STRONG, TRANSIENT, rows
@@ -67,7 +67,7 @@ def check_extras_come_back(subject: Subject) -> None:
     assert {p: list(runs) for p, runs in stored.priorities.items()} == {3: [1]}
     assert stored.expires == {3: 9_000}
     assert stored.delayed == {5: 8_000}
-    assert stored.dedup == {b"\x00once": (5, 2_000)}
+    assert stored.dedup == {b"\x00once": remembered(5, 2_000)}
 
 
 @durable
