@@ -111,7 +111,7 @@ bench-growth: install ## measure costs against the number of messages, queues an
 bench-scale: install ## measure starts with 10^8 messages, 10^6 dead letters, and 10,000 subscribers; needs 30 GiB of disk
 	$(BIN)/python -m bench.scale $(ARGS)
 
-bench-delays: install ## 1,000,000 delayed messages: growth, restart, order, 50 times kill -9; about six minutes
+bench-delays: install ## 1,000,000 delayed messages: growth, restart, order, 50 times kill -9; a mixed order; about eight minutes
 	$(BIN)/python -m bench.delays $(ARGS)
 
 bench-access: install ## measure floods of wrong logins, what the time of a refusal tells, and 10,000 users with 100,000 permissions

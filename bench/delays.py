@@ -1,6 +1,6 @@
 """A million delayed messages: growth, restart, the order in which they fall due, and kills at any instant.
 
-    python -m bench.delays [--messages 1000000] [--mixed-messages 200000] [--kills 50] [--seed 1]
+    python -m bench.delays [--messages 1000000] [--mixed-messages 1000000] [--kills 50] [--seed 1]
 
 First without kills: the private memory that the messages add, the seconds of a restart with all of them waiting, and
 the drain, whose order is checked. Then with `kill -9` at random instants, half of them while messages are published and
@@ -283,7 +283,7 @@ def main() -> None:
     parser.add_argument("--wait", type=float, default=60.0, help="seconds from the start to the first that falls due")
     parser.add_argument("--spread", type=float, default=10.0, help="seconds from the first that falls due to the last")
     parser.add_argument("--delays", type=int, default=60, help="how many different ones there are")
-    parser.add_argument("--mixed-messages", type=int, default=200_000, help="how many of the last run; 0: leave it out")
+    parser.add_argument("--mixed-messages", type=int, default=1_000_000, help="how many of the last run; 0: leave it out")
     parser.add_argument("--only", choices=("quiet", "killed", "mixed"))
     parser.add_argument("--data-root", type=Path, default=Path("/var/tmp"))
     given = parser.parse_args()

@@ -28,6 +28,7 @@ from vibemq.errors import VibeMQError
 from vibemq.protocols.native.codec.wire import CommandType, encode_body
 from vibemq.server.broker import Broker
 from vibemq.server.commit.release_order import Hold, ReleaseQueue
+from vibemq.server.net import transport
 
 pytestmark = pytest.mark.anyio
 
@@ -145,6 +146,23 @@ async def test_peers_that_hang_up_or_break_the_protocol(broker: Broker) -> None:
             await raw(omq, b"nonsense", answer=False)
             await raw(omq, b"\0\0\0\0\0\0\0\x02()", answer=True)
         await all_gone(broker)
+
+
+@pytest.mark.parametrize("answer", [False, True], ids=["that the peer ends", "that the broker ends"])
+async def test_no_timer_keeps_a_connection(broker: Broker, monkeypatch: pytest.MonkeyPatch, answer: bool) -> None:
+    """A thousand in a second that came and went would all be there, for the collector to look at."""
+    monkeypatch.setattr(transport, "LINGER_S", 3600.0)
+    before = connections_in_memory()
+    for _ in range(TIMES):
+        await raw(broker.port, b"GET / HTTP/1.1\r\n\r\n" if answer else b"", answer=answer)
+    await all_gone(broker)
+    await until(lambda: connections_in_memory() <= before)
+
+
+def connections_in_memory() -> int:
+    gc.collect()  # The streams of the peers, which are in this process, too.
+    # uvloop's transports keep their protocol, asyncio's do not.
+    return sum(isinstance(thing, transport.Connection | asyncio.Transport) for thing in gc.get_objects())
 
 
 def use_blazingmq(port: int, *, unanswered: bool) -> None:

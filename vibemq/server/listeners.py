@@ -80,7 +80,17 @@ class Listeners:
         if self.web is not None:
             tls = self.tls.get(OF_HTTP)
             certificate = None if tls is None else tls.certificate
-            facts.append(ListenerFacts("http", self.web.host, self.web.port, certificate, self.web.pool.__len__))
+            facts.append(
+                ListenerFacts(
+                    "http",
+                    self.web.host,
+                    self.web.port,
+                    certificate,
+                    self.web.pool.__len__,
+                    partial(getattr, self.web.pool, "dropped"),
+                    None if tls is None else partial(getattr, self.web.handshakes, "failed"),
+                )
+            )
         return facts
 
     @property

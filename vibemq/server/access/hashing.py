@@ -47,4 +47,8 @@ class HashingThreads:
 def _step_back() -> None:
     # Only Linux has a priority for each thread; elsewhere this would slow the whole process down.
     if sys.platform == "linux":
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+        thread = threading.get_native_id()
+        if os.sched_getscheduler(thread) in (os.SCHED_FIFO, os.SCHED_RR):
+            # Of a broker in real time: a hash would keep the loop from its processor until it is done.
+            os.sched_setscheduler(thread, os.SCHED_OTHER, os.sched_param(0))
+        os.setpriority(os.PRIO_PROCESS, thread, NICENESS)

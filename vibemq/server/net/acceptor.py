@@ -1,5 +1,6 @@
-"""Takes connections from listening sockets: a few in each turn of the event loop, so that a flood of them leaves the
-loop to those who are connected, and refuses the unwanted before anything is made for them, a TLS handshake included.
+"""Takes connections from listening sockets: one in each turn of the event loop, or a few when the turns are long, so
+that a flood of them leaves the loop to those who are connected, and refuses the unwanted before anything is made for
+them, a TLS handshake included.
 
 Who is not taken at once waits in the kernel's queue of the socket.
 """
@@ -9,7 +10,9 @@ import errno
 import logging
 import socket
 import ssl
+import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 
 import anyio
@@ -19,7 +22,12 @@ log = logging.getLogger("vibemq.listener")
 
 BACKLOG = 1024
 TAKEN_PER_TURN = 8
-"""Connections of one socket; each costs some tenths of a millisecond."""
+"""Connections of one socket, at most; each costs some tenths of a millisecond until it has gone again."""
+TURN_S_OF_EACH = 0.001
+"""While more are waiting, one is taken for so much of the time that the last turn took."""
+REFUSALS_FOR_ONE = 4
+"""Refusing somebody costs so much less."""
+KEEP_ALIVE_S, KEEP_ALIVE_INTERVAL_S, KEEP_ALIVE_PROBES = 60, 20, 3
 RETRY_S = 1.0
 """After an accept that failed because files or memory have run out."""
 
@@ -76,6 +84,7 @@ class Acceptor:
         refuses: (host) -> None when a connection from there may come in; else what to say before it is closed.
         tls: the context of the listener; nothing is said before a handshake.
         failed: told of each handshake that came to nothing.
+        monotonic: seconds, for the length of a turn.
     """
 
     def __init__(
@@ -87,7 +96,11 @@ class Acceptor:
         tls: ssl.SSLContext | None = None,
         handshake_timeout_s: float | None = None,
         failed: Callable[[], None] = lambda: None,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._monotonic = monotonic
+        self._going_on: set[socket.socket] = set()
+        """Those of which more is taken in the next turn, readable or not."""
         self._loop = asyncio.get_running_loop()
         self._sockets = sockets
         self._make = make
@@ -118,7 +131,20 @@ class Acceptor:
                 _cut(connected)
 
     def _accept(self, listening: socket.socket) -> None:
-        for _ in range(TAKEN_PER_TURN):
+        """It is readable."""
+        if listening not in self._going_on:
+            self._take(listening, 1)
+
+    def _go_on(self, listening: socket.socket, since: float) -> None:
+        """One turn after some were taken: however long the turns are, those who wait get a share of them."""
+        self._going_on.discard(listening)
+        if not self._closed:
+            due = int((self._monotonic() - since) / TURN_S_OF_EACH)
+            self._take(listening, min(max(due, 1), TAKEN_PER_TURN))
+
+    def _take(self, listening: socket.socket, count: int) -> None:
+        left = count * REFUSALS_FOR_ONE
+        while left > 0:
             try:
                 connected, address = listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -129,9 +155,13 @@ class Acceptor:
             host = str(address[0]) if isinstance(address, tuple) else "local"
             said = self._refuses(host)
             if said is None:
+                left -= REFUSALS_FOR_ONE
                 self._begin(connected)
             else:
+                left -= 1
                 _refuse(connected, b"" if self._tls is not None else said)
+        self._going_on.add(listening)
+        self._loop.call_soon(self._go_on, listening, self._monotonic())
 
     def _wait(self, listening: socket.socket, error: OSError) -> None:
         """The socket stays readable: without a pause the loop would do nothing else."""
@@ -147,6 +177,7 @@ class Acceptor:
 
     def _begin(self, connected: socket.socket) -> None:
         connected.setblocking(False)
+        _keep_watch(connected)
         task = self._loop.create_task(self._connect(connected))
         self._beginning[task] = connected
         task.add_done_callback(self._beginning.pop)
@@ -161,6 +192,22 @@ class Acceptor:
             log.debug("a connection came to nothing: %s", error)
             if self._tls is not None and not self._closed:
                 self._failed()
+
+
+def _keep_watch(connected: socket.socket) -> None:
+    """Have the kernel notice a peer whose machine is gone, also one that has nothing to say by its protocol."""
+    if connected.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    # A peer that has reset the connection by now is no fault of ours, and the loop tells of its end by itself.
+    with suppress(OSError):
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in (
+            ("TCP_KEEPIDLE", KEEP_ALIVE_S),
+            ("TCP_KEEPINTVL", KEEP_ALIVE_INTERVAL_S),
+            ("TCP_KEEPCNT", KEEP_ALIVE_PROBES),
+        ):
+            if hasattr(socket, name):
+                connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def _cut(connected: socket.socket) -> None:

@@ -57,31 +57,16 @@ class SocketServices(CarrierServices):
     """Makes one with the arguments that are a connection's."""
 
 
-KEEP_ALIVE_S, KEEP_ALIVE_INTERVAL_S, KEEP_ALIVE_PROBES = 60, 20, 3
+def acknowledge_at_once(transport: asyncio.BaseTransport) -> Callable[[], None] | None:
+    """What has the kernel acknowledge now what has been read; None: it cannot be had.
 
-
-def keep_watch(transport: asyncio.BaseTransport, *, eager_acks: bool) -> Callable[[], None] | None:
-    """Have the kernel notice a peer whose machine is gone, also one that has nothing to say by its protocol.
-
-    Returns what has the kernel acknowledge at once what has been read, if that is wanted and can be had.
+    The kernel goes back to its own ways by itself.
     """
     connected = transport.get_extra_info("socket")
-    if connected is None or connected.family not in (socket.AF_INET, socket.AF_INET6):
-        return None
-    set_option = partial(_set_option, connected)
-    set_option(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in (
-        ("TCP_KEEPIDLE", KEEP_ALIVE_S),
-        ("TCP_KEEPINTVL", KEEP_ALIVE_INTERVAL_S),
-        ("TCP_KEEPCNT", KEEP_ALIVE_PROBES),
-    ):
-        if hasattr(socket, name):
-            set_option(socket.IPPROTO_TCP, getattr(socket, name), value)
     quick_ack = getattr(socket, "TCP_QUICKACK", None)
-    if quick_ack is None or not eager_acks:
+    if connected is None or connected.family not in (socket.AF_INET, socket.AF_INET6) or quick_ack is None:
         return None
-    # The kernel goes back to its own ways by itself.
-    return partial(set_option, socket.IPPROTO_TCP, quick_ack, 1)
+    return partial(_set_option, connected, socket.IPPROTO_TCP, quick_ack, 1)
 
 
 def _set_option(connected: Any, level: int, option: int, value: int) -> None:
@@ -116,6 +101,9 @@ class Connection(asyncio.Protocol):
         self._share_used = False
         """It is not read because of that."""
         self._hung_up = False
+        self._lingering: asyncio.TimerHandle | None = None
+        self._peer_has_ended = False
+        """Its side of the stream: everything that it has sent was read."""
         self._closed = False
         self._acknowledge: Callable[[], None] | None = None
         """Has the kernel acknowledge at once what was read; None: when it likes."""
@@ -129,7 +117,8 @@ class Connection(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         self.host, self.port = (str(peer[0]), int(peer[1])) if isinstance(peer, tuple) else ("local", 0)
         self.certified = certified_users(transport)
-        self._acknowledge = keep_watch(transport, eager_acks=self.endpoint.plugin.peers_await_tcp_acks)
+        if self.endpoint.plugin.peers_await_tcp_acks:
+            self._acknowledge = acknowledge_at_once(transport)
         services = self._services
         self.high_water = services.connection_table.limits.write_high_water_bytes
         self.transport.set_write_buffer_limits(high=self.high_water)
@@ -171,6 +160,10 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closed = True
+        if self._lingering is not None:
+            # It would keep all of this until then: a second's worth of whoever comes and goes.
+            self._lingering.cancel()
+            self._lingering = None
         self._drop_unsent()
         if not self.number:
             return
@@ -264,6 +257,7 @@ class Connection(asyncio.Protocol):
     def eof_received(self) -> bool:
         if self._hung_up:
             return False
+        self._peer_has_ended = True
         if self.number:
             self.peer.receive(b"")
         # We close the transport ourselves, once what was asked before is answered.
@@ -374,9 +368,9 @@ class Connection(asyncio.Protocol):
             self.transport.resume_reading()
         # A peer that never takes the last bytes must not keep the socket.
         self._note_stuck()
-        if self.transport.can_write_eof():
+        if self.transport.can_write_eof() and not self._peer_has_ended:
             # Closing a socket with unread bytes in it resets the stream, and what we wrote last would be lost.
-            asyncio.get_running_loop().call_later(LINGER_S, self.transport.close)
+            self._lingering = asyncio.get_running_loop().call_later(LINGER_S, self.transport.close)
             try:
                 self.transport.write_eof()
             except OSError:

@@ -13,7 +13,7 @@ import pytest
 
 from tests.waiting import until
 from vibemq.server.net import acceptor as acceptor_module
-from vibemq.server.net.acceptor import TAKEN_PER_TURN, Acceptor, bound_sockets
+from vibemq.server.net.acceptor import KEEP_ALIVE_S, REFUSALS_FOR_ONE, TAKEN_PER_TURN, Acceptor, bound_sockets
 
 pytestmark = pytest.mark.anyio
 
@@ -34,6 +34,9 @@ class Door:
     taken: list[asyncio.BaseTransport] = field(default_factory=list)
     lost: list[asyncio.BaseProtocol] = field(default_factory=list)
     port: int = 0
+    turn_s: float = 0.0
+    """How long each turn of the loop takes, as the acceptor sees it."""
+    now: float = 0.0
 
     async def open(self) -> Acceptor:
         door = self
@@ -48,27 +51,65 @@ class Door:
 
         self.sockets = await bound_sockets("127.0.0.1", 0)
         self.port = self.sockets[0].getsockname()[1]
-        return Acceptor(self.sockets, Guest, self.refuses, tls=self.tls, handshake_timeout_s=30)
+        return Acceptor(
+            self.sockets, Guest, self.refuses, tls=self.tls, handshake_timeout_s=30, monotonic=self._monotonic
+        )
+
+    def _monotonic(self) -> float:
+        self.now += self.turn_s
+        return self.now
 
     def dial(self) -> AbstractContextManager[socket.socket]:
         return socket.create_connection(("127.0.0.1", self.port), timeout=30)
 
 
-async def test_a_flood_of_connections_leaves_turns_to_others() -> None:
+@pytest.mark.parametrize(("turn_ms", "expected"), [(0.1, 1), (3.5, 3), (500, TAKEN_PER_TURN)])
+async def test_a_flood_of_connections_leaves_turns_to_others(turn_ms: float, expected: int) -> None:
+    """The longer the turns, the more of them; nobody who waits starves behind others who keep the loop busy."""
     asked: list[str] = []
-    door = Door(refuses=lambda host: asked.append(host))  # type: ignore[func-returns-value]
+    # The clock is read twice in each turn.
+    door = Door(refuses=lambda host: asked.append(host), turn_s=turn_ms / 1000)  # type: ignore[func-returns-value]
     acceptor = await door.open()
-    peers = [door.dial() for _ in range(5 * TAKEN_PER_TURN)]
+    peers = [door.dial() for _ in range(3 * TAKEN_PER_TURN)]
     turns = []
     while len(asked) < len(peers):
         before = len(asked)
         await asyncio.sleep(0)
         turns.append(len(asked) - before)
-    assert max(turns) <= TAKEN_PER_TURN
+    assert max(turns) == expected
     await until(lambda: len(door.taken) == len(peers))
     acceptor.close()
     for peer in (*door.taken, *peers):
         peer.close()  # type: ignore[union-attr]
+
+
+async def test_a_refusal_counts_for_less() -> None:
+    asked: list[str] = []
+    door = Door(refuses=lambda host: asked.append(host) or b"no")  # type: ignore[func-returns-value]
+    acceptor = await door.open()
+    peers = [door.dial() for _ in range(3 * REFUSALS_FOR_ONE)]
+    turns = []
+    while len(asked) < len(peers):
+        before = len(asked)
+        await asyncio.sleep(0)
+        turns.append(len(asked) - before)
+    assert max(turns) == REFUSALS_FOR_ONE
+    acceptor.close()
+    for peer in peers:
+        peer.close()  # type: ignore[attr-defined]
+
+
+async def test_the_kernel_looks_after_a_peer_that_says_nothing() -> None:
+    door = Door()
+    acceptor = await door.open()
+    with door.dial():
+        await until(lambda: len(door.taken) == 1)
+        found = door.taken[0].get_extra_info("socket")
+        assert found.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        if hasattr(socket, "TCP_KEEPIDLE"):
+            assert found.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == KEEP_ALIVE_S
+    acceptor.close()
+    door.taken[0].close()
 
 
 async def test_who_is_refused_is_told_and_closed_and_nothing_is_made() -> None:

@@ -1,0 +1,213 @@
+"""A permission that is taken away refuses the next command of every connection that is open, whatever its protocol."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from pydantic import SecretStr
+
+import vibemq
+from tests.integration.access import PASSWORD, cheap_hash
+from tests.integration.eventmesh_http import IDENTITY
+from tests.integration.test_omq_broker import Door
+from tests.integration.test_omq_broker import Peer as OmqPeer
+from tests.interop.blazingmq.broker import ModelClient
+from tests.interop.blazingmq.model_sdk import WRITE
+from tests.interop.eventmesh import MeshWire
+from tests.waiting import WAIT_S
+from vibemq.config import Auth, Http, Listener, Settings, StorageChoice
+from vibemq.errors import NotAuthorized
+from vibemq.protocols.blazingmq.codec.control import decode_authentication, encode_authentication
+from vibemq.protocols.blazingmq.codec.events import ControlCodec, EventReader
+from vibemq.protocols.blazingmq.codec.messages import AuthenticationRequest, AuthenticationResponse, StatusCategory
+from vibemq.protocols.omq.frames import ACCEPTED, Error, SubscribedFrame
+
+pytestmark = pytest.mark.slow
+
+DOMAIN, NAME = "domain", "queue"
+QUEUE = f"{DOMAIN}..{NAME}"
+"""As BlazingMQ's clients name theirs in the broker."""
+Publishes = Callable[[], bool]
+"""Publish once more; whether it was accepted."""
+
+
+RIGHTS = ["publish", "subscribe", "create"]
+BYTES = {"content-type": "application/octet-stream"}
+
+
+class Doors:
+    """A broker in a thread of its own, with a listener of each protocol; its user `ann` may do everything."""
+
+    def __init__(self, folder: Path) -> None:
+        protocols = ("native", "omq", "blazingmq", "eventmesh", "eventmesh-http")
+        self._settings = Settings(
+            data_dir=folder,
+            storage=StorageChoice(provider="memory"),
+            queue_defaults={"durability": "transient"},
+            listeners=tuple(Listener(protocol=name, port=0) for name in protocols),
+            protocols={"blazingmq": {"domains": {DOMAIN: {}}}},
+            http=Http(port=0),
+            auth=Auth(superuser="root", superuser_password=SecretStr(PASSWORD)),
+        )
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
+        self.ports: dict[str, int] = {}
+
+    async def _run(self) -> None:
+        try:
+            async with vibemq.Broker(settings=self._settings) as broker:
+                self._broker, self._loop = broker, asyncio.get_running_loop()
+                self.ports = {each.protocol: each.port for each in broker.listening}
+                assert broker.http_address is not None
+                self.ports["http"] = broker.http_address[1]
+                self._ready.set()
+                await broker.run()
+        finally:
+            self._ready.set()
+
+    def __enter__(self) -> "Doors":
+        self._thread.start()
+        assert self._ready.wait(WAIT_S)
+        assert self.ports, "the broker does not start"
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._broker.stop)
+        self._thread.join(WAIT_S)
+        assert not self._thread.is_alive(), "the broker does not stop"
+
+    def native(self, user: str) -> vibemq.sync.Client:
+        url = f"vibemq://127.0.0.1:{self.ports['native']}"
+        return vibemq.sync.connect(url, username=user, password=PASSWORD)
+
+
+@pytest.fixture(scope="module")
+def doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Doors]:
+    with Doors(tmp_path_factory.mktemp("doors")) as doors:
+        with doors.native("root") as root:
+            root.create_queue(QUEUE)
+            root.admin("user.add", user="ann", password_hash=cheap_hash())
+        yield doors
+
+
+def waiting(root: vibemq.sync.Client) -> int:
+    return int(root.admin("queue.info", queue=QUEUE)["ready"])
+
+
+@contextmanager
+def native(doors: Doors) -> Iterator[Publishes]:
+    with doors.native("ann") as mq:
+
+        def publish() -> bool:
+            try:
+                mq.publish(QUEUE, b"x")
+            except NotAuthorized:
+                return False
+            return True
+
+        yield publish
+
+
+@contextmanager
+def native_by_the_second_connection(doors: Doors) -> Iterator[Publishes]:
+    with native(doors) as publish, doors.native("root") as root:
+        while len(root.admin("connections.list", user="ann")) < 2:
+            assert publish()
+        yield publish
+
+
+@contextmanager
+def omq(doors: Doors) -> Iterator[Publishes]:
+    with OmqPeer(Door(doors.ports["omq"]), ACCEPTED + f'(Connect 1 "ann:{PASSWORD}")'.encode()) as peer:
+
+        def subscribe() -> bool:
+            peer.say(b"(Subscribe topic From_current)\n")
+            while not isinstance(frame := peer.frame(), SubscribedFrame | Error):
+                pass
+            if isinstance(frame, SubscribedFrame):
+                peer.say(b"(Unsubscribe topic)\n")
+            return isinstance(frame, SubscribedFrame)
+
+        yield subscribe
+
+
+@contextmanager
+def blazingmq(doors: Doors) -> Iterator[Publishes]:
+    with ModelClient(doors.ports["blazingmq"], hello=False) as client:
+        client.say(
+            encode_authentication(
+                ControlCodec.BER, AuthenticationRequest(mechanism="basic", data=f"ann:{PASSWORD}".encode())
+            )
+        )
+        reader = EventReader(event_bytes_max=10_000, control_bytes_max=10_000)
+        while not (events := reader.read()):
+            reader.receive_data(client.socket.recv(10_000))
+        answer = decode_authentication(events[0])
+        assert isinstance(answer, AuthenticationResponse)
+        assert answer.status.category is StatusCategory.E_SUCCESS
+        client.greet()
+        client.ask(client.sdk.open(f"bmq://{DOMAIN}/{NAME}", 0, flags=WRITE))
+
+        def publish() -> bool:
+            client.post_and_wait(0, b"x")
+            return client.sdk.got.acks[-1][1] == 0
+
+        yield publish
+
+
+@contextmanager
+def eventmesh_tcp(doors: Doors) -> Iterator[Publishes]:
+    with MeshWire(doors.ports["eventmesh"]) as wire:
+        assert wire.hello("g", "pub", username="ann", password=PASSWORD).code == 0
+        yield lambda: wire.publish(QUEUE, "x").code == 0
+
+
+@contextmanager
+def eventmesh_http(doors: Doors) -> Iterator[Publishes]:
+    url = f"http://127.0.0.1:{doors.ports['eventmesh-http']}"
+    with httpx.Client(base_url=url, timeout=WAIT_S, trust_env=False, auth=("ann", PASSWORD)) as http:
+
+        def publish() -> bool:
+            answer: Any = http.post(f"/eventmesh/publish/{QUEUE}", json={}, headers=IDENTITY).json()
+            return bool(answer["retCode"] == 0)
+
+        yield publish
+
+
+@contextmanager
+def http_api(doors: Doors) -> Iterator[Publishes]:
+    url = f"http://127.0.0.1:{doors.ports['http']}/api/v1"
+    with httpx.Client(base_url=url, timeout=WAIT_S, trust_env=False, auth=("ann", PASSWORD)) as http:
+
+        def publish() -> bool:
+            answer = http.post(f"/queues/{QUEUE}/messages", content=b"x", headers=BYTES)
+            assert answer.is_success or answer.status_code == 403, answer.text
+            return answer.is_success
+
+        yield publish
+
+
+@pytest.mark.parametrize(
+    "enter",
+    [native, native_by_the_second_connection, omq, blazingmq, eventmesh_tcp, eventmesh_http, http_api],
+    ids=lambda enter: enter.__name__,
+)
+def test_the_next_command_of_an_open_connection_is_refused(
+    doors: Doors, enter: Callable[[Doors], AbstractContextManager[Publishes]]
+) -> None:
+    with doors.native("root") as root:
+        root.admin("user.grant", user="ann", queues="*", actions=RIGHTS)
+        with enter(doors) as publish:
+            assert publish()
+            before = waiting(root)
+            root.admin("user.revoke", user="ann", queues="*")
+            assert not publish()
+            assert waiting(root) == before
+            # It was the permission, and not the connection, that was missing.
+            root.admin("user.grant", user="ann", queues="*", actions=RIGHTS)
+            assert publish()
