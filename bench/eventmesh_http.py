@@ -1,4 +1,6 @@
-"""EventMesh over HTTP: publishes with keep-alive, pushes to one fast URL, and subscriptions that get nothing. `python -m bench.eventmesh_http`.
+"""EventMesh over HTTP: publishes with keep-alive, pushes to one fast URL, and subscriptions that get nothing.
+
+    .venv/bin/python -m bench.eventmesh_http
 
 The client and the subscriber are raw sockets of another process, so that little but the broker is measured.
 """

@@ -34,6 +34,7 @@ from vibemq.protocols.eventmesh.topics import SubscriptionMode, check_group, sub
 from vibemq.protocols.session import Principal
 
 _HEARD_IN_STEP = 500
+_ITEMS_IN_STEP = 100
 Work = Iterator[int] | None
 """What is still to be done for a request, in steps, each of which yields its cost. None: the engine has it."""
 INVALID_CODE = "requestCode can't be null, or must be number"
@@ -205,9 +206,11 @@ def subscribers_of(state: HttpState) -> tuple[Subscribers, Principal]:
     return state.subscribers, state.principal
 
 
-def _subscribe(state: HttpState, exchange: Exchange) -> None:
+def _subscribe(state: HttpState, exchange: Exchange) -> Steps[None]:
     fields = exchange.fields
     items = subscription_items(parsed(fields, "topic"))
+    if len(items) > _ITEMS_IN_STEP:
+        yield 2 * STEP_WORK
     subscribe(state, exchange, items, needed(fields, "url"))
 
 

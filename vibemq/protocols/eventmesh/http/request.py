@@ -59,6 +59,11 @@ class HttpReader:
         return not self._answering and (self._head is not None or bool(self._buffer))
 
     @property
+    def has_more(self) -> bool:
+        """Bytes have come behind the request that was returned last."""
+        return bool(self._buffer)
+
+    @property
     def ended(self) -> bool:
         """The peer has ended its stream, and nothing more can be made of it."""
         return self._ended and not self.fresh

@@ -64,6 +64,8 @@ class EventMeshHttpSession:
         """When the first byte of a request came that is not whole; 0: there is none."""
         self._idle_since = context.now
         self._unread = False
+        self._answered_at_once = 0
+        """Since the last tick: what is answered as soon as it is asked would go on as long as requests are there."""
         self._closing = False
         self._name = ""
 
@@ -257,6 +259,9 @@ class EventMeshHttpSession:
         state = self._state
         state.exchange = None
         self._idle_since = state.now
+        self._answered_at_once += 1
+        if self._answered_at_once >= REQUESTS_AT_ONCE and self._reader.has_more:
+            self._unread = True
         if not self._reader.keeps:
             self._closing = True
         if begun:
@@ -318,6 +323,7 @@ class EventMeshHttpSession:
 
     def tick(self, now: int) -> None:
         self._state.now = max(self._state.now, now)
+        self._answered_at_once = 0
         deadline = self.next_deadline()
         if deadline is not None and now >= deadline and not self._reader.fresh:
             self._closing = True

@@ -289,6 +289,10 @@ class EventMeshSession(BaseSession[EventMeshState]):
     def rows_at_once(self) -> int:
         return 100
 
+    @property
+    def bytes_at_once(self) -> int:
+        return 262_144
+
     # -- time -------------------------------------------------------------------------------------------------------
 
     def tick(self, now: int) -> None:

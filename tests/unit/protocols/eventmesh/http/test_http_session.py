@@ -140,6 +140,27 @@ def test_a_large_event_is_taken_apart_in_turns() -> None:
         assert (b'"retCode":0' in answer) == bool(wanted)
 
 
+def test_requests_that_are_answered_at_once_leave_turns_to_others() -> None:
+    """As a queue that keeps nothing answers: the driver asks again and again, until `unread` says that others wait."""
+    session = EventMeshHttpSession.alone(context(), EventMeshHttpSettings())
+    session.receive_data(b"GET /?code=104&topic=t&content=x HTTP/1.1\r\n\r\n" * 100)
+    turns, published = 0, 0
+    while published < 100:
+        turns += 1
+        session.tick(turns)
+        while requests := session.commands():
+            for request in requests:
+                if isinstance(request, Authenticate):
+                    session.authenticated(request.token, Principal("anonymous", superuser=True))
+                elif isinstance(request, Publish):
+                    published += 1
+                    session.apply([Reply(request.session, request.token, Published("t", 1, 1))])
+            if session.unread:
+                break
+    assert 10 < turns < 30
+    assert session.data_to_send().count(b'"retCode":0') == 100
+
+
 def junk(unit: bytes, size: int = 1_000_000) -> bytes:
     return b"[" + (unit + b",") * (size // (len(unit) + 1)) + b"1]"
 
