@@ -413,7 +413,7 @@ JOBS = (
         "            if added.promised:\n",
         "            if added.promised and added.hidden is not None:\n",
         sign=r"were confirmed and are gone",
-        by=(CHAOS_SIM,),
+        by=(CHAOS_SIM._replace(seconds=120.0),),
         quick=False,
     ),
     Mutant(
