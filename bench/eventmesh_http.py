@@ -1,4 +1,4 @@
-"""EventMesh over HTTP: publishes with keep-alive, and pushes to one fast URL. `python -m bench.eventmesh_http`.
+"""EventMesh over HTTP: publishes with keep-alive, pushes to one fast URL, and subscriptions that get nothing. `python -m bench.eventmesh_http`.
 
 The client and the subscriber are raw sockets of another process, so that little but the broker is measured.
 """
@@ -16,6 +16,8 @@ from urllib.parse import urlencode
 
 MESSAGE_BYTES = 1_024
 CONNECTIONS = 8
+IDLE_SUBSCRIPTIONS = 1_000
+IDLE_S = 4.0
 HEAD = (
     "POST / HTTP/1.1\r\nprotocolversion: 1.0\r\ncode: {code}\r\nip: 127.0.0.1\r\nidc: FT\r\nprotocoldesc: http\r\n"
     "pid: 4321\r\nlanguage: JAVA\r\nenv: P\r\nsys: 1234\r\nversion: 1.0\r\npasswd: pass\r\n"
@@ -107,6 +109,14 @@ def peer(port: int, count: int, results: "multiprocessing.Queue[tuple[str, float
         while Taking.taken < count:
             await asyncio.sleep(0.005)
         results.put(("push", count / (time.perf_counter() - began)))
+        time.sleep(IDLE_S)
+        results.put(("idle", 0))
+        for number in range(IDLE_SUBSCRIPTIONS // 10):
+            topics = json.dumps([{"topic": f"idle{each}", "mode": "CLUSTERING", "type": "ASYNC"} for each in range(10)])
+            await ask(port, request(206, topic=topics, consumerGroup="g", url=f"{url}/{number}"), 1, 1)
+        results.put(("subscribing", 0))
+        time.sleep(IDLE_S)
+        results.put(("idle with subscriptions", 0))
 
     asyncio.run(main())
 
@@ -136,6 +146,11 @@ def main(count: int = 10_000) -> None:
             what, rate = results.get()
             now = cpu_s(broker.pid)
             print(f"{what}: {rate:,.0f}/s; {(now - used) / count * 1e6:.0f} µs of the broker's CPU for each")
+            used = now
+        for _ in range(3):
+            what, _ = results.get()
+            now = cpu_s(broker.pid)
+            print(f"{what}: {now - used:.2f} s of the broker's CPU")
             used = now
         process.join()
         broker.terminate()

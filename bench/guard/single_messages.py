@@ -15,7 +15,8 @@ from vibemq.client.link import ClientLink
 from vibemq.client.protocol import ClientProtocol
 from vibemq.client.publisher import Publishing
 from vibemq.client.publishing.outgoing import Outgoing
-from vibemq.client.subscription import SubscribeOptions, Subscription
+from vibemq.client.receiving.options import SubscribeOptions
+from vibemq.client.subscription import Subscription
 from vibemq.model.rows import Rows
 from vibemq.protocols.native.codec import extensions
 from vibemq.protocols.native.codec.frames import encode_frame

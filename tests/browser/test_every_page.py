@@ -64,6 +64,18 @@ def test_no_text_becomes_markup_whoever_tries(browser: Any, hostile_broker: Serv
     context.close()
 
 
+def test_no_page_of_another_site_shows_the_console_in_a_frame(browser: Any, hostile_broker: ServedBroker) -> None:
+    """The page is not watched, for this is a violation."""
+    context = browser.new_context()
+    page = context.new_page()
+    with page.expect_console_message(lambda message: "frame-ancestors" in message.text):
+        page.set_content(f'<iframe src="{hostile_broker.console}queues"></iframe>')
+    framed = page.frames[1]
+    assert framed.get_by_role("heading").count() == 0
+    assert not framed.url.startswith(hostile_broker.origin)
+    context.close()
+
+
 def test_queues_with_odd_names_are_reached_and_deleted_from_their_pages(
     hostile_broker: ServedBroker, opened: Opener
 ) -> None:

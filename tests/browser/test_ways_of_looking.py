@@ -29,6 +29,38 @@ UNSEEN_FOCUS = """() => { const one = document.activeElement, style = getCompute
     ? '' : one.outerHTML.slice(0, 120) }"""
 
 
+CONTROLS = """() => [...document.querySelectorAll('a[href], button, input, select, textarea, summary')]
+  .filter((one) => one.checkVisibility({ visibilityProperty: true }) && !one.disabled && one.tabIndex >= 0)"""
+FOCUSED = """() => { const one = document.activeElement, place = one.getBoundingClientRect();
+  if (one === document.body) return '';
+  const isThere = place.bottom > 0 && place.top < innerHeight && place.right > 0 && place.left < innerWidth;
+  one.dataset.reached = 'yes';
+  return isThere ? '' : one.outerHTML.slice(0, 120) }"""
+TABS_MAX = 150
+
+
+@pytest.mark.parametrize("every_page", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.parametrize("size", ["large", "small"])
+def test_every_control_is_reached_with_the_tabulator_and_then_seen(
+    hostile_broker: ServedBroker, opened: Opener, size: str, *, every_page: bool
+) -> None:
+    page = opened(hostile_broker.origin, size=size)
+    found = []
+    for place in places() if every_page else SOME:
+        show(page, hostile_broker, place)
+        expected = min(page.evaluate(f"() => ({CONTROLS})().length"), TABS_MAX)
+        for _ in range(expected + 10):
+            page.keyboard.press("Tab")
+            problems = filter(None, (page.evaluate(FOCUSED), page.evaluate(UNSEEN_FOCUS)))
+            found += [f"{place}: the focus is not seen: {problem}" for problem in problems]
+        if expected < TABS_MAX:
+            left = page.evaluate(
+                f"() => ({CONTROLS})().filter((one) => !one.dataset.reached).map((one) => one.outerHTML.slice(0, 120))"
+            )
+            found += [f"{place}: not reached: {what}" for what in left]
+    assert not found
+
+
 @pytest.mark.parametrize("every_page", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_at_400_percent_nothing_scrolls_sideways_but_what_says_so(
     hostile_broker: ServedBroker, opened: Opener, *, every_page: bool

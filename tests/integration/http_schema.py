@@ -15,8 +15,16 @@ from tests.interop.omq import OmqBroker
 NOT_CHECKED = ("positive_data_acceptance", "ensure_resource_availability", "missing_required_header")
 """What is allowed by the description may be refused for the state of the broker: names that nobody has made. The one
 header that is required is answered with 428 where it is missing, which the check does not know."""
-SETTINGS = '[checks.negative_data_rejection]\nexpected-statuses = ["4xx", "5xx"]\n'
-"""431 is a refusal, too."""
+SETTINGS = """
+# 431 is a refusal, too.
+[checks.negative_data_rejection]
+expected-statuses = ["4xx", "5xx"]
+
+# With the longest connection_id the header is too long, which is found before its method is looked at.
+[[operations]]
+include-path = "/connections"
+checks.unsupported_method.enabled = false
+"""
 LEFT_OUT = r"/(events|tail|backups|reload|session|deliveries|redirect)$"
 """Answers without an end, what writes folders, and what logs the user out."""
 

@@ -1,6 +1,7 @@
 """BlazingMQ's protocol on a real broker and real sockets, by a client that dies of what a real SDK dies of."""
 
 import socket
+import struct
 import sys
 from collections.abc import Iterable, Iterator
 from uuid import uuid4
@@ -10,6 +11,7 @@ import pytest
 from tests.interop.blazingmq.broker import APPS, BROADCAST, FANOUT, PRIORITY, BlazingmqBroker, ModelClient
 from tests.interop.blazingmq.broker import DOMAINS as TEST_DOMAINS
 from tests.interop.blazingmq.model_sdk import READ, WRITE, ModelSdk
+from tests.waiting import wait_until
 from vibemq.protocols.blazingmq.codec.acks import AckMessage, parse_acks
 from vibemq.protocols.blazingmq.codec.control import decode_authentication, encode_authentication
 from vibemq.protocols.blazingmq.codec.events import HEARTBEAT_REQ, ControlCodec, EventReader, EventType
@@ -41,6 +43,10 @@ max_bytes = 2000
 max_delivery_attempts = 2
 redelivery_delay_ms = 20
 [protocols.blazingmq.domains."made.*"]
+[protocols.blazingmq.domains."few.*"]
+max_producers = 1
+max_consumers = 1
+max_queues = 1
 [protocols.blazingmq.domains.forgetful]
 deduplication_ms = 0
 [protocols.blazingmq.domains.filtered]
@@ -284,6 +290,42 @@ def test_a_q_id_cannot_be_two_queues(client: ModelClient) -> None:
     answer = client.ask(client.sdk.open(new_uri(), 0, flags=WRITE))
     assert refused(answer) is StatusCategory.E_INVALID_ARGUMENT
     client.post_and_wait(0, b"1")
+
+
+def test_a_domain_limits_what_all_its_clients_have_open(broker: BlazingmqBroker) -> None:
+    domain = f"few.{uuid4().hex[:8]}"
+    uri, other_uri = new_uri(domain), new_uri(domain)
+    with ModelClient(broker.bmq_port) as one, ModelClient(broker.bmq_port) as two:
+        one.open_reader(uri, flags=READ | WRITE)
+        for wanted, flags in ((uri, WRITE), (uri, READ), (other_uri, READ)):
+            assert refused(two.ask(two.sdk.open(wanted, 0, flags=flags))) is StatusCategory.E_UNKNOWN
+        one.ask(one.sdk.configure(0, expressions=()))
+        one.ask(one.sdk.close(0))
+        two.open_reader(other_uri, flags=READ | WRITE)
+        # The client is gone without a word.
+        two.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        two.socket.close()
+        wait_until(lambda: isinstance(one.ask(one.sdk.open(uri, 1, flags=WRITE)), OpenQueueResponse))
+        one.post_and_wait(1, b"1")
+
+
+def test_a_queue_is_closed_and_opened_again_in_one_go(client: ModelClient) -> None:
+    sdk, uri = client.sdk, new_uri()
+    client.open_reader(uri, flags=READ | WRITE)
+    payloads = [b"%d" % number for number in range(300)]
+    posts = sdk.post(0, *payloads)
+    (closing, close), (opening, again) = sdk.close(0), sdk.open(uri, 0)
+    message = put_message(0, sdk.guid(), b"behind")
+    sdk.unacked[message.guid] = message
+    client.say(posts + close + again + build_puts([message]))
+    client.until(lambda: not sdk.unacked)
+    assert list(sdk.got.responses)[-2:] == [closing, opening]
+    assert len(sdk.got.acks) == 301
+    before = len(sdk.got.pushes)
+    client.ask(sdk.configure(0))
+    assert sorted(client.pushed(before + 301)[before:]) == sorted(
+        [b"%d" % number for number in range(300)] + [b"behind"]
+    )
 
 
 def test_requests_for_what_is_not_open(client: ModelClient) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import shutil
 from collections import Counter
-from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -31,12 +30,6 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
-
-
-@pytest.fixture
-async def api(tmp_path: Path) -> AsyncIterator[ApiClient]:
-    async with serving(tmp_path, auth=everybody()) as client:
-        yield client
 
 
 async def test_definitions_of_one_broker_are_made_on_another(api: ApiClient, tmp_path: Path) -> None:

@@ -377,6 +377,7 @@ async def test_unknown_parameters_and_fields_are_refused(api: ApiClient) -> None
         b"[]",
         b'"text"',
         b"[" * 1_500 + b"]" * 1_500,
+        b"[" * 16_000,
         b'{"a":"\\ud800"}',
         b"\xff",
         b'{"at_most":' + b"9" * 10_000 + b"}",

@@ -61,6 +61,9 @@ async def test_a_rate_at_which_a_job_would_not_end_is_refused(api: ApiClient, ra
     assert (await api.done("GET", "/jobs"))["items"] == []
     job = (await api.done("POST", "/jobs", json={"kind": "replay", "rate": 0.1}))["job"]
     assert (await api.ask("PATCH", f"/jobs/{job}", json={"rate": rate})).status_code == 422
+    # Its time would be no number.
+    assert (await api.ask("POST", "/dead-letters/preview", json={"filter": {}, "rate": rate})).status_code == 422
+    await api.done("POST", "/dead-letters/preview", json={"filter": {}, "rate": 0.5})
 
 
 async def test_a_port_of_the_host_is_a_number(api: ApiClient) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +33,6 @@ LINES = {"Content-Type": "application/x-ndjson"}
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
-
-
-@pytest.fixture
-async def api(tmp_path: Path) -> AsyncIterator[ApiClient]:
-    async with serving(tmp_path, auth=everybody()) as client:
-        yield client
 
 
 # -- bodies -----------------------------------------------------------------------------------------------------------

@@ -1,11 +1,8 @@
 """Idempotency keys of each POST that changes something: carried out once, or refused."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 
-from tests.integration.http_api import ApiClient, everybody, serving
+from tests.integration.http_api import ApiClient
 from vibemq.web.api.endpoints import ENDPOINTS
 
 pytestmark = pytest.mark.anyio
@@ -16,12 +13,6 @@ KEY = {"Idempotency-Key": "k"}
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
-
-
-@pytest.fixture
-async def api(tmp_path: Path) -> AsyncIterator[ApiClient]:
-    async with serving(tmp_path, auth=everybody()) as api:
-        yield api
 
 
 @pytest.mark.parametrize("path", [row.path for row in ENDPOINTS if row.keyless])

@@ -116,7 +116,7 @@ async def test_the_address_with_the_most_connections_makes_room() -> None:
     assert closed == ["b2", "b3", "probe"]
     pool.add(Stub("late", False), "c")
     assert closed[3:] == ["b1"], "where nobody is idle, the oldest goes"
-    assert len(pool) == 4
+    assert (len(pool), pool.dropped) == (4, 4)
 
 
 async def test_reports_take_no_slot_of_the_probes() -> None:

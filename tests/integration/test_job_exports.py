@@ -25,7 +25,7 @@ from vibemq.model.jobs.job import JobKind, JobPlan, JobState, StoredJob
 from vibemq.model.jobs.job_records import JobAdvanced
 from vibemq.operations.jobs import results
 from vibemq.server.broker import Broker
-from vibemq.server.jobs import worker
+from vibemq.server.jobs import expiry, worker
 from vibemq.server.jobs.export_folder import FOLDER, ExportFolder
 from vibemq.server.jobs.exporting import LetterExport
 from vibemq.testing.timed_broker import TimedBroker
@@ -270,6 +270,26 @@ async def test_a_cancelled_export_leaves_no_file(started: Started, tmp_path: Pat
     assert not (await job_of(mq, number))["has_result"]
     with pytest.raises(JobStateConflict, match="is cancelled and has no file"):
         await mq.admin("job.result", job=number)
+
+
+async def test_an_export_that_nobody_resumes_makes_room(
+    started: Started, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, mq = started
+    await dead(mq, broker, "q", 20)
+    numbers = list[str]()
+    for _ in range(2):
+        numbers.append((await export_of(mq, rate=20))["job"])
+        await reached(mq, numbers[-1], "running", done=1)
+        await mq.admin("job.change", job=numbers[-1], state="paused")
+        broker.advance(5)
+    # The first was paused ten seconds ago, the second five.
+    assert expiry.KEPT_MS == 7 * 24 * 3_600_000
+    monkeypatch.setattr(expiry, "KEPT_MS", 7_000)
+    cancelled = await reached(mq, numbers[0], "cancelled")
+    assert "seven days" in cancelled["why"]
+    await until(lambda: len(list((tmp_path / "data" / FOLDER).iterdir())) == 1)
+    assert (await job_of(mq, numbers[1]))["state"] == "paused"
 
 
 async def test_a_file_is_for_those_who_may_see_the_letters(guarded: Guarded) -> None:

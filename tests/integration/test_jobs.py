@@ -650,3 +650,30 @@ async def test_jobs_that_cannot_even_be_ended_leave_others_their_turns(
     broker.advance(1)
     for number in failing:
         await reached(mq, number, "failed", "its log has the reason")
+
+
+async def test_a_user_of_the_settings_has_no_job_of_a_stored_one_of_the_same_name(tmp_path: Path) -> None:
+    hashed = SecretStr(cheap_hash(PASSWORD))
+    only_root = Auth(users={"root": User(password_hash=hashed, superuser=True)})
+    both = Auth(users={**only_root.users, "temp": User(password_hash=hashed, permissions=())})
+    async with Broker(settings=settings(tmp_path, auth=only_root)) as broker:
+        async with vibemq.connect(broker.url, username="root", password=PASSWORD) as root:
+            await dead(root, broker, "a", 20)
+            await root.admin("user.add", user="temp", password=PASSWORD)
+            await root.admin("user.grant", user="temp", queues="a", actions=["inspect", "purge", "publish"])
+        async with vibemq.connect(broker.url, username="temp", password=PASSWORD) as temp:
+            number = (await temp.admin("job.start", kind="replay", filter={"queue": "a"}, rate=1, key="k"))["job"]
+            await reached(temp, number, "running", done=1)
+    async with Broker(settings=settings(tmp_path, auth=both)) as broker:
+        async with vibemq.connect(broker.url, username="root", password=PASSWORD) as root:
+            assert "user 'temp' does not exist any more" in (await reached(root, number, "held"))["why"]
+        async with vibemq.connect(broker.url, username="temp", password=PASSWORD) as temp:
+            assert (await temp.admin("job.list"))["jobs"] == []
+            with pytest.raises(JobNotFound):
+                await temp.admin("job.change", job=number, state="cancelled")
+    # The stored user is there again, and has its job.
+    async with (
+        Broker(settings=settings(tmp_path, auth=only_root)) as broker,
+        vibemq.connect(broker.url, username="temp", password=PASSWORD) as temp,
+    ):
+        assert [job["job"] for job in (await temp.admin("job.list"))["jobs"]] == [number]

@@ -51,7 +51,7 @@ async def test_each_state_has_its_messages(broker: Broker, mq: vibemq.Client) ->
     await mq.publish("q", b"later", delay=60)
     held = await mq.fetch("q", max=2)
     await until(lambda: (figures(broker).in_flight, figures(broker).consumers) == (2, 0))
-    before, records = figures(broker), broker._running().committer._appends
+    before, records = figures(broker), broker._running().committer._flushes.appends
 
     ready = await mq.admin("queue.peek", queue="q", state="ready", limit=3)
     assert [m["id"] for m in ready["messages"]] == ["id2", "id3", "id4"]
@@ -89,7 +89,7 @@ async def test_each_state_has_its_messages(broker: Broker, mq: vibemq.Client) ->
     assert [m["id"] for m in one["messages"] + two["messages"]] == ["id0", "id1"]
 
     assert figures(broker) == before
-    assert broker._running().committer._appends == records, "looking writes nothing"
+    assert broker._running().committer._flushes.appends == records, "looking writes nothing"
     for message in held:
         await message.ack()
     assert (await mq.admin("queue.peek", queue="q", state="in_flight"))["messages"] == []

@@ -4,9 +4,11 @@ something else."""
 import logging
 import shutil
 import socket
+import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import anyio
 import httpx
@@ -176,7 +178,42 @@ async def test_a_listener_counts_the_handshakes_that_came_to_nothing(
         async with vibemq.connect(f"vibemqs://127.0.0.1:{running.port}", tls_ca=str(authority.ca)) as mq:
             native, http = (await mq.admin("listeners.list"))["listeners"]
         assert (native["handshakes_failed"], native["refused"]) == (2, 0)
-        assert (http["handshakes_failed"], http["refused"]) == (None, None)
+        assert (http["handshakes_failed"], http["refused"]) == (None, 0)
+
+
+async def test_the_http_port_counts_them_too(tmp_path: Path, authority: Authority, server: Signed) -> None:
+    tls = Tls(certificate=server.certificate, key=server.key)
+    wanted = Settings(
+        data_dir=tmp_path / "data",
+        storage=StorageChoice(provider="memory"),
+        listeners=(Listener(port=0),),
+        http=Http(port=0, tls=tls),
+    )
+    async with vibemq.Broker(settings=wanted) as running, vibemq.connect(running.url) as mq:
+
+        async def http() -> dict[str, Any]:
+            (found,) = [one for one in (await mq.admin("listeners.list"))["listeners"] if one["protocol"] == "http"]
+            return dict(found)
+
+        port = (await http())["port"]
+        async with await anyio.connect_tcp("127.0.0.1", port) as stranger:
+            await stranger.send(b"no handshake at all\r\n\r\n")
+            await heard_of_its_end(stranger)
+
+        def distrust() -> None:
+            """It does not know the authority, and says so."""
+            with (
+                socket.create_connection(("127.0.0.1", port)) as plain,
+                pytest.raises(ssl.SSLCertVerificationError),
+            ):
+                ssl.create_default_context().wrap_socket(plain, server_hostname="localhost")
+
+        await anyio.to_thread.run_sync(distrust)
+        trusting = ssl.create_default_context(cafile=str(authority.ca))
+        async with httpx.AsyncClient(verify=trusting) as welcome:
+            assert (await welcome.get(f"https://127.0.0.1:{port}/livez")).status_code == 200
+        told = await http()
+        assert (told["handshakes_failed"], told["refused"]) == (2, 0)
 
 
 async def test_a_client_with_tls_on_a_port_without(tmp_path: Path, log: pytest.LogCaptureFixture) -> None:

@@ -11,7 +11,7 @@ from anyio.to_thread import run_sync
 
 from tests.integration.eventmesh_http import subscriber
 from tests.integration.test_eventmesh_http_life import MeshDoors
-from tests.interop.eventmesh import SOURCES, compile_java, java_classpath
+from tests.interop.eventmesh import SOURCES, JavaDriver, compile_java, java_classpath
 from tests.waiting import WAIT_S, until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.xdist_group("eventmesh-java")]
@@ -101,4 +101,39 @@ async def test_publish_push_heartbeat_unsubscribe_and_a_kill(classpath: str, tmp
                 assert (await run_sync(java.ask, "subscribe", "java", "http://169.254.169.254/")).startswith("failed")
             assert "nobody" not in app.contents
     finally:
+        await run_sync(broker.stop)
+
+
+async def test_clients_of_both_doors_understand_each_other(classpath: str, tmp_path: Path) -> None:
+    """TCP to HTTP, HTTP to TCP, in both forms; two URLs of a group share; a client of TCP answers one of HTTP."""
+    broker = MeshDoors(tmp_path)
+    await run_sync(broker.start)
+    mesh = broker.client()
+    try:
+        async with subscriber() as first, subscriber() as second:
+            with jvm(classpath, broker.ports["eventmesh-http"]) as java, JavaDriver.started(classpath) as tcp:
+                port = broker.ports["eventmesh"]
+                for name, kind, purpose in (("em", "em", "sub"), ("ce", "ce", "sub"), ("pub", "em", "pub")):
+                    await run_sync(tcp.do, "client", name, kind, purpose, name, port)
+                for name, topic, how in (("em", "texts", "ASYNC"), ("ce", "events", "ASYNC"), ("em", "asked", "SYNC")):
+                    await run_sync(tcp.do, "subscribe", name, topic, "CLUSTERING", how)
+                for name in ("em", "ce"):
+                    await run_sync(tcp.do, "listen", name)
+                await java.do("subscribe", "texts", first.url())
+                await java.do("subscribe", "texts", second.url())
+                await java.do("publish", "texts", "hällo")
+                await java.do("event", "events", '{"a":1}')
+                assert await run_sync(tcp.bodies, "em", 1) == ["hällo"]
+                assert await run_sync(tcp.bodies, "ce", 1) == ['{"a":1}']
+                for number in range(9):
+                    await run_sync(tcp.do, "publish", "pub", "texts", f"tcp {number}")
+                texts = ["hällo", *(f"tcp {number}" for number in range(9))]
+                await until(lambda: sorted(first.contents + second.contents) == sorted(texts))
+                assert first.contents, "the two URLs share"
+                assert second.contents
+                await run_sync(tcp.do, "answer", "em", "reply to ")
+                answer = await mesh.send(101, topic="asked", content="?", ttl="20000", bizseqno="1", uniqueid="1")
+                assert orjson.loads(answer["retMsg"])["body"] == "reply to ?"
+    finally:
+        await mesh.http.aclose()
         await run_sync(broker.stop)

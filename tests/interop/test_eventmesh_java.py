@@ -128,6 +128,41 @@ def test_request_and_reply(kind: str, clients: Clients, jvm: JavaDriver) -> None
         assert reply["subject"] == clients.topic
 
 
+def test_answers_that_are_not_waited_for_and_that_never_come(clients: Clients, jvm: JavaDriver) -> None:
+    """`asyncRR` of the SDK calls its handler of late answers; a request that nobody answers ends by the SDK's time."""
+    asker = clients.publisher("em")
+    with pytest.raises(AssertionError, match="rr error"):
+        jvm.do("request", asker, f"{clients.topic}-nobody", "?", 200)
+    replier = clients.subscriber("em", "repliers", type_="SYNC")
+    jvm.do("answer", replier, "reply to ")
+    jvm.do("ask", asker, clients.topic, "one", 20_000)
+    assert jvm.event("late", client=asker)["body"] == "reply to one"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_topic_that_is_added_after_listen_and_a_text_of_64_kib(kind: str, clients: Clients, jvm: JavaDriver) -> None:
+    subscriber, publisher = clients.subscriber(kind, "readers"), clients.publisher(kind)
+    jvm.do("subscribe", subscriber, f"{clients.topic}-second", "CLUSTERING", "ASYNC")
+    text = "x" * 65_536 if kind == "em" else f'{{"text":"{"x" * 65_536}"}}'
+    assert jvm.do("publish", publisher, f"{clients.topic}-second", text)["code"] == 0
+    assert jvm.bodies(subscriber, 1) == [text]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_slow_members_get_all_though_one_of_them_leaves(kind: str, clients: Clients, jvm: JavaDriver) -> None:
+    slow, leaving = clients.subscriber(kind, "readers"), clients.subscriber(kind, "readers")
+    for name in (slow, leaving):
+        jvm.do("slow", name, 250)
+    publisher, sent = clients.publisher(kind), [body(kind, number) for number in range(10)]
+    for text in sent:
+        assert jvm.do("publish", publisher, clients.topic, text)["code"] == 0
+    got = {leaving: [jvm.event("message", client=leaving)["body"]], slow: []}
+    jvm.do("close", leaving)
+    while {*got[leaving], *got[slow]} < set(sent):
+        event = jvm.event("message")
+        got.setdefault(event["client"], []).append(event["body"])
+
+
 def test_native_requester_and_java_replier(clients: Clients, jvm: JavaDriver, mq: vibemq.sync.Client) -> None:
     replier = clients.subscriber("em", "repliers", type_="SYNC")
     jvm.do("answer", replier, "reply to ")

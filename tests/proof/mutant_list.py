@@ -60,7 +60,7 @@ JOURNAL = "storage/lmdb/journal/journal.py"
 SEGMENT_POOL = "storage/lmdb/journal/segment_pool.py"
 RECOVERY = "storage/lmdb/journal/recovery.py"
 SEGMENT = "storage/lmdb/journal/segment.py"
-COMMITTER = "server/commit/committer.py"
+FLUSHES_OF_APPENDS = "server/commit/flushes.py"
 CHECKPOINT = "storage/lmdb/checkpoint/checkpoint.py"
 
 FLUSHES = (
@@ -89,7 +89,8 @@ FLUSHES = (
         "storage/lmdb/journal/large.py",
         "        self._pool.keep(segment)\n",
         "        self._pool.give_up(segment)\n",
-        sign=LOST_OR_BROKEN,
+        # The pool and the journal both have it: it is overwritten, or deleted twice.
+        sign=LOST_OR_BROKEN + r"|^StorageFailed: journal deleting a segment failed .*No such file",
         quick=False,
     ),
     Mutant(
@@ -131,30 +132,30 @@ FLUSHES = (
     ),
     Mutant(
         "strong confirm before the flush",
-        COMMITTER,
-        "if outcome.durability is Durability.STRONG and waits and step.position > self._flushed_appends:",
-        "if outcome.durability is Durability.STRONG and waits and step.position < 0:",
+        FLUSHES_OF_APPENDS,
+        "if step.position > self._flushed_appends and (step.holds or outcome.ticket):",
+        "if step.position < 0 and (step.holds or outcome.ticket):",
         sign=LOST,
     ),
     Mutant(
         "a flush on the loop that flushes nothing",
-        COMMITTER,
+        FLUSHES_OF_APPENDS,
         "        took_s = self._store.sync_at_once()\n",
         "        took_s: float | None = 0.0\n",
         sign=LOST,
     ),
     Mutant(
         "a flush confirms what was appended while it ran",
-        COMMITTER,
+        FLUSHES_OF_APPENDS,
         "            self._flushed_appends = covers\n",
-        "            self._flushed_appends = self._appends\n",
+        "            self._flushed_appends = self.appends\n",
         sign=r"a weak message confirmed \d+ ms ago is gone|" + LOST,
         by=(SIM_WEAK,),
     ),
     Mutant(
         "weak data without the timed flush",
-        COMMITTER,
-        "        if self._weak_appends > self._flushed_appends:\n            self._flush()\n",
+        FLUSHES_OF_APPENDS,
+        "        if self._weak_appends > self._flushed_appends:\n            self._begin()\n",
         "        if self._weak_appends > self._flushed_appends:\n            pass\n",
         sign=r"a weak message confirmed \d+ ms ago is gone",
         by=(SIM_WEAK,),
@@ -275,7 +276,7 @@ CHECKPOINTS = (
     Mutant(
         "dedup ids are not loaded",
         "storage/kvstore/store.py",
-        "    state.queues[queue_id].dedup[dedup_id] = (sequence, published_at)\n",
+        "    state.queues[queue_id].dedup[dedup_id] = remembered(sequence, published_at)\n",
         "    pass\n",
         sign=r"\.dedup ",
     ),
@@ -403,6 +404,15 @@ JOBS = (
         "        step.note(record, need)\n",
         "        (step.note(record, need) if not done else state.owed_behind.append(record))\n",
         sign=r"disk\.jobs == self\.engine\.jobs",
+        by=(CHAOS_SIM,),
+        quick=False,
+    ),
+    Mutant(
+        "a full disk takes back what a transient queue has confirmed",
+        "engine/engine.py",
+        "            if added.promised:\n",
+        "            if added.promised and added.hidden is not None:\n",
+        sign=r"were confirmed and are gone",
         by=(CHAOS_SIM,),
         quick=False,
     ),

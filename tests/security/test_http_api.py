@@ -1,6 +1,7 @@
 """The HTTP API under attack: other sites, other names, stolen and guessed credentials, floods, odd bytes."""
 
 import asyncio
+import base64
 import logging
 import re
 import socket
@@ -22,6 +23,7 @@ from vibemq.config import Auth
 from vibemq.errors import AuthFailed
 from vibemq.web.api.contract import BASE
 from vibemq.web.api.endpoints import ENDPOINTS
+from vibemq.web.api.guardrails import bodies
 from vibemq.web.limits import CONNECTIONS_MAX
 
 pytestmark = [pytest.mark.anyio, pytest.mark.xdist_group("security")]
@@ -351,6 +353,23 @@ async def test_ambiguous_requests_end_the_connection(guarded: ApiClient, lines: 
     answer = await raw(guarded, *lines, body=b"{}GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
     assert re.match(rb"HTTP/1.1 4\d\d ", answer)
     assert answer.count(b"HTTP/1.1 ") == 1
+
+
+async def test_a_body_that_comes_too_slowly_ends_with_its_connection(
+    guarded: ApiClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(bodies.read_body.__kwdefaults__, "timeout_s", 0.5)
+    assert guarded.broker.http_address is not None
+    reader, writer = await asyncio.open_connection(*guarded.broker.http_address)
+    login = base64.b64encode(f"root:{PASSWORD}".encode())
+    writer.write(b"PUT /api/v1/queues/q HTTP/1.1\r\nHost: x\r\nAuthorization: Basic " + login)
+    writer.write(b"\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
+    assert (await guarded.get("/queues", "root")).status_code == 200
+    answer = await reader.read()
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert b"REQUEST_TIMEOUT" in answer
+    writer.close()
+    assert guarded.broker.queue_info("q") is None
 
 
 async def test_silent_and_half_requests_keep_nobody_out(guarded: ApiClient) -> None:

@@ -77,6 +77,8 @@ class Driver:
         self.submitting: list[Outcome] = []
         self.rows: dict[int, set[int]] = defaultdict(set)
         """Sequences whose rows reached the disk, by queue id."""
+        self.promised: dict[int, set[int]] = defaultdict(set)
+        """Sequences of transient queues that were confirmed at once, by queue id."""
         self.records: list[Record] = []
         self.effects: list[Effect] = []
         self.watch: Callable[[list[Effect]], None] = lambda effects: None
@@ -101,6 +103,7 @@ class Driver:
         told = [*outcome.after_append, *outcome.effects]
         self.effects += told
         self.submitting = [outcome]
+        self._note_promises(outcome.effects)
         self.watch(told)
         self.submitting = []
         assert bool(outcome.ticket) == bool(outcome.records)
@@ -114,6 +117,17 @@ class Driver:
         while self.looks and self.questions:
             told += self.look(self.questions.pop(0))
         return told
+
+    def _note_promises(self, effects: list[Effect]) -> None:
+        """What was confirmed before anything was heard of the disk."""
+        for effect in effects:
+            result = effect.result if isinstance(effect, Reply) else None
+            if isinstance(result, Published) and result.first_sequence:
+                queue = self.engine._state.queues.get(result.queue)
+                if queue is not None and queue.transient:
+                    count = result.count - len(result.refused or ()) - len(result.duplicates or ())
+                    first = result.first_sequence
+                    self.promised[queue.queue_id].update(range(first, first + count))
 
     def look(self, question: Classify) -> list[Effect]:
         """Answer a question."""
@@ -202,6 +216,7 @@ class Driver:
         self.submit(self.engine.restore(copy.deepcopy(self.disk), self.now))
 
     def _forget_transient(self) -> None:
+        self.promised.clear()
         restart_transient(self.disk, self.now)
 
     # -- shorthands -----------------------------------------------------------------------------------------------
@@ -298,7 +313,13 @@ class Driver:
         assert self.engine.violations() == []
         self._check_shares()
         self._check_parked()
-        if self.waiting or self.engine._state.owed or self.engine._state.owed_behind:
+        if self.waiting:
+            return
+        for queue_id, promised in self.promised.items():
+            assert promised <= self.rows[queue_id], (
+                f"{sorted(promised - self.rows[queue_id])} were confirmed and are gone"
+            )
+        if self.engine._state.owes:
             return
         assert self.disk.dead_count == self.engine.dead_count
         assert self.disk.jobs == self.engine.jobs.by_id

@@ -65,6 +65,51 @@ def test_two_sources_have_the_same_batches_again_or_none(world: World) -> None:
     assert numbers_in(world, "out") == [0, 1, 2, 3, 4, 100, 101, 102, 103, 104]
 
 
+@pytest.mark.long(
+    covered_by="tests/unit/spark/test_timeline.py::test_batches_without_rows_that_count_twice_are_forgotten_by_a_seek"
+)
+def test_batches_without_rows_that_count_twice_are_forgotten_by_a_seek(world: World) -> None:
+    """As the page says: the sink has no batch with the number of the error, and the group is moved to where the
+    checkpoint has the queue."""
+    one, two = world.queue(*range(4)), world.queue(100, 101)
+
+    def run() -> Any:
+        how: dict[str, object] = {"hold": "15m", "maxMessagesPerTrigger": 1}
+        first, second = (world.stream(queue=queue, **how).select("body") for queue in (one, two))
+        return world.files(first.union(second), "c", "out")
+
+    finished(run())
+    world.roll_back("c", 2, 3)
+    finished(run())
+    world.publish(two, 102)
+    assert "move the group 'etl' to where the checkpoint has this queue" in failure_of(run())
+    assert sorted(file.name for file in (world.folder / "out" / "_spark_metadata").glob("[0-9]*")) == list("0123")
+    world.mq.admin("group.seek", queue=two, group="etl", start="sequence:3")
+    finished(run())
+    assert numbers_in(world, "out") == [0, 1, 2, 3, 100, 101, 102]
+
+
+@pytest.mark.long(
+    covered_by="tests/unit/spark/test_losses.py::test_the_first_queue_of_a_pattern_is_deleted_after_one_batch"
+)
+def test_the_first_queue_of_a_pattern_is_deleted_after_one_batch(world: World) -> None:
+    names = [f"pattern-{name}" for name in "ab"]
+    for name in names:
+        world.mq.create_queue(name, retention="log")
+        world.publish(name, 1)
+
+    def run() -> Any:
+        frame = world.stream(queuePattern="pattern-*", failOnDataLoss="false").select("body")
+        return world.files(frame, "c", "out")
+
+    finished(run())
+    world.mq.delete_queue(names[0])
+    for number in (2, 3):
+        world.publish(names[1], number)
+        finished(run())
+    assert numbers_in(world, "out") == [1, 1, 2, 3]
+
+
 @pytest.mark.parametrize("sink", ["files", pytest.param("exactlyOnce", marks=pytest.mark.long)])
 def test_batches_without_data_are_batches(world: World, sink: str) -> None:
     """Spark makes one when a watermark has moved. Of a batch that its file sink leaves out it does not see how far the
@@ -133,6 +178,30 @@ def test_a_query_that_counts_from_0_again_under_its_id_is_refused(world: World) 
     world.put_back(newest, "c")
     finished(run())
     assert sorted(world.numbers(target)) == list(range(20)), "the newest checkpoint goes on"
+
+
+@pytest.mark.long(
+    covered_by="tests/unit/spark/test_timeline.py::test_a_first_batch_without_rows_is_not_followed_by_one_of_its_number"
+)
+def test_a_query_that_began_on_an_empty_queue_and_counts_from_0_again_is_refused(world: World) -> None:
+    """Batch 0 had no rows. The sink knows its number all the same."""
+    source, target = world.queue(), world.queue()
+
+    def run() -> Any:
+        frame = world.stream(queue=source, hold="15m").select("body")
+        return world.into(frame, target, "c", exactlyOnce="true").trigger(availableNow=True).start()
+
+    finished(run())
+    assert (world.folder / "c" / "commits" / "0").exists()
+    newest = world.put_aside("c")
+    world.publish(source, 1, 2)
+    for log in ("offsets", "commits"):
+        shutil.rmtree(world.folder / "c" / log)
+    assert REFUSED in failure_of(run())
+    assert world.committed(source) == 1
+    world.put_back(newest, "c")
+    finished(run())
+    assert world.numbers(target) == [1, 2]
 
 
 def test_a_group_that_was_sought_to_where_the_checkpoint_was_rolled_back(world: World) -> None:

@@ -102,10 +102,12 @@ def master(folder: Path) -> Iterator[str]:
     ) as log:
         wait_for(log, "I have been elected leader")
         url = f"spark://127.0.0.1:{port}"
-        options = ("--cores", "1", "--memory", "600m", "--host", "127.0.0.1", "--webui-port", "0", url)
+        options = ("--cores", "1", "--memory", "600m", "--webui-port", "0", url)
+        # Of two hosts: a task that is slow is not started once more on the same one.
+        named = [(f"worker-{number}", f"{host}.worker.Worker", "--host", f"127.0.0.{number}") for number in (1, 2)]
         with (
-            daemon(folder, "worker-1", f"{host}.worker.Worker", *options, environment=environment) as one,
-            daemon(folder, "worker-2", f"{host}.worker.Worker", *options, environment=environment) as two,
+            daemon(folder, *named[0], *options, environment=environment) as one,
+            daemon(folder, *named[1], *options, environment=environment) as two,
         ):
             for worker in (one, two):
                 wait_for(worker, "Successfully registered with master")
@@ -174,6 +176,63 @@ def test_spark_submit_with_the_code_shipped(master: str, broker: BrokerProcess, 
         names = ("--source", "shipped", "--sink", "shipped.checked", "--checkpoint", str(folder / "shipped"))
         submit(folder, master, environment, *job, *names)
         assert sorted(row["order"] for row in drained(mq, "shipped.checked")) == [one["order"] for one in orders]
+
+
+SPECULATING_JOB = """
+import sys, time
+from pathlib import Path
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
+from pyspark.sql.functions import udf
+from vibemq.spark import register
+
+endpoint, folder = sys.argv[1], Path(sys.argv[2])
+spark = SparkSession.builder.getOrCreate()
+register(spark)
+
+def run(name, writer):
+    overtaken = folder / f"{name}.overtaken"
+
+    @udf("string")
+    def slow(body):
+        if '"order":1,' in body:
+            if TaskContext.get().attemptNumber():
+                overtaken.touch()
+            else:
+                while not overtaken.exists():
+                    time.sleep(0.05)
+        return body
+
+    options = {"endpoint": endpoint, "queue": "speculating", "group": name, "minPartitions": "4"}
+    messages = spark.readStream.format("vibemq").options(**options).load()
+    rows = messages.select(slow(messages.body.cast("string")).alias("body"))
+    query = writer(rows).option("checkpointLocation", str(folder / f"{name}.checkpoint")).trigger(availableNow=True)
+    query.start().awaitTermination()
+
+target = {"endpoint": endpoint, "queue": "speculating.out", "exactlyOnce": "true"}
+run("once", lambda rows: rows.writeStream.format("vibemq").options(**target))
+run("files", lambda rows: rows.writeStream.format("json").option("path", str(folder / "files")))
+(folder / "files.txt").write_text("\\n".join(row.body for row in spark.read.json(str(folder / "files")).collect()))
+"""
+
+
+def test_a_task_that_was_overtaken_by_its_copy_adds_nothing(master: str, broker: BrokerProcess, folder: Path) -> None:
+    """`spark.speculation`: the first attempt waits until another one has begun."""
+    place = folder / "speculating"
+    place.mkdir()
+    (place / "job.py").write_text(SPECULATING_JOB)
+    eager = {"quantile": "0.5", "multiplier": "1.1", "minTaskRuntime": "100ms", "interval": "50ms"}
+    settings = {"spark.speculation": "true", **{f"spark.speculation.{name}": value for name, value in eager.items()}}
+    configured = [part for key, value in settings.items() for part in ("--conf", f"{key}={value}")]
+    with vibemq.sync.connect(broker.url) as mq:
+        wanted = [one["order"] for one in filled(mq, "speculating")]
+        for group in ("once", "files"):
+            mq.admin("group.join", queue="speculating", group=group)
+        job = (*configured, str(place / "job.py"), endpoint(broker), str(place))
+        submit(folder, master, tidy.environment(folder), *job)
+        assert {file.name for file in place.glob("*.overtaken")} == {"once.overtaken", "files.overtaken"}
+        assert sorted(row["order"] for row in drained(mq, "speculating.out")) == wanted
+    assert sorted(json.loads(line)["order"] for line in (place / "files.txt").read_text().splitlines()) == wanted
 
 
 CONNECT_JOB = """

@@ -66,7 +66,7 @@ NAMED_TWICE = {
 
 KNOWN_MAX = 9
 """Modules of the server that one of them imports."""
-PUT_IT_TOGETHER = {"assembly.py", "broker.py"}
+PUT_IT_TOGETHER = {"assembly.py", "assembling/handlers.py", "broker.py"}
 """They make the parts of a broker and hold them: somebody has to know them all."""
 
 

@@ -2,7 +2,7 @@
 
 from typing import cast
 
-from vibemq.auth.matrix import COMMANDS, INSPECT, NEVER, Row
+from vibemq.auth.matrix import COMMANDS, NEVER, Row
 from vibemq.auth.policy import Policy
 from vibemq.errors import AuthError, VibeMQError, forget_frames
 from vibemq.model.access import Principal, ResourceKind
@@ -67,7 +67,3 @@ class Grants:
                 self._known.clear()
             self._known[kind, getattr(command, "queue", "")] = actor.may_create
         return None
-
-    def may_inspect(self, principal: Principal | None, queue: str) -> bool:
-        """Whether figures of the queue may be shown."""
-        return self._policy.allows(principal, INSPECT, queue)

@@ -9,8 +9,9 @@ from vibemq.client.publisher import Confirm, Publisher
 from vibemq.client.publishing.outgoing import Outgoing
 from vibemq.client.publishing.receipts import PublishReport, Receipt
 from vibemq.client.publishing.requests import Response
+from vibemq.client.receiving.options import SubscriptionStats
 from vibemq.client.reconnect import ReconnectPolicy
-from vibemq.client.subscription import Subscription, SubscriptionStats
+from vibemq.client.subscription import Subscription
 
 __all__ = [
     "Client",

@@ -23,8 +23,9 @@ from vibemq.client.publishing.outgoing import Outgoing, PriorityLike, Seconds
 from vibemq.client.publishing.receipts import PublishReport, Receipt
 from vibemq.client.publishing.requests import Response
 from vibemq.client.queues import ClientQueues, Difference, OnConflict, option_values
+from vibemq.client.receiving.options import SubscribeOptions
 from vibemq.client.reconnect import ReconnectPolicy
-from vibemq.client.subscription import SubscribeOptions, Subscription
+from vibemq.client.subscription import Subscription
 from vibemq.errors import NotConnected, VibeMQError
 from vibemq.model.effects import QueueInfo
 from vibemq.protocols.native.codec.wire import CommandType

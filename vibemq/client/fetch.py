@@ -11,7 +11,8 @@ import anyio
 
 from vibemq.client.link import ClientLink
 from vibemq.client.message import Message
-from vibemq.client.subscription import SubscribeOptions, Subscription, check_wait
+from vibemq.client.receiving.options import SubscribeOptions, check_wait
+from vibemq.client.subscription import Subscription
 
 T = TypeVar("T")
 

@@ -4,8 +4,7 @@ import contextlib
 import math
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from threading import Lock
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
@@ -18,101 +17,22 @@ from vibemq.client.link import CLIENT_CLOSED, ClientLink
 from vibemq.client.message import DONE, Delivery, Done, Message, MessageBatch, Settler
 from vibemq.client.protocol import ClientProtocol
 from vibemq.client.publishing.outgoing import Outgoing
+from vibemq.client.receiving.options import SubscribeOptions, SubscriptionStats, check_wait
 from vibemq.client.receiving.prefetch import DEFAULT, Prefetch
 from vibemq.client.settlements import BACKOFF, SettlementBuffer, SettleRuns, limit_ms
 from vibemq.client.waiting.latch import Latch
 from vibemq.errors import ConnectionLost, LocalProtocolError, NotConnected
 from vibemq.model.commands import Settlement
 from vibemq.model.runs import Run, RunSet, run_count, runs_of
-from vibemq.model.selector import Selector
 from vibemq.protocols.native.codec.extensions import DeliverMany
 from vibemq.protocols.native.codec.wire import CommandType
 
 T = TypeVar("T")
 
-DEFAULT_AUTO_EXTEND_TIMEOUT = 30.0
 TURN_MESSAGES = 64
 """Messages handed to the program before the loop gets a turn, so that acks flow while a burst is worked off."""
-SHARE_CHARACTERS_MAX = 256
-WEIGHT_MAX = 1_000_000
 TURN_S = 0.005
 """The same for batches, which differ in size."""
-
-
-@dataclass(slots=True)
-class SubscriptionStats:
-    """Counts since the subscription was made."""
-
-    received: int = 0
-    stale_settlements: int = 0
-    """Verbs on messages whose connection was gone: without effect, the broker hands those messages out again."""
-    interruptions: int = 0
-    """Connections lost."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SubscribeOptions:
-    """Times in seconds; see `Client.subscribe`."""
-
-    queue: str
-    group: str | None = None
-    prefetch: int | None = None
-    prefetch_bytes: int = 0
-    share: str | None = None
-    credit: int | None = None
-    priority: int = 0
-    weight: int = 1
-    where: str | None = None
-    ack_timeout: float | None = None
-    start: str | int = "default"
-    auto_extend: bool = False
-    auto_ack: bool = False
-    restore: bool = True
-
-    def __post_init__(self) -> None:
-        if self.prefetch is not None and self.prefetch < 1:
-            raise LocalProtocolError(f"prefetch is {self.prefetch}; it must be 1 or more")
-        if self.prefetch_bytes < 0:
-            raise LocalProtocolError(f"prefetch_bytes is {self.prefetch_bytes}; it must be 0 (no bound) or more")
-        if self.share is not None and not 1 <= len(self.share) <= SHARE_CHARACTERS_MAX:
-            raise LocalProtocolError(f"share is {self.share[:64]!r}; it must be a text of 1 to 256 characters")
-        if not 1 <= self.weight <= WEIGHT_MAX:
-            raise LocalProtocolError(f"weight is {self.weight}; it must be 1 to {WEIGHT_MAX:,}")
-        if self.where is not None:
-            Selector.parse(self.where)
-        if self.ack_timeout is not None:
-            limit_ms(self.ack_timeout, "ack_timeout")
-        if isinstance(self.start, str) and self.start not in ("default", "beginning", "now"):
-            raise LocalProtocolError(f"start is {self.start!r}; it must be default, beginning, now or a sequence")
-
-    @property
-    def timeout(self) -> float | None:
-        """The ack timeout asked for; auto-extension has to know one."""
-        if not self.ack_timeout and self.auto_extend:
-            return DEFAULT_AUTO_EXTEND_TIMEOUT
-        return self.ack_timeout
-
-    def headers(self, prefetch: Prefetch) -> Mapping[str, str]:
-        timeout = self.timeout
-        values = {
-            "group": self.group,
-            "prefetch": prefetch.messages,
-            "prefetch-bytes": prefetch.bytes or None,
-            "share": self.share,
-            "credit": self.credit,
-            "consumer-priority": self.priority or None,
-            "consumer-weight": self.weight if self.weight > 1 else None,
-            "where": self.where,
-            "ack-timeout-ms": None if timeout is None else limit_ms(timeout, "ack_timeout"),
-            "start": f"sequence:{self.start}" if isinstance(self.start, int) else self.start,
-        }
-        return {name: str(value) for name, value in values.items() if value is not None}
-
-
-def check_wait(timeout: float) -> None:
-    """Raise LocalProtocolError for a time that is no number: a loop that is given NaN as a deadline loses its order."""
-    if math.isnan(timeout):
-        raise LocalProtocolError("timeout is nan s; it must be a number, 0 or less to take only what is there")
 
 
 class Subscription(Generic[T]):

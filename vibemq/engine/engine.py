@@ -40,7 +40,7 @@ from vibemq.engine.handlers.transfer import imports, moves
 from vibemq.engine.jobs.job_table import JobTable
 from vibemq.engine.pacing import STEP_UNITS, Batch, Slices, work_off
 from vibemq.engine.queue.group import Group
-from vibemq.engine.queue.queue import Queue
+from vibemq.engine.queue.queue import Added, Queue
 from vibemq.engine.range_views import Readers
 from vibemq.engine.recovery import restore
 from vibemq.engine.requests import answering, asking, doubting
@@ -187,9 +187,10 @@ class Engine:
     def failed(self, ticket: int, now: int, error: VibeMQError) -> Outcome:
         """Nothing of that outcome was written (StorageFull), and what waited for it was not told.
 
-        Its new messages vanish, and the replies that waited are answered with the error. The other facts of the outcome
-        stay true here; their records are owed, and go before those of the next outcome (or with a later tick). So a
-        settlement is not forgotten because a publish beside it did not fit.
+        Its new messages vanish, and the replies that waited are answered with the error. Those of transient queues that
+        were confirmed stay: their records are the answer's, need no disk, and are to be kept like those of any outcome.
+        The other facts of the outcome stay true here; their records are owed, and go before those of the next outcome
+        (or with a later tick). So a settlement is not forgotten because a publish beside it did not fit.
 
         The caller must also fail, in order, every outcome that the engine made after that one and before this call:
         their records may build on the missing ones. Only then are the holes in the sequences recorded soundly.
@@ -200,8 +201,12 @@ class Engine:
         outcome = state.open.pop(ticket)
         for taken in reversed(outcome.moved):
             taken.return_requests()
+        promised: list[Added] = []
         for added in outcome.added:
-            rollback.vanish(step, state, added)
+            if added.promised:
+                promised.append(added)
+            else:
+                rollback.vanish(step, state, added)
         for taken in outcome.moved:
             moves.put_back(state, step, taken)
         for undo in outcome.undo:
@@ -219,8 +224,16 @@ class Engine:
         step.close()
         state.owed += rollback.owed_of(state, outcome.records, holes)
         state.owed_behind += step.records
+        state.note_refused(outcome.records)
+        kept = rollback.keep_promised(state, outcome.records, promised)
         self._carry(step)
-        return Outcome(effects=step.effects)
+        if not kept:
+            return Outcome(effects=step.effects)
+        # What is owed is not paid with it: it may need the disk, and the series of failures may go on.
+        ticket = state.next_ticket
+        state.next_ticket += 1
+        state.open[ticket] = Open(kept, [], [], promised, [], [], Durability.TRANSIENT)
+        return Outcome(kept, step.effects, ticket=ticket)
 
     def tick(self, now: int) -> Outcome:
         """Do what is due at or before now."""
@@ -367,7 +380,7 @@ class Engine:
         state.carried = step if step.dirty or step.freed else None
         if state.carried is not None or state.showing:
             state.owed_at = step.now
-        elif state.owed or state.owed_behind:
+        elif state.owes:
             state.owed_at = step.now + _OWED_RETRY_MS
 
     def _finish(self, step: Step, units: int = STEP_UNITS) -> Outcome:
@@ -465,9 +478,10 @@ class Engine:
         """Put what is owed before the records of this outcome. Every outcome with records comes here, so that of two
         series of failures the first is paid before the second begins."""
         state = self._state
-        if state.owed_behind:
+        if state.owed_behind or state.gaps:
             rollback.owe_what_followed(state)
         if state.owed:
+            state.note_paid()
             step.records = state.owed + step.records
             step.durability = max(step.durability, Durability.STRONG)
         state.owed, state.owed_at = [], END

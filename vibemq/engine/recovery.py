@@ -1,6 +1,7 @@
 """Builds a running engine from the state of a store."""
 
 from dataclasses import replace
+from itertools import groupby
 from operator import le
 
 from vibemq.engine import lifetime
@@ -21,7 +22,7 @@ from vibemq.model.options import Durability
 from vibemq.model.records import Attempts, TransactionsForgotten
 from vibemq.model.runs import END, RunSet
 from vibemq.model.selector import Selector
-from vibemq.model.stored import Chunk, StoredGroup, StoredQueue, StoredState
+from vibemq.model.stored import DEDUP_SEQUENCE_BITS, DEDUP_SEQUENCE_MASK, Chunk, StoredGroup, StoredQueue, StoredState
 from vibemq.model.upcoming import Upcoming
 
 _FIRST = Attempts()
@@ -98,9 +99,12 @@ def _queue(stored: StoredQueue, now: int) -> Queue:
         queue.upcoming = Upcoming()
     oldest = now - queue.options.dedup_window_ms
     dedup = stored.dedup.items() if stored.has("dedup") else ()
-    for key, (sequence, published_at) in sorted(dedup, key=_published_at):
+    for published_at, together in groupby(
+        sorted(dedup, key=_published_at), lambda known: known[1] >> DEDUP_SEQUENCE_BITS
+    ):
         if published_at >= oldest:
-            queue.remember(key, sequence, min(published_at, now))
+            ids, places = zip(*together, strict=True)
+            queue.remember(ids, [known & DEDUP_SEQUENCE_MASK for known in places], min(published_at, now))
     # Nothing of a transient queue is left, and its sequences have jumped.
     if queue.log is not None and stored.next_sequence > 1 and not queue.transient:
         queue.log.add(1, stored.next_sequence - 1)
@@ -129,8 +133,8 @@ def _due_from(history: Attempts, now: int) -> Attempts:
     return history._replace(due_at=history.due_at - ahead) if ahead > 0 and history.due_at else history
 
 
-def _published_at(known: tuple[bytes, tuple[int, int]]) -> tuple[int, bytes]:
-    return known[1][1], known[0]
+def _published_at(known: tuple[bytes, int]) -> tuple[int, bytes]:
+    return known[1] >> DEDUP_SEQUENCE_BITS, known[0]
 
 
 def _group(state: EngineState, step: Step, queue: Queue, stored_queue: StoredQueue, stored: StoredGroup) -> None:

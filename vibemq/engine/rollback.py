@@ -1,8 +1,9 @@
-"""What `failed` takes back, and what it owes.
+"""What `failed` takes back, what it keeps, and what it owes.
 
-New messages of an outcome that could not be written vanish: from their queue, wherever they are by now. Everything
-else that the outcome said has happened (settlements, hand-outs, new queues and groups): those facts are kept as owed
-and stand before the records of the next outcome.
+New messages of an outcome that could not be written vanish: from their queue, wherever they are by now. But those of
+transient queues whose publishers were told are kept: they need no disk. Everything else that the outcome said has
+happened (settlements, hand-outs, new queues and groups): those facts are kept as owed and stand before the records of
+the next outcome.
 """
 
 from dataclasses import replace
@@ -60,11 +61,8 @@ def vanish(step: Step, state: EngineState, added: Added) -> None:
 
 def _forget_ids(added: Added) -> None:
     """They may be published again. Only its own ids are looked at: the window may have very many of others."""
-    dedup = added.queue.dedup
-    for dedup_id in added.extras.dedup_ids if added.extras and dedup else ():
-        known = dedup.get(dedup_id)
-        if known is not None and added.first <= known[0] <= added.last:
-            del dedup[dedup_id]
+    if added.extras:
+        added.queue.dedup.forget(added.extras.dedup_ids, added.first, added.last)
 
 
 def _take_out_visible(step: Step, added: Added) -> None:
@@ -77,6 +75,40 @@ def _take_out_visible(step: Step, added: Added) -> None:
         group.forget_history(lost)
         group.counters.dropped += run_count(lost)
         step.touch(queue, group)
+
+
+def keep_promised(state: EngineState, records: list[Record], promised: list[Added]) -> list[Record]:
+    """The records of those messages alone."""
+    if not promised:
+        return []
+    runs: dict[int, RunSet] = {}
+    for added in promised:
+        runs.setdefault(added.queue.queue_id, RunSet()).add(added.first, added.last)
+        if not added.queue.deleted:
+            state.gaps[added.queue] = added.last
+    kept: list[Record] = []
+    for record in records:
+        if isinstance(record, MessagesAdded) and record.queue_id in runs:
+            kept += _parts_of(record, runs[record.queue_id])
+    return kept
+
+
+def _parts_of(record: MessagesAdded, runs: RunSet) -> list[Record]:
+    first, count = record.first_sequence, record.rows.count
+    parts = runs.overlap(first, first + count - 1)
+    if parts == [(first, first + count - 1)]:
+        return [record]
+    # Publishes that became one record have no extras.
+    return [
+        MessagesAdded(
+            record.queue_id,
+            start,
+            record.published_at,
+            record.rows.slice(start - first, last + 1 - first),
+            apart=record.apart and start == first,
+        )
+        for start, last in parts
+    ]
 
 
 def owed_of(state: EngineState, records: list[Record], holes: Holes) -> list[Record]:
@@ -102,6 +134,13 @@ def owe_what_followed(state: EngineState) -> None:
     for record in noted:
         # A queue's new consumer is noted once, by what is still there.
         state.owed += [record] if isinstance(record, QueueAttended) else owed_of(state, [record], holes)
+    for queue, last in state.gaps.items():
+        gap = [hole for hole in queue.holes if hole[0] < last]
+        if gap and not queue.deleted:
+            # Those behind the last message are recorded with the next one.
+            queue.holes = [hole for hole in queue.holes if hole[0] > last]
+            state.owed.append(Dropped(queue.queue_id, gap, Reason.OVERFLOW))
+    state.gaps.clear()
 
 
 def holes_of(state: EngineState) -> Holes:

@@ -21,7 +21,7 @@ from vibemq.errors import VibeMQError
 from vibemq.model.commands import Pressure
 from vibemq.model.effects import Departure, Effect, Published
 from vibemq.model.options import Durability
-from vibemq.model.records import Record
+from vibemq.model.records import QueueCreated, Record
 from vibemq.model.runs import END, RunSet
 
 
@@ -41,6 +41,8 @@ class Open:
 
 REGISTER_PREFIX = "~read/"
 IMPORT_PREFIX = "~import/"
+OWED = 0
+"""The ticket of what has none."""
 OWN_PREFIXES = (REGISTER_PREFIX, IMPORT_PREFIX)
 """Begin the names of applications that the engine alone commits."""
 
@@ -170,6 +172,9 @@ class EngineState:
         """Facts that hold but could not be written; they go with the next records."""
         self.owed_behind: list[Record] = []
         """What followed from the failures of a series of outcomes: owed, too, behind the facts of all of them."""
+        self.gaps: dict[Queue, int] = {}
+        """Queues of which promised messages, the last of them here, are kept behind others that vanished; the disk is
+        told of the gap with what is owed."""
         self.owed_at = END
         """When to try again without other records, or to go on with what follows from a failure."""
         self.carried: Step | None = None
@@ -197,6 +202,9 @@ class EngineState:
         self.jobs = JobTable()
         self.removed: Counter[str] = Counter()
         """Queues that went away by themselves since the start, by the reason."""
+        self.being_created: dict[int, int] = {}
+        """queue_id of transient queues -> the outcome that creates them, OWED when it was refused; those that nobody
+        has published to since may stand here longer."""
 
     def register(self, queue: Queue, registry: dict[str, Queue]) -> None:
         """`registry`: `queues`, `stages` or `delay_marks`."""
@@ -211,6 +219,7 @@ class EngineState:
 
     def unregister(self, queue: Queue, registry: dict[str, Queue]) -> None:
         del registry[queue.name], self.queues_by_id[queue.queue_id]
+        self.being_created.pop(queue.queue_id, None)
         if registry is self.queues:
             del self.names[bisect_left(self.names, queue.name)]
             return
@@ -300,9 +309,35 @@ class EngineState:
         return first
 
     @property
+    def owes(self) -> bool:
+        return bool(self.owed or self.owed_behind or self.gaps)
+
+    def is_being_created(self, queue: Queue) -> bool:
+        """Whether storage may not know the (transient) queue yet, so that its messages cannot be kept by themselves."""
+        if not self.being_created:
+            return False
+        ticket = self.being_created.get(queue.queue_id)
+        if ticket is None or ticket == OWED or ticket == self.next_ticket or ticket in self.open:
+            return ticket is not None
+        del self.being_created[queue.queue_id]
+        return False
+
+    def note_refused(self, records: list[Record]) -> None:
+        """They are owed now."""
+        for record in records if self.being_created else ():
+            if isinstance(record, QueueCreated) and record.queue_id in self.being_created:
+                self.being_created[record.queue_id] = OWED
+
+    def note_paid(self) -> None:
+        """What is owed goes with the next ticket."""
+        for queue_id, ticket in self.being_created.items():
+            if ticket == OWED:
+                self.being_created[queue_id] = self.next_ticket
+
+    @property
     def need_of_known(self) -> Durability:
         """What an answer needs that tells of facts already known here: they may still be on their way to the disk."""
-        if self.owed or self.owed_behind:
+        if self.owes:
             return Durability.STRONG
         return max((outcome.durability for outcome in self.open.values()), default=Durability.TRANSIENT)
 

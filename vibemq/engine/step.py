@@ -170,8 +170,14 @@ class Step:
 
     def confirm_after_append(self, told: int) -> None:
         """Nothing from the effect of that index on is told before the records are appended."""
-        self.after_append += self.effects[told:]
+        later = self.effects[told:]
         del self.effects[told:]
+        self.after_append += later
+        for effect in later:
+            if isinstance(effect, Reply) and isinstance(effect.result, Published):
+                for added in self.added:
+                    if (added.queue.name, added.first) == (effect.result.queue, effect.result.first_sequence):
+                        added.promised = False
 
     def end_deliveries(self, command: Asked) -> None:
         """Answer a command after which its consumer is handed nothing more."""

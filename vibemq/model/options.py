@@ -5,6 +5,7 @@ belongs to the native protocol's folder.
 """
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 from functools import lru_cache
@@ -232,6 +233,14 @@ _ENUMS: dict[str, type[IntEnum]] = {
     "overflow": Overflow,
     "lost_connection": LostConnection,
 }
+
+
+def options_in_words(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The names of choices in place of their numbers; `options_from_dict` reads them too."""
+    return {
+        name: _ENUMS[name](value).name.lower() if name in _ENUMS and value is not None else value
+        for name, value in options.items()
+    }
 
 
 def options_from_dict(values: dict[str, Any], base: QueueOptions | None = None) -> QueueOptions:

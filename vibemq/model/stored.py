@@ -26,6 +26,21 @@ _LATER: Any = object()
 """Stands for a container that is made when it is asked for: most of many queues and groups never need it."""
 
 
+DEDUP_SEQUENCE_BITS = 64
+DEDUP_SEQUENCE_MASK = (1 << DEDUP_SEQUENCE_BITS) - 1
+
+
+def remembered(sequence: int, published_at: int) -> int:
+    """What is remembered of a dedup_id. One number: of a tuple for each of very many ids Python's collector would look
+    at all of them, again and again."""
+    return published_at << DEDUP_SEQUENCE_BITS | sequence
+
+
+def remembered_parts(known: int) -> tuple[int, int]:
+    """(sequence, published_at)"""
+    return known & DEDUP_SEQUENCE_MASK, known >> DEDUP_SEQUENCE_BITS
+
+
 @dataclass(slots=True)
 class _OnFirstUse:
     """Makes containers when they are first read."""
@@ -155,8 +170,8 @@ class StoredQueue(_OnFirstUse):
     delayed: Instants = _LATER
     """Sequence -> deliver_at, for messages published with a delay that some group or the log still has."""
     dead: RunSet = _LATER
-    dedup: dict[bytes, tuple[int, int]] = _LATER
-    """dedup_id -> (sequence, published_at), within the window."""
+    dedup: dict[bytes, int] = _LATER
+    """dedup_id -> sequence and published_at, see `remembered`, within the window."""
     made: ClassVar[dict[str, Callable[[], Any]]] = {
         "group_order": list,
         "chunks": list,

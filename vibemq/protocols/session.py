@@ -20,7 +20,7 @@ already due, and after every tick() the server calls commands(). A RemoteProtoco
 on the next call).
 """
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
@@ -287,6 +287,9 @@ class Services(Protocol):
         """Who acts for a user that has left work to be done, such as a durable subscription, under the login it had:
         its password, or the access token with this id. What it may do is decided when it is done. None: that login does
         not count any more."""
+
+    def watch_users(self, changed: Callable[[Collection[str]], None]) -> None:
+        """Have it told the names of users whose logins or permissions have changed."""
 
     def http_calls(self, *, allowed: Sequence[str], timeout_ms: int, ca_file: str | None = None) -> HttpCalls:
         """Args:

@@ -19,49 +19,21 @@ from vibemq.errors import ConfigInvalid, QueueNotFound
 from vibemq.model.options import options_from_dict
 from vibemq.model.stored import StoredState
 from vibemq.operations import AUDITED_COMMANDS, OPERATIONS, Caller, Registry
-from vibemq.operations.broker import BrokerOperations
-from vibemq.operations.connections import Connections
-from vibemq.operations.dead_letters import DeadLetterGroups, DeadLetterReader, DeadLetters, LetterAccess, LetterPreview
-from vibemq.operations.groups import Groups
-from vibemq.operations.jobs.edits import LetterEdits
-from vibemq.operations.jobs.requests import Jobs
-from vibemq.operations.jobs.results import JobResults
+from vibemq.operations.dead_letters import DeadLetterReader
 from vibemq.operations.long_polls import LongPolls
-from vibemq.operations.monitoring.applications import Applications
-from vibemq.operations.monitoring.around import AroundBroker
-from vibemq.operations.monitoring.audit_records import AuditRecords
-from vibemq.operations.monitoring.connection_list import ConnectionList
-from vibemq.operations.monitoring.consumers import Consumers
-from vibemq.operations.monitoring.cursors import CursorList
-from vibemq.operations.monitoring.death_errors import DeathErrors
-from vibemq.operations.monitoring.history import History
-from vibemq.operations.monitoring.overview import Overview
-from vibemq.operations.monitoring.queue_rows import QueueRows
-from vibemq.operations.queues import Queues
-from vibemq.operations.range_reads import RangeReads
-from vibemq.operations.reading.bodies import MessageBodies
-from vibemq.operations.reading.peeks import Peeks
 from vibemq.operations.tokens import Tokens
 from vibemq.operations.transactions import Transactions
-from vibemq.operations.transfer.definitions import Definitions
-from vibemq.operations.transfer.exports import QueueExports
-from vibemq.operations.transfer.imports import QueueImports
-from vibemq.operations.transfer.kept_messages import KeptMessages
-from vibemq.operations.transfer.moves import QueueMoves
-from vibemq.operations.transfer.removal import MessageRemoval
-from vibemq.operations.user_rights import UserRights
 from vibemq.operations.users import Users
 from vibemq.server.access.audit import AuditLog
 from vibemq.server.access.audit_file import FOLDER, AuditFile
-from vibemq.server.access.audit_reader import AuditReader
 from vibemq.server.access.audit_writer import AuditWriter
 from vibemq.server.access.authenticator import Authenticator
 from vibemq.server.access.command_audit import CommandAudit
 from vibemq.server.access.guessing import GuessLimiter
 from vibemq.server.access.hashing import HashingThreads
 from vibemq.server.access.revocation import Revocation
-from vibemq.server.around.backup_log import BackupLog
 from vibemq.server.around.look import Around, ListenerFacts
+from vibemq.server.assembling.handlers import OperationParts, operation_handlers
 from vibemq.server.background_tasks import BackgroundTasks
 from vibemq.server.checks import plugin_settings
 from vibemq.server.clock import Clock
@@ -73,6 +45,7 @@ from vibemq.server.commit.release_order import EffectRouter
 from vibemq.server.commit.storage_threads import Store
 from vibemq.server.contracts import QueueEngine
 from vibemq.server.declared import declare
+from vibemq.server.jobs.expiry import StillExports
 from vibemq.server.jobs.export_files import ExportFiles
 from vibemq.server.jobs.export_folder import FOLDER as EXPORTS
 from vibemq.server.jobs.export_folder import ExportFolder
@@ -86,14 +59,15 @@ from vibemq.server.monitoring.history.history_file import NAME as HISTORY
 from vibemq.server.monitoring.history.recorder import HistoryRecorder
 from vibemq.server.monitoring.housekeeping import Housekeeping
 from vibemq.server.monitoring.reporting import Running
+from vibemq.server.monitoring.status import BrokerStatus
 from vibemq.server.monitoring.trail import Trail
 from vibemq.server.net.classifier import Classifier
 from vibemq.server.net.connections import ConnectionTable
 from vibemq.server.net.decider import Decider
+from vibemq.server.net.driving.services import PeerServices
 from vibemq.server.net.large_turns import LargeTurns
 from vibemq.server.net.operation_runner import OperationRunner
 from vibemq.server.net.pacer import Pacer
-from vibemq.server.net.peer_driver import PeerServices
 from vibemq.server.net.peer_factory import PeerFactory
 from vibemq.server.net.timers import Timers
 from vibemq.server.net.transport import SocketServices
@@ -223,10 +197,7 @@ async def assemble(
     accounts.load(state.users.values(), state.tokens.values())
 
     metrics, status = report.metrics, report.status
-    clock = make_clock(state.instant)
-    status.store_ahead_ms = clock.set_back_ms
-    if clock.set_back_ms:
-        log.warning("%s", status.store_ahead_trouble(), extra={"event": "clock.behind_store"})
+    clock = _clock(make_clock, state, status)
     queue_defaults = options_from_dict(settings.queue_defaults)
     engine: QueueEngine = Engine(
         engine_settings(settings, durable_queues=durable_queues),
@@ -283,8 +254,6 @@ async def assemble(
     long_polls = LongPolls(engine.readers.tail)
     transactions = Transactions(engine, store, local_session)
     letters = DeadLetterReader(store)
-    letter_access = LetterAccess(accounts.policy)
-    kept_messages = KeptMessages(engine, store)
     hashing = HashingThreads()
     revocation = Revocation(accounts, clock, subscriptions=engine.subscriptions, peers=connection_table.peers)
     users = Users(accounts, local_session, hashing, revocation.look_at_users, clock)
@@ -299,27 +268,8 @@ async def assemble(
     )
     history = _history(settings, figures, engine, local=plugin.local)
     byte_rates = ConnectionByteRates(lambda: connection_table, time.monotonic)
-    around = Around(
-        report=report,
-        trail=trail,
-        listening=owner.listening,
-        authentication=lambda: accounts.enabled,
-        configured=owner.configured,
-        origins=owner.origins,
-        history_trouble=lambda: "" if history is None else history.trouble,
-        audit_trouble=lambda: audit.trouble,
-    )
-    place = {"data_dir": str(settings.data_dir.absolute()), "provider": store.provider.name}
-    exports = ExportFiles(
-        ExportFolder(settings.data_dir / EXPORTS, reserve=lambda: connection_table.limits.disk_reserve_bytes)
-        if plugin.local
-        else None,
-        engine.jobs,
-        clock,
-        store.aside,
-        bytes_max=settings.exports_bytes,
-        has_users=lambda: accounts.enabled,
-    )
+    around = _around(report, trail, accounts, history, audit, owner)
+    exports = _exports(settings, plugin, engine, clock, store, accounts, connection_table)
     await exports.begin()
     job_services = JobServices(engine, local_session, store, letters, accounts, clock, exports)
     timers = Timers(engine, committer, clock)
@@ -327,50 +277,34 @@ async def assemble(
     operations = Registry(
         accounts.policy,
         OPERATIONS,
-        [
-            Queues(engine, local_session, accounts.policy, queue_defaults),
-            Peeks(engine, store, connection_table),
-            MessageBodies(engine, kept_messages, connection_table),
-            QueueMoves(engine, store, local_session),
-            QueueExports(engine, kept_messages),
-            QueueImports(
-                local_session,
-                clock,
-                row_bytes_max=settings.limits.row_bytes_max,
+        operation_handlers(
+            settings,
+            report,
+            owner.reload,
+            OperationParts(
+                plugin=plugin,
+                engine=engine,
+                store=store,
+                local_session=local_session,
+                clock=clock,
+                accounts=accounts,
+                queue_defaults=queue_defaults,
+                connection_table=connection_table,
+                long_polls=long_polls,
+                letters=letters,
+                transactions=transactions,
+                users=users,
+                tokens=tokens,
+                job_runner=job_runner,
+                exports=exports,
+                trail=trail,
+                figures=figures,
+                history=history,
+                byte_rates=byte_rates,
+                around=around,
+                audit_is_kept=writer is not None,
             ),
-            MessageRemoval(engine, kept_messages, local_session),
-            Groups(engine, store, local_session, long_polls),
-            RangeReads(engine, store, letters, local_session),
-            DeadLetters(engine, store, letters, local_session, clock, letter_access),
-            DeadLetterGroups(engine, store, letters, letter_access),
-            LetterPreview(engine, letters, clock, letter_access, accounts.policy),
-            LetterEdits(engine, store, letters, local_session, row_bytes_max=settings.limits.row_bytes_max),
-            Jobs(engine, local_session, letters, accounts.policy, clock, job_runner, exports),
-            JobResults(engine, accounts.policy, exports),
-            transactions,
-            users,
-            UserRights(accounts),
-            tokens,
-            Connections(connection_table, engine),
-            ConnectionList(connection_table, engine, byte_rates),
-            Consumers(engine, connection_table, clock),
-            CursorList(trail, engine, accounts.policy),
-            Applications(engine, accounts.policy, clock),
-            AroundBroker(around),
-            Overview(trail, figures, DeathErrors(letters), accounts.policy),
-            QueueRows(trail, accounts.policy),
-            History(history, trail, engine),
-            AuditRecords(None if writer is None else AuditReader(settings.data_dir / FOLDER)),
-            BrokerOperations(
-                store,
-                report,
-                place,
-                BackupLog(settings.data_dir if plugin.local else None),
-                clock,
-                owner.reload,
-            ),
-            Definitions(engine, local_session, queue_defaults),
-        ],
+        ),
     )
     authenticator = Authenticator(
         accounts,
@@ -419,7 +353,14 @@ async def assemble(
         status=status,
         limits=settings.limits,
         decide=decider.decide,
-        chores=(transactions.tidy, tokens.tidy, exports.tidy, audit.summarize, watch_audit),
+        chores=(
+            transactions.tidy,
+            tokens.tidy,
+            StillExports(engine.jobs, local_session, clock).tidy,
+            exports.tidy,
+            audit.summarize,
+            watch_audit,
+        ),
         fatal=fatal,
     )
     committer.submit(engine.restore(state, clock.now()))
@@ -457,6 +398,50 @@ async def assemble(
         history=history,
         durable_queues=durable_queues,
     )
+
+
+def _exports(
+    settings: Settings,
+    plugin: StoragePlugin,
+    engine: QueueEngine,
+    clock: Clock,
+    store: Store,
+    accounts: Accounts,
+    connection_table: ConnectionTable,
+) -> ExportFiles:
+    return ExportFiles(
+        ExportFolder(settings.data_dir / EXPORTS, reserve=lambda: connection_table.limits.disk_reserve_bytes)
+        if plugin.local
+        else None,
+        engine.jobs,
+        clock,
+        store.aside,
+        bytes_max=settings.exports_bytes,
+        has_users=lambda: accounts.enabled,
+    )
+
+
+def _around(
+    report: Report, trail: Trail, accounts: Accounts, history: HistoryRecorder | None, audit: AuditLog, owner: Owner
+) -> Around:
+    return Around(
+        report=report,
+        trail=trail,
+        listening=owner.listening,
+        authentication=lambda: accounts.enabled,
+        configured=owner.configured,
+        origins=owner.origins,
+        history_trouble=lambda: "" if history is None else history.trouble,
+        audit_trouble=lambda: audit.trouble,
+    )
+
+
+def _clock(make_clock: Callable[[int], Clock], state: StoredState, status: BrokerStatus) -> Clock:
+    clock = make_clock(state.instant)
+    status.store_ahead_ms = clock.set_back_ms
+    if clock.set_back_ms:
+        log.warning("%s", status.store_ahead_trouble(), extra={"event": "clock.behind_store"})
+    return clock
 
 
 def _audit_writer(settings: Settings, *, local: bool) -> AuditWriter | None:

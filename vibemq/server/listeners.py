@@ -80,7 +80,17 @@ class Listeners:
         if self.web is not None:
             tls = self.tls.get(OF_HTTP)
             certificate = None if tls is None else tls.certificate
-            facts.append(ListenerFacts("http", self.web.host, self.web.port, certificate, self.web.pool.__len__))
+            facts.append(
+                ListenerFacts(
+                    "http",
+                    self.web.host,
+                    self.web.port,
+                    certificate,
+                    self.web.pool.__len__,
+                    partial(getattr, self.web.pool, "dropped"),
+                    None if tls is None else partial(getattr, self.web.handshakes, "failed"),
+                )
+            )
         return facts
 
     @property
@@ -118,7 +128,14 @@ class Listeners:
             create = endpoint.plugin.create
             if endpoint.plugin.start is not None:
                 services = PluginServices(
-                    endpoint.protocol, parts.socket_services, mount, outbound, tasks, self._fatal, parts.accounts.acting
+                    endpoint.protocol,
+                    parts.socket_services,
+                    mount,
+                    outbound,
+                    tasks,
+                    self._fatal,
+                    parts.accounts.acting,
+                    parts.revocation.watchers.append,
                 )
                 self.services.append(services)
                 create = await endpoint.plugin.start(services, endpoint.settings) or create
@@ -136,6 +153,7 @@ class Listeners:
             tasks,
             self._fatal,
             parts.accounts.acting,
+            parts.revocation.watchers.append,
         )
         self.services.append(peers)
         made = web.open_api(http, lend(parts, peers, self._report.status))

@@ -150,7 +150,8 @@ class IStorageProvider(Protocol):
         """Write one batch, all or nothing, and return its lsn. Survives `kill -9` when it returns.
 
         Raises:
-            StorageFull: nothing was written; the caller may go on.
+            StorageFull: nothing was written; the caller may go on. Never of a batch that has nothing but messages of
+                transient queues: no room on a disk is needed for these.
             StorageFenced: the store has another owner; nothing was written. Every later call raises the same.
             StorageFailed: outcome unknown; the process must stop. Every later call raises the same.
         """

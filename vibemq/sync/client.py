@@ -33,8 +33,8 @@ from vibemq.client.publishing.outbox import PublishBatch
 from vibemq.client.publishing.outgoing import PriorityLike, Seconds
 from vibemq.client.publishing.receipts import receipt
 from vibemq.client.queues import Difference, OnConflict
+from vibemq.client.receiving.options import check_wait
 from vibemq.client.settlements import BACKOFF
-from vibemq.client.subscription import check_wait
 from vibemq.errors import LocalProtocolError, NotConnected
 from vibemq.model.commands import Settlement
 from vibemq.model.effects import QueueInfo

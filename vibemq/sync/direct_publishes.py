@@ -123,6 +123,7 @@ class DirectPublishes:
     # -- inside -------------------------------------------------------------------------------------------------------
 
     def _is_closed(self) -> bool:
+        # Another thread may close it between two looks. A type checker takes the second look at an attribute for known.
         return self._closed
 
     def _fits(self, packed: PackedPublish) -> bool:

@@ -42,6 +42,8 @@ class HttpPool:
         self._max = connections_max
         self._open: dict[HttpConnection, str] = {}
         """With the address of each peer."""
+        self.dropped = 0
+        """Connections that were closed to make room for others, since the start."""
 
     def __len__(self) -> int:
         return len(self._open)
@@ -60,6 +62,7 @@ class HttpPool:
         # `max` takes the first of equals, which is the oldest.
         victim = max(candidates, key=lambda one: by_host[self._open[one]])
         self.remove(victim)
+        self.dropped += 1
         victim.drop()
 
 

@@ -13,6 +13,7 @@ from starlette.datastructures import Headers
 from vibemq.config import Http
 from vibemq.errors import ConfigInvalid
 from vibemq.web.app import Pages, Reports, make_app
+from vibemq.web.handshakes import Handshakes
 from vibemq.web.headers import DATA, PAGES, SecurityHeaders
 from vibemq.web.heads import HEAD_BYTES_MAX
 from vibemq.web.hosts import ANY, AllowedHosts, HostCheck, is_below
@@ -107,6 +108,9 @@ class WebServer:
         self.configure(http)
         app: Any = SecurityHeaders(self._app, PAGES, tls=tls is not None)
         self.pool = HttpPool()
+        self.handshakes = Handshakes()
+        if tls is not None:
+            self.handshakes.watch(tls)
         config = uvicorn.Config(
             app,
             http=connections_of(self.pool),

@@ -117,3 +117,13 @@ def test_a_misspelt_queue_is_not_found_and_not_created(vibemq: Run, queue: str, 
     assert "--create" in vibemq("sub", queue)[2]
     assert vibemq("sub", queue, "--create", "--idle", "1ms")[0] == 0
     assert vibemq("admin", "queue", "info", queue)[0] == 0
+
+
+@pytest.mark.parametrize("name", [".", "..", "...", "-x", "--yes", "a.b", "ก" * 256])
+def test_odd_names_behind_two_hyphens_are_names(name: str, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    assert "created" in text(capfdbinary, "queue", "create", "--", name)
+    text(capfdbinary, "queue", "change", "--max-attempts", "7", "--", name)
+    assert re.search(r"max_attempts\s+7", text(capfdbinary, "queue", "info", "--", name))
+    text(capfdbinary, "queue", "purge", "--yes", "--at-most", "0", "--", name)
+    text(capfdbinary, "queue", "rm", "--yes", "--", name)
+    assert run_app(admin_main.app, "vibemq-admin", ["queue", "info", "--", name]) == 3

@@ -162,3 +162,45 @@ def test_the_bench_tells_rates(vibemq: Run) -> None:
     assert told["publish_per_second"] > 0
     assert told["consume_and_ack_per_second"] > 0
     assert not [name for name in vibemq("admin", "queue", "ls")[1] if name["name"].startswith("vibemq-bench")]
+
+
+def test_queues_with_their_options_go_to_a_file_and_come_from_one(
+    vibemq: Run, queue: str, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    file = tmp_path / "queues.json"
+    assert vibemq("admin", "queue", "create", queue, "--max-attempts", "4")[0] == 0
+    code, (told,), _ = vibemq("admin", "definitions", "export", "--out", file)
+    (known,) = [one for one in json.loads(file.read_bytes())["queues"] if one["queue"] == queue]
+    assert (code, told["count"] > 0, known["options"]["max_attempts"]) == (0, True, 4)
+    names = [queue, *(f"{queue}.{number:05}" for number in range(1_100))]
+    wanted = [{"queue": name, "options": {"max_attempts": 4}} for name in names]
+    file.write_text(json.dumps({"queues": wanted}))
+    code, (plan,), _ = vibemq("admin", "definitions", "import", file, "--dry-run")
+    assert (code, plan["count"], plan["unchanged"], plan["dry_run"]) == (0, 1_100, [queue], True)
+    assert vibemq("admin", "queue", "info", names[-1])[0] == 3
+    # What is wrong in the second request is found before the first queue is made.
+    broken = [*wanted, {"queue": "a/b"}]
+    file.write_text(json.dumps({"queues": broken}))
+    code, _, err = vibemq("admin", "definitions", "import", file)
+    assert (code, "a/b" in err) == (2, True)
+    assert vibemq("admin", "queue", "info", names[1])[0] == 3
+    file.write_text(json.dumps({"queues": [*wanted[:3], {"queue": queue + ".00000"}]}))
+    assert "twice" in vibemq("admin", "definitions", "import", file)[2]
+    file.write_text(json.dumps({"queues": [{"queue": queue, "options": {"max_attempts": 9}}, wanted[1]]}))
+    assert "max_attempts: 4 → 9" in text(capfdbinary, "definitions", "import", str(file))
+    _, (told,), _ = vibemq("admin", "definitions", "import", file)
+    assert (told["created"], told["unchanged"]) == ([], [names[1]])
+    file.write_text("[]")
+    assert vibemq("admin", "definitions", "import", file)[0] == 2
+    file.write_text("{")
+    assert "is no JSON" in vibemq("admin", "definitions", "import", file)[2]
+    assert f'"queue": "{queue}"' in text(capfdbinary, "definitions", "export")
+
+
+def test_the_backups_that_the_broker_has_written(
+    vibemq: Run, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    assert vibemq("admin", "backup", tmp_path / "first")[0] == 0
+    latest = vibemq("admin", "broker", "backups")[1][0]
+    assert (latest["target"], latest["is_there"]) == (str(tmp_path / "first"), True)
+    assert str(tmp_path / "first") in text(capfdbinary, "broker", "backups")

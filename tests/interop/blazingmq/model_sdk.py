@@ -284,6 +284,8 @@ class ModelSdk:
             queue, stream, flags = about
             assert answer.original_request == request
             queue.open = True
+            # Asked for before the answer to its close.
+            self.queues[queue.q_id] = queue
             queue.writers += bool(flags & WRITE)
             if stream is not None:
                 queue.streams[stream.sub_id] = stream

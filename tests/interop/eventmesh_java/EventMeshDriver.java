@@ -15,6 +15,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.Semaphore;
 import org.apache.eventmesh.client.tcp.EventMeshTCPClient;
 import org.apache.eventmesh.client.tcp.EventMeshTCPClientFactory;
+import org.apache.eventmesh.client.tcp.common.AsyncRRCallback;
 import org.apache.eventmesh.client.tcp.common.ReceiveMsgHook;
 import org.apache.eventmesh.client.tcp.conf.EventMeshTCPClientConfig;
 import org.apache.eventmesh.common.protocol.SubscriptionMode;
@@ -108,6 +109,9 @@ public final class EventMeshDriver {
         }
       };
 
+  /** The SDK never calls it. */
+  private static final AsyncRRCallback CALLBACK = answered -> {};
+
   /** One client object of the SDK, which is two connections. */
   private static final class Client<M> {
     final String name;
@@ -115,6 +119,7 @@ public final class EventMeshDriver {
     final EventMeshTCPClient<M> client;
     final Semaphore allowed = new Semaphore(Integer.MAX_VALUE);
     volatile String answer;
+    volatile long pauseMs;
 
     Client(String name, Kind<M> kind, Class<M> type, String purpose, String group, int port, String password)
         throws Exception {
@@ -132,6 +137,7 @@ public final class EventMeshDriver {
             say("message", name, "topic", kind.topic(message), "body", kind.body(message),
                 "properties", kind.properties(message));
             allowed.acquireUninterruptibly();
+            pause(pauseMs);
             String text = answer;
             return text == null ? Optional.empty() : Optional.of(kind.answer(message, text + kind.body(message)));
           };
@@ -142,6 +148,14 @@ public final class EventMeshDriver {
             return Optional.empty();
           });
       client.init();
+    }
+
+    private static void pause(long pauseMs) {
+      try {
+        Thread.sleep(pauseMs);
+      } catch (InterruptedException closed) {
+        Thread.currentThread().interrupt();
+      }
     }
 
     void obey(String[] words) throws Exception {
@@ -173,6 +187,12 @@ public final class EventMeshDriver {
         case "request":
           said(client.rr(kind.make(words[2], words[3], words[4]), Long.parseLong(words[4]) + 2000));
           return;
+        case "ask":
+          client.asyncRR(kind.make(words[2], words[3], words[4]), CALLBACK, Long.parseLong(words[4]));
+          break;
+        case "slow":
+          pauseMs = Long.parseLong(words[2]);
+          break;
         case "answer":
           answer = words.length > 2 ? words[2] : null;
           break;

@@ -9,9 +9,9 @@ from vibemq.client.failures import error_of
 from vibemq.client.protocol import ClientProtocol
 from vibemq.client.publishing.outgoing import Outgoing, extra_of
 from vibemq.client.queues import differences, option_values, queue_info
+from vibemq.client.receiving.options import SubscribeOptions
 from vibemq.client.receiving.prefetch import Prefetch
 from vibemq.client.settlements import delay_ms, limit_ms
-from vibemq.client.subscription import SubscribeOptions
 from vibemq.errors import (
     AuthFailed,
     ErrorCode,

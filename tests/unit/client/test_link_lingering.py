@@ -10,7 +10,8 @@ from vibemq.client.connecting import waking
 from vibemq.client.connecting.waking import Waking
 from vibemq.client.link import ClientLink
 from vibemq.client.message import Message, MessageBatch
-from vibemq.client.subscription import SubscribeOptions, Subscription
+from vibemq.client.receiving.options import SubscribeOptions
+from vibemq.client.subscription import Subscription
 from vibemq.model.rows import Rows, pack_row
 from vibemq.protocols.native.codec.extensions import DeliverMany
 

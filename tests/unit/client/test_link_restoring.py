@@ -7,8 +7,9 @@ import pytest
 from vibemq.client.address import ClientSettings
 from vibemq.client.link import ClientLink
 from vibemq.client.protocol import ClientProtocol
+from vibemq.client.receiving.options import SubscribeOptions
 from vibemq.client.receiving.restoring import HELD_RETRY_S, HELD_S_MAX
-from vibemq.client.subscription import SubscribeOptions, Subscription
+from vibemq.client.subscription import Subscription
 from vibemq.errors import QueueExclusive, RateLimited, RequestTimeout
 from vibemq.model.options import QueueOptions
 from vibemq.protocols.native.codec.wire import CommandType, WireMessage, decode_body, encode_body

@@ -8,7 +8,8 @@ import pytest
 from vibemq.client.address import ClientSettings
 from vibemq.client.link import ClientLink
 from vibemq.client.protocol import ClientProtocol
-from vibemq.client.subscription import SubscribeOptions, Subscription
+from vibemq.client.receiving.options import SubscribeOptions
+from vibemq.client.subscription import Subscription
 from vibemq.errors import ClientForked
 
 pytestmark = pytest.mark.anyio

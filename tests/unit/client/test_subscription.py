@@ -8,7 +8,8 @@ import pytest
 from bench.guard.counting import instructions
 from vibemq.client.address import ClientSettings
 from vibemq.client.link import ClientLink
-from vibemq.client.subscription import SubscribeOptions, Subscription
+from vibemq.client.receiving.options import SubscribeOptions
+from vibemq.client.subscription import Subscription
 from vibemq.model.rows import Rows
 from vibemq.model.runs import Run, run_count
 from vibemq.protocols.native.codec.extensions import DeliverMany

@@ -9,7 +9,8 @@ import pytest
 from vibemq.client.address import ClientSettings
 from vibemq.client.link import ClientLink
 from vibemq.client.message import MessageBatch
-from vibemq.client.subscription import SubscribeOptions, Subscription
+from vibemq.client.receiving.options import SubscribeOptions
+from vibemq.client.subscription import Subscription
 from vibemq.model.commands import Settlement
 from vibemq.model.rows import Rows, pack_row
 from vibemq.model.runs import Run

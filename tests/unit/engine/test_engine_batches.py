@@ -93,6 +93,21 @@ def test_what_was_not_planned_cannot_be_entered(driver: Driver) -> None:
     assert isinstance(enter(driver, 1, 4, 0, "Q" * 201), InvalidOptions)
 
 
+def test_a_first_batch_without_rows_uses_its_number(driver: Driver) -> None:
+    for _ in range(2):
+        assert isinstance(enter(driver, 1, 1, 0), Plan)
+    plan(driver, 1, 4)
+    driver.restart()
+    join(driver)
+    refused(enter(driver, 1, 4, 0), "was run before (the last one was batch 0), and these rows were planned later")
+    assert isinstance(enter(driver, 1, 1, 0), Plan), "whoever repeats it changes nothing"
+    assert isinstance(enter(driver, 1, 4, 1), Plan)
+    assert isinstance(enter(driver, 1, 1, 0), Plan)
+    assert isinstance(enter(driver, 1, 1, 0, ""), Plan)
+    refused(enter(driver, 1, 4, 1, "another"), "would have the rows that batch 1 of query Q had")
+    driver.check()
+
+
 def test_rows_have_one_number(driver: Driver) -> None:
     made(driver, 1, 4)
     refused(enter(driver, 1, 4, 1), "would have the rows that batch 0 had")

@@ -594,6 +594,29 @@ def test_a_first_batch_without_rows(broker: BrokerProcess, queue: str) -> None:
     assert query.rows(start, end) == []
 
 
+def test_a_first_batch_without_rows_is_not_followed_by_one_of_its_number(
+    broker: BrokerProcess, queue: str, publish: Publish
+) -> None:
+    """The checkpoint was rolled back to its beginning. A query with another id begins."""
+    query = Query(broker, queue=queue, hold="15m")
+    start = query.live.initialOffset()
+    assert query.latest(start) == start
+    entered(broker, query, (start, start), "Q")
+    again = Query(broker, queue=queue, hold="15m")
+    assert again.live.initialOffset() == start
+    entered(broker, again, (start, start), "Q")
+    publish(queue, 0, 2)
+    back = Query(broker, queue=queue, hold="15m")
+    assert back.live.initialOffset() == start
+    end = back.latest(start)
+    with pytest.raises(Refused, match=r"batch 0 of query Q was run before.*these rows were planned later"):
+        entered(broker, back, (start, end), "Q")
+    entered(broker, back, (start, end), "Q", batch=1)
+    other = Query(broker, queue=queue, hold="15m")
+    assert other.live.initialOffset() == start
+    entered(broker, other, (start, other.latest(start)), "another")
+
+
 @pytest.mark.parametrize("acknowledged", [False, True])
 def test_any_queue_of_a_query_that_was_sought_is_noticed(
     broker: BrokerProcess, mq: Any, queue: str, publish: Publish, acknowledged: bool

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from vibemq.errors import StorageFull
-from vibemq.model.options import QueueOptions
+from vibemq.model.options import Durability, QueueOptions
 from vibemq.model.records import GroupCreated, HandedOut, MessagesAdded, QueueCreated, Record, Settled
 from vibemq.model.rows import Rows, pack_row
 from vibemq.storage.interface import IStorageProvider
@@ -37,15 +37,19 @@ class ReportedDisk:
 
 
 class FullStore:
-    """One queue. Everything up to `head` is settled, everything before `next` was confirmed."""
+    """One queue. Everything up to `head` is settled, everything before `next` was confirmed. Beside it is a transient
+    one, to which the disk is nothing."""
 
     def __init__(self, provider: IStorageProvider, body_bytes: int, batch_bytes: int) -> None:
         self.provider = provider
         self.head = self.next = 1
+        self._passing = 1
         count = max(1, batch_bytes // body_bytes)
         self._rows = Rows.of([pack_row(f"m{index}", b"x" * body_bytes) for index in range(count)])
         provider.open()
         provider.append([QueueCreated(1, "q", QueueOptions(), 0, "a"), GroupCreated(1, 0, "", True, 1)])
+        transient = QueueOptions(durability=Durability.TRANSIENT)
+        provider.append([QueueCreated(2, "t", transient, 0, "b"), GroupCreated(2, 0, "", True, 1)])
 
     def publish(self) -> bool:
         """One batch; whether it was taken."""
@@ -65,7 +69,16 @@ class FullStore:
             else:
                 refused += 1
                 self.provider.maintain()
+        self.pass_by()
         return self.next - before
+
+    def pass_by(self) -> None:
+        """Messages of the transient queue, which are not refused however full the disk is."""
+        first, last = self._passing, self._passing + self._rows.count - 1
+        self.provider.append([MessagesAdded(2, first, 5, self._rows)])
+        assert self.provider.read(2, first, last, 1 << 40)[0].rows == self._rows
+        self.provider.append([Settled(2, 0, [(first, last)])])
+        self._passing = last + 1
 
     def settle(self, part: float = 1.0) -> None:
         """A part of what is there, in steps. Nothing of it may be refused."""
@@ -108,4 +121,6 @@ class FullStore:
 
     def restart(self) -> None:
         self.provider.close()
-        assert self.provider.open().queues[1].next_sequence == self.next
+        queues = self.provider.open().queues
+        assert queues[1].next_sequence == self.next
+        self._passing = queues[2].next_sequence

@@ -63,6 +63,9 @@ VERBS = {
     "cursor": Verb(f"{_HERE}.watch.readers", "cursors", "Groups that read by ranges, of all queues."),
     "transaction": Verb(f"{_HERE}.watch.readers", "transactions", "Applications that commit transactions."),
     "queue": Verb(f"{_HERE}.queue", "app", "Queues of a running broker."),
+    "definitions": Verb(
+        f"{_HERE}.transfer.definitions_command", "app", "Queues of a running broker with their options, as a file."
+    ),
     "message": Verb(f"{_HERE}.message", "app", "Single messages of a running broker's queues."),
     "dlq": Verb(f"{_HERE}.dlq.commands", "app", "Dead letters of a running broker."),
     "job": Verb(f"{_HERE}.jobs.commands", "app", "Jobs of a running broker: replay, purge and export of dead letters."),

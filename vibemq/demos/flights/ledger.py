@@ -11,10 +11,6 @@ from vibemq.demos.flights.flights import ROW
 NO_DEPARTURE = "no departure"
 
 
-class Rejectable(Protocol):
-    def reject(self, reason: str = "") -> Any: ...
-
-
 class FlightBatch(Protocol):
     """What the ledger needs of `vibemq.client.MessageBatch`."""
 

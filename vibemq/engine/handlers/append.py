@@ -14,7 +14,7 @@ from vibemq.engine.queue.collecting import collect
 from vibemq.engine.queue.queue import Added, Queue
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step
-from vibemq.model.extras.columns import ExtraColumns, columns_of
+from vibemq.model.extras.columns import ExtraColumns, columns_of, moved
 from vibemq.model.options import Durability, Overflow
 from vibemq.model.records import Dropped, Extras, Reason
 from vibemq.model.rows import Rows
@@ -105,8 +105,12 @@ def _remember_extras(queue: Queue, first: int, extras: ExtraColumns, now: int) -
                 members = levels[priority] = RunSet()
             members.add_all(runs_of(sequences))
     if extras.dedup_ids and queue.options.dedup_window_ms:
-        for index, dedup_id in extras.with_dedup_ids():
-            queue.remember(dedup_id, first + index, now)
+        ids, indexes = extras.dedup_ids, extras.indexes
+        if b"" in ids:
+            some = list(extras.with_dedup_ids())
+            ids, indexes = [dedup_id for _, dedup_id in some], [index for index, _ in some]
+        if ids:
+            queue.remember(ids, moved(indexes, first), now)
 
 
 def _before_groups(queue: Queue, first: int, last: int, redirected: RunSet | None) -> RunSet | None:

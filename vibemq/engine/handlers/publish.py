@@ -116,7 +116,7 @@ def accept(
     waiting: Waiting | None = None,
 ) -> None:
     """Take what is new and fits, by the queue's overflow policy, and answer."""
-    screened = screen(queue, rows.count, extras, step.now)
+    screened = screen(queue.dedup, queue.options.dedup_window_ms, rows.count, extras, step.now)
     fresh = screened.fresh
     fits = len(fresh) if queue.options.overflow is Overflow.DROP_OLDEST else fitting(queue, rows, fresh)
     taken = fresh if queue.options.overflow is Overflow.REDIRECT_TO_DLQ else fresh[:fits]
@@ -127,8 +127,7 @@ def accept(
             waiting.place(queue.name, queue.place_for_requests(), first)
         else:
             state.requests.forget(waiting)
-    if taken:
-        _take(state, step, queue, rows, extras, taken, fits)
+    added = _take(state, step, queue, rows, extras, taken, fits) if taken else None
     refused: dict[int, VibeMQError] | None = None
     if len(taken) < len(fresh):
         refused = dict.fromkeys(fresh[len(taken) :], full(queue))
@@ -136,7 +135,7 @@ def accept(
     result = Published(queue.name, first, rows.count, refused)
     if screened.known or screened.twins:
         result.duplicates = _duplicates(screened, taken, first, result)
-    _answer(state, step, queue, session, token, result, added=bool(taken))
+    _answer(state, step, queue, session, token, result, added)
 
 
 def _take(
@@ -147,16 +146,16 @@ def _take(
     extras: Extras | None,
     taken: Sequence[int],
     fits: int,
-) -> None:
+) -> Added:
     if len(taken) < rows.count:
         rows, extras = pick(rows, extras, list(taken))
     if fits >= len(taken):
-        add(state, step, queue, rows, extras)
-        return
+        return add(state, step, queue, rows, extras)
     first = queue.next_sequence
     beyond = RunSet([(first + fits, first + len(taken) - 1)])
-    add(state, step, queue, rows, extras, beyond)
+    added = add(state, step, queue, rows, extras, beyond)
     bury_unseen(state, step, queue, beyond.runs())
+    return added
 
 
 def _duplicates(screened: Screened, taken: Sequence[int], first: int, result: Published) -> dict[int, int]:
@@ -173,12 +172,14 @@ def _duplicates(screened: Screened, taken: Sequence[int], first: int, result: Pu
 
 
 def _answer(
-    state: EngineState, step: Step, queue: Queue, session: int, token: Any, result: Published, *, added: bool
+    state: EngineState, step: Step, queue: Queue, session: int, token: Any, result: Published, added: Added | None
 ) -> None:
-    if token is None:
-        return
     durability = queue.options.durability
-    gated = added and durability > Durability.ASYNC
+    if token is None:
+        if added is not None and durability is Durability.TRANSIENT:
+            added.promised = not state.is_being_created(queue)
+        return
+    gated = added is not None and durability > Durability.ASYNC
     tickets = _open_originals(state, step, queue, result.duplicates) if result.duplicates else set()
     if tickets - {state.next_ticket}:
         # The next ticket is that of this very outcome.
@@ -188,9 +189,12 @@ def _answer(
         step.durability = max(step.durability, durability)
         step.gated.append(Reply(session, token, result, step.answering))
     else:
-        # A known duplicate of an async queue may still be on its way, like a message that is new.
-        kept = durability is Durability.ASYNC and (added or result.duplicates)
-        step.tell(Reply(session, token, result, step.answering), Durability.ASYNC if kept else Durability.TRANSIENT)
+        # A known duplicate may still be on its way, like a message that is new.
+        waits = bool(result.duplicates) and durability <= Durability.ASYNC
+        if added is not None and not waits:
+            waits = durability is Durability.ASYNC or state.is_being_created(queue)
+            added.promised = not waits
+        step.tell(Reply(session, token, result, step.answering), Durability.ASYNC if waits else Durability.TRANSIENT)
 
 
 def _open_originals(state: EngineState, step: Step, queue: Queue, duplicates: dict[int, int]) -> set[int]:
@@ -225,7 +229,7 @@ def _must_wait(queue: Queue, command: Publish, now: int) -> bool:
 
 
 def _fits_whole(queue: Queue, rows: Rows, extras: Extras | None, now: int) -> bool:
-    fresh = screen(queue, rows.count, extras, now).fresh
+    fresh = screen(queue.dedup, queue.options.dedup_window_ms, rows.count, extras, now).fresh
     # A batch above the limits never fits: it is taken as far as it goes once nothing else waits.
     return fitting(queue, rows, fresh) == len(fresh) or not (queue.surely_full() or waiting_in(queue))
 

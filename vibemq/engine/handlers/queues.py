@@ -172,6 +172,8 @@ def make_queue(state: EngineState, step: Step, name: str, options: QueueOptions,
     queue = Queue(state.next_queue_id, name, options, step.now, state.new_id())
     state.next_queue_id += 1
     state.register(queue, registry)
+    if queue.transient:
+        state.being_created[queue.queue_id] = state.next_ticket
     step.note_structure(QueueCreated(queue.queue_id, name, options, step.now, queue.incarnation))
     open_waiting_group(step, queue, Durability.STRONG)
     return queue

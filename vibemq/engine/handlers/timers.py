@@ -12,7 +12,6 @@ from vibemq.engine.handlers.retention import trim_log
 from vibemq.engine.handlers.settle import time_out
 from vibemq.engine.pacing import STEP_UNITS
 from vibemq.engine.queue.consumer import Consumer
-from vibemq.engine.queue.dedup import prune
 from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import Queue
 from vibemq.engine.state import EngineState
@@ -68,7 +67,7 @@ def run_timers_of(state: EngineState, step: Step, queue: Queue) -> None:
         _arm_part(state, step, queue, part)
     if queue.parked:
         unpark(state, step, queue)
-    prune(queue, step.now)
+    queue.dedup.prune(step.now - queue.options.dedup_window_ms)
     _arm_next(state, step, queue)
 
 
@@ -112,8 +111,8 @@ def _arm_part(state: EngineState, step: Step, queue: Queue, part: Group | Consum
 
 def _arm_next(state: EngineState, step: Step, queue: Queue) -> None:
     at = min(queue.next_expiry(), lifetime.expires_at(queue))
-    if queue.dedup_order:
-        at = min(at, queue.dedup_order[0][0] + queue.options.dedup_window_ms + 1)
+    if queue.dedup:
+        at = min(at, queue.dedup.oldest + queue.options.dedup_window_ms + 1)
     # What has expired but is not visible yet would ring without end.
     at = min(max(at, step.now + 1), queue.next_alarm())
     if at < END:

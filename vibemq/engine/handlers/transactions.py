@@ -247,7 +247,8 @@ def move(state: EngineState, step: Step, command: MoveStaged) -> None:
 
 
 def _enter(state: EngineState, step: Step, target: Queue, command: MoveStaged) -> int:
-    fresh = list(screen(target, command.rows.count, command.extras, step.now).fresh)
+    window_ms = target.options.dedup_window_ms
+    fresh = list(screen(target.dedup, window_ms, command.rows.count, command.extras, step.now).fresh)
     if fresh:
         rows, extras = pick(command.rows, command.extras, fresh)
         add(state, step, target, rows, extras)

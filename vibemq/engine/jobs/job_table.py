@@ -100,10 +100,9 @@ class JobTable:
         return self.by_id.get(job_id)
 
     def with_key(self, user: str, key: str, since: int) -> StoredJob | None:
-        """The user's job with this key. `since`: when the user was made; what is older belongs to somebody else of that
-        name."""
+        """The user's job with this key. `since`: when the user was made."""
         job = self.by_id.get(self.by_key.get((user, key), 0))
-        return None if job is None or job.created_at < since else job
+        return job if job is not None and job.belongs_to(user, since) else None
 
     def export_users(self) -> list[str]:
         """Whose the files of exports are, those that will be written among them."""

@@ -1,14 +1,88 @@
 """The window in which a dedup_id is published only once."""
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
-from vibemq.engine.queue.queue import Queue
 from vibemq.model.extras.columns import columns_of
 from vibemq.model.options import DEDUP_IDS_MAX
 from vibemq.model.records import Extras
+from vibemq.model.stored import DEDUP_SEQUENCE_BITS, DEDUP_SEQUENCE_MASK, remembered
 
 _PRUNED_TOGETHER = 2_000
+
+
+class DedupWindow:
+    """The ids that a queue remembers. Nothing is made for each of them that Python's collector would look at."""
+
+    __slots__ = ("_batches", "_in_batches", "_pruned", "ids")
+
+    def __init__(self) -> None:
+        self.ids: dict[bytes, int] = {}
+        """As `StoredQueue.dedup`."""
+        self._batches: deque[tuple[int, Sequence[bytes]]] = deque()
+        """(published_at, ids), the oldest first. An id that is remembered again stands in both."""
+        self._in_batches = 0
+        self._pruned = 0
+        """Ids of the oldest batch that are forgotten already."""
+
+    def __bool__(self) -> bool:
+        return bool(self._batches)
+
+    def remember(self, ids: Sequence[bytes], sequences: Sequence[int], published_at: int) -> None:
+        """They are known for the window from then on."""
+        stamp = remembered(0, published_at)
+        if isinstance(sequences, range):
+            self.ids.update(zip(ids, range(stamp + sequences.start, stamp + sequences.stop), strict=True))
+        else:
+            self.ids.update(zip(ids, [stamp + sequence for sequence in sequences], strict=True))
+        self._batches.append((published_at, ids))
+        self._in_batches += len(ids)
+
+    def known(self, dedup_id: bytes, oldest: int) -> int:
+        """The sequence of the message that has it, if it was published then or later; 0: none has."""
+        found = self.ids.get(dedup_id)
+        return 0 if found is None or found >> DEDUP_SEQUENCE_BITS < oldest else found & DEDUP_SEQUENCE_MASK
+
+    def knows_none(self, ids: Sequence[bytes]) -> bool:
+        return self.ids.keys().isdisjoint(ids)
+
+    def forget(self, ids: Sequence[bytes], first: int, last: int) -> None:
+        """Those among them that are of messages with these sequences may be published again."""
+        known = self.ids
+        for dedup_id in ids if known else ():
+            found = known.get(dedup_id)
+            if found is not None and first <= found & DEDUP_SEQUENCE_MASK <= last:
+                del known[dedup_id]
+
+    @property
+    def oldest(self) -> int:
+        """When the oldest was published; there is one."""
+        return self._batches[0][0]
+
+    def prune(self, oldest: int, most: int = _PRUNED_TOGETHER) -> None:
+        """Forget those that are older, and the oldest of too many: up to `most` of them."""
+        batches, known = self._batches, self.ids
+        while batches and most > 0 and (batches[0][0] < oldest or self._in_batches > DEDUP_IDS_MAX):
+            published_at, ids = batches[0]
+            count = min(most, len(ids) - self._pruned)
+            if published_at >= oldest:
+                count = min(count, self._in_batches - DEDUP_IDS_MAX)
+            for dedup_id in islice(ids, self._pruned, self._pruned + count):
+                found = known.get(dedup_id)
+                if found is not None and found >> DEDUP_SEQUENCE_BITS == published_at:
+                    del known[dedup_id]
+            most -= count
+            self._in_batches -= count
+            self._pruned += count
+            if self._pruned == len(ids):
+                batches.popleft()
+                self._pruned = 0
+
+
+NO_DEDUP_WINDOW = DedupWindow()
+"""Of a queue that has remembered nothing yet; stays empty."""
 
 
 @dataclass(slots=True)
@@ -23,34 +97,23 @@ class Screened:
     """Index -> index of an earlier new row of the same publish with the same dedup_id."""
 
 
-def prune(queue: Queue, now: int, most: int = _PRUNED_TOGETHER) -> None:
-    """Forget ids whose window is over, and the oldest of too many: up to `most` of them."""
-    oldest = now - queue.options.dedup_window_ms
-    order = queue.dedup_order
-    while order and most and (order[0][0] < oldest or len(order) > DEDUP_IDS_MAX):
-        most -= 1
-        published_at, dedup_id = order.popleft()
-        known = queue.dedup.get(dedup_id)
-        if known is not None and known[1] == published_at:
-            del queue.dedup[dedup_id]
-
-
-def screen(queue: Queue, count: int, extras: Extras | None, now: int) -> Screened:
+def screen(window: DedupWindow, window_ms: int, count: int, extras: Extras | None, now: int) -> Screened:
+    oldest = now - window_ms
     # More than this publish may add, so that they do not grow.
-    prune(queue, now, _PRUNED_TOGETHER + count)
-    if not extras or not queue.options.dedup_window_ms:
+    window.prune(oldest, _PRUNED_TOGETHER + count)
+    if not extras or not window_ms:
         return Screened(range(count))
     columns = columns_of(extras)
-    if not columns.dedup_ids:
+    ids = columns.dedup_ids
+    if not ids or (window.knows_none(ids) and len(set(ids)) == len(ids)):
         return Screened(range(count))
-    oldest = now - queue.options.dedup_window_ms
     seen: dict[bytes, int] = {}
     known: dict[int, int] = {}
     twins: dict[int, int] = {}
     for index, dedup_id in columns.with_dedup_ids():
-        before = queue.dedup.get(dedup_id)
-        if before is not None and before[1] >= oldest:
-            known[index] = before[0]
+        before = window.known(dedup_id, oldest)
+        if before:
+            known[index] = before
         elif dedup_id in seen:
             twins[index] = seen[dedup_id]
         else:

@@ -7,6 +7,7 @@ from heapq import heappop, heappush
 from typing import Any
 
 from vibemq.engine.queue.consumer import Consumer
+from vibemq.engine.queue.dedup import NO_DEDUP_WINDOW, DedupWindow
 from vibemq.engine.queue.delayed import Delayed
 from vibemq.engine.queue.group import Group, GroupCounters
 from vibemq.engine.queue.ready import Levels
@@ -59,6 +60,8 @@ class Added:
     origins: dict[int, int] | None = None
     """Their queues, as far as the command told them."""
     published_at: int = 0
+    promised: bool = False
+    """Of a transient queue, and confirmed without waiting for storage: what is refused beside it does not undo it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -121,8 +124,6 @@ _NO_HOLES: list[Run] = []
 _NO_INSTANTS = Instants()
 _NO_DELAYED = Delayed()
 _NO_SEQUENCES = RunSet()
-_NO_DEDUP: dict[bytes, tuple[int, int]] = {}
-_NO_ORDER: deque[tuple[int, bytes]] = deque()
 _NO_ALARMS: list[tuple[int, int, Group | Consumer]] = []
 _NO_TALLY = GroupCounters()
 _NO_RANKS: dict[int, int] = {}
@@ -149,7 +150,6 @@ class Queue:
         "created_at",
         "dead",
         "dedup",
-        "dedup_order",
         "delayed",
         "deleted",
         "expires",
@@ -232,9 +232,7 @@ class Queue:
         """deliver_at of visible messages that were published with a delay, until they are gone."""
         self.upcoming: Upcoming | None = None
         """Which of these, and of those on their way, end next; made when there are some."""
-        self.dedup: dict[bytes, tuple[int, int]] = _NO_DEDUP
-        """dedup_id -> (sequence, published_at)."""
-        self.dedup_order: deque[tuple[int, bytes]] = _NO_ORDER
+        self.dedup = NO_DEDUP_WINDOW
         self.parked: deque[Parked] = _NO_PARKED
         self.requests = _NO_REQUESTS
         """Messages whose publishers wait for a reply, by sequence."""
@@ -355,14 +353,11 @@ class Queue:
         if self.upcoming is not None:
             self.upcoming.add_all(due)
 
-    def remember(self, dedup_id: bytes, sequence: int, published_at: int) -> None:
-        """The id is known for the window from then on."""
-        if self.dedup_order is _NO_ORDER:
-            self.dedup_order = deque()
-        if self.dedup is _NO_DEDUP:
-            self.dedup = {}
-        self.dedup[dedup_id] = (sequence, published_at)
-        self.dedup_order.append((published_at, dedup_id))
+    def remember(self, dedup_ids: Sequence[bytes], sequences: Sequence[int], published_at: int) -> None:
+        """The ids are known for the window from then on."""
+        if self.dedup is NO_DEDUP_WINDOW:
+            self.dedup = DedupWindow()
+        self.dedup.remember(dedup_ids, sequences, published_at)
 
     def levels_of(self, runs: list[Run]) -> dict[int, int]:
         """Sequence -> priority of those messages that are not normal."""

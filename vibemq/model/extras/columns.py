@@ -83,9 +83,7 @@ class ExtraColumns(Mapping[int, MessageExtra]):
             return None
         numbers = (self.priorities, self.expires_at, self.deliver_at)
         priorities, expires_at, deliver_at = (some if isinstance(some, int) else some[low:high] for some in numbers)
-        return ExtraColumns(
-            _moved(have[low:high], -start), priorities, expires_at, deliver_at, self.dedup_ids[low:high]
-        )
+        return ExtraColumns(moved(have[low:high], -start), priorities, expires_at, deliver_at, self.dedup_ids[low:high])
 
     def delayed_after(self, now: int) -> bool:
         """Whether one of them is to be delivered later than that."""
@@ -102,9 +100,9 @@ class ExtraColumns(Mapping[int, MessageExtra]):
 
     def _above(self, values: Values, least: int, first: int) -> tuple[Sequence[int], Values]:
         if isinstance(values, int):
-            return (_moved(self.indexes, first), values) if values > least else ((), 0)
+            return (moved(self.indexes, first), values) if values > least else ((), 0)
         if min(values) > least:
-            return _moved(self.indexes, first), values
+            return moved(self.indexes, first), values
         some = [(first + index, value) for index, value in zip(self.indexes, values, strict=True) if value > least]
         return [sequence for sequence, _ in some], [value for _, value in some]
 
@@ -112,7 +110,7 @@ class ExtraColumns(Mapping[int, MessageExtra]):
         """The sequences of those that are not of the normal priority."""
         priorities = self.priorities
         if isinstance(priorities, int):
-            return {} if priorities == 1 else {priorities: _moved(self.indexes, first)}
+            return {} if priorities == 1 else {priorities: moved(self.indexes, first)}
         found: dict[int, list[int]] = {priority: [] for priority in set(priorities) - {1}}
         for index, priority in zip(self.indexes, priorities, strict=True) if found else ():
             if priority != 1:
@@ -121,10 +119,10 @@ class ExtraColumns(Mapping[int, MessageExtra]):
 
     def with_dedup_ids(self) -> Iterator[tuple[int, bytes]]:
         """(index, id) of those that have one."""
-        return (pair for pair in zip(self.indexes, self.dedup_ids, strict=False) if pair[1])
+        return filter(itemgetter(1), zip(self.indexes, self.dedup_ids, strict=False))
 
 
-def _moved(indexes: Sequence[int], first: int) -> Sequence[int]:
+def moved(indexes: Sequence[int], first: int) -> Sequence[int]:
     if isinstance(indexes, range):
         return range(indexes.start + first, indexes.stop + first)
     return [first + index for index in indexes]

@@ -64,6 +64,9 @@ class JobPlan:
     """Letters that fitted when the job was made; -1 = they were not counted."""
     user: str = ""
     """Whose job it is."""
+    user_since: int = -1
+    """When that user was made, 0 = it stands in the settings: others may have the name before and later. -1 = of a job
+    that was stored before this was noted."""
     token_id: str = ""
     """Of the access token that it was asked for with; "" = none."""
     key: str = ""
@@ -108,6 +111,12 @@ class StoredJob:
     @property
     def has_ended(self) -> bool:
         return self.state in ENDED
+
+    def belongs_to(self, user: str, since: int) -> bool:
+        """`since`: when the user was made. Somebody else may have had the name before, or may have been given it."""
+        if user != self.plan.user:
+            return False
+        return since <= self.created_at if self.plan.user_since < 0 else since == self.plan.user_since
 
     @property
     def left(self) -> int | None:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from heapq import nsmallest
-from typing import Annotated, Any, cast
+from typing import Any, cast
 
 from pydantic import Field
 
@@ -27,6 +27,7 @@ from vibemq.operations.contracts import EngineQuestions, InstantSource
 from vibemq.operations.dead_letters.filters import LetterFilter, LetterFilters
 from vibemq.operations.dead_letters.groups import group_json
 from vibemq.operations.dead_letters.letters import LetterAccess
+from vibemq.operations.dead_letters.rates import Rate
 from vibemq.operations.dead_letters.reader import INDEX_SCAN_MAX, SCAN_MAX, SCAN_S, DeadLetterReader
 from vibemq.operations.messages import letter_json, replay_count
 from vibemq.operations.registry import Caller, Operation
@@ -37,13 +38,13 @@ TARGETS_SHOWN = 100
 SLICE = 250
 """Letters that are counted before the loop has its turn."""
 
-Rate = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
-"""Of a replay: letters in a second."""
-
 
 class PreviewArguments(LetterFilters):
     to: QueueName | None = Field(None, description="Queue that they would go to; left out: where each died.")
-    rate: Rate | None = Field(None, description="Letters in a second, for the time that it would take.")
+    rate: Rate | None = Field(
+        None,
+        description="Letters in a second, 0.1 or more, for the time that it would take; left out or 0: it is not told.",
+    )
 
 
 class _Tally:

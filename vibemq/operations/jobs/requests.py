@@ -5,7 +5,7 @@ from hashlib import sha256
 from typing import Annotated, Any, Literal, Protocol
 
 import orjson
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from vibemq.auth.policy import Policy
 from vibemq.errors import InvalidOptions, PreconditionFailed, QueueNotFound
@@ -14,6 +14,7 @@ from vibemq.model.jobs.job import JobKind, JobPlan, JobState, StoredJob
 from vibemq.operations.arguments import Arguments, Limit, QueueName, Whole, page_size
 from vibemq.operations.contracts import CommandSession, EngineQuestions, InstantSource
 from vibemq.operations.dead_letters import DeadLetterReader, LetterFilter, LetterFilters
+from vibemq.operations.dead_letters.rates import Rate
 from vibemq.operations.dead_letters.reader import ANSWER_BYTES_MAX
 from vibemq.operations.jobs.counting import count_letters
 from vibemq.operations.jobs.numbers import JobNumber, OfJob
@@ -24,20 +25,9 @@ from vibemq.operations.registry import Caller, Operation
 
 PAGE_JOBS = 50
 SHOWN_AT_ONCE = 20
-RATE_MAX = 1_000_000
 CANARY_MAX = 1_000
 IDS_MAX = 10_000
 NOTE_MAX = 1_000
-RATE_MIN = 0.1
-
-
-def _rate(value: float) -> float:
-    if 0 < value < RATE_MIN:
-        raise ValueError(f"must be 0 for as many as possible, or {RATE_MIN} or more")
-    return value
-
-
-Rate = Annotated[float, Field(ge=0, le=RATE_MAX, allow_inf_nan=False), AfterValidator(_rate)]
 
 
 class StartJobArguments(Arguments):
@@ -148,6 +138,7 @@ class Jobs:
             last_id=last_id,
             selected=min(selected, wanted.limit) if wanted.limit else selected,
             user=user,
+            user_since=since,
             token_id=principal.token_id if principal is not None else "",
             key=wanted.key or "",
             digest=digest,

@@ -58,10 +58,9 @@ def check_discard(policy: Policy, principal: Principal | None, job: StoredJob) -
 
 
 def is_maker(principal: Principal | None, job: StoredJob) -> bool:
-    """A narrower token is not its user; nor is whoever was given the name later."""
+    """A narrower token is not its user; nor is whoever had the name before or was given it later."""
     return (
         principal is not None
-        and principal.name == job.plan.user
-        and principal.since <= job.created_at
+        and job.belongs_to(principal.name, principal.since)
         and (principal.rules is None or principal.token_id == job.plan.token_id)
     )

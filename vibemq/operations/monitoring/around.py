@@ -49,7 +49,7 @@ OPERATIONS: list[Operation[Any]] = [
     ),
     Operation(
         "listeners.list",
-        "Where the broker listens: protocol, address, TLS and its certificate's last day, connections.",
+        "Where the broker listens: protocol, address, TLS, the certificate's last day, connections, refusals.",
         Arguments,
         AroundBroker,
         task=AroundBroker.listeners,

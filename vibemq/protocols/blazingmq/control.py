@@ -99,6 +99,7 @@ class ControlRequests:
             raise UnknownHere(
                 f"a connection may open {state.settings.queues_max} readers and writers of queues; use another one"
             )
+        state.use.check(queue, producers=handle.write_count, consumers=handle.read_count)
         stream = self._stream_for(queue, uri, handle) if handle.read_count else None
         if stream is not None:
             state.add_stream(queue, stream)

@@ -4,6 +4,7 @@ First the consumers end, then what they hold is given back, then the publishes o
 come before the answer; a disconnect is answered last, behind everything.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -35,6 +36,8 @@ class Departures:
         self._delivery_index = delivery_index
         self._closing: dict[int, list[_Leaving]] = {}
         """By qId what waits for the publishes of its queue."""
+        self._under_way: Counter[int] = Counter()
+        """By qId the closes that are not answered."""
         self._streams: list[Stream] = []
         """Of a disconnect that has begun, those that have not been ended."""
         self._disconnected: AwaitedAnswers | None = None
@@ -60,7 +63,12 @@ class Departures:
         queue.leaving_writers += writers
         left = sum(not stream.closing for stream in queue.streams.values()) - len(streams)
         queue.closing = queue.writers == queue.leaving_writers and not left
+        self._under_way[handle.q_id] += 1
         self._release(streams, _Leaving(r_id, queue, streams, writers))
+
+    def closes(self, q_id: int) -> bool:
+        """Whether a close of the queue is not answered yet."""
+        return q_id in self._under_way
 
     def _closed(self, leaving: _Leaving, queue: OpenedQueue) -> None:
         state = self._state
@@ -69,6 +77,9 @@ class Departures:
         queue.leaving_writers -= leaving.writers
         state.add_writers(queue, -leaving.writers)
         state.forget_unused(queue)
+        self._under_way[queue.q_id] -= 1
+        if not self._under_way[queue.q_id]:
+            del self._under_way[queue.q_id]
         state.respond(leaving.r_id, CloseQueueResponse())
 
     def _release(self, streams: Sequence[Stream], leaving: _Leaving) -> None:

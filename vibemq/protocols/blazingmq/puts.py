@@ -4,7 +4,7 @@ An ACK is written once for each PUT that asked for one, on this connection, and 
 the answer to a close waits for it. A message that is refused gets its ACK (a NACK) in any case.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -13,7 +13,7 @@ from vibemq.model.commands import Publish
 from vibemq.model.effects import Published
 from vibemq.model.extras.columns import ExtraColumns
 from vibemq.model.rows import LARGE_ROW_BYTES, LargeRow, Rows
-from vibemq.protocols.blazingmq.codec.acks import AckStatus, build_acks
+from vibemq.protocols.blazingmq.codec.acks import AckStatus, build_acks, build_positive_acks
 from vibemq.protocols.blazingmq.codec.events import Event, LargeEvent
 from vibemq.protocols.blazingmq.codec.guid import GuidMaker
 from vibemq.protocols.blazingmq.codec.put import ACK_REQUESTED, MESSAGE_PROPERTIES, ZERO_GUID, PutMessage, PutReader
@@ -26,20 +26,30 @@ ROWS_BYTES_MAX = 1 << 20
 """Of one Publish, unless a single message is larger."""
 _ID = slice(2, 34)
 """Where a row has its id: the GUID's text."""
-Acked = list[tuple[int, bytes]]
-"""(correlation id, GUID); of a message that asked for no ACK the id is inverted, and so negative."""
 
 
 class _Gathered:
     """Messages of one queue that become one Publish."""
 
-    __slots__ = ("acks", "queue", "rows", "size")
+    __slots__ = ("correlations", "guids", "queue", "rows", "size")
 
     def __init__(self, queue: OpenedQueue) -> None:
         self.queue = queue
         self.rows: list[bytes] = []
-        self.acks: Acked = []
+        self.guids: list[bytes] = []
+        self.correlations: list[int] = []
+        """Of each message its correlation id, inverted and so negative if it asked for no ACK. Empty while all have
+        asked for one and have the id 0, as those of a client that makes its GUIDs."""
         self.size = 0
+
+    def add(self, row: bytes, guid: bytes, correlation: int) -> None:
+        if correlation or self.correlations:
+            if not self.correlations:
+                self.correlations = [0] * len(self.guids)
+            self.correlations.append(correlation)
+        self.rows.append(row)
+        self.guids.append(guid)
+        self.size += len(row)
 
 
 class Puts:
@@ -54,7 +64,7 @@ class Puts:
         self._reader = PutReader()
         self._gathered: _Gathered | None = None
         self._loading: tuple[PutLoader, OpenedQueue, PutMessage, tuple[int, bytes]] | None = None
-        """A compressed message that takes several steps."""
+        """A compressed or large message that takes several steps."""
         self._memory: Any = None
         """Of the large message that is being taken."""
         self.waits_for_memory = False
@@ -84,10 +94,6 @@ class Puts:
         """
         if self._loading is not None:
             return self._load_on(*self._loading)
-        if self._memory is not None and not self._left:
-            # Its checksum takes some milliseconds, and so does its row.
-            self._left = self._reader.take(1)
-            return most
         messages = self._left or self._reader.take(most)
         self._left = []
         work = 0
@@ -154,15 +160,15 @@ class Puts:
         work = 0
         limit = self._state.context.limits.message_bytes_max
         try:
-            if message[3]:
+            if len(message[6]) > limit and not message[3]:
+                raise MessageTooLarge(f"a message of {len(message[6]):,} bytes; at most {limit:,} are accepted")
+            if message[3] or not isinstance(message[6], bytes):
                 loader = PutLoader(message, guid, limit, has_memory=self._memory is not None)
                 row = loader.step()
                 work = loader.work
                 if row is None:
                     self._loading = loader, gathered.queue, message, (correlation, guid)
                     return work
-            elif len(message[6]) > limit:
-                raise MessageTooLarge(f"a message of {len(message[6]):,} bytes; at most {limit:,} are accepted")
             else:
                 if flags & MESSAGE_PROPERTIES:
                     work = properties_work(message[6])
@@ -177,9 +183,7 @@ class Puts:
         if len(row) > LARGE_ROW_BYTES:
             self._publish_large(gathered.queue, row, correlation, guid)
             return
-        gathered.rows.append(row)
-        gathered.acks.append((correlation, guid))
-        gathered.size += len(row)
+        gathered.add(row, guid, correlation)
 
     def _refuse(self, queue: OpenedQueue, message: PutMessage) -> None:
         if queue.known:
@@ -190,52 +194,57 @@ class Puts:
     def flush(self) -> None:
         """Publish what has been gathered."""
         gathered, self._gathered = self._gathered, None
-        if gathered is not None:
-            self._send(gathered)
-
-    def _send(self, gathered: _Gathered) -> None:
-        rows, acks = gathered.rows, gathered.acks
-        gathered.rows, gathered.acks, gathered.size = [], [], 0
-        if rows:
-            self._publish(gathered.queue, Rows.of(rows), acks, [row[_ID] for row in rows])
+        if gathered is not None and gathered.rows:
+            self._publish(gathered, Rows.of(gathered.rows), [row[_ID] for row in gathered.rows])
 
     def _publish_large(self, queue: OpenedQueue, row: bytes, correlation: int, guid: bytes) -> None:
         self.flush()
         self._gathered = _Gathered(queue)
+        alone = _Gathered(queue)
+        alone.add(b"", guid, correlation)
         # Without memory it is a message just below the bound, which its headers have brought above it.
         memory, self._memory = self._memory, None
-        self._publish(queue, LargeRow(row, memory), [(correlation, guid)], [row[_ID]])
+        self._publish(alone, LargeRow(row, memory), [row[_ID]])
 
-    def _publish(self, queue: OpenedQueue, rows: Rows, acks: Acked, ids: list[bytes]) -> None:
-        state = self._state
+    def _publish(self, gathered: _Gathered, rows: Rows, ids: list[bytes]) -> None:
+        state, queue = self._state, gathered.queue
         queue.unanswered_puts += 1
-        token = state.asked(partial(self._published, queue, acks))
+        token = state.asked(partial(self._published, queue, gathered.guids, gathered.correlations))
         extras = None
         if state.makes_guids and queue.domain.deduplication_ms:
             extras = ExtraColumns(range(len(ids)), dedup_ids=ids)
         state.ask(Publish(state.context.session, token, queue.name, rows, extras, create=False))
 
-    def _published(self, queue: OpenedQueue, acks: Acked, result: Any) -> None:
-        q_id = queue.q_id
+    def _published(self, queue: OpenedQueue, guids: list[bytes], correlations: list[int], result: Any) -> None:
         queue.unanswered_puts -= 1
-        if isinstance(result, Published):
-            refused = result.refused
-            if refused:
-                told = [
-                    (ack_code_of(refused[index]), _sent(correlation), guid, q_id)
-                    if index in refused
-                    else (0, correlation, guid, q_id)
-                    for index, (correlation, guid) in enumerate(acks)
-                    if correlation >= 0 or index in refused
-                ]
+        if queue.known:
+            refused = result.refused or {} if isinstance(result, Published) else None
+            if refused is not None and not refused and not correlations:
+                self._state.send(build_positive_acks(guids, queue.q_id))
             else:
-                told = [(0, correlation, guid, q_id) for correlation, guid in acks if correlation >= 0]
-        else:
-            code = ack_code_of(result)
-            told = [(code, _sent(correlation), guid, q_id) for correlation, guid in acks]
-        if told and queue.known:
-            self._state.send(build_acks(told))
+                told = _told(queue.q_id, guids, correlations, result, refused)
+                if told:
+                    self._state.send(build_acks(told))
         self._answered(queue)
+
+
+def _told(
+    q_id: int, guids: list[bytes], correlations: list[int], result: Any, refused: Mapping[int, VibeMQError] | None
+) -> list[tuple[int, int, bytes, int]]:
+    """What the ACKs say.
+
+    Args:
+        result: an error of all of them if `refused` is None.
+    """
+    messages = enumerate(zip(correlations or [0] * len(guids), guids, strict=True))
+    if refused is None:
+        code = ack_code_of(result)
+        return [(code, _sent(correlation), guid, q_id) for _, (correlation, guid) in messages]
+    return [
+        (ack_code_of(refused[index]) if index in refused else 0, _sent(correlation), guid, q_id)
+        for index, (correlation, guid) in messages
+        if correlation >= 0 or index in refused
+    ]
 
 
 def _sent(correlation: int) -> int:

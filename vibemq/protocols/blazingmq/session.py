@@ -30,11 +30,13 @@ from vibemq.protocols.blazingmq.codec.messages import (
     AuthenticationRequest,
     ClientIdentity,
     ControlMessage,
+    OpenQueue,
     StatusCategory,
 )
 from vibemq.protocols.blazingmq.control import ControlRequests
 from vibemq.protocols.blazingmq.deliveries import Deliveries
 from vibemq.protocols.blazingmq.delivery_index import BlazingmqDeliveryIndex
+from vibemq.protocols.blazingmq.domain_use import ClientUse, DomainUse
 from vibemq.protocols.blazingmq.errors import category_of, status_text
 from vibemq.protocols.blazingmq.handshake import CredentialsAsked, IdentityAsked
 from vibemq.protocols.blazingmq.liveness import ClientLiveness
@@ -58,6 +60,10 @@ CONTROL_WORK_SHIFT = 4
 """So many bytes of a request, 1 << 4, are as much work as a message: each two may be a value, or a condition."""
 KEPT_BACK_BYTES = 131_072
 """Posts of about so many bytes are kept back at most while a flush is under way, which their ACKs wait for anyway."""
+HEARTBEATS_WORK_SHIFT = 3
+"""Eight heartbeats, cut out of the stream and answered together, are as much work as a message."""
+OPEN_WORK = 30
+"""What an openQueue costs besides, which may make a queue."""
 UNKNOWN_EVENTS_MAX = 1_000
 UNKNOWN_REQUEST = 0x7FFF_FFFF
 UNANSWERED_MAX = 65_536
@@ -67,8 +73,9 @@ UNANSWERED_MAX = 65_536
 class BlazingmqSession(BaseSession[BlazingmqState]):
     """See `vibemq.protocols.session.Session` for what each verb means."""
 
-    def __init__(self, context: SessionContext, settings: BlazingmqSettings) -> None:
-        state = BlazingmqState(context, settings, context.now)
+    def __init__(self, context: SessionContext, settings: BlazingmqSettings, use: DomainUse | None = None) -> None:
+        """`use`: shared by the clients of a listener."""
+        state = BlazingmqState(context, settings, context.now, use=ClientUse(use or DomainUse()))
         self._state = state
         index = BlazingmqDeliveryIndex()
         self._control = ControlRequests(state, index)
@@ -87,6 +94,8 @@ class BlazingmqSession(BaseSession[BlazingmqState]):
         self._request: ControlMessage | None = None
         """Read, and not yet carried out, which for a large one is as much work."""
         self._request_work = 0
+        self._parked = False
+        """It has been found to wait, see `_waits_for_close`."""
         self._authenticating = False
         self._ended = False
         """The client has ended its side."""
@@ -97,6 +106,10 @@ class BlazingmqSession(BaseSession[BlazingmqState]):
         """Follows what `data_to_send` has returned last."""
         self._unknown_events = 0
         self._liveness = ClientLiveness(state)
+
+    def __del__(self) -> None:
+        # A lost connection is no event of a session: it is let go.
+        self._state.use.leave()
 
     # -- in ---------------------------------------------------------------------------------------------------------
 
@@ -123,8 +136,10 @@ class BlazingmqSession(BaseSession[BlazingmqState]):
         except RemoteProtocolError as error:
             self._break(str(error), error)
         self._puts.flush()
-        if self._ended and not (
-            state.failed or state.disconnecting or self._authenticating or self.unread or state.requests
+        if (
+            self._ended
+            and not (state.failed or state.disconnecting or self._authenticating or self.unread or state.requests)
+            and not self._waits_for_close()
         ):
             # The client is gone without a disconnect: what it held goes back as after a lost connection.
             state.close()
@@ -142,7 +157,15 @@ class BlazingmqSession(BaseSession[BlazingmqState]):
 
     @property
     def unread(self) -> bool:
-        return self._more and not (self._authenticating or self._state.failed or self._puts.waits_for_memory)
+        if self._authenticating or self._state.failed or self._puts.waits_for_memory:
+            return False
+        return self._more and not self._waits_for_close()
+
+    def _waits_for_close(self) -> bool:
+        """An openQueue has come before the answer to a closeQueue of the same qId: it is carried out behind that."""
+        if self._request is None or not isinstance(self._request.choice, OpenQueue):
+            return False
+        return self._control.departures.closes(self._request.choice.handle_parameters.q_id)
 
     @property
     def large_left(self) -> int:
@@ -166,6 +189,10 @@ class BlazingmqSession(BaseSession[BlazingmqState]):
             elif self._confirms is not None:
                 left -= self._read_confirms(left)
             elif self._request is not None:
+                self._parked = self._waits_for_close()
+                if self._parked:
+                    self._more = True
+                    break
                 left -= self._carry_out(self._request)
             elif self._events or self._next_events():
                 left -= self._hear_some()
@@ -209,11 +236,23 @@ class BlazingmqSession(BaseSession[BlazingmqState]):
             else:
                 self._confirms = parse_confirms(alike)
             return 0
+        if kind == EventType.HEARTBEAT_REQ:
+            return self._answer_heartbeats()
         self._puts.flush()
         events.pop()
         self._hear(event)
         self._request_work = 1 + (event.end - event.start >> CONTROL_WORK_SHIFT)
+        if self._request is not None and isinstance(self._request.choice, OpenQueue):
+            self._request_work += OPEN_WORK
         return self._request_work
+
+    def _answer_heartbeats(self) -> int:
+        events, count = self._events, 0
+        while events and events[-1].type == EventType.HEARTBEAT_REQ:
+            events.pop()
+            count += 1
+        self._state.send(HEARTBEAT_RSP * count)
+        return 1 + (count >> HEARTBEATS_WORK_SHIFT)
 
     def _read_confirms(self, most: int) -> int:
         # What was put before keeps its place before.
@@ -225,9 +264,7 @@ class BlazingmqSession(BaseSession[BlazingmqState]):
 
     def _hear(self, event: Event) -> None:
         state, kind = self._state, event.type
-        if kind == EventType.HEARTBEAT_REQ:
-            state.send(HEARTBEAT_RSP)
-        elif kind == EventType.HEARTBEAT_RSP:
+        if kind == EventType.HEARTBEAT_RSP:
             pass
         elif kind == EventType.AUTHENTICATION:
             self._hear_authentication(event)
@@ -367,7 +404,7 @@ class BlazingmqSession(BaseSession[BlazingmqState]):
         state = self._state
         if state.closing:
             return None
-        if state.requests:
+        if state.requests or (self._parked and self.unread):
             return state.now
         deadlines = (self._silence_deadline(), self._liveness.stall_deadline())
         return min((deadline for deadline in deadlines if deadline is not None), default=None)

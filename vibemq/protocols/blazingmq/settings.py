@@ -45,6 +45,12 @@ class Domain(BaseModel):
     max_messages: NotNegative = 0
     """Of each queue; 0 = no limit. A message beyond it is refused; a broadcast drops its oldest ones instead."""
     max_bytes: NotNegative = 0
+    max_producers: NotNegative = 0
+    """Clients that have one of its queues open for writing, at a time and for each queue; 0 = no limit."""
+    max_consumers: NotNegative = 0
+    """Readers of a queue, of all its applications together."""
+    max_queues: NotNegative = 0
+    """Queues of the domain that clients have open at a time."""
     max_delivery_attempts: NotNegative = 0
     """Of a message whose consumers die over it, before it goes to the dead letters; 0 = no limit."""
     redelivery_delay_ms: NotNegative = 1_000

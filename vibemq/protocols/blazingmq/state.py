@@ -12,6 +12,7 @@ from vibemq.protocols.base_session import SharedState
 from vibemq.protocols.blazingmq.codec.control import encode_control
 from vibemq.protocols.blazingmq.codec.events import ControlCodec, Event
 from vibemq.protocols.blazingmq.codec.messages import ControlChoice, RequestStatus, StatusCategory
+from vibemq.protocols.blazingmq.domain_use import ClientUse, DomainUse
 from vibemq.protocols.blazingmq.errors import category_of, status_text
 from vibemq.protocols.blazingmq.settings import BlazingmqSettings
 from vibemq.protocols.blazingmq.streams import OpenedQueue, Stream, StreamConsumer
@@ -73,6 +74,8 @@ class BlazingmqState(SharedState[BlazingmqSettings]):
     """What is written before `out`: bytes, and a part of a large row behind them."""
     unanswered: int = 0
     """Commands whose answers this session waits for."""
+    use: ClientUse = field(default_factory=lambda: ClientUse(DomainUse()))
+    """What it has open, of what the limits of domains count."""
 
     def asked(self, then: Callable[[Any], None]) -> AwaitedAnswer:
         """The token of a command whose answer is waited for."""
@@ -102,15 +105,18 @@ class BlazingmqState(SharedState[BlazingmqSettings]):
     def add_stream(self, queue: OpenedQueue, stream: Stream) -> None:
         queue.streams[stream.sub_id] = stream
         self.handles += 1
+        self.use.count(queue, consumers=1)
 
     def drop_stream(self, queue: OpenedQueue, stream: Stream) -> None:
         if queue.streams.get(stream.sub_id) is stream:
             del queue.streams[stream.sub_id]
             self.handles -= 1
+            self.use.count(queue, consumers=-1)
 
     def add_writers(self, queue: OpenedQueue, count: int) -> None:
         queue.writers += count
         self.handles += count
+        self.use.count(queue, producers=count)
         if queue.domain.flushes:
             self.flushed_writers += count
 
@@ -154,7 +160,9 @@ class BlazingmqState(SharedState[BlazingmqSettings]):
         """The connection ends once everything is answered, and its client has not died."""
         if not self.failed:
             self.failed = True
+            self.use.leave()
             self.ask(Goodbye())
 
     def close(self) -> None:
         self.failed = self.closing = True
+        self.use.leave()

@@ -17,7 +17,8 @@ from vibemq.protocols.blazingmq.settings import DomainMode
 from vibemq.protocols.blazingmq.streams import Stream
 
 SUBSCRIPTIONS_MAX = 64
-"""Of one stream."""
+"""Of one stream, with all their consumers."""
+_AT_MOST = f"at most {SUBSCRIPTIONS_MAX} are served"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,26 +79,32 @@ def wishes_of(subscriptions: Sequence[StreamSubscription]) -> list[ReaderWish]:
         WrongRequest, InvalidSelector
     """
     if len(subscriptions) > SUBSCRIPTIONS_MAX:
-        raise WrongRequest(f"{len(subscriptions)} subscriptions of one stream; at most {SUBSCRIPTIONS_MAX} are served")
+        raise WrongRequest(f"{len(subscriptions)} subscriptions of one stream; {_AT_MOST}")
     if len({subscription.s_id for subscription in subscriptions}) < len(subscriptions):
         raise WrongRequest("two subscriptions of the stream have the same sId")
-    return [_wish(subscription) for subscription in subscriptions]
+    wishes = [wish for subscription in subscriptions for wish in _wishes(subscription)]
+    if len(wishes) > SUBSCRIPTIONS_MAX:
+        raise WrongRequest(f"{len(wishes)} consumers in the subscriptions of one stream; {_AT_MOST}")
+    return wishes
 
 
-def _wish(subscription: StreamSubscription) -> ReaderWish:
-    info = subscription.consumers[0] if subscription.consumers else ConsumerInfo()
+def _wishes(subscription: StreamSubscription) -> list[ReaderWish]:
+    """One for each of its consumers; all have its sId."""
     expression = subscription.expression
     where = None
     if expression.version is not ExpressionVersion.E_UNDEFINED:
         where = Selector.parse(expression.text)
-    return ReaderWish(
-        subscription.s_id,
-        max(0, info.max_unconfirmed_messages),
-        max(0, info.max_unconfirmed_bytes),
-        info.consumer_priority,
-        max(1, info.consumer_priority_count),
-        where,
-    )
+    return [
+        ReaderWish(
+            subscription.s_id,
+            max(0, info.max_unconfirmed_messages),
+            max(0, info.max_unconfirmed_bytes),
+            info.consumer_priority,
+            max(1, info.consumer_priority_count),
+            where,
+        )
+        for info in subscription.consumers or (ConsumerInfo(),)
+    ]
 
 
 def wishes_of_legacy(sub_id: int, parameters: QueueStreamParameters) -> list[ReaderWish]:

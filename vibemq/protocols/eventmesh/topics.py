@@ -12,13 +12,15 @@ Source: docs/spec/eventmesh.md, "Topics and groups".
 from enum import StrEnum
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, TypeAdapter, ValidationError
 
 from vibemq.errors import InvalidMessage
 from vibemq.model.effects import QueueInfo
 from vibemq.model.options import DeliveryMode, Durability, LostConnection, QueueOptions
 
 GROUP_UNITS_MAX = 256
+TOPICS_MAX = 1_000
+"""Of one request to subscribe or to unsubscribe."""
 
 
 class SubscriptionMode(StrEnum):
@@ -57,15 +59,21 @@ class SubscriptionItem(BaseModel):
         return self.type is SubscriptionType.SYNC
 
 
-_ITEMS: TypeAdapter[list[SubscriptionItem]] = TypeAdapter(list[Annotated[SubscriptionItem, BeforeValidator(_item)]])
+_ITEMS: TypeAdapter[list[SubscriptionItem]] = TypeAdapter(
+    Annotated[list[Annotated[SubscriptionItem, BeforeValidator(_item)]], FailFast()]
+)
 
 
 def subscription_items(value: Any) -> list[SubscriptionItem]:
     """The items of a `topicList`, or of the HTTP field `topic` once it is parsed; both forms.
 
     Raises:
-        InvalidMessage: no such list.
+        InvalidMessage: no such list, or a longer one than is looked at in one turn of the loop.
     """
+    if isinstance(value, list) and len(value) > TOPICS_MAX:
+        raise InvalidMessage(
+            f"{len(value):,} topics in one request; name at most {TOPICS_MAX:,}, and ask several times"
+        )
     try:
         return _ITEMS.validate_python(value)
     except ValidationError as error:

@@ -122,16 +122,19 @@ class Teller:
 
     def _tell(self, step: CommitStep) -> bool:
         """Whether that is done: what was published with extras is shown in steps, and confirmed with the last one."""
-        shown = None
-        if step.outcome.ticket:
-            shown = self._engine.committed(step.outcome.ticket, self._clock.now())
-            if isinstance(shown, Incomplete):
-                self._submit(shown)
-                return False
+        shown = self._show(step)
+        if isinstance(shown, Incomplete):
+            self._submit(shown)
+            return False
         self._answer(step)
-        if shown is not None and shown is not NOTHING_FOLLOWS:
+        if shown is not NOTHING_FOLLOWS:
             self._submit(shown)
         return True
+
+    def _show(self, step: CommitStep) -> Outcome:
+        """What follows when the engine shows what the step has added."""
+        ticket = step.outcome.ticket
+        return self._engine.committed(ticket, self._clock.now()) if ticket else NOTHING_FOLLOWS
 
     def _answer(self, step: CommitStep) -> None:
         self.backlog_bytes -= step.size
@@ -154,7 +157,5 @@ class Teller:
     def _show_answered(self) -> None:
         steps, self._answered = self._answered, []
         for step in steps:
-            if step.outcome.ticket and not self._ended:
-                shown = self._engine.committed(step.outcome.ticket, self._clock.now())
-                if shown is not NOTHING_FOLLOWS:
-                    self._submit(shown)
+            if not self._ended and (shown := self._show(step)) is not NOTHING_FOLLOWS:
+                self._submit(shown)

@@ -12,6 +12,7 @@ from vibemq.model.runs import Run
 
 Rows = dict[int, int]
 """The lowest sequence without a row, by queue id: a queue's rows are appended in ascending order."""
+Waits = list[asyncio.Future[None]]
 
 
 class Unwritten:
@@ -23,8 +24,8 @@ class Unwritten:
         self._pending = False
         """Something is gathered, with or without rows."""
         self._appending = False
-        self._waits_gathered: list[asyncio.Future[None]] = []
-        self._waits_begun: list[asyncio.Future[None]] = []
+        self._waits_gathered: Waits = []
+        self._waits_begun: Waits = []
 
     def gather(self, records: Sequence[Record]) -> int:
         """Returns the bytes of their rows."""
@@ -50,13 +51,23 @@ class Unwritten:
         _let_go(self._waits_begun)
 
     def drop(self) -> None:
-        """What is gathered will never be appended."""
-        self._gathered = {}
-        self._pending = False
-        self._waits_begun += self._waits_gathered
-        self._waits_gathered = []
-        if not self._appending:
-            _let_go(self._waits_begun)
+        """The append has ended, and what is gathered will never be appended."""
+        self.go_on_waiting(self.refuse())
+
+    def refuse(self) -> Waits:
+        """The append has ended badly, and what is gathered will not be appended. Returns who waits: some of the rows
+        may be gathered again before they `go_on_waiting`."""
+        waits = self._waits_begun + self._waits_gathered
+        self._begun, self._gathered = {}, {}
+        self._appending = self._pending = False
+        self._waits_begun, self._waits_gathered = [], []
+        return waits
+
+    def go_on_waiting(self, waits: Waits) -> None:
+        if self._pending:
+            self._waits_gathered += waits
+        else:
+            _let_go(waits)
 
     @property
     def rows(self) -> bool:
@@ -85,7 +96,7 @@ class Unwritten:
         return wait
 
 
-def _let_go(waits: list[asyncio.Future[None]]) -> None:
+def _let_go(waits: Waits) -> None:
     for wait in waits:
         if not wait.done():
             wait.set_result(None)

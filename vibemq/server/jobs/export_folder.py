@@ -2,6 +2,7 @@
 
     dead-letters-17-1764123456789.ndjson        of job 17, which was made at that instant: whole
     dead-letters-17-1764123456789.ndjson.part   not whole: the job goes on with it, and its last line may be cut
+    dead-letters-17-1764123456789.ndjson.mark   how many lines stand before an offset of that, see `ExportMark`
 
 Mode 0600, in a folder of mode 0700. Each line is a letter; the last line of a whole file counts them. A file is whole,
 and flushed, when it takes its name without `.part`.
@@ -14,6 +15,7 @@ import errno
 import os
 import re
 import shutil
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -24,8 +26,14 @@ FOLDER = "exports"
 FREE_KEPT_SHARE = 5
 """An export leaves a fifth of the disk free, or twice the reserve below which the broker slows publishers down."""
 BLOCK_BYTES = 1 << 20
+MARK_EVERY_BYTES = 16 << 20
+"""Whoever goes on with a file reads no more than that of it, and what the mark is checked by."""
+MARKED_BYTES = 64 << 10
+"""So many before the offset of a mark are in its sum."""
 _PART = ".part"
+_MARK = ".mark"
 _NAME = re.compile(r"dead-letters-([1-9][0-9]{0,17})-([0-9]{1,18})\.ndjson(\.part)?")
+_MARK_LINE = re.compile(rb"([0-9]{1,15}) ([0-9]{1,18}) ([0-9a-f]{8})\n")
 
 
 class ExportName(NamedTuple):
@@ -41,10 +49,22 @@ class ExportName(NamedTuple):
     def part(self) -> str:
         return self.whole + _PART
 
+    @property
+    def mark(self) -> str:
+        return self.whole + _MARK
+
 
 class ExportSize(NamedTuple):
     size_bytes: int
     is_whole: bool
+
+
+class ExportMark(NamedTuple):
+    """So many lines end there, if the bytes before have the sum. Without a mark a file is counted from its start."""
+
+    lines: int
+    offset: int
+    crc: int
 
 
 class ExportLost(Exception):
@@ -105,7 +125,7 @@ class ExportFolder:
             raise ExportLost from None
         try:
             os.fchmod(descriptor, 0o600)
-            size = _end_of_lines(descriptor, lines)
+            size = _end_of_lines(descriptor, lines, self._mark_of(name, descriptor))
             os.ftruncate(descriptor, size)
         finally:
             os.close(descriptor)
@@ -138,14 +158,37 @@ class ExportFolder:
         finally:
             os.close(descriptor)
 
+    def mark(self, name: ExportName, lines: int, offset: int) -> None:
+        """So many lines of the file end there, and are flushed and counted. Raises OSError."""
+        with open(self.path / name.part, "rb") as file:
+            line = f"{lines} {offset} {_sum_before(file.fileno(), offset):08x}\n".encode()
+        fresh = self.path / (name.mark + ".new")
+        # It counts only with its sum, so it needs no flush.
+        with open(fresh, "wb", opener=_for_its_owner) as file:
+            file.write(line)
+        fresh.rename(self.path / name.mark)
+
+    def _mark_of(self, name: ExportName, descriptor: int) -> ExportMark:
+        """The start of the file, where there is no valid one."""
+        try:
+            match = _MARK_LINE.fullmatch((self.path / name.mark).read_bytes()[:64])
+        except FileNotFoundError:
+            match = None
+        if match is not None:
+            mark = ExportMark(int(match[1]), int(match[2]), int(match[3], 16))
+            if mark.offset <= os.fstat(descriptor).st_size and _sum_before(descriptor, mark.offset) == mark.crc:
+                return mark
+        return ExportMark(0, 0, 0)
+
     def finish(self, name: ExportName) -> None:
         """It is whole. Raises OSError."""
+        (self.path / name.mark).unlink(missing_ok=True)
         (self.path / name.part).rename(self.path / name.whole)
         fsync_folder(self.path)
 
     def remove(self, name: ExportName) -> None:
         """Raises OSError."""
-        for file in (name.whole, name.part):
+        for file in (name.whole, name.part, name.mark, name.mark + ".new"):
             (self.path / file).unlink(missing_ok=True)
         if self.path.exists():
             fsync_folder(self.path)
@@ -173,9 +216,20 @@ def _write_all(descriptor: int, pieces: Sequence[bytes], offset: int) -> None:
             rest, offset = rest[written:], offset + written
 
 
-def _end_of_lines(descriptor: int, lines: int) -> int:
+def _for_its_owner(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+
+
+def _sum_before(descriptor: int, offset: int) -> int:
+    start = max(0, offset - MARKED_BYTES)
+    return zlib.crc32(os.pread(descriptor, offset - start, start))
+
+
+def _end_of_lines(descriptor: int, lines: int, mark: ExportMark) -> int:
     """The offset behind so many lines. Raises ExportLost: there are fewer."""
     offset = 0
+    if mark.lines <= lines:
+        offset, lines = mark.offset, lines - mark.lines
     while lines:
         block = os.pread(descriptor, BLOCK_BYTES, offset)
         if not block:

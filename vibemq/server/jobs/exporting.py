@@ -5,6 +5,7 @@ cuts off what is not counted, so each letter stands in the file once.
 """
 
 import base64
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +19,9 @@ from vibemq.operations.contracts import StoreAccess
 from vibemq.operations.messages import letter_json, payload_json
 from vibemq.operations.reading.instants import with_instants
 from vibemq.server.jobs.export_files import ExportFiles, name_of
-from vibemq.server.jobs.export_folder import ExportFolder, ExportLost, NoRoom
+from vibemq.server.jobs.export_folder import MARK_EVERY_BYTES, ExportFolder, ExportLost, NoRoom
+
+log = logging.getLogger("vibemq.jobs")
 
 PIECE_BYTES = 96 << 10
 """Of a large body; a multiple of 3, so that the pieces of its base64 are one text."""
@@ -37,6 +40,8 @@ class LetterExport:
         self._size = 0
         self._added = (0, 0)
         """(lines, bytes) behind these."""
+        self._marked = 0
+        """The size that the file had when its last mark was made."""
         self._is_whole = False
 
     async def add(self, job: StoredJob, letters: Sequence[DeadLetter]) -> None:
@@ -76,7 +81,7 @@ class LetterExport:
             raise StorageError(f"the export cannot go on: {self._files.why_none}")
         if self._lines != job.done:
             self._size = await self._do(folder.resume, name_of(job), job.done)
-            self._lines = job.done
+            self._lines, self._marked = job.done, self._size
             self._files.note(name_of(job), self._size, is_whole=False)
         return folder
 
@@ -94,8 +99,18 @@ class LetterExport:
                 f"the files of exports of user {user!r} have {own:,} bytes, and may have {share:,}, half of "
                 "exports_bytes of the settings; delete one with `vibemq-admin job discard JOB`, or cancel a job"
             )
+        if self._size - self._marked >= MARK_EVERY_BYTES:
+            await self._mark(folder, job)
         await self._do(folder.append, name_of(job), self._size, pieces)
         return size
+
+    async def _mark(self, folder: ExportFolder, job: StoredJob) -> None:
+        """Whoever goes on after an interruption counts from there. Without a mark more is read, and nothing is lost."""
+        self._marked = self._size
+        try:
+            await self._store.aside(folder.mark, name_of(job), self._lines, self._size)
+        except OSError as error:
+            log.debug("the file of job %s has no new mark: %s", job.job_id, error)
 
     async def _do(self, work: Any, *arguments: Any) -> Any:
         """Raises MustWait, StorageError."""

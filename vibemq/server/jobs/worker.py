@@ -265,6 +265,8 @@ class JobWorker:
         """Why the maker of the job could not have it done now; "" = nothing is missing."""
         accounts, plan = self._services.accounts, job.plan
         principal = accounts.acting(plan.user, plan.token_id, self._services.clock.now(), job.created_at)
+        if principal is not None and accounts.enabled and not job.belongs_to(principal.name, principal.since):
+            principal = None
         if principal is None:
             login = "the access token that it was started with" if plan.token_id else f"user {plan.user!r}"
             return f"{login} does not exist any more; have the job made again by somebody who may"

@@ -8,58 +8,25 @@ The carrier (`vibemq.server.net.transport`, or a peer of the broker's own) says 
 what `collect` returns, and calls `part` when it has written the last of them or has lost its peer.
 """
 
-import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
 
 from vibemq.engine import Batch
-from vibemq.errors import NotAuthorized, RemoteProtocolError, StorageError, VibeMQError, forget_frames
-from vibemq.model.commands import CloseSession, Command, ListQueues, Publish, SetFlow, Settle, Settlement
+from vibemq.errors import RemoteProtocolError, StorageError, VibeMQError, forget_frames
+from vibemq.model.commands import CloseSession, Command, SetFlow, Settle, Settlement
 from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Reply
-from vibemq.model.rows import LargeRow, Rows
+from vibemq.model.rows import Rows
 from vibemq.model.runs import Run
-from vibemq.protocols.session import Authenticate, Goodbye, OperationRequest, Principal, Request, Session
+from vibemq.protocols.session import Principal, Session
 from vibemq.server.access.admission import PeerAdmission
-from vibemq.server.access.authenticator import Authenticator
-from vibemq.server.clock import Clock
-from vibemq.server.commit.release_order import EffectRouter, ReleaseQueue, told_to_nobody
-from vibemq.server.commit.storage_threads import Store
-from vibemq.server.monitoring.metrics import Metrics
-from vibemq.server.net.decider import Decider
+from vibemq.server.commit.release_order import ReleaseQueue, told_to_nobody
 from vibemq.server.net.delivery_queue import DeliveryQueue
-from vibemq.server.net.operation_runner import OperationRunner
+from vibemq.server.net.driving.requests import PeerRequests
+from vibemq.server.net.driving.services import PeerServices
+from vibemq.server.net.driving.works import PeerWorks
 from vibemq.storage.reading import Piece
 
 log = logging.getLogger("vibemq.connection")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PeerServices:
-    """What every peer shares with the others."""
-
-    clock: Clock
-    metrics: Metrics
-    decider: Decider
-    effect_router: EffectRouter
-    store: Store
-    authenticator: Authenticator
-    operations: OperationRunner
-    fatal: Callable[[BaseException], None]
-
-
-class Prepared(Iterator[None]):
-    """The place of a large message among the works of a peer, while it is being written ahead of its record."""
-
-    def __init__(self, future: "asyncio.Future[None]") -> None:
-        self.future = future
-        self.then: Iterator[None] = iter(())
-        """Once it is written."""
-
-    def __next__(self) -> None:
-        return next(self.then)
 
 
 def _no_row() -> None:
@@ -98,7 +65,6 @@ class PeerDriver:
         self._operations = services.operations
         self._command_audit = services.operations.command_audit
         self._fatal = services.fatal
-        self._loop = asyncio.get_running_loop()
         self.session = session
         self.guard = guard
         self.number = number
@@ -118,18 +84,12 @@ class PeerDriver:
         """A fault of ours: the peer is told so with `last_word`, and that is the end."""
         self.parted = False
         """The peer is gone; the engine closes the session once what was asked before is decided."""
-        self._works: deque[Iterator[None]] = deque()
-        """Batches that take more than one step, and what must come behind them; empty for most peers at all times."""
-        self._asked: deque[Request] = deque()
-        """Requests behind a long batch that the session has understood already."""
+        self._works = PeerWorks(services.decider, services.store, services.fatal)
+        self._requests = PeerRequests(self._works, guard, services.authenticator, services.operations, services.metrics)
         self._written: dict[int, list[Run]] = {}
         """What nobody acknowledges and has been written, by consumer; it is settled with the next `collect`."""
-        self._logins_version = services.authenticator.logins_version
-        """As it was when the peer's login was found to count."""
         self._told = 0
         """Instant of the session's last tick."""
-        self._decided_in = -1
-        """The generation of the latest decision about what the peer has asked for."""
         self._farewell = ""
         self._dismissed = False
         """Requests under way are not waited for."""
@@ -147,7 +107,6 @@ class PeerDriver:
             wake=self.wake,
             failed=self.read_failed,
         )
-        self._store = services.store
         self.row_to_send: Callable[[], Rows | None] = getattr(session, "row_to_send", _no_row)
         """A large row behind the bytes that the session has given."""
 
@@ -160,7 +119,7 @@ class PeerDriver:
     def busy(self) -> bool:
         """A batch is being decided step by step, or the session wants to know first who its peer is: nothing more
         should be read from the peer."""
-        return bool(self._works) or getattr(self.session, "awaits_login", False)
+        return bool(self._works.lined_up) or getattr(self.session, "awaits_login", False)
 
     @property
     def hears_answers(self) -> bool:
@@ -203,172 +162,30 @@ class PeerDriver:
             if not told:
                 self._told = self._clock.now()
                 self.session.tick(self._told)
-            if self._asked and not self._works:
-                self._handle_asked()
-            while not (self._works or self.leaving) and (requests := self.session.commands()):
-                self._asked.extend(requests)
-                self._handle_asked()
+            works, asked = self._works, self._requests
+            if asked.waiting and not works.lined_up:
+                asked.handle(self)
+            while not (works.lined_up or self.leaving) and (requests := self.session.commands()):
+                asked.waiting.extend(requests)
+                asked.handle(self)
                 if self.session.unread:
                     break
-            if self.session.unread and not (self._works or self.leaving):
-                # Others have their turn; then `_go_on` finds nothing to do here and reads on.
-                self._works.append(iter(()))
-                self._decider.go_on_later(self._go_on())
+            if self.session.unread and not (works.lined_up or self.leaving):
+                works.pause(self)
         except RemoteProtocolError as error:
             self._metrics.errors += 1
             fields = {"event": "conn.broken", "conn_id": self.connection_id, "remote": self.host}
             log.info("peer broke the protocol: %s", error, extra=fields)
             # The session may keep it.
             forget_frames(error)
-            self._leave(clean=False)
+            self.leave(clean=False)
         except Exception:
-            self._asked.clear()
+            self._requests.waiting.clear()
             self.give_up("a request could not be handled")
 
-    def _handle_asked(self) -> None:
-        """Handle requests in order, up to one that has to wait until a long batch before it is decided."""
-        batch: list[Command] = []
-        now, asked = self._loop.time(), self._asked
-        if self._login_has_ended():
-            asked.clear()
-        while asked:
-            request = asked[0]
-            if isinstance(request, Authenticate):
-                if self._decide(batch):
-                    return
-                self._authenticator.authenticate(self, request)
-            elif isinstance(request, OperationRequest):
-                if not self._operate(request, batch, now):
-                    return
-            elif isinstance(request, Goodbye):
-                if self._decide(batch):
-                    return
-                asked.clear()
-                self._leave(clean=True)
-                return
-            elif (refusal := self.guard.check(self.principal, request, now)) is not None:
-                self._command_audit.denied(self, self.principal, request, refusal)
-                self.session.refused(getattr(request, "token", None), refusal)
-            elif type(request) is Publish and type(request.rows) is LargeRow:
-                # What was asked before keeps its place before it.
-                self._decide(batch)
-                if self._prepare(request, request.rows):
-                    asked.popleft()
-                    return
-                batch.append(request)
-            else:
-                if isinstance(request, ListQueues):
-                    request.visible = partial(self.guard.may_see, self.principal)
-                elif self._command_audit.concerns(request):
-                    if (blocked := self._command_audit.refusal(request)) is not None:
-                        self.session.refused(getattr(request, "token", None), blocked)
-                        asked.popleft()
-                        continue
-                    self._command_audit.mark(self, self.principal, request)
-                batch.append(request)
-            asked.popleft()
-        self._decide(batch)
-
-    def _prepare(self, publish: Publish, row: LargeRow) -> bool:
-        """Have a large message written ahead of its record, so that its commit is as short as everybody's. What comes
-        behind it waits, and so does whatever the peer sends meanwhile. False: the provider does no such thing."""
-        future = self._store.begin_prepare(row)
-        if future is None:
-            return False
-        prepared = Prepared(future)
-        self._works.append(prepared)
-        future.add_done_callback(lambda _: self._prepared(prepared, publish))
-        return True
-
-    def _prepared(self, prepared: Prepared, publish: Publish) -> None:
-        if prepared.future.cancelled():
-            return
-        error = prepared.future.exception()
-        if isinstance(error, StorageError):
-            self._fatal(error)
-            return
-        if error is not None:
-            self.give_up("a large message could not be written", error)
-        elif self.hears_answers:
-            # Else its publisher has gone, or has lost its rights, and is told nothing.
-            prepared.then = self._decider.steps(Batch([publish]))
-        if self._works[0] is prepared:
-            self._decider.go_on(self._go_on())
-
-    def _login_has_ended(self) -> bool:
-        """A change of users looks at the connections one after the other: what this one asks must not pass before its
-        turn."""
-        version = self._authenticator.logins_version
-        if version == self._logins_version:
-            return False
-        if self._authenticator.has_ended(self):
-            return True
-        self._logins_version = version
-        return False
-
-    def _operate(self, request: OperationRequest, batch: list[Command], now: float) -> bool:
-        """A short operation takes its place in the batch; a long one begins behind it. False: it has to wait."""
-        try:
-            call = self._operations.admit(self, request.name, request.arguments)
-            command = call.command(self.number, request.token)
-        except VibeMQError as refusal:
-            self._metrics.not_authorized += isinstance(refusal, NotAuthorized)
-            self.session.refused(request.token, refusal)
-            return True
-        if command is None:
-            if self._decide(batch):
-                return False
-            if (limited := self.guard.take_one(now)) is not None:
-                self.session.refused(request.token, limited)
-            else:
-                self._operations.begin(self, request.token, call)
-        elif (limited := self.guard.take(command, now)) is not None:
-            self.session.refused(request.token, limited)
-        else:
-            if call.operation.audited:
-                self._command_audit.mark(self, self.principal, command, call.told(None))
-            batch.append(command)
-        return True
-
-    def _decide(self, batch: list[Command]) -> bool:
-        """Have it decided, the first step at once; whether something of it is left to do."""
-        if batch:
-            commands = list(batch)
-            batch.clear()
-            self.decide(commands)
-        return bool(self._works)
-
     def decide(self, commands: Sequence[Command]) -> None:
-        """Have it decided behind everything that was asked before: at once, but for what is long about it."""
-        batch = Batch(commands)
-        if self._works:
-            self._works.append(self._decider.steps(batch))
-            return
-        self._decided_in = self._decider.generation
-        self._decider.advance(batch)
-        if not batch.done:
-            self._works.append(self._decider.steps(batch))
-            self._decider.go_on_later(self._go_on())
-
-    def _go_on(self) -> Iterator[None]:
-        """What is lined up, step by step; then what was asked meanwhile."""
-        while self._works:
-            if isinstance(self._works[0], Prepared) and not self._works[0].future.done():
-                # It goes on when that is written.
-                return
-            try:
-                more = next(self._works[0], self) is not self
-            except Exception as error:
-                more = False
-                self.give_up("a request could not be handled", error)
-            self._decided_in = self._decider.generation
-            if more:
-                self.wake()
-                yield
-            else:
-                self._works.popleft()
-        if not self.parted:
-            self.process()
+        """See `PeerWorks`."""
+        self._works.decide(self, commands)
 
     # -- effects in ---------------------------------------------------------------------------------------------------
 
@@ -429,11 +246,9 @@ class PeerDriver:
     def collect(self, room: int) -> tuple[bytes, bool]:
         """The bytes to write now, of deliveries about as many as there is room for; and whether they are the last."""
         self._pump(room)
-        decided_in = self._decided_in
         if self._written:
-            self.decide(self._settle_written())
             # The peer has not asked for that, and hears nothing of it.
-            self._decided_in = decided_in
+            self._works.decide(self, self._settle_written(), asked=False)
         if self.broken:
             return b"", False
         if self.session.closing:
@@ -443,8 +258,7 @@ class PeerDriver:
         finished = self._finished()
         data = self.session.data_to_send()
         # Whatever the peer hears now stands behind what it has settled: the answer to a ping says so.
-        unappended = bool(data or finished) and self._decided_in == self._decider.generation
-        if unappended and not self._decider.append_now():
+        if (data or finished) and not self._works.are_appended and not self._decider.append_now():
             return b"", False
         return data, finished
 
@@ -469,7 +283,9 @@ class PeerDriver:
 
     def _finished(self) -> bool:
         """Whether everything that was asked is answered and it is time to part; then the goodbye is said."""
-        if not self.leaving or self.release_queue.waiting or self._works or (self.pending and not self._dismissed):
+        if not self.leaving or self.release_queue.waiting or self._works.lined_up:
+            return False
+        if self.pending and not self._dismissed:
             return False
         if self._farewell:
             self.session.shutdown(self._farewell)
@@ -506,23 +322,20 @@ class PeerDriver:
         if self.parted:
             return
         self.parted = True
-        self._works.append(self._closing(self.delivery_queue.take_back()[0]))
-        if len(self._works) == 1:
-            self._decider.go_on(self._go_on())
+        self._works.add(self, self._closing(self.delivery_queue.take_back()[0]))
 
     def _closing(self, unwritten: list[Deliver]) -> Iterator[None]:
         """What it had still asked for, and the end. Its release queue stays until then: what is handed out to it
         meanwhile goes back, too."""
-        yield from self._decider.steps(Batch([*self._settle_written(), *self._asked_last()]))
+        yield from self._decider.steps(Batch([*self._settle_written(), *self._requests.last(self)]))
         while self._read_on():
             yield
-            yield from self._decider.steps(Batch(self._asked_last()))
+            yield from self._decider.steps(Batch(self._requests.last(self)))
         # In one batch, so that nothing of it is handed out to the session again.
         releases = self._releases(unwritten + self.delivery_queue.take_back()[0] + self.release_queue.take_back())
         stop: list[Command] = [SetFlow(self.number, False)] if releases else []
-        yield from self._decider.steps(
-            Batch([*stop, *releases, CloseSession(self.number, self._clean and not self._fails)])
-        )
+        clean = (self._clean or self._requests.said_goodbye) and not self._fails
+        yield from self._decider.steps(Batch([*stop, *releases, CloseSession(self.number, clean)]))
         self._effect_router.disconnect(self.number)
         self._operations.forget(self.number)
         self._authenticator.logged_out(self)
@@ -533,7 +346,7 @@ class PeerDriver:
         if self.leaving or not self.session.unread:
             return False
         try:
-            self._asked.extend(self.session.commands())
+            self._requests.waiting.extend(self.session.commands())
         except RemoteProtocolError:
             self.leaving = True
         except Exception:
@@ -544,31 +357,6 @@ class PeerDriver:
         """Refer to nobody who refers to this: the memory is free at once, without a search for cycles."""
         self.delivery_queue.close()
         self.wake = told_to_nobody
-
-    def _asked_last(self) -> list[Command]:
-        """Of the requests behind a long batch, those that need no answer to have their effect."""
-        commands: list[Command] = []
-        now = self._loop.time()
-        if self._login_has_ended():
-            self._asked.clear()
-        while self._asked:
-            request = self._asked.popleft()
-            if isinstance(request, Goodbye):
-                self._clean = True
-            elif isinstance(request, Authenticate | OperationRequest):
-                continue
-            elif type(request) is Publish and type(request.rows) is LargeRow:
-                # Nobody hears of it, and written in one piece it would hold up everybody.
-                continue
-            elif (refusal := self.guard.check(self.principal, request, now)) is not None:
-                self._command_audit.denied(self, self.principal, request, refusal)
-            else:
-                if self._command_audit.concerns(request):
-                    if self._command_audit.refusal(request) is not None:
-                        continue
-                    self._command_audit.mark(self, self.principal, request)
-                commands.append(request)
-        return commands
 
     # -- time and the end ---------------------------------------------------------------------------------------------
 
@@ -586,7 +374,7 @@ class PeerDriver:
     def goodbye(self, reason: str) -> None:
         """The broker stops: answer what was asked, tell the peer, and leave cleanly."""
         self._farewell = reason
-        self._leave(clean=True)
+        self.leave(clean=True)
 
     def dismiss(self, reason: str, *, clean: bool = True) -> None:
         """The peer has lost the right to be here: what was decided is confirmed, what is under way it never hears.
@@ -607,7 +395,7 @@ class PeerDriver:
         self.process()
         return True
 
-    def _leave(self, *, clean: bool) -> None:
+    def leave(self, *, clean: bool) -> None:
         self.leaving = True
         self._clean = clean
         self.wake()

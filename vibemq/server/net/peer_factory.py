@@ -6,7 +6,8 @@ from collections.abc import Callable
 from vibemq.auth.policy import Policy
 from vibemq.protocols.session import Session
 from vibemq.server.access.admission import OwnAdmission, PeerAdmission
-from vibemq.server.net.peer_driver import PeerDriver, PeerServices
+from vibemq.server.net.driving.services import PeerServices
+from vibemq.server.net.peer_driver import PeerDriver
 from vibemq.server.net.timers import Timers
 
 

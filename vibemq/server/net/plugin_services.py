@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -127,8 +127,10 @@ class PluginServices:
         tasks: TaskGroup,
         fatal: Callable[[BaseException], None],
         acting: Callable[[str, str, int], Principal | None],
+        watch_users: Callable[[Callable[[Collection[str]], None]], None],
     ) -> None:
         self._acting = acting
+        self._watch_users = watch_users
         self._closers: list[Callable[[], None]] = []
         self._name = name
         self._services = services
@@ -179,6 +181,9 @@ class PluginServices:
 
     def acting(self, user: str, token_id: str = "") -> Principal | None:
         return self._acting(user, token_id, self._services.connection_table.now())
+
+    def watch_users(self, changed: Callable[[Collection[str]], None]) -> None:
+        self._watch_users(changed)
 
     def http_calls(self, *, allowed: Sequence[str], timeout_ms: int, ca_file: str | None = None) -> HttpCalls:
         # A broker whose plug-ins call nobody starts sooner.

@@ -95,6 +95,15 @@ def partitions(
     return found
 
 
+def task_without_rows(batch: PlannedBatch | None, group: str) -> list[InputPartition]:
+    """Enters the batch, and reads nothing."""
+    if batch is None:
+        return []
+    partition = _partition(batch["keeper"], batch["incarnation"], 0, 0, group=group)
+    partition.value["batch"] = batch
+    return [partition]
+
+
 def dead_partitions(client: BrokerClient, settings: SourceOptions, queue: str) -> list[InputPartition]:
     """All dead letters of a queue, in tasks of equal ranges of ids."""
     try:

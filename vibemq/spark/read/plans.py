@@ -101,8 +101,7 @@ class QueryPlans:
             Refused: it was planned to end elsewhere.
         """
         keeper = self.keeper(start)
-        cursor = self._cursors.get(keeper)
-        if cursor is None or end == start:
+        if self._cursors.get(keeper) is None or end == start:
             return None
         if self._settled != (start, end) and self.settle(start, end) != end:
             raise explained(
@@ -114,6 +113,16 @@ class QueryPlans:
                 keeper,
                 self._settings.group,
             )
+        return self._batch(start, end)
+
+    def without_rows(self, start: Positions) -> PlannedBatch | None:
+        """What a task says of a batch that ends where it begins. None without a queue."""
+        return self._batch(start, start)
+
+    def _batch(self, start: Positions, end: Positions) -> PlannedBatch | None:
+        cursor = self._cursors.get(keeper := self.keeper(start))
+        if cursor is None:
+            return None
         return {
             "keeper": keeper,
             "incarnation": cursor.incarnation,

@@ -27,7 +27,7 @@ from vibemq.spark.read.empty import EmptyBatches
 from vibemq.spark.read.fetching import notice, read_task
 from vibemq.spark.read.numbering import enter_batch, entry_of
 from vibemq.spark.read.offsets import OffsetRange, Positions, QueuePosition, check_queues, dump, load, spans
-from vibemq.spark.read.planning import SplitsAhead, partitions, queues_of
+from vibemq.spark.read.planning import SplitsAhead, partitions, queues_of, task_without_rows
 from vibemq.spark.read.plans import QueryPlans, tag_of
 from vibemq.spark.read.reporting import report
 from vibemq.spark.support import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, SupportsTriggerAvailableNow
@@ -299,8 +299,9 @@ class _Live:
                 self._missing(span.queue, start, error)
         self._cursors.warn_of_standstill(wanted)
         if begins == end:
-            # Spark asks for the tasks of a batch without rows in batch 0 only.
+            # Spark asks for the tasks of a batch without rows in batch 0 only. One task tells the broker whose it is.
             self._empty.first(begins)
+            return task_without_rows(self._plans.without_rows(begins), self._settings.group)
         planned = self._plans.planned(begins, end)
         if planned is not None and not wanted:
             # Queues have entered: nobody reads anything.

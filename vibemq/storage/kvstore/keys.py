@@ -117,11 +117,6 @@ def dead_key(dead_id: int) -> bytes:
     return _DEAD.pack(DEAD, dead_id)
 
 
-def split_dead_key(key: bytes) -> int:
-    """The dead_id."""
-    return int.from_bytes(key[-8:], "big")
-
-
 def dead_by_message_key(queue_id: int, sequence: int, dead_id: int) -> bytes:
     return _DEAD_BY_MESSAGE.pack(DEAD_BY_MESSAGE, queue_id, sequence, dead_id)
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from vibemq.errors import StorageDamaged
 from vibemq.model.records import ALL_GROUPS
 from vibemq.model.runs import RunSet
-from vibemq.model.stored import StoredGroup, StoredQueue, StoredState
+from vibemq.model.stored import StoredGroup, StoredQueue, StoredState, remembered, remembered_parts
 from vibemq.storage.kvstore import keys, values
 from vibemq.storage.kvstore.encoding import GARBAGE, seal, unseal
 from vibemq.storage.state.changes import RUN_PAGE_SHIFT, VALUE_PAGE_SHIFT, Dirty, PageKey, RunKind, ValueKind
@@ -114,7 +114,8 @@ def write_queue(kv: KV, queue: StoredQueue) -> None:
     _write_values(kv, queue_id, ALL_GROUPS, ValueKind.DELAYED, queue.delayed)
     for chunk in queue.chunks:
         _put(kv, keys.sequence_key(keys.CHUNK, queue_id, chunk.first), values.pack_chunk(chunk))
-    for dedup_id, (sequence, published_at) in queue.dedup.items():
+    for dedup_id, known in queue.dedup.items():
+        sequence, published_at = remembered_parts(known)
         _put(kv, keys.sequence_key(keys.DEDUP, queue_id, sequence), values.pack_dedup(dedup_id, published_at))
 
 
@@ -235,20 +236,21 @@ def _write_chunks(kv: KV, state: StoredState, dirty: Dirty) -> None:
 
 
 def _write_dedup(kv: KV, state: StoredState, dirty: Dirty) -> None:
-    came: dict[int, set[int]] = {}
-    for (queue_id, sequence), here in dirty.dedup.items():
+    for queue_id, marks in dirty.dedup.items():
         if queue_id in dirty.whole_queues:
             continue
-        if here:
-            came.setdefault(queue_id, set()).add(sequence)
-        else:
-            kv.delete(keys.sequence_key(keys.DEDUP, queue_id, sequence))
-    for queue_id, sequences in came.items():
+        sequences: set[int] = set()
+        for marked, here in marks.items():
+            if here:
+                sequences.add(marked)
+            else:
+                kv.delete(keys.sequence_key(keys.DEDUP, queue_id, marked))
         queue = state.queues.get(queue_id)
         # New ids stand at the end of the table.
-        for dedup_id, (sequence, published_at) in reversed(queue.dedup.items()) if queue is not None else ():
+        for dedup_id, known in reversed(queue.dedup.items()) if queue is not None else ():
             if not sequences:
                 break
+            sequence, published_at = remembered_parts(known)
             if sequence in sequences:
                 sequences.discard(sequence)
                 key = keys.sequence_key(keys.DEDUP, queue_id, sequence)
@@ -343,7 +345,7 @@ def _load_chunk(state: StoredState, key: bytes, body: bytes) -> None:
 def _load_dedup(state: StoredState, key: bytes, body: bytes) -> None:
     queue_id, sequence = keys.split_sequence_key(key)
     dedup_id, published_at = values.unpack_dedup(body)
-    state.queues[queue_id].dedup[dedup_id] = (sequence, published_at)
+    state.queues[queue_id].dedup[dedup_id] = remembered(sequence, published_at)
 
 
 def _load_plan(state: StoredState, key: bytes, body: bytes) -> None:

@@ -73,6 +73,7 @@ from vibemq.storage.sqlite.room import (
 from vibemq.storage.sqlite.settings import SqliteSettings
 from vibemq.storage.sqlite.wal import LogGauge
 from vibemq.storage.state.large import first_large, queues_with_large
+from vibemq.storage.state.reducer import persistent
 
 logger = logging.getLogger(__name__)
 
@@ -297,17 +298,19 @@ class SqliteStorage:
 
     def append(self, records: Sequence[Record]) -> int:
         with self._lock:
-            self._ballast.refuse_messages(records)
+            # What is kept in memory only is never refused for want of disk.
+            durable = [record for record in records if persistent(self._store.state, record)]
+            self._ballast.refuse_messages(durable)
             remedies = iter(
                 (
                     self._cut_the_log,
-                    partial(self._give_the_ballast_up, records),
-                    partial(self._give_the_start_room_up, records),
+                    partial(self._give_the_ballast_up, durable),
+                    partial(self._give_the_start_room_up, durable),
                 )
             )
             while True:
                 try:
-                    return self._append(records)
+                    return self._append(records, durable)
                 except StorageFull as error:
                     # Each is tried once, and the next one only when the one before did not help.
                     if not any(remedy(error.limit) for remedy in remedies):
@@ -328,10 +331,10 @@ class SqliteStorage:
         """The log takes it, and gives it back when it is folded."""
         return not any(type(record) is MessagesAdded for record in records) and self._start_room.release(limit)
 
-    def _append(self, records: Sequence[Record]) -> int:
+    def _append(self, records: Sequence[Record], durable: Sequence[Record]) -> int:
         with self._lock:
-            self._limit_pages(self._open_connection(), records)
-            self._keep_room_to_fold(records)
+            self._limit_pages(self._open_connection(), durable)
+            self._keep_room_to_fold(durable)
             kept = self._store.transient_copies(records)
             lsn = self._store.state.lsn + 1
             try:

@@ -74,8 +74,8 @@ class Dirty:
         """(queue_id, first)."""
         self.run_pages: set[PageKey] = set()
         self.value_pages: set[PageKey] = set()
-        self.dedup: dict[tuple[int, int], bool] = {}
-        """(queue_id, sequence) -> True: it came, False: it went."""
+        self.dedup: dict[int, dict[int, bool]] = {}
+        """By queue: sequence -> True: it came, False: it went."""
         self.plans: set[tuple[int, int, int]] = set()
         """(queue_id, group_id, number)."""
         self.transactions: set[str] = set()

@@ -12,7 +12,7 @@ from vibemq.model.instants import Instants
 from vibemq.model.options import DEDUP_IDS_MAX, Retention
 from vibemq.model.records import ALL_GROUPS, MessagesAdded
 from vibemq.model.runs import Run, RunSet, runs_of
-from vibemq.model.stored import Chunk, StoredQueue
+from vibemq.model.stored import DEDUP_SEQUENCE_BITS, DEDUP_SEQUENCE_MASK, Chunk, StoredQueue, remembered
 from vibemq.storage.state.changes import Dirty, RunKind, ValueKind
 from vibemq.storage.state.liveness import (
     alive_runs,
@@ -92,8 +92,7 @@ def _add_dedup_ids(queue: StoredQueue, record: MessagesAdded, extras: ExtraColum
         # More than this record may add, so that they do not grow.
         _prune_dedup(queue, record.published_at, _PRUNED_TOGETHER + len(extras), dirty)
     if extras.dedup_ids and queue.options.dedup_window_ms:
-        for index, dedup_id in extras.with_dedup_ids():
-            _add_dedup(queue, dedup_id, record.first_sequence + index, record.published_at, dirty)
+        _remember_ids(queue, record, extras, dirty)
 
 
 def _add_priority(queue: StoredQueue, priority: int, added: list[Run], dirty: Dirty | None) -> None:
@@ -106,30 +105,38 @@ def _add_priority(queue: StoredQueue, priority: int, added: list[Run], dirty: Di
         dirty.mark_runs(queue.queue_id, ALL_GROUPS, kind, runs, first, last)
 
 
-def _add_dedup(queue: StoredQueue, dedup_id: bytes, sequence: int, published_at: int, dirty: Dirty | None) -> None:
-    # Taken out first, so that the table stays in order of age and pruning can stop at the first young one.
-    known = queue.dedup.pop(dedup_id, None)
-    queue.dedup[dedup_id] = (sequence, published_at)
-    if dirty is not None:
-        if known is not None:
-            dirty.dedup[queue.queue_id, known[0]] = False
-        dirty.dedup[queue.queue_id, sequence] = True
+def _remember_ids(queue: StoredQueue, record: MessagesAdded, extras: ExtraColumns, dirty: Dirty | None) -> None:
+    table, first = queue.dedup, record.first_sequence
+    # As `remembered` of each.
+    base = remembered(first, record.published_at)
+    marks = None if dirty is None else dirty.dedup.setdefault(queue.queue_id, {})
+    for index, dedup_id in extras.with_dedup_ids():
+        # Taken out first, so that the table stays in order of age and pruning can stop at the first young one.
+        known = table.pop(dedup_id, None)
+        table[dedup_id] = base + index
+        if marks is not None:
+            if known is not None:
+                marks[known & DEDUP_SEQUENCE_MASK] = False
+            marks[first + index] = True
 
 
 def _prune_dedup(queue: StoredQueue, now: int, most: int, dirty: Dirty | None) -> None:
     """Forget ids whose window is over, and the oldest of too many: up to `most` of them."""
     window = queue.options.dedup_window_ms
     surplus = len(queue.dedup) - DEDUP_IDS_MAX
-    gone: list[tuple[bytes, tuple[int, int]]] = []
-    for known in islice(queue.dedup.items(), most):
+    gone: list[tuple[bytes, int]] = []
+    for dedup_id, known in islice(queue.dedup.items(), most):
         # What is so far in the future was written under a clock that was ahead.
-        if len(gone) >= surplus and abs(known[1][1] - now) <= window:
+        if len(gone) >= surplus and abs((known >> DEDUP_SEQUENCE_BITS) - now) <= window:
             break
-        gone.append(known)
-    for dedup_id, (sequence, _) in gone:
+        gone.append((dedup_id, known))
+    if not gone:
+        return
+    marks = None if dirty is None else dirty.dedup.setdefault(queue.queue_id, {})
+    for dedup_id, known in gone:
         del queue.dedup[dedup_id]
-        if dirty is not None:
-            dirty.dedup[queue.queue_id, sequence] = False
+        if marks is not None:
+            marks[known & DEDUP_SEQUENCE_MASK] = False
 
 
 # -- leaving ------------------------------------------------------------------------------------------------------

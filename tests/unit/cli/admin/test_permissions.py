@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import typer
 
+from vibemq.auth.matrix import OPERATIONS
 from vibemq.cli.admin import main as admin
 from vibemq.cli.admin.permissions import REQUESTS, required
 from vibemq.cli.entry import run_app
@@ -16,6 +17,19 @@ from vibemq.cli.entry import run_app
 OPERATION = re.compile(r'"((?:queue|message|group|dlq|broker|storage|connections|user|token)\.[a-z]+)"')
 NOT_REQUIRED = {("queue create", "queue.info"), ("queue import", "queue.create"), ("connections close", "user.self")}
 """Used only where it is permitted."""
+OF_READERS = "of programs that read by ranges"
+OF_COMMITS = "of programs that commit transactions"
+WITHOUT_A_ROW = {
+    "broker.checks": "`doctor` asks it where it may",
+    "broker.metrics": "counters for programs; `broker overview` and `top` show figures",
+    "user.allowed": "`user check` without a user",
+    "queue.remove": "`message rm` removes by sequence and by id",
+    **dict.fromkeys(("dead.fetch", "dead.offsets", "dead.redrive"), OF_READERS),
+    **dict.fromkeys(("group.advance", "group.commit", "group.enter", "group.fetch", "group.plan"), OF_READERS),
+    **dict.fromkeys(("group.reject", "group.split"), OF_READERS),
+    **dict.fromkeys((f"transaction.{verb}" for verb in ("abort", "commit", "forget", "last")), OF_COMMITS),
+}
+"""Operations that no command needs, and why."""
 
 
 def commands() -> Iterator[tuple[str, Any]]:
@@ -37,6 +51,11 @@ def test_a_command_names_every_operation_that_it_calls(words: str, command: Any)
 
 def test_every_row_is_a_command() -> None:
     assert set(REQUESTS) == {words for words, _ in commands()}
+
+
+def test_every_operation_has_a_command_or_a_reason() -> None:
+    used = {operation for needed in REQUESTS.values() for operation in needed}
+    assert set(OPERATIONS) - used == set(WITHOUT_A_ROW)
 
 
 @pytest.mark.parametrize(

@@ -38,8 +38,13 @@ from vibemq.protocols.blazingmq.codec.events import (
 from vibemq.protocols.blazingmq.codec.messages import (
     AuthenticationRequest,
     ClientLanguage,
+    ConfigureStream,
+    ConsumerInfo,
+    Expression,
     RequestStatus,
     StatusCategory,
+    StreamParameters,
+    StreamSubscription,
 )
 from vibemq.protocols.blazingmq.codec.properties import MessageProperty, PropertyType, build_area, parse_area
 from vibemq.protocols.blazingmq.codec.put import build_puts, put_message
@@ -296,6 +301,64 @@ def test_acks_come_before_the_last_answer(room: Room, leave: Callable[[ModelSdk]
     room.answer(publish, Published(QUEUE, 1, 2, {1: QueueFull(QUEUE, "max_bytes 1", "bytes")}))
     assert [status for _, status in room.sdk.got.acks] == [0, 2]
     assert r_id in room.sdk.got.responses
+
+
+def test_an_open_behind_the_close_of_its_queue_waits_for_the_answer(room: Room) -> None:
+    room.open()
+    room.say(room.sdk.post(0, b"before"))
+    put = room.next(Publish)
+    closing, close = room.sdk.close(0)
+    opening, again = room.sdk.open(URI, 0)
+    behind = put_message(0, room.sdk.guid(), b"behind")
+    room.sdk.unacked[behind.guid] = behind
+    room.say(close + again + build_puts([behind]))
+    room.answer_all()
+    assert not room.sdk.got.responses.keys() & {closing, opening}
+    assert not room.session.unread
+    assert room.session.next_deadline() != NOW
+    room.session.apply([Reply(SESSION, put.token, Published(QUEUE, 1, 1))])
+    assert room.session.next_deadline() == NOW
+    room.take()
+    assert closing in room.sdk.got.responses
+    assert opening not in room.sdk.got.responses
+    assert isinstance(room.asked[0], CreateQueue)
+    room.answer_all()
+    assert opening in room.sdk.got.responses
+    assert [status for _, status in room.sdk.got.acks] == [0, 0]
+    room.configure()
+
+
+def test_several_consumers_of_one_subscription_have_its_sid(room: Room) -> None:
+    room.open()
+    infos = tuple(
+        ConsumerInfo(max_unconfirmed_messages=5 + n, max_unconfirmed_bytes=99, consumer_priority=n) for n in range(2)
+    )
+    one = StreamSubscription(s_id=77, expression=Expression(text=""), consumers=infos)
+    parameters = StreamParameters(subscriptions=(one,))
+    stream = room.sdk.queues[0].streams[0]
+    room.say(room.sdk.request(ConfigureStream(q_id=0, stream_parameters=parameters), stream)[1])
+    asked = [request for request in room.asked if isinstance(request, Subscribe)]
+    assert [subscribe.priority for subscribe in asked] == [0, 1]
+    assert [subscribe.share and subscribe.share.messages for subscribe in asked] == [5, 6]
+    room.answer_all()
+    assert stream.s_ids == {77}
+    for number, subscribe in enumerate(asked, 1):
+        room.deliver(subscribe.consumer, number, b"%d" % number)
+    assert room.pushed == [b"1", b"2"]
+    room.say(room.sdk.confirm(0, *(push.guid for push in room.sdk.got.pushes)))
+    settled = [(settle.consumer, settle.runs) for settle in room.asked if isinstance(settle, Settle)]
+    assert settled == [(asked[0].consumer, [(1, 1)]), (asked[1].consumer, [(2, 2)])]
+
+
+def test_all_consumers_of_all_subscriptions_are_counted(room: Room) -> None:
+    room.open()
+    one = StreamSubscription(s_id=1, expression=Expression(text=""), consumers=(ConsumerInfo(),) * 65)
+    request = ConfigureStream(q_id=0, stream_parameters=StreamParameters(subscriptions=(one,)))
+    r_id, said = room.sdk.request(request, room.sdk.queues[0].streams[0])
+    room.say(said)
+    answer = room.sdk.got.responses[r_id]
+    assert isinstance(answer, RequestStatus)
+    assert (answer.category, "at most 64" in answer.message) == (StatusCategory.E_INVALID_ARGUMENT, True)
 
 
 def test_a_disconnect_does_not_overtake_a_close(room: Room) -> None:

@@ -17,8 +17,9 @@ from vibemq.model.records import MessagesAdded, Record, Settled
 from vibemq.model.rows import LARGE_ROW_BYTES, LargeRow, Rows
 from vibemq.server.clock import Clock
 from vibemq.server.commit.commit_step import LIGHT_RUNS_MAX
-from vibemq.server.commit.committer import LIGHT_MAX, WAITING_MAX, Committer
+from vibemq.server.commit.committer import LIGHT_MAX, Committer
 from vibemq.server.commit.flush_place import SHORT_MIN
+from vibemq.server.commit.flushes import WAITING_MAX, WEAK_FLUSH_BYTES
 from vibemq.server.commit.loop_cycle import LoopCycle
 from vibemq.server.commit.release_order import EffectRouter
 from vibemq.server.commit.storage_threads import Store
@@ -58,7 +59,7 @@ class Bench:
         self.told: list[Any] = []
         self.failures: list[BaseException] = []
         self.store = Store(storage)
-        effect_router = EffectRouter()
+        effect_router = self.effect_router = EffectRouter()
         effect_router.connect(1, self._hear)
         loop_cycle = self.loop_cycle = LoopCycle()
         self.committer = Committer(
@@ -220,7 +221,7 @@ async def test_strong_waits_for_a_flush_that_began_after_its_append(bench: Bench
     for token in ("second", "third"):
         bench.submit(token, Durability.STRONG)
         await turns()
-    while len(bench.committer._awaiting_flush) < 2:
+    while len(bench.committer._flushes._awaiting) < 2:
         await anyio.sleep(0)
     assert bench.told == []
     bench.storage.gate.set()
@@ -248,15 +249,64 @@ async def test_weak_data_is_flushed_by_its_timer_and_async_data_is_not() -> None
     bench = Bench(FakeStorage(), weak_flush_ms=1)
     bench.submit("async", Durability.ASYNC)
     await bench.settled()
-    assert bench.committer._weak_timer is None
+    assert bench.committer._flushes._weak_timer is None
     assert bench.storage.syncs == 0
     bench.submit("weak", Durability.WEAK)
     await until(lambda: bench.storage.syncs)
     await bench.settled()
-    assert bench.committer._weak_timer is None, "the timer rests while nothing is unsynced"
+    assert bench.committer._flushes._weak_timer is None, "the timer rests while nothing is unsynced"
     await bench.store.sync()
     assert bench.storage.syncs == 2, "nobody else has asked for one"
     await bench.store.close()
+
+
+ROW_BYTES = added().rows.size  # type: ignore[union-attr]
+MUCH = WEAK_FLUSH_BYTES // ROW_BYTES + 1
+
+
+@pytest.mark.parametrize(("durability", "flushes"), [(Durability.WEAK, 1), (Durability.ASYNC, 0)])
+async def test_much_weak_data_is_flushed_before_its_timer(durability: Durability, flushes: int) -> None:
+    bench = Bench(FakeStorage())
+    for token, count in (("much", MUCH // 2 - 1), ("more", MUCH // 2 - 1)):
+        bench.submit(token, durability, count=count)
+        await bench.settled()
+        await turns()
+        assert bench.storage.syncs == 0
+    bench.submit("one more", durability, count=3)
+    await until(lambda: bench.storage.syncs == flushes)
+    bench.submit("and one", durability)
+    await bench.settled()
+    assert bench.told == ["much", "more", "one more", "and one"]
+    assert bench.storage.syncs == flushes
+    await bench.store.close()
+
+
+async def test_a_large_row_is_much_weak_data_too() -> None:
+    bench = Bench(FakeStorage())
+    row = LargeRow(bytes(WEAK_FLUSH_BYTES))
+    bench.committer.submit(Outcome([MessagesAdded(1, 1, 1000, row)], durability=Durability.WEAK))
+    await until(lambda: bench.storage.syncs == 1)
+    await bench.store.close()
+
+
+async def test_a_strong_message_waits_for_one_flush_of_weak_data_and_for_its_own() -> None:
+    """However much weak data comes meanwhile: it asks for no flush in between."""
+    storage = FakeStorage()
+    bench = Bench(storage)
+    storage.gate.clear()
+    bench.submit("much", Durability.WEAK, count=MUCH)
+    await until(lambda: storage.syncs == 1)
+    bench.submit("strong", Durability.STRONG)
+    for _ in range(3):
+        bench.submit("more", Durability.WEAK, count=MUCH)
+        await turns()
+    assert storage.syncs == 1
+    storage.gate.set()
+    await until(lambda: "strong" in bench.told)
+    assert storage.syncs == 2
+    await bench.settled()
+    await bench.store.close()
+    assert storage.syncs == 2, "it has covered all of them"
 
 
 async def test_the_engine_hears_of_what_is_kept_and_its_answer_goes_the_same_way(bench: Bench) -> None:
@@ -304,6 +354,43 @@ async def test_a_full_disk_refuses_who_does_not_fit_and_what_may_build_on_it(ben
     assert bench.committer.backlog_bytes == 0
     bench.submit("next", Durability.STRONG, ticket=4)
     assert (await bench.settled())[-1] == "next", "the broker works on"
+
+
+async def test_what_the_engine_has_promised_is_appended_next_and_its_hand_outs_and_reads_wait_for_it(
+    bench: Bench,
+) -> None:
+    """A full disk refuses a strong message, and with it a transient one behind it, which was confirmed."""
+    bench.storage.full_above = 5
+    promised = MessagesAdded(2, 1, 1000, Rows.of([b"\0\1x\0\0\0\0\0\0"] * 2))
+    bench.engine.after[1] = Outcome(effects=[Reply(1, "refused", None)])
+    bench.engine.after[2] = Outcome([promised], ticket=3)
+    shown: list[Record] = []
+    bench.committer.taps.add(2, shown.append)
+    bench.submit("strong", Durability.STRONG, count=9, ticket=1)
+    bench.effect_router.connect(2, bench._hear)
+    confirm, deliver = Reply(2, "transient", Published("t", 1, 2)), Deliver(2, 1, "t", 2, 0, [(1, 2)])
+    bench.committer.submit(Outcome([promised], [confirm], ticket=2))
+    bench.committer.submit(Outcome(effects=[deliver]))
+    assert bench.told == ["transient"]
+
+    def read() -> int:
+        return len(bench.storage.appends)
+
+    appends_before_the_read: list[int] = []
+
+    async def look() -> None:
+        appends_before_the_read.append(await bench.store.read_rows(lambda *_: read(), 2, [(1, 2)]))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(look)
+        await turns()
+        told = await bench.settled()
+    assert told == ["transient", "refused", ("Deliver", 1)]
+    assert bench.storage.appends == [[promised]]
+    assert appends_before_the_read == [1]
+    assert bench.engine.committed_tickets == [3]
+    assert shown.count(promised) == 1
+    assert bench.committer.backlog_bytes == 0
 
 
 async def test_after_a_failed_append_nobody_hears_anything(bench: Bench) -> None:
@@ -446,11 +533,24 @@ class QuickDisk(FakeStorage):
         return self.sync()
 
 
+class Publisher:
+    """Notes what has been told, and what is shown to consumers, when it is flushed."""
+
+    delivers = False
+
+    def __init__(self, bench: Bench, order: list[str]) -> None:
+        self._bench = bench
+        self._order = order
+
+    def flush(self) -> None:
+        self._order.append(f"answered {self._bench.told}, shown {self._bench.engine.committed_tickets}")
+
+
 async def quick(storage: FakeStorage) -> Bench:
     """A committer that has seen enough short flushes."""
     bench = Bench(storage)
     for _ in range(SHORT_MIN):
-        bench.committer._flush_place.note(0.0, on_loop=False)
+        bench.committer._flushes._place.note(0.0, on_loop=False)
     return bench
 
 
@@ -494,13 +594,7 @@ async def test_the_answer_is_written_before_consumers_are_given_the_message() ->
     bench = await quick(storage)
     order: list[str] = []
 
-    class Publisher:
-        delivers = False
-
-        def flush(self) -> None:
-            order.append(f"answered {bench.told}, shown {bench.engine.committed_tickets}")
-
-    bench.loop_cycle.flush_later(Publisher())
+    bench.loop_cycle.flush_later(Publisher(bench, order))
     bench.submit("a", Durability.STRONG, ticket=1)
     await asyncio.sleep(0)
     assert order == ["answered ['a'], shown []"]
@@ -514,13 +608,7 @@ async def test_what_is_shown_in_steps_is_answered_behind_the_last_one() -> None:
     bench.engine.shows_in_steps = True
     order: list[str] = []
 
-    class Publisher:
-        delivers = False
-
-        def flush(self) -> None:
-            order.append(f"answered {bench.told}, shown {bench.engine.committed_tickets}")
-
-    bench.loop_cycle.flush_later(Publisher())
+    bench.loop_cycle.flush_later(Publisher(bench, order))
     bench.submit("a", Durability.STRONG, ticket=1)
     await asyncio.sleep(0)
     assert order == ["answered ['a'], shown [1]"]

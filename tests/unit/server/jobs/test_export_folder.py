@@ -1,13 +1,15 @@
 """The files of exports: what is written where, and what becomes of a disk that does not take it."""
 
+import os
 import resource
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from vibemq.server.jobs.export_folder import ExportFolder, ExportLost, ExportName, ExportSize, NoRoom
+from vibemq.server.jobs.export_folder import MARKED_BYTES, ExportFolder, ExportLost, ExportName, ExportSize, NoRoom
 
 NAME = ExportName(7, 1_700_000_000_000)
 GIB = 1 << 30
@@ -103,3 +105,58 @@ def test_a_link_in_place_of_the_file_is_not_followed(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="symbolic"):
         exports.resume(NAME, 1)
     assert other.read_bytes() == b"precious\n"
+
+
+def test_only_what_stands_behind_a_mark_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    exports, mebibyte = folder(tmp_path), b"x" * ((1 << 20) - 1) + b"\n"
+    exports.resume(NAME, 0)
+    exports.append(NAME, 0, [mebibyte] * 3)
+    exports.mark(NAME, 3, 3 << 20)
+    exports.append(NAME, 3 << 20, [b"four\nfive\nsi"])
+    read = list[int]()
+    pread = os.pread
+
+    def noted(descriptor: int, size: int, offset: int) -> bytes:
+        found = pread(descriptor, size, offset)
+        read.append(len(found))
+        return found
+
+    monkeypatch.setattr(os, "pread", noted)
+    assert exports.resume(NAME, 4) == (3 << 20) + 5
+    assert sum(read) < 2 * MARKED_BYTES
+    # Lines before the mark are found from the start of the file.
+    assert exports.resume(NAME, 2) == 2 << 20
+    assert exports.found() == {NAME: ExportSize(2 << 20, is_whole=False)}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in exports.path.iterdir()} == {0o600}
+
+
+@pytest.mark.parametrize("harm", ["mark", "file", "shorter", "none"])
+def test_a_mark_that_does_not_fit_its_file_is_not_believed(tmp_path: Path, harm: str) -> None:
+    exports = folder(tmp_path)
+    exports.resume(NAME, 0)
+    exports.append(NAME, 0, [b"one\ntwo\nthree\n"])
+    exports.mark(NAME, 2, 8)
+    mark, part = exports.path / NAME.mark, exports.path / NAME.part
+    if harm == "mark":
+        mark.write_bytes(mark.read_bytes().replace(b"2 8", b"2 4"))
+    elif harm == "file":
+        part.write_bytes(b"o\ne\ntwo\nthree\n")
+    elif harm == "shorter":
+        part.write_bytes(b"one\nt")
+    else:
+        mark.write_bytes(b"2 8")
+    if harm == "shorter":
+        with pytest.raises(ExportLost):
+            exports.resume(NAME, 2)
+        return
+    assert exports.resume(NAME, 2) == (4 if harm == "file" else 8)
+
+
+def test_a_mark_goes_with_its_file(tmp_path: Path) -> None:
+    exports = folder(tmp_path)
+    for end in (exports.finish, exports.remove):
+        exports.resume(NAME, 0)
+        exports.append(NAME, 0, [b"one\n"])
+        exports.mark(NAME, 1, 4)
+        end(NAME)
+        assert not (exports.path / NAME.mark).exists()

@@ -29,7 +29,7 @@ from vibemq.model.records import (
     Settled,
 )
 from vibemq.model.rows import Rows
-from vibemq.model.stored import StoredQueue, StoredState
+from vibemq.model.stored import StoredQueue, StoredState, remembered
 from vibemq.storage.state.messages import CHUNK_BYTES_MAX
 from vibemq.storage.state.reducer import (
     DeadTable,
@@ -162,11 +162,11 @@ def test_dedup_ids_leave_the_window_when_new_ones_come() -> None:
     options = QueueOptions(dedup_window_ms=1_000)
     one, two, three = (MessageExtra(dedup_id=name) for name in (b"1", b"2", b"3"))
     queue = queue_of(add(1, 1, 100, i0=one), add(2, 1, 900, i0=two), options=options)
-    assert queue.dedup == {b"1": (1, 100), b"2": (2, 900)}
+    assert queue.dedup == {b"1": remembered(1, 100), b"2": remembered(2, 900)}
     queue = queue_of(add(1, 1, 100, i0=one), add(2, 1, 900, i0=two), add(3, 1, 1_101, i0=three), options=options)
-    assert queue.dedup == {b"2": (2, 900), b"3": (3, 1_101)}
+    assert queue.dedup == {b"2": remembered(2, 900), b"3": remembered(3, 1_101)}
     again = [add(1, 1, 100, i0=one), add(2, 1, 900, i0=two), add(3, 1, 1_050, i0=one), add(4, 1, 1_950, i0=three)]
-    assert queue_of(*again, options=options).dedup == {b"1": (3, 1_050), b"3": (4, 1_950)}
+    assert queue_of(*again, options=options).dedup == {b"1": remembered(3, 1_050), b"3": remembered(4, 1_950)}
     assert queue_of(add(1, 1, i0=one), options=QueueOptions(dedup_window_ms=0)).dedup == {}
 
 

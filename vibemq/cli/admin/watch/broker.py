@@ -54,7 +54,7 @@ def settings(
 
 @app.command()
 def listeners(url: Url = DEFAULT_URL, timeout: Timeout = DEFAULT_TIMEOUT, json: Json = False) -> None:
-    """List where the broker listens."""
+    """List where the broker listens, with what each listener has refused since the start of the broker."""
     found = ask(url, timeout, "listeners.list")["listeners"]
     rows = [
         (
@@ -63,11 +63,30 @@ def listeners(url: Url = DEFAULT_URL, timeout: Timeout = DEFAULT_TIMEOUT, json: 
             "yes" if one["tls"] else "no",
             instant_text(one["certificate_until"] or 0),
             one["connections"],
+            "–" if one["refused"] is None else one["refused"],
+            "–" if one["handshakes_failed"] is None else one["handshakes_failed"],
         )
         for one in found
     ]
-    columns = ("protocol", "address", "TLS", "certificate until", "connections")
+    columns = ("protocol", "address", "TLS", "certificate until", "connections", "refused", "handshakes failed")
     Output(json=json).emit_many(found, table(columns, rows))
+
+
+@app.command()
+def backups(url: Url = DEFAULT_URL, timeout: Timeout = DEFAULT_TIMEOUT, json: Json = False) -> None:
+    """List the latest backups that the broker has written, and whether their folders are still there."""
+    found = ask(url, timeout, "backup.list")["backups"]
+    rows = [
+        (
+            instant_text(one["at"]),
+            one["target"],
+            bytes_text(one.get("size_bytes", 0)),
+            one.get("user", ""),
+            "yes" if one["is_there"] else "no",
+        )
+        for one in found
+    ]
+    Output(json=json).emit_many(found, table(("time", "folder", "size", "by", "there"), rows, whole=True))
 
 
 def figure_text(name: str, figure: float | None) -> str:

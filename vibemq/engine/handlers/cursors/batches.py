@@ -35,6 +35,10 @@ def enter(state: EngineState, step: Step, command: EnterBatch) -> None:
     check_epoch(queue, group, cursor, command.epoch)
     if len(command.query.encode()) > QUERY_MAX:
         raise InvalidOptions(f"a query is named by at most {QUERY_MAX} bytes")
+    if command.end_tag == command.tag:
+        _enter_without_rows(state, step, group, command)
+        step.answer(command, Plan(command.tag, ""), durable_need(queue))
+        return
     number = cursor.plans.number_of(command.tag)
     plan = cursor.plans.at(number)
     if plan is None or not plan.has_rows:
@@ -46,6 +50,22 @@ def enter(state: EngineState, step: Step, command: EnterBatch) -> None:
     elif not plan.begun_at:
         put(step, queue, group, cursor, number, plan._replace(begun_at=step.now))
     step.answer(command, plan, durable_need(queue))
+
+
+def _enter_without_rows(state: EngineState, step: Step, group: Group, command: EnterBatch) -> None:
+    """The first batch of a query, of which its reader has no rows. Nothing of it is compared, and its number is used
+    from now on: rows that are planned later are not this batch."""
+    if command.query:
+        _use(state, step, register_of(command.query, group), command.batch)
+
+
+def _use(state: EngineState, step: Step, register: str, batch: int) -> None:
+    """The query has used the number. Raises InvalidOptions when there is no room for one more query."""
+    known = state.transactions.get(register)
+    if known is None:
+        _check_room(state, step, register)
+    if known is None or known.version < batch:
+        remember(state, step, register, batch)
 
 
 def _number(
@@ -60,13 +80,9 @@ def _number(
             raise BatchChanged(
                 f"group {group.name!r} of queue {queue.name!r}: batch {command.batch} of query {command.query} {why}"
             )
-        known = state.transactions.get(register)
-        if known is None:
-            _check_room(state, step, register)
+        _use(state, step, register, command.batch)
         entered = plan._replace(query=command.query, batch=command.batch, begun_at=plan.begun_at or step.now)
         put(step, queue, group, cursor, number, entered)
-        if known is None or known.version < command.batch:
-            remember(state, step, register, command.batch)
 
 
 def _check_room(state: EngineState, step: Step, register: str) -> None:

@@ -8,7 +8,7 @@ Source: docs/spec/blazingmq.md, "ACK", "CONFIRM".
 """
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from itertools import chain
 from typing import NamedTuple
@@ -20,6 +20,8 @@ _LIST_HEADER = b"\x16\0\0\0"
 _ACK = struct.Struct("!I16si")
 _CONFIRM = struct.Struct("!i16sI")
 _MESSAGE_WORDS = 6
+_STORED = bytes(4)
+"""Status 0, correlation id 0."""
 _ONE_CONFIRM_BYTES = len(_LIST_HEADER) + _CONFIRM.size
 
 
@@ -58,6 +60,15 @@ def build_acks(messages: Iterable[tuple[int, int, bytes, int]]) -> bytes:
     pack = _ACK.pack
     pieces = [pack(status << 24 | correlation, guid, queue_id) for status, correlation, guid, queue_id in messages]
     return event(EventType.ACK, (_LIST_HEADER, *pieces), 4 + _ACK.size * len(pieces))
+
+
+def build_positive_acks(guids: Sequence[bytes], queue_id: int) -> bytes:
+    """One ACK event that says of all these messages of a queue, whose client has made their GUIDs, that they are
+    stored."""
+    queue = queue_id.to_bytes(4, "big", signed=True)
+    between = queue + _STORED
+    pieces = (_LIST_HEADER, _STORED, between.join(guids), queue)
+    return event(EventType.ACK, pieces, 4 + _ACK.size * len(guids))
 
 
 def parse_acks(acks: Event) -> list[AckMessage]:

@@ -13,6 +13,7 @@ Source: docs/spec/blazingmq.md, "Framing".
 import struct
 from collections.abc import Callable, Iterable
 from enum import IntEnum
+from io import BytesIO
 from typing import Any, NamedTuple
 
 from vibemq.errors import RemoteProtocolError
@@ -28,7 +29,7 @@ OTHER_BYTES_MAX = 8 << 20
 
 _WHOLE_BYTES_MAX = 1 << 18
 """A larger PUT event is taken message by message."""
-_EVENTS_AT_ONCE = 2_048
+_EVENTS_AT_ONCE = 1_024
 """A header alone is an event: so many are cut out in about half a millisecond."""
 _PIECE_BYTES = 1 << 14
 _MESSAGE_LENGTH_BYTES = 4
@@ -123,6 +124,8 @@ class EventReader:
         self._more: list[bytes | bytearray] = []
         """What has come behind `_data`. It is joined once, when there is enough of it."""
         self._more_bytes = 0
+        self._coming: BytesIO | None = None
+        """Instead of `_more`: a large message, put together as it comes, and what comes behind it."""
         self._needed = EVENT_HEADER_BYTES
         self._put_left = 0
         """Bytes to come of a PUT event that is taken message by message."""
@@ -130,14 +133,16 @@ class EventReader:
         """Bytes to come of a message that is too large."""
 
     def receive_data(self, data: bytes) -> None:
-        if self._at == len(self._data) and not self._more:
+        if self._at == len(self._data) and not self._more and self._coming is None:
             self._data, self._at = data, 0
         else:
             self._keep(data)
 
     def _keep(self, data: bytes) -> None:
         more = self._more
-        if len(data) >= _PIECE_BYTES:
+        if self._coming is not None:
+            self._coming.write(data)
+        elif len(data) >= _PIECE_BYTES:
             more.append(data)
         elif more and type(more[-1]) is bytearray and len(more[-1]) < _PIECE_BYTES:
             # Pieces of a few bytes each would cost several times their size.
@@ -148,9 +153,21 @@ class EventReader:
 
     def _join(self) -> None:
         """Have in one place what is left of the old bytes, which is less than is needed, and what has come since."""
-        self._data, self._at = b"".join((memoryview(self._data)[self._at :], *self._more)), 0
+        if self._coming is not None:
+            self._data, self._coming = self._coming.getvalue(), None
+        else:
+            self._data = b"".join((memoryview(self._data)[self._at :], *self._more))
+        self._at = self._more_bytes = 0
         self._more.clear()
-        self._more_bytes = 0
+
+    def _collect(self) -> None:
+        """The rest of a large message is awaited: joining it at its end would take milliseconds."""
+        if self._coming is None:
+            self._coming = BytesIO()
+            self._coming.writelines((memoryview(self._data)[self._at :], *self._more))
+            self._more_bytes = self._coming.tell()
+            self._data, self._at = b"", 0
+            self._more.clear()
 
     @property
     def buffered_bytes(self) -> int:
@@ -258,6 +275,8 @@ class EventReader:
             return None
         if len(data) - at < length:
             self._needed = length
+            if length > LARGE_ROW_BYTES:
+                self._collect()
             return None
         self._needed = EVENT_HEADER_BYTES
         self._at = at + length
@@ -280,6 +299,7 @@ class EventReader:
         """Nothing is read any more: let go of what has come, and of the memory for the rest."""
         self._memory, self._data, self._at, self._more_bytes = None, b"", 0, 0
         self._more.clear()
+        self._coming = None
         self.waits_for_memory = False
 
     def _next_messages(self, bytes_max: int) -> Event | None:
@@ -325,6 +345,7 @@ class EventReader:
             return None
         if at + size > end:
             self._needed = size
+            self._collect()
             return None
         return self._large(self._messages(at, at + size))
 

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import google_crc32c
 
-from vibemq.errors import RemoteProtocolError
+from vibemq.errors import InvalidMessage, RemoteProtocolError
 from vibemq.model.rows import LARGE_ROW_BYTES
 from vibemq.protocols.blazingmq.codec.events import PADDINGS, Event, EventType, event
 
@@ -31,6 +31,9 @@ _OLD_HEADER_WORDS = 8
 _WORDS = (1 << 28) - 1
 _CRC_BYTES = 1 << 16
 """The checksum is computed of bytes only, so of a view piece by piece."""
+_CRC_STEP_BYTES = 1 << 20
+"""About a quarter of a millisecond."""
+WRONG_CHECKSUM = "its data does not have the checksum that the client gave it"
 
 ACK_REQUESTED = 1
 MESSAGE_PROPERTIES = 2
@@ -49,7 +52,8 @@ class PutMessage(NamedTuple):
     crc32c: int
     """0: the client has not computed it."""
     data: bytes | memoryview
-    """Properties area and payload as they came, without the padding."""
+    """Properties area and payload as they came, without the padding. A view of what is large, whose checksum has not
+    been looked at."""
     fault: str
     """Why the message cannot be loaded ("" when it can): answered by a NACK, while the connection stays."""
 
@@ -85,7 +89,7 @@ class PutReader:
                 an earlier call.
         """
         messages: list[PutMessage] = []
-        unpack, append, new, checksum = _HEADER.unpack_from, messages.append, tuple.__new__, _checksum
+        unpack, append, new, checksum = _HEADER.unpack_from, messages.append, tuple.__new__, google_crc32c.value
         while self._events:
             _, _, data, start, end = self._events[0]
             at = self._at or start
@@ -104,11 +108,14 @@ class PutReader:
                     fault = ""
                     if not 0 < padding < 5 or stop - padding < body:
                         fault, padding = f"its padding says {padding} bytes", 0
-                    # What is large is copied once, into its row.
-                    source = data if stop - body <= LARGE_ROW_BYTES else memoryview(data)
-                    content = source[body : stop - padding]
-                    if crc and not fault and checksum(content) != crc:
-                        fault = "its data does not have the checksum that the client gave it"
+                    content: bytes | memoryview
+                    if stop - body > LARGE_ROW_BYTES:
+                        # Copied once, into its row, and looked at in steps: `DataChecksum`.
+                        content = memoryview(data)[body : stop - padding]
+                    else:
+                        content = data[body : stop - padding]
+                        if crc and not fault and checksum(content) != crc:
+                            fault = WRONG_CHECKSUM
                     flags, compression = first >> 28, second >> 5 & 7
                     parts = (queue_id, guid, flags, compression, schema_id, crc, content, fault)
                     append(new(PutMessage, parts))
@@ -127,13 +134,28 @@ class PutReader:
         return messages
 
 
-def _checksum(data: bytes | memoryview) -> int:
-    if isinstance(data, bytes):
-        return int(google_crc32c.value(data))
-    crc = 0
-    for at in range(0, len(data), _CRC_BYTES):
-        crc = google_crc32c.extend(crc, bytes(data[at : at + _CRC_BYTES]))
-    return crc
+class DataChecksum:
+    """Compares the checksum of large data, which the reader has not looked at, in steps."""
+
+    def __init__(self, message: PutMessage) -> None:
+        self._data, self._expected = message.data, message.crc32c
+        self._at = self._crc = 0
+
+    def step(self) -> bool:
+        """Whether it is done.
+
+        Raises:
+            InvalidMessage: the data does not have its checksum.
+        """
+        stop = min(self._at + _CRC_STEP_BYTES, len(self._data))
+        for at in range(self._at, stop, _CRC_BYTES):
+            self._crc = google_crc32c.extend(self._crc, bytes(self._data[at : min(stop, at + _CRC_BYTES)]))
+        self._at = stop
+        if stop < len(self._data):
+            return False
+        if self._crc != self._expected:
+            raise InvalidMessage(WRONG_CHECKSUM)
+        return True
 
 
 def _contradiction(data: bytes, at: int, end: int) -> str:

@@ -16,8 +16,10 @@ over several turns of the event loop.
 
 import struct
 import zlib
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
+from io import BytesIO
 
 from vibemq.errors import InvalidMessage
 from vibemq.model.rows import LARGE_ROW_BYTES, LargeRow, Rows, RowView
@@ -25,7 +27,7 @@ from vibemq.protocols.blazingmq.codec.guid import guid_of_message_id, guid_text
 from vibemq.protocols.blazingmq.codec.properties import SCHEMA_NONE, SCHEMA_OLD, area_bytes
 from vibemq.protocols.blazingmq.codec.property_headers import NO_HEADERS, area_of_headers, headers_of_area
 from vibemq.protocols.blazingmq.codec.push import PushMessage, around_push
-from vibemq.protocols.blazingmq.codec.put import MESSAGE_PROPERTIES, PutMessage
+from vibemq.protocols.blazingmq.codec.put import MESSAGE_PROPERTIES, DataChecksum, PutMessage
 
 _U16 = struct.Struct("!H")
 _U32 = struct.Struct("!I")
@@ -40,6 +42,10 @@ INPUT_BYTES = 1 << 16
 """Of input to a step: a stream of empty blocks has no output that would end it."""
 
 
+ROW_STEP_BYTES = 1 << 20
+"""Of a large row, copied at once: about half a millisecond."""
+STEP_WORK = 60
+"""What such a step, or one of a checksum, counts as, in messages."""
 STREAM_WORK = 4
 """What a step of decompression counts beside its output, in messages."""
 
@@ -111,13 +117,18 @@ class PayloadInflater:
         return False
 
     @property
+    def taken(self) -> int:
+        """So much of the stream has been read."""
+        return self._at
+
+    @property
     def size(self) -> int:
         """Of what has been decompressed so far."""
         return self._size
 
-    def result(self) -> bytes:
-        """Once `step` has said that it is done."""
-        return b"".join(self._pieces)
+    def result(self) -> list[bytes]:
+        """In pieces, once `step` has said that it is done."""
+        return self._pieces
 
 
 def properties_in(data: bytes | memoryview) -> int:
@@ -154,8 +165,33 @@ def row_of_put(message: PutMessage, guid: bytes) -> bytes:
     return b"".join((_ID_SIZE, guid_text(guid).encode(), size, memoryview(data)[payload_at:], headers))
 
 
+class RowInSteps:
+    """Puts a large row together, a part of it per step."""
+
+    def __init__(self, guid: bytes, headers: bytes, payload: Iterable[bytes | memoryview]) -> None:
+        self._pieces = deque(memoryview(piece) for piece in payload)
+        self._headers = headers
+        self._row = BytesIO()
+        size = _U32.pack(sum(map(len, self._pieces)))
+        self._row.writelines((_ID_SIZE, guid_text(guid).encode(), size))
+
+    def step(self) -> bytes | None:
+        """The row once it is complete."""
+        left = ROW_STEP_BYTES
+        while self._pieces and left > 0:
+            piece = self._pieces.popleft()
+            if len(piece) > left:
+                self._pieces.appendleft(piece[left:])
+                piece = piece[:left]
+            left -= self._row.write(piece)
+        if self._pieces:
+            return None
+        self._row.write(self._headers)
+        return self._row.getvalue()
+
+
 class PutLoader:
-    """Makes the row of any message, decompressing a piece of it per step.
+    """Makes the row of any message, in steps if it is compressed or large.
 
     Args:
         data_bytes_max: most bytes of properties and payload once decompressed.
@@ -171,6 +207,10 @@ class PutLoader:
         self.memory_wanted = 0
         """It is a large message of so many bytes, which goes on with `memory_is_there`."""
         self._inflater: PayloadInflater | None = None
+        self._row: RowInSteps | None = None
+        self._checksum: DataChecksum | None = None
+        if message.crc32c and not message.fault and not isinstance(message.data, bytes):
+            self._checksum = DataChecksum(message)
         if message.compression == CompressionType.ZLIB and not message.fault:
             compressed = message.data
             if message.flags & MESSAGE_PROPERTIES and message.schema_id != SCHEMA_OLD:
@@ -191,26 +231,49 @@ class PutLoader:
         Raises:
             InvalidMessage: the message cannot be loaded.
         """
+        self.work = STEP_WORK
+        if self._checksum is not None:
+            if self._checksum.step():
+                self._checksum = None
+            return None
+        if self._row is not None:
+            return self._row.step()
         if self._inflater is None:
-            self.work = len(self._message.data) >> 14
-            return row_of_put(self._message, self._guid)
-        before, self.work = self._inflater.size, STREAM_WORK
+            return self._load(self._message.data)
+        size, taken = self._inflater.size, self._inflater.taken
         done = self._inflater.step()
-        self.work += self._inflater.size - before >> 12
+        self.work = STREAM_WORK + (self._inflater.size - size >> 12) + (self._inflater.taken - taken >> 10)
         if done and self._inflater.counted:
             self.memory_wanted = len(self._plain) + self._inflater.size
         if not done or self.memory_wanted:
             return None
-        data = self._plain + self._inflater.result()
-        self._inflater = None
-        self._message = self._message._replace(compression=CompressionType.NONE, data=data)
-        if self._message.flags & MESSAGE_PROPERTIES:
-            self.work += properties_work(data)
-        if len(data) > LARGE_ROW_BYTES:
-            # The row is another copy: in the next step, and in another turn.
-            self.work += len(data) >> 14
+        pieces, self._inflater = self._inflater.result(), None
+        self._message = self._message._replace(compression=CompressionType.NONE)
+        has_properties = self._message.flags & MESSAGE_PROPERTIES
+        large = len(self._plain) + sum(map(len, pieces)) > LARGE_ROW_BYTES
+        if large and (self._plain or not has_properties):
+            # What was compressed is the payload.
+            headers = NO_HEADERS
+            if has_properties:
+                self.work += properties_work(self._plain)
+                headers, _ = headers_of_area(self._plain, self._message.schema_id)
+            self._row = RowInSteps(self._guid, headers, pieces)
             return None
-        return row_of_put(self._message, self._guid)
+        return self._load(b"".join((self._plain, *pieces)))
+
+    def _load(self, data: bytes | memoryview) -> bytes | None:
+        """Of data that is not compressed any more."""
+        message = self._message = self._message._replace(data=data)
+        has_properties = message.flags & MESSAGE_PROPERTIES
+        if has_properties:
+            self.work += properties_work(data)
+        if len(data) <= LARGE_ROW_BYTES or message.fault or message.compression != CompressionType.NONE:
+            return row_of_put(message, self._guid)
+        headers, payload_at = NO_HEADERS, 0
+        if has_properties:
+            headers, payload_at = headers_of_area(bytes(data[: area_bytes(data)]), message.schema_id)
+        self._row = RowInSteps(self._guid, headers, [memoryview(data)[payload_at:]])
+        return None
 
 
 def push_around_row(row: LargeRow, push: PushMessage, *, new_style: bool = True) -> tuple[bytes, LargeRow, bytes]:

@@ -12,45 +12,43 @@ from vibemq.errors import InvalidMessage, NoReply, VibeMQError
 from vibemq.model.commands import Respond
 from vibemq.model.rows import Rows, RowView
 from vibemq.protocols.eventmesh.http.codes import EventMeshRefusal, RequestCode, RetCode
-from vibemq.protocols.eventmesh.http.fields import BASE64, needed, parsed, text_payload
+from vibemq.protocols.eventmesh.http.fields import BASE64, heartbeat_items, needed, parsed, text_payload
 from vibemq.protocols.eventmesh.http.publishing import (
     batch_messages,
     check_size,
-    event_taken_apart,
     events_of,
     form_message,
+    is_batch,
     is_event,
-    large_event,
+    read_event_of,
     reply_message,
 )
 from vibemq.protocols.eventmesh.http.replies import EventMeshAnswer, refusal_answer
 from vibemq.protocols.eventmesh.http.state import Exchange, HttpState, Subscribers
 from vibemq.protocols.eventmesh.http.topic_publish import publish_all, publish_message, publish_request
 from vibemq.protocols.eventmesh.messages import names
-from vibemq.protocols.eventmesh.messages.large_json import JsonSplitter
+from vibemq.protocols.eventmesh.messages.json_scan import STEP_WORK, Steps
 from vibemq.protocols.eventmesh.messages.message import message_properties
 from vibemq.protocols.eventmesh.messages.received import ReceivedMessage
 from vibemq.protocols.eventmesh.topics import SubscriptionMode, check_group, subscription_items
 from vibemq.protocols.session import Principal
 
-TOPICS_MAX = 1_000
-"""Of one request to subscribe or to unsubscribe."""
-SPLIT_WORK = 20
-"""What a step that takes a large event apart counts, in messages of a batch."""
+_HEARD_IN_STEP = 500
+Work = Iterator[int] | None
+"""What is still to be done for a request, in steps, each of which yields its cost. None: the engine has it."""
 INVALID_CODE = "requestCode can't be null, or must be number"
 
 
-def begin(state: HttpState, exchange: Exchange) -> None:
+def begin(state: HttpState, exchange: Exchange) -> Work:
     """Raises VibeMQError: the refusal that is the answer."""
     text = exchange.style.code
     if is_event(exchange.request.headers) and text in ("0", "", "104", "102"):
-        send_events(state, exchange, "")
-        return
+        return send_events(state, exchange, "")
     handler = _BY_CODE.get(int(text)) if text.isascii() and text.isdigit() and len(text) < 6 else None
     if handler is None:
         raise EventMeshRefusal(RetCode.REQUESTCODE_INVALID, INVALID_CODE, status=400)
     _check_headers(exchange)
-    handler(state, exchange)
+    return handler(state, exchange)
 
 
 def otherwise(exchange: Exchange) -> RetCode:
@@ -85,50 +83,44 @@ def _teller(state: HttpState, success: str, failure: RetCode) -> Callable[[VibeM
 # -- publishing -------------------------------------------------------------------------------------------------------
 
 
-def _send_async(state: HttpState, exchange: Exchange) -> None:
-    message = form_message(exchange.request.headers, exchange.fields)
+def _message_of(state: HttpState, exchange: Exchange, *, ttl_needed: bool = False) -> Steps[ReceivedMessage]:
+    request, limits = exchange.request, state.context.limits
+    return form_message(request.headers, exchange.fields, limits, ttl_needed=ttl_needed)
+
+
+def _send_async(state: HttpState, exchange: Exchange) -> Steps[None]:
+    message = yield from _message_of(state, exchange)
     message_id = message.message_id or state.context.new_id()
     text = f"successSendResult[topic={message.topic}, messageId={message_id}]"
     publish_message(state, message, message_id, _teller(state, text, RetCode.SEND_ASYNC_MSG_ERR))
 
 
-def _send_batch_v2(state: HttpState, exchange: Exchange) -> None:
-    message = form_message(exchange.request.headers, exchange.fields)
+def _send_batch_v2(state: HttpState, exchange: Exchange) -> Steps[None]:
+    message = yield from _message_of(state, exchange)
     publish_message(state, message, state.context.new_id(), _teller(state, "success", RetCode.SEND_BATCHLOG_MSG_ERR))
 
 
-def _send_batch(state: HttpState, exchange: Exchange) -> None:
-    count, messages = batch_messages(exchange.fields)
-    state.work = publish_all(state, messages, _batch_teller(state, count))
+def _send_batch(state: HttpState, exchange: Exchange) -> Iterator[int]:
+    return publish_all(state, batch_messages(exchange.fields), _batch_teller(state))
 
 
-def send_events(state: HttpState, exchange: Exchange, topic: str) -> None:
+def send_events(state: HttpState, exchange: Exchange, topic: str) -> Iterator[int]:
     """A body that is one CloudEvent, or several."""
-    large = large_event(exchange.request)
-    if large is not None:
-        state.work = _send_large(state, large, topic)
-        return
-    count, events = events_of(exchange.request, topic)
-    if count == 1:
-        _send_event(state, next(events))
-    else:
-        state.work = publish_all(state, events, _batch_teller(state, count))
+    request, limits = exchange.request, state.context.limits
+    if is_batch(request.headers):
+        return publish_all(state, events_of(request.body, topic, limits), _batch_teller(state))
+    return _send_event(state, read_event_of(request, topic, limits))
 
 
-def _send_event(state: HttpState, event: ReceivedMessage) -> None:
+def _send_event(state: HttpState, reading: Steps[ReceivedMessage]) -> Steps[None]:
+    event = yield from reading
     text = f"successSendResult[topic={event.topic}, messageId={event.message_id}]"
     told = _teller(state, text, RetCode.SEND_ASYNC_MSG_ERR)
     publish_message(state, event, event.message_id, told)
 
 
-def _send_large(state: HttpState, large: JsonSplitter, topic: str) -> Iterator[int]:
-    while not large.step():
-        yield SPLIT_WORK
-    _send_event(state, event_taken_apart(large, topic))
-
-
-def _batch_teller(state: HttpState, count: int) -> Callable[[list[VibeMQError]], None]:
-    def told(refusals: list[VibeMQError]) -> None:
+def _batch_teller(state: HttpState) -> Callable[[int, list[VibeMQError]], None]:
+    def told(count: int, refusals: list[VibeMQError]) -> None:
         if refusals:
             why = (
                 f"of {count} messages, those of {len(refusals)} topics were not taken; the first because: {refusals[0]}"
@@ -179,8 +171,8 @@ class RequestAsked:
         self._state.finish(EventMeshAnswer(text=orjson.dumps(reply).decode()))
 
 
-def _send_sync(state: HttpState, exchange: Exchange) -> None:
-    message = form_message(exchange.request.headers, exchange.fields, ttl_needed=True)
+def _send_sync(state: HttpState, exchange: Exchange) -> Steps[None]:
+    message = yield from _message_of(state, exchange, ttl_needed=True)
 
     def told(error: VibeMQError | None) -> None:
         if error is not None:
@@ -189,8 +181,9 @@ def _send_sync(state: HttpState, exchange: Exchange) -> None:
     publish_request(state, message, RequestAsked(state, message.topic), told)
 
 
-def _reply(state: HttpState, exchange: Exchange) -> None:
-    reply = check_size(reply_message(exchange.request.headers, exchange.fields), state.context.limits)
+def _reply(state: HttpState, exchange: Exchange) -> Steps[None]:
+    limits = state.context.limits
+    reply = check_size((yield from reply_message(exchange.request.headers, exchange.fields, limits)), limits)
     if not reply.reply_address:
         why = f"extFields must hold what the pushed request had in {', '.join(names.REPLY_NAMES)}"
         raise EventMeshRefusal(RetCode.REPLY_MSG_ERR, why)
@@ -214,16 +207,8 @@ def subscribers_of(state: HttpState) -> tuple[Subscribers, Principal]:
 
 def _subscribe(state: HttpState, exchange: Exchange) -> None:
     fields = exchange.fields
-    items = subscription_items(check_topics(parsed(fields, "topic")))
+    items = subscription_items(parsed(fields, "topic"))
     subscribe(state, exchange, items, needed(fields, "url"))
-
-
-def check_topics(value: Any) -> Any:
-    """The same, before each of them is looked at. Raises EventMeshRefusal: they are too many for one request."""
-    if isinstance(value, list) and len(value) > TOPICS_MAX:
-        why = f"{len(value):,} topics in one request; name at most {TOPICS_MAX:,}, and ask several times"
-        raise EventMeshRefusal(RetCode.PROTOCOL_BODY_ERR, why)
-    return value
 
 
 def subscribe(state: HttpState, exchange: Exchange, items: Any, url: str) -> None:
@@ -239,7 +224,7 @@ def subscribe(state: HttpState, exchange: Exchange, items: Any, url: str) -> Non
 
 def _unsubscribe(state: HttpState, exchange: Exchange) -> None:
     fields = exchange.fields
-    topics = [item.topic for item in subscription_items(check_topics(parsed(fields, "topic")))]
+    topics = [item.topic for item in subscription_items(parsed(fields, "topic"))]
     unsubscribe(state, exchange, topics, needed(fields, "url"))
 
 
@@ -249,23 +234,25 @@ def unsubscribe(state: HttpState, exchange: Exchange, topics: list[str], url: st
     subscribers.unsubscribe(principal, group_of(exchange), topics, url, told)
 
 
-def _heartbeat(state: HttpState, exchange: Exchange) -> None:
+def _heartbeat(state: HttpState, exchange: Exchange) -> Steps[None]:
     subscribers, principal = subscribers_of(state)
     needed(exchange.fields, "clienttype")
-    entities = parsed(exchange.fields, "heartbeatentities")
-    if not isinstance(entities, list):
-        raise EventMeshRefusal(RetCode.PROTOCOL_BODY_ERR, "the field heartbeatEntities must be a JSON list")
     heard: list[tuple[str, str]] = []
-    for entity in entities:
-        topic, url = (entity.get("topic"), entity.get("url")) if isinstance(entity, dict) else (None, None)
+    for item in heartbeat_items(exchange.fields):
+        if item is None:
+            yield STEP_WORK
+            continue
+        topic, url = (item.get("topic"), item.get("url")) if isinstance(item, dict) else (None, None)
         if not isinstance(topic, str) or (url is not None and not isinstance(url, str)):
             raise EventMeshRefusal(RetCode.PROTOCOL_BODY_ERR, "each of heartbeatEntities needs a topic and a url")
         heard.append((topic, url or ""))
+        if len(heard) % _HEARD_IN_STEP == 0:
+            yield STEP_WORK
     subscribers.heard(principal, group_of(exchange), heard, state.now)
     state.finish(EventMeshAnswer())
 
 
-_Handler = Callable[[HttpState, Exchange], None]
+_Handler = Callable[[HttpState, Exchange], Work]
 _BY_CODE: dict[int, _Handler] = {
     RequestCode.MSG_SEND_SYNC: _send_sync,
     RequestCode.MSG_BATCH_SEND: _send_batch,

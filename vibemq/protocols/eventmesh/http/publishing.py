@@ -1,56 +1,73 @@
-"""Publishes of a request: what was said, as messages for the engine."""
+"""Publishes of a request: what was said, as messages for the engine. What is large is read in steps."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
 from vibemq.errors import InvalidMessage, MessageTooLarge
 from vibemq.protocols.eventmesh.http.codes import EventMeshRefusal, RetCode
-from vibemq.protocols.eventmesh.http.fields import A_FIELD, json_value, needed, parsed, properties_of
+from vibemq.protocols.eventmesh.http.fields import check_length, json_value, needed, properties_of, read_json_fields
 from vibemq.protocols.eventmesh.http.request import HttpRequest
 from vibemq.protocols.eventmesh.messages import names
 from vibemq.protocols.eventmesh.messages.cloudevent import event_of, is_json_type, read_event
 from vibemq.protocols.eventmesh.messages.forms import form_named, splitter_of
-from vibemq.protocols.eventmesh.messages.large_json import LARGE_JSON_BYTES, JsonSplitter
+from vibemq.protocols.eventmesh.messages.json_scan import STEP_WORK, JsonScan, Steps, list_items
+from vibemq.protocols.eventmesh.messages.large_json import LARGE_JSON_BYTES
 from vibemq.protocols.eventmesh.messages.message import message_of
 from vibemq.protocols.eventmesh.messages.names import Form
-from vibemq.protocols.eventmesh.messages.nesting import json_text, text_of
+from vibemq.protocols.eventmesh.messages.nesting import json_text
 from vibemq.protocols.eventmesh.messages.received import ReceivedMessage
 from vibemq.protocols.session import SessionLimits
 
 STRUCTURED = "application/cloudevents+json"
 BATCH = "application/cloudevents-batch+json"
 BATCH_MAX = 10_000
+_HOW_MANY = f"{{}} must be a JSON list of 1 to {BATCH_MAX:,} messages"
+_BLANK = " \t\r\n"
 _EVENT = "ce-"
 _KEPT = ("bizseqno", "uniqueid", "producergroup", "tag", "ttl")
 """Fields of a form that consumers of all protocols are shown as properties."""
 _KEPT_HEADERS = ("source", "type", "bizseqno", "uniqueid", "ttl", "producergroup")
 
 
-class MessageList(NamedTuple):
-    """Of a batch, to be read some at a time."""
-
-    size: int
-    messages: Iterator[ReceivedMessage]
+Messages = Iterator[ReceivedMessage | None]
+"""Of a batch, one after the other. None: that was a step of reading them."""
 
 
-def form_message(headers: Mapping[str, str], fields: Mapping[str, str], *, ttl_needed: bool = False) -> ReceivedMessage:
+def form_message(
+    headers: Mapping[str, str], fields: Mapping[str, str], limits: SessionLimits, *, ttl_needed: bool = False
+) -> Steps[ReceivedMessage]:
     """The message of a form with `content` (codes 104 and 101), in the form that the headers name.
 
     Raises:
-        EventMeshRefusal, InvalidMessage
+        EventMeshRefusal, InvalidMessage, MessageTooLarge
     """
     try:
         form = form_named(headers.get("protocoltype", "").lower())
     except InvalidMessage as error:
         raise EventMeshRefusal(RetCode.PROTOCOL_HEADER_ERR, str(error)) from None
     if form is Form.CLOUDEVENT:
-        return read_event(needed(fields, "content"))
+        return (yield from _event_of_text(needed(fields, "content"), limits))
     if ttl_needed and "ttl" not in fields:
         raise EventMeshRefusal(RetCode.PROTOCOL_BODY_ERR, "the field ttl is missing; give milliseconds")
     content, topic = needed(fields, "content", "msg"), needed(fields, "topic")
-    return message_of(topic, content, _properties(fields))
+    return message_of(topic, check_length(content, limits.body_bytes_max), _properties(fields))
+
+
+def _event_of_text(text: str, limits: SessionLimits) -> Steps[ReceivedMessage]:
+    if len(text) <= LARGE_JSON_BYTES:
+        return read_event(text)
+    return (yield from _large_event(text.encode(), "", limits))
+
+
+def _large_event(raw: bytes, topic: str, limits: SessionLimits) -> Steps[ReceivedMessage]:
+    large = splitter_of(Form.CLOUDEVENT, raw, limits.body_bytes_max)
+    while not large.step():
+        yield STEP_WORK
+    if topic:
+        large.fields.setdefault("subject", topic)
+    return _at(topic, read_event(large))
 
 
 def _properties(fields: Mapping[str, str]) -> dict[str, Any]:
@@ -61,40 +78,72 @@ def _properties(fields: Mapping[str, str]) -> dict[str, Any]:
     return properties
 
 
-def batch_messages(fields: Mapping[str, str]) -> MessageList:
-    """Of the field `contents` (code 102). Raises EventMeshRefusal; InvalidMessage when they are read."""
-    contents = parsed(fields, "contents")
-    if isinstance(contents, str):
-        contents = json_value(contents)
-    if not isinstance(contents, list) or not 0 < len(contents) <= BATCH_MAX:
-        why = f"the field contents must be a JSON list of 1 to {BATCH_MAX:,} messages"
-        raise EventMeshRefusal(RetCode.PROTOCOL_BODY_ERR, why)
+def batch_messages(fields: Mapping[str, str]) -> Messages:
+    """Of the field `contents` (code 102). Raises EventMeshRefusal, InvalidMessage when they are read."""
+    contents = needed(fields, "contents")
+    if contents.lstrip(_BLANK)[:1] == '"':
+        contents = _text_in_json(contents)
+    count = 0
+    for item in _items(contents.encode(), "the field contents"):
+        if item is not None:
+            count += 1
+            if count > BATCH_MAX:
+                raise EventMeshRefusal(RetCode.PROTOCOL_BODY_ERR, _HOW_MANY.format("contents"))
+            yield from _batch_message(count - 1, item, fields)
+        else:
+            yield None
     size = fields.get("size", "")
-    if size and size != str(len(contents)):
-        why = f"the field size is {size[:16]!r}, and contents holds {len(contents)} messages"
-        raise EventMeshRefusal(RetCode.PROTOCOL_BODY_ERR, why)
-    return MessageList(len(contents), (_batch_message(number, item, fields) for number, item in enumerate(contents)))
+    if not count or (size and size != str(count)):
+        why = f"the field size is {size[:16]!r}, and contents holds {count} messages"
+        raise EventMeshRefusal(RetCode.PROTOCOL_BODY_ERR, why if count else _HOW_MANY.format("contents"))
 
 
-def _batch_message(number: int, item: Any, fields: Mapping[str, str]) -> ReceivedMessage:
-    if not isinstance(item, dict):
-        raise EventMeshRefusal(RetCode.PROTOCOL_BODY_ERR, f"message {number} of contents is no JSON object")
-    folded = {name.lower(): text_of(value, A_FIELD) for name, value in item.items() if value is not None}
+def _items(raw: bytes, what: str) -> Iterator[bytes | None]:
+    try:
+        yield from list_items(raw, what)
+    except InvalidMessage as error:
+        raise EventMeshRefusal(RetCode.PROTOCOL_BODY_ERR, str(error)) from None
+
+
+def _text_in_json(text: str) -> str:
+    """Of JSON in JSON. Raises EventMeshRefusal."""
+    value = json_value(text)
+    if not isinstance(value, str):
+        raise EventMeshRefusal(RetCode.PROTOCOL_BODY_ERR, _HOW_MANY.format("contents"))
+    return value
+
+
+def _batch_message(number: int, item: bytes, fields: Mapping[str, str]) -> Messages:
+    """Steps, and then the message."""
+    steps = read_json_fields(item)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as ended:
+            folded: dict[str, str] = ended.value
+            break
+        except EventMeshRefusal as error:
+            why = f"message {number} of contents: {error}"
+            raise EventMeshRefusal(RetCode.PROTOCOL_BODY_ERR, why) from None
+        yield None
     folded.setdefault("producergroup", fields.get("producergroup", ""))
-    return message_of(needed(folded, "topic"), needed(folded, "msg", "content"), _properties(folded))
+    yield message_of(needed(folded, "topic"), needed(folded, "msg", "content"), _properties(folded))
 
 
-def reply_message(headers: Mapping[str, str], fields: Mapping[str, str]) -> ReceivedMessage:
-    """The reply of a request (code 301). Raises EventMeshRefusal, InvalidMessage."""
+def reply_message(
+    headers: Mapping[str, str], fields: Mapping[str, str], limits: SessionLimits
+) -> Steps[ReceivedMessage]:
+    """The reply of a request (code 301). Raises EventMeshRefusal, InvalidMessage, MessageTooLarge."""
     content = needed(fields, "content")
     properties = _properties(fields)
     if headers.get("protocoltype", "").lower() == Form.CLOUDEVENT:
-        event = read_event(content)
+        event = yield from _event_of_text(content, limits)
         known = {name for name, _ in event.headers}
         event.headers += [
             (name, value) for name in names.REPLY_NAMES if (value := properties.get(name)) and name not in known
         ]
         return event.as_reply()
+    content = check_length(content, limits.body_bytes_max)
     return message_of(needed(fields, "origtopic", "topic"), content, properties).as_reply()
 
 
@@ -104,22 +153,20 @@ def is_event(headers: Mapping[str, str]) -> bool:
     return kind in (STRUCTURED, BATCH) or "ce-specversion" in headers
 
 
-def events_of(request: HttpRequest, topic: str) -> MessageList:
-    """The events of such a body. `topic`: of the path; "" = the subject names it.
+def is_batch(headers: Mapping[str, str]) -> bool:
+    return _media_type(headers) == BATCH
+
+
+def read_event_of(request: HttpRequest, topic: str, limits: SessionLimits) -> Steps[ReceivedMessage]:
+    """The event of such a body. `topic`: of the path; "" = the subject names it.
 
     Raises:
-        EventMeshRefusal, InvalidMessage
+        EventMeshRefusal, InvalidMessage, MessageTooLarge
     """
-    kind = _media_type(request.headers)
-    if kind == BATCH:
-        values = json_value(request.body)
-        if not isinstance(values, list) or not 0 < len(values) <= BATCH_MAX:
-            raise EventMeshRefusal(RetCode.PROTOCOL_BODY_ERR, f"a batch is a JSON list of 1 to {BATCH_MAX:,} events")
-        return MessageList(
-            len(values), (_structured(json_text(value, "an event of the batch"), topic) for value in values)
-        )
-    if kind == STRUCTURED:
-        return MessageList(1, iter([_structured(request.body, topic)]))
+    if _media_type(request.headers) == STRUCTURED:
+        if len(request.body) > LARGE_JSON_BYTES:
+            return (yield from _large_event(request.body, topic, limits))
+        return _structured(request.body, topic)
     attributes: dict[str, Any] = {
         name.removeprefix(_EVENT): value for name, value in request.headers.items() if name.startswith(_EVENT)
     }
@@ -127,21 +174,32 @@ def events_of(request: HttpRequest, topic: str) -> MessageList:
         attributes["datacontenttype"] = request.headers["content-type"]
     if topic:
         attributes.setdefault("subject", topic)
-    return MessageList(1, iter([_at(topic, event_of(attributes, request.body))]))
+    return _at(topic, event_of(attributes, request.body))
 
 
-def large_event(request: HttpRequest) -> JsonSplitter | None:
-    """What takes a large event apart whose body is JSON; None: it is no such event."""
-    if len(request.body) <= LARGE_JSON_BYTES or _media_type(request.headers) != STRUCTURED:
-        return None
-    return splitter_of(Form.CLOUDEVENT, request.body)
-
-
-def event_taken_apart(large: JsonSplitter, topic: str) -> ReceivedMessage:
-    """Raises InvalidMessage."""
-    if topic:
-        large.fields.setdefault("subject", topic)
-    return _at(topic, read_event(large))
+def events_of(body: bytes, topic: str, limits: SessionLimits) -> Messages:
+    """The events of a batch. Raises as `read_event_of`, when they are read."""
+    count = 0
+    for item in _items(body, "a batch"):
+        if item is None:
+            yield None
+            continue
+        count += 1
+        if count > BATCH_MAX:
+            break
+        if len(item) <= LARGE_JSON_BYTES:
+            yield _structured(item, topic)
+            continue
+        steps = _large_event(item, topic, limits)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as ended:
+                yield ended.value
+                break
+            yield None
+    if not 0 < count <= BATCH_MAX:
+        raise EventMeshRefusal(RetCode.PROTOCOL_BODY_ERR, _HOW_MANY.format("a batch"))
 
 
 def _structured(raw: bytes, topic: str) -> ReceivedMessage:
@@ -159,16 +217,41 @@ def _at(topic: str, message: ReceivedMessage) -> ReceivedMessage:
     return message
 
 
-def posted_message(request: HttpRequest, topic: str, fields: Mapping[str, str]) -> ReceivedMessage:
-    """Any JSON object or form that was posted to `/eventmesh/publish/{topic}`. Raises EventMeshRefusal."""
+def posted_message(
+    request: HttpRequest, topic: str, fields: Mapping[str, str], limits: SessionLimits
+) -> Steps[ReceivedMessage]:
+    """Any JSON object or form that was posted to `/eventmesh/publish/{topic}`. Raises EventMeshRefusal,
+    MessageTooLarge."""
     properties: dict[str, Any] = {name: request.headers[name] for name in _KEPT_HEADERS if request.headers.get(name)}
     if is_json_type(request.headers.get("content-type", "application/json")):
-        if not isinstance(json_value(request.body), dict):
-            raise EventMeshRefusal(RetCode.PROTOCOL_BODY_ERR, "the body must be a JSON object, or a form")
-        payload = request.body.decode()
+        payload = yield from _posted_object(request.body, limits)
     else:
         payload = orjson.dumps(dict(fields)).decode()
     return message_of(topic, payload, properties, {"datacontenttype": "application/json"})
+
+
+def _posted_object(body: bytes, limits: SessionLimits) -> Steps[str]:
+    """A large one is only measured."""
+    if len(body) > limits.body_bytes_max:
+        raise MessageTooLarge(f"Event size exceeds the limit: {limits.body_bytes_max}")
+    if len(body) <= LARGE_JSON_BYTES:
+        is_object = isinstance(json_value(body), dict)
+    else:
+        scan = JsonScan(body, "the body")
+        begin = scan.blanks_end(0)
+        is_object = body[begin : begin + 1] == b"{"
+        if is_object:
+            try:
+                end = yield from scan.value_end(begin)
+                is_object = scan.blanks_end(end) == len(body)
+            except InvalidMessage as error:
+                raise EventMeshRefusal(RetCode.PROTOCOL_BODY_ERR, str(error)) from None
+    if not is_object:
+        raise EventMeshRefusal(RetCode.PROTOCOL_BODY_ERR, "the body must be a JSON object, or a form")
+    try:
+        return body.decode()
+    except UnicodeDecodeError as error:
+        raise EventMeshRefusal(RetCode.PROTOCOL_BODY_ERR, f"the body is not JSON: {error}") from None
 
 
 def check_size(message: ReceivedMessage, limits: SessionLimits) -> ReceivedMessage:

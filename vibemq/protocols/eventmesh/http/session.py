@@ -14,12 +14,13 @@ from vibemq.model.effects import Deliver, Effect, Reply, Responded
 from vibemq.model.stored import Slice
 from vibemq.protocols.eventmesh.http import operations, uri_endpoints
 from vibemq.protocols.eventmesh.http.codes import RetCode
-from vibemq.protocols.eventmesh.http.fields import form_fields, json_fields
+from vibemq.protocols.eventmesh.http.fields import form_fields, read_form, read_json_fields
 from vibemq.protocols.eventmesh.http.publishing import is_event
 from vibemq.protocols.eventmesh.http.replies import AnswerStyle, AnswerWriter, EventMeshAnswer, refusal_answer
 from vibemq.protocols.eventmesh.http.request import HttpReader, HttpRequest
 from vibemq.protocols.eventmesh.http.settings import EventMeshHttpSettings
 from vibemq.protocols.eventmesh.http.state import Exchange, HttpCredentials, HttpState, Subscribers
+from vibemq.protocols.eventmesh.messages.json_scan import Steps
 from vibemq.protocols.http1 import Http1Error, RequestHead
 from vibemq.protocols.session import Authenticate, Principal, Request, SessionContext
 
@@ -125,20 +126,24 @@ class EventMeshHttpSession:
             return state.work is None
         return bool(state.requests)
 
-    def _work_on(self, work: Iterator[int | None]) -> bool:
+    def _work_on(self, work: Iterator[int]) -> bool:
         """False: it goes on in another turn."""
+        state, exchange = self._state, self._state.exchange
+        assert exchange is not None
         left = WORK_AT_ONCE
         try:
             while left > 0:
                 cost = next(work, 0)
-                if cost == 0:
-                    self._state.work = None
+                if not cost:
+                    state.work = None
+                    if not exchange.begun:
+                        self._identify(exchange)
                     return True
-                left -= cost or 1
+                left -= cost
         except VibeMQError as error:
-            self._state.work = None
-            assert self._state.exchange is not None
-            self._finish(refusal_answer(error, operations.otherwise(self._state.exchange)))
+            state.work = None
+            otherwise = operations.otherwise(exchange) if exchange.begun else RetCode.PROTOCOL_BODY_ERR
+            self._finish(refusal_answer(error, otherwise))
             return True
         return False
 
@@ -192,29 +197,31 @@ class EventMeshHttpSession:
         if request.headers.get("version", "1.0") not in VERSIONS:
             self._answer_bare(400, style)
             return
-        credentials = _credentials_of(request.headers)
-        exchange = state.exchange = Exchange(request, {}, style, credentials)
-        try:
-            self._read_fields(exchange)
-        except VibeMQError as error:
-            self._finish(refusal_answer(error, RetCode.PROTOCOL_BODY_ERR))
-            return
+        exchange = state.exchange = Exchange(request, {}, style, _credentials_of(request.headers))
+        state.work = self._read_fields(exchange)
+        self._work_on(state.work)
+
+    def _read_fields(self, exchange: Exchange) -> Steps[None]:
+        request = exchange.request
+        exchange.style.uri = uri_endpoints.handler_of(request.path) is not None
+        fields = form_fields(request.query.encode("latin-1")) if request.query else {}
+        body = request.body
+        if body and not is_event(request.headers) and not uri_endpoints.takes_body(request):
+            kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+            read = read_json_fields if kind == _JSON else read_form
+            fields = {**fields, **(yield from read(body))}
+        exchange.fields = fields
+        if "code" not in request.headers and "code" in fields:
+            exchange.style.code = fields["code"]
+
+    def _identify(self, exchange: Exchange) -> None:
+        """Its sender is looked at, once it can be read."""
+        state, credentials = self._state, exchange.credentials
         if state.principal is not None and credentials == self._credentials:
             exchange.admitted = True
             return
         state.principal, self._credentials = None, None
         state.requests.append(Authenticate(LoginAsked(), credentials.username, credentials.password, credentials.token))
-
-    def _read_fields(self, exchange: Exchange) -> None:
-        request = exchange.request
-        exchange.style.uri = uri_endpoints.handler_of(request.path) is not None
-        fields = form_fields(request.query.encode("latin-1")) if request.query else {}
-        if request.body and not is_event(request.headers):
-            kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-            fields = {**fields, **(json_fields(request.body) if kind == _JSON else form_fields(request.body))}
-        exchange.fields = fields
-        if "code" not in request.headers and "code" in fields:
-            exchange.style.code = fields["code"]
 
     def _begin(self, exchange: Exchange) -> None:
         exchange.begun = True
@@ -222,9 +229,13 @@ class EventMeshHttpSession:
         headers = exchange.request.headers
         self._name = f"{headers.get('sys', '')}-{headers.get('pid', '')}".strip("-")[:128]
         try:
-            (handler or operations.begin)(self._state, exchange)
+            work = (handler or operations.begin)(self._state, exchange)
         except VibeMQError as error:
             self._finish(refusal_answer(error, operations.otherwise(exchange)))
+            return
+        if work is not None:
+            self._state.work = work
+            self._work_on(work)
 
     # -- out --------------------------------------------------------------------------------------------------------
 

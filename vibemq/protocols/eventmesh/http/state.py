@@ -64,8 +64,8 @@ class HttpState:
     principal: Principal | None = None
     requests: list[Request] = field(default_factory=list)
     exchange: Exchange | None = None
-    work: Iterator[int | None] | None = None
-    """What is left to do for the exchange before anything is asked, in steps."""
+    work: Iterator[int] | None = None
+    """What is left to do for the exchange before anything is asked, in steps, each of which yields its cost."""
     telling: bool = False
     """Answers are being told."""
     finish: Callable[[EventMeshAnswer], None] = lambda answer: None

@@ -9,9 +9,10 @@ from vibemq.model.effects import Published
 from vibemq.model.options import Durability, QueueOptions
 from vibemq.model.records import Extras
 from vibemq.model.rows import Rows
-from vibemq.protocols.eventmesh.http.publishing import check_size
+from vibemq.protocols.eventmesh.http.publishing import Messages, check_size
 from vibemq.protocols.eventmesh.http.state import HttpState
 from vibemq.protocols.eventmesh.messages import names
+from vibemq.protocols.eventmesh.messages.json_scan import STEP_WORK
 from vibemq.protocols.eventmesh.messages.received import ReceivedMessage
 from vibemq.protocols.eventmesh.topics import topic_options
 
@@ -143,16 +144,19 @@ class TopicBatch:
             self._told(self._refusals)
 
 
-def publish_all(
-    state: HttpState, messages: Iterator[ReceivedMessage], told: Callable[[list[VibeMQError]], None]
-) -> Iterator[None]:
-    """A message at each step; when all can be published, they are.
+def publish_all(state: HttpState, messages: Messages, told: Callable[[int, list[VibeMQError]], None]) -> Iterator[int]:
+    """A message at each step; when all can be published, they are. `told`: how many, and what was refused.
 
     Raises:
         VibeMQError: one of them is no message; nothing was published.
     """
-    batch = TopicBatch(state, told)
+    count = 0
+    batch = TopicBatch(state, lambda refusals: told(count, refusals))
     for message in messages:
-        batch.add(message)
-        yield
+        if message is None:
+            yield STEP_WORK
+        else:
+            count += 1
+            batch.add(message)
+            yield 1
     batch.publish()

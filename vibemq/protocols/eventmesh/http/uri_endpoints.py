@@ -1,6 +1,6 @@
 """Endpoints by their path, which need no `code`. Source: docs/spec/eventmesh.md, "URI endpoints"."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import orjson
@@ -10,32 +10,47 @@ from vibemq.model.commands import DeleteQueue
 from vibemq.model.options import check_queue_name
 from vibemq.protocols.eventmesh.http import operations
 from vibemq.protocols.eventmesh.http.codes import EventMeshRefusal, RetCode
-from vibemq.protocols.eventmesh.http.fields import json_fields, json_value, needed
+from vibemq.protocols.eventmesh.http.fields import json_value, needed
 from vibemq.protocols.eventmesh.http.publishing import is_event, posted_message
 from vibemq.protocols.eventmesh.http.replies import EventMeshAnswer, refusal_answer
+from vibemq.protocols.eventmesh.http.request import HttpRequest
 from vibemq.protocols.eventmesh.http.state import Exchange, HttpState
 from vibemq.protocols.eventmesh.http.topic_publish import ask_for_queue, publish_message
+from vibemq.protocols.eventmesh.messages.cloudevent import is_json_type
+from vibemq.protocols.eventmesh.messages.json_scan import Steps
 from vibemq.protocols.eventmesh.topics import subscription_items, topic_options
 
+_JSON = "application/json"
 _DONE = orjson.dumps({"retMessage": "success", "retCode": 0})
 
 
-def handler_of(path: str) -> Callable[[HttpState, Exchange], None] | None:
+_Handler = Callable[[HttpState, Exchange], operations.Work]
+
+
+def handler_of(path: str) -> _Handler | None:
     """None: the path means nothing, and the code decides."""
     if not path.startswith("/eventmesh/"):
         return None
     return next((handler for prefix, handler in _BY_PREFIX.items() if path.startswith(prefix)), None)
 
 
-def _publish(state: HttpState, exchange: Exchange) -> None:
+def takes_body(request: HttpRequest) -> bool:
+    """Whether the body is itself what is published, and not read for fields."""
+    return request.path.startswith(f"{_PUBLISH}/") and is_json_type(request.headers.get("content-type", _JSON))
+
+
+def _publish(state: HttpState, exchange: Exchange) -> Iterator[int]:
     request = exchange.request
     topic = request.path.removeprefix(_PUBLISH).strip("/")
     if is_event(request.headers):
-        operations.send_events(state, exchange, topic)
-        return
+        return operations.send_events(state, exchange, topic)
     if not topic:
         raise EventMeshRefusal(RetCode.PROTOCOL_BODY_ERR, "the path names no topic: /eventmesh/publish/{topic}")
-    message = posted_message(request, topic, exchange.fields)
+    return _publish_posted(state, exchange, topic)
+
+
+def _publish_posted(state: HttpState, exchange: Exchange, topic: str) -> Steps[None]:
+    message = yield from posted_message(exchange.request, topic, exchange.fields, state.context.limits)
     message_id = state.context.new_id()
 
     def told(error: VibeMQError | None) -> None:
@@ -57,7 +72,7 @@ def _unsubscribe(state: HttpState, exchange: Exchange) -> None:
 
 
 def _topics(exchange: Exchange) -> Any:
-    return operations.check_topics(json_value(needed(exchange.fields, "topic")))
+    return json_value(needed(exchange.fields, "topic"))
 
 
 def _topic_told(state: HttpState) -> Callable[[Any], None]:
@@ -71,8 +86,7 @@ def _topic_told(state: HttpState) -> Callable[[Any], None]:
 
 
 def _topic_of(exchange: Exchange) -> str:
-    fields = exchange.fields or json_fields(exchange.request.body)
-    return check_queue_name(needed(fields, "topic", "name"))
+    return check_queue_name(needed(exchange.fields, "topic", "name"))
 
 
 def _create_topic(state: HttpState, exchange: Exchange) -> None:
@@ -96,7 +110,7 @@ def _not_served(state: HttpState, exchange: Exchange) -> None:
 
 
 _PUBLISH = "/eventmesh/publish"
-_BY_PREFIX: dict[str, Callable[[HttpState, Exchange], None]] = {
+_BY_PREFIX: dict[str, _Handler] = {
     "/eventmesh/publish/": _publish,
     "/eventmesh/subscribe/local": _subscribe,
     "/eventmesh/unsubscribe/local": _unsubscribe,

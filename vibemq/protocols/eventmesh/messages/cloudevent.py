@@ -19,7 +19,8 @@ import orjson
 
 from vibemq.errors import InvalidMessage
 from vibemq.protocols.eventmesh.messages import names
-from vibemq.protocols.eventmesh.messages.large_json import LARGE_JSON_BYTES, VALUES_MAX, JsonSplitter, values_in
+from vibemq.protocols.eventmesh.messages.json_scan import values_in
+from vibemq.protocols.eventmesh.messages.large_json import LARGE_JSON_BYTES, VALUES_MAX, JsonSplitter
 from vibemq.protocols.eventmesh.messages.message import CORE, PROPERTIES_MAX, exact_properties
 from vibemq.protocols.eventmesh.messages.names import Form
 from vibemq.protocols.eventmesh.messages.nesting import json_text, payload_text

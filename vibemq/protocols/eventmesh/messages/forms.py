@@ -34,11 +34,11 @@ def form_of(headers: Mapping[str, str]) -> Form:
     return Form.MESSAGE
 
 
-def splitter_of(form: Form, raw: bytes) -> JsonSplitter:
+def splitter_of(form: Form, raw: bytes, payload_bytes_max: int | None = None) -> JsonSplitter:
     """What takes a large message of that form apart, for `read` and `RowsOf`."""
     if form is Form.CLOUDEVENT:
-        return JsonSplitter(raw, "a CloudEvent", "data")
-    return JsonSplitter(raw, "an EventMeshMessage", "body")
+        return JsonSplitter(raw, "a CloudEvent", "data", payload_bytes_max)
+    return JsonSplitter(raw, "an EventMeshMessage", "body", payload_bytes_max)
 
 
 def read(form: Form, raw: bytes | str | JsonSplitter) -> ReceivedMessage:

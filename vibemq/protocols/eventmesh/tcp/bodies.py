@@ -6,8 +6,13 @@ import orjson
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from vibemq.errors import InvalidMessage
+from vibemq.protocols.eventmesh.messages.json_scan import values_in
+from vibemq.protocols.eventmesh.messages.large_json import VALUES_MAX
 from vibemq.protocols.eventmesh.messages.received import json_object
 from vibemq.protocols.eventmesh.topics import SubscriptionItem, check_group, first_fault, subscription_items
+
+SUBSCRIPTION_BYTES_MAX = 524_288
+"""A thousand topics with long names have room."""
 
 
 def _number(value: Any) -> Any:
@@ -88,6 +93,11 @@ def read_subscription(body: bytes) -> list[SubscriptionItem]:
     """Raises InvalidMessage: no body, or none of a subscription."""
     if not body:
         raise InvalidMessage("subscriptionInfo can not be null: SUBSCRIBE_REQUEST needs a body with a `topicList`")
+    if len(body) > SUBSCRIPTION_BYTES_MAX or values_in(body) > VALUES_MAX:
+        raise InvalidMessage(
+            f"SUBSCRIBE_REQUEST has {len(body):,} bytes; at most {SUBSCRIPTION_BYTES_MAX:,}, and {VALUES_MAX:,} values "
+            "of JSON, are read; send several"
+        )
     topics = json_object(body, "the body of SUBSCRIBE_REQUEST").get("topicList")
     return subscription_items([] if topics is None else topics)
 

@@ -197,11 +197,6 @@ class SegmentPool:
         need = needed(size, waiting=2 * waiting + size, unused=0, reserve=self._store_room.reserve)
         return self._free_bytes() < need or (room is not None and room < 2 * in_store(waiting))
 
-    @property
-    def reserve_is_touched(self) -> bool:
-        """Whether less is free than the journal's own room, as after the drain of a full disk."""
-        return self._free_bytes() < self._store_room.reserve + self.room_kept
-
     def admit(self, segment: Segment, value_bytes: int) -> None:
         """Let messages of up to `value_bytes` into the active segment, which may have been made for what drains a full
         disk. Raises StorageFull."""

@@ -3,6 +3,7 @@
 from typing import Any
 
 from vibemq.errors import ErrorCode
+from vibemq.operations.dead_letters.rates import RATE_MAX
 from vibemq.web.api.contract import Endpoint, Exchange
 from vibemq.web.api.endpoints.shapes import ANYTHING, BOOLEAN, INSTANT, TEXT, WHOLE, listed, record
 from vibemq.web.api.guardrails.json_shapes import LISTS_BYTES_MAX, LISTS_MARKS_MAX
@@ -18,7 +19,12 @@ QUESTION = {
     "properties": {
         "filter": {"type": "object", "description": "Which letters, with the names of the query of GET /dead-letters."},
         "to": {"type": ["string", "null"], "description": "Queue that they would go to; left out: where each died."},
-        "rate": {"type": ["integer", "null"], "minimum": 0, "description": "Letters in a second."},
+        "rate": {
+            "type": ["number", "null"],
+            "minimum": 0,
+            "maximum": RATE_MAX,
+            "description": "Letters in a second, 0.1 or more; left out or 0: the time is not told.",
+        },
     },
 }
 

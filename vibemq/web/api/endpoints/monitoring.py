@@ -78,7 +78,7 @@ ENDPOINTS = (
     Endpoint(
         method="GET",
         path="/broker/listeners",
-        summary="Where the broker listens: protocol, address, TLS and its certificate's last day, connections.",
+        summary="Where the broker listens: protocol, address, TLS, the certificate's last day, connections, refusals.",
         operation="listeners.list",
         response=record({"listeners": listed(record({"protocol": TEXT}))}),
     ),

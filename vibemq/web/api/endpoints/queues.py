@@ -1,14 +1,13 @@
 """Queues: list, make, look at, change, purge and delete them."""
 
 from dataclasses import fields
-from enum import IntEnum
-from typing import Any, get_type_hints
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from vibemq.auth.matrix import INSPECT
 from vibemq.errors import ErrorCode, QueueNotFound
-from vibemq.model.options import QueueOptions, is_own_queue, options_from_dict, options_tag
+from vibemq.model.options import QueueOptions, is_own_queue, options_from_dict, options_in_words, options_tag
 from vibemq.operations.queues import PAGE_QUEUES
 from vibemq.web.api.arguments import checked
 from vibemq.web.api.contract import JSON, MERGE_PATCH, Endpoint, Exchange
@@ -18,11 +17,6 @@ from vibemq.web.api.guardrails.json_shapes import LISTS_BYTES_MAX, LISTS_MARKS_M
 from vibemq.web.api.kinds import Kind
 
 PAGE = 50
-_ENUMS: dict[str, type[IntEnum]] = {
-    name: kind
-    for name, kind in get_type_hints(QueueOptions).items()
-    if isinstance(kind, type) and issubclass(kind, IntEnum)
-}
 
 
 def _without_default(schema: dict[str, Any]) -> None:
@@ -36,14 +30,6 @@ class AtMostBody(BaseModel):
     at_most: int = Field(0, ge=0, description="Refuse if more messages than that wait in the queue; left out: never.")
 
 
-def options_json(options: dict[str, Any]) -> dict[str, Any]:
-    """Options with the names of their choices in place of numbers."""
-    return {
-        name: _ENUMS[name](value).name.lower() if name in _ENUMS and value is not None else value
-        for name, value in options.items()
-    }
-
-
 def tag_of(info: dict[str, Any]) -> str:
     """Of the options of a queue as `queue.info` describes it."""
     known = {field.name for field in fields(QueueOptions)}
@@ -54,7 +40,7 @@ def tag_of(info: dict[str, Any]) -> str:
 def described(info: dict[str, Any]) -> dict[str, Any]:
     """A queue as the API shows it."""
     rest = {name: value for name, value in info.items() if name not in ("name", "size", "options")}
-    return {"queue": info["name"], **rest, "bytes": info["size"], "options": options_json(info["options"])}
+    return {"queue": info["name"], **rest, "bytes": info["size"], "options": options_in_words(info["options"])}
 
 
 def one(info: dict[str, Any] | None, exchange: Exchange) -> dict[str, Any]:
@@ -128,7 +114,7 @@ def imported(told: dict[str, Any], exchange: Exchange) -> dict[str, Any]:
 
 
 def _named(name: str, values: dict[str, Any]) -> dict[str, Any]:
-    return {which: options_json({name: value})[name] for which, value in values.items()}
+    return {which: options_in_words({name: value})[name] for which, value in values.items()}
 
 
 OPTIONS = {"type": "object", "description": "Options of a queue, by name."}

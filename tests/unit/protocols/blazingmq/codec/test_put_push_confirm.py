@@ -12,6 +12,7 @@ from vibemq.protocols.blazingmq.codec.acks import (
     ConfirmMessage,
     build_acks,
     build_confirms,
+    build_positive_acks,
     parse_acks,
     parse_confirms,
 )
@@ -178,6 +179,13 @@ def test_pushes_that_lie(body: str) -> None:
 
 acks = st.builds(AckMessage, st.integers(0, 15), st.integers(0, 0xFFFFFF), guids, queue_ids)
 confirms = st.builds(ConfirmMessage, queue_ids, guids, st.integers(0, 0xFFFFFFFF))
+
+
+@pytest.mark.parametrize("count", [1, 2, 300])
+@pytest.mark.parametrize("queue_id", [0, 7, 0x7FFF_FFFF, -1])
+def test_many_positive_acks_are_built_as_any_others(count: int, queue_id: int) -> None:
+    guids = [bytes([64]) + number.to_bytes(15, "big") for number in range(count)]
+    assert build_positive_acks(guids, queue_id) == build_acks([(0, 0, guid, queue_id) for guid in guids])
 
 
 @given(st.lists(acks, min_size=1, max_size=5))

@@ -10,14 +10,17 @@ from hypothesis import strategies as st
 from vibemq.errors import InvalidMessage
 from vibemq.model.rows import Rows, RowView, pack_row
 from vibemq.model.selector import PropertyType
+from vibemq.protocols.blazingmq.codec.events import EVENT_HEADER_BYTES, Event, EventType
 from vibemq.protocols.blazingmq.codec.features import BROKER_FEATURES, has_new_style_properties, parse_features
 from vibemq.protocols.blazingmq.codec.guid import GuidMaker, guid_of_message_id, guid_text
 from vibemq.protocols.blazingmq.codec.options import sub_queue_ids_option
 from vibemq.protocols.blazingmq.codec.properties import SCHEMA_NONE, SCHEMA_OLD, MessageProperty, build_area
-from vibemq.protocols.blazingmq.codec.put import MESSAGE_PROPERTIES, PutMessage, put_message
+from vibemq.protocols.blazingmq.codec.put import MESSAGE_PROPERTIES, PutMessage, PutReader, build_puts, put_message
 from vibemq.protocols.blazingmq.codec.rows import (
     INPUT_BYTES,
     PIECE_BYTES,
+    ROW_STEP_BYTES,
+    STEP_WORK,
     PayloadInflater,
     PutLoader,
     pushes_of_rows,
@@ -190,3 +193,49 @@ def test_features() -> None:
     assert parse_features("A:x, y;B:;:z;A:w;;C") == {"A": {"x", "y", "w"}}
     assert has_new_style_properties("PROTOCOL_ENCODING:JSON;MPS:MESSAGE_PROPERTIES_EX")
     assert not has_new_style_properties("PROTOCOL_ENCODING:BER,JSON")
+
+
+def taken(message: PutMessage) -> PutMessage:
+    """As the reader takes it out of an event."""
+    reader = PutReader()
+    stream = build_puts([message])
+    reader.add([Event(EventType.PUT, 0, stream, EVENT_HEADER_BYTES, len(stream))])
+    (got,) = reader.take(10)
+    return got
+
+
+LARGE = b"".join(number.to_bytes(4, "big") for number in range(1 << 20))
+
+
+@pytest.mark.parametrize(
+    ("data", "flags", "schema_id", "headers"),
+    [(LARGE, 1, 0, {}), (AREA + LARGE, 3, 1, HEADERS), (OLD_AREA + LARGE, 3, SCHEMA_OLD, HEADERS)],
+    ids=["plain", "new style", "old style"],
+)
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_large_row_is_made_in_many_steps(
+    data: bytes, flags: int, schema_id: int, headers: dict[str, str], compressed: bool
+) -> None:
+    if compressed:
+        # Of the new style only the payload is compressed.
+        front = len(data) - len(LARGE) if schema_id else 0
+        data = data[:front] + zlib.compress(data[front:], 1)
+    posted = put_message(0, GUID, data, flags=flags, schema_id=schema_id, compression=int(compressed))
+    loader = PutLoader(taken(posted), GUID, 8 << 20, has_memory=True)
+    steps, work = 1, 0
+    while (row := loader.step()) is None:
+        steps += 1
+        work = max(work, loader.work)
+    view = RowView(row)
+    assert (view.message_id, view.payload, view.headers) == (guid_text(GUID), LARGE, headers)
+    assert steps >= len(LARGE) // ROW_STEP_BYTES + len(data) // ROW_STEP_BYTES
+    assert work <= 2 * STEP_WORK
+
+
+@pytest.mark.parametrize("compression", [0, 1])
+def test_large_data_without_its_checksum_is_refused(compression: int) -> None:
+    data = taken(put_message(0, GUID, LARGE)._replace(crc32c=7, compression=compression))
+    assert not data.fault
+    loader = PutLoader(data, GUID, 8 << 20, has_memory=True)
+    with pytest.raises(InvalidMessage, match="checksum"):
+        list(iter(loader.step, b""))

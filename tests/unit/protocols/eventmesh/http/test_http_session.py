@@ -3,11 +3,13 @@
 import gc
 import weakref
 from dataclasses import replace
+from typing import Any
 from urllib.parse import quote_plus
 
 import orjson
 import pytest
 
+from bench.guard.counting import instructions
 from vibemq.errors import AuthFailed
 from vibemq.model.commands import Publish
 from vibemq.model.effects import Published, Reply
@@ -136,3 +138,75 @@ def test_a_large_event_is_taken_apart_in_turns() -> None:
             session.apply([Reply(command.session, command.token, Published("orders", 1, 1))])
         answer = session.data_to_send()
         assert (b'"retCode":0' in answer) == bool(wanted)
+
+
+def junk(unit: bytes, size: int = 1_000_000) -> bytes:
+    return b"[" + (unit + b",") * (size // (len(unit) + 1)) + b"1]"
+
+
+BODIES = {
+    "a posted object": (b"/eventmesh/publish/t", b"application/json", b'{"a":' + junk(b"[]") + b"}", b'"retCode":0'),
+    "a posted list": (b"/eventmesh/publish/t", b"application/json", junk(b"[]"), b"must be a JSON object"),
+    "a posted lie": (b"/eventmesh/publish/t", b"application/json", b'{"a":' + junk(b"{}"), b"the value has no end"),
+    "a field": (b"/?code=104", b"application/json", b'{"topic":"t","content":%b}' % junk(b"1"), b'"retCode":0'),
+    "escapes": (b"/?code=104&topic=t", b"", b"content=" + b"%41" * 500_000, b'"retCode":0'),
+    "broken escapes": (b"/?code=104&topic=t", b"", b"content=" + b"%zz" * 300_000, b'"retCode":0'),
+    "an event": (
+        b"/?code=104",
+        b"",
+        b'content={"specversion":"1.0","id":"1","source":"/","type":"t","subject":"t","data":%b}' % junk(b"[]"),
+        b'"retCode":0',
+    ),
+    "a batch": (b"/?code=102", b"", b"contents=" + junk(b'{"topic":"t","msg":"x"}'), b"a JSON list of 1 to 10,000"),
+    "a batch of texts": (b"/?code=102", b"", b'contents=[{"topic":"t","msg":%b}]' % junk(b'""'), b'"retCode":0'),
+    "events": (
+        b"/",
+        b"application/cloudevents-batch+json",
+        b'[{"specversion":"1.0","id":"1","source":"/","type":"t","subject":"t","data":%b}]' % junk(b"[]"),
+        b'"retCode":0',
+    ),
+    "heartbeats": (b"/?code=203&clientType=SUB&consumerGroup=g", b"", b"heartbeatEntities=" + junk(b"[]"), b"a topic"),
+    "topics": (b"/?code=206&url=http%3A//x&consumerGroup=g", b"", b"topic=" + junk(b"[]"), b"more JSON than is read"),
+    "properties": (b"/?code=104&topic=t&content=c", b"", b"extFields=" + junk(b"[]"), b"more JSON than is read"),
+}
+
+
+@pytest.mark.parametrize("what", BODIES)
+def test_a_large_body_is_read_in_turns(what: str) -> None:
+    """Whatever it holds: between them others are served."""
+    path, kind, body, wanted = BODIES[what]
+    session = EventMeshHttpSession(context(), EventMeshHttpSettings(), Nobody())
+    head = b"POST %b HTTP/1.1\r\ncontent-type: %b\r\nprotocoltype: %b\r\ncontent-length: %d\r\n\r\n"
+    form = b"cloudevents" if what == "an event" else b"eventmeshmessage"
+    session.receive_data(head % (path, kind or b"application/x-www-form-urlencoded", form, len(body)) + body)
+    turns, most, answer = 0, 0, b""
+
+    def turn() -> None:
+        for command in session.commands():
+            if isinstance(command, Authenticate):
+                session.authenticated(command.token, Principal("anonymous", superuser=True))
+            elif isinstance(command, Publish):
+                session.apply([Reply(command.session, command.token, Published("t", 1, 1))])
+
+    while not answer:
+        turns += 1
+        most = max(most, sum(instructions(turn).values()) if turns < 25 else 0)
+        if turns >= 25:
+            turn()
+        answer = session.data_to_send()
+    assert wanted in answer
+    assert turns > (1 if what in ("topics", "properties", "a posted list") else 3)
+    assert most < 100_000
+
+
+class Nobody:
+    """Nobody is subscribed."""
+
+    def subscribe(self, *_: Any) -> None: ...
+
+    def unsubscribe(self, *_: Any) -> None: ...
+
+    def heard(self, *_: Any) -> None: ...
+
+    def topics_of(self, principal: Principal) -> list[str]:
+        return []

@@ -5,6 +5,7 @@ from typing import Any
 import orjson
 import pytest
 
+from bench.guard.counting import instructions
 from vibemq.errors import AuthFailed, QueueNotFound, RemoteProtocolError, RequestFailed, StorageFull
 from vibemq.model.commands import (
     CreateQueue,
@@ -152,8 +153,12 @@ def test_what_was_sent_ahead_is_read_in_pieces() -> None:
             break
     assert sizes == [WORK_AT_ONCE] * 10
     session.receive_data(publish(1, body="x" * 900_000) + publish(2))
-    assert len(list(session.commands())) == 1
-    assert session.unread
+    turns, found = 1, list(session.commands())
+    while session.unread:
+        turns += 1
+        found += session.commands()
+    assert turns > 5, "a large message is taken apart in steps"
+    assert [request.rows.count for request in found if isinstance(request, Publish)] == [1, 1]
 
 
 def test_topics_of_one_list_are_asked_for_in_pieces() -> None:
@@ -389,3 +394,16 @@ def test_a_large_event_is_taken_apart_in_turns_and_keeps_its_place() -> None:
     assert b"[[],[]," in published[0].rows[0]
     (refused,) = answers(talking)
     assert (refused["seq"], refused["code"]) == ("2", 1)
+
+
+@pytest.mark.parametrize("topics", [[[]] * 600_000, [f"t{number}" for number in range(1_001)], ["x" * 600_000]])
+def test_a_list_of_topics_that_is_too_long_is_refused_before_each_is_looked_at(topics: list[Any]) -> None:
+    talking = talk()
+    session = talking.session
+    session.receive_data(frame("SUBSCRIBE_REQUEST", {"topicList": topics}, "9"))
+
+    def turn() -> None:
+        assert not session.commands()
+
+    assert sum(instructions(turn).values()) < 30_000
+    assert b'"code":1' in session.data_to_send()

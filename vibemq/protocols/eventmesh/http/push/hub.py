@@ -7,8 +7,8 @@ heartbeats  in the order of their last one, so that looking for the silent costs
 """
 
 import logging
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any
 
@@ -36,7 +36,8 @@ log = logging.getLogger("vibemq.plugin")
 HOST = "eventmesh-http"
 """Where the plug-in's own peers come from, for logs."""
 TRY_AGAIN_MS = 30_000
-"""A group that has lost its subscription asks again so often: a permission may have come back, or a queue."""
+"""A group that has lost its subscription asks again so often, for a queue may have come back; and when its user has
+changed, at once, for so may a permission."""
 HEARD_AT_ONCE = 20
 """Heartbeats of one request; the first of a subscription is kept."""
 TOPICS_REMEMBERED_MAX = 20_000
@@ -65,6 +66,9 @@ class SubscriptionHub:
         self._exchanges = Exchanges(lambda: self._own)
         self._openings: dict[GroupKey, GroupOpening] = {}
         """Of groups whose consumers are on their way."""
+        self._lost: defaultdict[str, dict[GroupKey, SubscriptionKey]] = defaultdict(dict)
+        """By user: groups that ask again for their subscriptions later."""
+        services.watch_users(self._users_changed)
         self.takes_turns: dict[str, bool] = {}
         """Whether the consumers of a topic's queue share one pass, of topics that were looked at."""
 
@@ -209,11 +213,24 @@ class SubscriptionHub:
 
     def _found_group(self, key: SubscriptionKey, error: VibeMQError | None) -> None:
         if error is not None:
-            self._own.call_at(self._own.now + TRY_AGAIN_MS, partial(self._again, key))
+            self._ask_again(key, TRY_AGAIN_MS)
+
+    def _ask_again(self, key: SubscriptionKey, wait_ms: int) -> None:
+        self._lost[key.user][key.of_group] = key
+        self._own.call_at(self._own.now + wait_ms, partial(self._again, key))
 
     def _again(self, key: SubscriptionKey) -> None:
-        if key in self._known:
-            self._with_group(key, partial(self._found_group, key))
+        """Whichever comes first, the time or a change of the user."""
+        lost = self._lost.get(key.user, {})
+        if lost.pop(key.of_group, None) is not None and not lost:
+            del self._lost[key.user]
+        for kept in self._kept_of(key.of_group)[:1]:
+            self._with_group(kept.key, partial(self._found_group, kept.key))
+
+    def _users_changed(self, names: Collection[str]) -> None:
+        for user in [user for user in self._lost if user in names]:
+            for key in self._lost[user].values():
+                self._own.call_soon(partial(self._again, key))
 
     def _take_up(self, kept: KeptSubscription) -> None:
         group_key = kept.key.of_group
@@ -325,7 +342,7 @@ class SubscriptionHub:
         group.end()
         self.takes_turns.pop(group.topic, None)
         for kept in self._kept_of(group_key)[:1]:
-            self._own.call_at(self._own.now + again_ms, partial(self._again, kept.key))
+            self._ask_again(kept.key, again_ms)
 
     def _kept_of(self, group_key: GroupKey) -> list[KeptSubscription]:
         return list(self._by_group.get(group_key, {}).values())

@@ -7,12 +7,14 @@
     one host and port   half of each part
 
 Who finds none waits, and is called when there is one: the proven first, users in turn, and the hosts of a user in turn.
+Of new URLs of a host, the first and the last that has come are called by turns: however many of them hang, the next one
+that works waits for two of them.
 Who is called may have nothing to push any more; then the next one is called.
 """
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 CALLS_AT_ONCE = 50
@@ -37,7 +39,19 @@ class PushSlot:
     again: Callable[[], None]
 
 
-_ByHost = OrderedDict[str, OrderedDict[PushSlot, None]]
+@dataclass(slots=True)
+class _HostLine:
+    waiting: OrderedDict[PushSlot, None] = field(default_factory=OrderedDict)
+    last_next: bool = False
+    """The one that has come last is called next."""
+
+    def following(self) -> PushSlot:
+        slot = next(reversed(self.waiting) if self.last_next else iter(self.waiting))
+        self.last_next = slot.standing is UrlStanding.NEW and not self.last_next
+        return slot
+
+
+_ByHost = OrderedDict[str, _HostLine]
 
 
 class _Part:
@@ -102,17 +116,17 @@ class PushSlots:
 
     def wait(self, slot: PushSlot) -> None:
         hosts = self._waiting[slot.standing].setdefault(slot.user, OrderedDict())
-        hosts.setdefault(slot.host, OrderedDict())[slot] = None
+        hosts.setdefault(slot.host, _HostLine()).waiting[slot] = None
 
     def withdraw(self, slot: PushSlot) -> None:
         """It waits no longer."""
         users = self._waiting[slot.standing]
         hosts = users.get(slot.user)
-        waiting = hosts.get(slot.host) if hosts is not None else None
-        if hosts is None or waiting is None:
+        line = hosts.get(slot.host) if hosts is not None else None
+        if hosts is None or line is None:
             return
-        waiting.pop(slot, None)
-        if not waiting:
+        line.waiting.pop(slot, None)
+        if not line.waiting:
             del hosts[slot.host]
         if not hosts:
             del users[slot.user]
@@ -139,10 +153,10 @@ class PushSlots:
             for user, hosts in users.items():
                 if any(part.full_for_user(user) for part in parts):
                     continue
-                for host, waiting in hosts.items():
+                for host, line in hosts.items():
                     if any(part.full_for_host(host) for part in parts):
                         continue
-                    slot = next(iter(waiting))
+                    slot = line.following()
                     users.move_to_end(user)
                     hosts.move_to_end(host)
                     self.withdraw(slot)

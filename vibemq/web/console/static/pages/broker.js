@@ -117,7 +117,7 @@ function Backups() {
     { key: "size", label: "Size", isNum: true, cell: ({ size_bytes }) => html`<${Size} bytes=${size_bytes ?? null} />` },
     { key: "took", label: "Took", isNum: true, cell: ({ took_ms }) => (took_ms === undefined ? "–" : duration(took_ms)) },
     { key: "user", label: "By", isTight: true, cell: ({ user }) => html`<${Outside} text=${user} />` },
-  ]} />`;
+  ]} /><${Commands} admin=${[["broker", "backups"]]} request=${{ path: "broker/backups" }} />`;
 }
 
 const isOwn = ({ origin }) => origin !== "default" && origin !== null;

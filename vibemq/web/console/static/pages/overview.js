@@ -38,7 +38,17 @@ function Verdict({ data }) {
   const sentences = [...data.sentences].sort((a, b) => (b.level === "alarm") - (a.level === "alarm"));
   if (sentences.length === 0) return html`<p class="well good" role="status"><strong>All is well.</strong><span class="small">No alarm, no new dead letters, no queue that is stuck or full, no messages without a consumer.</span></p>`;
   return html`<div role="status" class="verdict">${sentences.slice(0, SHOWN_AT_ONCE).map(Sentence)}
-    ${sentences.length > SHOWN_AT_ONCE && html`<details class="card"><summary>${counted(sentences.length - SHOWN_AT_ONCE, "more warning")}</summary><div class="verdict">${sentences.slice(SHOWN_AT_ONCE).map(Sentence)}</div></details>`}</div>`;
+    ${sentences.length > SHOWN_AT_ONCE && html`<details class="card"><summary>${others(sentences.slice(SHOWN_AT_ONCE))}</summary><div class="verdict">${sentences.slice(SHOWN_AT_ONCE).map(Sentence)}</div></details>`}</div>`;
+}
+
+/** A broker that has started again has counted no deaths before. */
+const isNew = ({ started_at, sampled_at }) => Boolean(started_at && sampled_at) && Date.parse(sampled_at) - Date.parse(started_at) < 900_000;
+
+function others(sentences) {
+  const alarms = sentences.filter(({ level }) => level === "alarm").length;
+  const warnings = sentences.length - alarms;
+  if (alarms === 0) return counted(warnings, "more warning");
+  return `${counted(alarms, "more alarm")}${warnings > 0 ? ` and ${counted(warnings, "warning")}` : ""}`;
 }
 
 function Sentence({ level, text, remedy, link: target }) {
@@ -56,7 +66,7 @@ function Now({ data }) {
   return html`
     <${Figures} label="What waits and what moves" items=${[
       ["Oldest waiting message", oldest ? html`${duration(oldest.age_ms)}<span class="more"><a href=${link("queue", { queue: oldest.queue })}><${Name} name=${oldest.queue} /></a></span>` : html`–<span class="more">nothing waits</span>`],
-      ["Died in the last 15 min", html`${count(died)}<span class="more"><a href=${link("dead-letters", { newer_than_ms: 900_000 })}>those still here</a></span>`, died ? "bad" : ""],
+      [isNew(data) ? "Died since the start" : "Died in the last 15 min", html`${count(died)}<span class="more"><a href=${link("dead-letters", { newer_than_ms: 900_000 })}>those still here</a></span>`, died ? "bad" : ""],
       ...Object.entries(WORDS).map(([name, word]) => [word, html`<${Rate} value=${rates[name]} /><span class="unit">/s</span>${name === "in" ? html`<span class="more">${meaning(rates, totals.ready)}</span>` : ""}`]),
     ]} />
     <${Figures} label="Messages of all queues" items=${[

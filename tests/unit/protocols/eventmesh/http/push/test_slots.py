@@ -106,3 +106,21 @@ def test_users_and_hosts_take_turns_and_who_withdraws_is_not_called() -> None:
         ("mallory", "one"),
         ("mallory", "one"),
     ]
+
+
+def test_a_new_url_waits_for_two_of_its_host_however_many_hang() -> None:
+    world = World()
+    for _ in range(1_000):
+        world.ask(world.wish("mallory", "app", UrlStanding.NEW))
+    works = world.wish("ann", "app", UrlStanding.NEW)
+    last = world.wish("mallory", "app", UrlStanding.NEW)
+    for slot in (works, last):
+        assert not world.ask(slot), "the share of the host is taken"
+    for _ in range(4):
+        world.give()
+    assert works in world.taken
+    assert last in world.taken
+    first = [slot for slot in world.called if slot not in (works, last)]
+    for _ in range(20):
+        world.give()
+    assert len([slot for slot in world.called if slot not in (works, last)]) > len(first), "nor do the others starve"

@@ -1,0 +1,15 @@
+"""What several files of tests begin with."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.http_api import ApiClient, everybody, serving
+
+
+@pytest.fixture
+async def api(tmp_path: Path) -> AsyncIterator[ApiClient]:
+    """The HTTP API of a broker on which everybody of `everybody` may sign in; a file with other needs has its own."""
+    async with serving(tmp_path, auth=everybody()) as client:
+        yield client

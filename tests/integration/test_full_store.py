@@ -1,0 +1,80 @@
+"""A store without room refuses what needs the disk, and nothing else."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+import vibemq
+from vibemq.errors import StorageFull
+from vibemq.model.records import MessagesAdded, Record
+from vibemq.server.broker import Broker
+
+pytestmark = pytest.mark.anyio
+
+ROUNDS = 20
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(params=["lmdb", "sqlite"])
+def storage(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+def fill(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the store of a running broker refuse messages, as it does when its disk has no room for more."""
+
+    def refuse(records: Sequence[Record]) -> None:
+        if any(type(record) is MessagesAdded for record in records):
+            raise StorageFull("the disk is full; nothing was written")
+
+    provider: Any = broker._running().store.provider
+    monkeypatch.setattr(provider._ballast, "refuse_messages", refuse)
+
+
+@pytest.mark.parametrize("connections", [1, 2])
+async def test_a_confirmed_transient_message_outlives_the_refusal_of_a_strong_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, storage: str, connections: int
+) -> None:
+    """Both come in one turn of the loop, so that both are in one append."""
+    confirmed: list[str] = []
+    refused: list[str] = []
+    got: list[str] = []
+    async with Broker(tmp_path / "data", storage=storage) as broker, vibemq.connect(broker.url) as mq:
+        await mq.create_queue("t", durability="transient")
+        await mq.create_queue("q")
+        fill(broker, monkeypatch)
+
+        async def publish(client: vibemq.Client, queue: str, body: str) -> None:
+            try:
+                await client.publish(queue, body)
+                confirmed.append(body)
+            except StorageFull:
+                refused.append(body)
+
+        async with vibemq.connect(broker.url) as second:
+            others = second if connections == 2 else mq
+            for number in range(ROUNDS):
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(publish, mq, "q", f"strong {number}")
+                    tasks.start_soon(publish, others, "t", f"before {number}")
+                    tasks.start_soon(publish, mq, "q", f"more {number}")
+                    tasks.start_soon(publish, others, "t", f"behind {number}")
+            assert len(confirmed) == len(refused) == 2 * ROUNDS
+            info = await mq.queue_info("t")
+            assert info is not None
+            assert info.ready == 2 * ROUNDS
+            with anyio.fail_after(60):
+                async with mq.subscribe("t") as messages:
+                    while len(got) < len(confirmed):
+                        message = await anext(messages)
+                        got.append(message.body)
+                        await message.ack()
+    assert sorted(got) == sorted(confirmed)

@@ -1,0 +1,74 @@
+"""Limits of domains on what clients have open at a time."""
+
+import pytest
+
+from vibemq.protocols.blazingmq.domain_use import ClientUse, DomainUse
+from vibemq.protocols.blazingmq.errors import UnknownHere
+from vibemq.protocols.blazingmq.queue_names import parse_uri
+from vibemq.protocols.blazingmq.session import BlazingmqSession
+from vibemq.protocols.blazingmq.settings import BlazingmqSettings, Domain
+from vibemq.protocols.blazingmq.streams import OpenedQueue
+from vibemq.testing.session_conformance import context
+
+
+def queue(name: str, **limits: int) -> OpenedQueue:
+    return OpenedQueue(0, parse_uri(f"bmq://d/{name}"), f"d..{name}", Domain(**limits))  # type: ignore[arg-type]
+
+
+def test_producers_and_consumers_are_counted_for_each_queue_over_all_clients() -> None:
+    everybody = DomainUse()
+    one, other = ClientUse(everybody), ClientUse(everybody)
+    orders, bills = (queue(name, max_producers=2, max_consumers=1) for name in ("orders", "bills"))
+    for client in (one, other):
+        client.check(orders, producers=1, consumers=0)
+        client.count(orders, producers=1)
+    with pytest.raises(UnknownHere, match=r"has 2 producers.* allows 2 \(max_producers\)"):
+        one.check(orders, producers=1, consumers=0)
+    one.check(orders, producers=0, consumers=1)
+    one.count(orders, consumers=1)
+    with pytest.raises(UnknownHere, match=r"has 1 consumers.* allows 1 \(max_consumers\)"):
+        other.check(orders, producers=0, consumers=1)
+    other.check(bills, producers=1, consumers=1)
+    other.count(orders, producers=-1)
+    one.check(orders, producers=1, consumers=0)
+
+
+def test_queues_are_counted_while_anybody_has_them_open() -> None:
+    everybody = DomainUse()
+    one, other = ClientUse(everybody), ClientUse(everybody)
+    one.count(queue("a"), producers=1)
+    limited = queue("b", max_queues=1)
+    with pytest.raises(UnknownHere, match=r"has 1 queues open.*\(max_queues\)"):
+        other.check(limited, producers=1, consumers=0)
+    other.check(queue("a", max_queues=1), producers=1, consumers=0)
+    one.count(queue("a"), producers=-1)
+    other.check(limited, producers=1, consumers=0)
+    assert everybody.open_queues == 0
+
+
+def test_what_a_client_had_is_free_when_it_has_left() -> None:
+    everybody = DomainUse()
+    one, other = ClientUse(everybody), ClientUse(everybody)
+    one.count(queue("a"), producers=1, consumers=1)
+    other.count(queue("b"), consumers=3)
+    one.leave()
+    assert everybody.open_queues == 1
+    # What is said of it afterwards is not counted twice.
+    one.count(queue("a"), producers=-1)
+    assert everybody.open_queues == 1
+    other.leave()
+    other.leave()
+    assert everybody.open_queues == 0
+
+
+def test_what_a_client_had_is_free_when_its_session_is_let_go() -> None:
+    everybody = DomainUse()
+    settings = BlazingmqSettings(domains={"d": Domain()})
+    session = BlazingmqSession(context(), settings, everybody)
+    state = session._state
+    state.add_writers(queue("a"), 1)
+    assert everybody.open_queues == 1
+    del session
+    # Commands on their way may hold what they are of.
+    assert state.handles == 1
+    assert everybody.open_queues == 0

@@ -1,0 +1,180 @@
+"""`vibemq-admin definitions`: the queues of a broker with their options, as a file, and from one."""
+
+import json as json_format
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import orjson
+import typer
+
+from vibemq.cli.exits import PartlyDone, Usage
+from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, DryRun, Json, Timeout, Url, Yes, defaults_to
+from vibemq.cli.online import call
+from vibemq.cli.output import Output, count_text, is_standard, table, whole_file
+from vibemq.client import Client
+from vibemq.model.options import is_own_queue, options_in_words
+
+app = typer.Typer(help="Queues of a running broker with their options, as a file.", no_args_is_help=True)
+
+STANDARD = Path("-")
+PAGE_QUEUES = 100
+BATCH_QUEUES = 1_000
+BATCH_BYTES = 512 * 1024
+"""Most of one request; a larger file goes in several."""
+
+
+@app.command("export")
+def export(
+    file: Annotated[
+        Path,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FILE",
+            help="File to write; - is stdout." + defaults_to("stdout"),
+            show_default=False,
+        ),
+    ] = STANDARD,
+    yes: Yes = False,
+    url: Url = DEFAULT_URL,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    json: Json = False,
+) -> None:
+    """Write the queues that you may inspect, with their options, to a file of JSON; messages are not in it.
+
+    The broker's own queues and exclusive ones are left out.
+
+    Example: vibemq-admin definitions export --out queues.json
+    """
+    out = Output(json=json)
+    if not is_standard(file) and file.exists():
+        out.confirm(f"Overwrite {file}?", yes=yes, can_dry_run=False)
+
+    async def work(mq: Client) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        after = None
+        while True:
+            page = await mq.admin("queue.list", limit=PAGE_QUEUES, **({} if after is None else {"after": after}))
+            found += (
+                {"queue": info["name"], "options": options_in_words(info["options"])}
+                for info in page["queues"]
+                # Of a queue that may not be inspected only the name is told.
+                if "options" in info and not info["options"]["exclusive"] and not is_own_queue(info["name"])
+            )
+            after = page["next"]
+            if after is None:
+                return found
+
+    queues = call(url, timeout, work)
+    with whole_file(file) as stream:
+        stream.write(json_format.dumps({"queues": queues}, indent=1, ensure_ascii=False).encode() + b"\n")
+    if not is_standard(file):
+        text = f"{count_text(len(queues), 'queue')} written to {file}"
+        out.emit({"count": len(queues), "file": str(file)}, text)
+
+
+@app.command("import")
+def import_file(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="[FILE]",
+            help="File of `definitions export`; - is stdin." + defaults_to("stdin"),
+            show_default=False,
+        ),
+    ] = STANDARD,
+    dry_run: DryRun = False,
+    url: Url = DEFAULT_URL,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    json: Json = False,
+) -> None:
+    """Create the queues of a file that are missing. One that is there with other options is left as it is, and listed.
+
+    The broker checks all of them before it creates the first.
+
+    Example: vibemq-admin definitions import queues.json --dry-run
+    """
+    out = Output(json=json)
+    batches = list(_batches(_read(file)))
+
+    async def work(mq: Client) -> dict[str, Any]:
+        if dry_run or len(batches) > 1:
+            checked = [await mq.admin("definitions.import", queues=one, dry_run=True) for one in batches]
+            if dry_run:
+                return _together(checked)
+        done: list[dict[str, Any]] = []
+        for one in batches:
+            done.append(await mq.admin("definitions.import", queues=one))
+            if done[-1]["failed"]:
+                break
+        return _together(done)
+
+    told = call(url, timeout, work)
+    if failed := told["failed"]:
+        raise PartlyDone(
+            f"{count_text(told['count'], 'queue')} created; queue {failed['queue']!r} was not: {failed['message']}; "
+            "repair that and import the file again: queues that are there stay as they are"
+        )
+    out.emit(told, _shown(told))
+
+
+def _read(file: Path) -> list[Any]:
+    """Raises Usage."""
+    try:
+        text = sys.stdin.buffer.read() if is_standard(file) else file.read_bytes()
+        found = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise Usage(f"{file} is no JSON: {error}; `definitions export` writes such a file") from None
+    queues = found.get("queues") if isinstance(found, dict) else None
+    if not isinstance(queues, list):
+        raise Usage(f'{file} is no list of queues: it must be {{"queues": [{{"queue": …, "options": …}}]}}')
+    names = [str(one.get("queue")) for one in queues if isinstance(one, dict)]
+    if len(set(names)) < len(names):
+        twice = next(name for number, name in enumerate(names) if name in names[:number])
+        raise Usage(f"{file} has queue {twice!r} twice; remove one of them")
+    return queues
+
+
+def _batches(queues: list[Any]) -> Iterator[list[Any]]:
+    batch: list[Any] = []
+    size = 0
+    for one in queues:
+        length = len(orjson.dumps(one))
+        if batch and (len(batch) == BATCH_QUEUES or size + length > BATCH_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(one)
+        size += length
+    yield batch
+
+
+def _together(told: list[dict[str, Any]]) -> dict[str, Any]:
+    lists = {name: [item for one in told for item in one[name]] for name in ("created", "unchanged", "different")}
+    return {
+        **lists,
+        "failed": told[-1]["failed"],
+        "count": len(lists["created"]),
+        "dry_run": told[-1]["dry_run"],
+    }
+
+
+def _shown(told: dict[str, Any]) -> Any:
+    rows: list[tuple[object, ...]] = [
+        *((queue, "would be created" if told["dry_run"] else "created", "") for queue in told["created"]),
+        *((queue, "unchanged", "") for queue in told["unchanged"]),
+        *((one["queue"], "different", _difference(one["options"])) for one in told["different"]),
+    ]
+    return table(("queue", "what", "options here → in the file"), rows, whole=True)
+
+
+def _difference(options: dict[str, Any]) -> str:
+    here, wanted = (
+        options_in_words({name: one[which] for name, one in options.items()}) for which in ("current", "wanted")
+    )
+    return ", ".join(f"{name}: {_word(here[name])} → {_word(wanted[name])}" for name in options)
+
+
+def _word(value: Any) -> str:
+    return json_format.dumps(value, ensure_ascii=False)

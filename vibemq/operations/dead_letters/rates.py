@@ -1,0 +1,17 @@
+"""How many letters in a second: of jobs, and of previews of them."""
+
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+RATE_MIN = 0.1
+RATE_MAX = 1_000_000
+
+
+def _rate(value: float) -> float:
+    if 0 < value < RATE_MIN:
+        raise ValueError(f"must be 0 for as many as possible, or {RATE_MIN} or more")
+    return value
+
+
+Rate = Annotated[float, Field(ge=0, le=RATE_MAX, allow_inf_nan=False), AfterValidator(_rate)]
