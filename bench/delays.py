@@ -283,9 +283,7 @@ def main() -> None:
     parser.add_argument("--wait", type=float, default=60.0, help="seconds from the start to the first that falls due")
     parser.add_argument("--spread", type=float, default=10.0, help="seconds from the first that falls due to the last")
     parser.add_argument("--delays", type=int, default=60, help="how many different ones there are")
-    parser.add_argument(
-        "--mixed-messages", type=int, default=1_000_000, help="how many of the last run; 0: leave it out"
-    )
+    parser.add_argument("--mixed-messages", type=int, default=1_000_000, help="of the last run; 0: leave it out")
     parser.add_argument("--only", choices=("quiet", "killed", "mixed"))
     parser.add_argument("--data-root", type=Path, default=Path("/var/tmp"))
     given = parser.parse_args()
