@@ -8,7 +8,6 @@ what an HTTP library does. Streams are compared in pairs, with and without in tu
 seconds of the broker for 100,000 messages.
 """
 
-import argparse
 import asyncio
 import json
 import statistics
@@ -20,6 +19,7 @@ from typing import Any
 import anyio
 
 import vibemq
+from bench.common.options import switches
 from bench.common.watched import WatchedBroker, watched_broker
 
 BODY = b"x" * 1_024
@@ -173,7 +173,7 @@ def _spread(values: list[float]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
+    parser = switches("http_messages", __doc__)
     parser.add_argument("--seconds", type=float, default=3)
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--connections", type=int, default=8)

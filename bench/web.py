@@ -22,6 +22,7 @@ import anyio
 import httpx
 
 import vibemq
+from bench.common.options import switches
 from bench.common.watched import WatchedBroker, watched_broker
 from bench.scale.stores import AT_ONCE, HOUR_MS, Batches, build, queues
 from bench.scale.subscribers import Subscriber
@@ -191,7 +192,7 @@ async def measure(broker: WatchedBroker, given: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.web")
+    parser = switches("web", __doc__)
     parser.add_argument("--queues", type=int, default=10_000)
     parser.add_argument("--letters", type=int, default=1_000_000)
     parser.add_argument("--connections", type=int, default=1_000)
