@@ -1,6 +1,8 @@
 """What a broker listens on: the listeners of its settings with the services of their plug-ins, and the HTTP server."""
 
+import asyncio
 import logging
+import socket
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -13,7 +15,8 @@ from vibemq.config import Http, Listener, Settings
 from vibemq.server.around.look import ListenerFacts
 from vibemq.server.assembly import Assembly
 from vibemq.server.monitoring.health import Report
-from vibemq.server.net.connections import ListenerEndpoint
+from vibemq.server.net.acceptor import Acceptor
+from vibemq.server.net.connections import ListenerEndpoint, ListenerTroubles
 from vibemq.server.net.listener import Listening, endpoint_of, listen
 from vibemq.server.net.plugin_services import OUTBOUND_MAX, PluginServices
 from vibemq.server.net.tls import ServerTls
@@ -35,6 +38,7 @@ class Listeners:
         self.tls: dict[int, ServerTls] = {}
         """Of the open listeners, by their places in the settings."""
         self.web: WebServer | None = None
+        self._http_troubles = ListenerTroubles()
         self._report = report
         self._fatal = fatal
         self._configured: list[tuple[Listener, ListenerEndpoint]] = []
@@ -49,7 +53,7 @@ class Listeners:
             (listener, endpoint_of(listener, settings.protocol_options(listener))) for listener in settings.listeners
         ]
         if settings.http.enabled:
-            self.web = self._make_web(settings.http)
+            self.web = self._make_web(settings)
             tasks.start_soon(_serve_http, self.web)
 
     async def open(self, settings: Settings, parts: Assembly, tasks: TaskGroup) -> None:
@@ -88,7 +92,7 @@ class Listeners:
                     certificate,
                     self.web.pool.__len__,
                     partial(getattr, self.web.pool, "dropped"),
-                    None if tls is None else partial(getattr, self.web.handshakes, "failed"),
+                    None if tls is None else partial(getattr, self._http_troubles, "handshakes_failed"),
                 )
             )
         return facts
@@ -110,14 +114,27 @@ class Listeners:
             self.web.stop()
             self.web.close()
 
-    def _make_web(self, http: Http) -> "WebServer":
+    def _make_web(self, settings: Settings) -> "WebServer":
         # A broker without it starts sooner: an HTTP server is a fifth of all that would be imported.
         from vibemq.web.server import WebServer
 
+        http = settings.http
         tls = None if http.tls is None else ServerTls(http.tls, "http.tls")
         if tls is not None:
             self.tls[OF_HTTP] = tls
-        return WebServer(http, self._report, None if tls is None else tls.context)
+
+        def accept(bound: socket.socket, make: Callable[[], asyncio.BaseProtocol]) -> Acceptor:
+            return Acceptor(
+                [bound],
+                make,
+                # Nobody is refused: in a full pool an idle connection makes room.
+                lambda _: None,
+                tls=None if tls is None else tls.context,
+                handshake_timeout_s=settings.limits.handshake_timeout_ms / 1000,
+                failed=self._http_troubles.note_failed_handshake,
+            )
+
+        return WebServer(http, self._report, accept, tls=tls is not None)
 
     async def _start_plugins(self, parts: Assembly, tasks: TaskGroup) -> list[ListenerEndpoint]:
         """The endpoints, with what their plug-ins have said makes their sessions."""
