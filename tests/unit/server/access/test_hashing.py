@@ -28,7 +28,7 @@ def _niceness() -> int:
     return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
 
 
-@pytest.mark.parametrize("missing", ["sched_getscheduler", "setpriority"])
+@pytest.mark.parametrize("missing", ["sched_getscheduler", "getpriority"])
 def test_a_system_that_lowers_no_priority_hashes_with_that_of_the_broker(
     hashing: HashingThreads, missing: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
