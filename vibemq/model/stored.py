@@ -56,12 +56,17 @@ class _OnFirstUse:
             else:
                 self.is_bare = False
 
+    def peek(self, name: str) -> Any:
+        """The container; None, and nothing is made, as long as nobody has used it. Who reads without the lock of those
+        who write must not make one: theirs, made at the same time, would be lost."""
+        try:
+            return object.__getattribute__(self, name)
+        except AttributeError:
+            return None
+
     def has(self, name: str) -> bool:
         """Whether the container holds anything. Does not make it, as reading it would."""
-        try:
-            return bool(object.__getattribute__(self, name))
-        except AttributeError:
-            return False
+        return bool(self.peek(name))
 
     def shed(self) -> None:
         """Give back the containers that hold nothing."""

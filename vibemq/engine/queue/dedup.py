@@ -37,7 +37,8 @@ class DedupWindow:
             self.ids.update(zip(ids, range(stamp + sequences.start, stamp + sequences.stop), strict=True))
         else:
             self.ids.update(zip(ids, [stamp + sequence for sequence in sequences], strict=True))
-        self._batches.append((published_at, ids))
+        # Python's collector soon leaves tuples alone that hold nothing it looks at, and lists never.
+        self._batches.append((published_at, tuple(ids)))
         self._in_batches += len(ids)
 
     def known(self, dedup_id: bytes, oldest: int) -> int:

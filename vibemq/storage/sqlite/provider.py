@@ -497,7 +497,8 @@ class SqliteStorage:
         if queue_id not in self._large_queues:
             return None
         queue = self._store.state.queues.get(queue_id)
-        return None if queue is None else first_large(queue.chunks.copy(), runs)
+        chunks = None if queue is None else queue.peek("chunks")
+        return first_large(chunks.copy(), runs) if chunks else None
 
     def dead_letters(self, *, after: int = 0, limit: int = 100, queue: str | None = None) -> list[DeadLetter]:
         with self._reading():

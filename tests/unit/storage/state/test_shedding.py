@@ -83,3 +83,14 @@ def test_after_a_replay_all_that_are_empty_are_bare(settled: bool) -> None:
     shed_all(state)
     assert bare(state) == (5 if settled else 0)
     assert state == state_of(5, settled=settled)
+
+
+def test_a_look_without_the_lock_makes_no_container() -> None:
+    """A writer may be making its own at that moment."""
+    state = state_of(1, settled=True)
+    shed_all(state)
+    queue = state.queues[1]
+    assert queue.peek("chunks") is None
+    assert queue.is_bare
+    apply(state, MessagesAdded(1, 2, 5, Rows.of([b"m"])), DeadTable())
+    assert queue.peek("chunks") is queue.chunks

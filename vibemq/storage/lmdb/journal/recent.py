@@ -5,7 +5,7 @@ exist nowhere else.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 from vibemq.errors import StorageDamaged
 from vibemq.model.records import MessagesAdded, Record
@@ -21,10 +21,31 @@ from vibemq.storage.state.liveness import MANY_GROUPS, floor_of_many, is_surely_
 from vibemq.storage.state.reducer import is_transient
 
 
+class _Unkept(set[Any]):
+    def add(self, element: Any) -> None:
+        pass
+
+    def update(self, *elements: Any) -> None:
+        pass
+
+
+class _UnkeptByQueue(dict[int, dict[int, bool]]):
+    def setdefault(self, queue_id: int, marks: dict[int, bool]) -> dict[int, bool]:
+        return marks
+
+
 class LeftOnly(Dirty):
-    """Notes which messages may have left, and nothing else: the broker writes no state values."""
+    """Notes which messages may have left, and nothing else: the broker writes no state values, and would never empty
+    what it notes of them."""
 
     __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name in Dirty.__slots__:
+            if isinstance(getattr(self, name), set):
+                setattr(self, name, _Unkept())
+        self.dedup = _UnkeptByQueue()
 
     def mark_runs(self, queue_id: int, group_id: int, kind: int, runs: RunSet, first: int, last: int) -> None:
         pass
