@@ -1,8 +1,6 @@
 """What a broker listens on: the listeners of its settings with the services of their plug-ins, and the HTTP server."""
 
-import asyncio
 import logging
-import socket
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -15,9 +13,8 @@ from vibemq.config import Http, Listener, Settings
 from vibemq.server.around.look import ListenerFacts
 from vibemq.server.assembly import Assembly
 from vibemq.server.monitoring.health import Report
-from vibemq.server.net.acceptor import Acceptor
 from vibemq.server.net.connections import ListenerEndpoint, ListenerTroubles
-from vibemq.server.net.listener import Listening, endpoint_of, listen
+from vibemq.server.net.listener import HttpDoor, Listening, endpoint_of, listen
 from vibemq.server.net.plugin_services import OUTBOUND_MAX, PluginServices
 from vibemq.server.net.tls import ServerTls
 from vibemq.server.reload.reloader import OF_HTTP
@@ -122,19 +119,8 @@ class Listeners:
         tls = None if http.tls is None else ServerTls(http.tls, "http.tls")
         if tls is not None:
             self.tls[OF_HTTP] = tls
-
-        def accept(bound: socket.socket, make: Callable[[], asyncio.BaseProtocol]) -> Acceptor:
-            return Acceptor(
-                [bound],
-                make,
-                # Nobody is refused: in a full pool an idle connection makes room.
-                lambda _: None,
-                tls=None if tls is None else tls.context,
-                handshake_timeout_s=settings.limits.handshake_timeout_ms / 1000,
-                failed=self._http_troubles.note_failed_handshake,
-            )
-
-        return WebServer(http, self._report, accept, tls=tls is not None)
+        door = HttpDoor(tls, settings.limits.handshake_timeout_ms, self._http_troubles)
+        return WebServer(http, self._report, door.accept, tls=tls is not None)
 
     async def _start_plugins(self, parts: Assembly, tasks: TaskGroup) -> list[ListenerEndpoint]:
         """The endpoints, with what their plug-ins have said makes their sessions."""
