@@ -828,11 +828,13 @@ def test_a_batch_that_spark_does_not_make_leaves_no_question_open(
     assert query.live._live._client.is_idle
 
 
-def test_nothing_to_read_is_no_task(broker: BrokerProcess, queue: str) -> None:
+def test_a_first_batch_without_rows_is_one_task_that_reads_nothing(broker: BrokerProcess, queue: str) -> None:
     query = Query(broker, queue=queue)
     start = query.live.initialOffset()
     assert query.latest(start) == start
-    assert query.live.partitions(start, start) == []
+    [task] = query.live.partitions(start, start)
+    assert task.value["first"] == task.value["end"]
+    assert query.numbers(start, start) == []
 
 
 def test_several_queues_share_the_limits(broker: BrokerProcess, mq: Any, queue: str, publish: Publish) -> None:
