@@ -87,7 +87,7 @@ class HttpDoor:
     def accept(self, bound: socket.socket, make: Callable[[], asyncio.BaseProtocol]) -> Acceptor:
         return Acceptor(
             [bound],
-            make,
+            lambda _: make(),
             # Nobody is refused: in a full pool an idle connection makes room.
             lambda _: None,
             tls=self.tls.context if self.tls is not None else None,
