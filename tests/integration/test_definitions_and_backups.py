@@ -7,12 +7,18 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import anyio.to_thread
+import orjson
 import pytest
 
 import vibemq
 from tests.integration.access import PASSWORD
 from tests.integration.http_api import ApiClient, everybody, serving
 from tests.waiting import until
+from vibemq.cli.admin.main import app as admin_app
+from vibemq.cli.admin.transfer import definitions_command
+from vibemq.cli.entry import run_app
+from vibemq.cli.exits import ExitCode
 from vibemq.config import Http, Listener, Settings
 from vibemq.errors import InvalidPayload, StorageFull
 from vibemq.model.options import QueueOptions, is_own_queue
@@ -91,6 +97,44 @@ async def test_what_may_not_be_created_is_found_before_the_first_is(tmp_path: Pa
         for wrong, why in ((7, "must be an object"), ({}, "queue of definitions.import is missing")):
             with pytest.raises(InvalidPayload, match=f"number 1: .*{why}"):
                 await mq.admin("definitions.import", queues=[wanted[0], wrong])
+
+
+@pytest.mark.parametrize(
+    ("cut", "why"),
+    [(False, "queue 'q4' was not: no space left"), (True, "of the next request, from 'q4' on, nobody knows")],
+)
+async def test_an_import_of_several_requests_tells_what_it_has_created(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], cut: bool, why: str
+) -> None:
+    """The first creation of the third request is refused, or the connection ends in it."""
+    monkeypatch.setattr(definitions_command, "BATCH_QUEUES", 2)
+    file = tmp_path / "queues.json"
+    file.write_bytes(orjson.dumps({"queues": [{"queue": f"q{number}"} for number in range(6)]}))
+    async with TimedBroker(tmp_path / "data") as broker:
+        parts, loop = broker._parts, asyncio.get_running_loop()
+        append = parts.store.provider.append  # type: ignore[union-attr]
+
+        def lose() -> None:
+            for connection in list(parts.connection_table):  # type: ignore[union-attr]
+                connection.drop("cut by a test")
+
+        def full(records: Any, *more: Any) -> Any:
+            if any(isinstance(record, QueueCreated) and record.name == "q4" for record in records):
+                if cut:
+                    loop.call_soon_threadsafe(lose)
+                raise StorageFull("no space left")
+            return append(records, *more)
+
+        monkeypatch.setattr(parts.store.provider, "append", full)  # type: ignore[union-attr]
+        words = ["definitions", "import", str(file), "--url", broker.url]
+        code = await anyio.to_thread.run_sync(run_app, admin_app, "vibemq-admin", words)
+        said = capfd.readouterr().err
+        assert code == ExitCode.PARTLY, said
+        assert f"4 queues created; {why}" in said
+        assert "import the file again" in said
+        async with vibemq.connect(broker.url) as mq:
+            names = {one["name"] for one in await mq.admin("queue.list")}
+            assert names - {"q4"} == {"q0", "q1", "q2", "q3"}
 
 
 async def test_the_audit_log_names_every_queue_that_was_created(

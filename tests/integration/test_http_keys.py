@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.integration.access import cheap_hash
 from tests.integration.http_api import ApiClient
 from vibemq.web.api.endpoints import ENDPOINTS
 
@@ -39,3 +40,15 @@ async def test_a_job_is_started_once_and_said_so_once(api: ApiClient, caplog: py
     assert await api.code("POST", "/jobs", "root", headers=KEY, json=other) == (422, "IDEMPOTENCY_CONFLICT")
     records = [vars(record) for record in caplog.records if record.name == "vibemq.audit"]
     assert [record["outcome"] for record in records if record.get("operation") == "job.start"] == ["done", "failed"]
+
+
+async def test_a_user_made_anew_does_not_get_the_answers_of_the_earlier_one(api: ApiClient) -> None:
+    await api.done("PUT", "/queues/a.q", "root", json={"durability": "transient"})
+    rule = {"queues": "a.*", "actions": ["purge"]}
+    for _ in range(2):
+        await api.done("POST", "/users", "root", json={"user": "new", "password_hash": cheap_hash()})
+        await api.done("POST", "/users/new/permissions", "root", json=rule)
+        for replayed in (False, True):
+            answer = await api.ask("POST", "/queues/a.q/purge", "new", headers=KEY, json={})
+            assert (answer.status_code, "idempotent-replayed" in answer.headers) == (200, replayed), answer.text
+        await api.done("DELETE", "/users/new", "root")

@@ -5,6 +5,7 @@ import logging
 import shutil
 import socket
 import ssl
+import struct
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -22,7 +23,7 @@ from tests.waiting import until
 from vibemq.cli.admin.main import app as admin_app
 from vibemq.cli.entry import run_app
 from vibemq.cli.main import app
-from vibemq.config import Auth, Http, Listener, Settings, StorageChoice, Tls
+from vibemq.config import Auth, Http, Limits, Listener, Settings, StorageChoice, Tls
 from vibemq.errors import ConfigInvalid, VibeMQError
 
 pytestmark = [
@@ -181,6 +182,7 @@ async def test_a_listener_counts_the_handshakes_that_came_to_nothing(
         assert (http["handshakes_failed"], http["refused"]) == (None, 0)
 
 
+@pytest.mark.parametrize("anyio_backend", [("asyncio", {"use_uvloop": False}), ("asyncio", {"use_uvloop": True})])
 async def test_the_http_port_counts_them_too(tmp_path: Path, authority: Authority, server: Signed) -> None:
     tls = Tls(certificate=server.certificate, key=server.key)
     wanted = Settings(
@@ -188,6 +190,7 @@ async def test_the_http_port_counts_them_too(tmp_path: Path, authority: Authorit
         storage=StorageChoice(provider="memory"),
         listeners=(Listener(port=0),),
         http=Http(port=0, tls=tls),
+        limits=Limits(handshake_timeout_ms=3_000),
     )
     async with vibemq.Broker(settings=wanted) as running, vibemq.connect(running.url) as mq:
 
@@ -214,6 +217,32 @@ async def test_the_http_port_counts_them_too(tmp_path: Path, authority: Authorit
             assert (await welcome.get(f"https://127.0.0.1:{port}/livez")).status_code == 200
         told = await http()
         assert (told["handshakes_failed"], told["refused"]) == (2, 0)
+
+        async def counted(failed: int) -> None:
+            async def enough() -> bool:
+                return bool((await http())["handshakes_failed"] >= failed)
+
+            await until(enough)
+            assert (await http())["handshakes_failed"] == failed
+
+        def leave(said: bytes, *, reset: bool = False) -> None:
+            with socket.create_connection(("127.0.0.1", port)) as plain:
+                plain.sendall(said)
+                if reset:
+                    plain.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+        half = b"\x16\x03\x01\x02\x00\x01\x00"
+        leave(b"")
+        await counted(3)
+        leave(half)
+        await counted(4)
+        leave(half, reset=True)
+        await counted(5)
+        # And one that says no more until its time is over.
+        async with await anyio.connect_tcp("127.0.0.1", port) as silent:
+            await silent.send(half)
+            await heard_of_its_end(silent)
+        await counted(6)
 
 
 async def test_a_client_with_tls_on_a_port_without(tmp_path: Path, log: pytest.LogCaptureFixture) -> None:

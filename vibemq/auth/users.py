@@ -496,7 +496,8 @@ class Accounts:
         user = self._users.get(name)
         if principal.token_id:
             return f"user {name!r} was removed" if user is None else self._token_ended(principal, now)
-        if user is not None and self._counts_still(principal, user):
+        # Whoever was given the name later may have the same password or certificate.
+        if user is not None and principal.since == _made_at(user) and self._counts_still(principal, user):
             return ""
         shared = self._shared_token
         if shared is not None and hmac.compare_digest(principal.credential, self._credential("token", "", shared)):

@@ -13,8 +13,8 @@ from vibemq.config import Http, Listener, Settings
 from vibemq.server.around.look import ListenerFacts
 from vibemq.server.assembly import Assembly
 from vibemq.server.monitoring.health import Report
-from vibemq.server.net.connections import ListenerEndpoint
-from vibemq.server.net.listener import Listening, endpoint_of, listen
+from vibemq.server.net.connections import ListenerEndpoint, ListenerTroubles
+from vibemq.server.net.listener import HttpDoor, Listening, endpoint_of, listen
 from vibemq.server.net.plugin_services import OUTBOUND_MAX, PluginServices
 from vibemq.server.net.tls import ServerTls
 from vibemq.server.reload.reloader import OF_HTTP
@@ -35,6 +35,7 @@ class Listeners:
         self.tls: dict[int, ServerTls] = {}
         """Of the open listeners, by their places in the settings."""
         self.web: WebServer | None = None
+        self._http_troubles = ListenerTroubles()
         self._report = report
         self._fatal = fatal
         self._configured: list[tuple[Listener, ListenerEndpoint]] = []
@@ -49,7 +50,7 @@ class Listeners:
             (listener, endpoint_of(listener, settings.protocol_options(listener))) for listener in settings.listeners
         ]
         if settings.http.enabled:
-            self.web = self._make_web(settings.http)
+            self.web = self._make_web(settings)
             tasks.start_soon(_serve_http, self.web)
 
     async def open(self, settings: Settings, parts: Assembly, tasks: TaskGroup) -> None:
@@ -88,7 +89,7 @@ class Listeners:
                     certificate,
                     self.web.pool.__len__,
                     partial(getattr, self.web.pool, "dropped"),
-                    None if tls is None else partial(getattr, self.web.handshakes, "failed"),
+                    None if tls is None else partial(getattr, self._http_troubles, "handshakes_failed"),
                 )
             )
         return facts
@@ -110,14 +111,16 @@ class Listeners:
             self.web.stop()
             self.web.close()
 
-    def _make_web(self, http: Http) -> "WebServer":
+    def _make_web(self, settings: Settings) -> "WebServer":
         # A broker without it starts sooner: an HTTP server is a fifth of all that would be imported.
         from vibemq.web.server import WebServer
 
+        http = settings.http
         tls = None if http.tls is None else ServerTls(http.tls, "http.tls")
         if tls is not None:
             self.tls[OF_HTTP] = tls
-        return WebServer(http, self._report, None if tls is None else tls.context)
+        door = HttpDoor(tls, settings.limits.handshake_timeout_ms, self._http_troubles)
+        return WebServer(http, self._report, door.accept, tls=tls is not None)
 
     async def _start_plugins(self, parts: Assembly, tasks: TaskGroup) -> list[ListenerEndpoint]:
         """The endpoints, with what their plug-ins have said makes their sessions."""

@@ -1,10 +1,10 @@
 """Runs the HTTP routes inside the broker's own loop: no signals, no logging setup, bounded."""
 
+import asyncio
 import contextlib
 import socket
-import ssl
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
 import uvicorn
@@ -13,7 +13,6 @@ from starlette.datastructures import Headers
 from vibemq.config import Http
 from vibemq.errors import ConfigInvalid
 from vibemq.web.app import Pages, Reports, make_app
-from vibemq.web.handshakes import Handshakes
 from vibemq.web.headers import DATA, PAGES, SecurityHeaders
 from vibemq.web.heads import HEAD_BYTES_MAX
 from vibemq.web.hosts import ANY, AllowedHosts, HostCheck, is_below
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from vibemq.web.api.services import ApiServices
     from vibemq.web.console.site import ConsoleSite
 
+BACKLOG = 1024
 MOUNT_REQUESTS_MAX = 64
 """Under way at a time in all applications of plug-ins: fewer than connections, so that some are always idle."""
 OWN_PREFIXES = ("/livez", "/readyz", "/startupz", "/health", "/metrics", "/queues", "/api", "/console")
@@ -32,7 +32,33 @@ GUARDED = (API, "/console")
 """Paths whose names of hosts are judged by themselves: with users any will do (see `web.api.guardrails.clients`)."""
 
 
+class Accepting(Protocol):
+    def close(self) -> None:
+        """Take nobody more, and close the socket."""
+
+
+Accept = Callable[[socket.socket, Callable[[], asyncio.BaseProtocol]], Accepting]
+"""Takes connections of a socket that listens, with TLS or without, and makes a protocol object for each."""
+
+
 class _Server(uvicorn.Server):
+    """Does not take its connections by itself: asyncio's own servers tell nobody of a handshake that failed."""
+
+    def __init__(self, config: uvicorn.Config, accept: Accept) -> None:
+        super().__init__(config)
+        self._accept = accept
+        self._accepting: list[Accepting] = []
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets=[])
+        self._accepting = [self._accept(each, self._make_connection) for each in sockets or ()]
+
+    def _make_connection(self) -> asyncio.BaseProtocol:
+        made: asyncio.Protocol = self.config.http_protocol_class(  # type: ignore[call-arg]  # as in uvicorn
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        return made
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         # Signals belong to whoever owns the process: `vibemq serve`, or the program that embeds the broker.
@@ -41,8 +67,8 @@ class _Server(uvicorn.Server):
     def close_listeners(self) -> None:
         """The loop forgets a socket only while it is open: one that is closed first stays in its tables, and the next
         socket that gets its number is never heard."""
-        for server in getattr(self, "servers", ()):
-            server.close()
+        for accepting in self._accepting:
+            accepting.close()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self.close_listeners()
@@ -86,10 +112,11 @@ class Mounts:
 class WebServer:
     """Bound at once, so that the port is known; `run` serves until `stop`."""
 
-    def __init__(self, http: Http, report: Reports, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, http: Http, report: Reports, accept: Accept, *, tls: bool = False) -> None:
         family = socket.AF_INET6 if ":" in http.host else socket.AF_INET
         try:
-            self._socket = socket.create_server((http.host, http.port), family=family, backlog=256)
+            self._socket = socket.create_server((http.host, http.port), family=family, backlog=BACKLOG)
+            self._socket.setblocking(False)
         except OSError as error:
             where = f"{http.host}:{http.port}"
             mend = "another broker may be running; choose another port (--http-port), or disable HTTP (--no-http)"
@@ -100,17 +127,14 @@ class WebServer:
         self._mounts = Mounts(with_slots(make_app(self._pages)))
         self._api: MadeApi | None = None
         if http.api:
-            self._mounts.mount_own(API, SecurityHeaders(recovering, DATA, tls=tls is not None))
+            self._mounts.mount_own(API, SecurityHeaders(recovering, DATA, tls=tls))
         self._console: ConsoleSite | None = None
         if http.api and http.console:
             self._open_console()
         self._app = HostCheck(self._mounts, _hosts(http), {})
         self.configure(http)
-        app: Any = SecurityHeaders(self._app, PAGES, tls=tls is not None)
+        app: Any = SecurityHeaders(self._app, PAGES, tls=tls)
         self.pool = HttpPool()
-        self.handshakes = Handshakes()
-        if tls is not None:
-            self.handshakes.watch(tls)
         config = uvicorn.Config(
             app,
             http=connections_of(self.pool),
@@ -126,8 +150,7 @@ class WebServer:
             timeout_graceful_shutdown=2,
         )
         config.load()
-        config.ssl = tls
-        self._server = _Server(config)
+        self._server = _Server(config, accept)
 
     def configure(self, http: Http) -> None:
         """Take the token, the names and what else a reload may change of these settings."""
@@ -152,7 +175,7 @@ class WebServer:
         from vibemq.web.api.making import make_api
 
         self._api = make_api(http, services)
-        self._mounts.mount_own(API, SecurityHeaders(self._api.app, DATA, tls=self._tls is not None))
+        self._mounts.mount_own(API, SecurityHeaders(self._api.app, DATA, tls=self._tls))
         if self._console is not None:
             self._console.refusal = self._api.refusal
         return self._api
@@ -168,7 +191,7 @@ class WebServer:
             return None
         host = "localhost" if self.host in ("0.0.0.0", "::", "127.0.0.1", "::1") else self.host  # noqa: S104
         host = f"[{host}]" if ":" in host else host
-        return f"{'http' if self._tls is None else 'https'}://{host}:{self.port}/console/"
+        return f"{'https' if self._tls else 'http'}://{host}:{self.port}/console/"
 
     @property
     def console_refusal(self) -> str | None:

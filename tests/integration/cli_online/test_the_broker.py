@@ -186,6 +186,9 @@ def test_queues_with_their_options_go_to_a_file_and_come_from_one(
     assert vibemq("admin", "queue", "info", names[1])[0] == 3
     file.write_text(json.dumps({"queues": [*wanted[:3], {"queue": queue + ".00000"}]}))
     assert "twice" in vibemq("admin", "definitions", "import", file)[2]
+    file.write_text(json.dumps({"queues": [{"options": {}}, {"options": {}}]}))
+    err = vibemq("admin", "definitions", "import", file)[2]
+    assert ("twice" in err, "number 0" in err) == (False, True)
     file.write_text(json.dumps({"queues": [{"queue": queue, "options": {"max_attempts": 9}}, wanted[1]]}))
     assert "max_attempts: 4 → 9" in text(capfdbinary, "definitions", "import", str(file))
     _, (told,), _ = vibemq("admin", "definitions", "import", file)

@@ -197,6 +197,22 @@ def test_a_principal_counts_as_long_as_its_credential() -> None:
     assert [known.ended(each, NOW) for each in (ann, bearer)] == ["", ""]
 
 
+def test_a_login_does_not_count_for_a_user_made_anew_with_the_same_password() -> None:
+    known = accounts_of("root")
+
+    def add(now: int) -> None:
+        known.apply([UserStored(StoredUser("ann", HASH.get_secret_value(), False, (), now, now))])
+
+    add(1)
+    before = known.authenticate("ann", "secret", "", NOW)
+    add(1)
+    assert known.ended(before, NOW) == ""
+    known.apply([UserRemoved("ann")])
+    add(2)
+    assert known.ended(before, NOW)
+    assert known.ended(known.authenticate("ann", "secret", "", NOW), NOW) == ""
+
+
 def test_a_password_in_clear_is_the_same_credential_however_often_it_is_hashed() -> None:
     auth = Auth(superuser="vibemq", superuser_password=SecretStr("pw"))
     known = Accounts(auth.accounts())

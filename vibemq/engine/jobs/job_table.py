@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import islice, takewhile
 
 from vibemq.engine.jobs.made import MadeIn
-from vibemq.model.jobs.job import JobKind, JobState, StoredJob
+from vibemq.model.jobs.job import JobKind, JobPlan, JobState, StoredJob
 from vibemq.model.jobs.job_records import JobLettersDied
 from vibemq.model.runs import RunSet, run_count
 
@@ -18,8 +18,8 @@ class JobTable:
         self.by_id: dict[int, StoredJob] = {}
         """Ascending."""
         self.next_id = 1
-        self.by_key: dict[tuple[str, str], int] = {}
-        """(user, key) -> job_id, of those that have a key."""
+        self.by_key: dict[tuple[str, str, int], int] = {}
+        """(user, key, when the user was made) -> job_id, of those that have a key."""
         self.made: dict[int, MadeIn] = {}
         """queue_id -> messages of the queue that jobs have made."""
 
@@ -39,7 +39,7 @@ class JobTable:
         self.by_id[job.job_id] = job
         self.next_id = max(self.next_id, job.job_id + 1)
         if job.plan.key:
-            self.by_key[job.plan.user, job.plan.key] = job.job_id
+            self.by_key[_key_of(job.plan)] = job.job_id
 
     def put(self, job: StoredJob) -> None:
         """Instead of the one that was there under its number."""
@@ -52,8 +52,8 @@ class JobTable:
         for job in gone:
             self.waiting.discard(job.job_id)
             self.with_file.discard(job.job_id)
-            if self.by_key.get((job.plan.user, job.plan.key)) == job.job_id:
-                del self.by_key[job.plan.user, job.plan.key]
+            if self.by_key.get(_key_of(job.plan)) == job.job_id:
+                del self.by_key[_key_of(job.plan)]
         for queue_id in {made[0] for job in gone for made in job.made}:
             self.keep_made(queue_id)
 
@@ -101,8 +101,12 @@ class JobTable:
 
     def with_key(self, user: str, key: str, since: int) -> StoredJob | None:
         """The user's job with this key. `since`: when the user was made."""
-        job = self.by_id.get(self.by_key.get((user, key), 0))
-        return job if job is not None and job.belongs_to(user, since) else None
+        # One of an older store does not tell when its user was made.
+        for made in (since, -1):
+            job = self.by_id.get(self.by_key.get((user, key, made), 0))
+            if job is not None and job.belongs_to(user, since):
+                return job
+        return None
 
     def export_users(self) -> list[str]:
         """Whose the files of exports are, those that will be written among them."""
@@ -123,3 +127,7 @@ class JobTable:
         """At most so many with numbers below `before`, the latest first; 0 = from the latest on."""
         found = (job for job in reversed(self.by_id.values()) if (not before or job.job_id < before) and fits(job))
         return list(islice(found, limit))
+
+
+def _key_of(plan: JobPlan) -> tuple[str, str, int]:
+    return plan.user, plan.key, plan.user_since

@@ -2,6 +2,7 @@
 with less of a claim to the processors than the threads that serve messages."""
 
 import asyncio
+import logging
 import os
 import sys
 import threading
@@ -19,13 +20,16 @@ NICENESS = 5
 
 T = TypeVar("T")
 
+log = logging.getLogger("vibemq.broker")
+
 
 class HashingThreads:
     """Belongs to one event loop. Threads are made when they are needed; `close` ends them."""
 
     def __init__(self) -> None:
+        self._priority_told = False
         self._threads = ThreadPoolExecutor(
-            HASHED_TOGETHER_MAX, thread_name_prefix="vibemq-hashing", initializer=_step_back
+            HASHED_TOGETHER_MAX, thread_name_prefix="vibemq-hashing", initializer=self._step_back
         )
 
     async def run(self, work: Callable[..., T], *arguments: object) -> T:
@@ -43,12 +47,34 @@ class HashingThreads:
         """Begin nothing more; what runs is not waited for."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
+    def _step_back(self) -> None:
+        """Of a thread. One that cannot is used all the same: an error in here would end its pool."""
+        # Only Linux has a priority for each thread; elsewhere this would slow the whole process down.
+        if sys.platform == "linux":
+            for step in (_leave_real_time, _be_nice):
+                try:
+                    step(threading.get_native_id())
+                except OSError as error:
+                    self._tell_priority(error)
 
-def _step_back() -> None:
-    # Only Linux has a priority for each thread; elsewhere this would slow the whole process down.
-    if sys.platform == "linux":
-        thread = threading.get_native_id()
-        if os.sched_getscheduler(thread) in (os.SCHED_FIFO, os.SCHED_RR):
-            # Of a broker in real time: a hash would keep the loop from its processor until it is done.
-            os.sched_setscheduler(thread, os.SCHED_OTHER, os.sched_param(0))
+    def _tell_priority(self, error: OSError) -> None:
+        # A libc without it (musl), or a filter of system calls.
+        if not self._priority_told:
+            self._priority_told = True
+            log.warning(
+                "passwords are checked with the priority of the broker, because the system does not let it lower that "
+                "of a thread: %s",
+                error.strerror,
+            )
+
+
+def _leave_real_time(thread: int) -> None:
+    if os.sched_getscheduler(thread) in (os.SCHED_FIFO, os.SCHED_RR):
+        # Of a broker in real time: a hash would keep the loop from its processor until it is done.
+        os.sched_setscheduler(thread, os.SCHED_OTHER, os.sched_param(0))
+
+
+def _be_nice(thread: int) -> None:
+    # It has the niceness of the process, which not everybody may lower.
+    if os.getpriority(os.PRIO_PROCESS, thread) < NICENESS:
         os.setpriority(os.PRIO_PROCESS, thread, NICENESS)

@@ -12,6 +12,7 @@ ended, and not counted. Whoever goes on cuts it off.
 """
 
 import errno
+import logging
 import os
 import re
 import shutil
@@ -22,6 +23,8 @@ from typing import NamedTuple
 
 from vibemq.storage.local.store_file import fsync_folder, make_folder
 
+log = logging.getLogger("vibemq.jobs")
+
 FOLDER = "exports"
 FREE_KEPT_SHARE = 5
 """An export leaves a fifth of the disk free, or twice the reserve below which the broker slows publishers down."""
@@ -30,9 +33,12 @@ MARK_EVERY_BYTES = 16 << 20
 """Whoever goes on with a file reads no more than that of it, and what the mark is checked by."""
 MARKED_BYTES = 64 << 10
 """So many before the offset of a mark are in its sum."""
+MARK_BYTES_MAX = 64
 _PART = ".part"
 _MARK = ".mark"
+_NEW = ".new"
 _NAME = re.compile(r"dead-letters-([1-9][0-9]{0,17})-([0-9]{1,18})\.ndjson(\.part)?")
+_MARK_NAME = re.compile(r"(dead-letters-[1-9][0-9]{0,17}-[0-9]{1,18}\.ndjson)\.mark(\.new)?")
 _MARK_LINE = re.compile(rb"([0-9]{1,15}) ([0-9]{1,18}) ([0-9a-f]{8})\n")
 
 
@@ -93,7 +99,7 @@ class ExportFolder:
         self._disk_usage = disk_usage
 
     def found(self) -> dict[ExportName, ExportSize]:
-        """What is there. It is for its owner alone from now on. Raises OSError."""
+        """What is there. It is for its owner alone from now on; marks without a file are deleted. Raises OSError."""
         try:
             entries = sorted(os.listdir(self.path))
         except FileNotFoundError:
@@ -106,6 +112,11 @@ class ExportFolder:
         for match in filter(None, map(_NAME.fullmatch, entries)):
             size = (self.path / match[0]).lstat().st_size
             found[ExportName(int(match[1]), int(match[2]))] = ExportSize(size, is_whole=match[3] is None)
+        names = set(entries)
+        for entry in entries:
+            mark = _MARK_NAME.fullmatch(entry)
+            if mark is not None and mark[1] + _PART not in names:
+                self._drop_mark(entry)
         return found
 
     def resume(self, name: ExportName, lines: int) -> int:
@@ -162,7 +173,7 @@ class ExportFolder:
         """So many lines of the file end there, and are flushed and counted. Raises OSError."""
         with open(self.path / name.part, "rb") as file:
             line = f"{lines} {offset} {_sum_before(file.fileno(), offset):08x}\n".encode()
-        fresh = self.path / (name.mark + ".new")
+        fresh = self.path / (name.mark + _NEW)
         # It counts only with its sum, so it needs no flush.
         with open(fresh, "wb", opener=_for_its_owner) as file:
             file.write(line)
@@ -171,9 +182,17 @@ class ExportFolder:
     def _mark_of(self, name: ExportName, descriptor: int) -> ExportMark:
         """The start of the file, where there is no valid one."""
         try:
-            match = _MARK_LINE.fullmatch((self.path / name.mark).read_bytes()[:64])
-        except FileNotFoundError:
-            match = None
+            marked = os.open(self.path / name.mark, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+            try:
+                line = os.read(marked, MARK_BYTES_MAX)
+            finally:
+                os.close(marked)
+        except OSError as error:
+            # The file is counted without it, whatever it is.
+            if not isinstance(error, FileNotFoundError):
+                log.warning("the mark of an export cannot be read, and its file is counted from the start: %s", error)
+            line = b""
+        match = _MARK_LINE.fullmatch(line)
         if match is not None:
             mark = ExportMark(int(match[1]), int(match[2]), int(match[3], 16))
             if mark.offset <= os.fstat(descriptor).st_size and _sum_before(descriptor, mark.offset) == mark.crc:
@@ -182,16 +201,29 @@ class ExportFolder:
 
     def finish(self, name: ExportName) -> None:
         """It is whole. Raises OSError."""
-        (self.path / name.mark).unlink(missing_ok=True)
+        self._drop_marks(name)
         (self.path / name.part).rename(self.path / name.whole)
         fsync_folder(self.path)
 
     def remove(self, name: ExportName) -> None:
         """Raises OSError."""
-        for file in (name.whole, name.part, name.mark, name.mark + ".new"):
+        # Marks first: when this ends in between, the file is still there, and is removed later.
+        self._drop_marks(name)
+        for file in (name.whole, name.part):
             (self.path / file).unlink(missing_ok=True)
         if self.path.exists():
             fsync_folder(self.path)
+
+    def _drop_marks(self, name: ExportName) -> None:
+        for file in (name.mark, name.mark + _NEW):
+            self._drop_mark(file)
+
+    def _drop_mark(self, file: str) -> None:
+        """A job does not end for what it does not need."""
+        try:
+            (self.path / file).unlink(missing_ok=True)
+        except OSError as error:
+            log.warning("the mark of an export cannot be deleted: %s", error)
 
     def read(self, name: ExportName, offset: int, size: int) -> bytes:
         """Of a whole file, so much at most. Raises FileNotFoundError, OSError."""

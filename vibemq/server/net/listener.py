@@ -1,8 +1,9 @@
 """Sockets that accept: one server per configured listener."""
 
+import asyncio
 import logging
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,7 @@ from vibemq.errors import ConfigInvalid
 from vibemq.protocols.session import ProtocolPlugin
 from vibemq.server.checks import plugin_settings
 from vibemq.server.net.acceptor import Acceptor, bound_sockets
-from vibemq.server.net.connections import ListenerEndpoint
+from vibemq.server.net.connections import ListenerEndpoint, ListenerTroubles
 from vibemq.server.net.tls import ServerTls
 from vibemq.server.net.transport import Connection, SocketServices, acknowledge_at_once
 
@@ -73,6 +74,26 @@ async def listen(listener: Listener, number: int, endpoint: ListenerEndpoint, se
     )
     log.info("%s listens on %s:%d", listener.protocol, host, chosen, extra={"event": "listener.opened"})
     return Listening(listener.protocol, host, chosen, acceptor, endpoint, tls)
+
+
+@dataclass(frozen=True, slots=True)
+class HttpDoor:
+    """How connections of the HTTP port are taken."""
+
+    tls: ServerTls | None
+    handshake_timeout_ms: int
+    troubles: ListenerTroubles
+
+    def accept(self, bound: socket.socket, make: Callable[[], asyncio.BaseProtocol]) -> Acceptor:
+        return Acceptor(
+            [bound],
+            lambda _: make(),
+            # Nobody is refused: in a full pool an idle connection makes room.
+            lambda _: None,
+            tls=self.tls.context if self.tls is not None else None,
+            handshake_timeout_s=self.handshake_timeout_ms / 1000,
+            failed=self.troubles.note_failed_handshake,
+        )
 
 
 def _offer_small_segments(sockets: Iterable[socket.socket]) -> None:

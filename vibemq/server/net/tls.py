@@ -111,9 +111,9 @@ class _Handshaking(ssl.SSLObject):
 
 def _why(reason: str) -> str:
     if reason == "HTTP_REQUEST":
-        return "an HTTP request came to a TLS listener; health and metrics are served on another port"
+        return "an HTTP request came to a TLS listener; write https:// for the HTTP port"
     if reason in ("WRONG_VERSION_NUMBER", "UNKNOWN_PROTOCOL", "UNSUPPORTED_PROTOCOL", "PACKET_LENGTH_TOO_LONG"):
-        return "a client without TLS came to a TLS listener; it should write vibemqs://, not vibemq://"
+        return "a client without TLS came to a TLS listener; it should write vibemqs://, or https:// for HTTP"
     if reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
         return "the client presented no certificate, which this listener asks for (client_ca)"
     return reason.lower().replace("_", " ") or "the client gave up"

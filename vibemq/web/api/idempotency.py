@@ -22,8 +22,8 @@ REFUSAL_BYTES_MAX = 4_096
 """The same for a refusal."""
 KEY_MAX = 255
 
-Key = tuple[str, str, str, str]
-"""User, access token, endpoint, key."""
+Key = tuple[str, str, int, str, str]
+"""User, access token, when the user was made, endpoint, key."""
 
 
 class KeptAnswer(NamedTuple):

@@ -24,7 +24,8 @@ TYPES = {
 SMALL_BYTES = 256
 """What is smaller is not compressed."""
 BROTLI_QUALITY = 11
-"""Once for each file and process, some milliseconds in a thread."""
+"""Once for each file and process, in a thread: about 55 ms of CPU for the largest file (uPlot), and half a second for
+all of them."""
 
 
 class Asset:

@@ -160,3 +160,64 @@ def test_a_mark_goes_with_its_file(tmp_path: Path) -> None:
         exports.mark(NAME, 1, 4)
         end(NAME)
         assert not (exports.path / NAME.mark).exists()
+
+
+@pytest.mark.parametrize("harm", ["folder", "loop", "link", "fifo", "large"])
+def test_a_mark_that_cannot_be_read_is_none(tmp_path: Path, harm: str) -> None:
+    exports = folder(tmp_path)
+    exports.resume(NAME, 0)
+    exports.append(NAME, 0, [b"one\ntwo\nthree\n"])
+    exports.mark(NAME, 2, 8)
+    mark = exports.path / NAME.mark
+    elsewhere = mark.rename(tmp_path / "elsewhere")
+    if harm == "folder":
+        mark.mkdir()
+    elif harm == "loop":
+        mark.symlink_to(mark)
+    elif harm == "link":
+        # A mark of other lines that fits, in a place that is not the broker's.
+        elsewhere.write_bytes(elsewhere.read_bytes().replace(b"2 8", b"1 8"))
+        mark.symlink_to(elsewhere)
+    elif harm == "fifo":
+        os.mkfifo(mark)
+    else:
+        with mark.open("wb") as file:
+            file.truncate(1 << 40)
+    assert exports.resume(NAME, 2) == 8
+    exports.finish(NAME)
+    assert exports.found() == {NAME: ExportSize(8, is_whole=True)}
+    exports.remove(NAME)
+    assert exports.found() == {}
+    assert elsewhere.exists()
+
+
+def test_a_mark_is_deleted_before_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever is killed in between leaves a file, which is known and removed later."""
+    exports = folder(tmp_path)
+    exports.resume(NAME, 0)
+    exports.append(NAME, 0, [b"one\n"])
+    exports.mark(NAME, 1, 4)
+    (exports.path / (NAME.mark + ".new")).touch()
+    unlink, gone = Path.unlink, list[str]()
+
+    def noted(path: Path, missing_ok: bool = False) -> None:
+        gone.append(path.name)
+        unlink(path, missing_ok=missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", noted)
+    exports.remove(NAME)
+    assert gone == [NAME.mark, NAME.mark + ".new", NAME.whole, NAME.part]
+
+
+def test_marks_without_their_file_are_deleted_when_files_are_looked_for(tmp_path: Path) -> None:
+    exports, other = folder(tmp_path), ExportName(8, NAME.created_at)
+    for name in (NAME, other):
+        exports.resume(name, 0)
+        exports.append(name, 0, [b"one\n"])
+        exports.mark(name, 1, 4)
+        (exports.path / (name.mark + ".new")).touch()
+    (exports.path / "notes.mark").touch()
+    (exports.path / NAME.part).unlink()
+    assert exports.found() == {other: ExportSize(4, is_whole=False)}
+    kept = {other.part, other.mark, other.mark + ".new", "notes.mark"}
+    assert {path.name for path in exports.path.iterdir()} == kept

@@ -16,7 +16,7 @@ from vibemq.web.api.idempotency import (
     checked_key,
 )
 
-KEY = ("ada", "", "POST /queues/{queue}/purge", "k")
+KEY = ("ada", "", 0, "POST /queues/{queue}/purge", "k")
 ANSWER = KeptAnswer(200, (("content-type", "application/json"),), b"{}")
 
 
@@ -49,6 +49,7 @@ def test_keys_of_others_are_others() -> None:
     kept.begin(KEY, b"body", 0.0)
     assert kept.begin(("bob", *KEY[1:]), b"other", 0.0) is None
     assert kept.begin(("ada", "of a token", *KEY[2:]), b"other", 0.0) is None
+    assert kept.begin(("ada", "", 7, *KEY[3:]), b"other", 0.0) is None
 
 
 def test_forgotten_after_an_hour_and_beyond_the_most() -> None:
@@ -56,7 +57,7 @@ def test_forgotten_after_an_hour_and_beyond_the_most() -> None:
     kept.begin(KEY, b"body", 0.0)
     assert kept.begin(KEY, b"other", KEPT_S) is None
     for number in range(KEPT_MAX + 1):
-        done(kept, ("", "", "", str(number)), KeptAnswer(200, (), b""))
+        done(kept, ("", "", 0, "", str(number)), KeptAnswer(200, (), b""))
     assert len(kept) == KEPT_MAX
 
 
@@ -84,26 +85,26 @@ def done(kept: KeptAnswers, key: Key, answer: KeptAnswer) -> None:
 def test_answers_are_bounded_in_bytes_and_one_user_takes_no_room_of_others() -> None:
     kept = KeptAnswers()
     done(kept, KEY, ANSWER)
-    under_way = ("eve", "", "", "under way")
+    under_way = ("eve", "", 0, "", "under way")
     kept.begin(under_way, b"", KEPT_S)
     for number in range(300):
-        done(kept, ("eve", "", "", str(number)), KeptAnswer(200, (), b"x" * ANSWER_BYTES_MAX))
+        done(kept, ("eve", "", 0, "", str(number)), KeptAnswer(200, (), b"x" * ANSWER_BYTES_MAX))
         assert kept.size <= KEPT_BYTES_MAX
     assert kept.size > KEPT_BYTES_MAX - ANSWER_BYTES_MAX - 1_000
     assert kept.begin(KEY, b"", KEPT_S) == ANSWER
     with pytest.raises(Problem) as refusal:
         kept.begin(under_way, b"", KEPT_S)
     assert refusal.value.code is HttpCode.IDEMPOTENCY_BUSY
-    assert kept.begin(("eve", "", "", "0"), b"", KEPT_S) is None, "the oldest was forgotten"
-    assert kept.begin(("eve", "", "", "299"), b"", KEPT_S) is not None
+    assert kept.begin(("eve", "", 0, "", "0"), b"", KEPT_S) is None, "the oldest was forgotten"
+    assert kept.begin(("eve", "", 0, "", "299"), b"", KEPT_S) is not None
 
 
 def test_what_is_forgotten_leaves_nothing() -> None:
     kept = KeptAnswers()
     done(kept, KEY, ANSWER)
     assert kept.size
-    kept.begin(("bob", "", "", "k"), b"", 3 * KEPT_S)
-    kept.forget(("bob", "", "", "k"))
+    kept.begin(("bob", "", 0, "", "k"), b"", 3 * KEPT_S)
+    kept.forget(("bob", "", 0, "", "k"))
     assert (len(kept), kept.size) == (0, 0)
 
 

@@ -13,6 +13,7 @@ from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, STANDARD, DryRun, Jso
 from vibemq.cli.online import call
 from vibemq.cli.output import Output, content_of, count_text, is_standard, table, whole_file
 from vibemq.client import Client
+from vibemq.errors import ClientError, StorageFailed, VibeMQError
 from vibemq.model.options import is_own_queue, options_in_words
 
 app = typer.Typer(help="Queues of a running broker with their options, as a file.", no_args_is_help=True)
@@ -88,24 +89,48 @@ def import_file(
     batches = list(_batches(_read(file)))
 
     async def work(mq: Client) -> dict[str, Any]:
+        checked: list[dict[str, Any]] = []
         if dry_run or len(batches) > 1:
             checked = [await mq.admin("definitions.import", queues=one, dry_run=True) for one in batches]
-            if dry_run:
-                return _together(checked)
-        done: list[dict[str, Any]] = []
-        for one in batches:
-            done.append(await mq.admin("definitions.import", queues=one))
-            if done[-1]["failed"]:
-                break
-        return _together(done)
+        return _together(checked if dry_run else await _create(mq, batches, checked))
 
     told = call(url, timeout, work)
-    if failed := told["failed"]:
-        raise PartlyDone(
-            f"{count_text(told['count'], 'queue')} created; queue {failed['queue']!r} was not: {failed['message']}; "
-            "repair that and import the file again: queues that are there stay as they are"
-        )
     out.emit(told, _shown(told))
+
+
+async def _create(mq: Client, batches: list[list[Any]], checked: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Raises PartlyDone: some of the queues were created."""
+    done: list[dict[str, Any]] = []
+    for number, one in enumerate(batches):
+        count = sum(told["count"] for told in done)
+        try:
+            done.append(await mq.admin("definitions.import", queues=one))
+        except VibeMQError as error:
+            if not count:
+                raise
+            raise _partly(count, _why(error, checked[number]["created"])) from error
+        if failed := done[-1]["failed"]:
+            raise _partly(count + done[-1]["count"], _was_not(failed["queue"], failed["message"]))
+    return done
+
+
+def _why(error: VibeMQError, planned: list[str]) -> str:
+    """What became of a request that was refused as a whole. `planned`: the queues that it was to create."""
+    if planned and not isinstance(error, ClientError | StorageFailed):
+        return _was_not(planned[0], str(error))
+    first = f", from {planned[0]!r} on" if planned else ""
+    return f"of the next request{first}, nobody knows: {error}"
+
+
+def _was_not(queue: str, why: str) -> str:
+    return f"queue {queue!r} was not: {why}"
+
+
+def _partly(count: int, why: str) -> PartlyDone:
+    return PartlyDone(
+        f"{count_text(count, 'queue')} created; {why}; "
+        "repair that and import the file again: queues that are there stay as they are"
+    )
 
 
 def _read(file: Path) -> list[Any]:
@@ -118,10 +143,14 @@ def _read(file: Path) -> list[Any]:
     queues = found.get("queues") if isinstance(found, dict) else None
     if not isinstance(queues, list):
         raise Usage(f'{file} is no list of queues: it must be {{"queues": [{{"queue": …, "options": …}}]}}')
-    names = [str(one.get("queue")) for one in queues if isinstance(one, dict)]
-    if len(set(names)) < len(names):
-        twice = next(name for number, name in enumerate(names) if name in names[:number])
-        raise Usage(f"{file} has queue {twice!r} twice; remove one of them")
+    seen: set[str] = set()
+    for one in queues:
+        name = one.get("queue") if isinstance(one, dict) else None
+        # The broker says what is wrong with those that have none.
+        if isinstance(name, str):
+            if name in seen:
+                raise Usage(f"{file} has queue {name!r} twice; remove one of them")
+            seen.add(name)
     return queues
 
 

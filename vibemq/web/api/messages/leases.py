@@ -37,6 +37,12 @@ class Lease(NamedTuple):
     sequence: int
 
 
+class PrincipalKey(NamedTuple):
+    user: str
+    token_id: str
+    since: int
+
+
 class LeaseSeal:
     """Args:
     key, run: random bytes, made at the start of the broker.
@@ -45,7 +51,7 @@ class LeaseSeal:
     def __init__(self, key: bytes, run: bytes) -> None:
         self._key = key
         self._run = run[:8]
-        self._marks: dict[tuple[str, str], bytes] = {}
+        self._marks: dict[PrincipalKey, bytes] = {}
         """Of those who have asked lately."""
 
     def seal(self, lease: Lease, principal: Principal) -> str:
@@ -76,7 +82,7 @@ class LeaseSeal:
         if mark is None:
             if len(self._marks) >= MARKS_MAX:
                 self._marks.clear()
-            named = "\0".join(key).encode(errors="surrogatepass")
+            named = "\0".join(map(str, key)).encode(errors="surrogatepass")
             mark = self._marks[key] = hashlib.blake2b(named, digest_size=8, key=self._key).digest()
         return mark
 
@@ -84,9 +90,10 @@ class LeaseSeal:
         return hashlib.blake2b(body, digest_size=_SEAL_BYTES, key=self._key, person=b"lease").digest()
 
 
-def key_of(principal: Principal) -> tuple[str, str]:
-    """Two of the same key are the same to leases and sessions: a user, or one access token of it."""
-    return principal.name, principal.token_id
+def key_of(principal: Principal) -> PrincipalKey:
+    """Two of the same key are the same to leases, sessions and kept answers: a user, or one access token of it. Not
+    somebody else who had the name before."""
+    return PrincipalKey(principal.name, principal.token_id, principal.since)
 
 
 def gone(why: str) -> Problem:

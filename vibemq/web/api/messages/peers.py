@@ -11,7 +11,7 @@ from vibemq.model.effects import Published
 from vibemq.model.records import Extras
 from vibemq.model.rows import Rows
 from vibemq.protocols.session import SessionContext
-from vibemq.web.api.messages.leases import key_of
+from vibemq.web.api.messages.leases import PrincipalKey, key_of
 from vibemq.web.api.messages.session import Fetch, FetchedBatch, HttpPeerSession
 
 SESSIONS_MAX = 1_000
@@ -103,7 +103,7 @@ class HttpPeers:
 
     def __init__(self, services: Connects) -> None:
         self._services = services
-        self._by_key: dict[tuple[str, str], HttpPeer] = {}
+        self._by_key: dict[PrincipalKey, HttpPeer] = {}
         self._by_number: dict[int, HttpPeer] = {}
 
     def __len__(self) -> int:
@@ -124,12 +124,12 @@ class HttpPeers:
 
     def _make(self, principal: Principal, host: str) -> HttpPeer:
         self.tidy()
-        own = [peer for (user, _), peer in self._by_key.items() if user == principal.name]
+        own = [peer for key, peer in self._by_key.items() if key.user == principal.name]
         if len(own) >= SESSIONS_OF_USER_MAX:
             for peer in own:
                 peer.session.leave()
             self.tidy()
-            if sum(user == principal.name for user, _ in self._by_key) >= SESSIONS_OF_USER_MAX:
+            if sum(key.user == principal.name for key in self._by_key) >= SESSIONS_OF_USER_MAX:
                 raise ConnectionLimit(
                     f"{SESSIONS_OF_USER_MAX} access tokens of user {principal.name!r} publish or consume over HTTP at "
                     "the moment; use fewer, or try again in a minute"

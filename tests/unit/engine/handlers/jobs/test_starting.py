@@ -226,3 +226,16 @@ def test_a_key_of_an_earlier_user_of_the_same_name_is_free(driver: JobsDriver) -
     assert second.job_id != first.job_id
     assert driver.ask(StartJob(0, None, plan, since=since)).job_id == second.job_id
     driver.check()
+
+
+def test_each_user_of_a_name_keeps_its_own_key(driver: JobsDriver) -> None:
+    first_since, second_since = driver.now - 100, driver.now - 50
+    plan = JobPlan(
+        kind=JobKind.REPLAY, filter={}, last_id=0, user="ann", user_since=first_since, key="nightly", digest="same"
+    )
+    first = driver.ask(StartJob(0, None, plan, since=first_since))
+    second = driver.ask(StartJob(0, None, replace(plan, user_since=second_since), since=second_since))
+    assert second.job_id != first.job_id
+    for since, job in ((first_since, first), (second_since, second)):
+        assert driver.ask(StartJob(0, None, replace(plan, user_since=since), since=since)).job_id == job.job_id
+    driver.check()

@@ -43,7 +43,13 @@ def test_what_is_no_lease(text: str) -> None:
 
 def test_a_lease_of_another_user_another_token_another_run_and_another_broker() -> None:
     text = SEAL.seal(Lease(1, 2, 3), USER)
-    for other in (Principal("other"), Principal("user", token_id="t"), Principal("user\0t"), Principal("")):
+    for other in (
+        Principal("other"),
+        Principal("user", token_id="t"),
+        Principal("user\0t"),
+        Principal(""),
+        Principal("user", since=7),
+    ):
         with pytest.raises(NotAuthorized):
             SEAL.open(text, other)
     with pytest.raises(Problem) as gone:
