@@ -5,7 +5,6 @@ sends them (one message to an event) or many to an event; and the real Python SD
     python -m bench.blazingmq [--seconds 3] [--data-dir DIR]
 """
 
-import argparse
 import statistics
 import struct
 import subprocess
@@ -17,6 +16,7 @@ from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
+from bench.common.options import switches
 from tests.interop.blazingmq.broker import PRIORITY, BlazingmqBroker, ModelClient
 from tests.interop.blazingmq.model_sdk import READ, WRITE
 from vibemq.protocols.blazingmq.codec.events import EVENT_HEADER_BYTES
@@ -154,7 +154,7 @@ def sunk(seconds: float) -> float | None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = switches("blazingmq", __doc__)
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--data-dir", type=Path, default=None)
     options = parser.parse_args()

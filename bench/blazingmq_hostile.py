@@ -6,18 +6,16 @@ acknowledged.
 """
 
 import random
-import signal
 import socket
 import struct
-import subprocess
 import sys
-import tempfile
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
+from typing import Any
 
+from bench.common.watched import watched_broker
 from tests.interop.blazingmq.broker import ModelClient
 from tests.interop.blazingmq.model_sdk import READ, WRITE
 from vibemq.protocols.blazingmq.codec.acks import build_acks, build_confirms
@@ -33,65 +31,17 @@ from vibemq.protocols.blazingmq.codec.messages import (
 from vibemq.protocols.blazingmq.codec.properties import MessageProperty, PropertyType, build_area
 from vibemq.protocols.blazingmq.codec.put import build_puts, put_message
 
-BROKER = """
-import asyncio, signal, sys, time
-import anyio, vibemq
-from vibemq.config import Http, Listener, Settings
-from vibemq.server.app import SWITCH_INTERVAL_S, give_large_buffers_back
-from vibemq.server.collector import Collector, collector_at_rest
-longest = [0.0]
-async def sample():
-    while True:
-        before = time.thread_time()
-        await asyncio.sleep(0.0005)
-        longest[0] = max(longest[0], time.thread_time() - before)
-def tell():
-    print(f"{longest[0] * 1000:.2f}", flush=True)
-    longest[0] = 0.0
-async def main():
-    domains = {"d": {}, "poison": {"max_delivery_attempts": 2}, "fan": {"mode": "fanout", "app_ids": ["a"]}}
-    listeners = Listener(port=0), Listener(port=0, protocol="blazingmq")
-    protocols = {"blazingmq": {"domains": domains}}
-    settings = Settings(data_dir=sys.argv[1], listeners=listeners, http=Http(enabled=False), protocols=protocols)
-    give_large_buffers_back()
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
-    with collector_at_rest():
-        broker = vibemq.Broker(settings=settings)
-        await broker.__aenter__()
-    try:
-        Collector(asyncio.get_running_loop().call_soon_threadsafe, alone=lambda: False).start()
-        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, tell)
-        task = asyncio.create_task(sample())
-        print(broker.listening[1].port, flush=True)
-        await broker.run()
-    finally:
-        await broker.__aexit__(None, None, None)
-anyio.run(main, backend_options={"use_uvloop": True})
-"""
+SETTINGS: dict[str, Any] = {
+    "listeners": [{"port": 0}, {"port": 0, "protocol": "blazingmq"}],
+    "http": {"enabled": False},
+    "protocols": {
+        "blazingmq": {
+            "domains": {"d": {}, "poison": {"max_delivery_attempts": 2}, "fan": {"mode": "fanout", "app_ids": ["a"]}}
+        }
+    },
+}
 BOUND_MS = 5.0
 rng = random.Random(17)
-
-
-class WatchedBroker:
-    def __init__(self, folder: Path) -> None:
-        command = [sys.executable, "-c", BROKER, str(folder)]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert self._process.stdout is not None
-        self._said = self._process.stdout
-        self.port = int(self._said.readline())
-
-    def longest_hold_ms(self) -> float:
-        """Since the last call: an upper bound, half a millisecond of other turns included."""
-        self._process.send_signal(signal.SIGUSR1)
-        return float(self._said.readline())
-
-    def memory_mb(self) -> float:
-        lines = Path(f"/proc/{self._process.pid}/status").read_text().splitlines()
-        return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS"))
-
-    def stop(self) -> None:
-        self._process.terminate()
-        self._process.wait()
 
 
 def drain(client: ModelClient) -> None:
@@ -297,28 +247,25 @@ ATTACKS: tuple[Callable[[ModelClient], None], ...] = (
 def main() -> None:
     wanted = sys.argv[1:]
     worst = 0.0
-    with tempfile.TemporaryDirectory() as folder:
-        broker = WatchedBroker(Path(folder) / "data")
-        try:
-            witness = ModelClient(broker.port)
-            witness.ask(witness.sdk.open("bmq://d/witness", 0, flags=WRITE))
-            broker.longest_hold_ms()
-            before = broker.memory_mb()
-            print(f"{'attack':28} {'hold ms':>8} {'memory MB':>10}")
-            for attack in ATTACKS:
-                if wanted and attack.__name__ not in wanted:
-                    continue
-                with ModelClient(broker.port) as client:
-                    attack(client)
-                    with suppress(OSError):
-                        client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                witness.post_and_wait(0, b"still here")
-                held, memory = broker.longest_hold_ms(), broker.memory_mb()
-                worst = max(worst, held)
-                print(f"{attack.__name__:28} {held:8.2f} {memory - before:+10.1f}", flush=True)
-                before = memory
-        finally:
-            broker.stop()
+    with watched_broker(**SETTINGS) as broker:
+        port = broker.ports[1]
+        witness = ModelClient(port)
+        witness.ask(witness.sdk.open("bmq://d/witness", 0, flags=WRITE))
+        broker.longest_hold_ms()
+        before = broker.memory_mib()
+        print(f"{'attack':28} {'hold ms':>8} {'memory MiB':>10}")
+        for attack in ATTACKS:
+            if wanted and attack.__name__ not in wanted:
+                continue
+            with ModelClient(port) as client:
+                attack(client)
+                with suppress(OSError):
+                    client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            witness.post_and_wait(0, b"still here")
+            held, memory = broker.longest_hold_ms(), broker.memory_mib()
+            worst = max(worst, held)
+            print(f"{attack.__name__:28} {held:8.2f} {memory - before:+10.1f}", flush=True)
+            before = memory
     if worst > BOUND_MS:
         sys.exit(f"the loop was held for {worst:.2f} ms")
 

@@ -31,6 +31,7 @@ from typing import Any
 import anyio
 
 import vibemq
+from bench.common.options import switches
 from bench.million import rss_anon_kib
 from vibemq import Outgoing
 from vibemq.client import ReconnectPolicy
@@ -276,7 +277,7 @@ def judged(name: str, trial: Trial, given: argparse.Namespace) -> bool:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = switches("delays", __doc__)
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)

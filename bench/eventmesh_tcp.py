@@ -6,7 +6,6 @@ One raw client pipelines on one connection; messages of 1 KiB in a strong queue 
 own. The client's frames are made before the clock starts, so that the broker is what is measured.
 """
 
-import argparse
 import json
 import os
 import socket
@@ -20,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import vibemq.sync
+from bench.common.options import switches
 
 BODY = "x" * 1024
 TOPIC = "bench"
@@ -175,7 +175,7 @@ def native(url: str, pid: int, seconds: float) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = switches("eventmesh_tcp", __doc__)
     parser.add_argument("--seconds", type=float, default=3)
     parser.add_argument("--window", type=int, default=4_000)
     options = parser.parse_args()

@@ -18,6 +18,7 @@ from typing import Any
 import anyio
 
 import vibemq
+from bench.common.options import switches
 from bench.million import Broker
 from vibemq import Outgoing
 
@@ -81,7 +82,7 @@ async def measure(broker: Broker, given: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = switches("extras", __doc__)
     parser.add_argument("--messages", type=int, default=50_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--durability", default="strong")

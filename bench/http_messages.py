@@ -8,70 +8,23 @@ what an HTTP library does. Streams are compared in pairs, with and without in tu
 seconds of the broker for 100,000 messages.
 """
 
-import argparse
 import asyncio
 import json
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
-from pathlib import Path
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
 import anyio
 
 import vibemq
-from bench.common.accounting import cpu_seconds
+from bench.common.options import switches
+from bench.common.watched import WatchedBroker, watched_broker
 
 BODY = b"x" * 1_024
 LINES = b"\n".join(json.dumps({"payload": "x" * 1_024}).encode() for _ in range(1_000))
 NATIVE_BATCH = 500
-
-BROKER = """
-import sys
-import anyio, vibemq
-from vibemq.config import Http, Listener, Settings
-async def main():
-    settings = Settings(
-        data_dir=sys.argv[1], listeners=(Listener(port=0),), http=Http(port=0, requests_per_second=0)
-    )
-    async with vibemq.Broker(settings=settings) as broker:
-        print(broker.port, broker.http_address[1], flush=True)
-        await broker.run()
-anyio.run(main, backend_options={"use_uvloop": True})
-"""
-
-
-class ServedBroker:
-    def __init__(self, folder: Path) -> None:
-        command = [sys.executable, "-c", BROKER, str(folder)]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert self._process.stdout is not None
-        self.port, self.http_port = map(int, self._process.stdout.readline().split())
-
-    @property
-    def url(self) -> str:
-        return f"vibemq://127.0.0.1:{self.port}"
-
-    def cpu_s(self) -> float:
-        return cpu_seconds([self._process.pid])
-
-    def stop(self) -> None:
-        self._process.terminate()
-        self._process.wait()
-
-
-@contextmanager
-def served() -> Iterator[ServedBroker]:
-    with tempfile.TemporaryDirectory(prefix="vibemq-bench-", dir="/var/tmp") as folder:
-        broker = ServedBroker(Path(folder))
-        try:
-            yield broker
-        finally:
-            broker.stop()
 
 
 class KeptAlive:
@@ -91,7 +44,7 @@ class KeptAlive:
 
 
 @asynccontextmanager
-async def kept_alive(broker: ServedBroker) -> AsyncIterator[KeptAlive]:
+async def kept_alive(broker: WatchedBroker) -> AsyncIterator[KeptAlive]:
     reader, writer = await asyncio.open_connection("127.0.0.1", broker.http_port, limit=1 << 24)
     try:
         yield KeptAlive(reader, writer)
@@ -100,7 +53,7 @@ async def kept_alive(broker: ServedBroker) -> AsyncIterator[KeptAlive]:
 
 
 async def per_second(
-    broker: ServedBroker, connections: int, seconds: float, ask: Callable[[KeptAlive], Awaitable[int]]
+    broker: WatchedBroker, connections: int, seconds: float, ask: Callable[[KeptAlive], Awaitable[int]]
 ) -> float:
     """What `ask` counts, of all connections together."""
     async with AsyncExitStack() as stack:
@@ -140,7 +93,7 @@ async def fetch_and_ack(one: KeptAlive) -> int:
 
 
 @asynccontextmanager
-async def streams(broker: ServedBroker) -> AsyncIterator[None]:
+async def streams(broker: WatchedBroker) -> AsyncIterator[None]:
     """Three readers as consoles have them: the overview, the busy queue, and its tail."""
     paths = ("/events?topic=overview&topic=alarms", "/events?topic=queue:load&topic=queues", "/queues/load/tail")
     async with AsyncExitStack() as stack:
@@ -149,6 +102,8 @@ async def streams(broker: ServedBroker) -> AsyncIterator[None]:
             reader, writer = await asyncio.open_connection("127.0.0.1", broker.http_port)
             stack.callback(writer.close)
             writer.write(f"GET /api/v1{path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            head = await reader.readuntil(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 200"), head
             tasks.append(asyncio.create_task(_read(reader)))
         try:
             yield
@@ -163,7 +118,7 @@ async def _read(reader: asyncio.StreamReader) -> None:
             pass
 
 
-async def native_load(broker: ServedBroker, seconds: float) -> tuple[float, float]:
+async def native_load(broker: WatchedBroker, seconds: float) -> tuple[float, float]:
     """(messages a second, processor seconds of the broker for 100,000), published and acknowledged."""
     count = 0
     async with vibemq.connect(broker.url) as publisher, vibemq.connect(broker.url) as consumer:
@@ -188,7 +143,7 @@ async def native_load(broker: ServedBroker, seconds: float) -> tuple[float, floa
 
 
 async def measure(seconds: float, pairs: int, connections: int) -> None:
-    with served() as broker:
+    with watched_broker(watched=False, http={"port": 0, "requests_per_second": 0}) as broker:
         async with vibemq.connect(broker.url) as mq:
             for queue in ("http", "load"):
                 await mq.create_queue(queue)
@@ -218,7 +173,7 @@ def _spread(values: list[float]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
+    parser = switches("http_messages", __doc__)
     parser.add_argument("--seconds", type=float, default=3)
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--connections", type=int, default=8)

@@ -19,16 +19,9 @@ from pathlib import Path
 import anyio
 
 import vibemq
+from bench.common.embedded import BODY, BROKER
+from bench.common.options import switches
 
-BODY = {"id": 4711, "item": "tea", "text": "x" * 200}
-BROKER = """
-import sys, anyio, vibemq
-async def main():
-    async with vibemq.Broker(sys.argv[1], port=0) as broker:
-        print(broker.port, flush=True)
-        await broker.run()
-anyio.run(main)
-"""
 ECHO = """
 import sys, anyio, vibemq
 async def serve(mq, queue):
@@ -47,7 +40,7 @@ anyio.run(main)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
+    parser = switches("requests", __doc__)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--calls", type=int, default=400)
     parser.add_argument("--at-once", type=int, default=10_000)

@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.common.options import switches
 from vibemq.client.address import ClientSettings
 from vibemq.client.protocol import ClientProtocol
 from vibemq.client.publishing.outbox import PublishBatch
@@ -64,7 +65,7 @@ def main() -> None:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = switches("single", __doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--messages", type=int, default=3_000)
     parser.add_argument("--rate", type=float, default=1_000.0, help="messages a second at most; 0 = no pause")

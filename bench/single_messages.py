@@ -29,16 +29,9 @@ from typing import IO, Any, Self
 
 import vibemq
 import vibemq.sync
+from bench.common.embedded import BODY, BROKER
+from bench.common.options import switches
 
-BODY = {"id": 4711, "item": "tea", "text": "x" * 200}
-BROKER = """
-import sys, anyio, vibemq
-async def main():
-    async with vibemq.Broker(sys.argv[1], port=0) as broker:
-        print(broker.port, flush=True)
-        await broker.run()
-anyio.run(main)
-"""
 KEPT = 1_000
 """Published messages that Redis keeps of what nobody consumes; a queue drops its oldest."""
 BLOCK_MS = 5_000
@@ -75,7 +68,7 @@ Way = Callable[[int], Sample]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
+    parser = switches("single_messages", __doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--messages", type=int, default=1_000)
     parser.add_argument("--rate", type=float, default=500.0, help="of the messages to consume, per second")

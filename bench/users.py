@@ -16,7 +16,7 @@ from statistics import median
 
 import vibemq
 from bench.common.accounting import memory_mib
-from bench.common.options import parsed
+from bench.common.options import parsed, switches
 from bench.common.report import Journal, table
 from bench.common.serving import PASSWORD, Served, serving
 from tests.integration.access import cheap_hash
@@ -73,7 +73,7 @@ def main() -> None:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = switches("users", __doc__)
     parser.add_argument("--users", type=int, default=10_000)
     parser.add_argument("--permissions", type=int, default=10, help="of each user (10)")
     parser.add_argument("--rounds", type=int, default=5, help="starts, and pairs of twice as many publishes (5)")

@@ -10,21 +10,20 @@ acknowledgements of 1 KiB messages are counted with and without three readers of
 import argparse
 import asyncio
 import json
-import signal
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import anyio
 import httpx
 
 import vibemq
-from bench.common.accounting import cpu_seconds
+from bench.common.options import switches
+from bench.common.watched import WatchedBroker, watched_broker
 from bench.scale.stores import AT_ONCE, HOUR_MS, Batches, build, queues
 from bench.scale.subscribers import Subscriber
 from vibemq.model.records import DeadFacts, DeadLettered, HandedOut, MessagesAdded, Reason
@@ -35,6 +34,8 @@ ERRORS = 1_000
 LOAD = "load"
 BODY = b"x" * 1_024
 AT_A_TIME = 500
+HTTP = {"port": 0, "requests_per_second": 0}
+"""Requests come as fast as they are answered."""
 
 PAGES: dict[str, str] = {
     "overview": "/overview",
@@ -51,7 +52,7 @@ PAGES: dict[str, str] = {
     "letters by text": "/dead-letters?limit=50&error=article+999",
     "letters by header": "/dead-letters?limit=50&header=tenant:t19",
     "groups of letters": "/dead-letters/groups?limit=100",
-    "one letter": "/dead-letters/500000",
+    "one letter": "/dead-letters/{letter}",
     "jobs": "/jobs",
     "connections": "/connections?limit=50",
     "cursors": "/cursors?limit=50",
@@ -59,63 +60,6 @@ PAGES: dict[str, str] = {
     "settings": "/broker/settings",
     "audit": "/audit?limit=50",
 }
-
-BROKER = """
-import asyncio, signal, sys, time
-import anyio, vibemq
-from vibemq.config import Http, Limits, Listener, Settings
-longest = [0.0]
-async def sample():
-    while True:
-        before = time.thread_time()
-        await asyncio.sleep(0.0005)
-        longest[0] = max(longest[0], time.thread_time() - before)
-def tell():
-    print(f"{longest[0] * 1000:.2f}", flush=True)
-    longest[0] = 0.0
-async def main():
-    settings = Settings(
-        data_dir=sys.argv[1], listeners=(Listener(port=0),), http=Http(port=0), limits=Limits(max_connections=20_000)
-    )
-    async with vibemq.Broker(settings=settings) as broker:
-        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, tell)
-        task = asyncio.create_task(sample())
-        print(broker.port, broker.http_address[1], flush=True)
-        await broker.run()
-anyio.run(main, backend_options={"use_uvloop": True})
-"""
-
-
-class Served:
-    """A broker in a process of its own."""
-
-    def __init__(self, folder: Path) -> None:
-        command = [sys.executable, "-c", BROKER, str(folder)]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert self._process.stdout is not None
-        self._said = self._process.stdout
-        self.port, self.http_port = map(int, self._said.readline().split())
-
-    def longest_hold_ms(self) -> float:
-        """Since the last call: an upper bound, half a millisecond of other turns included."""
-        self._process.send_signal(signal.SIGUSR1)
-        return float(self._said.readline())
-
-    def cpu_s(self) -> float:
-        return cpu_seconds([self._process.pid])
-
-    def stop(self) -> None:
-        self._process.terminate()
-        self._process.wait()
-
-
-@contextmanager
-def served(folder: Path) -> Iterator[Served]:
-    broker = Served(folder)
-    try:
-        yield broker
-    finally:
-        broker.stop()
 
 
 def store(queue_count: int, letter_count: int) -> Batches:
@@ -144,12 +88,12 @@ def _word(number: int) -> str:
     return f"{number % ERRORS:03d}".translate(str.maketrans("0123456789", "abcdefghij"))
 
 
-async def ask_pages(broker: Served, asks: int) -> None:
+async def ask_pages(broker: WatchedBroker, asks: int, letter: int) -> None:
     print(f"{'request':<22} {'p50 ms':>8} {'p99 ms':>8} {'hold ms':>8}  status, bytes")
     async with console(broker) as http:
-        for name, path in PAGES.items():
+        for name, pattern in PAGES.items():
             broker.longest_hold_ms()
-            laps = []
+            path, laps = pattern.format(letter=letter), []
             for _ in range(asks):
                 began = time.perf_counter()
                 answer = await http.get(path)
@@ -162,15 +106,21 @@ async def ask_pages(broker: Served, asks: int) -> None:
 
 
 @asynccontextmanager
-async def console(broker: Served) -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{broker.http_port}/api/v1", timeout=60) as http:
+async def console(broker: WatchedBroker) -> AsyncIterator[httpx.AsyncClient]:
+    address = f"http://127.0.0.1:{broker.http_port}/api/v1"
+    hooks: dict[str, list[Callable[..., Any]]] = {"response": [answered]}
+    async with httpx.AsyncClient(base_url=address, timeout=60, event_hooks=hooks) as http:
         yield http
 
 
-async def load(broker: Served, seconds: float) -> tuple[float, float]:
+async def answered(answer: httpx.Response) -> None:
+    """Raises httpx.HTTPStatusError: a refusal costs next to nothing, and its figures would be taken for an answer's."""
+    answer.raise_for_status()
+
+
+async def load(broker: WatchedBroker, seconds: float) -> tuple[float, float]:
     """Messages published and acknowledged a second, and the broker's processor seconds for 100,000 of them."""
-    address = f"vibemq://127.0.0.1:{broker.port}"
-    async with vibemq.connect(address) as producer, vibemq.connect(address) as consumer:
+    async with vibemq.connect(broker.url) as producer, vibemq.connect(broker.url) as consumer:
         await producer.create_queue(LOAD, durability="strong")
         await producer.purge_queue(LOAD)
         count, cpu, began = 0, broker.cpu_s(), time.perf_counter()
@@ -193,15 +143,14 @@ async def load(broker: Served, seconds: float) -> tuple[float, float]:
         return count / took, (broker.cpu_s() - cpu) / count * 100_000
 
 
-async def watch(broker: Served) -> None:
+async def watch(broker: WatchedBroker) -> None:
     """Three readers: the requests that the overview, a busy queue and the dead letters make once a second; a scrape."""
     async with console(broker) as http:
 
         async def every(period_s: float, *paths: str) -> None:
             while True:
                 for path in paths:
-                    with suppress(httpx.HTTPError):
-                        await http.get(path)
+                    await http.get(path)
                 await anyio.sleep(period_s)
 
         async with anyio.create_task_group() as tasks:
@@ -211,7 +160,7 @@ async def watch(broker: Served) -> None:
             tasks.start_soon(every, 15.0, f"http://127.0.0.1:{broker.http_port}/metrics/prometheus")
 
 
-async def pairs(broker: Served, count: int, seconds: float) -> None:
+async def pairs(broker: WatchedBroker, count: int, seconds: float) -> None:
     ratios: dict[str, list[float]] = {"throughput": [], "processor time": []}
     await load(broker, min(seconds, 3))
     for number in range(count):
@@ -233,17 +182,17 @@ def _rounded(values: Sequence[float]) -> list[float]:
     return [round(value, 3) for value in sorted(values)]
 
 
-async def measure(broker: Served, given: argparse.Namespace) -> None:
+async def measure(broker: WatchedBroker, given: argparse.Namespace) -> None:
     connected = [Subscriber() for _ in range(given.connections)]
     for at in range(0, len(connected), 100):
-        await asyncio.gather(*(one.connect(broker.port) for one in connected[at : at + 100]))
-    await ask_pages(broker, given.asks)
+        await asyncio.gather(*(one.connect(broker.ports[0]) for one in connected[at : at + 100]))
+    await ask_pages(broker, given.asks, given.letters // 2)
     if given.pairs:
         await pairs(broker, given.pairs, given.seconds)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.web")
+    parser = switches("web", __doc__)
     parser.add_argument("--queues", type=int, default=10_000)
     parser.add_argument("--letters", type=int, default=1_000_000)
     parser.add_argument("--connections", type=int, default=1_000)
@@ -253,7 +202,7 @@ def main() -> None:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
         build(Path(folder), "lmdb", lambda count: store(given.queues, count), given.letters)
-        with served(Path(folder)) as broker:
+        with watched_broker(folder=Path(folder), http=HTTP, limits={"max_connections": 20_000}) as broker:
             asyncio.run(measure(broker, given))
 
 

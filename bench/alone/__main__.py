@@ -9,7 +9,7 @@ from pathlib import Path
 from bench.alone.suite import QUICK, Extent, Line, Suite
 from bench.common import svg
 from bench.common.lab import Lab
-from bench.common.options import parsed
+from bench.common.options import parsed, switches
 from bench.common.report import Journal, fsync_ms, si, table
 
 
@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = switches("alone", __doc__)
     parser.add_argument("--quick", action="store_true", help="one short round of everything")
     parser.add_argument("--rounds", type=int, default=3, help="runs per figure, of which the median counts (3)")
     parser.add_argument("--seconds", type=float, default=3.0, help="of one run, about (3)")

@@ -8,7 +8,7 @@ from statistics import median
 
 from bench.common.lab import Cell, Lab, Mode
 from bench.common.load import Job
-from bench.common.options import parsed
+from bench.common.options import parsed, switches
 from bench.common.peer import Guarantee
 from bench.common.report import Journal, si, table
 from bench.growth.backlog import Backlog
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = switches("growth", __doc__)
     parser.add_argument("--power", type=int, default=7, help="largest backlog, as a power of ten (7)")
     parser.add_argument("--rounds", type=int, default=3, help="runs per figure, of which the median counts (3)")
     parser.add_argument("--seconds", type=float, default=60.0, help="of publishing beside checkpoints (60)")

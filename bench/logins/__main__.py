@@ -19,7 +19,7 @@ from statistics import median
 
 import vibemq
 from bench.common.accounting import cpu_seconds, memory_mib
-from bench.common.options import parsed
+from bench.common.options import parsed, switches
 from bench.common.report import Journal, table
 from bench.common.serving import PASSWORD, serving
 from vibemq.protocols.native.codec.frames import encode_frame
@@ -86,7 +86,7 @@ def _show(p99s: dict[str, list[float]], cpu: dict[str, list[float]], owner: list
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = switches("logins", __doc__)
     parser.add_argument("--rounds", type=int, default=5, help="with and without, of which the median counts (5)")
     parser.add_argument("--seconds", type=float, default=10.0, help="of publishing in each (10)")
     parser.add_argument("--rate", type=float, default=200.0, help="publishes a second (200)")

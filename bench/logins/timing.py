@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench.common.options import parsed
+from bench.common.options import parsed, switches
 from bench.common.report import Journal, table
 from bench.common.serving import PASSWORD, serving
 from vibemq.protocols.native.codec.frames import encode_frame
@@ -73,7 +73,7 @@ def refused_after_s(port: int, name: str, *, address_number: int) -> float:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = switches("logins.timing", __doc__)
     parser.add_argument("--samples", type=int, default=1000, help="logins of each kind (1000)")
     parser.add_argument("--seed", type=int, default=1)
     return parsed("logins.timing", parser, whose="the broker's")

@@ -26,7 +26,7 @@ import vibemq
 import vibemq.sync
 from bench.common.accounting import cpu_seconds, machine_busy_s, process_tree
 from bench.common.load import now, quantiles_ms
-from bench.common.options import parsed
+from bench.common.options import parsed, switches
 from bench.common.reaper import REPOSITORY, Reaper
 from bench.common.report import Journal, fsync_ms, table
 from bench.common.servers import Plan, Server, free_port
@@ -260,7 +260,7 @@ def _span_row(runs: list[dict[str, Any]]) -> list[str]:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = switches("mixed", __doc__)
     parser.add_argument("--rounds", type=int, default=3, help="of all cells, in turn (3)")
     parser.add_argument("--seconds", type=float, default=3.0, help="of each run (3)")
     parser.add_argument("--rate", type=float, default=250.0, help="messages a second of the small client (250)")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bench.alone.memory import waiting_memory
 from bench.common.lab import Lab
-from bench.common.options import parsed
+from bench.common.options import parsed, switches
 from bench.common.report import Journal, si, table
 from bench.peers.acceptance import PEERS, ROWS, RSS_ANON_MIB_MAX, US, Row, Verdict, cells, judge
 from bench.peers.interleaved import Interleaver, Results, Scale
@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = switches("peers", __doc__)
     parser.add_argument("--quick", action="store_true", help="two short rounds: a look, no verdict")
     parser.add_argument("--rounds", type=int, default=5, help="pairs per cell (5)")
     parser.add_argument("--seconds", type=float, default=3.0, help="of one run, about (3)")

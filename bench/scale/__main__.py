@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bench.common.options import parsed
+from bench.common.options import parsed, switches
 from bench.common.report import Journal, table
 from bench.scale import stores
 from bench.scale.broker import Broker
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = switches("scale", __doc__)
     parser.add_argument("--power", type=int, default=8, help="largest number of anything, as a power of ten (8)")
     parser.add_argument("--only", default="", help="cases whose name holds this: " + ", ".join(c.name for c in CASES))
     return parsed("scale", parser, whose="the broker's")

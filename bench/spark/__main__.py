@@ -8,7 +8,7 @@ from typing import Any
 
 import vibemq.sync
 from bench.common.lab import Lab
-from bench.common.options import parsed
+from bench.common.options import parsed, switches
 from bench.common.peer import Guarantee
 from bench.common.report import Journal, si, table
 from bench.common.servers import Plan, Server, free_port
@@ -123,7 +123,7 @@ def _latency(name: str, ours: Steady, least: Steady, share: float, most_ms: int)
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = switches("spark", __doc__)
     parser.add_argument("--rows", type=int, default=500_000, help="messages to be read, and to be written (500000)")
     parser.add_argument("--rounds", type=int, default=3, help="rounds of each contest, after one to warm up (3)")
     parser.add_argument("--messages", type=int, default=60, help="one after the other, of the latency (60)")

@@ -16,7 +16,6 @@ from tests.waiting import wait_until
 
 REPOSITORY = Path(__file__).parents[2]
 IMAGE = "vibemq:docker-test"
-HEALTHY_WITHIN_S = 60
 HARDENING = ("--read-only", "--tmpfs", "/tmp:noexec", "--cap-drop", "ALL", "--security-opt", "no-new-privileges")
 PASSED_ON = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL")
 """A package mirror that pip is told of here is told to the build as well."""

@@ -70,12 +70,3 @@ def headings(path: Path) -> list[str]:
 def anchors(path: Path) -> set[str]:
     """Anchors of the headings, as GitHub makes them."""
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings(path)}
-
-
-def first_cells(path: Path) -> set[str]:
-    """Every `code` in the first cell of a table row, of all tables of the page."""
-    cells: set[str] = set()
-    for line in path.read_text(encoding="utf-8").splitlines():
-        if line.startswith("| "):
-            cells.update(re.findall(r"`([^`]+)`", line.split("|")[1]))
-    return cells

@@ -2,7 +2,7 @@
 users;
 10 ms are let pass, see `tests/watchdog.py`.
 
-A new operation, frame, command or page without a row in `every_call.py` fails here.
+A new operation, frame, command or page without a row in `every_call/` fails here.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -13,9 +13,14 @@ from anyio import to_thread
 from pydantic import SecretStr
 from starlette.routing import Route
 
-from tests.integration import every_call
 from tests.integration.access import cheap_hash
-from tests.integration.every_call import DEAD, HOLES, JOBS, LOG, NEWS, Prepared, Row, World
+from tests.integration.every_call.crowds import CROWD_ROWS
+from tests.integration.every_call.native_frames import ANSWERS, FRAME_ROWS
+from tests.integration.every_call.omq_commands import OMQ_ROWS
+from tests.integration.every_call.operations import OPERATION_ROWS
+from tests.integration.every_call.pages import page
+from tests.integration.every_call.peers import DEAD, HOLES, JOBS, LOG, NEWS, ROOT
+from tests.integration.every_call.world import Prepared, Row, World, prepare
 from tests.waiting import until
 from tests.watchdog import ATTEMPTS, HOLD_S_MAX, longest_hold_s
 from vibemq.config import Auth, Http, Limits, Listener, Settings, User
@@ -154,7 +159,7 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World
         listeners=(Listener(port=0, settings={"prefetch": MESSAGES}), Listener(port=0, protocol="omq")),
         http=Http(port=0),
         limits=Limits(connections_per_ip_per_minute=0),
-        auth=Auth(users={every_call.ROOT: User(password_hash=SecretStr(cheap_hash()), superuser=True)}),
+        auth=Auth(users={ROOT: User(password_hash=SecretStr(cheap_hash()), superuser=True)}),
     )
     async with Broker(settings=settings) as broker:
         assert broker.http_address is not None
@@ -178,29 +183,29 @@ async def assert_does_not_hold(row: Row | Prepared, world: World) -> None:
         # What the peers of the last attempt held has gone back.
         await to_thread.run_sync(world.hang_up)
         await until(world.is_quiet)
-        return await to_thread.run_sync(every_call.prepare, row, world, attempt)
+        return await to_thread.run_sync(prepare, row, world, attempt)
 
     assert await longest_hold_s(to_thread.run_sync, prepared) <= HOLD_S_MAX
 
 
 @pytest.mark.parametrize("name", [operation.name for operation in OPERATIONS])
 async def test_operations(world: World, name: str) -> None:
-    await assert_does_not_hold(every_call.OPERATION_ROWS[name], world)
+    await assert_does_not_hold(OPERATION_ROWS[name], world)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in CommandType if kind not in every_call.ANSWERS])
+@pytest.mark.parametrize("kind", [kind for kind in CommandType if kind not in ANSWERS])
 async def test_frames_of_the_native_protocol(world: World, kind: CommandType) -> None:
-    await assert_does_not_hold(every_call.FRAME_ROWS[kind], world)
+    await assert_does_not_hold(FRAME_ROWS[kind], world)
 
 
-@pytest.mark.parametrize("name", every_call.CROWD_ROWS)
+@pytest.mark.parametrize("name", CROWD_ROWS)
 async def test_calls_that_meet_a_crowd(world: World, name: str) -> None:
-    await assert_does_not_hold(every_call.CROWD_ROWS[name], world)
+    await assert_does_not_hold(CROWD_ROWS[name], world)
 
 
 @pytest.mark.parametrize("name", [command.__name__ for command in get_args(ClientCommand)])
 async def test_commands_of_the_ocaml_message_queue(world: World, name: str) -> None:
-    await assert_does_not_hold(every_call.OMQ_ROWS[name], world)
+    await assert_does_not_hold(OMQ_ROWS[name], world)
 
 
 def pages() -> list[str]:
@@ -211,4 +216,4 @@ def pages() -> list[str]:
 @pytest.mark.parametrize("path", pages())
 async def test_pages(world: World, path: str) -> None:
     crowded = path.replace("{name:path}", NEWS)
-    await assert_does_not_hold(lambda world, attempt: every_call.page(world, crowded), world)
+    await assert_does_not_hold(lambda world, attempt: page(world, crowded), world)

@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 EventKind = Literal["publish", "ack", "reject", "replay"]
-POLICIES = ("strong", "weak", "async")
 FOREVER = 1 << 62
 """Has not happened, and never will."""
 THE_END = FOREVER - 1

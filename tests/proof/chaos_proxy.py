@@ -84,10 +84,6 @@ class ChaosProxy:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    @property
-    def open_links(self) -> int:
-        return len(self._links)
-
     def reset_all(self) -> None:
         """Both ends of every stream get a reset; what was on its way is gone."""
         for link in list(self._links):

@@ -60,7 +60,6 @@ COST_US = {
 }
 """Processor time of one input, about; its targets share the time accordingly."""
 _EXECUTED = re.compile(r"stat::number_of_executed_units:\s*(\d+)")
-_ARTIFACT = re.compile(r"Test unit written to (\S+)")
 
 
 def run(target: Target, budget: Budget) -> Result:

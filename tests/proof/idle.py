@@ -28,7 +28,6 @@ CPU_MAX_PERCENT = 10.0
 HELPERS = 4
 PING_PAUSE_S = 0.01
 FILES_SPARE = 500
-HELPER_TIMEOUT_S = 240
 SETTINGS = """
 [limits]
 max_connections = 0

@@ -25,7 +25,6 @@ from vibemq.errors import VibeMQError
 from vibemq.protocols.native.codec.frames import encode_frame
 from vibemq.protocols.native.codec.wire import CommandType, encode_body
 
-IDLE_TIMEOUT_S = 2.0
 HANDSHAKE_TIMEOUT_S = 2.0
 WAIT_S = 45.0
 """For whatever must happen, on a machine that does other things too."""

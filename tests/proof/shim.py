@@ -97,7 +97,6 @@ class Control:
     _ORDER = struct.Struct("=6I")
     _COUNTS = struct.Struct(f"={len(Role) * len(Kind)}I")
     _FIRED = struct.Struct("=I4xq512s")
-    _FIRED_AT = 96
 
     def __init__(self, path: Path, fault: Fault | None = None) -> None:
         self.path = path

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from tests.proof.copied_state import copy_state
 from tests.proof.letter_index import index_differences
 from tests.proof.sim_files import Machine, migrate_if_old, path_on
 from tests.proof.sim_ledger import Ledger
@@ -29,7 +30,6 @@ from vibemq.storage.kvstore import keys
 from vibemq.storage.kvstore.dead.index_audit import audit_index
 from vibemq.storage.kvstore.encoding import unseal
 from vibemq.storage.kvstore.values import unpack_meta
-from vibemq.storage.lmdb.copying import copy_state
 from vibemq.storage.lmdb.environment.tables import reading
 from vibemq.storage.lmdb.journal.journal import Journal
 from vibemq.storage.lmdb.provider import LmdbProvider

@@ -4,6 +4,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any
 
+from tests.proof.copied_state import copy_state
 from tests.proof.sim_naive import Broken, Message, Naive, NaiveQueue, each
 from vibemq.model.effects import Deliver, Effect, Outcome, Published, Reply
 from vibemq.model.options import Durability, Overflow, Retention
@@ -19,7 +20,6 @@ from vibemq.model.records import (
 )
 from vibemq.model.stored import StoredState
 from vibemq.storage.kvstore.encoding import decode_batch
-from vibemq.storage.lmdb.copying import copy_state
 from vibemq.storage.state.dead_letter_facts import DeadEntry, DeadTable
 from vibemq.storage.state.reducer import apply
 

@@ -150,6 +150,14 @@ def _before(start: str) -> str:
     return start[:-1] + chr(ord(start[-1]) - 1) + "\x7f" if start[-1] > "\x00" else start[:-1]
 
 
+Out = Annotated[
+    Path,
+    typer.Option(
+        "--out", "-o", metavar="FILE", help="File to write; - is stdout." + defaults_to("stdout"), show_default=False
+    ),
+]
+STANDARD = Path("-")
+"""Stdin or stdout in place of a file."""
 Queue = Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.", autocompletion=queue_names)]
 Group = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.", autocompletion=group_names)]
 User = Annotated[str, typer.Argument(metavar="USER", help="Name of the user.", autocompletion=user_names)]

@@ -66,10 +66,20 @@ class Output:
         if not Confirm.ask(Text(question), console=self.notes, default=False):
             raise Usage("not confirmed; nothing was changed")
 
+    def confirm_overwrite(self, file: Path, *, yes: bool) -> None:
+        """Ask before a file that is there is replaced. Raises as `confirm`."""
+        if file.exists() and not is_standard(file):
+            self.confirm(f"Overwrite {file}?", yes=yes, can_dry_run=False)
+
 
 def is_standard(file: Path) -> bool:
     """Whether `-` stands for standard input or output."""
     return str(file) == "-"
+
+
+def content_of(file: Path) -> bytes:
+    """`-` is stdin."""
+    return sys.stdin.buffer.read() if is_standard(file) else file.read_bytes()
 
 
 @contextmanager

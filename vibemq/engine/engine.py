@@ -12,7 +12,6 @@ with `committed` or `failed`.
 """
 
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from itertools import islice
 
@@ -345,11 +344,6 @@ class Engine:
     def dead_count(self) -> int:
         """Dead letters of all queues, deleted ones included."""
         return self._state.dead_total
-
-    @property
-    def retired_counters(self) -> Counter[str]:
-        """Of queues that were deleted since the start; the others' stand in their QueueInfo."""
-        return self._state.retired
 
     @property
     def totals(self) -> Totals:

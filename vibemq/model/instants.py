@@ -116,10 +116,6 @@ class Instants(MutableMapping[int, int]):
                 self._fill[number] = len(page)
         return before
 
-    def put_all(self, values: dict[int, int]) -> None:
-        """As `put_columns`."""
-        self.put_columns(list(values), list(values.values()))
-
     def put_columns(self, sequences: Sequence[int], instants: Values) -> None:
         """As `put` of each; neighbours in ascending order are put a page at a time."""
         if isinstance(instants, int):

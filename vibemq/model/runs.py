@@ -414,9 +414,6 @@ class RunSet(Stretches):
             return [run for part in self._parts[low:high] for run in part.touching(first, last)]
         return list(zip(self._firsts[low:high], self._lasts[low:high], strict=True))
 
-    def count_between(self, first: int, last: int) -> int:
-        return run_count(self.overlap(first, last))
-
     # -- parts --------------------------------------------------------------------------------------------------------
 
     def _fill(self, firsts: list[int], lasts: list[int]) -> None:

@@ -139,7 +139,7 @@ def test_many_are_put_at_once(puts: list[tuple[int, int, int]], first: int, more
     for start, count, number in puts:
         copies.append((instants.copy(), dict(model)))
         values = {sequence: number * sequence for sequence in range(start, start + count)}
-        instants.put_all(values)
+        instants.put_columns(list(values), list(values.values()))
         model |= values
     assert (instants, len(instants)) == (model, len(model))
     assert all(copy == before for copy, before in copies)
@@ -156,8 +156,9 @@ def test_many_are_put_at_once(puts: list[tuple[int, int, int]], first: int, more
 def test_many_are_removed_at_once(puts: list[tuple[int, int, int]], first: int, more: int, step: int) -> None:
     instants, model = Instants(), dict[int, int]()
     for start, count, number in puts:
-        instants.put_all({sequence: number * sequence for sequence in range(start, start + count)})
-        model |= {sequence: number * sequence for sequence in range(start, start + count)}
+        sequences = range(start, start + count)
+        instants.put_columns(sequences, [number * sequence for sequence in sequences])
+        model |= {sequence: number * sequence for sequence in sequences}
     copy, before = instants.copy(), dict(model)
     instants.remove_all(gone := instants.within(first, first + more)[::step])
     for sequence in gone:

@@ -74,7 +74,6 @@ def test_pop_front_takes_the_smallest(plain: set[int], count: int) -> None:
 def test_overlap_is_the_intersection(plain: set[int], window: tuple[int, int]) -> None:
     runs = RunSet(runs_of(plain))
     assert members(runs.overlap(*window)) == plain & members([window])
-    assert runs.count_between(*window) == len(plain & members([window]))
 
 
 @given(st.sets(small, min_size=1))

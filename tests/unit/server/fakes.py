@@ -1,7 +1,6 @@
 """Stand-ins for the engine and a storage provider; the parts of their contracts that the server's parts lean on."""
 
 import threading
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -23,7 +22,6 @@ class FakeEngine:
         self.failed_tickets: list[tuple[int, str]] = []
         self.after: dict[int, Outcome] = {}
         self.handled: list[Command] = []
-        self.retired_counters: Counter[str] = Counter()
         self.shows_in_steps = False
 
     def restore(self, state: StoredState, now: int) -> Outcome:

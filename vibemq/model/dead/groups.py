@@ -17,9 +17,6 @@ class GroupKey(NamedTuple):
     """`OTHER`: of the letters that no other group has room for."""
 
 
-FIRST_KEY = GroupKey(0, 0, 0)
-
-
 @dataclass(slots=True)
 class LetterStretch:
     """What is known of the letters of one group together."""

@@ -6,7 +6,7 @@ then the count says how many there are at least.
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field
 from heapq import nsmallest
 from typing import Any, cast
@@ -28,7 +28,7 @@ from vibemq.operations.dead_letters.filters import LetterFilter, LetterFilters
 from vibemq.operations.dead_letters.groups import group_json
 from vibemq.operations.dead_letters.letters import LetterAccess
 from vibemq.operations.dead_letters.rates import Rate
-from vibemq.operations.dead_letters.reader import INDEX_SCAN_MAX, SCAN_MAX, SCAN_S, DeadLetterReader
+from vibemq.operations.dead_letters.reader import INDEX_SCAN_MAX, SCAN_MAX, SCAN_S, DeadLetterReader, Found
 from vibemq.operations.messages import letter_json, replay_count
 from vibemq.operations.registry import Caller, Operation
 
@@ -155,10 +155,33 @@ class LetterPreview:
         self, wanted: PreviewArguments, chosen: LetterFilter, queue_ids: frozenset[int] | None, tally: _Tally
     ) -> None:
         """By their facts alone."""
+        most = SCAN_MAX if wanted.need_scan else INDEX_SCAN_MAX
+        tally.is_whole = False
+        async for found in self._slices(chosen, queue_ids, most, rows=False):
+            tally.add_letters(found.letters)
+            tally.is_whole = found.done
+
+    async def _rows(
+        self, wanted: PreviewArguments, chosen: LetterFilter, queue_ids: frozenset[int] | None
+    ) -> "tuple[_Rows, bool]":
+        """What the messages say, of as many letters as are read in a moment; and whether these are all."""
+        rows, done = _Rows(), False
+        row_fits = chosen.row_fits if wanted.need_rows else None
+        async for found in self._slices(chosen, queue_ids, SCAN_MAX, row_fits=row_fits):
+            rows.take(found.letters, keep=wanted.need_rows)
+            done = found.done
+        return rows, done
+
+    async def _slices(
+        self, chosen: LetterFilter, queue_ids: frozenset[int] | None, most: int, **reading: Any
+    ) -> AsyncIterator[Found]:
+        """The letters of a filter, as far as they are read in a moment and no more than `most` are looked at.
+
+        Between two of them the loop has its turn. `reading`: as of `DeadLetterReader.find`.
+        """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + SCAN_S / 2
         last, done, examined = chosen.after, False, 0
-        most = SCAN_MAX if wanted.need_scan else INDEX_SCAN_MAX
         while not done and examined < most and loop.time() < deadline:
             found = await self._reader.find(
                 chosen.fits,
@@ -168,35 +191,11 @@ class LetterPreview:
                 limit=SLICE,
                 scan=most - examined,
                 seconds=deadline - loop.time(),
-                rows=False,
+                **reading,
             )
-            tally.add_letters(found.letters)
+            yield found
             last, done, examined = found.last, found.done, examined + found.examined
             await asyncio.sleep(0)
-        tally.is_whole = done
-
-    async def _rows(
-        self, wanted: PreviewArguments, chosen: LetterFilter, queue_ids: frozenset[int] | None
-    ) -> "tuple[_Rows, bool]":
-        """What the messages say, of as many letters as are read in a moment; and whether these are all."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + SCAN_S / 2
-        rows, last, done = _Rows(), chosen.after, False
-        while not done and rows.examined < SCAN_MAX and loop.time() < deadline:
-            found = await self._reader.find(
-                chosen.fits,
-                choice=chosen.choice(queue_ids),
-                after=last,
-                below=chosen.below,
-                limit=SLICE,
-                scan=SCAN_MAX - rows.examined,
-                seconds=deadline - loop.time(),
-                row_fits=chosen.row_fits if wanted.need_rows else None,
-            )
-            rows.take(found.letters, found.examined, keep=wanted.need_rows)
-            last, done = found.last, found.done
-            await asyncio.sleep(0)
-        return rows, done
 
     async def _answer(
         self, caller: Caller, wanted: PreviewArguments, tally: _Tally, rows: "_Rows", *, rows_are_all: bool
@@ -273,10 +272,8 @@ class _Rows:
     count: int = 0
     size: int = 0
     replayed: int = 0
-    examined: int = 0
 
-    def take(self, letters: Sequence[DeadLetter], examined: int, *, keep: bool) -> None:
-        self.examined += examined
+    def take(self, letters: Sequence[DeadLetter], *, keep: bool) -> None:
         self.count += len(letters)
         self.size += sum(len(letter.row) for letter in letters)
         self.replayed += sum(replay_count(RowView(letter.row).headers) > 0 for letter in letters)

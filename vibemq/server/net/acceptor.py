@@ -80,7 +80,7 @@ class Acceptor:
     """Accepts from now on until `close`.
 
     Args:
-        make: the protocol object of a connection.
+        make: (accepted socket, which the transport will own) -> the protocol object of the connection.
         refuses: (host) -> None when a connection from there may come in; else what to say before it is closed.
         tls: the context of the listener; nothing is said before a handshake.
         failed: told of each handshake that came to nothing.
@@ -90,7 +90,7 @@ class Acceptor:
     def __init__(
         self,
         sockets: Sequence[socket.socket],
-        make: Callable[[], asyncio.BaseProtocol],
+        make: Callable[[socket.socket], asyncio.BaseProtocol],
         refuses: Callable[[str], bytes | None],
         *,
         tls: ssl.SSLContext | None = None,
@@ -185,7 +185,10 @@ class Acceptor:
     async def _connect(self, connected: socket.socket) -> None:
         try:
             await self._loop.connect_accepted_socket(
-                self._make, connected, ssl=self._tls, ssl_handshake_timeout=self._handshake_timeout_s
+                partial(self._make, connected),
+                connected,
+                ssl=self._tls,
+                ssl_handshake_timeout=self._handshake_timeout_s,
             )
         except OSError as error:
             # It has gone, or its handshake failed (`vibemq.server.net.tls` says why).

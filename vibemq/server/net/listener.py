@@ -15,7 +15,7 @@ from vibemq.server.checks import plugin_settings
 from vibemq.server.net.acceptor import Acceptor, bound_sockets
 from vibemq.server.net.connections import ListenerEndpoint
 from vibemq.server.net.tls import ServerTls
-from vibemq.server.net.transport import Connection, SocketServices
+from vibemq.server.net.transport import Connection, SocketServices, acknowledge_at_once
 
 log = logging.getLogger("vibemq.listener")
 
@@ -59,12 +59,13 @@ async def listen(listener: Listener, number: int, endpoint: ListenerEndpoint, se
         raise ConfigInvalid(
             f"cannot listen on {where} for {listener.protocol}: {error.strerror or error}; choose another host or port"
         ) from error
-    if endpoint.plugin.peers_await_tcp_acks:
+    await_acks = endpoint.plugin.peers_await_tcp_acks
+    if await_acks:
         _offer_small_segments(sockets)
     host, chosen = sockets[0].getsockname()[:2]
     acceptor = Acceptor(
         sockets,
-        lambda: Connection(services, endpoint),
+        lambda connected: Connection(services, endpoint, acknowledge_at_once(connected) if await_acks else None),
         lambda host: table.refuses(host, endpoint, speaks=tls is None),
         tls=tls.context if tls is not None else None,
         handshake_timeout_s=table.limits.handshake_timeout_ms / 1000,

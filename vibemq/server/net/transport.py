@@ -57,19 +57,19 @@ class SocketServices(CarrierServices):
     """Makes one with the arguments that are a connection's."""
 
 
-def acknowledge_at_once(transport: asyncio.BaseTransport) -> Callable[[], None] | None:
+def acknowledge_at_once(connected: socket.socket) -> Callable[[], None] | None:
     """What has the kernel acknowledge now what has been read; None: it cannot be had.
 
-    The kernel goes back to its own ways by itself.
+    The kernel goes back to its own ways by itself. The socket is the accepted one, not what the transport shows of it,
+    which makes a socket object for each call where the loop is uvloop's. Whoever closes the transport closes it.
     """
-    connected = transport.get_extra_info("socket")
     quick_ack = getattr(socket, "TCP_QUICKACK", None)
-    if connected is None or connected.family not in (socket.AF_INET, socket.AF_INET6) or quick_ack is None:
+    if connected.family not in (socket.AF_INET, socket.AF_INET6) or quick_ack is None:
         return None
     return partial(_set_option, connected, socket.IPPROTO_TCP, quick_ack, 1)
 
 
-def _set_option(connected: Any, level: int, option: int, value: int) -> None:
+def _set_option(connected: socket.socket, level: int, option: int, value: int) -> None:
     # A peer that has reset the connection by now is no fault of ours, and the loop tells of its end by itself.
     with suppress(OSError):
         connected.setsockopt(level, option, value)
@@ -82,7 +82,10 @@ class Connection(asyncio.Protocol):
     session: Session
     peer: PeerDriver
 
-    def __init__(self, services: SocketServices, endpoint: ListenerEndpoint) -> None:
+    def __init__(
+        self, services: SocketServices, endpoint: ListenerEndpoint, acknowledge: Callable[[], None] | None = None
+    ) -> None:
+        """`acknowledge`: see `acknowledge_at_once`; None: the kernel acknowledges when it likes."""
         self._services = services
         self.endpoint = endpoint
         self.number = 0
@@ -105,8 +108,7 @@ class Connection(asyncio.Protocol):
         self._peer_has_ended = False
         """Its side of the stream: everything that it has sent was read."""
         self._closed = False
-        self._acknowledge: Callable[[], None] | None = None
-        """Has the kernel acknowledge at once what was read; None: when it likes."""
+        self._acknowledge = acknowledge
         self._unsent: Unsent | None = None
         """A large row on its way, and what comes behind it; None while there is none."""
 
@@ -117,8 +119,6 @@ class Connection(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         self.host, self.port = (str(peer[0]), int(peer[1])) if isinstance(peer, tuple) else ("local", 0)
         self.certified = certified_users(transport)
-        if self.endpoint.plugin.peers_await_tcp_acks:
-            self._acknowledge = acknowledge_at_once(transport)
         services = self._services
         self.high_water = services.connection_table.limits.write_high_water_bytes
         self.transport.set_write_buffer_limits(high=self.high_water)

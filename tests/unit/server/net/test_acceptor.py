@@ -14,6 +14,7 @@ import pytest
 from tests.waiting import until
 from vibemq.server.net import acceptor as acceptor_module
 from vibemq.server.net.acceptor import KEEP_ALIVE_S, REFUSALS_FOR_ONE, TAKEN_PER_TURN, Acceptor, bound_sockets
+from vibemq.server.net.transport import acknowledge_at_once
 
 pytestmark = pytest.mark.anyio
 
@@ -31,6 +32,7 @@ class Door:
     tls: ssl.SSLContext | None = None
     made: Callable[[], None] = lambda: None
     """Called while a connection is being made."""
+    accepted: list[socket.socket] = field(default_factory=list)
     taken: list[asyncio.BaseTransport] = field(default_factory=list)
     lost: list[asyncio.BaseProtocol] = field(default_factory=list)
     port: int = 0
@@ -49,10 +51,14 @@ class Door:
             def connection_lost(self, exc: Exception | None) -> None:
                 door.lost.append(self)
 
+        def make(connected: socket.socket) -> Guest:
+            door.accepted.append(connected)
+            return Guest()
+
         self.sockets = await bound_sockets("127.0.0.1", 0)
         self.port = self.sockets[0].getsockname()[1]
         return Acceptor(
-            self.sockets, Guest, self.refuses, tls=self.tls, handshake_timeout_s=30, monotonic=self._monotonic
+            self.sockets, make, self.refuses, tls=self.tls, handshake_timeout_s=30, monotonic=self._monotonic
         )
 
     def _monotonic(self) -> float:
@@ -224,3 +230,32 @@ async def test_a_host_of_whose_addresses_the_machine_has_none_is_an_error(names:
     with pytest.raises(OSError, match="assign requested address") as raised:
         await bound_sockets("elsewhere", 0)
     assert raised.value.errno == errno.EADDRNOTAVAIL
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_QUICKACK"), reason="the kernel has no such option")
+@pytest.mark.parametrize(
+    "anyio_backend", [("asyncio", {"use_uvloop": use}) for use in (False, True)], ids=["asyncio", "uvloop"]
+)
+async def test_the_accepted_socket_acknowledges_at_once_and_is_closed_with_its_transport(anyio_backend: object) -> None:
+    door = Door()
+    acceptor = await door.open()
+    with door.dial():
+        await until(lambda: door.taken)
+        [connected], [transport] = door.accepted, door.taken
+        acknowledge = acknowledge_at_once(connected)
+        assert acknowledge is not None
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 0)
+        acknowledge()
+        assert connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK)
+        transport.close()
+        await until(lambda: door.lost)
+        # Another connection may have its number by now.
+        await until(lambda: connected.fileno() == -1)
+        acknowledge()
+    acceptor.close()
+
+
+def test_a_unix_socket_has_nothing_to_acknowledge() -> None:
+    one, other = socket.socketpair()
+    with one, other:
+        assert acknowledge_at_once(one) is None

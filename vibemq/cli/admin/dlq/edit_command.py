@@ -1,7 +1,6 @@
 """`vibemq-admin dlq edit`: one dead letter goes back as another message."""
 
 import base64
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +10,7 @@ from vibemq.cli.admin.dlq.filters import FromQueue
 from vibemq.cli.exits import Usage
 from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, Json, Timeout, Url, queue_names
 from vibemq.cli.online import ask
-from vibemq.cli.output import Output, is_standard
+from vibemq.cli.output import Output, content_of
 from vibemq.cli.values import NUMBER_MAX, key_values
 
 
@@ -56,7 +55,7 @@ def edit(
         )
     if text is not None and file is not None:
         raise Usage("give the new payload with --text or with --file, not with both")
-    content = None if file is None else (sys.stdin.buffer.read() if is_standard(file) else file.read_bytes())
+    content = None if file is None else content_of(file)
     given = {
         "queue": queue,
         "text": text,

@@ -51,8 +51,8 @@ def export(
     """
     _check_usage(file, rate, note, job=job, detach=detach)
     out = Output(json=json)
-    if file is not None and file.exists() and not is_standard(file):
-        out.confirm(f"Overwrite {file}?", yes=yes, can_dry_run=False)
+    if file is not None:
+        out.confirm_overwrite(file, yes=yes)
     more: dict[str, Any] = {name: value for name, value in (("limit", limit), ("rate", rate)) if value is not None}
     if job or detach:
         call(url, timeout, lambda mq: _check_queue(mq, filters))

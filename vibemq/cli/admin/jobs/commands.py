@@ -11,7 +11,7 @@ from vibemq.cli.admin.jobs.following import require_done
 from vibemq.cli.admin.jobs.results import save_result
 from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, Json, Timeout, Url, Yes
 from vibemq.cli.online import ask, ask_all
-from vibemq.cli.output import Output, facts, instant_text, is_standard, table
+from vibemq.cli.output import Output, facts, instant_text, table
 
 app = typer.Typer(help="Jobs of a running broker: replay, purge and export of dead letters.", no_args_is_help=True)
 
@@ -114,8 +114,7 @@ def result(
     Example: vibemq-admin job result 17 letters.ndjson
     """
     out = Output(json=json)
-    if file.exists() and not is_standard(file):
-        out.confirm(f"Overwrite {file}?", yes=yes, can_dry_run=False)
+    out.confirm_overwrite(file, yes=yes)
     save_result(url, timeout, job, file, out)
 
 

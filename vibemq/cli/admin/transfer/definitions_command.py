@@ -1,7 +1,6 @@
 """`vibemq-admin definitions`: the queues of a broker with their options, as a file, and from one."""
 
 import json as json_format
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,15 +9,14 @@ import orjson
 import typer
 
 from vibemq.cli.exits import PartlyDone, Usage
-from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, DryRun, Json, Timeout, Url, Yes, defaults_to
+from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, STANDARD, DryRun, Json, Out, Timeout, Url, Yes, defaults_to
 from vibemq.cli.online import call
-from vibemq.cli.output import Output, count_text, is_standard, table, whole_file
+from vibemq.cli.output import Output, content_of, count_text, is_standard, table, whole_file
 from vibemq.client import Client
 from vibemq.model.options import is_own_queue, options_in_words
 
 app = typer.Typer(help="Queues of a running broker with their options, as a file.", no_args_is_help=True)
 
-STANDARD = Path("-")
 PAGE_QUEUES = 100
 BATCH_QUEUES = 1_000
 BATCH_BYTES = 512 * 1024
@@ -27,16 +25,7 @@ BATCH_BYTES = 512 * 1024
 
 @app.command("export")
 def export(
-    file: Annotated[
-        Path,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="FILE",
-            help="File to write; - is stdout." + defaults_to("stdout"),
-            show_default=False,
-        ),
-    ] = STANDARD,
+    file: Out = STANDARD,
     yes: Yes = False,
     url: Url = DEFAULT_URL,
     timeout: Timeout = DEFAULT_TIMEOUT,
@@ -49,8 +38,7 @@ def export(
     Example: vibemq-admin definitions export --out queues.json
     """
     out = Output(json=json)
-    if not is_standard(file) and file.exists():
-        out.confirm(f"Overwrite {file}?", yes=yes, can_dry_run=False)
+    out.confirm_overwrite(file, yes=yes)
 
     async def work(mq: Client) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
@@ -123,7 +111,7 @@ def import_file(
 def _read(file: Path) -> list[Any]:
     """Raises Usage."""
     try:
-        text = sys.stdin.buffer.read() if is_standard(file) else file.read_bytes()
+        text = content_of(file)
         found = orjson.loads(text)
     except orjson.JSONDecodeError as error:
         raise Usage(f"{file} is no JSON: {error}; `definitions export` writes such a file") from None

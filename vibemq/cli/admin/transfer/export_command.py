@@ -2,14 +2,11 @@
 
 import base64
 import time
-from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from vibemq.cli.admin.transfer.export_file import ExportWriter
 from vibemq.cli.exits import QueueMissing
-from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, Json, Queue, Timeout, Url, Yes, defaults_to
+from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, STANDARD, Json, Out, Queue, Timeout, Url, Yes
 from vibemq.cli.online import call
 from vibemq.cli.output import Output, count_text, is_standard, whole_file
 from vibemq.cli.progress import tracked
@@ -17,21 +14,10 @@ from vibemq.client import Client
 from vibemq.errors import ErrorCode, VibeMQError
 from vibemq.model.message_lines import message_line
 
-STDOUT = Path("-")
-
 
 def export(
     queue: Queue,
-    file: Annotated[
-        Path,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="FILE",
-            help="File to write; - is stdout." + defaults_to("stdout"),
-            show_default=False,
-        ),
-    ] = STDOUT,
+    file: Out = STANDARD,
     yes: Yes = False,
     url: Url = DEFAULT_URL,
     timeout: Timeout = DEFAULT_TIMEOUT,
@@ -44,8 +30,7 @@ def export(
     Example: vibemq-admin queue export orders --out orders.ndjson
     """
     out = Output(json=json)
-    if not is_standard(file) and file.exists():
-        out.confirm(f"Overwrite {file}?", yes=yes, can_dry_run=False)
+    out.confirm_overwrite(file, yes=yes)
 
     async def work(mq: Client) -> int:
         info = await mq.admin("queue.info", queue=queue)

@@ -197,7 +197,7 @@ class EventReader:
         if events:
             return events
         try:
-            while bytes_max > 0 and not self.waits_for_memory and self._have_enough():
+            while bytes_max > 0 and len(events) < _EVENTS_AT_ONCE and not self.waits_for_memory and self._have_enough():
                 event = self._next_messages(bytes_max) if self._put_left else self._next_event()
                 if event is not None:
                     events.append(event)

@@ -5,7 +5,7 @@ not written when it is. Source: docs/spec/blazingmq.md, "Control messages".
 """
 
 from dataclasses import dataclass
-from enum import IntEnum, IntFlag
+from enum import IntEnum
 
 from vibemq.protocols.blazingmq.codec.schema import Scalar, choice, element, mandatory, sequence
 
@@ -51,24 +51,6 @@ class ExpressionVersion(IntEnum):
     E_UNDEFINED = 0
     """No filter."""
     E_VERSION_1 = 1
-
-
-class QueueFlags(IntFlag):
-    """How a queue is opened."""
-
-    ADMIN = 1
-    READ = 2
-    WRITE = 4
-    ACK = 8
-
-
-class RoutingFlags(IntFlag):
-    """What openQueueResponse says of a queue: 2 for priority, 10 for fan-out, 7 for broadcast."""
-
-    AT_MOST_ONCE = 1
-    DELIVER_CONSUMER_PRIORITY = 2
-    DELIVER_ALL = 4
-    HAS_MULTIPLE_SUB_STREAMS = 8
 
 
 # -- negotiation ------------------------------------------------------------------------------------------------------
@@ -185,7 +167,7 @@ class QueueHandleParameters:
     q_id: int = mandatory(1, UINT)
     sub_id_info: SubQueueIdInfo | None = element(2, SubQueueIdInfo, optional=True, default=None)
     flags: int = mandatory(3, ULONG)
-    """`QueueFlags`."""
+    """How it is opened, added up: 1 as administrator, 2 to read, 4 to write, 8 with ACKs."""
     read_count: int = element(4, INT, default=0)
     write_count: int = element(5, INT, default=0)
     admin_count: int = element(6, INT, default=0)
@@ -199,7 +181,7 @@ class OpenQueue:
 @sequence
 class RoutingConfiguration:
     flags: int = mandatory(0, ULONG)
-    """`RoutingFlags`."""
+    """Added up: 1 at most once, 2 by the consumers' priority, 4 to all, 8 with several substreams."""
 
 
 @sequence

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from vibemq.errors import VibeMQError
 from vibemq.model.commands import Command
@@ -47,12 +47,6 @@ class Exchange:
     admitted: bool = False
     """Its sender has been looked at."""
     begun: bool = False
-
-
-class Answered(Protocol):
-    """A token of a command: it is called with what the engine says."""
-
-    def __call__(self, result: Any) -> None: ...
 
 
 @dataclass(slots=True)

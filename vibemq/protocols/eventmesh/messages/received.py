@@ -16,7 +16,6 @@ from vibemq.protocols.eventmesh.messages.names import Form
 from vibemq.protocols.eventmesh.messages.nesting import json_text, text_of
 
 TTL_MAX_MS = 1 << 53
-_TEXT_BYTES_MAX = 0xFFFF
 
 
 @dataclass(slots=True)

@@ -26,7 +26,6 @@ VERSION = 1
 
 U16 = struct.Struct("!H")
 U32 = struct.Struct("!I")
-U64 = struct.Struct("!Q")
 I64 = struct.Struct("!q")
 
 STR16_MAX = 0xFFFF

@@ -160,10 +160,7 @@ ENDPOINTS = (
         body_bytes_max=LISTS_BYTES_MAX,
         marks_max=LISTS_MARKS_MAX,
         shape=imported,
-        response=record(
-            {"created": listed(TEXT), "unchanged": listed(TEXT), "different": listed(ANYTHING)},
-            {"failed": {"type": ["object", "null"]}, "count": WHOLE, "dry_run": BOOLEAN},
-        ),
+        response=IMPORTED,
         errors=(ErrorCode.STORAGE_FULL,),
         idempotent=True,
     ),

@@ -294,3 +294,14 @@ def test_an_event_that_the_network_has_cut_makes_those_behind_it_no_dearer() -> 
         return sum(instructions(lambda: reader.read()).values())
 
     assert cost(50) < 1.2 * cost(0)
+
+
+def test_a_read_takes_a_limited_number_of_events_also_behind_one_that_was_cut() -> None:
+    reader = new_reader()
+    reader.receive_data(HEARTBEAT_REQ[:4])
+    reader.receive_data(HEARTBEAT_REQ[4:] + HEARTBEAT_REQ * 29_999)
+    counts = []
+    while found := reader.read():
+        counts.append(len(found))
+    assert sum(counts) == 30_000
+    assert max(counts) < 3_000

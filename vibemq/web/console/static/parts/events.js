@@ -2,11 +2,12 @@
 // browser that all its tabs share.
 import { signal } from "../vendor/ui.js";
 import { EventReader } from "../pure/sse.js";
-import { BASE, leaveForLogin, newKey, Problem, urlOf } from "./api.js";
+import { BASE, leaveForLogin, lostSince, newKey, Problem, urlOf } from "./api.js";
 
 /** Calls `onEvent({event, data})` until the stream ends or `signal` says so. Throws a Problem when it cannot be had. */
 export async function readEvents(path, query, { signal: leaving, onEvent, onOpen }) {
   const response = await fetch(urlOf(path, query), { headers: { accept: "text/event-stream" }, signal: leaving, credentials: "same-origin" });
+  lostSince.value = 0;
   if (!response.ok) {
     if (response.status === 401) leaveForLogin();
     throw new Problem(response.status, await response.json().catch(() => ({})), { retryAfterS: Number(response.headers.get("retry-after")) || 0 });

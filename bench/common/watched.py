@@ -1,0 +1,133 @@
+"""A broker with any settings in a process of its own, which is asked how long its loop was held.
+
+Its interpreter is set up as `vibemq serve` sets it up. Run as a module, this is that process.
+"""
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+import vibemq
+from bench.common.accounting import cpu_seconds, memory_mib
+from bench.common.lab import DATA_ROOT
+from vibemq.config import Settings
+from vibemq.server.app import SWITCH_INTERVAL_S, give_large_buffers_back
+from vibemq.server.collector import Collector, collector_at_rest
+
+REPOSITORY = Path(__file__).parents[2]
+SAMPLES_EVERY_S = 0.0005
+
+
+class WatchedBroker:
+    """Running from the beginning, until `stop`."""
+
+    def __init__(self, settings: dict[str, Any], *, watched: bool) -> None:
+        command = [sys.executable, "-m", __name__, json.dumps(settings), *(["watched"] if watched else [])]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY)
+        assert self._process.stdout is not None
+        self._said = self._process.stdout
+        told = self._said.readline()
+        if not told:
+            raise SystemExit(f"the broker has ended with code {self._process.wait()}")
+        self.ports: list[int]
+        """Of the listeners, in the order of the settings."""
+        self.ports, self.http_port = json.loads(told)
+
+    @property
+    def url(self) -> str:
+        """Of the first listener, which speaks the native protocol."""
+        return f"vibemq://127.0.0.1:{self.ports[0]}"
+
+    def longest_hold_ms(self) -> float:
+        """Since the last call: an upper bound, half a millisecond of other turns included."""
+        self._process.send_signal(signal.SIGUSR1)
+        return float(self._said.readline())
+
+    def cpu_s(self) -> float:
+        return cpu_seconds([self._process.pid])
+
+    def memory_mib(self) -> float:
+        return memory_mib([self._process.pid], "VmRSS", children=False)
+
+    def stop(self) -> None:
+        self._process.terminate()
+        self._process.wait()
+
+
+@contextmanager
+def watched_broker(*, watched: bool = True, folder: Path | None = None, **settings: Any) -> Iterator[WatchedBroker]:
+    """
+    Args:
+        watched: it can tell how long its loop was held, which costs it some processor time.
+        folder: with its data; None: a new one, which is removed.
+        settings: one native listener if they name none.
+    """
+    new = tempfile.TemporaryDirectory(prefix="vibemq-bench-", dir=DATA_ROOT) if folder is None else nullcontext(folder)
+    with new as data_dir:
+        broker = WatchedBroker({"data_dir": str(data_dir), "listeners": [{"port": 0}], **settings}, watched=watched)
+        try:
+            yield broker
+        finally:
+            broker.stop()
+
+
+# -- its process ------------------------------------------------------------------------------------------------------
+
+
+class LoopWatch:
+    """The longest turn of the loop, in processor time of its thread: what the machine does besides does not count."""
+
+    def __init__(self) -> None:
+        self._longest_s = 0.0
+
+    async def sample(self) -> None:
+        while True:
+            before = time.thread_time()
+            await asyncio.sleep(SAMPLES_EVERY_S)
+            self._longest_s = max(self._longest_s, time.thread_time() - before)
+
+    def tell(self) -> None:
+        print(f"{self._longest_s * 1000:.2f}", flush=True)
+        self._longest_s = 0.0
+
+
+async def serve(settings: Settings, watched: bool) -> None:
+    loop, tasks = asyncio.get_running_loop(), []
+    with collector_at_rest():
+        broker = vibemq.Broker(settings=settings)
+        await broker.__aenter__()
+    collector = Collector(loop.call_soon_threadsafe, alone=lambda: False)
+    try:
+        collector.start()
+        if watched:
+            watch = LoopWatch()
+            loop.add_signal_handler(signal.SIGUSR1, watch.tell)
+            tasks.append(asyncio.create_task(watch.sample()))
+        http_port = broker.http_address[1] if broker.http_address is not None else 0
+        print(json.dumps([[each.port for each in broker.listening], http_port]), flush=True)
+        await broker.run()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await broker.__aexit__(None, None, None)
+
+
+def main() -> None:
+    give_large_buffers_back()
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    settings, watched = Settings.model_validate_json(sys.argv[1]), "watched" in sys.argv[2:]
+    anyio.run(serve, settings, watched, backend_options={"use_uvloop": True})
+
+
+if __name__ == "__main__":
+    main()

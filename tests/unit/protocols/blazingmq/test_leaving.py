@@ -1,0 +1,187 @@
+"""Closes and disconnects, and what comes before their answers."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.interop.blazingmq.model_sdk import READ, WRITE, ModelSdk
+from tests.unit.protocols.blazingmq.session_room import QUEUE, URI, SessionRoom
+from vibemq.errors import QueueFull, QueueNotFound
+from vibemq.model.commands import (
+    CreateQueue,
+    Publish,
+    Settle,
+    Settlement,
+    Unsubscribe,
+)
+from vibemq.model.effects import ConsumerEnded, Published, Reply
+from vibemq.protocols.blazingmq.codec.messages import (
+    RequestStatus,
+)
+from vibemq.protocols.blazingmq.codec.put import build_puts, put_message
+from vibemq.protocols.session import Goodbye
+from vibemq.testing.session_conformance import NOW, SESSION
+
+
+def test_a_close_answers_the_configures_that_wait_first(room: SessionRoom) -> None:
+    room.open()
+    room.configure()
+    asked = [room.sdk.configure(0), room.sdk.configure(0), room.sdk.close(0)]
+    room.say(b"".join(request for _, request in asked))
+    room.answer_all()
+    responses = list(room.sdk.got.responses.items())[-3:]
+    assert [r_id for r_id, _ in responses] == [r_id for r_id, _ in asked]
+    assert [isinstance(answer, RequestStatus) for _, answer in responses] == [True, True, False]
+    assert not room.session._state.queues
+
+
+def test_closing_gives_back_what_is_held_before_it_is_answered(room: SessionRoom) -> None:
+    room.open()
+    consumer = room.configure()
+    room.deliver(consumer, 1, b"a", b"b")
+    r_id, request = room.sdk.close(0)
+    room.say(request)
+    unsubscribe = room.next(Unsubscribe)
+    room.deliver(consumer, 3, b"on its way")
+    assert room.pushed == [b"a", b"b"]
+    assert room.next(Settle).runs == [(3, 3)]
+    room.answer(unsubscribe)
+    release = room.next(Settle)
+    assert (release.verb, release.runs) == (Settlement.RELEASE, [(1, 2)])
+    assert r_id not in room.sdk.got.responses
+    room.answer(release)
+    assert r_id in room.sdk.got.responses
+    assert not room.session._state.consumers
+
+
+@pytest.mark.parametrize("leave", [lambda sdk: sdk.close(0), lambda sdk: sdk.disconnect()])
+def test_acks_come_before_the_last_answer(room: SessionRoom, leave: Callable[[ModelSdk], tuple[int, bytes]]) -> None:
+    room.open()
+    room.say(room.sdk.post(0, b"a", b"b"))
+    publish = room.next(Publish)
+    r_id, request = leave(room.sdk)
+    room.say(request)
+    room.answer_all()
+    assert r_id not in room.sdk.got.responses
+    room.answer(publish, Published(QUEUE, 1, 2, {1: QueueFull(QUEUE, "max_bytes 1", "bytes")}))
+    assert [status for _, status in room.sdk.got.acks] == [0, 2]
+    assert r_id in room.sdk.got.responses
+
+
+def test_an_open_behind_the_close_of_its_queue_waits_for_the_answer(room: SessionRoom) -> None:
+    room.open()
+    room.say(room.sdk.post(0, b"before"))
+    put = room.next(Publish)
+    closing, close = room.sdk.close(0)
+    opening, again = room.sdk.open(URI, 0)
+    behind = put_message(0, room.sdk.guid(), b"behind")
+    room.sdk.unacked[behind.guid] = behind
+    room.say(close + again + build_puts([behind]))
+    room.answer_all()
+    assert not room.sdk.got.responses.keys() & {closing, opening}
+    assert not room.session.unread
+    assert room.session.next_deadline() != NOW
+    room.session.apply([Reply(SESSION, put.token, Published(QUEUE, 1, 1))])
+    assert room.session.next_deadline() == NOW
+    room.take()
+    assert closing in room.sdk.got.responses
+    assert opening not in room.sdk.got.responses
+    assert isinstance(room.asked[0], CreateQueue)
+    room.answer_all()
+    assert opening in room.sdk.got.responses
+    assert [status for _, status in room.sdk.got.acks] == [0, 0]
+    room.configure()
+
+
+def test_a_disconnect_does_not_overtake_a_close(room: SessionRoom) -> None:
+    room.open()
+    consumer = room.configure()
+    room.deliver(consumer, 1, b"a")
+    closing, request = room.sdk.close(0)
+    room.say(request)
+    leaving, request = room.sdk.disconnect()
+    room.say(request)
+    room.answer(room.next(Unsubscribe))
+    release = room.next(Settle)
+    room.answer(room.next(Unsubscribe))
+    assert leaving not in room.sdk.got.responses
+    room.answer(release)
+    assert {closing, leaving} <= room.sdk.got.responses.keys()
+
+
+def test_a_disconnect_is_clean_and_nothing_is_taken_behind_it(room: SessionRoom) -> None:
+    room.open()
+    room.say(room.sdk.disconnect()[1] + room.sdk.post(0, b"late", ack=False))
+    room.answer(room.next(Unsubscribe))
+    assert room.next(Goodbye)
+    assert room.sdk.over
+    assert not room.asked
+
+
+def test_a_disconnect_ends_some_streams_in_each_turn() -> None:
+    room = SessionRoom()
+    for q_id in range(400):
+        room.say(room.sdk.open(f"{URI}{q_id}", q_id, flags=READ)[1])
+        room.answer_all()
+    room.session.receive_data(room.sdk.disconnect()[1])
+    asked = []
+    while (requests := room.session.commands()) or room.session.unread:
+        asked.append(len(requests))
+        room.asked += requests
+    assert sum(asked) == 400
+    assert max(asked) <= 150
+    room.answer_all()
+    assert room.sdk.over
+
+
+def test_a_disconnect_with_the_end_behind_it_is_clean(room: SessionRoom) -> None:
+    room.open()
+    room.say(room.sdk.post(0, b"a") + room.sdk.disconnect()[1])
+    publish = room.next(Publish)
+    room.say(b"")
+    assert not room.session.closing
+    room.answer_all()
+    room.answer(publish, Published(QUEUE, 1, 1))
+    assert room.sdk.over
+    assert room.next(Goodbye)
+
+
+def test_what_is_closed_twice_counts_once(room: SessionRoom) -> None:
+    room.open(WRITE)
+    asked = [room.sdk.close(0, flags=WRITE), room.sdk.close(0, flags=WRITE)]
+    room.say(b"".join(request for _, request in asked))
+    room.answer_all()
+    first, second = (room.sdk.got.responses[r_id] for r_id, _ in asked)
+    assert not isinstance(first, RequestStatus)
+    assert isinstance(second, RequestStatus)
+    assert room.session._state.handles == 0
+
+
+def test_a_lost_connection_is_no_goodbye(room: SessionRoom) -> None:
+    room.open()
+    room.say(b"")
+    assert room.session.closing
+    assert not room.asked
+
+
+def test_a_deleted_queue_ends_the_connection_of_its_reader(room: SessionRoom) -> None:
+    room.open()
+    consumer = room.configure()
+    room.deliver(consumer, 1, b"a")
+    room.session.apply([ConsumerEnded(SESSION, consumer, QUEUE, QueueNotFound(QUEUE))] * 2)
+    room.take()
+    assert [type(request) for request in room.asked] == [Goodbye]
+    (word,) = room.sdk.got.last_words
+    assert isinstance(word, RequestStatus)
+    assert QUEUE in word.message
+
+
+def test_a_queue_that_goes_while_its_reader_leaves_is_no_news(room: SessionRoom) -> None:
+    room.open()
+    consumer = room.configure()
+    room.deliver(consumer, 1, b"a")
+    room.say(room.sdk.close(0)[1])
+    room.session.apply([ConsumerEnded(SESSION, consumer, QUEUE, QueueNotFound(QUEUE))])
+    room.answer_all()
+    assert not room.session._state.queues
+    assert not room.session.closing
