@@ -7,8 +7,8 @@ heartbeats  in the order of their last one, so that looking for the silent costs
 """
 
 import logging
-from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,7 @@ from vibemq.model.options import check_queue_name
 from vibemq.protocols.eventmesh.http.push.exchanges import Exchanges, HubExchange
 from vibemq.protocols.eventmesh.http.push.groups import PUSHES_MAX, PushGroup, PushTools
 from vibemq.protocols.eventmesh.http.push.inner_session import InnerSession
+from vibemq.protocols.eventmesh.http.push.lost_groups import LostGroups
 from vibemq.protocols.eventmesh.http.push.openings import GroupOpening
 from vibemq.protocols.eventmesh.http.push.registry import (
     UNKNOWN_SINCE,
@@ -67,9 +68,8 @@ class SubscriptionHub:
         self._exchanges = Exchanges(lambda: self._own)
         self._openings: dict[GroupKey, GroupOpening] = {}
         """Of groups whose consumers are on their way."""
-        self._lost: defaultdict[str, dict[GroupKey, SubscriptionKey]] = defaultdict(dict)
-        """By user: groups that ask again for their subscriptions later."""
-        services.watch_users(self._users_changed)
+        self._lost = LostGroups(lambda: self._own, self._ask_again)
+        services.watch_users(self._lost.users_changed)
         self.takes_turns: dict[str, bool] = {}
         """Whether the consumers of a topic's queue share one pass, of topics that were looked at."""
 
@@ -217,24 +217,11 @@ class SubscriptionHub:
 
     def _found_group(self, key: SubscriptionKey, error: VibeMQError | None) -> None:
         if error is not None:
-            self._ask_again(key, TRY_AGAIN_MS)
+            self._lost.add(key.of_group, TRY_AGAIN_MS)
 
-    def _ask_again(self, key: SubscriptionKey, wait_ms: int) -> None:
-        self._lost[key.user][key.of_group] = key
-        self._own.call_at(self._own.now + wait_ms, partial(self._again, key))
-
-    def _again(self, key: SubscriptionKey) -> None:
-        """Whichever comes first, the time or a change of the user."""
-        lost = self._lost.get(key.user, {})
-        if lost.pop(key.of_group, None) is not None and not lost:
-            del self._lost[key.user]
-        for kept in self._kept_of(key.of_group)[:1]:
+    def _ask_again(self, group_key: GroupKey) -> None:
+        for kept in self._kept_of(group_key)[:1]:
             self._with_group(kept.key, partial(self._found_group, kept.key))
-
-    def _users_changed(self, names: Collection[str]) -> None:
-        for user in [user for user in self._lost if user in names]:
-            for key in self._lost[user].values():
-                self._own.call_soon(partial(self._again, key))
 
     def _take_up(self, kept: KeptSubscription) -> None:
         group_key = kept.key.of_group
@@ -352,8 +339,8 @@ class SubscriptionHub:
             return
         group.end()
         self.takes_turns.pop(group.topic, None)
-        for kept in self._kept_of(group_key)[:1]:
-            self._ask_again(kept.key, again_ms)
+        if group_key in self._by_group:
+            self._lost.add(group_key, again_ms)
 
     def _kept_of(self, group_key: GroupKey) -> list[KeptSubscription]:
         return list(self._by_group.get(group_key, {}).values())
