@@ -203,9 +203,9 @@ async def test_who_is_given_the_name_of_a_removed_user_does_not_get_its_subscrip
 
 
 @pytest.mark.parametrize("version", [1, 2])
-@pytest.mark.parametrize("same", [True, False])
+@pytest.mark.parametrize("then", ["the same user", "another user", "no authentication"])
 async def test_after_a_restart_subscriptions_are_those_of_the_same_users(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int, same: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int, then: str
 ) -> None:
     """Version 1 of what is kept did not say when the user was made; the message itself says when it was subscribed."""
     auth = Auth(superuser="root", superuser_password=SecretStr("secret"))
@@ -227,13 +227,19 @@ async def test_after_a_restart_subscriptions_are_those_of_the_same_users(
             vibemq.connect(broker.url.replace("://", "://root:secret@")) as mq,
         ):
             broker.advance(100)
-            if not same:
+            if then != "the same user":
                 await mq.admin("user.remove", user="ann")
+            if then == "another user":
                 await give_ann(mq, ANOTHER_SECRET)
             await mq.publish("t", b"x")
+        if then == "no authentication":
+            # It acts for everybody alike.
+            settings, login = settings.model_copy(update={"auth": Auth()}), ""
+        else:
+            login = "root:secret@"
         async with (
             TimedBroker(settings=settings) as broker,
-            vibemq.connect(broker.url.replace("://", "://root:secret@")) as mq,
+            vibemq.connect(broker.url.replace("://", f"://{login}")) as mq,
         ):
             broker.advance(200)
 
@@ -241,7 +247,7 @@ async def test_after_a_restart_subscriptions_are_those_of_the_same_users(
                 return bool(app.contents) or not await kept(mq)
 
             await until(decided)
-            assert app.contents == (["x"] if same else [])
+            assert app.contents == ([] if then == "another user" else ["x"])
 
 
 def row_of_version_1(kept: registry.KeptSubscription, record_id: str) -> bytes:
