@@ -173,6 +173,11 @@ def test_a_restore_that_cannot_begin_names_a_folder_that_people_know(
         assert "restoring" not in refused["error"]["message"]
 
 
+def test_a_restore_of_nothing_names_the_backup(admin: Run, tmp_path: Path) -> None:
+    code, refused, _ = admin("restore", tmp_path / "nothere", "--data-dir", tmp_path / "data")
+    assert (code, refused["error"]["message"]) == (3, f"there is no backup in {tmp_path / 'nothere'}")
+
+
 def test_a_damaged_backup_is_not_restored(admin: Run, data_dir: Path, tmp_path: Path) -> None:
     target, place = tmp_path / "backup", tmp_path / "restored"
     admin("backup", target, "--data-dir", data_dir)

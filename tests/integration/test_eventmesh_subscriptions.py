@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import orjson
@@ -14,6 +15,8 @@ from tests.waiting import until
 from vibemq.auth.passwords import hash_password
 from vibemq.config import Auth
 from vibemq.model.commands import DeleteQueue
+from vibemq.model.rows import pack_row
+from vibemq.protocols.eventmesh.http.push import registry
 from vibemq.protocols.eventmesh.http.push.registry import QUEUE, SubscriptionRegistry
 from vibemq.server.broker import Broker
 from vibemq.server.net import plugin_services
@@ -64,11 +67,11 @@ async def test_when_the_shared_part_fails_it_begins_anew(
 ) -> None:
     take = SubscriptionRegistry._take
 
-    def broken(registry: SubscriptionRegistry, sequence: int, row: bytes) -> None:
+    def broken(registry: SubscriptionRegistry, sequence: int, row: bytes, published_at: int) -> None:
         if b'"fault"' in bytes(row):
             monkeypatch.setattr(SubscriptionRegistry, "_take", take)
             raise RecursionError("injected")
-        take(registry, sequence, row)
+        take(registry, sequence, row, published_at)
 
     async with TimedBroker(settings=http_settings(tmp_path)) as broker, subscriber() as app, client(broker) as mesh:
         url = app.url()
@@ -149,3 +152,105 @@ async def test_when_the_queue_of_subscriptions_is_deleted_they_are_kept_anew(
             for topic in ("again", "quiet"):
                 await mesh.publish(topic, topic)
             await until(lambda: sorted(app.contents) == ["again", "quiet"])
+
+
+ANOTHER_SECRET = "a whole other secret"
+
+
+async def give_ann(mq: vibemq.Client, password: str) -> None:
+    await mq.admin("user.add", user="ann", password_hash=hash_password(password))
+    await mq.admin("user.grant", user="ann", queues="t", actions=["subscribe"])
+
+
+async def kept(mq: vibemq.Client) -> int:
+    """How many subscriptions are kept."""
+    return sum(info.ready + info.in_flight for info in await mq.list_queues() if info.name == QUEUE)
+
+
+async def test_who_is_given_the_name_of_a_removed_user_does_not_get_its_subscriptions(tmp_path: Path) -> None:
+    settings = http_settings(tmp_path, auth=Auth(superuser="root", superuser_password=SecretStr("secret")))
+    async with (
+        TimedBroker(settings=settings) as broker,
+        subscriber() as theirs,
+        subscriber() as ours,
+        client(broker, username="root", passwd="secret") as root,
+        client(broker, username="ann", passwd="first") as ann,
+        client(broker, username="ann", passwd=ANOTHER_SECRET) as other,
+        vibemq.connect(broker.url.replace("://", "://root:secret@")) as mq,
+    ):
+        await mq.create_queue("t", mode="fan_out_with_ack", durability="transient")
+        await give_ann(mq, "first")
+        assert await ask(ann, "subscribe", ["t"], theirs.url()) == 0
+        await mq.admin("user.remove", user="ann")
+
+        async def nobody_consumes() -> bool:
+            return not any(group.consumers for group in (await mq.queue_info("t")).groups)
+
+        await until(nobody_consumes)
+        broker.advance(1)
+        await give_ann(mq, ANOTHER_SECRET)
+        assert await ask(other, "subscribe", ["t"], ours.url()) == 0
+        broker.advance(60)
+        for number in range(6):
+            await root.publish("t", str(number))
+        await until(lambda: len(ours.contents) + len(theirs.contents) == 6)
+        assert theirs.contents == []
+
+        async def theirs_are_forgotten() -> bool:
+            return await kept(mq) == 1
+
+        await until(theirs_are_forgotten)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("then", ["the same user", "another user", "no authentication"])
+async def test_after_a_restart_subscriptions_are_those_of_the_same_users(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int, then: str
+) -> None:
+    """Version 1 of what is kept did not say when the user was made; the message itself says when it was subscribed."""
+    auth = Auth(superuser="root", superuser_password=SecretStr("secret"))
+    settings = http_settings(tmp_path, auth=auth, provider="sqlite")
+    without = settings.model_copy(update={"listeners": settings.listeners[:1]})
+    monkeypatch.setattr(registry, "to_row", row_of_version_1 if version == 1 else registry.to_row)
+    async with subscriber() as app:
+        async with (
+            TimedBroker(settings=settings) as broker,
+            client(broker, username="ann", passwd="first") as ann,
+            vibemq.connect(broker.url.replace("://", "://root:secret@")) as mq,
+        ):
+            await mq.create_queue("t", mode="fan_out_with_ack")
+            await give_ann(mq, "first")
+            broker.advance(1)
+            assert await ask(ann, "subscribe", ["t"], app.url()) == 0
+        async with (
+            TimedBroker(settings=without) as broker,
+            vibemq.connect(broker.url.replace("://", "://root:secret@")) as mq,
+        ):
+            broker.advance(100)
+            if then != "the same user":
+                await mq.admin("user.remove", user="ann")
+            if then == "another user":
+                await give_ann(mq, ANOTHER_SECRET)
+            await mq.publish("t", b"x")
+        if then == "no authentication":
+            # It acts for everybody alike.
+            settings, login = settings.model_copy(update={"auth": Auth()}), ""
+        else:
+            login = "root:secret@"
+        async with (
+            TimedBroker(settings=settings) as broker,
+            vibemq.connect(broker.url.replace("://", f"://{login}")) as mq,
+        ):
+            broker.advance(200)
+
+            async def decided() -> bool:
+                return bool(app.contents) or not await kept(mq)
+
+            await until(decided)
+            assert app.contents == ([] if then == "another user" else ["x"])
+
+
+def row_of_version_1(kept: registry.KeptSubscription, record_id: str) -> bytes:
+    fields = asdict(kept.key) | {"version": 1, "sync": kept.sync, "beating": kept.beating}
+    del fields["since"]
+    return pack_row(record_id, orjson.dumps(fields))

@@ -78,3 +78,24 @@ async def test_a_confirmed_transient_message_outlives_the_refusal_of_a_strong_on
                         got.append(message.body)
                         await message.ack()
     assert sorted(got) == sorted(confirmed)
+
+
+async def test_a_full_store_is_logged_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, storage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Transient messages that are taken beside say nothing of its disk."""
+    async with Broker(tmp_path / "data", storage=storage) as broker, vibemq.connect(broker.url) as mq:
+        await mq.create_queue("t", durability="transient")
+        await mq.create_queue("q")
+        with monkeypatch.context() as full:
+            fill(broker, full)
+            for number in range(ROUNDS):
+                await mq.publish("t", f"transient {number}")
+                with pytest.raises(StorageFull):
+                    await mq.publish("q", f"strong {number}")
+        await mq.publish("t", "room for more")
+        assert [message for message in caplog.messages if "room" in message] == [
+            "the store is full, messages are refused until it has room: the disk is full; nothing was written"
+        ]
+        await mq.publish("q", "room again")
+    assert "the store has room for messages again" in caplog.messages

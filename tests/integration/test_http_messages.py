@@ -255,6 +255,7 @@ async def test_a_key_survives_a_restart_within_the_window(tmp_path: Path) -> Non
                     "POST", "/queues/open/messages", content=b"x", headers={**BYTES, "Idempotency-Key": "open"}
                 )
                 assert "no dedup window" in shown["warnings"][0]
+                assert "after an hour or after a restart" in shown["warnings"][0]
                 assert info(api, "open").ready == 1 + turn, "that is what the warning says"
 
 

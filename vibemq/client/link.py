@@ -515,7 +515,7 @@ class ClientLink:
         if self.protocol is None:
             self._tick_offline(now)
             return
-        self.restored.create_held(self.protocol, now)
+        self.restored.try_again(self.protocol, now)
         overdue = now - self.settings.command_timeout
         if expired := self._requests.sent_before(overdue):
             self._note_unproven()

@@ -8,9 +8,9 @@ from vibemq.client.address import ClientSettings
 from vibemq.client.link import ClientLink
 from vibemq.client.protocol import ClientProtocol
 from vibemq.client.receiving.options import SubscribeOptions
-from vibemq.client.receiving.restoring import HELD_RETRY_S, HELD_S_MAX
+from vibemq.client.receiving.restoring import FULL_RETRY_S, HELD_RETRY_S, HELD_S_MAX
 from vibemq.client.subscription import Subscription
-from vibemq.errors import QueueExclusive, RateLimited, RequestTimeout
+from vibemq.errors import QueueExclusive, RateLimited, RequestTimeout, StorageFull
 from vibemq.model.options import QueueOptions
 from vibemq.protocols.native.codec.wire import CommandType, WireMessage, decode_body, encode_body
 
@@ -110,3 +110,25 @@ async def test_subscriptions_that_this_broker_does_not_know_end_and_the_others_b
     link.online(ClientProtocol(link.settings), 2.0)
     assert all(subscription.failure is not None for subscription in selective)
     assert list(link.restored.subscribing) == [plain.id]
+
+
+async def test_what_a_full_disk_refuses_to_restore_is_restored_later(link: ClientLink) -> None:
+    known, new, left = [Subscription[Any](link, SubscribeOptions(queue="q"), None) for _ in range(3)]
+    known.known = left.known = True
+    link.offline(1.0, "of the test")
+    link.subscriptions.clear()
+    link.subscriptions.update({subscription.id: subscription for subscription in (known, new, left)})
+    link.online(ClientProtocol(link.settings), 2.0)
+    for subscription in (known, new, left):
+        link.restored.ended(subscription.id, "STORAGE_FULL", "of the test", "q")
+    assert known.failure is None
+    assert isinstance(new.failure and new.failure(), StorageFull)
+    assert left.leave(release=True) is None
+    link.tick(2.0 + FULL_RETRY_S - 0.1)
+    assert not link.restored.subscribing
+    link.tick(2.0 + FULL_RETRY_S)
+    assert list(link.restored.subscribing) == [known.id]
+    # What the broker ends later ends.
+    link.restored.subscribing.clear()
+    link.restored.ended(known.id, "STORAGE_FULL", "of the test", "q")
+    assert known.failure is not None

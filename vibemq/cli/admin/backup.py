@@ -84,7 +84,7 @@ def restore(
     Readers that keep their positions outside the broker, such as Spark streams, have to start over.
     """
     out = Output(json=json)
-    name = provider_name(source, storage)
+    name = provider_name(source, storage, is_backup=True)
     aside = data_dir.with_name(f"{data_dir.name}.before-restore-{time.strftime('%Y%m%d-%H%M%S')}")
     if dry_run:
         _check_only(source, data_dir, name)

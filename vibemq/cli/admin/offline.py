@@ -11,7 +11,7 @@ from vibemq.storage.interface import IStorageProvider, StoragePlugin, StoreInspe
 from vibemq.storage.local.store_file import read_store_info
 
 
-def provider_name(data_dir: Path, wanted: str | None) -> str:
+def provider_name(data_dir: Path, wanted: str | None, *, is_backup: bool = False) -> str:
     """The provider asked for, else the one that the store names.
 
     Raises:
@@ -19,7 +19,7 @@ def provider_name(data_dir: Path, wanted: str | None) -> str:
         StorageDamaged: the file that names the provider makes no sense.
     """
     if not data_dir.is_dir():
-        raise NotFound(f"there is no data directory {data_dir}")
+        raise NotFound(f"there is no backup in {data_dir}" if is_backup else f"there is no data directory {data_dir}")
     if wanted is not None:
         return wanted
     info = read_store_info(data_dir)

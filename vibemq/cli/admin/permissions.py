@@ -86,5 +86,5 @@ def required(command: str) -> str:
     if SELF in permissions:
         return f"On a broker with authentication this requires {in_words(SELF)}."
     free = (Action.LIST, Action.OWN)
-    words = ", ".join(in_words(permission) for permission in permissions if permission.action not in free)
+    words = ", ".join(dict.fromkeys(in_words(each) for each in permissions if each.action not in free))
     return f"Permissions on a broker with authentication: {words}." if words else ""

@@ -10,7 +10,7 @@ from typing import Protocol
 from vibemq.client.failures import PASSING, Failure, error_of, failure_of
 from vibemq.client.passing import PassingQueues
 from vibemq.client.protocol import ClientProtocol
-from vibemq.errors import QueueExclusive, UnknownCommand, VibeMQError
+from vibemq.errors import QueueExclusive, StorageFull, UnknownCommand, VibeMQError
 from vibemq.protocols.native.codec.extensions import DeliverMany
 from vibemq.protocols.native.codec.wire import CommandType
 
@@ -20,6 +20,10 @@ HELD_RETRY_S = 1.0
 HELD_S_MAX = 150.0
 """For so long an exclusive queue is created again and again while our last connection still has it: the broker notices
 the end of a connection that says nothing within two minutes. Then it is somebody else's."""
+
+
+FULL_RETRY_S = 1.0
+"""A subscription that a full disk has refused is restored so much later: it is consumers that make room."""
 
 
 class Subscriber(Protocol):
@@ -84,6 +88,8 @@ class RestoredSubscriptions:
         """Queue that is being created anew -> its subscriptions, which the broker does not know yet."""
         self._held: dict[str, tuple[float, float]] = {}
         """Exclusive queue that another connection has -> since when we know, and when it is created again."""
+        self._refused: dict[str, float] = {}
+        """Subscriptions that the broker knew and a full disk has refused now -> when they are restored."""
 
     def _subscribed_queues(self) -> set[str]:
         return {subscriber.queue for subscriber in self.by_id.values()}
@@ -115,6 +121,7 @@ class RestoredSubscriptions:
         self.creating.clear()
         self.waiting.clear()
         self._held.clear()
+        self._refused.clear()
 
     # -- what the program asks ----------------------------------------------------------------------------------
 
@@ -129,10 +136,12 @@ class RestoredSubscriptions:
         """Neither subscribe it again nor deliver to it."""
         self.by_id.pop(subscriber.id, None)
         self.subscribing.pop(subscriber.id, None)
+        self._refused.pop(subscriber.id, None)
 
     def withdraw(self, subscriber: Subscriber) -> bool:
         """Forget it, if the broker does not know of it on this connection yet; whether that was so."""
-        if self.waiting.get(subscriber.queue, {}).pop(subscriber.id, None) is None:
+        waits = self.waiting.get(subscriber.queue, {}).pop(subscriber.id, None) is not None
+        if not waits and subscriber.id not in self._refused:
             return False
         self.forget(subscriber)
         return True
@@ -166,11 +175,15 @@ class RestoredSubscriptions:
 
     def ended(self, subscription: str, code: str, sentence: str, queue: str) -> None:
         """Raises VibeMQError: this connection is of no more use."""
-        self.subscribing.pop(subscription, None)
+        sent_at = self.subscribing.pop(subscription, None)
         subscriber = self.by_id.get(subscription)
         if subscriber is None:
             return
         error = error_of(code, sentence, queue)
+        if isinstance(error, StorageFull) and subscriber.known and sent_at is not None:
+            logger.warning("the subscription of queue %r is not restored yet: %s", subscriber.queue, error)
+            self._refused[subscription] = sent_at + FULL_RETRY_S
+            return
         if isinstance(error, PASSING) and subscriber.known:
             # The broker has just come back and is busy: another connection, a little later, restores what we had.
             raise error
@@ -179,8 +192,12 @@ class RestoredSubscriptions:
 
     # -- time -----------------------------------------------------------------------------------------------------
 
-    def create_held(self, protocol: ClientProtocol, now: float) -> None:
-        """Exclusive queues that another connection had, as far as it is time to try again."""
+    def try_again(self, protocol: ClientProtocol, now: float) -> None:
+        """Exclusive queues that another connection had, and subscriptions that a full disk has refused, as far as it is
+        time."""
+        for subscription in [refused for refused, at in self._refused.items() if at <= now]:
+            del self._refused[subscription]
+            self._send_subscribe(self.by_id[subscription], now)
         for queue, (since, at) in list(self._held.items()):
             request = self.passing.request_of(queue)
             if request is None:  # The program has deleted it meanwhile.

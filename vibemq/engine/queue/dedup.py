@@ -1,6 +1,6 @@
 """The window in which a dedup_id is published only once."""
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -21,8 +21,9 @@ class DedupWindow:
     def __init__(self) -> None:
         self.ids: dict[bytes, int] = {}
         """As `StoredQueue.dedup`."""
-        self._batches: deque[tuple[int, Sequence[bytes]]] = deque()
-        """(published_at, ids), the oldest first. An id that is remembered again stands in both."""
+        self._batches: OrderedDict[int, tuple[int, tuple[bytes, ...]]] = OrderedDict()
+        """Sequence of the first -> (published_at, ids), the oldest first. An id that is remembered again stands in
+        both."""
         self._in_batches = 0
         self._pruned = 0
         """Ids of the oldest batch that are forgotten already."""
@@ -38,7 +39,7 @@ class DedupWindow:
         else:
             self.ids.update(zip(ids, [stamp + sequence for sequence in sequences], strict=True))
         # Python's collector soon leaves tuples alone that hold nothing it looks at, and lists never.
-        self._batches.append((published_at, tuple(ids)))
+        self._batches[sequences[0]] = published_at, tuple(ids)
         self._in_batches += len(ids)
 
     def known(self, dedup_id: bytes, oldest: int) -> int:
@@ -50,23 +51,36 @@ class DedupWindow:
         return self.ids.keys().isdisjoint(ids)
 
     def forget(self, ids: Sequence[bytes], first: int, last: int) -> None:
-        """Those among them that are of messages with these sequences may be published again."""
-        known = self.ids
+        """Those among them that are of messages with these sequences, of one publish, may be published again."""
+        known, lowest = self.ids, last + 1
         for dedup_id in ids if known else ():
             found = known.get(dedup_id)
             if found is not None and first <= found & DEDUP_SEQUENCE_MASK <= last:
                 del known[dedup_id]
+                lowest = min(lowest, found & DEDUP_SEQUENCE_MASK)
+        self._drop(lowest)
+
+    def _drop(self, first: int) -> None:
+        """What is refused again and again must not count against the ids that are known."""
+        if first not in self._batches:
+            return
+        if first == next(iter(self._batches)):
+            self._in_batches += self._pruned
+            self._pruned = 0
+        self._in_batches -= len(self._batches.pop(first)[1])
 
     @property
     def oldest(self) -> int:
         """When the oldest was published; there is one."""
-        return self._batches[0][0]
+        return next(iter(self._batches.values()))[0]
 
     def prune(self, oldest: int, most: int = _PRUNED_TOGETHER) -> None:
         """Forget those that are older, and the oldest of too many: up to `most` of them."""
         batches, known = self._batches, self.ids
-        while batches and most > 0 and (batches[0][0] < oldest or self._in_batches > DEDUP_IDS_MAX):
-            published_at, ids = batches[0]
+        while batches and most > 0:
+            published_at, ids = next(iter(batches.values()))
+            if published_at >= oldest and self._in_batches <= DEDUP_IDS_MAX:
+                break
             count = min(most, len(ids) - self._pruned)
             if published_at >= oldest:
                 count = min(count, self._in_batches - DEDUP_IDS_MAX)
@@ -78,7 +92,7 @@ class DedupWindow:
             self._in_batches -= count
             self._pruned += count
             if self._pruned == len(ids):
-                batches.popleft()
+                batches.popitem(last=False)
                 self._pruned = 0
 
 

@@ -43,7 +43,8 @@ class PreviewArguments(LetterFilters):
     to: QueueName | None = Field(None, description="Queue that they would go to; left out: where each died.")
     rate: Rate | None = Field(
         None,
-        description="Letters in a second, 0.1 or more, for the time that it would take; left out or 0: it is not told.",
+        description="Letters in a second, 0.1 or more, for the time that it would take; 0: as many as possible. If it "
+        "is left out or 0, the answer has no duration.",
     )
 
 

@@ -10,7 +10,7 @@ RATE_MAX = 1_000_000
 
 def _rate(value: float) -> float:
     if 0 < value < RATE_MIN:
-        raise ValueError(f"must be 0 for as many as possible, or {RATE_MIN} or more")
+        raise ValueError(f"must be {RATE_MIN} or more, or 0: as many as possible")
     return value
 
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 
 from vibemq.errors import StorageFull
 from vibemq.model.effects import Deliver, Outcome, Reply
+from vibemq.model.options import Durability
 from vibemq.model.rows import LARGE_ROW_BYTES, LargeRow
 from vibemq.server.clock import Clock
 from vibemq.server.commit.commit_step import CommitStep, append_apart, append_steps, is_light, large_rows
@@ -231,7 +232,8 @@ class Committer:
                 flushes.note_append(size)
                 self._metrics.appends += 1
                 break
-        if self._disk_full and size:
+        # What is kept in memory alone says nothing of the disk.
+        if self._disk_full and any(step.size and step.outcome.durability > Durability.TRANSIENT for step in told):
             self._disk_full = False
             log.warning("the store has room for messages again")
         if full is not None:

@@ -62,6 +62,7 @@ def test_every_operation_has_a_command_or_a_reason() -> None:
     ("words", "sentence"),
     [
         ("queue purge", "Permissions on a broker with authentication: `inspect` on the queue, `purge` on the queue."),
+        ("dlq export", "Permissions on a broker with authentication: `inspect` on the queue."),
         ("audit ls", "On a broker with authentication this requires a superuser."),
         ("top", ""),
         ("backup", "On a broker with authentication this requires a superuser."),

@@ -197,7 +197,7 @@ class EventReader:
         if events:
             return events
         try:
-            while bytes_max > 0 and len(events) < _EVENTS_AT_ONCE and not self.waits_for_memory and self._have_enough():
+            while bytes_max > 0 and len(events) < _EVENTS_AT_ONCE and self._can_go_on():
                 event = self._next_messages(bytes_max) if self._put_left else self._next_event()
                 if event is not None:
                     events.append(event)
@@ -212,6 +212,9 @@ class EventReader:
             if not events:
                 raise
         return events
+
+    def _can_go_on(self) -> bool:
+        return not self.waits_for_memory and self._have_enough()
 
     def _plain_events(self, bytes_max: int) -> list[Event]:
         """The next events as long as they are whole, small and as usual: most are, one for each message."""

@@ -16,7 +16,14 @@ import orjson
 
 from vibemq.errors import InvalidMessage, MessageTooLarge
 from vibemq.protocols.eventmesh.http.codes import EventMeshRefusal, RetCode
-from vibemq.protocols.eventmesh.messages.json_scan import STEP_WORK, Steps, finished, list_items, values_in
+from vibemq.protocols.eventmesh.messages.json_scan import (
+    STEP_WORK,
+    StepMeter,
+    Steps,
+    finished,
+    list_items,
+    values_in,
+)
 from vibemq.protocols.eventmesh.messages.large_json import LARGE_JSON_BYTES, PARSED_BYTES_MAX, VALUES_MAX, JsonSplitter
 from vibemq.protocols.eventmesh.messages.nesting import text_of
 
@@ -30,6 +37,7 @@ _PIECE_BYTES = 32_768
 _BLANK_MAX = 65_536
 """A longer field is not looked through for something that is no blank."""
 _ENTITY_BYTES_MAX = 16_384
+_ENTITIES_AT_ONCE = 100
 _SOFT_BREAK = re.compile(rb"%[\r\n]")
 _UTF8 = getincrementaldecoder("utf-8")
 
@@ -52,7 +60,10 @@ def read_form(text: bytes) -> Steps[dict[str, str]]:
         except UnicodeDecodeError as error:
             raise _no_form(error) from None
         return _folded(pair.partition("=")[::2] for pair in plain.split("&") if pair)
+    meter = StepMeter(FIELDS_MAX)
     for pair in text.split(b"&"):
+        if meter.is_due(len(pair)):
+            yield STEP_WORK
         if pair:
             name, _, value = pair.partition(b"=")
             if len(name) > NAME_BYTES_MAX:
@@ -128,7 +139,15 @@ def read_json_fields(body: bytes) -> Steps[dict[str, str]]:
         value = json_value(body)
     if not isinstance(value, dict):
         raise EventMeshRefusal(RetCode.PROTOCOL_BODY_ERR, "the body must be a form, or a JSON object")
-    return _folded((name, text_of(member, A_FIELD)) for name, member in value.items() if member is not None)
+    fields: dict[str, str] = {}
+    meter = StepMeter(FIELDS_MAX)
+    for name, member in value.items():
+        if member is not None:
+            text = text_of(member, A_FIELD)
+            fields.setdefault(name.lower(), text)
+            if meter.is_due(len(name) + len(text)):
+                yield STEP_WORK
+    return fields
 
 
 def json_value(body: bytes | str) -> Any:
@@ -187,11 +206,17 @@ def heartbeat_items(fields: Mapping[str, str]) -> Iterator[Any]:
     text = needed(fields, "heartbeatentities")
     if text.lstrip(" \t\r\n")[:1] in ("{", '"'):
         raise EventMeshRefusal(RetCode.PROTOCOL_BODY_ERR, "the field heartbeatEntities must be a JSON list")
+    meter = StepMeter(_ENTITIES_AT_ONCE)
     try:
         for item in list_items(text.encode(), "the field heartbeatEntities"):
-            if item is not None and len(item) > _ENTITY_BYTES_MAX:
+            if item is None:
+                yield None
+                continue
+            if len(item) > _ENTITY_BYTES_MAX:
                 raise EventMeshRefusal(RetCode.PROTOCOL_BODY_ERR, "each of heartbeatEntities needs a topic and a url")
-            yield None if item is None else (orjson.loads(item) or {})
+            if meter.is_due(len(item)):
+                yield None
+            yield orjson.loads(item) or {}
     except (InvalidMessage, orjson.JSONDecodeError) as error:
         why = f"the field heartbeatEntities is not JSON: {error}"
         raise EventMeshRefusal(RetCode.RUNTIME_ERR, why, status=500) from None

@@ -33,8 +33,8 @@ from vibemq.protocols.eventmesh.messages.received import ReceivedMessage
 from vibemq.protocols.eventmesh.topics import SubscriptionMode, check_group, subscription_items
 from vibemq.protocols.session import Principal
 
-_HEARD_IN_STEP = 500
 _ITEMS_IN_STEP = 100
+_HEARD_TOGETHER = 100
 Work = Iterator[int] | None
 """What is still to be done for a request, in steps, each of which yields its cost. None: the engine has it."""
 INVALID_CODE = "requestCode can't be null, or must be number"
@@ -238,8 +238,10 @@ def unsubscribe(state: HttpState, exchange: Exchange, topics: list[str], url: st
 
 
 def _heartbeat(state: HttpState, exchange: Exchange) -> Steps[None]:
+    """Those before one that is none count."""
     subscribers, principal = subscribers_of(state)
     needed(exchange.fields, "clienttype")
+    group = group_of(exchange)
     heard: list[tuple[str, str]] = []
     for item in heartbeat_items(exchange.fields):
         if item is None:
@@ -249,9 +251,10 @@ def _heartbeat(state: HttpState, exchange: Exchange) -> Steps[None]:
         if not isinstance(topic, str) or (url is not None and not isinstance(url, str)):
             raise EventMeshRefusal(RetCode.PROTOCOL_BODY_ERR, "each of heartbeatEntities needs a topic and a url")
         heard.append((topic, url or ""))
-        if len(heard) % _HEARD_IN_STEP == 0:
-            yield STEP_WORK
-    subscribers.heard(principal, group_of(exchange), heard, state.now)
+        if len(heard) >= _HEARD_TOGETHER:
+            subscribers.heard(principal, group, heard, state.now)
+            heard = []
+    subscribers.heard(principal, group, heard, state.now)
     state.finish(EventMeshAnswer())
 
 

@@ -10,13 +10,12 @@ from vibemq.protocols.eventmesh.http.codes import EventMeshRefusal, RetCode
 from vibemq.protocols.eventmesh.http.fields import check_length, json_value, needed, properties_of, read_json_fields
 from vibemq.protocols.eventmesh.http.request import HttpRequest
 from vibemq.protocols.eventmesh.messages import names
-from vibemq.protocols.eventmesh.messages.cloudevent import event_of, is_json_type, read_event
+from vibemq.protocols.eventmesh.messages.cloudevent import event_data, event_of, is_json_type, read_event
 from vibemq.protocols.eventmesh.messages.forms import form_named, splitter_of
-from vibemq.protocols.eventmesh.messages.json_scan import STEP_WORK, JsonScan, Steps, list_items
+from vibemq.protocols.eventmesh.messages.json_scan import COST_BYTES, STEP_WORK, JsonScan, Steps, list_items
 from vibemq.protocols.eventmesh.messages.large_json import LARGE_JSON_BYTES
 from vibemq.protocols.eventmesh.messages.message import message_of
 from vibemq.protocols.eventmesh.messages.names import Form
-from vibemq.protocols.eventmesh.messages.nesting import json_text
 from vibemq.protocols.eventmesh.messages.received import ReceivedMessage
 from vibemq.protocols.session import SessionLimits
 
@@ -31,8 +30,8 @@ _KEPT = ("bizseqno", "uniqueid", "producergroup", "tag", "ttl")
 _KEPT_HEADERS = ("source", "type", "bizseqno", "uniqueid", "ttl", "producergroup")
 
 
-Messages = Iterator[ReceivedMessage | None]
-"""Of a batch, one after the other. None: that was a step of reading them."""
+Messages = Iterator[ReceivedMessage | int]
+"""Of a batch, one after the other. A number: that was a step of reading them, and what it has cost."""
 
 
 def form_message(
@@ -85,22 +84,29 @@ def batch_messages(fields: Mapping[str, str]) -> Messages:
         contents = _text_in_json(contents)
     count = 0
     for item in _items(contents.encode(), "the field contents"):
-        if item is not None:
-            count += 1
-            if count > BATCH_MAX:
-                raise EventMeshRefusal(RetCode.PROTOCOL_BODY_ERR, _HOW_MANY.format("contents"))
-            yield from _batch_message(count - 1, item, fields)
-        else:
-            yield None
+        if isinstance(item, int):
+            yield item
+            continue
+        count += 1
+        if count > BATCH_MAX:
+            raise EventMeshRefusal(RetCode.PROTOCOL_BODY_ERR, _HOW_MANY.format("contents"))
+        yield from _batch_message(count - 1, item, fields)
     size = fields.get("size", "")
     if not count or (size and size != str(count)):
         why = f"the field size is {size[:16]!r}, and contents holds {count} messages"
         raise EventMeshRefusal(RetCode.PROTOCOL_BODY_ERR, why if count else _HOW_MANY.format("contents"))
 
 
-def _items(raw: bytes, what: str) -> Iterator[bytes | None]:
+def _items(raw: bytes, what: str) -> Iterator[bytes | int]:
+    """A number: what a step has cost, or what it will cost to read the item that follows beside other items."""
     try:
-        yield from list_items(raw, what)
+        for item in list_items(raw, what):
+            if item is None:
+                yield STEP_WORK
+                continue
+            if len(item) >= COST_BYTES:
+                yield len(item) // COST_BYTES
+            yield item
     except InvalidMessage as error:
         raise EventMeshRefusal(RetCode.PROTOCOL_BODY_ERR, str(error)) from None
 
@@ -118,14 +124,14 @@ def _batch_message(number: int, item: bytes, fields: Mapping[str, str]) -> Messa
     steps = read_json_fields(item)
     while True:
         try:
-            next(steps)
+            cost = next(steps)
         except StopIteration as ended:
             folded: dict[str, str] = ended.value
             break
         except EventMeshRefusal as error:
             why = f"message {number} of contents: {error}"
             raise EventMeshRefusal(RetCode.PROTOCOL_BODY_ERR, why) from None
-        yield None
+        yield cost
     folded.setdefault("producergroup", fields.get("producergroup", ""))
     yield message_of(needed(folded, "topic"), needed(folded, "msg", "content"), _properties(folded))
 
@@ -181,8 +187,8 @@ def events_of(body: bytes, topic: str, limits: SessionLimits) -> Messages:
     """The events of a batch. Raises as `read_event_of`, when they are read."""
     count = 0
     for item in _items(body, "a batch"):
-        if item is None:
-            yield None
+        if isinstance(item, int):
+            yield item
             continue
         count += 1
         if count > BATCH_MAX:
@@ -190,14 +196,7 @@ def events_of(body: bytes, topic: str, limits: SessionLimits) -> Messages:
         if len(item) <= LARGE_JSON_BYTES:
             yield _structured(item, topic)
             continue
-        steps = _large_event(item, topic, limits)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as ended:
-                yield ended.value
-                break
-            yield None
+        yield (yield from _large_event(item, topic, limits))
     if not 0 < count <= BATCH_MAX:
         raise EventMeshRefusal(RetCode.PROTOCOL_BODY_ERR, _HOW_MANY.format("a batch"))
 
@@ -205,8 +204,9 @@ def events_of(body: bytes, topic: str, limits: SessionLimits) -> Messages:
 def _structured(raw: bytes, topic: str) -> ReceivedMessage:
     if topic:
         value = json_value(raw)
-        if isinstance(value, dict) and "subject" not in value:
-            raw = json_text({**value, "subject": topic}, "the event")
+        if isinstance(value, dict):
+            value.setdefault("subject", topic)
+            return _at(topic, event_of(value, event_data(value, raw)))
     return _at(topic, read_event(raw))
 
 

@@ -12,7 +12,6 @@ from vibemq.model.rows import Rows
 from vibemq.protocols.eventmesh.http.publishing import Messages, check_size
 from vibemq.protocols.eventmesh.http.state import HttpState
 from vibemq.protocols.eventmesh.messages import names
-from vibemq.protocols.eventmesh.messages.json_scan import STEP_WORK
 from vibemq.protocols.eventmesh.messages.received import ReceivedMessage
 from vibemq.protocols.eventmesh.topics import topic_options
 
@@ -153,8 +152,8 @@ def publish_all(state: HttpState, messages: Messages, told: Callable[[int, list[
     count = 0
     batch = TopicBatch(state, lambda refusals: told(count, refusals))
     for message in messages:
-        if message is None:
-            yield STEP_WORK
+        if isinstance(message, int):
+            yield message
         else:
             count += 1
             batch.add(message)

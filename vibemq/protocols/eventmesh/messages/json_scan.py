@@ -18,11 +18,15 @@ Steps = Generator[int, None, T]
 """What is done in steps. Each yields what it has cost, in messages of a batch."""
 STEP_WORK = 20
 """What a step of this module costs."""
+COST_BYTES = 2_048
+"""Reading so much JSON, and writing it again, costs as much as a small message of a batch does."""
 TEXT_AT_ONCE = 131_072
 """Of a text, in bytes."""
-_PIECES_AT_ONCE = 600
+_PIECES_AT_ONCE = 500
 _BYTES_AT_ONCE = 131_072
-_QUOTES_AT_ONCE = 200
+_PIECES_OF_QUOTE = 3
+"""Looking at a quote within a text costs as much as so many pieces."""
+_BACKSLASHES = b"\\" * 65_536
 _BLANKS_MAX = 65_536
 """In a row."""
 
@@ -38,14 +42,37 @@ _ESCAPE_BEGUN = re.compile(rb"\\(?:u[0-9A-Fa-f]{0,3})?\Z")
 _PAIR_BEGUN = re.compile(rb"\\u[dD][89abAB][0-9A-Fa-f]{2}\Z")
 
 
+class StepMeter:
+    """Says when a step is due: after so many bytes that were read, or so many pieces of whatever size."""
+
+    def __init__(self, pieces_at_once: int) -> None:
+        self._pieces_at_once = pieces_at_once
+        self._bytes = self._pieces = 0
+
+    def is_due(self, size: int) -> bool:
+        self._bytes += size
+        self._pieces += 1
+        if self._bytes < STEP_WORK * COST_BYTES and self._pieces < self._pieces_at_once:
+            return False
+        self._bytes = self._pieces = 0
+        return True
+
+
 class JsonScan:
-    """Args:
-    what: it is called in errors.
+    """Its steps go on from one value to the next: many small values take as many steps as a large one.
+
+    Args:
+        what: it is called in errors.
     """
 
     def __init__(self, raw: bytes, what: str) -> None:
         self.raw = raw
         self.what = what
+        self._begin_step(0)
+
+    def _begin_step(self, at: int) -> None:
+        self._step_end = at + _BYTES_AT_ONCE
+        self._pieces_left = _PIECES_AT_ONCE
 
     def fault(self, at: int, why: str) -> InvalidMessage:
         return InvalidMessage(f"{self.what} is not JSON: {why}: at byte {at}")
@@ -58,6 +85,9 @@ class JsonScan:
     def value_end(self, start: int) -> Steps[int]:
         """Returns where the value ends that begins there. Raises InvalidMessage."""
         raw, match = self.raw, _PIECE.match
+        if start > self._step_end or self._pieces_left <= 0:
+            self._begin_step(start)
+            yield STEP_WORK
         first = raw[start : start + 1]
         if first == b'"':
             return (yield from self._text_end(start, start + 1))
@@ -65,45 +95,48 @@ class JsonScan:
             scalar = _SCALAR.match(raw, start)
             if scalar is None:
                 raise self.fault(start, "a value is expected")
+            self._pieces_left -= 1
             return scalar.end()
-        depth, at = 0, start
+        depth, at, left, step_end = 0, start, self._pieces_left, self._step_end
         while True:
-            until = at + _BYTES_AT_ONCE
-            for _ in range(_PIECES_AT_ONCE):
+            while left > 0 and at <= step_end:
                 piece = match(raw, at)
                 assert piece is not None
                 kind = piece.lastindex
                 if kind == 6 and piece.end() == at:
                     raise self.fault(start, "the value has no end")
                 at = piece.end()
+                left -= 1
                 if kind == 3:
                     depth += 1
                 elif kind == 4:
                     depth -= 1
                 elif kind == 5:
+                    self._pieces_left = left
                     at = yield from self._text_end(start, at)
+                    left, step_end = self._pieces_left, self._step_end
                 if depth <= 0:
+                    self._pieces_left = left
                     return at
-                if at > until:
-                    break
+            self._begin_step(at)
+            left, step_end = self._pieces_left, self._step_end
             yield STEP_WORK
 
     def _text_end(self, start: int, at: int) -> Steps[int]:
         """The same of a text, from behind its quote on."""
         raw = self.raw
         while True:
-            until = at + _BYTES_AT_ONCE
-            for _ in range(_QUOTES_AT_ONCE):
+            while self._pieces_left > 0 and at <= self._step_end:
                 end = raw.find(b'"', at)
                 if end < 0:
                     raise self.fault(start, "the text has no end")
+                self._pieces_left -= _PIECES_OF_QUOTE
                 if raw[end - 1] != 0x5C or _is_quoted(raw, at, end):
                     return end + 1
                 escapes = _ESCAPES.match(raw, end + 1)
                 assert escapes is not None
                 at = escapes.end()
-                if at > until:
-                    break
+            self._begin_step(at)
             yield STEP_WORK
 
     def text(self, start: int, end: int) -> Steps[str]:
@@ -144,12 +177,14 @@ class JsonScan:
 
 def _is_quoted(raw: bytes, start: int, at: int) -> bool:
     """Whether an even number of backslashes stands before it: what is there is not escaped."""
-    before = raw[start:at] if at - start < 64 else raw[at - 64 : at]
-    count = len(before) - len(before.rstrip(b"\\"))
-    if count == 64:
-        before = raw[start:at]
-        count = len(before) - len(before.rstrip(b"\\"))
-    return count % 2 == 0
+    begin = at
+    while begin > start:
+        part = raw[max(start, begin - len(_BACKSLASHES) if begin < at else begin - 64) : begin]
+        if part != _BACKSLASHES[: len(part)]:
+            begin -= len(part) - len(part.rstrip(b"\\"))
+            break
+        begin -= len(part)
+    return (at - begin) % 2 == 0
 
 
 def list_items(raw: bytes, what: str) -> Iterator[bytes | None]:

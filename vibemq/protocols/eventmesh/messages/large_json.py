@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from vibemq.errors import InvalidMessage, MessageTooLarge
-from vibemq.protocols.eventmesh.messages.json_scan import STEP_WORK, JsonScan, Steps, values_in
+from vibemq.protocols.eventmesh.messages.json_scan import STEP_WORK, JsonScan, StepMeter, Steps, values_in
 
 LARGE_JSON_BYTES = 131_072
 """What is smaller is read at once, in two milliseconds at most."""
@@ -71,7 +71,9 @@ class JsonSplitter:
         at = scan.blanks_end(at + 1)
         last = raw[at : at + 1] == b"}"
         at += last
+        meter = StepMeter(_MEMBERS_AT_ONCE)
         while not last:
+            begin = at
             name = _NAME.match(raw, at)
             if name is None:
                 raise scan.fault(at, "a name and a colon are expected")
@@ -86,7 +88,7 @@ class JsonSplitter:
                 raise scan.fault(at, "a comma or the end of the object is expected")
             last = sign == b"}"
             at = at + 1 if last else scan.blanks_end(at + 1)
-            if len(self.fields) % _MEMBERS_AT_ONCE == 0:
+            if meter.is_due(end - begin):
                 yield STEP_WORK
         if scan.blanks_end(at) != len(raw):
             raise scan.fault(at, "nothing may stand behind the object")

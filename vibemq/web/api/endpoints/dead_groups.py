@@ -23,7 +23,8 @@ QUESTION = {
             "type": ["number", "null"],
             "minimum": 0,
             "maximum": RATE_MAX,
-            "description": "Letters in a second, 0.1 or more; left out or 0: the time is not told.",
+            "description": "Letters in a second, 0.1 or more, for the time that it would take; 0: as many as possible. "
+            "If it is left out or 0, the answer has no duration.",
         },
     },
 }

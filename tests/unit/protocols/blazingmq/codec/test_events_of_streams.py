@@ -56,6 +56,19 @@ def test_chunking_does_not_change_the_events(wanted: list[tuple[EventType, int]]
     assert reader.buffered_bytes == 0
 
 
+@pytest.mark.parametrize("cut", [0, 4, 8])
+def test_few_events_are_cut_out_together_wherever_the_network_has_cut_them(cut: int) -> None:
+    reader = new_reader()
+    stream = HEARTBEAT_REQ * 30_000
+    reader.receive_data(stream[:cut])
+    reader.receive_data(stream[cut:])
+    counts = []
+    while events := reader.read(1 << 18):
+        counts.append(len(events))
+    assert sum(counts) == 30_000
+    assert max(counts) < 2_100
+
+
 def test_heartbeats_are_eight_bytes() -> None:
     assert [(found.type, found.body) for found in read(HEARTBEAT_REQ + HEARTBEAT_RSP)] == [(11, b""), (12, b"")]
 

@@ -7,8 +7,8 @@ heartbeats  in the order of their last one, so that looking for the silent costs
 """
 
 import logging
-from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,12 +18,15 @@ from vibemq.model.options import check_queue_name
 from vibemq.protocols.eventmesh.http.push.exchanges import Exchanges, HubExchange
 from vibemq.protocols.eventmesh.http.push.groups import PUSHES_MAX, PushGroup, PushTools
 from vibemq.protocols.eventmesh.http.push.inner_session import InnerSession
+from vibemq.protocols.eventmesh.http.push.lost_groups import LostGroups
 from vibemq.protocols.eventmesh.http.push.openings import GroupOpening
 from vibemq.protocols.eventmesh.http.push.registry import (
+    UNKNOWN_SINCE,
     GroupKey,
     KeptSubscription,
     SubscriptionKey,
     SubscriptionRegistry,
+    UserKey,
 )
 from vibemq.protocols.eventmesh.http.push.slots import PushSlots
 from vibemq.protocols.eventmesh.http.settings import EventMeshHttpSettings
@@ -41,7 +44,6 @@ changed, at once, for so may a permission."""
 HEARD_AT_ONCE = 20
 """Heartbeats of one request; the first of a subscription is kept."""
 TOPICS_REMEMBERED_MAX = 20_000
-_User = tuple[str, str]
 
 
 class SubscriptionHub:
@@ -58,7 +60,7 @@ class SubscriptionHub:
         self._tools = PushTools(services, calls, settings, slots)
         self._known: dict[SubscriptionKey, KeptSubscription] = {}
         self._by_group: dict[GroupKey, dict[SubscriptionKey, KeptSubscription]] = {}
-        self._sessions: dict[_User, tuple[InnerSession, Peer]] = {}
+        self._sessions: dict[UserKey, tuple[InnerSession, Peer]] = {}
         self._groups: dict[GroupKey, PushGroup] = {}
         self._beats: OrderedDict[SubscriptionKey, int] = OrderedDict()
         """Instant of the last heartbeat, of those that have had one; the longest silent first."""
@@ -66,9 +68,8 @@ class SubscriptionHub:
         self._exchanges = Exchanges(lambda: self._own)
         self._openings: dict[GroupKey, GroupOpening] = {}
         """Of groups whose consumers are on their way."""
-        self._lost: defaultdict[str, dict[GroupKey, SubscriptionKey]] = defaultdict(dict)
-        """By user: groups that ask again for their subscriptions later."""
-        services.watch_users(self._users_changed)
+        self._lost = LostGroups(lambda: self._own, self._ask_again)
+        services.watch_users(self._lost.users_changed)
         self.takes_turns: dict[str, bool] = {}
         """Whether the consumers of a topic's queue share one pass, of topics that were looked at."""
 
@@ -79,7 +80,7 @@ class SubscriptionHub:
 
     def start(self) -> None:
         self._own = self._connect(None, self._own_parted, own=True)[0]
-        self._registry = SubscriptionRegistry(self._own, self._found, self._registry_lost)
+        self._registry = SubscriptionRegistry(self._own, self._found, self._registry_lost, self._since_of)
         self._registry.start()
 
     def _own_parted(self, reason: str) -> None:
@@ -127,7 +128,7 @@ class SubscriptionHub:
         for item in items:
             check_queue_name(item.topic)
         wanted = [
-            KeptSubscription(SubscriptionKey(principal.name, principal.token_id, group, item.topic, url), item.sync)
+            KeptSubscription(_key_of(principal, group, item.topic, url), item.sync)
             for item in {item.topic: item for item in items}.values()
         ]
         new = sum(kept.key not in self._known for kept in wanted)
@@ -173,10 +174,7 @@ class SubscriptionHub:
 
     def unsubscribe(self, principal: Principal, group: str, topics: Sequence[str], url: str, done: Done) -> None:
         """What nobody has subscribed is unsubscribed already."""
-        ended = [
-            KeptSubscription(SubscriptionKey(principal.name, principal.token_id, group, topic, url))
-            for topic in dict.fromkeys(topics)
-        ]
+        ended = [KeptSubscription(_key_of(principal, group, topic, url)) for topic in dict.fromkeys(topics)]
         self._exchanges.begin(HubExchange(ended, self._unsubscribe_one, done))
 
     def _unsubscribe_one(self, kept: KeptSubscription, told: Done) -> None:
@@ -190,7 +188,7 @@ class SubscriptionHub:
 
     def _heard(self, principal: Principal, group: str, entities: Sequence[tuple[str, str]], now: int) -> None:
         for topic, url in entities:
-            key = SubscriptionKey(principal.name, principal.token_id, group, topic, url)
+            key = _key_of(principal, group, topic, url)
             kept = self._known.get(key)
             if kept is None:
                 continue
@@ -200,7 +198,7 @@ class SubscriptionHub:
             self._beat(key, now)
 
     def topics_of(self, principal: Principal) -> list[str]:
-        mine = {key.topic for key in self._known if key.user == principal.name}
+        mine = {key.topic for key in self._known if (key.user, key.since) == (principal.name, principal.since)}
         return sorted(mine)
 
     # -- what is kept -----------------------------------------------------------------------------------------------
@@ -211,26 +209,19 @@ class SubscriptionHub:
             self._beat(kept.key, self._own.now)
         self._take_up(kept)
 
+    def _since_of(self, user: str, token_id: str, instant: int) -> int:
+        """Of a user that has subscribed at that instant."""
+        principal = self._services.acting(user, token_id)
+        fits = principal is not None and principal.name == user and principal.since <= instant
+        return principal.since if principal is not None and fits else UNKNOWN_SINCE
+
     def _found_group(self, key: SubscriptionKey, error: VibeMQError | None) -> None:
         if error is not None:
-            self._ask_again(key, TRY_AGAIN_MS)
+            self._lost.add(key.of_group, TRY_AGAIN_MS)
 
-    def _ask_again(self, key: SubscriptionKey, wait_ms: int) -> None:
-        self._lost[key.user][key.of_group] = key
-        self._own.call_at(self._own.now + wait_ms, partial(self._again, key))
-
-    def _again(self, key: SubscriptionKey) -> None:
-        """Whichever comes first, the time or a change of the user."""
-        lost = self._lost.get(key.user, {})
-        if lost.pop(key.of_group, None) is not None and not lost:
-            del self._lost[key.user]
-        for kept in self._kept_of(key.of_group)[:1]:
+    def _ask_again(self, group_key: GroupKey) -> None:
+        for kept in self._kept_of(group_key)[:1]:
             self._with_group(kept.key, partial(self._found_group, kept.key))
-
-    def _users_changed(self, names: Collection[str]) -> None:
-        for user in [user for user in self._lost if user in names]:
-            for key in self._lost[user].values():
-                self._own.call_soon(partial(self._again, key))
 
     def _take_up(self, kept: KeptSubscription) -> None:
         group_key = kept.key.of_group
@@ -265,7 +256,7 @@ class SubscriptionHub:
         if group is None or group.lanes or group.awaited:
             return
         del self._groups[group_key]
-        found = self._sessions.get((key.user, key.token_id))
+        found = self._sessions.get(key.of_user)
         group.end()
         if found is not None:
             session = found[0]
@@ -285,7 +276,7 @@ class SubscriptionHub:
         if self._services.stopping:
             then(ShuttingDown("the broker is stopping"))
             return
-        session = self._session_of((key.user, key.token_id))
+        session = self._session_of(key)
         if session is None:
             then(InvalidMessage(f"the login of user {key.user!r} does not count any more; log in again"))
             return
@@ -295,24 +286,31 @@ class SubscriptionHub:
         opening = self._openings[key.of_group] = GroupOpening(self, key, group, session)
         opening.begin()
 
-    def _session_of(self, user: _User) -> InnerSession | None:
-        found = self._sessions.get(user)
+    def _session_of(self, key: SubscriptionKey) -> InnerSession | None:
+        """None: the login does not count any more. If its user is gone, and another one has the name, what the user has
+        subscribed ends."""
+        found = self._sessions.get(key.of_user)
         if found is not None:
             return found[0]
-        principal = self._services.acting(*user)
+        principal = self._services.acting(key.user, key.token_id)
         if principal is None:
             return None
-        self._sessions[user] = self._connect(principal, partial(self._parted, user))
-        return self._sessions[user][0]
+        # A broker without authentication acts for everybody alike.
+        if principal.name == key.user and principal.since != key.since:
+            for kept in self._kept_of(key.of_group):
+                self._own.call_soon(partial(self._end, kept.key, _nothing))
+            return None
+        self._sessions[key.of_user] = self._connect(principal, partial(self._parted, key.of_user))
+        return self._sessions[key.of_user][0]
 
-    def _parted(self, user: _User, reason: str) -> None:
+    def _parted(self, user: UserKey, reason: str) -> None:
         """The broker stops; or the login that the user had does not count any more, and with another password it may at
         once; or something is wrong here, which may be so again."""
         session, _ = self._sessions.pop(user)
         if self._services.stopping:
             return
         again_ms = TRY_AGAIN_MS if session.closing else 0
-        for group_key in [key for key in self._groups if key[:2] == user]:
+        for group_key in [key for key in self._groups if key[:3] == user]:
             self._own.call_soon(partial(self._group_without_session, group_key, self._groups[group_key], again_ms))
 
     def _group_without_session(self, group_key: GroupKey, group: PushGroup, again_ms: int) -> None:
@@ -341,8 +339,8 @@ class SubscriptionHub:
             return
         group.end()
         self.takes_turns.pop(group.topic, None)
-        for kept in self._kept_of(group_key)[:1]:
-            self._ask_again(kept.key, again_ms)
+        if group_key in self._by_group:
+            self._lost.add(group_key, again_ms)
 
     def _kept_of(self, group_key: GroupKey) -> list[KeptSubscription]:
         return list(self._by_group.get(group_key, {}).values())
@@ -376,6 +374,10 @@ class SubscriptionHub:
         while self._beats and (key := next(iter(self._beats))) and self._beats[key] <= until:
             self._end(key, _nothing)
         self._watch()
+
+
+def _key_of(principal: Principal, group: str, topic: str, url: str) -> SubscriptionKey:
+    return SubscriptionKey(principal.name, principal.token_id, principal.since, group, topic, url)
 
 
 def _nothing(*_: Any) -> None:

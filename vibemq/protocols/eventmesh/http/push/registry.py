@@ -28,15 +28,22 @@ log = logging.getLogger("vibemq.plugin")
 QUEUE = f"{OWN_QUEUE_PREFIX}eventmesh-http.subscriptions"
 CAPACITY = 1 << 40
 _ATTEMPTS = 1 << 40
-_VERSION = 1
+_VERSION = 2
+_WITHOUT_SINCE = 1
+"""The version of rows that do not say when their user was made."""
 RETRY_MS = 30_000
 MOVE_MS = 1_000
 """Before a new session takes the place of one that has failed: what fails at once again must not do so without end."""
 
-GroupKey = tuple[str, str, str, str]
-"""User, token, topic and group."""
+UserKey = tuple[str, str, int]
+"""User, token, and when the user was made."""
+GroupKey = tuple[str, str, int, str, str]
+"""The same, topic and group."""
+UNKNOWN_SINCE = -1
+"""Of no user that there is."""
 Told = Callable[[VibeMQError | None], None]
 Found = Callable[["KeptSubscription"], None]
+SinceOf = Callable[[str, str, int], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +51,19 @@ class SubscriptionKey:
     user: str
     token_id: str
     """Of the access token that the user logged in with; "" = none."""
+    since: int
+    """When the user was made: somebody else may be given the name later. UNKNOWN_SINCE: it cannot be said any more."""
     group: str
     topic: str
     url: str
 
     @property
+    def of_user(self) -> UserKey:
+        return self.user, self.token_id, self.since
+
+    @property
     def of_group(self) -> GroupKey:
-        return self.user, self.token_id, self.topic, self.group
+        return *self.of_user, self.topic, self.group
 
 
 @dataclass(slots=True)
@@ -83,6 +96,7 @@ def to_row(kept: KeptSubscription, record_id: str) -> bytes:
         "version": _VERSION,
         "user": key.user,
         "token_id": key.token_id,
+        "since": key.since,
         "group": key.group,
         "topic": key.topic,
         "url": key.url,
@@ -92,27 +106,38 @@ def to_row(kept: KeptSubscription, record_id: str) -> bytes:
     return pack_row(record_id, orjson.dumps(fields))
 
 
-def from_row(row: bytes) -> KeptSubscription | None:
+def from_row(row: bytes, published_at: int, since_of: SinceOf) -> KeptSubscription | None:
     """None: it is none of ours."""
     try:
         fields = orjson.loads(RowView(row).payload)
-        texts = [fields[name] for name in ("user", "token_id", "group", "topic", "url")]
+        version = fields["version"]
+        user, token_id, group, topic, url = texts = [
+            fields[name] for name in ("user", "token_id", "group", "topic", "url")
+        ]
         sync, beating = fields["sync"], fields["beating"]
+        since = fields["since"] if version != _WITHOUT_SINCE else UNKNOWN_SINCE
     except (orjson.JSONDecodeError, KeyError, TypeError):
         return None
-    if not (fields.get("version") == _VERSION and all(isinstance(text, str) for text in texts)):
+    if version not in (_VERSION, _WITHOUT_SINCE) or not isinstance(since, int):
         return None
-    return KeptSubscription(SubscriptionKey(*texts), sync is True, beating is True)
+    if not all(isinstance(text, str) for text in texts):
+        return None
+    if version == _WITHOUT_SINCE:
+        since = since_of(user, token_id, published_at)
+    return KeptSubscription(SubscriptionKey(user, token_id, since, group, topic, url), sync is True, beating is True)
 
 
 class SubscriptionRegistry:
     """Args:
     found: told of each subscription that is in the queue when the broker starts.
     lost: called when the queue was deleted with all that it held, and is there again.
+    since_of: of a user, a token and an instant: when the user was made, if it is the one that there was then; else
+        UNKNOWN_SINCE.
     """
 
-    def __init__(self, session: InnerSession, found: Found, lost: Callable[[], None]) -> None:
+    def __init__(self, session: InnerSession, found: Found, lost: Callable[[], None], since_of: SinceOf) -> None:
         self._session = session
+        self._since_of = since_of
         self._found = found
         self._lost = lost
         self._waiting: dict[object, Told] = {}
@@ -270,11 +295,11 @@ class SubscriptionRegistry:
     def _delivered(self, deliver: Deliver, slices: Sequence[Slice]) -> None:
         for piece in slices:
             for sequence, row in enumerate(piece.rows, piece.first_sequence):
-                self._take(sequence, row)
+                self._take(sequence, row, piece.published_at)
 
-    def _take(self, sequence: int, row: bytes) -> None:
+    def _take(self, sequence: int, row: bytes, published_at: int) -> None:
         self._here.add(sequence)
-        kept = from_row(row)
+        kept = from_row(row, published_at, self._since_of)
         new = bool(self._first_new) and sequence >= self._first_new
         record_id = RowView(row).message_id
         if kept is None or (new and record_id not in self._mine):

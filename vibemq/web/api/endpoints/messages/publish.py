@@ -179,8 +179,8 @@ def _warnings(exchange: Exchange, batch: NewMessages) -> list[str]:
     if options.dedup_window_ms:
         return []
     return [
-        f"queue {exchange.path['queue']!r} has no dedup window, so the same message is taken twice when it is sent "
-        "again after a restart of the broker; set its option dedup_window_ms"
+        f"queue {exchange.path['queue']!r} has no dedup window, so the same message is stored again when it is "
+        "sent after an hour or after a restart of the broker; set its option dedup_window_ms"
     ]
 
 

@@ -13,7 +13,7 @@ from vibemq.protocols.eventmesh.http.push.registry import KeptSubscription, Subs
 from vibemq.protocols.eventmesh.http.state import Done
 from vibemq.testing.session_conformance import context
 
-KEPT = [KeptSubscription(SubscriptionKey("u", "", "g", f"t{number}", "http://x/")) for number in range(1_000)]
+KEPT = [KeptSubscription(SubscriptionKey("u", "", 0, "g", f"t{number}", "http://x/")) for number in range(1_000)]
 
 
 class Hub:
