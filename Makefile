@@ -117,6 +117,7 @@ bench-delays: install ## 1,000,000 delayed messages: growth, restart, order, 50 
 bench-access: install ## measure floods of wrong logins, what the time of a refusal tells, and 10,000 users with 100,000 permissions
 	$(BIN)/python -m bench.logins $(ARGS)
 	$(BIN)/python -m bench.logins.timing $(ARGS)
+	$(BIN)/python -m bench.logins.http_timing $(ARGS)
 	$(BIN)/python -m bench.users $(ARGS)
 
 bench-peers: install ## measure VibeMQ beside RabbitMQ, NATS, Redis, PostgreSQL and beanstalkd

@@ -20,31 +20,41 @@ class Served:
     pid: int
     port: int
     """Of the native listener."""
+    http_port: int
+    """0: it has none."""
     ready_after_s: float
     cpu_s: float
     """Of the process until it was ready."""
 
 
 @contextmanager
-def serving(folder: Path) -> Iterator[Served]:
-    """Its superuser is `root`, with `PASSWORD`."""
+def serving(folder: Path, *, http: bool = False) -> Iterator[Served]:
+    """Its superuser is `root`, with `PASSWORD`. Over HTTP nobody is slowed down but who guesses."""
     began = time.monotonic()
     process = subprocess.Popen(
-        [sys.executable, "-m", "vibemq", "serve", "--data-dir", str(folder), "--port", "0", "--no-http"],
+        [
+            *(sys.executable, "-m", "vibemq", "serve", "--data-dir", str(folder), "--port", "0"),
+            *(("--http-port", "0") if http else ("--no-http",)),
+        ],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
-        env={**os.environ, "VIBEMQ_AUTH__SUPERUSER": "root", "VIBEMQ_AUTH__SUPERUSER_PASSWORD": PASSWORD},
+        env={
+            **os.environ,
+            "VIBEMQ_AUTH__SUPERUSER": "root",
+            "VIBEMQ_AUTH__SUPERUSER_PASSWORD": PASSWORD,
+            "VIBEMQ_HTTP__REQUESTS_PER_SECOND": "0",
+        },
     )
     try:
         assert process.stdout is not None
-        port = 0
+        ports = {"native": 0, "http": 0}
         for line in process.stdout:
             event = json.loads(line)
-            port = event.get("port", port)
             if event["event"] == "ready":
                 break
-        yield Served(process.pid, port, time.monotonic() - began, cpu_seconds([process.pid]))
+            ports[event["protocol"]] = event["port"]
+        yield Served(process.pid, ports["native"], ports["http"], time.monotonic() - began, cpu_seconds([process.pid]))
     finally:
         process.terminate()
         process.wait(60)

@@ -58,11 +58,17 @@ def welch_t(one: list[float], other: list[float]) -> float:
     return float((statistics.mean(one) - statistics.mean(other)) / spread**0.5)
 
 
+def address_of(number: int) -> str:
+    """One of the loopback network."""
+    return f"127.{1 + number // 62_500}.{number // 250 % 250}.{1 + number % 250}"
+
+
 def refused_after_s(port: int, name: str, *, address_number: int) -> float:
-    source = f"127.{1 + address_number // 62_500}.{address_number // 250 % 250}.{1 + address_number % 250}"
     headers = {"authUsername": name, "authPassword": f"not {PASSWORD}"}
     frame = encode_frame(encode_body(CommandType.CONNECT, "c", headers=headers), body_bytes_max=1 << 20)
-    with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S, source_address=(source, 0)) as peer:
+    with socket.create_connection(
+        ("127.0.0.1", port), timeout=TIMEOUT_S, source_address=(address_of(address_number), 0)
+    ) as peer:
         began = time.perf_counter()
         peer.sendall(frame)
         answer = peer.recv(4096)

@@ -48,16 +48,22 @@ def test_every_control_is_reached_with_the_tabulator_and_then_seen(
     found = []
     for place in places() if every_page else SOME:
         show(page, hostile_broker, place)
-        expected = min(page.evaluate(f"() => ({CONTROLS})().length"), TABS_MAX)
-        for _ in range(expected + 10):
-            page.keyboard.press("Tab")
-            problems = filter(None, (page.evaluate(FOCUSED), page.evaluate(UNSEEN_FOCUS)))
-            found += [f"{place}: the focus is not seen: {problem}" for problem in problems]
-        if expected < TABS_MAX:
+        left: list[str] = []
+        # A second time, for what came while the first was under way, such as a table whose figures were late.
+        for _ in range(2):
+            expected = min(page.evaluate(f"() => ({CONTROLS})().length"), TABS_MAX)
+            for _ in range(expected + 10):
+                page.keyboard.press("Tab")
+                problems = filter(None, (page.evaluate(FOCUSED), page.evaluate(UNSEEN_FOCUS)))
+                found += [f"{place}: the focus is not seen: {problem}" for problem in problems]
             left = page.evaluate(
                 f"() => ({CONTROLS})().filter((one) => !one.dataset.reached).map((one) => one.outerHTML.slice(0, 120))"
             )
-            found += [f"{place}: not reached: {what}" for what in left]
+            if expected == TABS_MAX:
+                left = []
+            if not left:
+                break
+        found += [f"{place}: not reached: {what}" for what in left]
     assert not found
 
 
