@@ -96,6 +96,7 @@ def test_the_lines_of_a_replay_start_the_same_job(
     dialog.get_by_label("Letters", exact=True).fill("2")
     dialog.get_by_label("Note, for the audit").fill("it's $HOME `id`")
     dialog.get_by_label("To queue").fill("orders.asia")
+    dialog.get_by_label("To queue").blur()
     dialog.get_by_role("button", name="Replay 2 letters to orders.asia").wait_for()
     lines = lines_of(dialog)
     before = dead_in(full_broker, "orders.us")
