@@ -247,7 +247,8 @@ def test_a_group_that_is_sought_is_read_from_there_without_a_checkpoint_once(
 def entered(
     broker: BrokerProcess, query: Query, offsets: tuple[dict[str, Any], dict[str, Any]], name: str, batch: int = 0
 ) -> None:
-    """The tasks of that batch of the query with that id begin."""
+    """The tasks of that batch of the query with that id begin. The broker counts batches by the id, whatever the queue,
+    so that each test takes ids of its own."""
     client = BrokerClient(parse(options_of(broker)))
     for task in query.live.partitions(*offsets):
         enter_batch(client, "etl", task.value["batch"], name, batch)
@@ -257,11 +258,12 @@ def test_batches_without_rows_that_count_twice_are_forgotten_by_a_seek(
     broker: BrokerProcess, queue: str, publish: Publish
 ) -> None:
     """The checkpoint was rolled back to batch 0; batches 1 and 2 were repeated, and the query was started again."""
+    query_id = f"of-{queue}"
     publish(queue, 0, 2)
     query = Query(broker, queue=queue, hold="15m")
     start = query.live.initialOffset()
     end = query.latest(start)
-    entered(broker, query, (start, end), "Q")
+    entered(broker, query, (start, end), query_id)
     for again in (query, Query(broker, queue=queue, hold="15m")):
         for _ in range(2):
             assert again.latest(end) == end
@@ -270,11 +272,11 @@ def test_batches_without_rows_that_count_twice_are_forgotten_by_a_seek(
     third = Query(broker, queue=queue, hold="15m")
     after = third.latest(end)
     with pytest.raises(Refused, match=r"as far as is known.*with `vibemq-admin group seek`: that forgets"):
-        entered(broker, third, (end, after), "Q", 3)
+        entered(broker, third, (end, after), query_id, 3)
     seek = {"group": "etl", "start": f"sequence:{at(end, queue)}"}
     BrokerClient(parse(options_of(broker))).call("group.seek", queue, seek)
     fourth = Query(broker, queue=queue, hold="15m")
-    entered(broker, fourth, (end, after), "Q", 3)
+    entered(broker, fourth, (end, after), query_id, 3)
     assert fourth.latest(after) == after
     assert facts(broker, queue)["committed"] == 5
 
@@ -598,23 +600,24 @@ def test_a_first_batch_without_rows_is_not_followed_by_one_of_its_number(
     broker: BrokerProcess, queue: str, publish: Publish
 ) -> None:
     """The checkpoint was rolled back to its beginning. A query with another id begins."""
+    query_id, another_id = f"of-{queue}", f"another-{queue}"
     query = Query(broker, queue=queue, hold="15m")
     start = query.live.initialOffset()
     assert query.latest(start) == start
-    entered(broker, query, (start, start), "Q")
+    entered(broker, query, (start, start), query_id)
     again = Query(broker, queue=queue, hold="15m")
     assert again.live.initialOffset() == start
-    entered(broker, again, (start, start), "Q")
+    entered(broker, again, (start, start), query_id)
     publish(queue, 0, 2)
     back = Query(broker, queue=queue, hold="15m")
     assert back.live.initialOffset() == start
     end = back.latest(start)
-    with pytest.raises(Refused, match=r"batch 0 of query Q was run before.*these rows were planned later"):
-        entered(broker, back, (start, end), "Q")
-    entered(broker, back, (start, end), "Q", batch=1)
+    with pytest.raises(Refused, match=r"batch 0 of query \S+ was run before.*these rows were planned later"):
+        entered(broker, back, (start, end), query_id)
+    entered(broker, back, (start, end), query_id, batch=1)
     other = Query(broker, queue=queue, hold="15m")
     assert other.live.initialOffset() == start
-    entered(broker, other, (start, other.latest(start)), "another")
+    entered(broker, other, (start, other.latest(start)), another_id)
 
 
 @pytest.mark.parametrize("acknowledged", [False, True])
