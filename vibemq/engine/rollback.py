@@ -27,7 +27,11 @@ from vibemq.model.records import (
     Record,
     Returned,
     Settled,
+    TokenRemoved,
+    TokenStored,
     TransactionDecided,
+    UserRemoved,
+    UserStored,
 )
 from vibemq.model.runs import END, Run, RunSet, run_count
 
@@ -157,6 +161,9 @@ def _without(record: Record, holes: Holes) -> Record | None:
             # What was counted belongs to the messages of the same batch, which have vanished.
             return None
         case JobStarted():
+            return None
+        case UserStored() | UserRemoved() | TokenStored() | TokenRemoved():
+            # The engine keeps nothing of them, and whoever asked for the change was told that it is not made.
             return None
         case TransactionDecided() if record.app.startswith(IMPORT_PREFIX):
             # The position in a file belongs to the messages of the same batch, which have vanished.
