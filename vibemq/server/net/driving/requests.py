@@ -16,7 +16,6 @@ from vibemq.server.monitoring.metrics import Metrics
 from vibemq.server.net.driving.works import PeerWorks, WorkingPeer
 from vibemq.server.net.operation_runner import OperatingPeer, OperationRunner
 
-
 NEVER_LOOKED = -1
 
 
