@@ -714,6 +714,8 @@ class EndConsumers:
 
     session: int
     consumers: Mapping[int, VibeMQError]
+    publishes: Mapping[str, VibeMQError] = field(default_factory=dict)
+    """By queue: what the session has published and what waits for room there is refused."""
 
 
 class Pressure(IntEnum):

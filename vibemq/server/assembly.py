@@ -261,7 +261,13 @@ async def assemble(
     transactions = Transactions(engine, store, local_session)
     letters = DeadLetterReader(store)
     hashing = HashingThreads()
-    revocation = Revocation(accounts, clock, subscriptions=engine.subscriptions, peers=connection_table.peers)
+    revocation = Revocation(
+        accounts,
+        clock,
+        subscriptions=engine.subscriptions,
+        parked_at=engine.parked_at,
+        peers=connection_table.peers,
+    )
     users = Users(accounts, local_session, hashing, revocation.look_at_users, clock)
     tokens = Tokens(accounts, users, clock)
     trail = Trail(report.snapshots, metrics)
