@@ -87,8 +87,8 @@ class Tokens:
         async with self._users.changing_for(caller):
             kept = self._accounts.token(wanted.token_id)
             if kept is None or kept.user != (wanted.user or kept.user):
-                who = "nobody" if wanted.user is None else f"user {wanted.user[:64]!r}"
-                raise TokenNotFound(f"{who} has a token {wanted.token_id[:64]!r}; token.list shows those there are")
+                whose = "nobody has a" if wanted.user is None else f"user {wanted.user[:64]!r} has no"
+                raise TokenNotFound(f"{whose} token {wanted.token_id[:64]!r}; token.list shows those there are")
             await self._users.store([TokenRemoved(wanted.token_id)], [kept.user])
         return token_json(kept)
 

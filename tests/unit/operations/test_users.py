@@ -11,7 +11,7 @@ from tests.integration.access import cheap_hash
 from tests.unit.operations.test_tokens import FakeClock
 from vibemq.auth.tokens import make_token
 from vibemq.auth.users import Account, Accounts
-from vibemq.errors import AuthFailed, NotAuthorized, StorageFull, UserNotFound, VibeMQError
+from vibemq.errors import AuthFailed, NotAuthorized, StorageFull, TokenNotFound, UserNotFound, VibeMQError
 from vibemq.model.access import Principal
 from vibemq.model.accounts import StoredUser
 from vibemq.model.commands import ChangeAccounts
@@ -146,3 +146,12 @@ def test_a_refused_change_of_a_password_ends_no_login_and_lets_none_stay(keep: b
     world.carry_out(root, "user.change", {"user": "ann", "superuser": False})
     world.store(UserStored(StoredUser("ann", cheap_hash("other"), False, (), 1, 2)))
     assert world.accounts.ended(second, 1), "nobody has asked to keep it"
+
+
+@pytest.mark.parametrize(
+    ("named", "said"), [({}, "nobody has a token 'x'"), ({"user": "ann"}, "user 'ann' has no token 'x'")]
+)
+def test_a_token_that_is_not_there_is_said_to_be_nobodys(named: dict[str, str], said: str) -> None:
+    world = World()
+    with pytest.raises(TokenNotFound, match=said):
+        world.carry_out(world.log_in("root"), "token.revoke", {**named, "token_id": "x"})
