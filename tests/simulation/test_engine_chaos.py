@@ -460,7 +460,7 @@ class FullDisk(Chaos):
                     self.driver.tick()
             if self.random.random() < 0.5:
                 self.driver.now += self.random.choice([0, 50, 700])
-                self.driver.refuse()
+                self.random.choice([self.driver.refuse, self.driver.refuse_for_good])()
                 self.driver.check()
             self.driver.hold = False
             self.driver.keep()

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from tests.simulation.engine_driver import Driver
+from tests.simulation.engine_driver import Driver, rows_of
 from vibemq.engine.pacing import Batch
 from vibemq.errors import StorageFull
 from vibemq.model.accounts import StoredToken, StoredUser
-from vibemq.model.commands import ChangeAccounts
+from vibemq.model.commands import ChangeAccounts, Publish
 from vibemq.model.effects import Counted, Reply
 from vibemq.model.records import AccountRecord, TokenRemoved, TokenStored, UserRemoved, UserStored
 from vibemq.operations.tokens import TOKENS_MAX
@@ -35,18 +35,43 @@ def test_very_many_changes_are_one_step() -> None:
     assert [effect.result for effect in outcome.gated if isinstance(effect, Reply)] == [Counted(len(changes))]
 
 
-@pytest.mark.parametrize("change", [UserStored(ANN), UserRemoved("bob"), TokenStored(TOKEN), TokenRemoved("t2")])
-def test_a_change_that_a_full_disk_has_refused_is_not_made_later(change: AccountRecord) -> None:
+CHANGES = [UserStored(ANN), UserRemoved("bob"), TokenStored(TOKEN), TokenRemoved("t2")]
+BOB, OTHER = replace(ANN, name="bob"), replace(TOKEN, token_id="t2", user="bob")
+
+
+def driver_with_bob() -> Driver:
     driver = Driver()
-    bob, other = replace(ANN, name="bob"), replace(TOKEN, token_id="t2", user="bob")
-    assert driver.ask(ChangeAccounts(1, None, [UserStored(bob), TokenStored(other)])) == Counted(2)
+    assert driver.ask(ChangeAccounts(1, None, [UserStored(BOB), TokenStored(OTHER)])) == Counted(2)
+    return driver
+
+
+def is_as_it_was(driver: Driver) -> bool:
+    return (driver.disk.users, driver.disk.tokens) == ({"bob": BOB}, {"t2": OTHER})
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_that_a_full_disk_has_refused_is_not_made_later(change: AccountRecord) -> None:
+    driver = driver_with_bob()
     driver.hold = True
     driver.handle(ChangeAccounts(1, "change", [change]))
-    driver.refuse()
+    driver.refuse_for_good()
     assert isinstance(driver.answer("change"), StorageFull)
     driver.hold = False
     driver.create()
     driver.advance(60_000)
-    assert (driver.disk.users, driver.disk.tokens) == ({"bob": bob}, {"t2": other})
+    assert is_as_it_was(driver)
     assert driver.ask(ChangeAccounts(1, None, [change])) == Counted(1)
-    assert (driver.disk.users, driver.disk.tokens) != ({"bob": bob}, {"t2": other})
+    assert not is_as_it_was(driver)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_beside_messages_that_do_not_fit_is_made_and_answered_then(change: AccountRecord) -> None:
+    driver = driver_with_bob()
+    driver.create()
+    driver.hold = True
+    driver.handle(Publish(1, "publish", "q", rows_of(1)), ChangeAccounts(1, "change", [change]))
+    driver.refuse()
+    assert driver.answer("change") is None
+    driver.keep()
+    assert driver.answer("change") == Counted(1)
+    assert not is_as_it_was(driver)

@@ -14,4 +14,4 @@ def change(state: EngineState, step: Step, command: ChangeAccounts) -> None:
     """In one step, whatever their number: a user that is removed goes with all its tokens or not at all."""
     for record in command.records:
         step.note_structure(record)
-    step.answer(command, Counted(len(command.records)), Durability.STRONG)
+    step.answer_standing(command, Counted(len(command.records)), Durability.STRONG)
