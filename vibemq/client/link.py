@@ -279,30 +279,37 @@ class ClientLink:
             ConnectionLost: the request may have been carried out.
             VibeMQError: the broker refused it, or nobody will reply.
         """
-        deadline, request_id = anyio.current_time() + timeout, ""
-        with anyio.move_on_at(deadline):
-            protocol = await self.connected()
-            request_id = self.new_id()
-            left_ms = max(1, whole_ms((deadline - anyio.current_time()) * 1000))
-            frame = protocol.ask(request_id, queue, row, left_ms, extra)
-            alone = self.is_idle
-            awaited = self.replies.add(request_id, queue)
-            self._outgoing.append(frame)
-            self.wake(alone=alone)
-            try:
-                await awaited.done.wait()
-            finally:
-                if not awaited.done.is_set():
-                    self._note_unproven()
-                self.replies.forget(request_id)
-                if not awaited.done.is_set() and protocol is self.protocol and anyio.current_time() < deadline:
+        deadline = anyio.current_time() + timeout
+        protocol = await self._connected_by(deadline, timeout)
+        request_id = self.new_id()
+        left_ms = max(1, whole_ms((deadline - anyio.current_time()) * 1000))
+        frame = protocol.ask(request_id, queue, row, left_ms, extra)
+        alone = self.is_idle
+        awaited = self.replies.add(request_id, queue)
+        self._outgoing.append(frame)
+        self.wake(alone=alone)
+        in_time = False
+        try:
+            in_time = await awaited.done.wait_until(deadline)
+        finally:
+            self.replies.forget(request_id)
+            if not awaited.done.is_set():
+                self._note_unproven()
+                if protocol is self.protocol and anyio.current_time() < deadline:
                     # The caller was cancelled: nobody needs to begin with it. In the end its time does the same.
                     self._outgoing.append(protocol.give_up(request_id))
                     self.wake()
-            return awaited.result()
-        if not request_id:
-            raise NotConnected(f"no connection to {self.settings.host}:{self.settings.port} within {timeout:g} s")
-        raise too_late(queue, timeout)
+        if not in_time:
+            raise too_late(queue, timeout)
+        return awaited.result()
+
+    async def _connected_by(self, deadline: float, timeout: float) -> ClientProtocol:
+        """Raises NotConnected: there was no connection in that time."""
+        if self.protocol is not None:
+            return self.protocol
+        with anyio.move_on_at(deadline):
+            return await self.connected()
+        raise NotConnected(f"no connection to {self.settings.host}:{self.settings.port} within {timeout:g} s")
 
     async def respond(self, address: str, row: bytes) -> None:
         """
