@@ -75,22 +75,24 @@ def test_a_request_its_reply_and_its_settlement_are_read_as_by_the_general_way(
 
 
 @pytest.mark.parametrize(
-    ("parse", "body"),
+    "body", [extensions.request("1f", "orders", ROW, 2_000, {"priority": 2}), extensions.give_up("1f")]
+)
+def test_other_requests_are_too(body: bytes) -> None:
+    for each in broken(body):
+        assert outcome(extensions.parse_request, each) == outcome(extensions._general_request, each), each
+
+
+@pytest.mark.parametrize(
+    "body",
     [
-        (extensions.parse_request, extensions.request("1f", "orders", ROW, 2_000, {"priority": 2})),
-        (extensions.parse_request, extensions.give_up("1f")),
-        (extensions.parse_settle, extensions.settle("s1", 1, [(7, 9)], delay_ms=5, reason="why")),
-        (extensions.parse_settle, extensions.settle("s1", 1, [(7, 9), (11, 11)], delay_ms=5)),
-        (extensions.parse_settle, extensions.settle("s1", 1, [(7, 9)], delay_ms=5)),
+        extensions.settle("s1", 1, [(7, 9)], delay_ms=5),
+        extensions.settle("s1", 1, [(7, 9)], delay_ms=5, reason="why"),
+        extensions.settle("s1", 1, [(7, 9), (11, 11)], delay_ms=5),
     ],
 )
-def test_others_of_these_are_too(parse: Callable[[bytes], Any], body: bytes) -> None:
-    general = {
-        extensions.parse_request: extensions._general_request,
-        extensions.parse_settle: extensions._general_settlement,
-    }[parse]
+def test_other_settlements_are_too(body: bytes) -> None:
     for each in broken(body):
-        assert outcome(parse, each) == outcome(general, each), each
+        assert outcome(extensions.parse_settle, each) == outcome(extensions._general_settlement, each), each
 
 
 def test_the_shorter_ways_are_taken() -> None:
