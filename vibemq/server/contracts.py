@@ -10,7 +10,7 @@ from vibemq.engine.settings import EngineSettings
 from vibemq.engine.views import Survey
 from vibemq.errors import VibeMQError
 from vibemq.model.commands import Command
-from vibemq.model.effects import Outcome, QueueDepth, QueueInfo
+from vibemq.model.effects import Effect, Outcome, QueueDepth, QueueInfo
 from vibemq.model.options import QueueOptions
 from vibemq.model.runs import Run
 from vibemq.model.stored import StoredState
@@ -32,6 +32,10 @@ class QueueEngine(Protocol):
     def shows_at_once(self, ticket: int) -> bool: ...
 
     def failed(self, ticket: int, now: int, error: VibeMQError) -> Outcome: ...
+
+    def failed_answers(self, waiting: Sequence[Effect], error: VibeMQError) -> None: ...
+
+    def pay(self, now: int) -> Outcome | None: ...
 
     def tick(self, now: int) -> Outcome: ...
 

@@ -17,4 +17,4 @@ def change(state: EngineState, step: Step, command: ChangeAccounts) -> Slices:
             step = yield
         step.note_structure(record)
         step.work += 1
-    step.answer(command, Counted(len(command.records)), Durability.STRONG)
+    step.answer_standing(command, Counted(len(command.records)), Durability.STRONG)

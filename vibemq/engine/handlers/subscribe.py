@@ -63,7 +63,7 @@ def subscribe(state: EngineState, step: Step, command: Subscribe) -> None:
     if command.credit is None:
         # A fetch comes and goes, and does not mean that the queue has found its consumer.
         need = max(need, lifetime.join(step, consumer))
-    step.answer(command, Subscribed(queue.name, group.name, command.consumer, next_sequence), need)
+    step.answer_standing(command, Subscribed(queue.name, group.name, command.consumer, next_sequence), need)
 
 
 def _check_handed_out(queue: Queue, name: str | None) -> None:
