@@ -48,9 +48,15 @@ class Target:
         self.broker = broker
         self.tcp_port, self.http_port = broker.ports[1:]
         self.subscriber_port = urls
+        with socket.create_server(("127.0.0.1", 0)) as nobody:
+            self._down_port = nobody.getsockname()[1]
 
     def url(self, path: str = "/") -> str:
         return f"http://127.0.0.1:{self.subscriber_port}{path}"
+
+    def down(self, path: str) -> str:
+        """A URL that answers nothing."""
+        return f"http://127.0.0.1:{self._down_port}{path}"
 
 
 # -- clients -----------------------------------------------------------------------------------------------------------
@@ -370,7 +376,7 @@ def http_heartbeats_end(target: Target) -> None:
 def http_many_urls(target: Target) -> None:
     """5,000 URLs of one group and topic, half of which answer nothing; then 2,000 messages for it."""
     peer = http_client(target)
-    urls = [target.url(f"/{number}") if number % 2 else f"http://127.0.0.1:9/{number}" for number in range(5_000)]
+    urls = [target.url(f"/{number}") if number % 2 else target.down(f"/{number}") for number in range(5_000)]
     pipelined(peer, [fields(206, topic=topics_field(["urls"]), url=url, consumerGroup="g") for url in urls])
     publish(target, ["urls"], 2_000)
     time.sleep(4.0)
@@ -403,7 +409,7 @@ def http_many_groups(target: Target) -> None:
 def http_urls_down(target: Target) -> None:
     """10,000 topics of a URL that answers nothing: their groups rest, and go on together."""
     topics, peer = names("http"), http_client(target)
-    url = "http://127.0.0.1:9/down"
+    url = target.down("/down")
     subscribe_http(peer, topics, url)
     publish(target, topics)
     time.sleep(8.0)
