@@ -24,7 +24,8 @@ from vibemq.engine.handlers.fan_out import (
 )
 from vibemq.engine.pacing import STEP_UNITS, Slices, is_crowded, pieces
 from vibemq.engine.queue.consumer import Consumer
-from vibemq.engine.queue.queue import Parked, Queue
+from vibemq.engine.queue.parts.backlog import Parked
+from vibemq.engine.queue.queue import Queue
 from vibemq.engine.requests import asking
 from vibemq.engine.requests.failing import fail_some
 from vibemq.engine.state import EngineState
