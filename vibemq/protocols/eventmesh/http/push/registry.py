@@ -173,9 +173,8 @@ class SubscriptionRegistry:
         self._broken = error
         log.error("subscriptions cannot be kept: %s", error)
         early, self._early = self._early, []
-        for _, told in early:
-            told(error)
         session = self._session
+        session.call_for_each(early, lambda each: each[1](error))
         session.call_at(session.now + RETRY_MS, partial(self._start_in, session))
 
     def _start_in(self, session: InnerSession) -> None:
@@ -206,8 +205,7 @@ class SubscriptionRegistry:
             return
         self._broken, self._first_new = None, result.next_sequence
         early, self._early = self._early, []
-        for kept, told in early:
-            self._session.call_soon(partial(self.keep, kept, told))
+        self._session.call_for_each(early, lambda each: self.keep(*each))
         if self._was_lost:
             self._was_lost = False
             self._lost()
