@@ -298,7 +298,7 @@ class Subscription(Generic[T]):
         if self.id not in self._link.subscriptions or self._link.restored.withdraw(self):
             return None
         headers = {"subscription-id": self.id}
-        asked = self._link.ask(CommandType.UNSUBSCRIBE, self.queue, headers=headers, then=self._on_left)
+        asked = self._link.requests.ask(CommandType.UNSUBSCRIBE, self.queue, headers=headers, then=self._on_left)
         if asked is None:
             self._link.restored.forget(self)
         return asked
@@ -386,7 +386,7 @@ class Subscription(Generic[T]):
         link = self._link
         if self._failure is None and link.failure is None and link.protocol is not None:
             try:
-                await link.request(CommandType.PING, what="ping")
+                await link.requests.request(CommandType.PING, what="ping")
             except ConnectionLost:
                 return  # As `drain` says.
 
@@ -549,7 +549,7 @@ class Subscription(Generic[T]):
 
     async def reply(self, address: str, response: Outgoing) -> None:
         self._link.check_loop()
-        await self._link.respond(address, self._link.packer.row(response))
+        await self._link.requests.respond(address, self._link.requests.packer.row(response))
 
     def is_stale(self, delivery: Delivery) -> bool:
         return delivery.epoch != self._epoch
