@@ -224,7 +224,7 @@ class Engine:
             self._fail_wait(step, wait, ticket, holes, error)
         lifetime.attend_changed(state, step, outcome.records)
         step.close()
-        state.owed += rollback.owed_of(state, outcome.records, holes)
+        state.owed += rollback.owed_of(state, outcome.records, holes, refused=outcome.pays)
         state.owed_behind += step.records
         state.note_refused(outcome.records)
         kept = rollback.keep_promised(state, outcome.records, promised)
@@ -349,6 +349,10 @@ class Engine:
         """(consumer, queue) of each subscription of a session, those that only hold messages included."""
         known = self._state.sessions.get(session)
         return [] if known is None else [(number, c.queue.name) for number, c in known.consumers.items()]
+
+    def parked_at(self, session: int) -> list[str]:
+        """Queues where something that the session has published waits for room."""
+        return [queue.name for queue in self._state.parking if any(p.session == session for p in queue.parked)]
 
     @property
     def readers(self) -> Readers:
