@@ -53,7 +53,7 @@ class PeerWorks:
         self.lined_up: deque[Iterator[None]] = deque()
         """Empty for most peers at all times."""
         self._decided_in = -1
-        """The generation of the latest decision about what the peer has asked for."""
+        """The generation of the latest decision about what the peer has asked for that the journal has to keep."""
 
     @property
     def are_appended(self) -> bool:
@@ -70,9 +70,9 @@ class PeerWorks:
         if self.lined_up:
             self.lined_up.append(self._decider.steps(batch))
             return
-        if asked:
-            self._decided_in = self._decider.generation
-        self._decider.advance(batch)
+        decided_in = self._decider.generation
+        if self._decider.advance(batch) and asked:
+            self._decided_in = decided_in
         if not batch.done:
             self.lined_up.append(self._decider.steps(batch))
             self._go_on_later(peer)
