@@ -185,6 +185,7 @@ ROWS: dict[str, Row] = {
             "integration/test_eventmesh_push.py::test_the_guard_speaks_at_subscribe",
             "security/test_outbound_calls.py::test_an_endless_answer_fails_and_is_read_in_turns",
             "security/test_outbound_calls.py::test_some_interim_answers_may_come_before_the_answer",
+            "security/test_outbound_calls.py::test_kept_connections_to_very_many_servers_are_few",
         ),
     ),
     "S10": Row(
