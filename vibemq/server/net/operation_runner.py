@@ -159,6 +159,8 @@ class OperationRunner:
         if not call.operation.scans:
             return await call.run()
         async with self._scan_slots:
+            # It may have waited for long.
+            call.caller.check_again()
             return await call.run()
 
 
