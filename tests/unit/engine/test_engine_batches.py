@@ -108,6 +108,18 @@ def test_a_first_batch_without_rows_uses_its_number(driver: Driver) -> None:
     driver.check()
 
 
+def test_who_begins_takes_the_rows_of_another_query_in_its_first_batch_only(driver: Driver) -> None:
+    """A checkpoint that has a batch 0 without rows looks to the broker as if the query began."""
+    join(driver, begin=Begin.REFUSE)
+    assert isinstance(enter(driver, 1, 1, 0, "old"), Plan)
+    join(driver, begin=Begin.REFUSE)
+    plan(driver, 1, 4)
+    assert isinstance(enter(driver, 1, 4, 0, "new"), Plan)
+    join(driver, begin=Begin.REFUSE)
+    refused(enter(driver, 1, 4, 1, "old"), "would have the rows that batch 0 of query new had")
+    assert isinstance(enter(driver, 1, 4, 0, "third"), Plan)
+
+
 def test_rows_have_one_number(driver: Driver) -> None:
     made(driver, 1, 4)
     refused(enter(driver, 1, 4, 1), "would have the rows that batch 0 had")
