@@ -192,16 +192,25 @@ def _run_after_loss(world: World, lost: set[Row], how: str, *, must: bool = Fals
             raise UnexpectedRefusal("refused, and nothing was lost") from error
         world.excused |= lost
         if how == "careless" and isinstance(error, DataLoss):
-            world.run(100, "", failOnDataLoss="false")
-            world.check()
-            # Until it has made a batch its checkpoint knows the queue, and without the option it is refused again.
-            world.is_handled = True
-            _run(world, 100, "")
+            _run_carelessly(world)
         else:
             _anew(world)
         return
     if must:
         raise UnexpectedRefusal("a query went on whose queue is gone")
+
+
+def _run_carelessly(world: World) -> None:
+    """The query goes on, but where it has come among batches without rows."""
+    try:
+        world.run(100, "", failOnDataLoss="false")
+    except Refused:
+        if not (world.is_handled or world.without_rows):
+            raise
+    world.check()
+    # Until it has made a batch its checkpoint knows the queue, and without the option it is refused again.
+    world.is_handled = True
+    _run(world, 100, "")
 
 
 def _go_on_elsewhere(world: World, copy: Any, limit: int, dies: str) -> None:

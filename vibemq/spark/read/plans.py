@@ -30,13 +30,13 @@ def positions_of(text: str) -> Positions:
     return load(json.loads(text))
 
 
-def _is_ahead(start: Positions, end: Positions) -> bool:
-    """Whether a batch may begin here and end there: no queue goes back, or becomes another one."""
-    return all(
-        start[queue].incarnation == until.incarnation and start[queue].sequence <= until.sequence
-        for queue, until in end.items()
-        if queue in start
-    )
+def _what_leads_to(end: Positions, start: Positions) -> Positions:
+    """Of a start the queues that neither go back from there nor are others in the end."""
+    return {
+        queue: at
+        for queue, at in start.items()
+        if queue in end and end[queue].incarnation == at.incarnation and end[queue].sequence >= at.sequence
+    }
 
 
 class QueryPlans:
@@ -109,12 +109,13 @@ class QueryPlans:
         Raises:
             Refused: it was planned to end elsewhere.
         """
+        leading = _what_leads_to(end, start)
+        if leading != start and self._settled != (start, end) and self.find(start) != end:
+            # With failOnDataLoss=false groups may stand behind the batch 0 of the checkpoint, or in other queues. A
+            # plan that leads back would have the query go in a circle.
+            start = leading
         keeper = self.keeper(start)
         if self._cursors.get(keeper) is None or end == start:
-            return None
-        if self._settled != (start, end) and not _is_ahead(start, end) and self.find(start) != end:
-            # With failOnDataLoss=false the groups may stand behind the batch 0 of the checkpoint, or in other queues.
-            # A plan that leads back would have the query go in a circle.
             return None
         is_known = self._settled == (start, end)
         # The queue that kept the plan may have been deleted: the checkpoint says where the batch ends, all the same.

@@ -58,6 +58,27 @@ def test_the_first_batch_of_a_pattern_is_repeated_when_queues_have_come(
     assert (numbers, again.batch(entered)[1]) == ([], [4, 5])
 
 
+def test_a_first_batch_that_was_planned_and_never_noted_takes_in_queues_that_have_come(
+    broker: BrokerProcess, mq: Any, queue: str, publish: Publish
+) -> None:
+    """The driver was killed before Spark had written the plan; nobody has read anything."""
+    publish(queue, 0, 2)
+    how = {"queuePattern": f"{queue}*"}
+    first = Query(broker, **how)
+    first.latest(first.live.initialOffset())
+    mq.create_queue(f"{queue}.b", retention="log")
+    publish(f"{queue}.b", 2, 4)
+    for _ in range(2):
+        again = Query(broker, **how)
+        start = again.live.initialOffset()
+        end = again.latest(start)
+    assert sorted(again.numbers(start, end)) == [0, 1, 2, 3]
+    mq.create_queue(f"{queue}.c", retention="log")
+    lost = Query(broker, **how)
+    with pytest.raises(Refused, match="rolled back further than group 'etl' remembers"):
+        lost.latest(lost.live.initialOffset())
+
+
 def test_an_empty_first_batch_is_repeated(broker: BrokerProcess, queue: str, publish: Publish) -> None:
     """Another source of the query had rows."""
     publish(queue, 0, 4)

@@ -145,6 +145,24 @@ def test_a_query_does_not_go_in_a_circle_when_its_queue_is_made_anew(
     assert (numbers, careless.batch(new_queue)[1]) == ([], [0, 1])
 
 
+def test_a_first_batch_is_read_but_for_a_queue_that_was_made_anew(
+    broker: BrokerProcess, mq: Any, queue: str, publish: Publish
+) -> None:
+    """It was planned and noted, and nobody has read it."""
+    mq.create_queue(f"{queue}.b", retention="log")
+    publish(queue, 0, 2)
+    how = {"queues": f"{queue},{queue}.b"}
+    query = Query(broker, **how)
+    end = query.latest(query.live.initialOffset())
+    mq.delete_queue(f"{queue}.b")
+    mq.create_queue(f"{queue}.b", retention="log")
+    publish(f"{queue}.b", 2, 4)
+    careless = Query(broker, **how, failOnDataLoss="false")
+    assert careless.numbers(careless.live.initialOffset(), end) == [0, 1]
+    new_queue, numbers = careless.batch(end)
+    assert (numbers, careless.batch(new_queue)[1]) == ([], [2, 3])
+
+
 def test_a_batch_that_was_read_goes_on_without_the_queue_that_kept_its_plan(
     broker: BrokerProcess, mq: Any, queue: str, publish: Publish
 ) -> None:

@@ -65,7 +65,7 @@ def _use(state: EngineState, step: Step, register: str, batch: int) -> None:
     if known is None:
         _check_room(state, step, register)
     if known is None or known.version < batch:
-        remember(state, step, register, batch)
+        remember(state, step, register, batch, at=state.next_batch_instant(step.now))
 
 
 def _number(
