@@ -237,9 +237,20 @@ class World:
             self.run(100, "")
             return  # The groups were not moved: nothing was ever acknowledged.
         except Refused as error:
+            if error.code in ("PLAN_UNKNOWN", "BATCH_CHANGED") and self.has_pattern:
+                # Queues have come before anything was acknowledged: the group is sought, as the error says.
+                self.seek("earliest")
+            else:
+                self.decision = printed(error, how)
+                self.new_output()
+        try:
+            self.run(100, dies)
+        except Refused as error:
+            if not self.due_at:
+                raise
+            # Delayed messages kept it from joining all queues: it is asked once more.
             self.decision = printed(error, how)
-        self.new_output()
-        self.run(100, dies)
+            self.run(100, dies)
 
     def forget_checkpoint(self) -> None:
         self.set_aside.append(self.checkpoint())
