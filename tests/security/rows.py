@@ -77,7 +77,9 @@ ROWS: dict[str, Row] = {
     "S4": Row(
         "Nothing is accepted before the login, and a second login takes no rights by force.",
         (
+            "security/test_http_api.py::test_a_login_that_ends_while_the_body_comes_has_nothing_done",
             "security/test_http_api.py::test_whoever_changes_the_own_password_stays",
+            "unit/operations/test_users.py::test_who_has_lost_the_right_while_the_request_waited_has_nothing_changed",
             "security/test_http_api.py::test_log_out_everywhere",
             "security/test_http_api.py::test_a_cookie_is_no_second_chance",
             "security/test_http_api.py::test_a_token_of_the_pages_opens_the_api_of_a_broker_without_users",
@@ -183,11 +185,13 @@ ROWS: dict[str, Row] = {
             "integration/test_eventmesh_push.py::test_the_guard_speaks_at_subscribe",
             "security/test_outbound_calls.py::test_an_endless_answer_fails_and_is_read_in_turns",
             "security/test_outbound_calls.py::test_some_interim_answers_may_come_before_the_answer",
+            "security/test_outbound_calls.py::test_kept_connections_to_very_many_servers_are_few",
         ),
     ),
     "S10": Row(
         "TLS 1.2 or newer, certificates of both sides checked, files reloaded while it runs, stalled handshakes ended.",
         (
+            "unit/server/net/test_acceptor.py::test_silent_handshakes_of_one_address_take_no_place_of_others",
             "security/test_http_api.py::test_only_a_trusted_proxy_makes_it_secure",
             "security/test_http_api.py::test_behind_tls_the_cookie_is_secure",
             "security/test_tls_attacks.py::test_an_old_version_of_tls_is_refused",

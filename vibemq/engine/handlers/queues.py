@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Generator
 from functools import partial
+from itertools import islice
 
 from vibemq.engine import lifetime
 from vibemq.engine.handlers.crowds.dropping import drop_from_groups
@@ -23,7 +24,8 @@ from vibemq.engine.handlers.fan_out import (
 )
 from vibemq.engine.pacing import STEP_UNITS, Slices, is_crowded, pieces
 from vibemq.engine.queue.consumer import Consumer
-from vibemq.engine.queue.queue import Parked, Queue
+from vibemq.engine.queue.parts.backlog import Parked
+from vibemq.engine.queue.queue import Queue
 from vibemq.engine.requests import asking
 from vibemq.engine.requests.failing import fail_some
 from vibemq.engine.state import EngineState
@@ -51,6 +53,8 @@ from vibemq.model.options import (
 )
 from vibemq.model.records import QueueChanged, QueueCreated, QueueDeleted, Reason, TransactionsForgotten
 from vibemq.model.runs import Run, RunSet, runs_of
+
+_FORGOTTEN_TOGETHER = 16
 
 _FIXED = ("mode", "retention", "exclusive")
 """Options that decide how a queue is kept; another value means another queue."""
@@ -98,9 +102,9 @@ def create_queue(state: EngineState, step: Step, command: CreateQueue) -> None:
         for group in command.filters:
             check_filter(existing, existing.groups.get(group))
         if _add_groups(state, step, existing, command):
-            step.answer(command, None, durable_need(existing))
+            step.answer_standing(command, None, durable_need(existing))
         else:
-            step.answer_unchanged(command, state.need_of_known)
+            step.answer_standing(command, None, state.need_of_known, unchanged=True)
         return
     name = command.queue
     options = command.options or _defaults(state)
@@ -118,7 +122,7 @@ def create_queue(state: EngineState, step: Step, command: CreateQueue) -> None:
     if options.exclusive:
         lifetime.own(state, queue, command.session)
     _add_groups(state, step, queue, command)
-    step.answer(command, None, Durability.STRONG)
+    step.answer_standing(command, None, Durability.STRONG)
 
 
 def check_new_queue(state: EngineState, name: str, options: QueueOptions) -> None:
@@ -173,10 +177,18 @@ def make_queue(state: EngineState, step: Step, name: str, options: QueueOptions,
     state.next_queue_id += 1
     state.register(queue, registry)
     if queue.transient:
+        _forget_created(state)
         state.being_created[queue.queue_id] = state.next_ticket
     step.note_structure(QueueCreated(queue.queue_id, name, options, step.now, queue.incarnation))
     open_waiting_group(step, queue, Durability.STRONG)
     return queue
+
+
+def _forget_created(state: EngineState) -> None:
+    """Some of the oldest whose outcomes are stored: those that nobody publishes to are asked for by nobody else."""
+    for queue_id in list(islice(state.being_created, _FORGOTTEN_TOGETHER)):
+        if state.is_being_created(state.queues_by_id[queue_id]):
+            return
 
 
 def change_queue(state: EngineState, step: Step, command: ChangeQueue) -> None:
@@ -205,13 +217,13 @@ def change_queue(state: EngineState, step: Step, command: ChangeQueue) -> None:
         lifetime.attend(step, queue)
     step.free(queue)
     state.arm(queue, step.now)
-    step.answer(command, None, Durability.STRONG)
+    step.answer_standing(command, None, Durability.STRONG)
 
 
 def delete_queue(state: EngineState, step: Step, command: DeleteQueue) -> Slices | None:
     queue = state.queues.get(command.queue)
     if queue is None:
-        step.answer_unchanged(command, state.need_of_known)
+        step.answer_standing(command, None, state.need_of_known, unchanged=True)
         return None
     parked = queue.take_parked()
     remove(state, step, queue, state.queues)
@@ -244,7 +256,7 @@ def remove(state: EngineState, step: Step, queue: Queue, registry: dict[str, Que
 
 def _deleted(state: EngineState, step: Step, queue: Queue, parked: deque[Parked], command: DeleteQueue) -> Slices:
     step = yield from end_everybody(state, step, queue, parked)
-    step.answer(command, None, Durability.STRONG)
+    step.answer_standing(command, None, Durability.STRONG)
 
 
 def end_everybody(state: EngineState, step: Step, queue: Queue, parked: deque[Parked]) -> Generator[None, Step, Step]:
@@ -340,7 +352,7 @@ def _drop(step: Step, command: PurgeQueue | RemoveMessages, queue: Queue, runs: 
         count += dropped.count
         if step.work >= STEP_UNITS:
             step = yield
-    step.answer(command, Counted(count), _drop_need(queue, count))
+    step.answer_standing(command, Counted(count), _drop_need(queue, count))
 
 
 def _cut(queue: Queue, first: int, last: int, most: int) -> tuple[int, int]:
@@ -369,7 +381,7 @@ def remove_listed(state: EngineState, step: Step, command: RemoveListed) -> Slic
         if step.work >= STEP_UNITS:
             step = yield
     need = state.need_of_known if command.dry_run else _drop_need(queue, removed.count)
-    step.answer(command, Removed(removed.runs(), held.runs()), need)
+    step.answer_standing(command, Removed(removed.runs(), held.runs()), need)
 
 
 def _drop_need(queue: Queue, count: int) -> Durability:
@@ -390,4 +402,4 @@ def give_up(state: EngineState, step: Step, command: GiveUp) -> None:
             runs = visible_runs(queue, [(sequence, sequence)])
             if runs and drop_waiting(step, queue, runs, Reason.PURGED):
                 need = heavy(queue)
-    step.answer(command, None, need)
+    step.answer_standing(command, None, need)

@@ -1,13 +1,16 @@
 """Which delivery a CONFIRM means: a client names a message by stream and GUID, the engine by consumer and sequence."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from vibemq.model.runs import Run, runs_of
+from vibemq.protocols.base_session import emptied
 
 StreamKey = tuple[int, int]
 """(qId, subId)"""
 Held = tuple[int, int]
 """(consumer, sequence)"""
+FREED_AT_ONCE = 3_000
+"""Entries that are freed in about half a millisecond."""
 
 
 class BlazingmqDeliveryIndex:
@@ -45,15 +48,25 @@ class BlazingmqDeliveryIndex:
                 sequences.append(sequence)
         return found
 
-    def take_stream(self, key: StreamKey) -> dict[int, list[Run]]:
-        """Everything that the stream holds, by consumer."""
-        found: dict[int, list[int]] = {}
-        for consumer, sequence in self._held.pop(key, {}).values():
-            found.setdefault(consumer, []).append(sequence)
-        return {consumer: runs_of(sequences) for consumer, sequences in found.items()}
+    def take_stream(self, key: StreamKey) -> dict[bytes, Held]:
+        """Everything that the stream holds, in the order in which it was written."""
+        return self._held.pop(key, {})
 
     def forget(self, key: StreamKey, consumer: int) -> None:
         """The consumer's queue is gone, and with it what there was to confirm."""
         held = self._held.get(key)
         if held:
             self._held[key] = {guid: entry for guid, entry in held.items() if entry[0] != consumer}
+
+    def let_go(self) -> Iterator[None]:
+        """Everything, in steps."""
+        for held in self._held.values():
+            yield from emptied(held, FREED_AT_ONCE)
+        yield from emptied(self._held, FREED_AT_ONCE)
+
+
+def runs_by_consumer(entries: Iterable[Held]) -> dict[int, list[Run]]:
+    found: dict[int, list[int]] = {}
+    for consumer, sequence in entries:
+        found.setdefault(consumer, []).append(sequence)
+    return {consumer: runs_of(sequences) for consumer, sequences in found.items()}

@@ -12,10 +12,11 @@ from contextlib import ExitStack
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
+import anyio.to_thread
 from starlette.requests import Request
 from starlette.responses import Response
 
-from vibemq.errors import ErrorCode, InvalidMessage, InvalidPayload, ShuttingDown, VibeMQError
+from vibemq.errors import AuthRequired, ErrorCode, InvalidMessage, InvalidPayload, ShuttingDown, VibeMQError
 from vibemq.web.api.answers import filters_of, json_answer, page_of, plain, problem_answer
 from vibemq.web.api.arguments import RequestReader
 from vibemq.web.api.contract import BASE, Contract, Endpoint, Exchange
@@ -27,7 +28,7 @@ from vibemq.web.api.guardrails.bodies import BODY_BYTES_MAX, BodyBudget, read_bo
 from vibemq.web.api.guardrails.clients import OpenBrokerRules
 from vibemq.web.api.guardrails.origin import check_content_type, check_origin
 from vibemq.web.api.guardrails.rates import Client, RequestRates
-from vibemq.web.api.idempotency import HEADER, KeptAnswer, KeptAnswers, checked_key
+from vibemq.web.api.idempotency import DIGESTED_AT_ONCE, HEADER, KeptAnswer, KeptAnswers, checked_key, digest_of
 from vibemq.web.api.kinds import Kind
 from vibemq.web.api.messages.hiding import check_filters, without_bodies
 from vibemq.web.api.messages.leases import key_of
@@ -142,6 +143,7 @@ class HttpApi:
         if request.method in ("POST", "PUT", "PATCH"):
             self._check_rights(exchange)
             body = await read_body(request, endpoint.body_bytes_max or BODY_BYTES_MAX)
+            self._check_login(exchange)
             check_content_type(request.headers, endpoint.consumes, has_body=bool(body))
             exchange.body = body if endpoint.raw else read_json(body, endpoint.marks_max)
         if exchange.asker is not None and self.state.hides_bodies(exchange.asker.principal):
@@ -165,13 +167,23 @@ class HttpApi:
             row = self.contract.permissions(endpoint)
             check_rights(self._services, exchange.asker, endpoint.operation, row, {**known, **endpoint.fixed})
 
+    def _check_login(self, exchange: Exchange) -> None:
+        """It may have ended while the body came. Raises AuthRequired."""
+        if exchange.asker is not None and (reason := self.state.why_ended(exchange.asker)):
+            raise AuthRequired(reason)
+
     async def _once(self, exchange: Exchange, text: str, body: bytes) -> Response:
         endpoint, path = exchange.endpoint, exchange.path
         if endpoint.handler is None:
             # An answer that is kept is for those who may still ask for it.
             self._services.operations.admit(exchange.user, endpoint.operation, self._reader.arguments(exchange))
         key = (*key_of(exchange.user.principal), f"{endpoint.method} {endpoint.path}", text)
-        kept = self._kept.begin(key, repr((sorted(path.items()), exchange.query)).encode() + body, self._now_s())
+        asked = repr((sorted(path.items()), exchange.query)).encode()
+        if len(body) > DIGESTED_AT_ONCE:
+            digest = await anyio.to_thread.run_sync(digest_of, asked, body)
+        else:
+            digest = digest_of(asked, body)
+        kept = self._kept.begin(key, digest, self._now_s())
         if kept is not None:
             return _again(kept)
         try:

@@ -14,7 +14,6 @@ from typing import Any
 
 from vibemq.errors import InvalidMessage, LimitError, RequestFailed, ShuttingDown, VibeMQError
 from vibemq.model.commands import Unsubscribe
-from vibemq.model.options import check_queue_name
 from vibemq.protocols.eventmesh.http.push.exchanges import Exchanges, HubExchange
 from vibemq.protocols.eventmesh.http.push.groups import PUSHES_MAX, PushGroup, PushTools
 from vibemq.protocols.eventmesh.http.push.inner_session import InnerSession
@@ -31,6 +30,7 @@ from vibemq.protocols.eventmesh.http.push.registry import (
 from vibemq.protocols.eventmesh.http.push.slots import PushSlots
 from vibemq.protocols.eventmesh.http.settings import EventMeshHttpSettings
 from vibemq.protocols.eventmesh.http.state import Done
+from vibemq.protocols.eventmesh.messages.json_scan import STEP_WORK, Steps
 from vibemq.protocols.eventmesh.topics import SubscriptionItem
 from vibemq.protocols.session import Peer, Principal, Services, SessionContext
 
@@ -43,6 +43,12 @@ TRY_AGAIN_MS = 30_000
 changed, at once, for so may a permission."""
 HEARD_AT_ONCE = 20
 """Heartbeats of one request; the first of a subscription is kept."""
+ADDED_AT_ONCE = 25
+"""URLs of a group."""
+ENDED_AT_ONCE = 20
+"""Subscriptions without a heartbeat, in one turn of the loop."""
+LOOKED_AT_ONCE = 1_000
+"""Subscriptions, when a client asks for its own."""
 TOPICS_REMEMBERED_MAX = 20_000
 
 
@@ -99,8 +105,7 @@ class SubscriptionHub:
 
     def _registry_lost(self) -> None:
         """Somebody has deleted its queue: what is subscribed is kept anew."""
-        for kept in list(self._known.values()):
-            self._own.call_soon(partial(self._keep_anew, kept))
+        self._own.call_for_each(list(self._known.values()), self._keep_anew)
 
     def _keep_anew(self, kept: KeptSubscription) -> None:
         if self._known.get(kept.key) is kept and not self._registry.holds(kept.key):
@@ -124,30 +129,40 @@ class SubscriptionHub:
         self, principal: Principal, group: str, items: Sequence[SubscriptionItem], url: str, now: int, done: Done
     ) -> None:
         """`done` when all of the topics are subscribed and kept, or why not. Of a topic that comes twice, the last item
-        counts."""
-        for item in items:
-            check_queue_name(item.topic)
-        wanted = [
-            KeptSubscription(_key_of(principal, group, item.topic, url), item.sync)
-            for item in {item.topic: item for item in items}.values()
-        ]
-        new = sum(kept.key not in self._known for kept in wanted)
+        counts. Their names have been checked."""
+        wanted = {item.topic: item for item in items}
         most = self._settings.subscriptions_max
-        if len(self._known) + new > most:
+        if (
+            len(self._known) + len(wanted) > most
+            and len(self._known) + sum(_key_of(principal, group, topic, url) not in self._known for topic in wanted)
+            > most
+        ):
             raise LimitError(f"{most:,} subscriptions are the limit (subscriptions_max); unsubscribe some")
         if principal.rules is not None and not principal.token_id:
             raise InvalidMessage("a login that is limited cannot be kept; subscribe with a password or an access token")
-        self._services.begin(self._subscribe, wanted, url, now, done)
+        made = partial(_key_of, principal, group)
+        self._services.begin(self._subscribe, list(wanted.values()), made, url, now, done)
 
-    async def _subscribe(self, wanted: list[KeptSubscription], url: str, now: int, done: Done) -> None:
+    async def _subscribe(
+        self,
+        wanted: list[SubscriptionItem],
+        made: Callable[[str, str], SubscriptionKey],
+        url: str,
+        now: int,
+        done: Done,
+    ) -> None:
         try:
             await self._calls.check(url)
         except VibeMQError as error:
             done(error)
             return
-        self._exchanges.begin(HubExchange(wanted, partial(self._subscribe_one, now), done))
 
-    def _subscribe_one(self, now: int, kept: KeptSubscription, told: Done) -> None:
+        def begin(item: SubscriptionItem, told: Done) -> None:
+            self._subscribe_one(KeptSubscription(made(item.topic, url), item.sync), now, told)
+
+        self._exchanges.begin(HubExchange(wanted, begin, done))
+
+    def _subscribe_one(self, kept: KeptSubscription, now: int, told: Done) -> None:
         before = self._known.get(kept.key)
         if before is not None:
             kept.beating = before.beating
@@ -174,11 +189,11 @@ class SubscriptionHub:
 
     def unsubscribe(self, principal: Principal, group: str, topics: Sequence[str], url: str, done: Done) -> None:
         """What nobody has subscribed is unsubscribed already."""
-        ended = [KeptSubscription(_key_of(principal, group, topic, url)) for topic in dict.fromkeys(topics)]
-        self._exchanges.begin(HubExchange(ended, self._unsubscribe_one, done))
 
-    def _unsubscribe_one(self, kept: KeptSubscription, told: Done) -> None:
-        self._end(kept.key, told)
+        def begin(topic: str, told: Done) -> None:
+            self._end(_key_of(principal, group, topic, url), told)
+
+        self._exchanges.begin(HubExchange(dict.fromkeys(topics), begin, done))
 
     def heard(self, principal: Principal, group: str, entities: Sequence[tuple[str, str]], now: int) -> None:
         self._heard(principal, group, entities[:HEARD_AT_ONCE], now)
@@ -197,9 +212,15 @@ class SubscriptionHub:
                 self._registry.keep(kept, _nothing)
             self._beat(key, now)
 
-    def topics_of(self, principal: Principal) -> list[str]:
-        mine = {key.topic for key in self._known if (key.user, key.since) == (principal.name, principal.since)}
-        return sorted(mine)
+    def topics_of(self, principal: Principal) -> Steps[list[str]]:
+        """In steps, in the order in which they were first subscribed."""
+        mine: dict[str, None] = {}
+        for number, key in enumerate(list(self._known), 1):
+            if (key.user, key.since) == (principal.name, principal.since):
+                mine[key.topic] = None
+            if number % LOOKED_AT_ONCE == 0:
+                yield STEP_WORK
+        return list(mine)
 
     # -- what is kept -----------------------------------------------------------------------------------------------
 
@@ -220,8 +241,9 @@ class SubscriptionHub:
             self._lost.add(key.of_group, TRY_AGAIN_MS)
 
     def _ask_again(self, group_key: GroupKey) -> None:
-        for kept in self._kept_of(group_key)[:1]:
-            self._with_group(kept.key, partial(self._found_group, kept.key))
+        key = next(iter(self._by_group.get(group_key, {})), None)
+        if key is not None:
+            self._with_group(key, partial(self._found_group, key))
 
     def _take_up(self, kept: KeptSubscription) -> None:
         group_key = kept.key.of_group
@@ -297,8 +319,7 @@ class SubscriptionHub:
             return None
         # A broker without authentication acts for everybody alike.
         if principal.name == key.user and principal.since != key.since:
-            for kept in self._kept_of(key.of_group):
-                self._own.call_soon(partial(self._end, kept.key, _nothing))
+            self._own.call_for_each(self._kept_of(key.of_group), lambda kept: self._end(kept.key, _nothing))
             return None
         self._sessions[key.of_user] = self._connect(principal, partial(self._parted, key.of_user))
         return self._sessions[key.of_user][0]
@@ -310,11 +331,14 @@ class SubscriptionHub:
         if self._services.stopping:
             return
         again_ms = TRY_AGAIN_MS if session.closing else 0
-        for group_key in [key for key in self._groups if key[:3] == user]:
-            self._own.call_soon(partial(self._group_without_session, group_key, self._groups[group_key], again_ms))
+        without = partial(self._group_without_session, user, session, again_ms)
+        self._own.call_for_each(list(self._groups.items()), without)
 
-    def _group_without_session(self, group_key: GroupKey, group: PushGroup, again_ms: int) -> None:
-        if self._groups.get(group_key) is group:
+    def _group_without_session(
+        self, user: UserKey, session: InnerSession, again_ms: int, known: tuple[GroupKey, PushGroup]
+    ) -> None:
+        group_key, group = known
+        if group_key[:3] == user and self._groups.get(group_key) is group and group.session is session:
             self.group_lost(group_key, again_ms)
 
     def group_opened(self, key: SubscriptionKey, group: PushGroup, error: VibeMQError | None) -> None:
@@ -324,10 +348,17 @@ class SubscriptionHub:
             self._groups.pop(key.of_group, None)
             group.end()
         else:
-            for kept in self._kept_of(key.of_group):
-                group.add(kept.key.url, sync=kept.sync)
+            all_kept = self._kept_of(key.of_group)
+            for kept in all_kept[:ADDED_AT_ONCE]:
+                self._add_to(group, kept)
+            if len(all_kept) > ADDED_AT_ONCE:
+                self._own.call_for_each(all_kept[ADDED_AT_ONCE:], partial(self._add_to, group))
         for then in awaited:
             then(error)
+
+    def _add_to(self, group: PushGroup, kept: KeptSubscription) -> None:
+        if self._known.get(kept.key) is kept and self._groups.get(kept.key.of_group) is group:
+            group.add(kept.key.url, sync=kept.sync)
 
     def group_lost(self, group_key: GroupKey, again_ms: int = TRY_AGAIN_MS) -> None:
         """Through no wish of its subscribers."""
@@ -371,7 +402,10 @@ class SubscriptionHub:
         """End those that are silent; of the others, come back for the one that is silent for longest."""
         self._watching = False
         until = self._own.now - self._settings.heartbeat_expiry_ms
-        while self._beats and (key := next(iter(self._beats))) and self._beats[key] <= until:
+        for _ in range(ENDED_AT_ONCE):
+            key = next(iter(self._beats), None)
+            if key is None or self._beats[key] > until:
+                break
             self._end(key, _nothing)
         self._watch()
 
