@@ -337,7 +337,7 @@ async def test_an_endless_answer_fails_and_is_read_in_turns(kind: str) -> None:
         server.answer = b""
         target = parse_target(f"http://127.0.0.1:{server.port}/")
         assert target.address is not None
-        connection = await connect(target, target.address, ssl.create_default_context())
+        connection = await connect(target, target.address, None)
         call = asyncio.create_task(connection.post(target, b"", b""))
         await until(lambda: server.heads)
         connection.data_received(begin + again * (131_072 // len(again)))
