@@ -88,7 +88,7 @@ class Exchanges:
         exchange.until = END
         exchange.forget = self._forget
         self._open[exchange] = None
-        # Another session asks. The time of this one, which may have had nothing to do for long, is right in its own turn.
+        # Another session asks. The time of this one, which may have had nothing to do, is right in its own turn alone.
         self._session().call_soon(partial(self._go_on, exchange))
 
     def _go_on(self, exchange: HubExchange[Any]) -> None:
