@@ -58,6 +58,11 @@ class HubRoom:
             for session, request in requests:
                 self._answer(session, request)
 
+    def take_up(self) -> None:
+        """The turn of the session that all share, in which it begins what was asked."""
+        for request in self.sessions[0].commands():
+            self._answer(self.sessions[0], request)
+
     def _answer(self, session: InnerSession, request: Any) -> None:
         result: Any = None
         if isinstance(request, Subscribe):
@@ -84,9 +89,11 @@ def test_a_group_of_a_session_that_has_ended_ends_no_consumer_of_the_next_one() 
     gone = room.sessions[-1]
     gone.shutdown("another password")
     room.subscribe("new")
+    room.take_up()
     _, _, successor = room.sessions
     assert [type(each) for each in successor.commands()] == [Subscribe]
     room.unsubscribe("old")
+    room.take_up()
     assert [each for each in successor.commands() if isinstance(each, Unsubscribe)] == []
 
 
@@ -95,6 +102,7 @@ def test_the_last_url_of_a_group_takes_its_consumer_with_it() -> None:
     room.subscribe("t")
     room.go_on()
     room.unsubscribe("t")
+    room.take_up()
     (end,) = room.sessions[-1].commands()
     assert isinstance(end, Unsubscribe)
     assert end.consumer == 1
