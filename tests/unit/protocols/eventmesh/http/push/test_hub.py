@@ -8,7 +8,7 @@ from vibemq.errors import VibeMQError
 from vibemq.model.commands import Publish, Subscribe, Unsubscribe
 from vibemq.model.effects import Published, Reply, Subscribed
 from vibemq.protocols.eventmesh.http.push.hub import SubscriptionHub
-from vibemq.protocols.eventmesh.http.push.inner_session import InnerSession
+from vibemq.protocols.eventmesh.http.push.inner_session import CALLS_AT_ONCE, InnerSession
 from vibemq.protocols.eventmesh.http.settings import EventMeshHttpSettings
 from vibemq.protocols.eventmesh.topics import SubscriptionItem
 from vibemq.protocols.session import Peer, Principal, Services, SessionContext
@@ -84,6 +84,9 @@ def test_a_group_of_a_session_that_has_ended_ends_no_consumer_of_the_next_one() 
     room = HubRoom()
     # A topic that was looked at is subscribed without a question to the session that all share.
     room.hub.note_turns("new", turns=False)
+    # More than are gone through in the turns below: "old" is still there.
+    for number in range(4 * CALLS_AT_ONCE):
+        room.subscribe(f"t{number}")
     room.subscribe("old")
     room.go_on()
     gone = room.sessions[-1]
