@@ -235,7 +235,7 @@ def _say(r_id: int, choice: Any) -> bytes:
 
 _ANSWER, _REFUSE, _DELIVER, _WAIT = item(0x80 + 11), item(4), item(5, b"1"), item(6, b"x" * 100)
 _PUTS = item(0, build_puts([put_message(0, bytes(15) + bytes((n,)), b"hello") for n in range(1, 4)]))
-_RUN = item(0, b"".join(build_puts([put_message(0, bytes(15) + bytes((n,)), b"hello")]) for n in range(9, 20)))
+_RUN = item(0, b"".join(build_puts([put_message(0, bytes(15) + bytes((n,)), b"hello")]) for n in range(9, 13)))
 _CONFIRMS = item(0, build_confirms([ConfirmMessage(0, guid_of_message_id(one), 0) for one in _IDS]))
 
 

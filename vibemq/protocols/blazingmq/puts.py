@@ -255,13 +255,14 @@ class Puts:
     def _publish(self, gathered: _Gathered, rows: Rows) -> None:
         state, queue = self._state, gathered.queue
         queue.unanswered_puts += 1
-        token = state.asked(partial(self._published, queue, gathered.guids, gathered.correlations))
+        # Python's collector looks at a tuple of bytes once, and at a list again and again.
+        token = state.asked(partial(self._published, queue, tuple(gathered.guids), gathered.correlations))
         extras = None
         if state.makes_guids and queue.domain.deduplication_ms:
-            extras = ExtraColumns(range(len(gathered.ids)), dedup_ids=gathered.ids)
+            extras = ExtraColumns(range(len(gathered.ids)), dedup_ids=tuple(gathered.ids))
         state.ask(Publish(state.context.session, token, queue.name, rows, extras, create=False))
 
-    def _published(self, queue: OpenedQueue, guids: list[bytes], correlations: list[int], result: Any) -> None:
+    def _published(self, queue: OpenedQueue, guids: Sequence[bytes], correlations: list[int], result: Any) -> None:
         queue.unanswered_puts -= 1
         if queue.known:
             refused = result.refused or {} if isinstance(result, Published) else None
@@ -275,7 +276,7 @@ class Puts:
 
 
 def _told(
-    q_id: int, guids: list[bytes], correlations: list[int], result: Any, refused: Mapping[int, VibeMQError] | None
+    q_id: int, guids: Sequence[bytes], correlations: list[int], result: Any, refused: Mapping[int, VibeMQError] | None
 ) -> list[tuple[int, int, bytes, int]]:
     """What the ACKs say.
 
