@@ -143,7 +143,7 @@ async def serve(settings: Settings, watched: bool) -> None:
     with collector_at_rest():
         broker = vibemq.Broker(settings=settings)
         await broker.__aenter__()
-    collector = Collector(loop.call_soon_threadsafe, alone=lambda: False)
+    collector = Collector(loop.call_soon_threadsafe, alone=lambda: False, short=lambda: False)
     try:
         collector.start()
         if watched:
