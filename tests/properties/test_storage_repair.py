@@ -10,7 +10,6 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from vibemq.model.records import MessagesAdded
 from vibemq.plugins import find
 from vibemq.storage.interface import IStorageProvider
 from vibemq.storage.kvstore import keys
@@ -21,6 +20,7 @@ from vibemq.storage.kvstore.encoding import seal
 from vibemq.storage.kvstore.integrity import TableSums, TalliedKV, write_tally
 from vibemq.storage.kvstore.salvage import drop_missing, salvage
 from vibemq.storage.kvstore.store import KV, load_state, write_dirty
+from vibemq.storage.state.arrivals import Arrivals
 from vibemq.storage.state.changes import Dirty
 from vibemq.storage.state.reducer import apply
 from vibemq.testing.memory_kv import MemoryKV
@@ -49,6 +49,7 @@ EVERY_KIND = frozenset(
         keys.DEAD_BY_GROUP,
         keys.DEAD_GROUP,
         keys.BLOCK_INFO,
+        keys.LENT,
         keys.BLOCK,
     }
 )
@@ -66,16 +67,15 @@ def sound_store(random: Random, batches: int) -> MemoryKV:
     state = load_state(kv)
     for _ in range(batches):
         tallied, dirty = TalliedKV(kv), Dirty()
-        dead, added = StoredDead(tallied, lambda _: False), list[MessagesAdded]()
+        dead, arrivals = StoredDead(tallied, lambda _: False), Arrivals()
         for _ in range(random.randint(1, 4)):
             batch = workload.batch(model)
             model.apply(batch)
             for record in batch:
                 apply(state, record, dead, dirty)
-                if isinstance(record, MessagesAdded):
-                    added.append(record)
+                arrivals.take(record)
             state.lsn += 1
-        store_blocks(tallied, state, added, dirty.left)
+        store_blocks(tallied, state, arrivals, dirty.left)
         dead.flush()
         write_dirty(tallied, state, dirty)
         tallied.save()

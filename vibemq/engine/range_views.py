@@ -14,6 +14,7 @@ from vibemq.engine.kept import delayed_from, facts_of, held_from, kept_within, r
 from vibemq.engine.queue.cursor import Cursor
 from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import WAITING_NAME, Queue
+from vibemq.engine.stage_names import plain_of
 from vibemq.engine.state import EngineState
 from vibemq.engine.views import extent_of, group_info
 from vibemq.errors import OffsetGone
@@ -226,6 +227,16 @@ class Readers:
         """(queue_id, sequences of the bundles that wait); (0, []) when the stage is gone."""
         queue = self._state.stages.get(stage)
         return (0, []) if queue is None else (queue.queue_id, queue.groups[WAITING_NAME].ready.runs())
+
+    def plain_part(self, stage: str) -> tuple[int, list[Run], bool, bool]:
+        """(queue_id, sequences that wait, whether more is still to be seen, whether all can enter the queue as they
+        are) of a plain part of a stage; (0, [], False, True) when it is gone."""
+        queue = self._state.stages.get(stage)
+        if queue is None:
+            return 0, [], False, True
+        target = self._state.queues.get(plain_of(stage)[1])
+        is_whole = target is None or not target.transient
+        return queue.queue_id, queue.groups[WAITING_NAME].ready.runs(), bool(queue.unseen), is_whole
 
     def old_stages(self) -> list[str]:
         """Stages that nobody committed for too long."""

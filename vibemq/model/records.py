@@ -270,6 +270,32 @@ class MessagesAdded:
 
 
 @dataclass(slots=True)
+class StageMoved:
+    """The messages of a stage enter a queue where they are: their rows are neither written nor read once more.
+
+    Those of [stage_first, stage_first + count) become [first_sequence, first_sequence + count), holes among them too,
+    and have nothing beside their rows. The same batch drops them from the stage, and the holes from the queue.
+    """
+
+    queue_id: int
+    first_sequence: int
+    published_at: int
+    stage_id: int
+    """queue_id of the stage, to which nothing is added any more."""
+    stage_first: int
+    count: int
+
+    @property
+    def last_sequence(self) -> int:
+        return self.first_sequence + self.count - 1
+
+    @property
+    def shift(self) -> int:
+        """How much higher the new sequences are; may be negative."""
+        return self.first_sequence - self.stage_first
+
+
+@dataclass(slots=True)
 class HandedOut:
     """Given to a consumer: pending in the group until settled. A repeated hand-out adds one to `acquired`."""
 
@@ -382,6 +408,7 @@ Record = (
     | GroupOwned
     | GroupFiltered
     | MessagesAdded
+    | StageMoved
     | HandedOut
     | Returned
     | Settled

@@ -23,7 +23,8 @@ def driver() -> Driver:
 def stage(
     driver: Driver, name: str = "u1", chunk: int = 0, *, app: str = "job", version: int = 0, queue: str = "q"
 ) -> Any:
-    return driver.ask(Stage(1, None, queue, app, version, name, chunk, rows_of(1, 50)))
+    """With an extra, so that it becomes a bundle."""
+    return driver.ask(Stage(1, None, queue, app, version, name, chunk, rows_of(1, 50), {0: MessageExtra(2)}))
 
 
 def decide(driver: Driver, *stages: str, app: str = "job", version: int = 0) -> Any:

@@ -175,7 +175,7 @@ def test_a_kept_store_of_version_5_gets_room_for_beginnings_and_lifetimes(provid
     plugin = find("storage", provider)
     with pytest.raises(StoreVersionError, match=r"store version 5, .*`vibemq-admin migrate"):
         plugin.create(data_dir, plugin.settings()).open()
-    assert [step.number for step in migrate(data_dir)] == [6, 7, 8, 9]
+    assert [step.number for step in migrate(data_dir)] == [6, 7, 8, 9, 10]
     assert_upgraded(data_dir, provider)
     grown = Plan("tag 5", "end 5", 1, "query", 8, 2, 1, "mark", 3, 4, 5)
     passing = QueueOptions(auto_delete=True, expires_ms=60_000, exclusive=True)
@@ -357,7 +357,7 @@ def test_a_kept_store_of_version_6_gets_the_order_of_delays(provider: str, tmp_p
     plugin = find("storage", provider)
     with pytest.raises(StoreVersionError, match=r"store version 6, .*`vibemq-admin migrate"):
         plugin.create(data_dir, plugin.settings()).open()
-    assert [step.number for step in migrate(data_dir)] == [7, 8, 9]
+    assert [step.number for step in migrate(data_dir)] == [7, 8, 9, 10]
     for opened in range(2):
         storage = plugin.create(data_dir, plugin.settings())
         state = storage.open()
@@ -379,7 +379,7 @@ def test_a_kept_store_of_version_7_has_no_queue_that_holds_up(provider: str, tmp
     plugin = find("storage", provider)
     with pytest.raises(StoreVersionError, match=r"store version 7, .*`vibemq-admin migrate"):
         plugin.create(data_dir, plugin.settings()).open()
-    assert [step.number for step in migrate(data_dir)] == [8, 9]
+    assert [step.number for step in migrate(data_dir)] == [8, 9, 10]
     for holds in (False, True):
         storage = plugin.create(data_dir, plugin.settings())
         state = storage.open()

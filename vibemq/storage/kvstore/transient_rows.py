@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Iterator
 
-from vibemq.model.records import MessagesAdded
+from vibemq.model.records import MessagesAdded, StageMoved
 from vibemq.model.runs import RunSet, run_count
 from vibemq.model.stored import Slice, StoredState
 from vibemq.storage.kvstore.blocks import REWRITE_BELOW, clip, last_of, limit
@@ -23,6 +23,13 @@ class VolatileRows:
         part = Slice(record.first_sequence, record.published_at, record.rows)
         self._queues.setdefault(record.queue_id, []).append(part)
         self.size += record.rows.size
+
+    def move(self, record: StageMoved) -> None:
+        """The rows of a stage have other sequences from here on."""
+        parts = self._queues.pop(record.stage_id, [])
+        shift, published_at = record.shift, record.published_at
+        moved = [Slice(part.first_sequence + shift, published_at, part.rows) for part in parts]
+        self._queues.setdefault(record.queue_id, []).extend(moved)
 
     def read(self, queue_id: int, first: int, last: int, max_bytes: int) -> list[Slice]:
         """As `IStorageProvider.read`."""

@@ -10,7 +10,7 @@ from itertools import chain, islice
 from vibemq.model.extras.columns import ExtraColumns, columns_of
 from vibemq.model.instants import Instants
 from vibemq.model.options import DEDUP_IDS_MAX, Retention
-from vibemq.model.records import ALL_GROUPS, MessagesAdded
+from vibemq.model.records import ALL_GROUPS, MessagesAdded, StageMoved
 from vibemq.model.runs import Run, RunSet, runs_of
 from vibemq.model.stored import DEDUP_SEQUENCE_BITS, DEDUP_SEQUENCE_MASK, Chunk, StoredQueue, remembered
 from vibemq.storage.state.changes import Dirty, RunKind, ValueKind
@@ -69,6 +69,24 @@ def _extend_chunks(queue: StoredQueue, record: MessagesAdded, dirty: Dirty | Non
         chunks.append(tail)
     if dirty is not None:
         dirty.chunks.add((queue.queue_id, tail.first))
+
+
+def move(queue: StoredQueue, chunks: Sequence[Chunk], record: StageMoved, dirty: Dirty | None) -> None:
+    """`chunks`: those of the stage, which keeps its own until the messages leave it."""
+    queue.next_sequence = max(queue.next_sequence, record.first_sequence + record.count)
+    if dirty is not None:
+        dirty.queues.add(queue.queue_id)
+    if not queue.groups and queue.options.retention is not Retention.LOG:
+        # Nobody waits for them, and they are stored already.
+        if dirty is not None:
+            dirty.mark_left(queue.queue_id, [(record.first_sequence, record.last_sequence)])
+        return
+    shift, last = record.shift, record.stage_first + record.count - 1
+    for chunk in chunks:
+        if record.stage_first <= chunk.first and chunk.last <= last:
+            queue.chunks.append(Chunk(chunk.first + shift, chunk.last + shift, chunk.size, record.published_at))
+            if dirty is not None:
+                dirty.chunks.add((queue.queue_id, chunk.first + shift))
 
 
 def _add_extras(queue: StoredQueue, record: MessagesAdded, extras: ExtraColumns, dirty: Dirty | None) -> None:

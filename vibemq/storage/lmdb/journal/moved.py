@@ -1,0 +1,63 @@
+"""Stages whose messages have entered a queue since the last checkpoint.
+
+The store still has them under the stage, and so has the write buffer; they are read from there under the sequences that
+they have in the queue. With the checkpoint the blocks are the queue's.
+"""
+
+from collections.abc import Iterator
+
+from vibemq.model.records import StageMoved
+
+
+class MovedStages:
+    """Not thread-safe; the provider's lock guards it."""
+
+    def __init__(self) -> None:
+        self._by_queue: dict[int, list[StageMoved]] = {}
+        """Ascending by sequence."""
+        self._lsns: dict[int, int] = {}
+        """queue_id of each stage -> the record that moved it."""
+
+    def __bool__(self) -> bool:
+        return bool(self._lsns)
+
+    def __contains__(self, stage_id: int) -> bool:
+        return stage_id in self._lsns
+
+    def add(self, record: StageMoved, lsn: int) -> None:
+        self._by_queue.setdefault(record.queue_id, []).append(record)
+        self._lsns[record.stage_id] = lsn
+
+    def release(self, applied_lsn: int) -> list[int]:
+        """Forget those that the store has moved; return the stages."""
+        gone = [stage_id for stage_id, lsn in self._lsns.items() if lsn <= applied_lsn]
+        for stage_id in gone:
+            del self._lsns[stage_id]
+        if gone:
+            kept = {
+                queue_id: [record for record in records if record.stage_id in self._lsns]
+                for queue_id, records in self._by_queue.items()
+            }
+            self._by_queue = {queue_id: records for queue_id, records in kept.items() if records}
+        return gone
+
+    def of(self, queue_id: int, sequence: int) -> StageMoved | None:
+        for record in self._by_queue.get(queue_id, ()):
+            if record.first_sequence <= sequence <= record.last_sequence:
+                return record
+        return None
+
+    def pieces(self, queue_id: int, first: int, last: int) -> Iterator[tuple[StageMoved | None, int, int]]:
+        """[first, last] in pieces that were moved with one stage, or with none."""
+        for record in self._by_queue.get(queue_id, ()):
+            if record.last_sequence < first:
+                continue
+            if record.first_sequence > last:
+                break
+            if first < record.first_sequence:
+                yield None, first, record.first_sequence - 1
+                first = record.first_sequence
+            yield record, first, min(last, record.last_sequence)
+            first = record.last_sequence + 1
+        if first <= last:
+            yield None, first, last
