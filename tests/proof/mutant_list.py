@@ -269,7 +269,7 @@ CHECKPOINTS = (
     Mutant(
         "checkpoint leaves the rows out",
         CHECKPOINT,
-        "            if type(fact) is MessagesAdded:\n                added.append(fact)\n",
+        "            arrivals.take(fact)\n",
         "            pass\n",
         sign=r"messages .* (cannot be read|are missing in)",
     ),
