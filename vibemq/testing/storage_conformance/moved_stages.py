@@ -75,7 +75,8 @@ def check_a_stage_with_holes(subject: Subject) -> None:
 @durable
 def check_a_stage_survives_a_restart_behind_every_batch(subject: Subject) -> None:
     """With restarts between the batches the rows are stored before the stage is moved, or before it is gone."""
-    batches = [*_filled(), _move(), [added(FIRST + STAGED, 2)], [QueueDeleted(2)], [Settled(1, 0, [(1, 8)])]]
+    batches: list[list[Record]] = [*_filled(), _move(), [added(FIRST + STAGED, 2)]]
+    batches += [[QueueDeleted(2)], [Settled(1, 0, [(1, 8)])]]
     for stop in range(len(_filled()), len(batches) + 1):
         folder = subject.data_dir / f"stop-{stop}"
         folder.mkdir(parents=True)
@@ -102,10 +103,11 @@ def _picks_after(storage: IStorageProvider) -> None:
 
 @durable
 def check_nothing_of_a_stage_is_left_with_its_queue(subject: Subject) -> None:
-    for batches in ([[Settled(1, 0, [(1, FIRST + STAGED - 1)])]], [[QueueDeleted(1)]]):
-        folder = subject.data_dir / batches[0][0].__class__.__name__
+    ways: list[Record] = [Settled(1, 0, [(1, FIRST + STAGED - 1)]), QueueDeleted(1)]
+    for last in ways:
+        folder = subject.data_dir / type(last).__name__
         folder.mkdir(parents=True)
-        for batch in (*_filled(), [*_move(), QueueDeleted(2)], *batches):
+        for batch in (*_filled(), [*_move(), QueueDeleted(2)], [last]):
             with subject.opened(folder) as (storage, _):
                 storage.append(batch)
         with subject.opened(folder) as (storage, state):
@@ -121,7 +123,8 @@ def check_nothing_of_a_stage_is_left_with_its_queue(subject: Subject) -> None:
 def check_repair_finds_the_blocks_of_stages(subject: Subject) -> None:
     if subject.repair is None:
         return
-    for batch in (*_filled(), _move(), [QueueDeleted(2)]):
+    gone: list[Record] = [QueueDeleted(2)]
+    for batch in (*_filled(), _move(), gone):
         with subject.opened() as (storage, _):
             storage.append(batch)
     assert subject.repair(subject.data_dir) == []
