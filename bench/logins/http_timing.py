@@ -12,18 +12,13 @@ import base64
 import json
 import random
 import socket
-import statistics
-import sys
-import tempfile
 import time
-from pathlib import Path
 
 import httpx
 
 from bench.common.options import parsed, switches
-from bench.common.report import Journal, table
-from bench.common.serving import PASSWORD, serving
-from bench.logins.timing import KEPT, KINDS, T_MAX, TIMEOUT_S, address_of, welch_t
+from bench.common.serving import PASSWORD, Served
+from bench.logins.timing import KINDS, TIMEOUT_S, Took, address_of, in_random_order, login_of, tell_apart
 
 API = "/api/v1"
 LIMITED = "limited"
@@ -33,30 +28,15 @@ PAIRS = {"foreign queue": "private", "missing queue": "nowhere"}
 
 def main() -> None:
     options = _options()
-    rng = random.Random(options.seed)
-    with (
-        Journal(options.output) as journal,
-        tempfile.TemporaryDirectory(prefix="vibemq-bench-", dir=options.data_root) as folder,
-        serving(Path(folder), http=True) as broker,
-    ):
+
+    def measured(broker: Served, rng: random.Random) -> list[Took]:
         _prepare(broker.http_port)
-        found = {
-            "logins": _logins(broker.http_port, options.samples, rng),
-            "queues": _queues(broker.http_port, options.requests, rng),
-        }
-        for took in found.values():
-            for kind, seconds in took.items():
-                journal.write(kind, seconds=seconds)
-    rows, differ = [], False
-    for took in found.values():
-        kept = {kind: sorted(seconds)[: int(len(seconds) * KEPT)] for kind, seconds in took.items()}
-        t = welch_t(*kept.values())
-        differ |= abs(t) >= T_MAX
-        verdict = "pass" if abs(t) < T_MAX else "fall short"
-        rows += [[kind, f"{statistics.mean(seconds) * 1e3:.3f} ms", "", ""] for kind, seconds in kept.items()]
-        rows.append(["t", f"{t:.2f}", f"|t| < {T_MAX}", verdict])
-    print(table(["what", "figure", "goal", "verdict"], rows))
-    sys.exit(differ)
+        return [
+            _logins(broker.http_port, options.samples, rng),
+            _queues(broker.http_port, options.requests, rng),
+        ]
+
+    tell_apart(options, measured, http=True)
 
 
 def _prepare(port: int) -> None:
@@ -65,12 +45,10 @@ def _prepare(port: int) -> None:
         root.put(f"/queues/{PAIRS['foreign queue']}", json={}).raise_for_status()
 
 
-def _logins(port: int, samples: int, rng: random.Random) -> dict[str, list[float]]:
-    took: dict[str, list[float]] = {kind: [] for kind in KINDS}
-    kinds = [kind for kind in KINDS for _ in range(samples)]
-    rng.shuffle(kinds)
-    for number, kind in enumerate(kinds):
-        name = "root" if kind == KINDS[0] else f"user{rng.getrandbits(40)}"
+def _logins(port: int, samples: int, rng: random.Random) -> Took:
+    took: Took = {kind: [] for kind in KINDS}
+    for number, kind in enumerate(in_random_order(KINDS, samples, rng)):
+        name = login_of(kind, rng)
         with socket.create_connection(
             ("127.0.0.1", port), timeout=TIMEOUT_S, source_address=(address_of(number), 0)
         ) as peer:
@@ -78,14 +56,12 @@ def _logins(port: int, samples: int, rng: random.Random) -> dict[str, list[float
     return took
 
 
-def _queues(port: int, requests: int, rng: random.Random) -> dict[str, list[float]]:
-    took: dict[str, list[float]] = {kind: [] for kind in PAIRS}
-    kinds = [kind for kind in PAIRS for _ in range(requests)]
-    rng.shuffle(kinds)
+def _queues(port: int, requests: int, rng: random.Random) -> Took:
+    took: Took = {kind: [] for kind in PAIRS}
     with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S) as peer:
         # The first one logs in.
         _refused_after_s(peer, "/queues/none", (LIMITED, PASSWORD), "NOT_AUTHORIZED")
-        for kind in kinds:
+        for kind in in_random_order(PAIRS, requests, rng):
             path = f"/queues/{PAIRS[kind]}"
             took[kind].append(_refused_after_s(peer, path, (LIMITED, PASSWORD), "NOT_AUTHORIZED"))
     return took

@@ -63,6 +63,8 @@ class FakeBroker:
         self.accepted = 0
         self.silent = False
         """Read nothing, say nothing, keep the connection: a black hole."""
+        self.deaf: list[FakeSession] = []
+        """The same, of these alone."""
         self.swallow_acks = 0
         """So many PublishManyAck are lost, with the connection, after the messages were kept."""
         self.mute = False
@@ -151,8 +153,8 @@ class FakeSession:
         try:
             while True:
                 reader.receive_data(await self.stream.receive(262_144))
-                if self.broker.silent:
-                    await until(lambda: not self.broker.silent)
+                if self.broker.silent or self in self.broker.deaf:
+                    await until(lambda: not (self.broker.silent or self in self.broker.deaf))
                 for body in reader.bodies():
                     if await self._handle(body):
                         return

@@ -254,3 +254,23 @@ def row_of_version_1(kept: registry.KeptSubscription, record_id: str) -> bytes:
     fields = asdict(kept.key) | {"version": 1, "sync": kept.sync, "beating": kept.beating}
     del fields["since"]
     return pack_row(record_id, orjson.dumps(fields))
+
+
+async def test_a_heartbeat_beside_the_end_of_a_subscription_keeps_nothing_of_it(tmp_path: Path) -> None:
+    """The first heartbeat has the subscription kept anew: what is on its way when it ends goes as well."""
+    settings = http_settings(tmp_path, provider="lmdb")
+    topics = [f"t{number}" for number in range(8)]
+    async with Broker(settings=settings) as broker, subscriber() as app, client(broker) as mesh:
+        url = app.url()
+        assert await ask(mesh, "subscribe", topics, url) == 0
+        async with vibemq.connect(broker.url) as mq:
+            for topic in topics:
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(mesh.heartbeat(topic, url))
+                    ended = tasks.create_task(mesh.unsubscribe(topic, url))
+                assert ended.result()["retCode"] == 0
+            # Whoever was told that it has ended is not called again, also after a kill.
+            assert await kept(mq) == 0
+            assert await ask(mesh, "subscribe", topics[:1], url) == 0
+            await mesh.publish("t0", "again")
+            await until(lambda: app.contents == ["again"])

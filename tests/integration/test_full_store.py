@@ -99,3 +99,48 @@ async def test_a_full_store_is_logged_once(
         ]
         await mq.publish("q", "room again")
     assert "the store has room for messages again" in caplog.messages
+
+
+async def test_commands_beside_refused_messages_are_answered_with_what_was_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, storage: str
+) -> None:
+    refused: list[str] = []
+    async with Broker(tmp_path / "data", storage=storage) as broker, vibemq.connect(broker.url) as mq:
+        await mq.create_queue("q")
+        for number in range(ROUNDS):
+            await mq.create_queue(f"deleted-{number}")
+            await mq.create_queue(f"purged-{number}")
+            await mq.publish(f"purged-{number}", b"x")
+        await mq.create_queue("ids", dedup_window_ms=60_000)
+        await mq.publish("ids", b"x", dedup_id="known")
+        fill(broker, monkeypatch)
+
+        async def publish(body: str) -> None:
+            with pytest.raises(StorageFull):
+                await mq.publish("q", body)
+            refused.append(body)
+
+        async with vibemq.connect(broker.url) as other:
+
+            async def subscribe(queue: str) -> None:
+                async with other.subscribe(queue, prefetch=1):
+                    pass
+
+            async def publish_again() -> None:
+                assert (await other.publish("ids", b"x", dedup_id="known")).duplicate
+
+            for number in range(ROUNDS):
+                with anyio.fail_after(60):
+                    async with anyio.create_task_group() as tasks:
+                        tasks.start_soon(publish, f"before {number}")
+                        tasks.start_soon(other.create_queue, f"created-{number}")
+                        tasks.start_soon(other.delete_queue, f"deleted-{number}")
+                        tasks.start_soon(other.purge_queue, f"purged-{number}")
+                        tasks.start_soon(subscribe, "q")
+                        tasks.start_soon(publish_again)
+                        tasks.start_soon(publish, f"behind {number}")
+        assert len(refused) == 2 * ROUNDS
+    async with Broker(tmp_path / "data", storage=storage) as broker, vibemq.connect(broker.url) as mq:
+        found = {info.name: info.ready for info in await mq.list_queues()}
+    wanted = {f"created-{number}": 0 for number in range(ROUNDS)} | {f"purged-{number}": 0 for number in range(ROUNDS)}
+    assert found == wanted | {"q": 0, "ids": 1}

@@ -236,7 +236,10 @@ async def test_a_count_that_the_disk_did_not_take_doubles_no_line(
     assert tail["count"] == (await job_of(mq, number))["done"] == 450
 
 
-async def test_files_are_bounded_in_bytes_and_in_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_files_are_bounded_in_bytes_and_in_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "vibemq.jobs")
     monkeypatch.setattr(starting, "EXPORTS_MAX", 2)
     limits = settings(tmp_path).model_copy(update={"exports_bytes": 8_000})
     async with Broker(settings=limits) as broker, vibemq.connect(broker.url) as mq:
@@ -249,6 +252,7 @@ async def test_files_are_bounded_in_bytes_and_in_number(tmp_path: Path, monkeypa
         with pytest.raises(InvalidOptions, match="2 files of exports"):
             await export_of(mq)
         assert (await mq.admin("job.discard", job=first))["size_bytes"] == done["size_bytes"]
+        assert f"the file of job {first} ({done['size_bytes']} bytes) was deleted by" in caplog.text
         await reached(mq, second, "done", done=15)
         for verb in ("job.result", "job.discard"):
             with pytest.raises(JobStateConflict, match="no file any more"):

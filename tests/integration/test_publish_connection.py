@@ -477,6 +477,73 @@ def test_an_interrupted_publish_stays_on_its_way_and_is_not_overtaken(broker: Fa
     assert payloads(broker) == [1, 2]
 
 
+def test_what_is_not_waited_for_goes_behind_an_interrupted_publish(broker: FakeBroker, interrupted: Any) -> None:
+    with with_two_connections(broker) as mq, vibemq.sync.connect(address(broker)) as other:
+        made = direct(mq)._made
+
+        def handler() -> None:
+            raise KeyboardInterrupt
+
+        broker.deaf.append(broker.sessions[1])
+        interrupted(lambda: waiting(mq), handler)
+        with pytest.raises(KeyboardInterrupt):
+            mq.publish("orders", 1)
+        mq.publish("orders", 2, wait=False)
+        wait_until(lambda: not mq._current().loop.has_calls)
+        other.publish("others", 1)
+        assert payloads(broker) == [], "the broker would have read it by now"
+        broker.deaf.clear()
+        mq.flush()
+        assert direct(mq)._made is made
+        before = used(mq)
+        mq.publish("orders", 3)
+        assert used(mq) == before + 1
+    assert payloads(broker) == [1, 2, 3]
+
+
+def test_what_follows_a_publish_that_was_interrupted_while_it_was_sent_goes_behind_it(broker: FakeBroker) -> None:
+    with with_two_connections(broker) as mq, vibemq.sync.connect(address(broker)) as other:
+        made = direct(mq)._made
+        assert made is not None
+        made._socket = InterruptedSocket(fileno=made._socket.detach())
+        broker.deaf.append(broker.sessions[1])
+        with pytest.raises(KeyboardInterrupt):
+            mq.publish("orders", 1)
+        mq.publish("orders", 2, wait=False)
+        wait_until(lambda: not mq._current().loop.has_calls)
+        other.publish("others", 1)
+        assert payloads(broker) == []
+        broker.deaf.clear()
+        mq.flush()
+        assert direct(mq)._made is None
+    assert payloads(broker) == [1, 2]
+
+
+class InterruptedSocket(socket.socket):
+    """A signal's handler raises when all is sent."""
+
+    def sendall(self, data: Any, flags: int = 0) -> None:
+        super().sendall(data, flags)
+        raise KeyboardInterrupt
+
+
+def test_an_interrupted_publish_that_is_never_read_holds_nothing_up_for_long(
+    broker: FakeBroker, interrupted: Any
+) -> None:
+    with with_two_connections(broker, command_timeout=0.5) as mq:
+
+        def handler() -> None:
+            raise KeyboardInterrupt
+
+        broker.deaf.append(broker.sessions[1])
+        interrupted(lambda: waiting(mq), handler)
+        with pytest.raises(KeyboardInterrupt):
+            mq.publish("orders", 1)
+        assert mq.publish("orders", 2) == ("orders", 1, False)
+        assert direct(mq)._made is None
+        broker.deaf.clear()
+
+
 def test_a_thread_that_signals_disturb_is_not_kept_for_ever(
     broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -342,8 +342,8 @@ FACTS = (
 
 ACCOUNTS = "engine/handlers/accounts.py"
 EARLY_ANSWER = (
-    "    step.answer(command, Counted(len(command.records)), Durability.STRONG)\n",
-    "    step.answer(command, Counted(len(command.records)), Durability.ASYNC)\n",
+    "    step.answer_standing(command, Counted(len(command.records)), Durability.STRONG)\n",
+    "    step.answer_standing(command, Counted(len(command.records)), Durability.ASYNC)\n",
 )
 
 USER_CHANGES = (
@@ -357,6 +357,14 @@ USER_CHANGES = (
         "a change of users that a full disk refuses has been answered",
         ACCOUNTS,
         *EARLY_ANSWER,
+        sign=r"user-\d+ was answered with True",
+        by=(ENGINE_SIM,),
+    ),
+    Mutant(
+        "an answer that stands does not wait for what is owed",
+        "engine/failures/answers.py",
+        "        state.owed_answers.append(reply)\n",
+        "        pass\n",
         sign=r"user-\d+ was answered with True",
         by=(ENGINE_SIM,),
     ),

@@ -77,7 +77,9 @@ ROWS: dict[str, Row] = {
     "S4": Row(
         "Nothing is accepted before the login, and a second login takes no rights by force.",
         (
+            "security/test_http_api.py::test_a_login_that_ends_while_the_body_comes_has_nothing_done",
             "security/test_http_api.py::test_whoever_changes_the_own_password_stays",
+            "unit/operations/test_users.py::test_who_has_lost_the_right_while_the_request_waited_has_nothing_changed",
             "security/test_http_api.py::test_log_out_everywhere",
             "security/test_http_api.py::test_a_cookie_is_no_second_chance",
             "security/test_http_api.py::test_a_token_of_the_pages_opens_the_api_of_a_broker_without_users",

@@ -194,6 +194,50 @@ async def test_a_session_ends_with_what_it_logged_in_with(guarded: ApiClient) ->
     assert (await guarded.http.get(f"{API}/session", auth=basic)).status_code == 401
 
 
+ENDS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
+    "token revoked": ("token", "DELETE", "/users/ada/tokens/TOKEN_ID", {}),
+    "password changed": ("basic", "PUT", "/users/ada/password", {"json": {"password": "battery staple"}}),
+    "user removed": ("basic", "DELETE", "/users/ada", {}),
+    "logged out": ("cookie", "DELETE", "/session", {"everywhere": "true"}),
+}
+
+
+@pytest.mark.parametrize("request_line", [b"POST /api/v1/queues/a.q/messages", b"PUT /api/v1/queues/a.new"])
+@pytest.mark.parametrize(("login", "method", "change", "more"), ENDS.values(), ids=ENDS)
+async def test_a_login_that_ends_while_the_body_comes_has_nothing_done(
+    guarded: ApiClient, login: str, method: str, change: str, more: dict[str, Any], request_line: bytes
+) -> None:
+    await guarded.done("PUT", "/queues/a.q", "root")
+    await guarded.done("POST", "/users", "root", json={"user": "ada", "password": "correct horse"})
+    rule = {"queues": "a.*", "actions": ["publish", "create"]}
+    await guarded.done("POST", "/users/ada/permissions", "root", json=rule)
+    made = await guarded.done("POST", "/users/ada/tokens", "root", json={})
+    cookie = await log_in(guarded, "ada", "correct horse")
+    brought = {
+        "token": f"Authorization: Bearer {made['token']}",
+        "basic": "Authorization: Basic " + base64.b64encode(b"ada:correct horse").decode(),
+        "cookie": f"Cookie: {cookie}\r\nSec-Fetch-Site: same-origin",
+    }[login]
+    assert guarded.broker.http_address is not None
+    reader, writer = await asyncio.open_connection(*guarded.broker.http_address)
+    writer.write(request_line + b" HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nConnection: close\r\n")
+    writer.write(brought.encode() + b"\r\nContent-Type: application/json\r\nContent-Length: 40\r\n\r\n")
+    assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 100 "), "the login has counted"
+    if login == "cookie":
+        await guarded.done(method, change, params=more, headers={"Cookie": cookie, **SITE})
+    else:
+        await guarded.done(method, change.replace("TOKEN_ID", made["token_id"]), "root", **more)
+    body = b'{"messages": [{"payload": "x"}]}' if b"messages" in request_line else b"{}"
+    writer.write(body.ljust(40))
+    answer = await reader.read()
+    writer.close()
+    assert answer.startswith(b"HTTP/1.1 401 "), answer
+    assert guarded.broker.queue_info("a.new") is None
+    info = guarded.broker.queue_info("a.q")
+    assert info is not None
+    assert info.ready == 0
+
+
 async def test_whoever_changes_the_own_password_stays(guarded: ApiClient) -> None:
     await guarded.done("POST", "/users", "root", json={"user": "ada", "password": "correct horse"})
     mine, other = [{"Cookie": await log_in(guarded, "ada", "correct horse")} for _ in range(2)]

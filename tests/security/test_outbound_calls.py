@@ -13,7 +13,7 @@ from tests.integration.certificates import Authority
 from tests.waiting import until
 from vibemq.errors import ConfigInvalid, OutboundFailed, OutboundRefused
 from vibemq.server.outbound.addresses import why_not_public
-from vibemq.server.outbound.calls import OutboundCalls
+from vibemq.server.outbound.calls import IDLE_MAX, OutboundCalls
 from vibemq.server.outbound.connection import connect
 from vibemq.server.outbound.targets import parse_target
 
@@ -246,6 +246,28 @@ async def test_the_checked_address_is_the_one_that_is_called_and_the_name_is_loo
         assert looked_up == ["hooks.example"], "a kept connection stays where it is"
         assert b"host: hooks.example:" in server.heads[0]
         calls.close()
+
+
+async def test_kept_connections_to_very_many_servers_are_few() -> None:
+    """Whoever subscribes many URLs does not have the broker keep a file open for each."""
+
+    async def resolve(host: str, port: int) -> Sequence[str]:
+        return ["127.0.0.1"]
+
+    async with inner() as server:
+        calls = OutboundCalls(allowed=LOOPBACK, resolve=resolve)
+        urls = [f"http://host{number}.example:{server.port}/" for number in range(IDLE_MAX + 20)]
+        for url in urls:
+            await calls.post(url, {}, b"")
+        await until(lambda: sum(not writer.is_closing() for writer in server.open) == IDLE_MAX)
+        accepted = len(server.open)
+        # Those that were called last are kept.
+        await calls.post(urls[-1], {}, b"")
+        assert len(server.open) == accepted
+        await calls.post(urls[0], {}, b"")
+        assert len(server.open) == accepted + 1
+        calls.close()
+        await until(lambda: all(writer.is_closing() for writer in server.open))
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])

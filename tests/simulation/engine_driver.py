@@ -74,6 +74,8 @@ class Driver:
         self.properties_of: Callable[[int], dict[str, Any]] = lambda sequence: {"n": sequence}
         """What selectors know of the message of that sequence."""
         self.waiting: list[Outcome] = []
+        self.paying: Outcome | None = None
+        """The last that paid what was owed, with the answers that wait for it."""
         self.submitting: list[Outcome] = []
         self.rows: dict[int, set[int]] = defaultdict(set)
         """Sequences whose rows reached the disk, by queue id."""
@@ -100,7 +102,8 @@ class Driver:
 
     def submit(self, outcome: Outcome) -> list[Effect]:
         # The append follows at once, so its answers come with the hand-outs of the same step; `hold` keeps the flush.
-        told = [*outcome.after_append, *outcome.effects]
+        # What waits is answered in place when it is refused, so that what was told of it has to be a copy.
+        told = [*map(copy.copy, outcome.after_append), *outcome.effects]
         self.effects += told
         self.submitting = [outcome]
         self._note_promises(outcome.effects)
@@ -180,19 +183,31 @@ class Driver:
         """The disk is full: all that waits is refused, in order."""
         outcomes, self.waiting = self.waiting, []
         told: list[Effect] = []
+        waiting: list[Effect] = []
+        error = StorageFull("disk is full")
         for outcome in outcomes:
             if outcome.ticket:
-                told_before = {e.token for e in outcome.after_append if isinstance(e, Reply | Responded)}
-                answers = self.engine.failed(outcome.ticket, self.now, StorageFull("disk is full"))
-                answers.effects = [
-                    e for e in answers.effects if not (isinstance(e, Reply | Responded) and e.token in told_before)
-                ]
-                told += self.submit(answers)
+                told += self.submit(self.engine.failed(outcome.ticket, self.now, error))
             else:
-                told += outcome.gated
-                self.effects += outcome.gated
-                self.watch(outcome.gated)
-        return told
+                self.engine.failed_answers(outcome.gated, error)
+            if outcome.ticket and outcome is self.paying:
+                told += self._tell(outcome.gated)
+            else:
+                waiting += outcome.gated
+        self.paying = self.engine.pay(self.now)
+        if self.paying is None:
+            return told + self._tell(waiting)
+        self.paying.gated = waiting
+        return told + self.submit(self.paying)
+
+    def _tell(self, effects: list[Effect]) -> list[Effect]:
+        self.effects += effects
+        self.watch(effects)
+        return effects
+
+    def refuse_for_good(self) -> list[Effect]:
+        """And what was owed does not fit either: the answers that waited for it are refused."""
+        return self.refuse() + self.refuse()
 
     def advance(self, ms: int) -> list[Effect]:
         """Let time pass, as the server would: ticking at every deadline on the way."""

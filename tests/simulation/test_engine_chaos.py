@@ -76,6 +76,8 @@ class Chaos:
         self.number = 0
         self.removing: set[str] = set()
         """Users whose removal was asked for."""
+        self.users: set[str] = set()
+        """As the answers say."""
         self.users_changed = 0
         self.asked: dict[str, int] = {}
         """Requests that wait, with their sessions."""
@@ -163,9 +165,12 @@ class Chaos:
             assert isinstance(wanted, UserRemoved)
             assert (wanted.name in disk.users) != taken, f"the removal of {wanted.name} was answered with {taken}"
         self.users_changed += taken
+        if taken:
+            (self.users.discard if isinstance(wanted, UserRemoved) else self.users.add)(name_of(wanted))
 
     def check_whole_users(self) -> None:
-        """Every user has its token, as they were stored together."""
+        """Every user has its token, as they were stored together; and there are those of whom the answers said so."""
+        assert self.driver.disk.users.keys() == self.users, "what a full disk has refused is in force after a restart"
         assert {token.user for token in self.driver.disk.tokens.values()} == self.driver.disk.users.keys()
 
     def check_readable(self, deliver: Deliver) -> None:
@@ -439,6 +444,10 @@ def test_the_promises_hold_where_two_groups_are_very_many(seed: int) -> None:
         Chaos(seed).live(200)
 
 
+def name_of(record: UserStored | UserRemoved) -> str:
+    return record.user.name if isinstance(record, UserStored) else record.name
+
+
 class FullDisk(Chaos):
     """Outcomes that build on each other fail in series, and some time after they were decided."""
 
@@ -451,7 +460,7 @@ class FullDisk(Chaos):
                     self.driver.tick()
             if self.random.random() < 0.5:
                 self.driver.now += self.random.choice([0, 50, 700])
-                self.driver.refuse()
+                self.random.choice([self.driver.refuse, self.driver.refuse_for_good])()
                 self.driver.check()
             self.driver.hold = False
             self.driver.keep()

@@ -38,11 +38,14 @@ BCRYPT_BYTES = 72
 # 19 MiB in two passes: about 40 ms, and what OWASP gives as the least for argon2id.
 _ARGON2 = PasswordHasher(time_cost=2, memory_cost=19 * 1024, parallelism=1)
 
-_ARGON2_FORM = re.compile(r"\$argon2id\$v=19\$m=(\d{1,7}),t=(\d{1,3}),p=(\d{1,3})\$([A-Za-z0-9+/]+)\$([A-Za-z0-9+/]+)")
+_ARGON2_FORM = re.compile(
+    r"\$argon2id\$v=19\$m=([1-9][0-9]{0,6}),t=([1-9][0-9]{0,2}),p=([1-9][0-9]{0,2})\$([A-Za-z0-9+/]+)\$([A-Za-z0-9+/]+)"
+)
 _SCRYPT_FORM = re.compile(
     r"scrypt\$([1-9][0-9]?)\$([1-9][0-9]{0,3})\$([1-9][0-9]{0,3})\$([A-Za-z0-9+/]+={0,2})\$([A-Za-z0-9+/]+={0,2})"
 )
-_BCRYPT_FORM = re.compile(r"\$2[aby]\$(\d\d)\$[./A-Za-z0-9]{53}")
+_BCRYPT_FORM = re.compile(r"\$2[aby]\$([0-9]{2})\$[./A-Za-z0-9]{21}[.Oeu][./A-Za-z0-9]{31}")
+"""The last character of the salt has two bits that count; bcrypt takes no others."""
 _REMEDY = "make one with `vibemq-admin user hash`"
 
 
@@ -123,7 +126,7 @@ def _check_argon2(stored: str) -> None:
             f"{ARGON2_WORK_KIB_MAX}; {_REMEDY}"
         )
     try:
-        sizes = [len(base64.b64decode(_padded(form[number]), validate=True)) for number in (4, 5)]
+        sizes = [_canonical_size(form[number]) for number in (4, 5)]
     except ValueError:
         raise ConfigInvalid(f"its salt or its hash is not base64; {_REMEDY}") from None
     if sizes[0] not in SALT_BYTES or sizes[1] not in range(16, 65):
@@ -163,6 +166,14 @@ def _scrypt(secret: bytes, salt: bytes, log2_n: int, r: int, p: int) -> bytes:
 
 def _encoded(password: str) -> bytes:
     return password.encode(errors="surrogatepass")
+
+
+def _canonical_size(text: str) -> int:
+    """Bytes. Raises ValueError for what is no base64, or has bits that do not count: argon2 takes no such text."""
+    decoded = base64.b64decode(_padded(text), validate=True)
+    if base64.b64encode(decoded).rstrip(b"=") != text.encode():
+        raise ValueError("bits that do not count")
+    return len(decoded)
 
 
 def _padded(text: str) -> str:

@@ -44,6 +44,7 @@ class KnownUser:
 
     name: str
     password_hash: str = field(repr=False)
+    """ "" = no password lets it in."""
     superuser: bool
     rules: tuple[Rule, ...]
     secret: str = field(repr=False)
@@ -72,12 +73,17 @@ class _Decoys:
         return other
 
     def add(self, stored: str) -> None:
+        """ "" is no hash."""
+        if not stored:
+            return
         cost = cost_of(stored)
         if cost not in self._hashes:
             self._hashes[cost] = decoy_of(stored)
         self._counts[cost] += 1
 
     def remove(self, stored: str) -> None:
+        if not stored:
+            return
         cost = cost_of(stored)
         self._counts[cost] -= 1
         if not self._counts[cost]:
@@ -248,21 +254,18 @@ class Accounts:
             del self._kept_principals[name]
         return before
 
-    def load(self, users: Iterable[StoredUser], kept_tokens: Iterable[StoredToken]) -> None:
-        """What the store has when the broker starts.
-
-        Raises:
-            ConfigInvalid: a password hash that cannot be checked; names the user.
-        """
+    def load(self, users: Iterable[StoredUser], kept_tokens: Iterable[StoredToken]) -> list[str]:
+        """What the store has when the broker starts. Users whose password cannot be checked are returned: their hash
+        makes no sense. No password lets them in, and they keep nobody else out."""
+        unusable: list[str] = []
         for user in users:
-            try:
-                check_hash(user.password_hash)
-            except ConfigInvalid as error:
-                raise ConfigInvalid(f"the store's password hash of user {user.name!r} is broken: {error}") from None
             self._apply(UserStored(user))
+            if not self._users[user.name].password_hash:
+                unusable.append(user.name)
         for token in kept_tokens:
             self._apply(TokenStored(token))
         self._note_enabled()
+        return unusable
 
     def apply(self, records: Iterable[AccountRecord]) -> None:
         """Changes that the store has taken."""
@@ -393,7 +396,9 @@ class Accounts:
         if not username or not password:
             raise AuthRequired("this broker asks for a user name and password, or a token")
         user = self._users.get(username)
-        stored = user.password_hash if user is not None else self._decoys.hash_for(username)
+        stored = user.password_hash if user is not None else ""
+        if not stored:
+            user, stored = None, self._decoys.hash_for(username)
         if not stored:
             raise AuthFailed("this broker has no users; connect with a token")
         try:
@@ -564,4 +569,14 @@ def _made_at(user: KnownUser) -> int:
 
 
 def _known(user: StoredUser) -> KnownUser:
-    return KnownUser(user.name, user.password_hash, user.superuser, user.rules, user.password_hash, user)
+    stored = _usable(user.password_hash)
+    return KnownUser(user.name, stored, user.superuser, user.rules, user.password_hash, user)
+
+
+def _usable(stored: str) -> str:
+    """The hash; "" when no password can be checked against it."""
+    try:
+        check_hash(stored)
+    except ConfigInvalid:
+        return ""
+    return stored

@@ -88,9 +88,12 @@ class ClientLink:
         self.outbox = Outbox(messages_max=settings.max_unconfirmed, bytes_max=settings.max_unconfirmed_bytes)
         self.protocol: ClientProtocol | None = None
         """None while offline."""
+        self._sending: ClientProtocol | None = None
+        """The same; None also while sending is put off."""
+        self._put_off = 0
         self.epoch = 0
         """Counts connections; deliveries carry it."""
-        self.restored = RestoredSubscriptions(self, retry_s=settings.command_timeout)
+        self.restored = RestoredSubscriptions(self)
         self.subscriptions = self.restored.by_id
         self.failure: Failure | None = None
         """Set once there will be no further connection."""
@@ -124,6 +127,7 @@ class ClientLink:
         self.epoch += 1
         self.rate_limited = False
         self.protocol = protocol
+        self._sending = None if self._put_off else protocol
         self._body_bytes_max = protocol.body_bytes_max
         self.restored.restore(protocol, now)
         self._notify()
@@ -133,7 +137,7 @@ class ClientLink:
     def offline(self, now: float, why: str) -> None:
         if self.protocol is None:
             return
-        self.protocol = None
+        self.protocol = self._sending = None
         self._offline_since = now
         self._row = None
         self._unproven = 0
@@ -161,7 +165,7 @@ class ClientLink:
     def forget_inherited(self, failure: Failure) -> None:
         """As `fail`, in a forked child: whoever waits belongs to the parent, and is not woken."""
         self.inherited = True
-        self.protocol = None
+        self.protocol = self._sending = None
         self.failure = failure
         for subscriber in self.subscriptions.values():
             subscriber.forget_inherited()
@@ -275,30 +279,37 @@ class ClientLink:
             ConnectionLost: the request may have been carried out.
             VibeMQError: the broker refused it, or nobody will reply.
         """
-        deadline, request_id = anyio.current_time() + timeout, ""
-        with anyio.move_on_at(deadline):
-            protocol = await self.connected()
-            request_id = self.new_id()
-            left_ms = max(1, whole_ms((deadline - anyio.current_time()) * 1000))
-            frame = protocol.ask(request_id, queue, row, left_ms, extra)
-            alone = self.is_idle
-            awaited = self.replies.add(request_id, queue)
-            self._outgoing.append(frame)
-            self.wake(alone=alone)
-            try:
-                await awaited.done.wait()
-            finally:
-                if not awaited.done.is_set():
-                    self._note_unproven()
-                self.replies.forget(request_id)
-                if not awaited.done.is_set() and protocol is self.protocol and anyio.current_time() < deadline:
+        deadline = anyio.current_time() + timeout
+        protocol = await self._connected_by(deadline, timeout)
+        request_id = self.new_id()
+        left_ms = max(1, whole_ms((deadline - anyio.current_time()) * 1000))
+        frame = protocol.ask(request_id, queue, row, left_ms, extra)
+        alone = self.is_idle
+        awaited = self.replies.add(request_id, queue)
+        self._outgoing.append(frame)
+        self.wake(alone=alone)
+        in_time = False
+        try:
+            in_time = await awaited.done.wait_until(deadline)
+        finally:
+            self.replies.forget(request_id)
+            if not awaited.done.is_set():
+                self._note_unproven()
+                if protocol is self.protocol and anyio.current_time() < deadline:
                     # The caller was cancelled: nobody needs to begin with it. In the end its time does the same.
                     self._outgoing.append(protocol.give_up(request_id))
                     self.wake()
-            return awaited.result()
-        if not request_id:
-            raise NotConnected(f"no connection to {self.settings.host}:{self.settings.port} within {timeout:g} s")
-        raise too_late(queue, timeout)
+        if not in_time:
+            raise too_late(queue, timeout)
+        return awaited.result()
+
+    async def _connected_by(self, deadline: float, timeout: float) -> ClientProtocol:
+        """Raises NotConnected: there was no connection in that time."""
+        if self.protocol is not None:
+            return self.protocol
+        with anyio.move_on_at(deadline):
+            return await self.connected()
+        raise NotConnected(f"no connection to {self.settings.host}:{self.settings.port} within {timeout:g} s")
 
     async def respond(self, address: str, row: bytes) -> None:
         """
@@ -378,13 +389,13 @@ class ClientLink:
     def has_data_to_send(self) -> bool:
         """Whether `data_to_send` returns more. Not so without a connection, whatever is noted: who writes as long as
         there is more would never end."""
-        return self.protocol is not None and bool(
+        return self._sending is not None and bool(
             self._dirty or self._outgoing or self.outbox.waiting or self._farewell
         )
 
     def data_to_send(self, now: float) -> bytes:
         """Take what is to be written now: settlements, requests, publishes (bounded), at the very end the goodbye."""
-        protocol = self.protocol
+        protocol = self._sending
         if protocol is None:
             return b""
         parts: list[bytes] = []
@@ -416,6 +427,18 @@ class ClientLink:
             return b""
         self._row = batch.rows[0]
         return protocol.publish_head(batch)
+
+    def put_off_sending(self) -> None:
+        """Send nothing until `send_again` has been called as often: something that was sent before over another
+        connection may not have been read yet."""
+        self._put_off += 1
+        self._sending = None
+
+    def send_again(self) -> None:
+        self._put_off -= 1
+        if not self._put_off:
+            self._sending = self.protocol
+            self.wake()
 
     def row_to_send(self) -> bytes | None:
         """A large row that goes behind the bytes of `data_to_send`, before anything else."""
@@ -467,7 +490,7 @@ class ClientLink:
         sent on another one overtakes it. Any thread may ask."""
         # In the order in which the loop moves things: none is missed on its way from one place to the next.
         return not (
-            self.protocol is None
+            self._sending is None
             or self._dirty
             or self._outgoing
             or self.outbox.messages

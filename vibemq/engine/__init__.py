@@ -2,7 +2,7 @@
 
 engine.py     the public face: handle, committed, failed, tick      step.py       one step, and the outcome it becomes
 state.py      everything the engine knows                           dispatch.py   hand-outs
-recovery.py   from a stored state                                   rollback.py   after a full disk
+recovery.py   from a stored state                                   failures/     after a full disk
 views.py      descriptions of queues; range_views.py: of ranges     pacing.py     long batches in short steps
 queue/        one queue, its groups and consumers, and the sets of sequences that they hold
 handlers/     what each command does

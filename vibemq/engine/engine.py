@@ -15,8 +15,9 @@ from bisect import bisect_right
 from collections.abc import Callable, Generator, Sequence
 from itertools import islice
 
-from vibemq.engine import departure, lifetime, rollback, views
+from vibemq.engine import departure, lifetime, views
 from vibemq.engine.dispatch import dispatch
+from vibemq.engine.failures import answers, rollback
 from vibemq.engine.handlers import (
     accounts,
     dead_lettering,
@@ -33,7 +34,6 @@ from vibemq.engine.handlers.append import has_time_for, show
 from vibemq.engine.handlers.cursors import batches, plans
 from vibemq.engine.handlers.cursors import requests as cursor_requests
 from vibemq.engine.handlers.expiry import expire
-from vibemq.engine.handlers.fan_out import remove_consumer
 from vibemq.engine.handlers.jobs import advancing, starting
 from vibemq.engine.handlers.transfer import imports, moves
 from vibemq.engine.jobs.job_table import JobTable
@@ -51,17 +51,16 @@ from vibemq.errors import VibeMQError, forget_frames
 from vibemq.model import commands as ask
 from vibemq.model.effects import (
     NOTHING_FOLLOWS,
+    Effect,
     Incomplete,
     Outcome,
-    Published,
     QueueDepth,
     QueueInfo,
     QueuePage,
     Reply,
-    Subscribed,
 )
 from vibemq.model.options import Durability, QueueOptions
-from vibemq.model.runs import END, Run, RunSet
+from vibemq.model.runs import END, Run
 from vibemq.model.stored import StoredState
 
 _OWED_RETRY_MS = 1_000
@@ -186,13 +185,17 @@ class Engine:
     def failed(self, ticket: int, now: int, error: VibeMQError) -> Outcome:
         """Nothing of that outcome was written (StorageFull), and what waited for it was not told.
 
-        Its new messages vanish, and the replies that waited are answered with the error. Those of transient queues that
-        were confirmed stay: their records are the answer's, need no disk, and are to be kept like those of any outcome.
-        The other facts of the outcome stay true here; their records are owed, and go before those of the next outcome
-        (or with a later tick). So a settlement is not forgotten because a publish beside it did not fit.
+        Its new messages vanish. Those of transient queues that were confirmed stay: their records are the answer's,
+        need no disk, and are to be kept like those of any outcome. The other facts of the outcome stay true here; their
+        records are owed, and go before those of the next outcome (or with a later tick). So a settlement is not
+        forgotten because a publish beside it did not fit.
 
-        The caller must also fail, in order, every outcome that the engine made after that one and before this call:
-        their records may build on the missing ones. Only then are the holes in the sequences recorded soundly.
+        The effects that waited for the outcome stay the caller's, and are answered in place: replies about what
+        vanished are refused with the error, and the others are told with what is owed (`pay`).
+
+        The caller must also fail, in order, every outcome that the engine made after that one and before this call
+        (`failed_answers` for those without a ticket), and then call `pay`: their records may build on the missing ones.
+        Only then are the holes in the sequences recorded soundly.
         """
         step = self._begin(now)
         state = self._state
@@ -212,16 +215,16 @@ class Engine:
             undo()
         lifetime.forget_attended(state, outcome.records)
         holes = rollback.holes_of(state)
-        for effect in (*outcome.after_append, *outcome.gated):
-            if isinstance(effect, Reply):
-                self._answer_failed(step, effect, error)
-            else:
-                step.effects.append(effect)
+        waiting = (*outcome.after_append, *outcome.gated)
+        if outcome.pays:
+            answers.give_up(state, step, waiting, error)
+        else:
+            answers.answer_failed(state, waiting, error, holes)
         for wait in outcome.waits:
             self._fail_wait(step, wait, ticket, holes, error)
         lifetime.attend_changed(state, step, outcome.records)
         step.close()
-        state.owed += rollback.owed_of(state, outcome.records, holes)
+        state.owed += rollback.owed_of(state, outcome.records, holes, refused=outcome.pays)
         state.owed_behind += step.records
         state.note_refused(outcome.records)
         kept = rollback.keep_promised(state, outcome.records, promised)
@@ -233,6 +236,31 @@ class Engine:
         state.next_ticket += 1
         state.open[ticket] = Open(kept, [], [], promised, [], [], Durability.TRANSIENT)
         return Outcome(kept, step.effects, ticket=ticket)
+
+    def failed_answers(self, waiting: Sequence[Effect], error: VibeMQError) -> None:
+        """The same of an outcome without a ticket, that waited for those before it: answer what waits in place."""
+        answers.answer_failed(self._state, waiting, error, rollback.holes_of(self._state))
+
+    def pay(self, now: int) -> Outcome | None:
+        """After a series of failures: what is owed, by itself, if answers wait for it; None = the effects that waited
+        may be told now.
+
+        They are to be told when the outcome's durability holds, and are not among its effects. When it cannot be
+        written either, `failed` refuses them.
+        """
+        state = self._state
+        if not state.owed_answers:
+            return None
+        step = self._begin(now)
+        step.gated, state.owed_answers = state.owed_answers, []
+        step.durability = Durability.STRONG
+        if state.owes:
+            state.owed_at = step.now
+        outcome = self._finish(step, 0)
+        if outcome.ticket:
+            state.open[outcome.ticket].pays = True
+        outcome.gated = []
+        return outcome
 
     def tick(self, now: int) -> Outcome:
         """Do what is due at or before now."""
@@ -321,6 +349,10 @@ class Engine:
         """(consumer, queue) of each subscription of a session, those that only hold messages included."""
         known = self._state.sessions.get(session)
         return [] if known is None else [(number, c.queue.name) for number, c in known.consumers.items()]
+
+    def parked_at(self, session: int) -> list[str]:
+        """Queues where something that the session has published waits for room."""
+        return [queue.name for queue in self._state.parking if any(p.session == session for p in queue.parked)]
 
     @property
     def readers(self) -> Readers:
@@ -500,37 +532,8 @@ class Engine:
         queue = self._state.queues.get(name) or self._state.stages.get(name)
         gone = holes.get(queue.queue_id) if queue is not None else None
         if gone is not None:
-            _refuse_vanished(wait.result, gone, error)
+            answers.refuse_vanished(wait.result, gone, error)
         self._settle_wait(step, wait, ticket)
-
-    def _answer_failed(self, step: Step, reply: Reply, error: VibeMQError) -> None:
-        result = reply.result
-        if isinstance(result, Published):
-            refused = dict.fromkeys(range(result.count), error)
-            refused.update(result.refused or {})
-            step.effects.append(Reply(reply.session, reply.token, Published(result.queue, 0, result.count, refused)))
-            return
-        if isinstance(result, Subscribed):
-            consumer = self._state.consumer(reply.session, result.consumer)
-            if consumer is not None:
-                settle.take_back(self._state, step, consumer, clean=True)
-                remove_consumer(step, consumer)
-        step.effects.append(Reply(reply.session, reply.token, error))
-
-
-def _refuse_vanished(result: Published, gone: RunSet, error: VibeMQError) -> None:
-    refused = dict(result.refused or {})
-    duplicates = dict(result.duplicates or {})
-    for index, sequence in list(duplicates.items()):
-        if sequence in gone:
-            del duplicates[index]
-            refused[index] = error
-    if result.first_sequence and result.first_sequence in gone:
-        for index in range(result.count):
-            if index not in duplicates:
-                refused.setdefault(index, error)
-        result.first_sequence = 0
-    result.refused, result.duplicates = refused or None, duplicates or None
 
 
 def _refuse(step: Step, command: "ask.Command", error: VibeMQError) -> None:

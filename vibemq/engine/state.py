@@ -37,14 +37,16 @@ class Open:
     undo: list[Callable[[], None]]
     durability: Durability
     waits: list[Wait] = field(default_factory=list)
+    pays: bool = False
+    """It has nothing but what was owed, and the answers that waited with it."""
 
 
 REGISTER_PREFIX = "~read/"
 IMPORT_PREFIX = "~import/"
-OWED = 0
-"""The ticket of what has none."""
 OWN_PREFIXES = (REGISTER_PREFIX, IMPORT_PREFIX)
 """Begin the names of applications that the engine alone commits."""
+OWED = 0
+"""The ticket of what has none."""
 
 
 def register_of(query: str, group: Group) -> str:
@@ -174,6 +176,8 @@ class EngineState:
         """Facts that hold but could not be written; they go with the next records."""
         self.owed_behind: list[Record] = []
         """What followed from the failures of a series of outcomes: owed, too, behind the facts of all of them."""
+        self.owed_answers: list[Effect] = []
+        """Of failed outcomes, those that stand: they are told when what is owed is kept."""
         self.gaps: dict[Queue, int] = {}
         """Queues of which promised messages, the last of them here, are kept behind others that vanished; the disk is
         told of the gap with what is owed."""

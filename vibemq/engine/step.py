@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import Added, Queue, TakenOut
 from vibemq.errors import VibeMQError
-from vibemq.model.effects import Effect, Published, Reply
+from vibemq.model.effects import Effect, Published, Reply, StandingReply
 from vibemq.model.options import Durability
 from vibemq.model.records import CursorChanged, Extras, HandedOut, MessagesAdded, Record, Settled
 from vibemq.model.rows import Rows, join_rows
@@ -152,6 +152,12 @@ class Step:
         """
         if command.token is not None:
             self.tell(Reply(command.session, command.token, result, self.answering), need)
+
+    def answer_standing(self, command: Asked, result: Any, need: Durability, *, unchanged: bool = False) -> None:
+        """The same for an answer that stays true when its outcome cannot be written (`StandingReply`): nothing of it is
+        taken back by `Engine.failed`."""
+        if command.token is not None:
+            self.tell(StandingReply(command.session, command.token, result, self.answering, unchanged), need)
 
     def answer_unchanged(self, command: Asked, need: Durability, result: Any = None) -> None:
         """What the command asks for is so already."""

@@ -573,7 +573,7 @@ class ForgetApplication:
 @dataclass(slots=True)
 class ChangeAccounts:
     """Users and access tokens of the store, as they are from now on. Who asks has checked that they fit together; the
-    engine only has them kept, many of them in several batches. Reply: `Counted`, once they are durable."""
+    engine only has them kept, all or none of them. Reply: `Counted`, once they are durable."""
 
     session: int
     token: Any
@@ -729,6 +729,8 @@ class EndConsumers:
 
     session: int
     consumers: Mapping[int, VibeMQError]
+    publishes: Mapping[str, VibeMQError] = field(default_factory=dict)
+    """By queue: what the session has published and what waits for room there is refused."""
 
 
 class Pressure(IntEnum):

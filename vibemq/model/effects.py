@@ -470,6 +470,15 @@ class Reply:
     """Nothing is handed out to the consumer after this, until it subscribes again."""
 
 
+class StandingReply(Reply):
+    """What it tells stays so when its outcome could not be written: its facts are kept later, and it is told then.
+
+    Any other reply is refused with its outcome.
+    """
+
+    __slots__ = ()
+
+
 @dataclass(slots=True)
 class Deliver:
     """Hand these sequences to the consumer, in this order. The server reads the rows from storage."""

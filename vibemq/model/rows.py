@@ -276,11 +276,6 @@ def with_headers(row: bytes, headers: Sequence[tuple[str, str]]) -> bytes:
     return b"".join((memoryview(row)[: RowView(row).headers_at], memoryview(block)[RowView(block).headers_at :]))
 
 
-def header_count(row: bytes) -> int:
-    """Of a sound row."""
-    return int(_U16.unpack_from(row, RowView(row).headers_at)[0])
-
-
 def add_headers(row: bytes, pairs: Sequence[tuple[str, str]]) -> bytes:
     """A sound row with more headers, which win over equal ones.
 
@@ -354,18 +349,15 @@ def header_values(data: bytes, offset: int) -> Iterator[tuple[bytes, int, int]]:
 def header_pairs(data: bytes, offset: int) -> list[tuple[str, str]]:
     """Decode a header block at `offset`. Raises struct.error or IndexError when it is cut short."""
     (count,) = _U16.unpack_from(data, offset)
-    offset += 2
+    at = offset + 2
     pairs: list[tuple[str, str]] = []
     for _ in range(count):
-        texts = []
-        for _ in range(2):
-            (size,) = _U16.unpack_from(data, offset)
-            offset += 2
-            raw = data[offset : offset + size]
-            if len(raw) != size:
-                raise IndexError("header block is cut short")
-            texts.append(raw.decode(errors="replace"))
-            offset += size
-        if texts[0] and texts[1]:
-            pairs.append((texts[0], texts[1]))
+        key_at = at + 2
+        key_end = key_at + (data[at] << 8 | data[at + 1])
+        value_at = key_end + 2
+        at = value_at + (data[key_end] << 8 | data[key_end + 1])
+        if at > len(data):
+            raise IndexError("header block is cut short")
+        if key_at < key_end and value_at < at:
+            pairs.append((data[key_at:key_end].decode(errors="replace"), data[value_at:at].decode(errors="replace")))
     return pairs

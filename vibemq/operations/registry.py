@@ -10,6 +10,7 @@ What it needs stands in `vibemq.auth.matrix`; an operation without a row there c
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from vibemq.auth.matrix import Row, permissions_of
@@ -35,6 +36,8 @@ class Caller:
     actor: Actor
     session: int = 0
     """Whose request it is; 0 = that of no connection."""
+    check_again: Callable[[], object] = field(default=lambda: None, repr=False, compare=False)
+    """Asks for the rights of the operation once more, for one that has waited. Raises NotAuthorized."""
 
     def owned(self, command: Command) -> Command:
         """The command, told whose groups and stages it may touch, where it asks for that."""
@@ -163,9 +166,10 @@ class Registry:
         if operation is None:
             known = ", ".join(sorted(self._operations))
             raise UnknownCommand(f"unknown operation {name[:NAME_SHOWN]!r}; known are {known}")
-        actor = self._policy.admit(principal, operation.permissions, arguments.get, operation=name)
+        check = partial(self._policy.admit, principal, operation.permissions, arguments.get, operation=name)
+        actor = check()
         wanted = read(operation.arguments, name, arguments)
-        return Call(operation, self._services[name], Caller(principal, actor, session), wanted)
+        return Call(operation, self._services[name], Caller(principal, actor, session, check), wanted)
 
     def forget_session(self, session: int) -> None:
         """The session is gone, and with it what services keep between its requests."""

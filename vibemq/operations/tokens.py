@@ -61,7 +61,7 @@ class Tokens:
             raise InvalidPayload("argument label of token.create must be printable text without line breaks")
         if wanted.expires_ms is not None and not 1 <= wanted.expires_ms <= EXPIRES_MS_MAX:
             raise InvalidPayload(f"argument expires_ms of token.create must be from 1 to {EXPIRES_MS_MAX}")
-        async with self._users.changing:
+        async with self._users.changing_for(caller):
             if self._accounts.user(wanted.user) is None:
                 raise UserNotFound(f"there is no user {wanted.user[:64]!r}; user.list shows those there are")
             if len(self._accounts.tokens_of(wanted.user)) >= TOKENS_MAX:
@@ -84,11 +84,11 @@ class Tokens:
 
     async def revoke(self, caller: Caller, wanted: RevokeTokenArguments) -> dict[str, Any]:
         """Its connections are closed. Raises TokenNotFound."""
-        async with self._users.changing:
+        async with self._users.changing_for(caller):
             kept = self._accounts.token(wanted.token_id)
             if kept is None or kept.user != (wanted.user or kept.user):
-                who = "nobody" if wanted.user is None else f"user {wanted.user[:64]!r}"
-                raise TokenNotFound(f"{who} has a token {wanted.token_id[:64]!r}; token.list shows those there are")
+                whose = "nobody has a" if wanted.user is None else f"user {wanted.user[:64]!r} has no"
+                raise TokenNotFound(f"{whose} token {wanted.token_id[:64]!r}; token.list shows those there are")
             await self._users.store([TokenRemoved(wanted.token_id)], [kept.user])
         return token_json(kept)
 

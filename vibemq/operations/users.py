@@ -6,8 +6,10 @@ answered; one is carried out after the other.
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import anyio
@@ -17,7 +19,7 @@ from vibemq.auth.passwords import PASSWORD_BYTES_MAX, check_hash
 from vibemq.auth.rules import ACTIONS, EVERY_ACTION, NAME_OF, less, make_rule, merged, resources_of, written
 from vibemq.auth.tokens import looks_like_token
 from vibemq.auth.users import ANONYMOUS, TOKEN_BEARER, Accounts, KnownUser
-from vibemq.errors import ConfigInvalid, Forbidden, InvalidPayload, NotAuthorized, UserExists, UserNotFound
+from vibemq.errors import AuthFailed, ConfigInvalid, Forbidden, InvalidPayload, NotAuthorized, UserExists, UserNotFound
 from vibemq.model.access import Action, NeededPermission, Principal, ResourceKind, Rule
 from vibemq.model.accounts import StoredUser
 from vibemq.model.commands import ChangeAccounts
@@ -166,9 +168,29 @@ class Users:
         self.changing = anyio.Lock()
         """Held over a change: from its check until it counts."""
 
-    async def store(self, records: Sequence[AccountRecord], users: Collection[str]) -> None:
-        """Have changes kept, then let them count for these users. The caller holds `changing`."""
+    @asynccontextmanager
+    async def changing_for(self, caller: Caller) -> AsyncIterator[None]:
+        """The same for a request: whoever has lost the right to it, or the login, while it waited has nothing changed.
+
+        Raises AuthFailed, NotAuthorized."""
+        async with self.changing:
+            principal = caller.principal
+            if principal is not None and (reason := self._accounts.ended(principal, self._clock.now())):
+                raise AuthFailed(reason)
+            caller.check_again()
+            yield
+
+    async def store(
+        self,
+        records: Sequence[AccountRecord],
+        users: Collection[str],
+        kept: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Have changes kept, then let them count for these users. The caller holds `changing`.
+
+        `kept`: called once they are kept, and before they count."""
         await self._local.ask(lambda session, token: ChangeAccounts(session, token, list(records)))
+        kept()
         self._accounts.apply(records)
         await self.end(users)
 
@@ -188,11 +210,13 @@ class Users:
             )
         self._require_free(wanted.user)
         hashed = await self._hash(wanted)
-        async with self.changing:
+        async with self.changing_for(caller):
             self._require_free(wanted.user)
             now = self._clock.now()
             user = StoredUser(wanted.user, hashed, wanted.superuser, (), now, now)
-            await self.store([UserStored(user)], [wanted.user])
+            # Of a user of the settings who had the name: whoever is given it later is somebody else.
+            left: list[AccountRecord] = [TokenRemoved(token_id) for token_id in self._accounts.tokens_of(user.name)]
+            await self.store([*left, UserStored(user)], [user.name])
         return {"user": wanted.user}
 
     def _require_free(self, name: str) -> None:
@@ -215,14 +239,13 @@ class Users:
         """With the user's tokens; its connections are closed. What it owns stays, and nobody but superusers has it.
 
         Raises UserNotFound, Forbidden for superusers."""
-        async with self.changing:
+        async with self.changing_for(caller):
             user = self._changeable(wanted.user)
             if user.superuser:
                 raise Forbidden(
                     f"user {user.name!r} is a superuser, which cannot be removed; make it an ordinary user first"
                 )
             gone: list[AccountRecord] = [TokenRemoved(token_id) for token_id in self._accounts.tokens_of(user.name)]
-            # Last: a crash in between leaves no token for a later user of the same name.
             gone.append(UserRemoved(user.name))
             await self.store(gone, [user.name])
         return {"user": wanted.user}
@@ -243,7 +266,7 @@ class Users:
 
     async def change(self, caller: Caller, wanted: ChangeUserArguments) -> dict[str, Any]:
         """Raises UserNotFound, Forbidden for the last superuser."""
-        async with self.changing:
+        async with self.changing_for(caller):
             user = self._changeable(wanted.user)
             if user.superuser and not wanted.superuser and self._is_last_superuser(user.name):
                 raise Forbidden(f"user {user.name!r} is the only superuser; make another one first")
@@ -257,15 +280,16 @@ class Users:
     async def password(self, caller: Caller, wanted: PasswordArguments) -> dict[str, Any]:
         """Connections that logged in with the old one are closed, unless they shall be kept; not the one that asks.
         Raises UserNotFound, Forbidden for a user of the settings."""
-        self._changeable(wanted.user)
+        meant = self._changeable(wanted.user)
         hashed = await self._hashing.hash_password(wanted.password)
-        async with self.changing:
+        async with self.changing_for(caller):
             user = self._changeable(wanted.user)
-            if wanted.keep_connections:
-                self._accounts.keep_logins(user.name)
-            else:
-                self._accounts.keep_login_of(user.name, caller.principal)
-            await self._change(user, password_hash=hashed)
+            if user.created_at != meant.created_at:
+                raise UserNotFound(f"user {user.name!r} was removed and made anew meanwhile; the new one is unchanged")
+            keep = partial(self._accounts.keep_logins, user.name)
+            if not wanted.keep_connections:
+                keep = partial(self._accounts.keep_login_of, user.name, caller.principal)
+            await self._change(user, keep, password_hash=hashed)
         return {"user": wanted.user}
 
     async def rehash(self, name: str, password: str, outdated: str) -> None:
@@ -274,18 +298,18 @@ class Users:
         async with self.changing:
             user = self._accounts.stored_user(name)
             if user is not None and user.password_hash == outdated:
-                self._accounts.keep_logins(name)
-                await self._change(user, password_hash=hashed)
+                await self._change(user, partial(self._accounts.keep_logins, name), password_hash=hashed)
 
-    async def _change(self, user: StoredUser, **changes: Any) -> None:
-        await self.store([UserStored(replace(user, changed_at=self._clock.now(), **changes))], [user.name])
+    async def _change(self, user: StoredUser, kept: Callable[[], None] = lambda: None, **changes: Any) -> None:
+        """`kept`: see `store`."""
+        await self.store([UserStored(replace(user, changed_at=self._clock.now(), **changes))], [user.name], kept)
 
     # -- permissions ----------------------------------------------------------------------------------------------
 
     async def grant(self, caller: Caller, wanted: GrantArguments) -> dict[str, Any]:
         """The actions replace those of the same pattern. Raises UserNotFound, InvalidPayload."""
         rule = wanted.rule()
-        async with self.changing:
+        async with self.changing_for(caller):
             user = self._changeable(wanted.user)
             if wanted.only is not None:
                 same = (known for known in user.rules if (known.kind, known.pattern) == (rule.kind, rule.pattern))
@@ -303,7 +327,7 @@ class Users:
         Raises UserNotFound, InvalidPayload."""
         kind, pattern = wanted.resources()
         taken = wanted.taken()
-        async with self.changing:
+        async with self.changing_for(caller):
             user = self._changeable(wanted.user)
             left = (less(rule, taken) if (rule.kind, rule.pattern) == (kind, pattern) else rule for rule in user.rules)
             rules = tuple(rule for rule in left if rule is not None)

@@ -2,6 +2,7 @@
 contract is `vibemq.protocols.session.Session`.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -66,3 +67,12 @@ class BaseSession(Generic[State]):
     @property
     def principal(self) -> Principal | None:
         return self._state.principal
+
+
+def emptied(table: dict[Any, Any], at_once: int) -> Iterator[None]:
+    """Free what a table holds, in steps: for what a session has kept of very many queues or messages, once it has
+    ended."""
+    while table:
+        for _ in range(min(len(table), at_once)):
+            table.popitem()
+        yield

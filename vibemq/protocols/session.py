@@ -170,6 +170,8 @@ class Session(Protocol):
 
     # Optional, `redirect(host, port) -> bool`: tell the peer to connect elsewhere; False: it cannot be told now.
     # Optional, `awaits_login`: while it is true, nothing is read from the peer.
+    # Optional, `let_go() -> Iterator[None]`: once it has ended, free in steps of about a millisecond what it has kept
+    # of very many queues or messages.
     # Optional, `slices_at_once`: so many slices of a row or two are encoded in two milliseconds. Without it, 256.
     # Optional, `bytes_at_once`: the most of them that are encoded together, in bytes of rows. Without it, 1 MiB.
 

@@ -194,7 +194,13 @@ async def assemble(
     """
     accounts = Accounts(settings.auth.accounts(), token=settings.auth.shared_token)
     plugin, durable_queues, store, state = await _open_storage(settings, opened)
-    accounts.load(state.users.values(), state.tokens.values())
+    for name in accounts.load(state.users.values(), state.tokens.values()):
+        log.error(
+            "the store's password hash of user %r cannot be checked, so no password lets the user in; set another one "
+            "with `vibemq-admin user passwd`",
+            name,
+            extra={"event": "auth.hash_unusable", "user": name},
+        )
 
     metrics, status = report.metrics, report.status
     clock = _clock(make_clock, state, status)
@@ -255,7 +261,13 @@ async def assemble(
     transactions = Transactions(engine, store, local_session)
     letters = DeadLetterReader(store)
     hashing = HashingThreads()
-    revocation = Revocation(accounts, clock, subscriptions=engine.subscriptions, peers=connection_table.peers)
+    revocation = Revocation(
+        accounts,
+        clock,
+        subscriptions=engine.subscriptions,
+        parked_at=engine.parked_at,
+        peers=connection_table.peers,
+    )
     users = Users(accounts, local_session, hashing, revocation.look_at_users, clock)
     tokens = Tokens(accounts, users, clock)
     trail = Trail(report.snapshots, metrics)

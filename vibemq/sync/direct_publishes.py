@@ -8,17 +8,21 @@ have read yet all that this client has sent on the loop's connection (what is se
 A lost connection is what it is for the loop: what it had not answered is published again, through the loop.
 """
 
+import contextlib
 import logging
 import time
 from threading import get_ident
 
+import anyio
+
 from vibemq import client as asynchronous
 from vibemq.client import Receipt
+from vibemq.client.connecting.connection import PATIENCE
 from vibemq.client.connecting.dialing import dial
 from vibemq.client.connecting.forking import detach_sockets
 from vibemq.client.connecting.plain_socket import PlainSocket
 from vibemq.client.publisher import PackedPublish
-from vibemq.errors import ErrorCode, VibeMQError
+from vibemq.errors import ErrorCode, RequestTimeout, VibeMQError
 from vibemq.sync.loop_thread import LoopThread
 from vibemq.sync.publish_connection import Claim, PublishConnection
 
@@ -51,7 +55,7 @@ class DirectPublishes:
     @property
     def under_way(self) -> int:
         made = self._made
-        return int(made is not None and bool(made.claims))
+        return int(made is not None and any(not claim.is_interrupted for claim in list(made.claims)))
 
     def publish(self, packed: PackedPublish) -> Receipt | None:
         """None: publish it through the loop, whatever has become of it here.
@@ -78,14 +82,22 @@ class DirectPublishes:
                 return None
             outcome = connection.publish(packed)
             sound = not connection.ended
+            if sound and isinstance(outcome, RequestTimeout):
+                self._wait_until_read(connection, claim)
         except (OSError, VibeMQError) as error:
             logger.debug("the connection for waited publishes is given up: %s", error)
             connection.ended = connection.ended or isinstance(error, VibeMQError)
             connection.resumable = False
             return None
+        except BaseException:
+            if held:
+                self._wait_until_read(connection, claim)
+            raise
         finally:
             # A signal's handler may raise behind any call, so the claim is withdrawn by the first one.
-            if held and not (sound or connection.resumable):
+            if claim.is_interrupted:
+                pass  # By the loop.
+            elif held and not (sound or connection.resumable):
                 if self._made is connection:
                     self._made = None
                 self._drop(connection)
@@ -121,6 +133,34 @@ class DirectPublishes:
             detach_sockets([self._made.descriptor])
 
     # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _wait_until_read(self, connection: PublishConnection, claim: Claim) -> None:
+        """The thread waits no more, and the broker may not have read what it has sent: whatever this client sends from
+        now on goes behind that. The loop has the claim then."""
+        with contextlib.suppress(VibeMQError):  # It takes nothing more, so there is nothing to be overtaken.
+            self._loop.post(lambda: self._begin_waiting(connection, claim))
+            claim.is_interrupted = True
+
+    def _begin_waiting(self, connection: PublishConnection, claim: Claim) -> None:
+        """Called in the loop, before anything that is handed over later."""
+        self._link.put_off_sending()
+        self._loop.start(self._read(connection, claim))
+
+    async def _read(self, connection: PublishConnection, claim: Claim) -> None:
+        usable = False
+        try:
+            with anyio.move_on_after(self._settings.command_timeout * PATIENCE):
+                usable = await connection.everything_read()
+        except (OSError, VibeMQError) as error:
+            logger.debug("the connection for waited publishes is given up: %s", error)
+        finally:
+            if usable:
+                connection.claims.remove(claim)
+            else:
+                self._drop(connection)
+            self._link.send_again()
+            if self._closed:
+                self._close_free()
 
     def _is_closed(self) -> bool:
         # Another thread may close it between two looks. A type checker takes the second look at an attribute for known.

@@ -5,6 +5,7 @@ It knows every answer to a publish, and keeps time as `ClientConnection` does: a
 that answers the ping is waited for until `command_timeout`, and one that does not has lost the connection.
 """
 
+import asyncio
 import contextlib
 import logging
 import os
@@ -28,6 +29,8 @@ logger = logging.getLogger(__name__)
 _READ = 65_536
 _PING = "ping"
 """No publish has this id: theirs are hexadecimal numbers."""
+_READ_ALL = "read"
+"""Nor this one, of the ping that asks whether everything has been read; with a number."""
 _SILENCE = (BlockingIOError, TimeoutError)
 """What a read raises when nothing has come for as long as it may take."""
 
@@ -35,10 +38,12 @@ _SILENCE = (BlockingIOError, TimeoutError)
 class Claim:
     """Of one call to the connection."""
 
-    __slots__ = ("thread",)
+    __slots__ = ("is_interrupted", "thread")
 
     def __init__(self) -> None:
         self.thread = get_ident()
+        self.is_interrupted = False
+        """The thread waits no more. The loop has the connection, until the broker has read what was sent."""
 
 
 class PublishConnection:
@@ -101,6 +106,31 @@ class PublishConnection:
         if answer.__class__ is PublishManyAck and not answer.refused and not answer.duplicates:
             return Receipt(packed.queue, answer.first_sequence, duplicate=False)
         return _outcome(packed, answer)
+
+    async def everything_read(self) -> bool:
+        """Called in the loop by the claim of a publish whose thread waits no more: returns when the broker has read all
+        that was sent. Whether the connection may be used on.
+
+        Raises:
+            OSError, VibeMQError: the connection is lost.
+        """
+        loop = asyncio.get_running_loop()
+        self._socket.setblocking(False)
+        if not self.resumable:
+            # Perhaps half a frame was sent, or half an answer was read.
+            self._socket.shutdown(socket.SHUT_WR)
+            while await loop.sock_recv(self._socket, _READ):
+                pass
+            return False
+        ping = f"{_READ_ALL}-{self.used}"
+        await loop.sock_sendall(self._socket, self._protocol.request(CommandType.PING, ping))
+        found = False
+        while not found:
+            data = await loop.sock_recv(self._socket, _READ)
+            found = self._found(list(self._protocol.receive_data(data) if data else _closed()), ping) is not None
+        self._socket.setblocking(True)
+        self._wait_at_most(self._patience_s)
+        return not self.ended
 
     def interrupt(self) -> None:
         """Whoever waits for an answer gets none."""

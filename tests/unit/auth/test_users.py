@@ -1,9 +1,11 @@
+from dataclasses import replace
+
 import pytest
 from pydantic import SecretStr, ValidationError
 
 from tests.integration.access import cheap_hash
 from vibemq.auth.matrix import CREATE, DELETE, INSPECT, LIST, MANAGE, NEVER, OWN, PUBLISH, PURGE, SUBSCRIBE, TRANSACT
-from vibemq.auth.passwords import check_hash, hash_password, verify_password
+from vibemq.auth.passwords import check_hash, decoy_of, hash_password, verify_password
 from vibemq.auth.policy import Policy
 from vibemq.auth.tokens import make_token
 from vibemq.auth.users import ANONYMOUS, TOKEN_BEARER, Account, Accounts
@@ -117,6 +119,40 @@ def test_hashes_are_salted_and_checked() -> None:
 SALT, DIGEST = "c2FsdHNhbHRzYWx0", "A" * 43 + "="
 
 
+@pytest.mark.parametrize(
+    "stored",
+    [
+        f"$argon2id$v=19$m=8,t=1,p=1${SALT}${DIGEST[:-1]}",
+        f"$argon2id$v=19$m=128,t=10,p=16${SALT}${DIGEST[:-1]}",
+        *("$2" + letter + "$04$" + "." * 21 + last + "." * 31 for letter in "aby" for last in ".Oeu"),
+    ],
+)
+@pytest.mark.parametrize("password", ["secret", "\0", "x" * 2000, "\udcff"])
+def test_every_argon2_and_bcrypt_hash_that_is_accepted_can_be_checked(stored: str, password: str) -> None:
+    check_hash(stored)
+    assert not verify_password(password, stored)
+    assert not verify_password(password, decoy_of(stored))
+
+
+@pytest.mark.parametrize("broken", ["", "md5$x", "$2b$04$" + "a" * 53])
+def test_a_broken_hash_in_the_store_keeps_its_user_out_and_nobody_else(broken: str) -> None:
+    known, others = Accounts(), Accounts()
+    token, kept = make_token("ann", label="", now=1, expires_at=0, rules=None)
+    users = [StoredUser("ann", broken, False, (), 1, 1), StoredUser("bob", hash_password("pw"), False, (), 1, 1)]
+    assert known.load(users, [kept]) == ["ann"]
+    assert others.load(users[:1], []) == ["ann"]
+    for name in ("ann", "nobody"):
+        for accounts_ in (known, others):
+            with pytest.raises(AuthFailed):
+                accounts_.authenticate(name, "pw", "", NOW)
+    assert known.authenticate("bob", "pw", "", NOW).name == "bob"
+    assert known.authenticate("", "", token, NOW).name == "ann"
+    known.replace([], token=None)
+    known.apply([UserStored(replace(users[0], password_hash=hash_password("new")))])
+    assert known.authenticate("ann", "new", "", NOW).name == "ann"
+    known.apply([UserRemoved("ann"), UserRemoved("bob")])
+
+
 @pytest.mark.parametrize("parameters", ["1$1$1", "16$8$2", "15$8$3", "14$8$5", "10$8$1", "14$8$16"])
 def test_every_hash_that_is_accepted_can_be_checked(parameters: str) -> None:
     assert not verify_password("secret", f"scrypt${parameters}${SALT}${DIGEST}")
@@ -146,6 +182,15 @@ def test_every_hash_that_is_accepted_can_be_checked(parameters: str) -> None:
         f"scrypt$14$8$1${SALT}$AAAA",
         f"scrypt$14$8$1${SALT}${DIGEST}$",
         f"scrypt$14$8$1${SALT}${DIGEST}\n",
+        f"$argon2id$v=19$m=0019456,t=2,p=1${SALT}${DIGEST[:-1]}",
+        f"$argon2id$v=19$m=19456,t=02,p=1${SALT}${DIGEST[:-1]}",
+        f"$argon2id$v=19$m=\u0661\u0669\u0664\u0665\u0666,t=2,p=1${SALT}${DIGEST[:-1]}",
+        f"$argon2id$v=19$m=19456,t=2,p=1$c2FsdHNhbB${DIGEST[:-1]}",
+        f"$argon2id$v=19$m=19456,t=2,p=1${SALT}${DIGEST[:-2]}B",
+        f"$argon2i$v=19$m=19456,t=2,p=1${SALT}${DIGEST[:-1]}",
+        "$2b$04$" + "a" * 53,
+        "$2b$\u0660\u0664$" + "." * 53,
+        "$2x$04$" + "." * 53,
     ],
 )
 def test_a_hash_that_cannot_be_checked_is_refused_without_repeating_it(stored: str) -> None:

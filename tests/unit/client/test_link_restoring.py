@@ -8,7 +8,8 @@ from vibemq.client.address import ClientSettings
 from vibemq.client.link import ClientLink
 from vibemq.client.protocol import ClientProtocol
 from vibemq.client.receiving.options import SubscribeOptions
-from vibemq.client.receiving.restoring import FULL_RETRY_S, HELD_RETRY_S, HELD_S_MAX
+from vibemq.client.receiving.put_off import RETRY_S
+from vibemq.client.receiving.restoring import HELD_S_MAX
 from vibemq.client.subscription import Subscription
 from vibemq.errors import QueueExclusive, RateLimited, RequestTimeout, StorageFull
 from vibemq.model.options import QueueOptions
@@ -73,9 +74,9 @@ async def test_a_queue_that_is_somebody_elses_for_good_ends_its_subscription(lin
     (subscription,) = link.subscriptions.values()
     now = 0.0
     while link.subscriptions:
-        assert now <= HELD_S_MAX + HELD_RETRY_S
+        assert now <= HELD_S_MAX + RETRY_S
         link.receive(answer(link, CommandType.ERROR, "QUEUE_EXCLUSIVE"))
-        now += HELD_RETRY_S
+        now += RETRY_S
         link.tick(now)
     assert now > HELD_S_MAX
     assert isinstance(subscription, Subscription)
@@ -112,7 +113,9 @@ async def test_subscriptions_that_this_broker_does_not_know_end_and_the_others_b
     assert list(link.restored.subscribing) == [plain.id]
 
 
-async def test_what_a_full_disk_refuses_to_restore_is_restored_later(link: ClientLink) -> None:
+async def test_what_a_full_disk_refuses_to_restore_is_restored_later(
+    link: ClientLink, caplog: pytest.LogCaptureFixture
+) -> None:
     known, new, left = [Subscription[Any](link, SubscribeOptions(queue="q"), None) for _ in range(3)]
     known.known = left.known = True
     link.offline(1.0, "of the test")
@@ -124,10 +127,18 @@ async def test_what_a_full_disk_refuses_to_restore_is_restored_later(link: Clien
     assert known.failure is None
     assert isinstance(new.failure and new.failure(), StorageFull)
     assert left.leave(release=True) is None
-    link.tick(2.0 + FULL_RETRY_S - 0.1)
+    link.tick(2.0 + RETRY_S - 0.1)
     assert not link.restored.subscribing
-    link.tick(2.0 + FULL_RETRY_S)
+    link.tick(2.0 + RETRY_S)
     assert list(link.restored.subscribing) == [known.id]
+    for second in range(1, 5):
+        assert not link.restored.withdraw(known), "the broker may know it"
+        link.restored.ended(known.id, "STORAGE_FULL", "of the test", "q")
+        link.tick(2.0 + (second + 1) * RETRY_S)
+        assert list(link.restored.subscribing) == [known.id]
+    assert [record.message for record in caplog.records] == 2 * [
+        "the subscription of queue 'q' is not restored yet: of the test"
+    ]
     # What the broker ends later ends.
     link.restored.subscribing.clear()
     link.restored.ended(known.id, "STORAGE_FULL", "of the test", "q")

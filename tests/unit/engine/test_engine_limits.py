@@ -8,12 +8,13 @@ from tests.short_steps import steps_of
 from tests.simulation.engine_driver import Driver, rows_of, sequences
 from vibemq.engine import Batch, EngineSettings
 from vibemq.engine.handlers.overflow import LOOKS_PER_UNIT
-from vibemq.errors import Blocked, QueueFull
+from vibemq.errors import Blocked, NotAuthorized, QueueFull
 from vibemq.model.commands import (
     ChangeQueue,
     CloseSession,
     Command,
     DeleteQueue,
+    EndConsumers,
     ImportMessages,
     MoveMessages,
     Pressure,
@@ -25,7 +26,7 @@ from vibemq.model.commands import (
     Settlement,
     StartAt,
 )
-from vibemq.model.effects import Imported, Moved, Published, Replayed
+from vibemq.model.effects import Imported, Moved, Published, Replayed, Reply
 from vibemq.model.options import DeliveryMode, Durability, Overflow, Retention
 from vibemq.model.records import ALL_GROUPS, DeadLettered, Dropped, Reason, Settled
 
@@ -167,6 +168,24 @@ def test_blocked_publishers_go_on_in_order() -> None:
     driver.ask(PurgeQueue(7, None, "q"))
     assert driver.answer("token-3").first_sequence == 4
     assert driver.answer("token-4") is None
+
+
+def test_what_waits_for_room_is_refused_when_its_publisher_loses_the_right() -> None:
+    driver = Driver()
+    driver.create(max_messages=1, overflow=Overflow.BLOCK_PUBLISHER)
+    driver.publish()
+    for session in (8, 9, 8):
+        assert driver.publish(session=session) is None
+    assert [driver.engine.parked_at(session) for session in (7, 8, 9)] == [[], ["q"], ["q"]]
+    driver.effects.clear()
+    driver.handle(EndConsumers(8, {}, {"q": NotAuthorized("no more"), "gone": NotAuthorized("no more")}))
+    refused = [effect.result.refused for effect in driver.effects if isinstance(effect, Reply)]
+    assert [str(errors[0]) for errors in refused] == ["no more", "no more"]
+    assert driver.engine.parked_at(8) == []
+    driver.ask(PurgeQueue(1, None, "q"))
+    driver.advance(0)
+    assert driver.info().ready == 1, "what others have published goes on"
+    driver.check()
 
 
 def test_a_publisher_is_not_blocked_for_ever() -> None:

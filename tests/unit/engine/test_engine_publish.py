@@ -380,7 +380,7 @@ def test_what_follows_from_a_failure_is_recorded_behind_the_outcomes_that_failed
     driver.handle(Subscribe(1, "asked", 1, "q", group="g", start=StartAt.BEGINNING, capacity_messages=1))
     driver.handle(SetCapacity(1, None, 1, 10))
     driver.now += 200
-    driver.refuse()
+    driver.refuse_for_good()
     driver.hold = False
     driver.advance(2_000)
     driver.check()
@@ -399,7 +399,7 @@ def test_what_vanishes_later_in_a_series_of_failures_is_not_in_what_followed_fro
     driver.hold = True
     driver.handle(Subscribe(1, "asked", 1, "q", group="g", capacity_messages=10))
     driver.handle(Publish(9, None, "q", rows_of(3)))
-    driver.refuse()
+    driver.refuse_for_good()
     driver.hold = False
     driver.advance(2_000)
     driver.check()

@@ -449,7 +449,7 @@ def test_what_else_the_outcome_said_is_owed_and_written_later(full: Driver) -> N
 
 def test_debts_go_before_the_next_records(full: Driver) -> None:
     full.handle(Subscribe(2, "s", 1, "q", group="g"))
-    full.refuse()
+    full.refuse_for_good()
     assert isinstance(full.answer("s"), StorageFull)
     full.hold = False
     full.publish(1)
@@ -461,7 +461,7 @@ def test_debts_go_before_the_next_records(full: Driver) -> None:
 
 def test_a_refused_subscriber_has_no_subscription(full: Driver) -> None:
     full.handle(Subscribe(2, "s", 1, "q", group="g"))
-    full.refuse()
+    full.refuse_for_good()
     full.hold = False
     full.publish(1)
     assert full.take() == {1: [4]}
@@ -474,7 +474,7 @@ def test_a_queue_whose_creation_failed_is_confirmed_only_when_it_is_stored() -> 
     driver = Driver()
     driver.hold = True
     driver.handle(CreateQueue(1, "first", "q", STRONG))
-    driver.refuse()
+    driver.refuse_for_good()
     assert isinstance(driver.answer("first"), StorageFull)
     driver.handle(CreateQueue(1, "second", "q", STRONG))
     assert driver.answer("second") is None

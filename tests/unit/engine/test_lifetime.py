@@ -288,7 +288,7 @@ def test_a_subscription_that_the_disk_refuses_is_no_consumer(driver: Driver) -> 
     driver.publish(1)
     driver.hold = True
     driver.subscribe(1)
-    driver.refuse()
+    driver.refuse_for_good()
     driver.hold = False
     driver.keep()
     driver.advance(2_000)

@@ -13,11 +13,11 @@ from vibemq.engine import Batch
 from vibemq.engine.handlers.cursors.requests import EPOCHS_OF_A_GROUP
 from vibemq.engine.pacing import STEP_UNITS, pieces
 from vibemq.engine.queue.unacked import Unacked
-from vibemq.errors import QueueNotFound
+from vibemq.errors import NotAuthorized, QueueNotFound
 from vibemq.model import commands as ask
 from vibemq.model.commands import Command, Publish, Settle, Settlement
 from vibemq.model.effects import Outcome, Reply
-from vibemq.model.options import DeliveryMode, Retention
+from vibemq.model.options import DeliveryMode, Overflow, Retention
 from vibemq.model.rows import Rows
 from vibemq.model.runs import Run, RunSet, run_count
 
@@ -168,6 +168,14 @@ def consumers() -> Driver:
     return driver
 
 
+def parked() -> Driver:
+    driver = Driver()
+    driver.create(max_messages=1, overflow=Overflow.BLOCK_PUBLISHER)
+    for _ in range(MANY + 1):
+        driver.publish(session=1)
+    return driver
+
+
 def letters() -> Driver:
     driver = held()
     driver.handle(Settle(1, None, 1, Settlement.REJECT, [(1, MANY)]))
@@ -243,6 +251,7 @@ LONG: dict[str, tuple[Callable[[], Driver], Command]] = {
     "close with consumers": (consumers, ask.CloseSession(1, clean=False)),
     "end consumers": (consumers, ask.EndConsumers(1, dict.fromkeys(range(MANY), QueueNotFound("q")))),
     "end a consumer with messages": (held, ask.EndConsumers(1, {1: QueueNotFound("q")})),
+    "refuse what waits for room": (parked, ask.EndConsumers(1, {}, {"q": NotAuthorized("no")})),
 }
 INSTRUCTIONS_MAX = 160_000
 """Of bytecode in one step: about 2 ms. In one piece these take from ten to fifty times as many."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from vibemq.errors import StorageDamaged, StorageFailed, StorageFull, VibeMQError
 from vibemq.model.commands import Command
-from vibemq.model.effects import Outcome, QueueInfo
+from vibemq.model.effects import Effect, Outcome, QueueInfo, Reply
 from vibemq.model.records import MessagesAdded, Record
 from vibemq.model.rows import Rows
 from vibemq.model.runs import Run
@@ -15,12 +15,15 @@ from vibemq.storage.interface import Problem, StorageStats
 
 
 class FakeEngine:
-    """Answers `committed` and `failed` with what the test put there, and notes what it was told."""
+    """Answers `committed`, `failed` and `pay` with what the test put there, and notes what it was told."""
 
     def __init__(self) -> None:
         self.committed_tickets: list[int] = []
         self.failed_tickets: list[tuple[int, str]] = []
         self.after: dict[int, Outcome] = {}
+        self.waiting: dict[int, list[Effect]] = {}
+        """What waits for an outcome, by its ticket: refused with it."""
+        self.paying: list[Outcome] = []
         self.handled: list[Command] = []
         self.shows_in_steps = False
 
@@ -40,7 +43,16 @@ class FakeEngine:
 
     def failed(self, ticket: int, now: int, error: VibeMQError) -> Outcome:
         self.failed_tickets.append((ticket, str(error.code)))
+        self.failed_answers(self.waiting.get(ticket, []), error)
         return self.after.get(ticket, Outcome())
+
+    def failed_answers(self, waiting: Sequence[Effect], error: VibeMQError) -> None:
+        for effect in waiting:
+            if isinstance(effect, Reply):
+                effect.result = error
+
+    def pay(self, now: int) -> Outcome | None:
+        return self.paying.pop(0) if self.paying else None
 
     def tick(self, now: int) -> Outcome:
         return Outcome()

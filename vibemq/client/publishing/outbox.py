@@ -102,9 +102,9 @@ class PublishBatch:
         if not self.count and not has_id:
             self._common, self._common_count = extra, 1
             return 0
-        self._extras = self.extras
+        if self._common is not None:
+            self._extras, self._common = self.extras, None
         self._extras[self.count] = extra
-        self._common = None
         return EXTRA_BYTES + 2 * encoded_size(str(extra["dedup_id"])) if has_id else 0
 
     @property

@@ -79,11 +79,15 @@ class RowPacker:
         """
         if message.headers is None and message.id is None:
             return self._packing_of(message.priority)(message.body)
-        message_id = self.new_id() if message.id is None else message.id
-        headers = dict(message.headers) if message.headers else {}
+        headers = message.headers or {}
         raw, json = payloads.encode(message.body) if payloads.CONTENT_TYPE not in headers else _labelled(message.body)
-        headers = _completed(headers, message, json=json)
-        row = _pack(message_id, raw, header_block(headers) if headers else _NO_HEADERS)
+        if not json or message.priority is not None:
+            headers = _completed(headers, message, json=json)
+        block = header_block(headers) if headers else _NO_HEADERS
+        if message.id is None:
+            row = b"%b%012x%b%b%b" % (self._head, next(self._numbers), _U32.pack(len(raw)), raw, block)
+        else:
+            row = _pack(message.id, raw, block)
         if len(row) > ROW_BYTES_MAX:
             self._check_size(len(row))
         return row
@@ -184,9 +188,9 @@ def milliseconds(value: Seconds, name: str, *, zero: str = "") -> int:
     Raises:
         LocalProtocolError: a negative time, one that is no number (NaN), or one above `SECONDS_MAX`.
     """
-    seconds = value if type(value) is float else _seconds(value)
+    seconds = value if type(value) is float or type(value) is int else _seconds(value)
     if 0 < seconds <= SECONDS_MAX:
-        return whole_ms(seconds * 1000)
+        return round(seconds * 1000) or 1  # As `whole_ms`.
     if not seconds >= 0:
         raise LocalProtocolError(f"{name} is {seconds} s; it must be 0{f' ({zero})' if zero else ''} or more")
     return whole_ms(_bounded(seconds, name) * 1000)

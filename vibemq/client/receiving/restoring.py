@@ -10,20 +10,16 @@ from typing import Protocol
 from vibemq.client.failures import PASSING, Failure, error_of, failure_of
 from vibemq.client.passing import PassingQueues
 from vibemq.client.protocol import ClientProtocol
+from vibemq.client.receiving.put_off import Creation, PutOff, Restoration
 from vibemq.errors import QueueExclusive, StorageFull, UnknownCommand, VibeMQError
 from vibemq.protocols.native.codec.extensions import DeliverMany
 from vibemq.protocols.native.codec.wire import CommandType
 
 logger = logging.getLogger(__name__)
 
-HELD_RETRY_S = 1.0
 HELD_S_MAX = 150.0
 """For so long an exclusive queue is created again and again while our last connection still has it: the broker notices
 the end of a connection that says nothing within two minutes. Then it is somebody else's."""
-
-
-FULL_RETRY_S = 1.0
-"""A subscription that a full disk has refused is restored so much later: it is consumers that make room."""
 
 
 class Subscriber(Protocol):
@@ -74,10 +70,8 @@ class FrameSender(Protocol):
 class RestoredSubscriptions:
     """Frames from the broker come with the id that `subscribing` or `creating` has."""
 
-    def __init__(self, sender: FrameSender, retry_s: float) -> None:
-        """`retry_s`: how long an exclusive queue's creation is waited for before it is sent again."""
+    def __init__(self, sender: FrameSender) -> None:
         self._sender = sender
-        self._retry_s = retry_s
         self.by_id: dict[str, Subscriber] = {}
         self.passing = PassingQueues(self._subscribed_queues)
         """They are created anew on each connection, ahead of the subscriptions."""
@@ -86,10 +80,7 @@ class RestoredSubscriptions:
         """Requests that create queues anew -> queue, and when it was sent."""
         self.waiting: dict[str, dict[str, Subscriber]] = {}
         """Queue that is being created anew -> its subscriptions, which the broker does not know yet."""
-        self._held: dict[str, tuple[float, float]] = {}
-        """Exclusive queue that another connection has -> since when we know, and when it is created again."""
-        self._refused: dict[str, float] = {}
-        """Subscriptions that the broker knew and a full disk has refused now -> when they are restored."""
+        self._put_off = PutOff()
 
     def _subscribed_queues(self) -> set[str]:
         return {subscriber.queue for subscriber in self.by_id.values()}
@@ -120,8 +111,7 @@ class RestoredSubscriptions:
         self.subscribing.clear()
         self.creating.clear()
         self.waiting.clear()
-        self._held.clear()
-        self._refused.clear()
+        self._put_off.clear()
 
     # -- what the program asks ----------------------------------------------------------------------------------
 
@@ -136,12 +126,12 @@ class RestoredSubscriptions:
         """Neither subscribe it again nor deliver to it."""
         self.by_id.pop(subscriber.id, None)
         self.subscribing.pop(subscriber.id, None)
-        self._refused.pop(subscriber.id, None)
+        self._put_off.forget(Restoration(subscriber.id))
 
     def withdraw(self, subscriber: Subscriber) -> bool:
         """Forget it, if the broker does not know of it on this connection yet; whether that was so."""
         waits = self.waiting.get(subscriber.queue, {}).pop(subscriber.id, None) is not None
-        if not waits and subscriber.id not in self._refused:
+        if not waits and not self._put_off.waits(Restoration(subscriber.id)):
             return False
         self.forget(subscriber)
         return True
@@ -150,6 +140,7 @@ class RestoredSubscriptions:
 
     def established(self, subscription: str, epoch: int) -> None:
         del self.subscribing[subscription]
+        self._put_off.forget(Restoration(subscription))
         self.by_id[subscription].established(epoch)
 
     def created(self, request_id: str) -> None:
@@ -160,11 +151,9 @@ class RestoredSubscriptions:
         queue, sent_at = self.creating.pop(request_id)
         error = error_of(code, sentence, queue)
         if isinstance(error, QueueExclusive):
-            since, _ = self._held.get(queue, (sent_at, sent_at))
-            if sent_at - since < HELD_S_MAX:
-                # This connection stays: another one would only send again what is unconfirmed.
-                self._held[queue] = since, sent_at + HELD_RETRY_S
-            else:
+            # This connection stays: another one would only send again what is unconfirmed.
+            refused_s = self._put_off.refuse(Creation(queue), sent_at)
+            if refused_s is not None and refused_s >= HELD_S_MAX:
                 _warn_not_created(queue, error)
                 self._end_those_of(queue, failure_of(error.code, str(error), queue))
             return
@@ -181,30 +170,27 @@ class RestoredSubscriptions:
             return
         error = error_of(code, sentence, queue)
         if isinstance(error, StorageFull) and subscriber.known and sent_at is not None:
-            logger.warning("the subscription of queue %r is not restored yet: %s", subscriber.queue, error)
-            self._refused[subscription] = sent_at + FULL_RETRY_S
+            # It is consumers that make room.
+            if self._put_off.refuse(Restoration(subscription), sent_at) is None:
+                logger.warning("the subscription of queue %r is not restored yet: %s", subscriber.queue, error)
             return
         if isinstance(error, PASSING) and subscriber.known:
             # The broker has just come back and is busy: another connection, a little later, restores what we had.
             raise error
-        del self.by_id[subscription]
+        self.forget(subscriber)
         subscriber.ended(failure_of(code, sentence, queue))
 
     # -- time -----------------------------------------------------------------------------------------------------
 
     def try_again(self, protocol: ClientProtocol, now: float) -> None:
-        """Exclusive queues that another connection had, and subscriptions that a full disk has refused, as far as it is
-        time."""
-        for subscription in [refused for refused, at in self._refused.items() if at <= now]:
-            del self._refused[subscription]
-            self._send_subscribe(self.by_id[subscription], now)
-        for queue, (since, at) in list(self._held.items()):
-            request = self.passing.request_of(queue)
-            if request is None:  # The program has deleted it meanwhile.
-                self._created_anew(queue, now)
-            elif at <= now:
-                self._held[queue] = since, now + self._retry_s
-                self._send_creation(protocol, queue, request, now)
+        """What the broker has refused for the time being, as far as it is time."""
+        for request in self._put_off.take_due(now):
+            if isinstance(request, Restoration):
+                self._send_subscribe(self.by_id[request.subscription], now)
+            elif (payload := self.passing.request_of(request.queue)) is not None:
+                self._send_creation(protocol, request.queue, payload, now)
+            else:  # The program has deleted it meanwhile.
+                self._created_anew(request.queue, now)
 
     def tick(self, now: float) -> None:
         for subscriber in list(self.by_id.values()):
@@ -240,7 +226,7 @@ class RestoredSubscriptions:
             frame = subscriber.subscribe_frame(self._sender.protocol)
         except UnknownCommand as error:
             # This broker, another one than before perhaps, does not know what it asks for.
-            self.by_id.pop(subscriber.id, None)
+            self.forget(subscriber)
             subscriber.ended(failure_of(error.code, str(error), subscriber.queue))
             return
         self.subscribing[subscriber.id] = now
@@ -252,16 +238,16 @@ class RestoredSubscriptions:
         self._sender.put(protocol.request(CommandType.ADMIN, request_id, "", payload, None))
 
     def _created_anew(self, queue: str, now: float) -> None:
-        self._held.pop(queue, None)
+        self._put_off.forget(Creation(queue))
         for subscriber in self.waiting.pop(queue, {}).values():
             self._send_subscribe(subscriber, now)
 
     def _end_those_of(self, queue: str, failure: Failure) -> None:
         """An exclusive queue is another connection's for good."""
-        self._held.pop(queue, None)
+        self._put_off.forget(Creation(queue))
         self.passing.deleted(queue)
         for subscriber in self.waiting.pop(queue, {}).values():
-            self.by_id.pop(subscriber.id, None)
+            self.forget(subscriber)
             subscriber.ended(failure)
 
 

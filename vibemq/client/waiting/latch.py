@@ -38,22 +38,60 @@ class Latch:
         if self._happened:
             await checkpoint()
             return
-        loop = asyncio._get_running_loop()
-        # Without a task of asyncio's it is another library's loop that runs here, as a guest.
-        if loop is None or asyncio.current_task(loop) is None:
-            if self._event is None:
-                self._event = anyio.Event()
-            await self._event.wait()
+        loop = _loop_of_this_task()
+        if loop is None:
+            await self._wait_elsewhere()
             return
+        future = self._new_future(loop)
+        try:
+            await future
+        except BaseException:
+            self._forget(future)
+            raise
+
+    async def wait_until(self, instant: float) -> bool:
+        """As `wait`, no longer than until that instant of `anyio.current_time`. Whether it has happened."""
+        loop = _loop_of_this_task()
+        if self._happened or loop is None:
+            with anyio.move_on_at(instant):
+                await self.wait()
+            return self._happened
+        future = self._new_future(loop)
+        # A timer of the loop costs less than half a scope of anyio's, which has to cancel whatever waits in it.
+        timer = loop.call_at(instant, _end_waiting, future)
+        try:
+            await future
+        finally:
+            timer.cancel()
+            if not self._happened:
+                self._forget(future)
+        return self._happened
+
+    async def _wait_elsewhere(self) -> None:
+        if self._event is None:
+            self._event = anyio.Event()
+        await self._event.wait()
+
+    def _new_future(self, loop: asyncio.AbstractEventLoop) -> "asyncio.Future[None]":
         future: asyncio.Future[None] = loop.create_future()
         if self._futures is None:
             self._futures = [future]
         else:
             self._futures.append(future)
-        try:
-            await future
-        except BaseException:
-            # A latch that nobody sets does not gather all who have ever waited.
-            if self._futures is not None and future in self._futures:
-                self._futures.remove(future)
-            raise
+        return future
+
+    def _forget(self, future: "asyncio.Future[None]") -> None:
+        """A latch that nobody sets does not gather all who have ever waited."""
+        if self._futures is not None and future in self._futures:
+            self._futures.remove(future)
+
+
+def _loop_of_this_task() -> asyncio.AbstractEventLoop | None:
+    """None: without a task of asyncio's it is another library's loop that runs here, as a guest."""
+    loop = asyncio._get_running_loop()
+    return None if loop is None or asyncio.current_task(loop) is None else loop
+
+
+def _end_waiting(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)

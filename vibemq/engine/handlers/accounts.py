@@ -3,7 +3,6 @@
 The engine knows nothing of them. It gives them their place among all that is stored, and their answer its durability.
 """
 
-from vibemq.engine.pacing import STEP_UNITS, Slices
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step
 from vibemq.model.commands import ChangeAccounts
@@ -11,10 +10,8 @@ from vibemq.model.effects import Counted
 from vibemq.model.options import Durability
 
 
-def change(state: EngineState, step: Step, command: ChangeAccounts) -> Slices:
+def change(state: EngineState, step: Step, command: ChangeAccounts) -> None:
+    """In one step, whatever their number: a user that is removed goes with all its tokens or not at all."""
     for record in command.records:
-        if step.work >= STEP_UNITS:
-            step = yield
         step.note_structure(record)
-        step.work += 1
-    step.answer(command, Counted(len(command.records)), Durability.STRONG)
+    step.answer_standing(command, Counted(len(command.records)), Durability.STRONG)

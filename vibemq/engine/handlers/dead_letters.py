@@ -102,7 +102,7 @@ def purge_dead(state: EngineState, step: Step, command: PurgeDead) -> None:
         skipped, left = len(asked) - len(there), len(there) - len(dead_ids)
         count_step(state, step, command, done=len(dead_ids), skipped=skipped, left=left)
         return
-    step.answer(command, Counted(len(dead_ids)), Durability.STRONG if dead_ids else state.need_of_known)
+    step.answer_standing(command, Counted(len(dead_ids)), Durability.STRONG if dead_ids else state.need_of_known)
 
 
 def _within_limit(state: EngineState, of: JobStep, there: list[int]) -> list[int]:

@@ -43,7 +43,7 @@ def seek_group(state: EngineState, step: Step, command: SeekGroup) -> None:
         for consumer in [c for c in group.consumers if not c.active]:
             remove_consumer(step, consumer)
         moved(step, queue, group)
-    step.answer(command, group_info(group, queue.next_sequence), need)
+    step.answer_standing(command, group_info(group, queue.next_sequence), need)
 
 
 def filter_group(state: EngineState, step: Step, command: FilterGroup) -> None:
@@ -60,7 +60,7 @@ def filter_group(state: EngineState, step: Step, command: FilterGroup) -> None:
     else:
         check_owner(queue, group, command.user, manage=command.manage)
     set_filter(step, queue, group, command.where)
-    step.answer(command, group_info(group, queue.next_sequence), durable_need(queue))
+    step.answer_standing(command, group_info(group, queue.next_sequence), durable_need(queue))
 
 
 def drop_group(state: EngineState, step: Step, command: DeleteGroup) -> None:
@@ -77,4 +77,4 @@ def drop_group(state: EngineState, step: Step, command: DeleteGroup) -> None:
     delete_group(step, queue, group, need)
     if not queue.groups:
         open_waiting_group(step, queue, need)
-    step.answer(command, None, need)
+    step.answer_standing(command, None, need)

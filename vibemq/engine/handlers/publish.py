@@ -6,7 +6,7 @@ overflow.py          what fits
 """
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vibemq.engine.handlers.append import add, pick, show
@@ -311,13 +311,35 @@ def _count(state: EngineState, step: Step, queue: Queue) -> bool:
 def forget_parked(state: EngineState, session: int) -> None:
     """The publisher is gone: what it still waited to publish was never accepted."""
     for queue in list(state.parking):
-        first = queue.parked[0]
-        kept = [p for p in queue.parked if p.session != session]
-        queue.parked.clear()
-        queue.parked.extend(kept)
-        if not kept:
-            queue.count = None
-            del state.parking[queue]
-        elif kept[0] is not first:
-            # It may fit where the one before it did not.
-            state.arm(queue, state.now)
+        _take_parked(state, queue, session)
+
+
+def refuse_parked(state: EngineState, step: Step, session: int, errors: Mapping[str, VibeMQError]) -> Slices:
+    """The publisher has lost the right to these queues: what waits for room there is refused."""
+    for name, error in errors.items():
+        queue = state.queues.get(name)
+        if queue is None or queue not in state.parking:
+            continue
+        for publish in _take_parked(state, queue, session):
+            if step.work >= STEP_UNITS:
+                step = yield
+            step.work += 1
+            publish.forget_waiting()
+            queue.refused += publish.rows.count
+            step.answer(publish, state.refusal(error, publish.rows.count, queue.name))
+
+
+def _take_parked(state: EngineState, queue: Queue, session: int) -> list[Parked]:
+    """Those of the session."""
+    first = queue.parked[0]
+    taken = [p for p in queue.parked if p.session == session]
+    kept = [p for p in queue.parked if p.session != session]
+    queue.parked.clear()
+    queue.parked.extend(kept)
+    if not kept:
+        queue.count = None
+        del state.parking[queue]
+    elif kept[0] is not first:
+        # It may fit where the one before it did not.
+        state.arm(queue, state.now)
+    return taken

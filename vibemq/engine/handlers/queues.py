@@ -98,9 +98,9 @@ def create_queue(state: EngineState, step: Step, command: CreateQueue) -> None:
         for group in command.filters:
             check_filter(existing, existing.groups.get(group))
         if _add_groups(state, step, existing, command):
-            step.answer(command, None, durable_need(existing))
+            step.answer_standing(command, None, durable_need(existing))
         else:
-            step.answer_unchanged(command, state.need_of_known)
+            step.answer_standing(command, None, state.need_of_known, unchanged=True)
         return
     name = command.queue
     options = command.options or _defaults(state)
@@ -118,7 +118,7 @@ def create_queue(state: EngineState, step: Step, command: CreateQueue) -> None:
     if options.exclusive:
         lifetime.own(state, queue, command.session)
     _add_groups(state, step, queue, command)
-    step.answer(command, None, Durability.STRONG)
+    step.answer_standing(command, None, Durability.STRONG)
 
 
 def check_new_queue(state: EngineState, name: str, options: QueueOptions) -> None:
@@ -205,13 +205,13 @@ def change_queue(state: EngineState, step: Step, command: ChangeQueue) -> None:
         lifetime.attend(step, queue)
     step.free(queue)
     state.arm(queue, step.now)
-    step.answer(command, None, Durability.STRONG)
+    step.answer_standing(command, None, Durability.STRONG)
 
 
 def delete_queue(state: EngineState, step: Step, command: DeleteQueue) -> Slices | None:
     queue = state.queues.get(command.queue)
     if queue is None:
-        step.answer_unchanged(command, state.need_of_known)
+        step.answer_standing(command, None, state.need_of_known, unchanged=True)
         return None
     parked = queue.take_parked()
     remove(state, step, queue, state.queues)
@@ -244,7 +244,7 @@ def remove(state: EngineState, step: Step, queue: Queue, registry: dict[str, Que
 
 def _deleted(state: EngineState, step: Step, queue: Queue, parked: deque[Parked], command: DeleteQueue) -> Slices:
     step = yield from end_everybody(state, step, queue, parked)
-    step.answer(command, None, Durability.STRONG)
+    step.answer_standing(command, None, Durability.STRONG)
 
 
 def end_everybody(state: EngineState, step: Step, queue: Queue, parked: deque[Parked]) -> Generator[None, Step, Step]:
@@ -340,7 +340,7 @@ def _drop(step: Step, command: PurgeQueue | RemoveMessages, queue: Queue, runs: 
         count += dropped.count
         if step.work >= STEP_UNITS:
             step = yield
-    step.answer(command, Counted(count), _drop_need(queue, count))
+    step.answer_standing(command, Counted(count), _drop_need(queue, count))
 
 
 def _cut(queue: Queue, first: int, last: int, most: int) -> tuple[int, int]:
@@ -369,7 +369,7 @@ def remove_listed(state: EngineState, step: Step, command: RemoveListed) -> Slic
         if step.work >= STEP_UNITS:
             step = yield
     need = state.need_of_known if command.dry_run else _drop_need(queue, removed.count)
-    step.answer(command, Removed(removed.runs(), held.runs()), need)
+    step.answer_standing(command, Removed(removed.runs(), held.runs()), need)
 
 
 def _drop_need(queue: Queue, count: int) -> Durability:
@@ -390,4 +390,4 @@ def give_up(state: EngineState, step: Step, command: GiveUp) -> None:
             runs = visible_runs(queue, [(sequence, sequence)])
             if runs and drop_waiting(step, queue, runs, Reason.PURGED):
                 need = heavy(queue)
-    step.answer(command, None, need)
+    step.answer_standing(command, None, need)

@@ -108,7 +108,8 @@ def _answer_settled(step: Step, consumer: Consumer | None, command: Settle, held
     if command.token is None:
         return
     # A message that another Settle of this consumer has taken is settled by a record that may still be on its way.
-    step.answer(command, SettledRuns(held), Durability.TRANSIENT if consumer is None else light(consumer.queue))
+    need = Durability.TRANSIENT if consumer is None else light(consumer.queue)
+    step.answer_standing(command, SettledRuns(held), need)
 
 
 def _asked(runs: Sequence[Run]) -> int:

@@ -4,7 +4,7 @@ from collections.abc import Generator
 
 from vibemq.engine import lifetime
 from vibemq.engine.handlers.fan_out import check_group_name, claim, durable_need, group_for, remove_consumer
-from vibemq.engine.handlers.publish import forget_parked
+from vibemq.engine.handlers.publish import forget_parked, refuse_parked
 from vibemq.engine.handlers.queues import find_or_create
 from vibemq.engine.handlers.settle import take_back
 from vibemq.engine.pacing import STEP_UNITS, Slices
@@ -63,7 +63,7 @@ def subscribe(state: EngineState, step: Step, command: Subscribe) -> None:
     if command.credit is None:
         # A fetch comes and goes, and does not mean that the queue has found its consumer.
         need = max(need, lifetime.join(step, consumer))
-    step.answer(command, Subscribed(queue.name, group.name, command.consumer, next_sequence), need)
+    step.answer_standing(command, Subscribed(queue.name, group.name, command.consumer, next_sequence), need)
 
 
 def _check_handed_out(queue: Queue, name: str | None) -> None:
@@ -239,6 +239,7 @@ def end_consumers_of(state: EngineState, step: Step, command: EndConsumers) -> S
         step = yield from _take_out(state, step, consumer, clean=True)
         if told and not queue.deleted:
             step.effects.append(ConsumerEnded(command.session, number, queue.name, error))
+    yield from refuse_parked(state, step, command.session, command.publishes)
 
 
 def close_session(state: EngineState, step: Step, command: CloseSession) -> Slices | None:

@@ -247,7 +247,7 @@ def forget(state: EngineState, step: Step, command: ForgetApplication) -> None:
     if done is not None:
         state.drop_transaction(command.app)
         step.note_structure(TransactionsForgotten([command.app]))
-    step.answer(command, Counted(int(done is not None)), Durability.STRONG)
+    step.answer_standing(command, Counted(int(done is not None)), Durability.STRONG)
 
 
 def _answer(state: EngineState, transaction: Transaction, *, duplicate: bool) -> Decided:

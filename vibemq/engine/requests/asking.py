@@ -7,9 +7,11 @@ from vibemq.engine.waiting import PER_UNIT, RequestTable, Waiting
 from vibemq.errors import NoReply, RateLimited, VibeMQError
 from vibemq.model.commands import Publish, Requester
 from vibemq.model.effects import Responded
-from vibemq.model.records import MessageExtra
+from vibemq.model.extras.columns import ExtraColumns
+from vibemq.model.records import Extras
 from vibemq.model.runs import END
 
+_ONE = range(1)
 REQUESTS_MAX = 16_384
 """Requests of one session that wait at a time."""
 
@@ -25,12 +27,19 @@ def begin(table: RequestTable, step: Step, command: Publish, requester: Requeste
             f"{REQUESTS_MAX:,} requests of this connection wait for their replies, which is the limit; wait for some "
             "of them, or open another connection"
         )
-    extra = (command.extras or {}).get(0, MessageExtra())
-    expires_at = min(extra.expires_at or END, step.now + requester.timeout_ms)
-    command.extras = {0: extra._replace(expires_at=expires_at)}
+    command.extras = _expiring(command.extras, step.now + requester.timeout_ms)
     waiting = Waiting(command.session, requester, command.queue, step.now + requester.timeout_ms, table)
     table.add(waiting)
     return waiting
+
+
+def _expiring(extras: Extras | None, instant: int) -> Extras:
+    """Of the one message, which expires then, unless it does before."""
+    if not extras:
+        return ExtraColumns(_ONE, expires_at=instant)
+    extra = extras[0]
+    ids = (extra.dedup_id,) if extra.dedup_id else ()
+    return ExtraColumns(_ONE, extra.priority, min(extra.expires_at or END, instant), extra.deliver_at, ids)
 
 
 def expire(state: EngineState, step: Step) -> None:

@@ -71,8 +71,7 @@ class JobResults:
         size = self._size(job)
         if not wanted.offset:
             # Once for a download: whoever leaves out the beginning has not got the file.
-            user = caller.principal.name if caller.principal is not None else "nobody"
-            log.info("the file of job %s (%s bytes) is read by %s", job.job_id, size, user)
+            log.info("the file of job %s (%s bytes) is read by %s", job.job_id, size, _name_of(caller))
         data = await self._files.read(job, wanted.offset, PART_BYTES) if wanted.offset < size else ""
         end = wanted.offset + PART_BYTES
         return {
@@ -89,6 +88,7 @@ class JobResults:
         check_discard(self._policy, caller.principal, job)
         size = self._size(job)
         await self._files.discard(job)
+        log.info("the file of job %s (%s bytes) was deleted by %s", job.job_id, size, _name_of(caller))
         return {"job": wanted.job, "size_bytes": size}
 
     def _size(self, job: StoredJob) -> int:
@@ -106,6 +106,10 @@ class JobResults:
         size = self._files.size(job)
         assert size is not None
         return size
+
+
+def _name_of(caller: Caller) -> str:
+    return caller.principal.name if caller.principal is not None else "nobody"
 
 
 OPERATIONS: list[Operation[Any]] = [

@@ -1,12 +1,15 @@
 """What operators' figures are made from: the picture of all queues as it is, an earlier one, and how far they are
 apart. Rates are differences of counters between the two."""
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from operator import lt
 from typing import Any, Protocol
 
 from vibemq.model.access import Principal
 
+_LOOKED_AT_ONCE = 1_000
 STUCK_MS = 60_000
 """A queue whose consumers take and settle nothing for so long, although something waits for them, is stuck."""
 
@@ -37,6 +40,39 @@ class SnapshotView(Protocol):
     def connections(self) -> Mapping[str, int]: ...
 
 
+class _RowsBefore:
+    """Where queues are in the earlier picture. Their ids ascend as they do in the broker, so no index is needed."""
+
+    def __init__(self, ids: Sequence[int]) -> None:
+        self._ids = ids
+        self._index: dict[int, int] | None = None
+        """When they do not."""
+
+    def prepare(self) -> Iterator[None]:
+        ids = self._ids
+        for first in range(0, len(ids) - 1, _LOOKED_AT_ONCE):
+            if not all(map(lt, ids[first : first + _LOOKED_AT_ONCE], ids[first + 1 : first + _LOOKED_AT_ONCE + 1])):
+                break
+            yield
+        else:
+            return
+        index: dict[int, int] = {}
+        for row, queue_id in enumerate(ids):
+            index[queue_id] = row
+            yield
+        self._index = index
+
+    def find(self, queue_id: int, row: int) -> int | None:
+        """`row`: where it is in the later one."""
+        ids = self._ids
+        if row < len(ids) and ids[row] == queue_id:
+            return row
+        if self._index is not None:
+            return self._index.get(queue_id)
+        row = bisect_left(ids, queue_id)
+        return row if row < len(ids) and ids[row] == queue_id else None
+
+
 @dataclass(slots=True, eq=False)
 class QueuesReading:
     """A picture with an earlier one."""
@@ -56,17 +92,15 @@ class QueuesReading:
     """What `vibemq.operations.monitoring.visible` has found out."""
     findings: dict[object, Any] = field(default_factory=dict)
     """What others have found out about the picture, and will be asked for again."""
-    _rows_before: dict[int, int] | None = None
+    _rows_before: "_RowsBefore | None" = None
     _read_by_range: Set[str] | None = None
 
     def prepare(self) -> Iterator[None]:
         """Index what every row is asked for, a little with each step; else the first row that is asked does it."""
-        before: dict[int, int] = {}
         if self.before is not None:
-            for row, queue_id in enumerate(self.before.columns["queue_id"]):
-                before[queue_id] = row
-                yield
-        self._rows_before = before
+            rows_before = _RowsBefore(self.before.columns["queue_id"])
+            yield from rows_before.prepare()
+            self._rows_before = rows_before
         read: set[str] = set()
         for cursor in self.now.cursors:
             read.add(cursor.queue)
@@ -101,8 +135,10 @@ class QueuesReading:
         if self.before is None:
             return None
         if self._rows_before is None:
-            self._rows_before = {queue_id: row for row, queue_id in enumerate(self.before.columns["queue_id"])}
-        return self._rows_before.get(self.now.columns["queue_id"][row])
+            self._rows_before = _RowsBefore(self.before.columns["queue_id"])
+            for _ in self._rows_before.prepare():
+                pass
+        return self._rows_before.find(self.now.columns["queue_id"][row], row)
 
     def oldest_age_ms(self, row: int) -> int:
         """0 when nothing waits."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableSequence, Sequence
 from heapq import heappush, heapreplace, merge
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -47,14 +47,14 @@ class Comparable(Protocol):
     def __lt__(self, other: Any, /) -> bool: ...
 
 
-def sort_steps(items: Sequence[T], key: Callable[[T], Comparable], into: list[T]) -> Iterator[None]:
+def sort_steps(items: Sequence[T], key: Callable[[T], Comparable], into: MutableSequence[T]) -> Iterator[None]:
     """Fill `into` with the items in order; of equals the first comes first. `key` is called twice for each."""
     pieces: list[list[T]] = []
     for first in range(0, len(items), SORTED_AT_ONCE):
         pieces.append(sorted(items[first : first + SORTED_AT_ONCE], key=key))
         yield
     if len(pieces) <= 1:
-        into += pieces[0] if pieces else []
+        into.extend(pieces[0] if pieces else ())
         return
     for number, item in enumerate(merge(*pieces, key=key)):
         into.append(item)

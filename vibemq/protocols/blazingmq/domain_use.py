@@ -1,5 +1,7 @@
 """What clients have open of the queues of each domain, which the limits of the domain are about."""
 
+from collections.abc import Iterator
+
 from vibemq.protocols.blazingmq.errors import UnknownHere
 from vibemq.protocols.blazingmq.settings import Domain
 from vibemq.protocols.blazingmq.streams import OpenedQueue
@@ -8,6 +10,8 @@ _Key = tuple[str, str]
 """(domain, queue)"""
 Counted = tuple[int, int]
 """(producers, consumers)"""
+GIVEN_BACK_AT_ONCE = 500
+"""Queues that a client had open, of which it takes half a millisecond to count it off."""
 
 
 class DomainUse:
@@ -56,11 +60,13 @@ class DomainUse:
 class ClientUse:
     """Of one client."""
 
-    __slots__ = ("_all", "_mine")
+    __slots__ = ("_all", "_left", "_mine")
 
     def __init__(self, shared: DomainUse) -> None:
         self._all = shared
         self._mine: dict[_Key, Counted] = {}
+        self._left: Iterator[None] | None = None
+        """Once it has left: the steps in which the rest is given back."""
 
     def check(self, queue: OpenedQueue, *, producers: int, consumers: int) -> None:
         """Raises UnknownHere: with so many more it would be more than the domain allows."""
@@ -77,8 +83,23 @@ class ClientUse:
         self._all.count(key, producers, consumers)
 
     def leave(self) -> None:
-        """Everything is given back."""
-        for key, (producers, consumers) in self._mine.items():
-            self._all.count(key, -producers, -consumers)
-        self._mine.clear()
-        self._all = DomainUse()
+        """What it has open is given back: all of it if it is little, else the rest with `let_go`."""
+        if self._left is None:
+            shared, self._all = self._all, DomainUse()
+            mine, self._mine = self._mine, {}
+            self._left = _give_back(shared, mine)
+            next(self._left, None)
+
+    def let_go(self) -> Iterator[None]:
+        """The rest, in steps."""
+        self.leave()
+        assert self._left is not None, "it has left"
+        yield from self._left
+
+
+def _give_back(shared: DomainUse, mine: dict[_Key, Counted]) -> Iterator[None]:
+    while mine:
+        for _ in range(min(len(mine), GIVEN_BACK_AT_ONCE)):
+            key, (producers, consumers) = mine.popitem()
+            shared.count(key, -producers, -consumers)
+        yield

@@ -61,7 +61,7 @@ class Departures:
         if not 0 <= writers <= queue.writers - queue.leaving_writers:
             raise WrongRequest(f"closeQueue gives up {writers} writers of qId {handle.q_id}, which has not so many")
         queue.leaving_writers += writers
-        left = sum(not stream.closing for stream in queue.streams.values()) - len(streams)
+        left = len(queue.streams) - queue.closing_streams - len(streams)
         queue.closing = queue.writers == queue.leaving_writers and not left
         self._under_way[handle.q_id] += 1
         self._release(streams, _Leaving(r_id, queue, streams, writers))
@@ -94,6 +94,7 @@ class Departures:
     def _end(self, stream: Stream, leaving: AwaitedAnswers) -> None:
         state, session = self._state, self._state.context.session
         stream.closing = True
+        state.queues[stream.q_id].closing_streams += 1
         leaving.count += 1
         answers = AwaitedAnswers(partial(self._give_back, stream, leaving))
         for consumer in state.active_of(stream):

@@ -8,7 +8,7 @@ time         liveness (silence, and large messages that do not come on)
 The bytes keep the rules without which a real SDK dies: docs/spec/blazingmq.md, "What a client does not survive".
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from vibemq.errors import RemoteProtocolError, VibeMQError
@@ -77,7 +77,7 @@ class BlazingmqSession(BaseSession[BlazingmqState]):
         """`use`: shared by the clients of a listener."""
         state = BlazingmqState(context, settings, context.now, use=ClientUse(use or DomainUse()))
         self._state = state
-        index = BlazingmqDeliveryIndex()
+        self._index = index = BlazingmqDeliveryIndex()
         self._control = ControlRequests(state, index)
         self._deliveries = Deliveries(state, index)
         self._puts = Puts(state, self._control.departures.puts_answered)
@@ -106,10 +106,6 @@ class BlazingmqSession(BaseSession[BlazingmqState]):
         """Follows what `data_to_send` has returned last."""
         self._unknown_events = 0
         self._liveness = ClientLiveness(state)
-
-    def __del__(self) -> None:
-        # A lost connection is no event of a session: it is let go.
-        self._state.use.leave()
 
     # -- in ---------------------------------------------------------------------------------------------------------
 
@@ -425,6 +421,11 @@ class BlazingmqSession(BaseSession[BlazingmqState]):
             handshake.turn_away(state, StatusCategory.E_NOT_READY, status_text(error))
         self._reader.end()
         state.close()
+
+    def let_go(self) -> Iterator[None]:
+        # A client that has opened very many queues is not freed in one turn of the loop.
+        yield from self._state.let_go()
+        yield from self._index.let_go()
 
     @property
     def client_name(self) -> str:

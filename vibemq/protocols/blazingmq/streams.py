@@ -64,6 +64,10 @@ class OpenedQueue:
     """Of those, given up by a close that is not answered yet."""
     streams: dict[int, Stream] = field(default_factory=dict)
     """By subId."""
+    by_app: dict[str, Stream] = field(default_factory=dict)
+    """The same by appId."""
+    closing_streams: int = 0
+    """Of those, given up by a close that is not answered yet."""
     unanswered_puts: int = 0
     """Publishes on their way: their ACKs come before the answer to a close."""
     known: bool = False
@@ -72,4 +76,4 @@ class OpenedQueue:
     """The last handle is given up: what is put now is dropped."""
 
     def stream_of(self, app_id: str) -> Stream | None:
-        return next((stream for stream in self.streams.values() if stream.app_id == app_id), None)
+        return self.by_app.get(app_id)

@@ -21,12 +21,12 @@ from vibemq.model.effects import Published
 from vibemq.model.extras.columns import columns_of
 from vibemq.model.options import PRIORITY_MAX, Priority, check_queue_name
 from vibemq.model.records import Extras, MessageExtra
-from vibemq.model.rows import Rows, add_headers, header_count
+from vibemq.model.rows import Rows, RowView
 from vibemq.model.runs import END
 from vibemq.protocols.native.codec import extensions
 from vibemq.protocols.native.codec.extra_columns import EXTRA_ROWS_MAX, INSTANT_MAX, WireColumns, too_many_extras
 from vibemq.protocols.native.codec.row_check import check_rows
-from vibemq.protocols.native.codec.wire import STR16_MAX, CommandType
+from vibemq.protocols.native.codec.wire import STR16_MAX, U16, CommandType, str16
 from vibemq.protocols.native.replies import Plain, PublishedMany, Requested, Staged
 from vibemq.protocols.native.state import NativeState
 
@@ -135,17 +135,21 @@ def _give_up(state: NativeState, request_id: str) -> None:
 
 
 def _with_address(frame: extensions.RequestFrame, address: str, headers_max: int) -> bytes:
-    pairs = ((REPLY_TO, address), (CORRELATION_ID, frame.id))
-    count = header_count(frame.row)
-    if count > headers_max - len(pairs):
-        raise InvalidMessage(f"{count} headers; a request may have {headers_max - len(pairs)}, the broker adds two")
+    row = frame.row
+    at = RowView(row).headers_at
+    count = row[at] << 8 | row[at + 1]
+    if count > headers_max - 2:
+        raise InvalidMessage(f"{count} headers; a request may have {headers_max - 2}, the broker adds two")
     if len(frame.id) > _REQUEST_ID_MAX:
         raise InvalidMessage(f"the id of a Request has {len(frame.id):,} characters; it may have {_REQUEST_ID_MAX}")
-    return add_headers(frame.row, pairs)
+    # They win over equal ones before them.
+    added = (_REPLY_TO_KEY, str16(address), _CORRELATION_ID_KEY, str16(frame.id))
+    return b"".join((row[:at], U16.pack(count + 2), row[at + 2 :], *added))
 
 
 REPLY_TO, CORRELATION_ID = "reply-to", "correlation-id"
 """Headers of a request: where its reply goes, and how its sender calls it."""
+_REPLY_TO_KEY, _CORRELATION_ID_KEY = str16(REPLY_TO), str16(CORRELATION_ID)
 
 
 def respond(state: NativeState, body: bytes) -> None:

@@ -1,4 +1,5 @@
-"""Ends what a user is not allowed any more: subscriptions, and connections whose credential does not count any more.
+"""Ends what a user is not allowed any more: subscriptions, publishes that wait for room, and connections whose
+credential does not count any more.
 
 All connections are looked at, for a few milliseconds in one turn of the event loop. Until the turn of a connection has
 come, its driver asks `ends` before it takes a request (see `Accounts.logins_version`), and the policy is asked for
@@ -11,7 +12,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Protocol
 
-from vibemq.auth.matrix import SUBSCRIBE
+from vibemq.auth.matrix import PUBLISH, SUBSCRIBE
 from vibemq.auth.users import Accounts
 from vibemq.errors import VibeMQError
 from vibemq.model.commands import Command, EndConsumers
@@ -47,6 +48,7 @@ class Revocation:
 
     Args:
         subscriptions: (consumer, queue) of a session's subscriptions.
+        parked_at: queues where publishes of a session wait for room.
         peers: everybody who may act.
         monotonic: seconds.
     """
@@ -57,12 +59,14 @@ class Revocation:
         clock: Clock,
         *,
         subscriptions: Callable[[int], list[tuple[int, str]]],
+        parked_at: Callable[[int], list[str]],
         peers: Callable[[], Iterable[RevocablePeer]],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._accounts = accounts
         self._clock = clock
         self._subscriptions = subscriptions
+        self._parked_at = parked_at
         self._peers = peers
         self._monotonic = monotonic
         self.watchers: list[Callable[[Collection[str]], None]] = []
@@ -96,7 +100,8 @@ class Revocation:
         return bool(reason)
 
     def _steps(self, peer: RevocablePeer, names: Collection[str] | None, asker: int) -> Iterator[None]:
-        """End the subscriptions that the peer's user, as the rules are now, may not have."""
+        """End the subscriptions that the peer's user, as the rules are now, may not have, and refuse what it has
+        published where it may not, as long as that waits for room."""
         yield
         principal, policy = peer.principal, self._accounts.policy
         if principal is None or peer.parted or (names is not None and principal.name not in names):
@@ -108,11 +113,20 @@ class Revocation:
             if not policy.allows(principal, SUBSCRIBE, queue):
                 ended[consumer] = policy.refusal(principal, SUBSCRIBE, queue)
             yield
-        if ended and not peer.parted:
+        refused: dict[str, VibeMQError] = {}
+        for queue in self._parked_at(peer.number):
+            if not policy.allows(principal, PUBLISH, queue):
+                refused[queue] = policy.refusal(principal, PUBLISH, queue)
+            yield
+        if (ended or refused) and not peer.parted:
             log.warning(
-                "subscriptions ended, because the user has lost the permission: %d", len(ended), extra=_fields(peer)
+                "subscriptions ended, because the user has lost the permission: %d; queues where publishes that waited "
+                "were refused: %d",
+                len(ended),
+                len(refused),
+                extra=_fields(peer),
             )
-            peer.decide([EndConsumers(peer.number, ended)])
+            peer.decide([EndConsumers(peer.number, ended, refused)])
 
 
 def _fields(peer: RevocablePeer) -> dict[str, str]:

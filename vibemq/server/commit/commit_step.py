@@ -28,6 +28,8 @@ class CommitStep:
     begun: float
     large: Sequence[LargeRow] = ()
     """Rows above `LARGE_ROW_BYTES` that it adds."""
+    pays: bool = False
+    """Its holds wait for what earlier outcomes have left owed (`Engine.pay`)."""
     position: int = 0
     """How many appends had returned when its own had; a flush that starts later covers it."""
 

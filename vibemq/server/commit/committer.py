@@ -15,7 +15,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from vibemq.errors import StorageFull
-from vibemq.model.effects import Deliver, Outcome, Reply
+from vibemq.model.effects import Deliver, Outcome
 from vibemq.model.options import Durability
 from vibemq.model.rows import LARGE_ROW_BYTES, LargeRow
 from vibemq.server.clock import Clock
@@ -117,8 +117,13 @@ class Committer:
         """A write failed with an unknown outcome: nobody is told anything any more."""
         return self._dead
 
-    def submit(self, outcome: Outcome, *, again: bool = False) -> None:
-        """Take one outcome: tell what may be told, keep what must be kept. `again`: its records were here before."""
+    def submit(self, outcome: Outcome, *, again: bool = False, holds: Sequence[Hold] = ()) -> None:
+        """Take one outcome: tell what may be told, keep what must be kept.
+
+        Args:
+            again: its records were here before.
+            holds: what waits for it already.
+        """
         if self._dead:
             return
         size = 0
@@ -129,7 +134,8 @@ class Committer:
                 self.taps.show(records)
         deliveries = self._take_deliveries(outcome) if outcome.effects else []
         held = self._effect_router.accept(outcome)
-        if not (records or held.gated or held.after_append or outcome.ticket or deliveries):
+        gated = [*holds, *held.gated] if holds else held.gated
+        if not (records or gated or held.after_append or outcome.ticket or deliveries):
             return
         large: Sequence[LargeRow] = ()
         if size > LARGE_ROW_BYTES and (large := large_rows(outcome)):
@@ -139,10 +145,10 @@ class Committer:
         self._teller.backlog_bytes += size
         waiting = self._effect_router.hold(deliveries) if deliveries else ()
         if not self._hurries:
-            waits = held.gated or held.after_append or waiting
+            waits = gated or held.after_append or waiting
             self._hurries = bool(waits) or len(self._gathered) >= LIGHT_MAX or not is_light(records)
         self._gathered.append(
-            CommitStep(outcome, held.gated, held.after_append, waiting, size, self._loop.time(), large)
+            CommitStep(outcome, gated, held.after_append, waiting, size, self._loop.time(), large, bool(holds))
         )
         self._idle.clear()
         self._wake()
@@ -258,6 +264,7 @@ class Committer:
 
         This comes before any `committed` of the same batch, so that nothing more is decided in between. What the engine
         has promised of them it gives back, and that is the next to be appended; hand-outs of it, and reads, wait on.
+        Answers that stand wait for what is owed, which is appended behind it; nobody else's answer overtakes them.
         """
         steps += self._gathered
         self._gathered = []
@@ -269,32 +276,34 @@ class Committer:
             log.warning("the store is full, messages are refused until it has room: %s", error)
         answers: list[Outcome] = []
         deliveries: list[Hold] = []
+        holds: list[Hold] = []
         for step in steps:
             deliveries += step.deliveries
             self._teller.backlog_bytes -= step.size
-            if not step.outcome.ticket:
-                # It keeps nothing, but speaks of what came before it.
-                self._answer(step.after_append, error)
-                self._answer(step.holds, error)
-            else:
-                self._effect_router.drop(step.after_append)
-                self._effect_router.drop(step.holds)
+            waiting = [*step.after_append, *step.holds]
+            if step.outcome.ticket:
                 answers.append(self._engine.failed(step.outcome.ticket, self._clock.now(), error))
+                if step.pays:
+                    # They are refused now, and what is owed may be kept by the next step.
+                    self._effect_router.release(waiting)
+                    waiting = []
+            else:
+                # It keeps nothing, but speaks of what came before it.
+                for hold in waiting:
+                    self._engine.failed_answers(hold.effects, error)
+            holds += waiting
         for answer in answers:
             self.submit(answer, again=True)
+        paying = self._engine.pay(self._clock.now())
+        if paying is None:
+            self._effect_router.release(holds)
+        else:
+            self.submit(paying, again=True, holds=holds)
         if self._gathered:
             self._gathered[-1].deliveries = deliveries
         else:
             self._effect_router.release(deliveries)
         self._unwritten.go_on_waiting(waits)
-
-    def _answer(self, holds: Sequence[Hold], error: StorageFull) -> None:
-        for hold in holds:
-            hold.effects = [
-                Reply(effect.session, effect.token, error) if isinstance(effect, Reply) else effect
-                for effect in hold.effects
-            ]
-        self._effect_router.release(holds)
 
     def _note_idle(self) -> None:
         if not (self._gathered or self._appending or self._flushes.busy or self._teller.busy):

@@ -145,12 +145,6 @@ class EffectRouter:
         for hold in holds:
             hold.release_queue.open(hold)
 
-    def drop(self, holds: Iterable[Hold]) -> None:
-        """The records were refused: nobody hears of these effects, what stands behind them moves up."""
-        for hold in holds:
-            hold.effects = []
-            hold.release_queue.open(hold)
-
     def _tell(self, effects: Sequence[Effect]) -> None:
         for release_queue, its_effects in self._grouped(effects, _session_of):
             release_queue.tell(its_effects)

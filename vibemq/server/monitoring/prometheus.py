@@ -4,7 +4,7 @@ Queues are a label, so their number is bounded: `SeriesChoice` gives some of the
 as `_other`. Everything here works on copies, so that it may run in a thread beside the event loop.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import nlargest
 
@@ -54,32 +54,36 @@ class SeriesChoice:
     def __init__(self, most: int = SERIES_MAX) -> None:
         self.most = most
         self._shown: set[int] = set()
-        self._hidden: dict[int, int] = {}
-        """queue_id -> row in the snapshot of the last page, of those without series."""
         self._last: Snapshot | None = None
+        """That of the last page."""
         self._carried = dict.fromkeys(COUNTERS, 0)
         self._had_others = False
 
     def choose(self, snapshot: Snapshot) -> Chosen:
-        rows = {queue_id: row for row, queue_id in enumerate(snapshot.columns["queue_id"])}
-        self._shown &= rows.keys()
-        hidden = {queue_id: row for queue_id, row in rows.items() if queue_id not in self._shown}
-        room = self.most - len(self._shown)
-        if room > 0 and hidden:
-            depth = snapshot.columns["ready"]
-            for queue_id in nlargest(room, hidden, key=lambda queue_id: depth[hidden[queue_id]]):
-                del hidden[queue_id]
-                self._shown.add(queue_id)
+        ids, depth = snapshot.columns["queue_id"], snapshot.columns["ready"]
+        shown_before = self._shown
+        rows = [row for row, queue_id in enumerate(ids) if queue_id in shown_before]
+        room = self.most - len(rows)
+        if room > 0 and len(ids) > len(rows):
+            hidden = (row for row, queue_id in enumerate(ids) if queue_id not in shown_before)
+            rows += nlargest(room, hidden, key=depth.__getitem__)
+            rows.sort()
+        self._shown = {ids[row] for row in rows}
         if self._last is not None:
-            for queue_id, row in self._hidden.items():
-                if queue_id not in hidden:
-                    for name in COUNTERS:
-                        self._carried[name] += self._last.columns[name][row]
-        self._hidden, self._last = hidden, snapshot
-        self._had_others = self._had_others or bool(hidden)
-        chosen = [(rows[queue_id], _labels({"queue": snapshot.names[rows[queue_id]]})) for queue_id in self._shown]
-        chosen.sort(key=lambda row: row[0])
+            self._carry(self._last, shown_before, ids)
+        self._last = snapshot
+        self._had_others = self._had_others or len(ids) > len(rows)
+        chosen = [(row, _labels({"queue": snapshot.names[row]})) for row in rows]
         return Chosen(chosen, self._had_others, dict(self._carried), self.most)
+
+    def _carry(self, last: Snapshot, shown_before: set[int], ids: Sequence[int]) -> None:
+        """What those had counted that were among the others, and are no more."""
+        before = last.columns["queue_id"]
+        gone: set[int] = set() if before == ids else set(before).difference(ids)
+        for row, queue_id in enumerate(before):
+            if queue_id not in shown_before and (queue_id in self._shown or queue_id in gone):
+                for name in COUNTERS:
+                    self._carried[name] += last.columns[name][row]
 
 
 Samples = Iterable[tuple[str, float]]

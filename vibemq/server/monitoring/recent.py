@@ -56,8 +56,9 @@ class RecentDeaths:
         """Note what has died between two pictures, a little with each step."""
         before: dict[int, int] = {}
         if last is not None:
-            for row, queue_id in enumerate(last.columns["queue_id"]):
-                before[queue_id] = last.columns["dead_lettered"][row]
+            for row, dead in enumerate(last.columns["dead_lettered"]):
+                if dead:
+                    before[last.columns["queue_id"][row]] = dead
                 yield
         minutes, now_s = self._minutes, snapshot.taken_at
         if not minutes or now_s - minutes[-1][0] >= MINUTE_S:

@@ -33,6 +33,10 @@ SAMPLING_EFFORT = 100
 
 COLUMNS = QueueFigures._fields[1:-1]
 """Every figure that is a number."""
+_ROWS_TOGETHER = 128
+_WIDENED_TOGETHER = 20_000
+_WIDER = {"B": "H", "H": "I", "I": "q"}
+"""Types of an array's figures. Of very many queues most are idle, and most of their figures small."""
 
 
 class SurveyView(Protocol):
@@ -91,7 +95,8 @@ class CursorRow:
 class Snapshot:
     """Row i of `names` and of every column is one queue. Not changed once it has been taken; any thread may read it.
 
-    Columns are arrays, not objects per queue: they cost 8 bytes a figure and nothing of the garbage collector's time.
+    Columns are arrays, not objects per queue: they cost a few bytes a figure, one where all are small, and nothing of
+    the garbage collector's time.
     """
 
     names: list[str] = field(default_factory=list)
@@ -118,24 +123,46 @@ def snapshot_steps(observed: Observed, into: Snapshot) -> Iterator[None]:
     into.connections = observed.connections()
     survey = observed.survey()
     yield
-    flat = array("q")
+    columns = {name: array("B") for name in COLUMNS}
+    sums: Counter[str] = Counter()
+    flat: list[int] = []
     for figures in survey:
         if figures is not None:
             into.names.append(figures[0])
-            flat.extend(figures[1:-1])
+            flat += figures[1:-1]
             for cursor in figures[-1]:
                 into.cursors.append(CursorRow(figures[0], *cursor))
+            if len(flat) >= _ROWS_TOGETHER * len(COLUMNS):
+                yield from _move(flat, columns, sums)
         yield
-    totals = Counter({name: survey.retired[name] for name in COUNTERS})
-    width = len(COLUMNS)
-    for index, name in enumerate(COLUMNS):
-        column = flat[index::width]
-        yield
-        into.columns[name] = column
-        totals[name] += sum(column)
-        yield
-    into.totals = totals
+    yield from _move(flat, columns, sums)
+    into.columns.update(columns)
+    sums.update({name: survey.retired[name] for name in COUNTERS})
+    into.totals = sums
     into.unknown_settles = survey.unknown_settles
+
+
+def _move(flat: list[int], columns: dict[str, "array[int]"], sums: Counter[str]) -> Iterator[None]:
+    """Rows, one behind the other, into the columns."""
+    for index, name in enumerate(COLUMNS):
+        part = flat[index :: len(COLUMNS)]
+        while True:
+            try:
+                columns[name].fromlist(part)
+                break
+            except OverflowError:
+                columns[name] = yield from _wider(columns[name])
+        sums[name] += sum(part)
+    flat.clear()
+    yield
+
+
+def _wider(column: "array[int]") -> Generator[None, None, "array[int]"]:
+    wide = array(_WIDER[column.typecode])
+    for start in range(0, len(column), _WIDENED_TOGETHER):
+        wide.extend(iter(column[start : start + _WIDENED_TOGETHER]))
+        yield
+    return wide
 
 
 class Snapshots:

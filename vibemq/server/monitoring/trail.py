@@ -7,6 +7,7 @@ queues less often, so that they cost at most 1/UNWATCHED_EFFORT of the time.
 
 import logging
 import time
+from array import array
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 
@@ -50,7 +51,7 @@ class Trail:
         self._still_since: dict[int, float] = {}
         """queue_id -> since when nothing moves, of queues in which something waits."""
         self._names: list[str] = []
-        self._by_name: list[int] = []
+        self._by_name = array("I")
         self._turn = anyio.Lock()
         self.deaths = RecentDeaths()
         self.confirms = LatencyWindow()
@@ -111,7 +112,7 @@ class Trail:
 
     def _steps(self, snapshot: Snapshot, last: Snapshot | None) -> Iterator[None]:
         if snapshot.names != self._names:
-            ordered: list[int] = []
+            ordered = array("I")
             yield from sort_steps(range(len(snapshot.names)), snapshot.names.__getitem__, ordered)
             self._names, self._by_name = snapshot.names, ordered
         yield from self._find_still(snapshot, last)

@@ -18,6 +18,8 @@ from functools import partial
 import anyio
 import anyio.to_thread
 
+from vibemq.server.access.newcomers import Newcomers
+
 log = logging.getLogger("vibemq.listener")
 
 BACKLOG = 1024
@@ -76,6 +78,42 @@ async def bound_sockets(host: str, port: int) -> list[socket.socket]:
     return sockets
 
 
+class Handshakes:
+    """TLS handshakes that are under way, of one listener or of several. Nothing is known of these peers but their
+    addresses, and each costs a file and some memory. So their number is bounded: when all places are taken, an address
+    that has few gets one of the address that has the most."""
+
+    def __init__(self, places: int) -> None:
+        """`places`: 0 = any number."""
+        self._under_way: Newcomers[socket.socket] = Newcomers(places)
+
+    def __len__(self) -> int:
+        return len(self._under_way)
+
+    def resize(self, places: int) -> None:
+        self._under_way.places = places
+
+    def has_place(self, host: str) -> bool:
+        """Whether one may begin from there; for it the oldest of another address may have to end."""
+        if not self._under_way.full:
+            return True
+        leaving = self._under_way.who_makes_room(host)
+        if leaving is None:
+            return False
+        log.info(
+            "a TLS handshake gives way: its address has more under way than others", extra={"event": "conn.closed"}
+        )
+        self.end(leaving)
+        _cut(leaving)
+        return True
+
+    def begin(self, connected: socket.socket, host: str) -> None:
+        self._under_way.add(connected, host, 0.0)
+
+    def end(self, connected: socket.socket) -> None:
+        self._under_way.remove(connected)
+
+
 class Acceptor:
     """Accepts from now on until `close`.
 
@@ -83,6 +121,7 @@ class Acceptor:
         make: (accepted socket, which the transport will own) -> the protocol object of the connection.
         refuses: (host) -> None when a connection from there may come in; else what to say before it is closed.
         tls: the context of the listener; nothing is said before a handshake.
+        handshakes: where those of this acceptor count. Left out: there may be any number.
         failed: told of each handshake that came to nothing.
         monotonic: seconds, for the length of a turn.
     """
@@ -95,6 +134,7 @@ class Acceptor:
         *,
         tls: ssl.SSLContext | None = None,
         handshake_timeout_s: float | None = None,
+        handshakes: Handshakes | None = None,
         failed: Callable[[], None] = lambda: None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -107,6 +147,7 @@ class Acceptor:
         self._refuses = refuses
         self._tls = tls
         self._failed = failed
+        self._handshakes = Handshakes(0) if handshakes is None else handshakes
         self._handshake_timeout_s = handshake_timeout_s if tls is not None else None
         self._beginning: dict[asyncio.Task[None], socket.socket] = {}
         self._retries: set[asyncio.TimerHandle] = set()
@@ -154,9 +195,16 @@ class Acceptor:
                 return
             host = str(address[0]) if isinstance(address, tuple) else "local"
             said = self._refuses(host)
+            if said is None and self._tls is not None and not self._handshakes.has_place(host):
+                log.info(
+                    "connection refused: too many TLS handshakes are under way",
+                    extra={"event": "conn.rejected", "remote": host},
+                )
+                self._failed()
+                said = b""
             if said is None:
                 left -= REFUSALS_FOR_ONE
-                self._begin(connected)
+                self._begin(connected, host)
             else:
                 left -= 1
                 _refuse(connected, b"" if self._tls is not None else said)
@@ -175,12 +223,17 @@ class Acceptor:
         timer = self._loop.call_later(RETRY_S, go_on)
         self._retries.add(timer)
 
-    def _begin(self, connected: socket.socket) -> None:
+    def _begin(self, connected: socket.socket, host: str) -> None:
         connected.setblocking(False)
         _keep_watch(connected)
         task = self._loop.create_task(self._connect(connected))
         self._beginning[task] = connected
-        task.add_done_callback(self._beginning.pop)
+        if self._tls is not None:
+            self._handshakes.begin(connected, host)
+        task.add_done_callback(self._begun)
+
+    def _begun(self, task: asyncio.Task[None]) -> None:
+        self._handshakes.end(self._beginning.pop(task))
 
     async def _connect(self, connected: socket.socket) -> None:
         try:

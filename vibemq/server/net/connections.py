@@ -20,11 +20,12 @@ from vibemq.server.access.newcomers import Newcomers
 from vibemq.server.clock import Clock
 from vibemq.server.commit.message_memory import MemoryShare
 from vibemq.server.monitoring.metrics import Metrics
+from vibemq.server.net.acceptor import Handshakes
 from vibemq.server.net.large_turns import CarriesLarge, LargeTurns
 from vibemq.server.net.peer_driver import PeerDriver
 
-FILES_KEPT = 192
-"""Open files that connections must leave to storage, logs and HTTP."""
+FILES_KEPT = 512
+"""Open files that connections must leave to storage, logs and HTTP, which may have 256 and 128 TLS handshakes."""
 
 NEWCOMERS_LOOKED_AT_EVERY_S = 0.1
 """For those who have been let in meanwhile; a flood of connections must not look at all of them for each."""
@@ -144,7 +145,9 @@ class ConnectionTable:
         self._arrivals = AddressLimiter(limits.connections_per_ip_per_minute)
         self._connections: dict[int, AdmittedConnection] = {}
         self._newcomers: Newcomers[AdmittedConnection] = Newcomers(limits.max_unauthenticated)
-        self._most = connections_max(limits.max_connections, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+        self.handshakes = Handshakes(limits.max_unauthenticated)
+        """TLS handshakes of all listeners."""
+        self._set_most(limits)
         self._known_words: dict[tuple[int, str], bytes] = {}
         """By listener and sentence."""
         self._words_made = 0.0
@@ -161,8 +164,14 @@ class ConnectionTable:
         if limits.connections_per_ip_per_minute != self.limits.connections_per_ip_per_minute:
             self._arrivals = AddressLimiter(limits.connections_per_ip_per_minute)
         self._newcomers.places = limits.max_unauthenticated
-        self._most = connections_max(limits.max_connections, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+        self.handshakes.resize(limits.max_unauthenticated)
+        self._set_most(limits)
         self.limits = limits
+
+    def _set_most(self, limits: Limits) -> None:
+        open_files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self._most = connections_max(limits.max_connections, open_files)
+        self._files_max = connections_max(0, open_files)
 
     def __len__(self) -> int:
         return len(self._connections)
@@ -204,9 +213,9 @@ class ConnectionTable:
         """Before anything is made for a connection: None when it may come in, else what to say to it.
 
         Args:
-            speaks: whether something can be said already; else only addresses that may not connect are refused.
+            speaks: whether something can be said already; else a TLS handshake comes first, and nobody makes room.
         """
-        refusal = self._turned_away(host) or (self._no_room(host) if speaks else None)
+        refusal = self._turned_away(host) or (self._no_room(host) if speaks else self._no_file())
         if refusal is None:
             return None
         self._metrics.connections_rejected += 1
@@ -369,6 +378,12 @@ class ConnectionTable:
         if len(self._connections) >= self._most:
             return ConnectionLimit(f"the broker serves {self._most} connections already; try again later")
         return self._make_room(host) if self._newcomers.full else None
+
+    def _no_file(self) -> VibeMQError | None:
+        """For one more handshake."""
+        if len(self._connections) + len(self.handshakes) < self._files_max:
+            return None
+        return ConnectionLimit(f"the broker may open no more files for connections than {self._files_max}")
 
     def _make_room(self, host: str) -> VibeMQError | None:
         now = self._loop.time()

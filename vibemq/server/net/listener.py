@@ -13,7 +13,7 @@ from vibemq.config import Listener
 from vibemq.errors import ConfigInvalid
 from vibemq.protocols.session import ProtocolPlugin
 from vibemq.server.checks import plugin_settings
-from vibemq.server.net.acceptor import Acceptor, bound_sockets
+from vibemq.server.net.acceptor import Acceptor, Handshakes, bound_sockets
 from vibemq.server.net.connections import ListenerEndpoint, ListenerTroubles
 from vibemq.server.net.tls import ServerTls
 from vibemq.server.net.transport import Connection, SocketServices, acknowledge_at_once
@@ -21,6 +21,7 @@ from vibemq.server.net.transport import Connection, SocketServices, acknowledge_
 log = logging.getLogger("vibemq.listener")
 
 ETHERNET_SEGMENT_BYTES = 1448
+HTTP_HANDSHAKES_MAX = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,7 @@ async def listen(listener: Listener, number: int, endpoint: ListenerEndpoint, se
         lambda host: table.refuses(host, endpoint, speaks=tls is None),
         tls=tls.context if tls is not None else None,
         handshake_timeout_s=table.limits.handshake_timeout_ms / 1000,
+        handshakes=table.handshakes,
         failed=endpoint.troubles.note_failed_handshake,
     )
     log.info("%s listens on %s:%d", listener.protocol, host, chosen, extra={"event": "listener.opened"})
@@ -88,10 +90,11 @@ class HttpDoor:
         return Acceptor(
             [bound],
             lambda _: make(),
-            # Nobody is refused: in a full pool an idle connection makes room.
+            # Whoever speaks is not refused: in a full pool an idle connection makes room.
             lambda _: None,
             tls=self.tls.context if self.tls is not None else None,
             handshake_timeout_s=self.handshake_timeout_ms / 1000,
+            handshakes=Handshakes(HTTP_HANDSHAKES_MAX),
             failed=self.troubles.note_failed_handshake,
         )
 

@@ -323,6 +323,9 @@ class PeerDriver:
             return
         self.parted = True
         self._works.add(self, self._closing(self.delivery_queue.take_back()[0]))
+        let_go = getattr(self.session, "let_go", None)
+        if let_go is not None:
+            self._works.add(self, let_go())
 
     def _closing(self, unwritten: list[Deliver]) -> Iterator[None]:
         """What it had still asked for, and the end. Its release queue stays until then: what is handed out to it

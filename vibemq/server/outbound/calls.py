@@ -3,7 +3,7 @@
 import asyncio
 import ipaddress
 import ssl
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from vibemq.errors import ConfigInvalid, OutboundFailed, OutboundRefused
@@ -13,6 +13,8 @@ from vibemq.server.outbound.connection import OutboundConnection, connect
 from vibemq.server.outbound.targets import Address, Target, parse_target
 
 IDLE_PER_TARGET_MAX = 8
+IDLE_MAX = 128
+"""Of all targets; then one of the target closes that was called the longest time ago. Each is an open file."""
 IDLE_S = 30.0
 """A connection without calls for so long is closed. Servers close theirs, too, at times of their own."""
 RESOLVED_TOGETHER_MAX = 8
@@ -50,7 +52,9 @@ class OutboundCalls:
         self._tls = tls
         self._resolve = resolve
         self._resolving = asyncio.Semaphore(RESOLVED_TOGETHER_MAX)
-        self._idle: dict[_Key, deque[tuple[OutboundConnection, float]]] = {}
+        self._idle: OrderedDict[_Key, deque[tuple[OutboundConnection, float]]] = OrderedDict()
+        """With the moment at which each is closed. The target that was called last is at the end."""
+        self._idle_count = 0
         self._targets: dict[str, Target] = {}
         self._sweep: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
@@ -102,10 +106,8 @@ class OutboundCalls:
         if self._sweep is not None:
             self._sweep.cancel()
             self._sweep = None
-        for kept in self._idle.values():
-            for connection, _ in kept:
-                connection.close()
-        self._idle.clear()
+        while self._idle:
+            self._close_oldest(next(iter(self._idle)))
 
     def _target(self, url: str) -> Target:
         target = self._targets.get(url)
@@ -176,6 +178,7 @@ class OutboundCalls:
         kept = self._idle.get(key)
         while kept:
             connection, _ = kept.pop()
+            self._idle_count -= 1
             if not kept:
                 del self._idle[key]
             if connection.open:
@@ -185,10 +188,21 @@ class OutboundCalls:
     def _keep(self, key: _Key, connection: OutboundConnection) -> None:
         kept = self._idle.setdefault(key, deque())
         kept.append((connection, self._loop.time() + IDLE_S))
+        self._idle.move_to_end(key)
+        self._idle_count += 1
         if len(kept) > IDLE_PER_TARGET_MAX:
-            kept.popleft()[0].close()
+            self._close_oldest(key)
+        elif self._idle_count > IDLE_MAX:
+            self._close_oldest(next(iter(self._idle)))
         if self._sweep is None:
             self._sweep = self._loop.call_later(IDLE_S, self._close_idle)
+
+    def _close_oldest(self, key: _Key) -> None:
+        kept = self._idle[key]
+        kept.popleft()[0].close()
+        self._idle_count -= 1
+        if not kept:
+            del self._idle[key]
 
     def _close_idle(self) -> None:
         """While there are none, nothing runs."""
@@ -196,9 +210,7 @@ class OutboundCalls:
         now = self._loop.time()
         for key, kept in list(self._idle.items()):
             while kept and (kept[0][1] <= now or not kept[0][0].open):
-                kept.popleft()[0].close()
-            if not kept:
-                del self._idle[key]
+                self._close_oldest(key)
         if self._idle:
             self._sweep = self._loop.call_later(IDLE_S / 2, self._close_idle)
 

@@ -1,6 +1,5 @@
 """The verbs of `IStorageProvider` that read dead letters: the same for every provider."""
 
-import time
 from collections.abc import Callable
 from functools import partial
 
@@ -46,9 +45,3 @@ class LetterReader:
 
     def queues(self, after: int, limit: int, name: str | None) -> list[tuple[int, str]]:
         return queues_of(self._state(), self._dead.queues, after, limit, name)
-
-
-def in_turns(step: Callable[[], bool]) -> None:
-    """Call `step` until it has nothing left to do; others may have the locks that it takes in between."""
-    while step():
-        time.sleep(0)

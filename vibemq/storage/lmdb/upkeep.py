@@ -7,7 +7,6 @@ from pathlib import Path
 
 from vibemq.errors import StorageFull
 from vibemq.storage.kvstore.dead_letters import SORTED_AT_ONCE
-from vibemq.storage.kvstore.letter_reader import in_turns
 from vibemq.storage.lmdb import compaction
 from vibemq.storage.lmdb.checkpoint.schedule import CheckpointDriver
 from vibemq.storage.lmdb.journal.durable_note import DurableNote
@@ -20,6 +19,7 @@ from vibemq.storage.lmdb.settings import LmdbSettings
 from vibemq.storage.lmdb.store_room import DiskUsage, FileRoom
 from vibemq.storage.local.ballast import Ballast
 from vibemq.storage.state.shedding import Shedder
+from vibemq.storage.state.turns import in_turns
 
 logger = logging.getLogger(__name__)
 

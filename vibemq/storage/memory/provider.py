@@ -11,12 +11,13 @@ from vibemq.model.records import MessagesAdded, Record, StageMoved
 from vibemq.model.stored import DeadLetter, DeadPage, DeadPageWanted, Slice, StoredState
 from vibemq.storage.interface import Problem, Progress, StorageStats
 from vibemq.storage.kvstore.dead_letters import SORTED_AT_ONCE, StoredDead
-from vibemq.storage.kvstore.letter_reader import LetterReader, in_turns
+from vibemq.storage.kvstore.letter_reader import LetterReader
 from vibemq.storage.kvstore.transient_rows import VolatileRows
 from vibemq.storage.memory.nothing import Nothing
 from vibemq.storage.state.changes import Dirty
 from vibemq.storage.state.reducer import alive_runs, apply
 from vibemq.storage.state.shedding import Shedder
+from vibemq.storage.state.turns import in_turns
 
 _WHERE = "memory"
 

@@ -32,7 +32,6 @@ from vibemq.model.runs import Run
 from vibemq.model.stored import DeadLetter, DeadPage, DeadPageWanted, Slice, StoredState
 from vibemq.storage.interface import Problem, Progress, StorageStats
 from vibemq.storage.kvstore.dead_letters import SORTED_AT_ONCE
-from vibemq.storage.kvstore.letter_reader import in_turns
 from vibemq.storage.kvstore.transactional import TransactionalStore
 from vibemq.storage.local.ballast import START_FILE, Ballast
 from vibemq.storage.local.file_limit import RESTART, file_limit, limit_sentence, remedy_of
@@ -75,6 +74,7 @@ from vibemq.storage.sqlite.wal import LogGauge
 from vibemq.storage.state.large import first_large, queues_with_large
 from vibemq.storage.state.reducer import persistent
 from vibemq.storage.state.shedding import Shedder
+from vibemq.storage.state.turns import in_turns
 
 logger = logging.getLogger(__name__)
 

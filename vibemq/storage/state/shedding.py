@@ -4,11 +4,12 @@ To make and give them back with each message would cost a busy queue time, so it
 queues at a time, in turn. A queue that was used once then costs as much memory as one that was never used.
 """
 
-import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 
 from vibemq.model.stored import StoredQueue, StoredState
+from vibemq.storage.state.turns import in_turns
 
 QUEUES_TOGETHER = 200
 """Looked at while the store's lock is held: about a quarter of a millisecond."""
@@ -35,22 +36,23 @@ class Shedder:
         """Ids of the queues that are yet to have their turn."""
 
     def shed(self) -> None:
-        """One round; appends and reads, which are called in the event loop's thread, take the lock in between."""
+        """One round."""
         with self._lock:
             if not self._left:
                 self._left = list(reversed(self._state().queues))
-        for _ in range(0, min(QUEUES_PER_ROUND, len(self._left)), QUEUES_TOGETHER):
-            with self._lock:
-                self._shed_some(self._state())
-            time.sleep(0)
+        in_turns(partial(self._shed_some, max(0, len(self._left) - QUEUES_PER_ROUND)))
 
-    def _shed_some(self, state: StoredState) -> None:
-        at = max(0, len(self._left) - QUEUES_TOGETHER)
-        for queue_id in self._left[at:]:
-            queue = state.queues.get(queue_id)
-            if queue is not None and not queue.has("chunks"):
-                _shed(queue)
-        del self._left[at:]
+    def _shed_some(self, end: int) -> bool:
+        """Whether more than so many are left."""
+        with self._lock:
+            state = self._state()
+            at = max(end, len(self._left) - QUEUES_TOGETHER)
+            for queue_id in self._left[at:]:
+                queue = state.queues.get(queue_id)
+                if queue is not None and not queue.has("chunks"):
+                    _shed(queue)
+            del self._left[at:]
+        return at > end
 
 
 def _shed(queue: StoredQueue) -> None:

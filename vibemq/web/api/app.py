@@ -15,7 +15,7 @@ from urllib.parse import unquote_to_bytes
 from starlette.requests import Request
 from starlette.responses import Response
 
-from vibemq.errors import ErrorCode, InvalidMessage, InvalidPayload, ShuttingDown, VibeMQError
+from vibemq.errors import AuthRequired, ErrorCode, InvalidMessage, InvalidPayload, ShuttingDown, VibeMQError
 from vibemq.web.api.answers import filters_of, json_answer, page_of, plain, problem_answer
 from vibemq.web.api.arguments import RequestReader
 from vibemq.web.api.contract import BASE, Contract, Endpoint, Exchange
@@ -142,6 +142,7 @@ class HttpApi:
         if request.method in ("POST", "PUT", "PATCH"):
             self._check_rights(exchange)
             body = await read_body(request, endpoint.body_bytes_max or BODY_BYTES_MAX)
+            self._check_login(exchange)
             check_content_type(request.headers, endpoint.consumes, has_body=bool(body))
             exchange.body = body if endpoint.raw else read_json(body, endpoint.marks_max)
         if exchange.asker is not None and self.state.hides_bodies(exchange.asker.principal):
@@ -164,6 +165,11 @@ class HttpApi:
             known = {endpoint.renamed.get(name, name): value for name, value in exchange.path.items()}
             row = self.contract.permissions(endpoint)
             check_rights(self._services, exchange.asker, endpoint.operation, row, {**known, **endpoint.fixed})
+
+    def _check_login(self, exchange: Exchange) -> None:
+        """It may have ended while the body came. Raises AuthRequired."""
+        if exchange.asker is not None and (reason := self.state.why_ended(exchange.asker)):
+            raise AuthRequired(reason)
 
     async def _once(self, exchange: Exchange, text: str, body: bytes) -> Response:
         endpoint, path = exchange.endpoint, exchange.path

@@ -1,5 +1,7 @@
 """Limits of domains on what clients have open at a time."""
 
+from itertools import pairwise
+
 import pytest
 
 from vibemq.protocols.blazingmq.domain_use import ClientUse, DomainUse
@@ -65,10 +67,25 @@ def test_what_a_client_had_is_free_when_its_session_is_let_go() -> None:
     everybody = DomainUse()
     settings = BlazingmqSettings(domains={"d": Domain()})
     session = BlazingmqSession(context(), settings, everybody)
-    state = session._state
-    state.add_writers(queue("a"), 1)
+    session._state.add_writers(queue("a"), 1)
     assert everybody.open_queues == 1
-    del session
-    # Commands on their way may hold what they are of.
-    assert state.handles == 1
+    for _ in session.let_go():
+        pass
     assert everybody.open_queues == 0
+
+
+def test_very_many_queues_are_given_back_in_steps() -> None:
+    everybody = DomainUse()
+    settings = BlazingmqSettings(domains={"d": Domain()})
+    session = BlazingmqSession(context(), settings, everybody)
+    state = session._state
+    for number in range(5_000):
+        opened = state.queues[number] = queue(str(number))
+        state.add_writers(opened, 1)
+    state.close()
+    left = [(everybody.open_queues, len(state.queues)) for _ in session.let_go()]
+    assert left[-1] == (0, 0)
+    counted = [5_000, *(sum(each) - 5_000 for each in left if each[0])]
+    assert all(before - after <= 1_000 for before, after in pairwise(counted)), "all of them in one step"
+    freed = [queues for _, queues in left]
+    assert all(before - after <= 1_000 for before, after in pairwise(freed)), "all of them in one step"

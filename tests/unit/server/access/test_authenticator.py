@@ -92,7 +92,9 @@ class World:
         self._peers: list[FakePeer] = []
         accounts = Accounts([Account("ann", cheap_hash("right"), superuser=True)], token=token)
         clock = Clock()
-        revocation = Revocation(accounts, clock, subscriptions=lambda number: [], peers=list)
+        revocation = Revocation(
+            accounts, clock, subscriptions=lambda number: [], parked_at=lambda number: [], peers=list
+        )
         self.accounts, self.guesses = accounts, GuessLimiter()
         self.authenticator = Authenticator(
             accounts,

@@ -53,11 +53,13 @@ class CrowdOfPeers:
         self.accounts = Accounts([Account("ann", cheap_hash("old"), rules=EVERYTHING), Account("bob", cheap_hash())])
         ann = self.accounts.authenticate("ann", "old", "", 1)
         self.peers = [RevokedPeer(number, ann) for number in range(1, peers + 1)]
+        self.parked: list[str] = []
         self._subscribed = [(consumer, "a.q") for consumer in range(subscriptions)]
         self.revocation = Revocation(
             self.accounts,
             Clock(),
             subscriptions=self._subscriptions,
+            parked_at=lambda number: self.parked,
             peers=lambda: cast(Any, self.peers),
             monotonic=self._tick,
         )
@@ -96,6 +98,18 @@ async def test_a_connection_with_very_many_subscriptions_does_not_hold_the_loop(
     assert isinstance(command, EndConsumers)
     assert len(command.consumers) == 1_000
     assert not crowd.peers[0].dismissed
+
+
+async def test_what_waits_for_room_is_refused_where_the_right_is_gone() -> None:
+    crowd = CrowdOfPeers(1)
+    crowd.parked = ["a.q", "b.q"]
+    publish = (Rule(ResourceKind.QUEUE, "b.*", frozenset({"publish"})),)
+    crowd.accounts.replace([Account("ann", cheap_hash("old"), rules=publish)], token=None)
+    await crowd.look("ann")
+    [command] = crowd.peers[0].decided
+    assert isinstance(command, EndConsumers)
+    assert list(command.publishes) == ["a.q"]
+    assert "'publish'" in str(command.publishes["a.q"])
 
 
 async def test_others_are_left_alone() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.server.fakes import FakeEngine, FakeStorage
 from tests.waiting import until
-from vibemq.errors import StorageFailed
+from vibemq.errors import StorageFailed, VibeMQError
 from vibemq.model.effects import Deliver, Effect, Incomplete, Outcome, Published, Reply
 from vibemq.model.options import Durability
 from vibemq.model.records import MessagesAdded, Record, Settled
@@ -78,13 +78,15 @@ class Bench:
     def _hear(self, effects: Sequence[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, Reply):
-                self.told.append(effect.token)
+                refused = isinstance(effect.result, VibeMQError)
+                self.told.append(f"refused {effect.token}" if refused else effect.token)
             else:
                 self.told.append((type(effect).__name__, len(self.storage.appends)))
 
     def submit(self, token: str, durability: Durability, *, count: int = 1, ticket: int = 0) -> None:
+        self.engine.waiting[ticket] = [Reply(1, token, None)]
         self.committer.submit(
-            Outcome(records=[added(count)], gated=[Reply(1, token, None)], durability=durability, ticket=ticket)
+            Outcome(records=[added(count)], gated=self.engine.waiting[ticket], durability=durability, ticket=ticket)
         )
 
     def submit_confirmed_at_once(self, token: str, durability: Durability, *, count: int = 1, ticket: int = 0) -> None:
@@ -94,7 +96,7 @@ class Bench:
         if durability is Durability.TRANSIENT:
             outcome.effects = replies
         else:
-            outcome.after_append = replies
+            outcome.after_append = self.engine.waiting[ticket] = replies
         self.committer.submit(outcome)
 
     async def settled(self) -> list[Any]:
@@ -134,9 +136,8 @@ async def test_an_async_confirm_waits_for_its_append_too(bench: Bench) -> None:
 
 async def test_a_full_disk_takes_back_no_confirm_of_an_async_message(bench: Bench) -> None:
     bench.storage.full_above = 5
-    bench.engine.after[1] = Outcome(effects=[Reply(1, "refused", None)])
     bench.submit_confirmed_at_once("async", Durability.ASYNC, count=9, ticket=1)
-    assert await bench.settled() == ["refused"]
+    assert await bench.settled() == ["refused async"]
 
 
 async def test_an_answer_that_keeps_nothing_waits_for_what_it_speaks_of(bench: Bench) -> None:
@@ -148,11 +149,36 @@ async def test_an_answer_that_keeps_nothing_waits_for_what_it_speaks_of(bench: B
 
 async def test_a_full_disk_answers_what_speaks_of_refused_facts(bench: Bench) -> None:
     bench.storage.full_above = 5
-    bench.engine.after[1] = Outcome(effects=[Reply(1, "refused", None)])
     bench.submit_confirmed_at_once("async", Durability.ASYNC, count=9, ticket=1)
     bench.committer.submit(Outcome(after_append=[Reply(1, "known", None)]))
     bench.committer.submit(Outcome(gated=[Reply(1, "known too", None)], durability=Durability.STRONG))
-    assert sorted(await bench.settled()) == ["known", "known too", "refused"]
+    assert await bench.settled() == ["refused async", "refused known", "refused known too"]
+
+
+async def test_answers_that_stand_wait_for_what_is_owed(bench: Bench) -> None:
+    bench.storage.full_above = 5
+    bench.submit("first", Durability.STRONG, count=9, ticket=1)
+    bench.engine.waiting[1] = []
+    bench.engine.paying = [Outcome([added()], durability=Durability.STRONG, ticket=2)]
+    bench.committer.submit(Outcome(effects=[Reply(1, "behind", None)]))
+    bench.storage.gate.clear()
+    await until(lambda: bool(bench.storage.appends))
+    await turns()
+    assert bench.told == []
+    bench.storage.gate.set()
+    assert await bench.settled() == ["first", "behind"]
+    assert bench.engine.committed_tickets == [2]
+
+
+async def test_answers_that_stand_are_refused_when_what_is_owed_does_not_fit_either(bench: Bench) -> None:
+    bench.storage.full_above = 0
+    first = Reply(1, "first", None)
+    bench.engine.paying = [Outcome([added()], durability=Durability.STRONG, ticket=2)]
+    bench.engine.waiting[2] = [first]
+    bench.committer.submit(Outcome([added()], gated=[first], durability=Durability.STRONG, ticket=1))
+    assert await bench.settled() == ["refused first"]
+    assert bench.engine.failed_tickets == [(1, "STORAGE_FULL"), (2, "STORAGE_FULL")]
+    assert bench.committer.backlog_bytes == 0
 
 
 async def test_a_transient_confirm_waits_for_nothing(bench: Bench) -> None:
@@ -344,11 +370,9 @@ async def test_outcomes_are_told_for_a_share_of_each_turn_of_the_loop(
 
 async def test_a_full_disk_refuses_who_does_not_fit_and_what_may_build_on_it(bench: Bench) -> None:
     bench.storage.full_above = 5
-    for ticket in (2, 3):
-        bench.engine.after[ticket] = Outcome(effects=[Reply(1, f"refused {ticket}", None)])
     for ticket, (token, count) in enumerate((("small", 1), ("big", 9), ("behind", 2)), start=1):
         bench.submit(token, Durability.STRONG, count=count, ticket=ticket)
-    assert await bench.settled() == ["small", "refused 2", "refused 3"]
+    assert await bench.settled() == ["small", "refused big", "refused behind"]
     assert bench.engine.failed_tickets == [(2, "STORAGE_FULL"), (3, "STORAGE_FULL")]
     assert bench.engine.committed_tickets == [1]
     assert bench.committer.backlog_bytes == 0
@@ -362,7 +386,6 @@ async def test_what_the_engine_has_promised_is_appended_next_and_its_hand_outs_a
     """A full disk refuses a strong message, and with it a transient one behind it, which was confirmed."""
     bench.storage.full_above = 5
     promised = MessagesAdded(2, 1, 1000, Rows.of([b"\0\1x\0\0\0\0\0\0"] * 2))
-    bench.engine.after[1] = Outcome(effects=[Reply(1, "refused", None)])
     bench.engine.after[2] = Outcome([promised], ticket=3)
     shown: list[Record] = []
     bench.committer.taps.add(2, shown.append)
@@ -385,7 +408,7 @@ async def test_what_the_engine_has_promised_is_appended_next_and_its_hand_outs_a
         tasks.start_soon(look)
         await turns()
         told = await bench.settled()
-    assert told == ["transient", "refused", ("Deliver", 1)]
+    assert told == ["transient", "refused strong", ("Deliver", 1)]
     assert bench.storage.appends == [[promised]]
     assert appends_before_the_read == [1]
     assert bench.engine.committed_tickets == [3]

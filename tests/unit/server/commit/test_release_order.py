@@ -92,14 +92,6 @@ def test_the_answers_of_one_step_keep_the_order_they_were_asked_in() -> None:
     assert ears.heard[1] == tokens
 
 
-def test_refused_effects_are_never_heard_and_hold_nobody_up() -> None:
-    ears = Ears(1)
-    holds = ears.effect_router.accept(Outcome(gated=[reply("refused")])).gated
-    ears.effect_router.accept(Outcome(effects=[reply("later")]))
-    ears.effect_router.drop(holds)
-    assert ears.heard[1] == ["later"]
-
-
 def test_effects_of_sessions_that_are_gone_are_dropped() -> None:
     ears = Ears(1)
     holds = ears.effect_router.accept(Outcome(gated=[reply("late")])).gated

@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from vibemq.model.effects import CursorFigures, QueueDepth, QueueFigures
-from vibemq.server.monitoring.snapshot import AGE_S_MAX, EFFORT, SLICE_S, Snapshots
+from vibemq.server.monitoring.snapshot import AGE_S_MAX, COLUMNS, EFFORT, SLICE_S, Snapshot, Snapshots, snapshot_steps
 
 pytestmark = pytest.mark.anyio
 
@@ -165,3 +165,38 @@ async def test_the_figures_of_one_queue_are_found_in_slices_too() -> None:
     assert len(broker.held) > 40
     assert max(broker.held) <= SLICE_S + 0.0001 + 1e-9
     assert await broker.snapshots().depth("q1") is None
+
+
+async def test_a_picture_of_idle_queues_is_small_and_one_of_large_figures_exact() -> None:
+    """Of a hundred thousand queues several pictures are kept."""
+    broker = Broker(1_000)
+    idle = await broker.snapshots().latest()
+    assert sum(len(bytes(column)) for column in idle.columns.values()) < 1_000 * (len(COLUMNS) + 10)
+    sizes = [255, 256, 65_535, 65_536, 2**32 - 1, 2**32, 2**62]
+    found = Snapshot()
+    for _ in snapshot_steps(Sized([*[7] * 300, *sizes, 3]), found):
+        pass
+    assert list(found.columns["size"]) == [*[7] * 300, *sizes, 3]
+    assert found.totals["size"] == 2_100 + sum(sizes) + 3
+    assert list(found.columns["queue_id"]) == list(range(len(sizes) + 301))
+
+
+class Sized(Broker):
+    """Its queues have these sizes."""
+
+    def __init__(self, sizes: list[int]) -> None:
+        super().__init__(len(sizes))
+        self.sizes = sizes
+
+    def survey(self) -> "Survey":
+        return SizedSurvey(self)
+
+
+class SizedSurvey(Survey):
+    def __init__(self, broker: Sized) -> None:
+        super().__init__(broker)
+        self._sizes = broker.sizes
+
+    def __iter__(self) -> Iterator[QueueFigures | None]:
+        for number, size in enumerate(self._sizes):
+            yield figures(number)._replace(size=size)

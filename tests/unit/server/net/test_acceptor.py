@@ -13,7 +13,14 @@ import pytest
 
 from tests.waiting import until
 from vibemq.server.net import acceptor as acceptor_module
-from vibemq.server.net.acceptor import KEEP_ALIVE_S, REFUSALS_FOR_ONE, TAKEN_PER_TURN, Acceptor, bound_sockets
+from vibemq.server.net.acceptor import (
+    KEEP_ALIVE_S,
+    REFUSALS_FOR_ONE,
+    TAKEN_PER_TURN,
+    Acceptor,
+    Handshakes,
+    bound_sockets,
+)
 from vibemq.server.net.transport import acknowledge_at_once
 
 pytestmark = pytest.mark.anyio
@@ -36,6 +43,9 @@ class Door:
     taken: list[asyncio.BaseTransport] = field(default_factory=list)
     lost: list[asyncio.BaseProtocol] = field(default_factory=list)
     port: int = 0
+    handshakes: Handshakes | None = None
+    failures: int = 0
+    """Handshakes that came to nothing."""
     turn_s: float = 0.0
     """How long each turn of the loop takes, as the acceptor sees it."""
     now: float = 0.0
@@ -58,15 +68,25 @@ class Door:
         self.sockets = await bound_sockets("127.0.0.1", 0)
         self.port = self.sockets[0].getsockname()[1]
         return Acceptor(
-            self.sockets, make, self.refuses, tls=self.tls, handshake_timeout_s=30, monotonic=self._monotonic
+            self.sockets,
+            make,
+            self.refuses,
+            tls=self.tls,
+            handshake_timeout_s=30,
+            handshakes=self.handshakes,
+            failed=self._failed,
+            monotonic=self._monotonic,
         )
+
+    def _failed(self) -> None:
+        self.failures += 1
 
     def _monotonic(self) -> float:
         self.now += self.turn_s
         return self.now
 
-    def dial(self) -> AbstractContextManager[socket.socket]:
-        return socket.create_connection(("127.0.0.1", self.port), timeout=30)
+    def dial(self, source: str = "127.0.0.1") -> AbstractContextManager[socket.socket]:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=30, source_address=(source, 0))
 
 
 @pytest.mark.parametrize(("turn_ms", "expected"), [(0.1, 1), (3.5, 3), (500, TAKEN_PER_TURN)])
@@ -191,6 +211,28 @@ async def test_a_handshake_that_is_under_way_at_the_end_fails() -> None:
         assert await asyncio.to_thread(peer.recv, 100) == b""
         await until(lambda: not acceptor._beginning)
     assert door.taken == []
+
+
+@pytest.mark.parametrize("anyio_backend", [("asyncio", {"use_uvloop": each}) for each in (False, True)])
+async def test_silent_handshakes_of_one_address_take_no_place_of_others() -> None:
+    handshakes = Handshakes(3)
+    door = Door(tls=ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), handshakes=handshakes)
+    acceptor = await door.open()
+    with door.dial() as first, door.dial(), door.dial(), door.dial() as fourth:
+        # One more of the same address has no place, and is told nothing.
+        assert await asyncio.to_thread(fourth.recv, 100) == b""
+        assert (len(handshakes), len(acceptor._beginning), door.failures) == (3, 3, 1)
+        with door.dial("127.0.0.2") as other:
+            # The oldest gives its own.
+            assert await asyncio.to_thread(first.recv, 100) == b""
+            await until(lambda: len(acceptor._beginning) == 3)
+            assert len(handshakes) == 3
+            other.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                other.recv(100)
+    await until(lambda: not acceptor._beginning)
+    assert len(handshakes) == 0
+    acceptor.close()
 
 
 HERE, ABSENT = "127.0.0.1", ("127.0.0.98", "127.0.0.99")

@@ -37,7 +37,7 @@ def enter(state: EngineState, step: Step, command: EnterBatch) -> None:
         raise InvalidOptions(f"a query is named by at most {QUERY_MAX} bytes")
     if command.end_tag == command.tag:
         _enter_without_rows(state, step, group, command)
-        step.answer(command, Plan(command.tag, ""), durable_need(queue))
+        step.answer_standing(command, Plan(command.tag, ""), durable_need(queue))
         return
     number = cursor.plans.number_of(command.tag)
     plan = cursor.plans.at(number)
@@ -49,7 +49,7 @@ def enter(state: EngineState, step: Step, command: EnterBatch) -> None:
         _number(state, step, queue, group, cursor, number, command)
     elif not plan.begun_at:
         put(step, queue, group, cursor, number, plan._replace(begun_at=step.now))
-    step.answer(command, plan, durable_need(queue))
+    step.answer_standing(command, plan, durable_need(queue))
 
 
 def _enter_without_rows(state: EngineState, step: Step, group: Group, command: EnterBatch) -> None:

@@ -25,13 +25,13 @@ def plan(state: EngineState, step: Step, command: PlanBatch) -> None:
     check_expired(queue, group, cursor)
     check_epoch(queue, group, cursor, command.epoch)
     if command.empty_mark is not None:
-        step.answer(command, _without_rows(state, step, queue, group, cursor, command), durable_need(queue))
+        step.answer_standing(command, _without_rows(state, step, queue, group, cursor, command), durable_need(queue))
         return
     known = cursor.plans.find(command.tag)
     if known is None:
         known = _new_plan(state, step, queue, group, cursor, command)
     # An earlier one may be on its way to the disk yet: this answer waits for it too.
-    step.answer(command, known, durable_need(queue))
+    step.answer_standing(command, known, durable_need(queue))
 
 
 def _new_plan(state: EngineState, step: Step, queue: Queue, group: Group, cursor: Cursor, command: PlanBatch) -> Plan:

@@ -65,7 +65,7 @@ def join(state: EngineState, step: Step, command: JoinCursor) -> None:
     _configure(cursor, command)
     step.note_cursor(queue, group, durable_need(queue))
     state.arm_part(queue, group, step.now)
-    step.answer(command, describe(queue, group, cursor), durable_need(queue))
+    step.answer_standing(command, describe(queue, group, cursor), durable_need(queue))
 
 
 def _check_no_delays(state: EngineState, queue: Queue, name: str, now: int) -> None:
@@ -137,7 +137,7 @@ def commit(state: EngineState, step: Step, command: CommitCursor) -> Slices:
             step = yield
             if queue.deleted or queue.groups.get(group.name) is not group:
                 break
-    step.answer(command, describe(queue, group, cursor), durable_need(queue) if first else light(queue))
+    step.answer_standing(command, describe(queue, group, cursor), durable_need(queue) if first else light(queue))
 
 
 def _of_owner(state: EngineState, command: CommitCursor | RejectAt | Quarantine) -> tuple[Queue, Group, Cursor]:
@@ -198,7 +198,8 @@ def reject(state: EngineState, step: Step, command: RejectAt) -> Slices:
             break
         if step.work >= STEP_UNITS:
             step = yield
-    step.answer(command, Rejected(count, len(command.rejects) - count), heavy(queue) if count else light(queue))
+    need = heavy(queue) if count else light(queue)
+    step.answer_standing(command, Rejected(count, len(command.rejects) - count), need)
 
 
 def _reject(
@@ -237,7 +238,7 @@ def quarantine(state: EngineState, step: Step, command: Quarantine) -> Slices:
         if step.work >= STEP_UNITS:
             step = yield
             queue, group, cursor = _of_owner(state, command)
-    step.answer(command, Rejected(taken, asked - taken, unchanged=not (taken or more)), heavy(queue))
+    step.answer_standing(command, Rejected(taken, asked - taken, unchanged=not (taken or more)), heavy(queue))
 
 
 def moved(step: Step, queue: Queue, group: Group) -> None:

@@ -4,7 +4,7 @@ Each push has a number, which its acknowledgement repeats. Pushes that are neith
 are forgotten in the order in which they were sent.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import orjson
@@ -15,6 +15,7 @@ from vibemq.model.effects import Deliver
 from vibemq.model.rows import LARGE_ROW_BYTES, RowView, header_pairs
 from vibemq.model.runs import Run, runs_of
 from vibemq.model.stored import Slice
+from vibemq.protocols.base_session import emptied
 from vibemq.protocols.eventmesh.messages import forms, names
 from vibemq.protocols.eventmesh.messages.message import write_message
 from vibemq.protocols.eventmesh.messages.names import Form
@@ -25,6 +26,8 @@ from vibemq.protocols.eventmesh.tcp.subscriptions import EventMeshSubscription, 
 
 PENDING_MAX = 65_536
 """Pushes whose acknowledgements are waited for; more than any client may hold."""
+FREED_AT_ONCE = 2_000
+"""Of these, in about half a millisecond."""
 _SEQ_MAX = (1 << 31) - 1
 """What the C client reads."""
 _LARGE_BYTES = LARGE_ROW_BYTES + 65_536
@@ -119,6 +122,11 @@ class EventMeshPushes:
         for number in [number for number, pending in self._pending.items() if pending.consumer == consumer]:
             pending = self._pending.pop(number)
             del self._numbers[pending.consumer, pending.sequence]
+
+    def let_go(self) -> Iterator[None]:
+        """All, in steps, once the session has ended."""
+        for table in (self._pending, self._numbers):
+            yield from emptied(table, FREED_AT_ONCE)
 
     # -- messages ---------------------------------------------------------------------------------------------------
 

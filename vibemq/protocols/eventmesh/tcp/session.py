@@ -7,7 +7,7 @@ answering    publishing, subscriptions -> package -> frames
 delivering   subscriptions -> pushes
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -352,6 +352,11 @@ class EventMeshSession(BaseSession[EventMeshState]):
     def fail(self, error: VibeMQError) -> None:
         if not self._state.closing:
             self._state.give_up(error)
+
+    def let_go(self) -> Iterator[None]:
+        # A client with very many topics, or unacknowledged messages, is not freed in one turn of the loop.
+        yield from self._subscriptions.let_go()
+        yield from self._pushes.let_go()
 
     @property
     def client_name(self) -> str:

@@ -9,7 +9,7 @@ one group that they share (`vibemq.protocols.eventmesh.topics`).
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ from vibemq.model.commands import DescribeQueue, SetCapacity, SharedCapacity, St
 from vibemq.model.effects import QueueInfo, Subscribed
 from vibemq.model.options import check_queue_name
 from vibemq.model.runs import END
+from vibemq.protocols.base_session import emptied
 from vibemq.protocols.eventmesh.tcp.frames import EventMeshDialect
 from vibemq.protocols.eventmesh.tcp.package import Cmd, Package
 from vibemq.protocols.eventmesh.tcp.state import EventMeshState
@@ -25,6 +26,8 @@ from vibemq.protocols.eventmesh.topics import SubscriptionItem, takes_turns
 
 _ASKED_AT_ONCE = 50
 """Topics of one list that the engine is asked for in one turn."""
+FREED_AT_ONCE = 500
+"""Subscriptions, in about half a millisecond."""
 SHARE = "session"
 """The capacity that all subscriptions of a session have together."""
 
@@ -261,3 +264,7 @@ class EventMeshSubscriptions:
             return
         subscription.credited = True
         self._state.ask(SetCapacity(self._state.session, None, subscription.consumer, END, 0, add_credit=END))
+
+    def let_go(self) -> Iterator[None]:
+        for table in (self._topics, self.by_consumer):
+            yield from emptied(table, FREED_AT_ONCE)

@@ -74,6 +74,8 @@ _DELIVERED = struct.Struct("!QQ")
 _ACKED = struct.Struct("!QI")
 _ACKED_PLAINLY = struct.Struct("!QIB")
 _DELIVERED_ALONE = struct.Struct("!QQBII")
+_SETTLED_PLAINLY = struct.Struct("!BqHIQQ")
+_ASKED_PLAINLY = struct.Struct("!IBI")
 _FLOW = struct.Struct("!IQI")
 _LONE_ROW = struct.Struct("!II")
 _COLUMNS_START = struct.Struct("!BI")
@@ -527,6 +529,23 @@ def parse_stage(body: bytes) -> StageFrame:
 
 
 def parse_request(body: bytes) -> RequestFrame:
+    return _plain_request(body) or _general_request(body)
+
+
+def _plain_request(body: bytes) -> RequestFrame | None:
+    """One without an extra; None: it is another one, or broken."""
+    try:
+        message_id, queue, at = _names(body)
+        timeout_ms, flags, size = _ASKED_PLAINLY.unpack_from(body, at)
+    except (struct.error, IndexError):
+        return None
+    at += _ASKED_PLAINLY.size
+    if flags or at + size != len(body) or not message_id:
+        return None
+    return RequestFrame(message_id, queue, timeout_ms, body[at:], None)
+
+
+def _general_request(body: bytes) -> RequestFrame:
     reader = _Reader(body)
     message_id, queue = reader.start()
     timeout_ms, extra = reader.number(U32), reader.json_block()
@@ -536,6 +555,24 @@ def parse_request(body: bytes) -> RequestFrame:
 
 
 def parse_response(body: bytes) -> ResponseFrame:
+    return _plain_response(body) or _general_response(body)
+
+
+def _plain_response(body: bytes) -> ResponseFrame | None:
+    """One that ends with its row; None: it is another one, or broken."""
+    try:
+        message_id, _, at = _names(body)
+        start = at + 2
+        end = start + (body[at] << 8 | body[at + 1])
+        (size,) = U32.unpack_from(body, end)
+    except (struct.error, IndexError):
+        return None
+    if end + 4 + size != len(body) or not message_id:
+        return None
+    return ResponseFrame(message_id, body[start:end].decode(errors="replace"), body[end + 4 :])
+
+
+def _general_response(body: bytes) -> ResponseFrame:
     reader = _Reader(body)
     message_id, _ = reader.start()
     return ResponseFrame(message_id, reader.text(), reader.row())
@@ -621,6 +658,22 @@ def parse_deliver_scattered(body: bytes) -> DeliverMany:
 
 
 def parse_settle(body: bytes) -> SettleMany:
+    return _plain_settlement(body) or _general_settlement(body)
+
+
+def _plain_settlement(body: bytes) -> SettleMany | None:
+    """One of a single run and without a reason; None: it is another one, or broken."""
+    try:
+        message_id, queue, at = _names(body)
+        verb, delay_ms, reason_size, count, first, last = _SETTLED_PLAINLY.unpack_from(body, at)
+    except (struct.error, IndexError):
+        return None
+    if reason_size or count != 1 or first > last or not message_id:
+        return None
+    return SettleMany(message_id, queue, verb, None if delay_ms < 0 else delay_ms, "", [(first, last)])
+
+
+def _general_settlement(body: bytes) -> SettleMany:
     reader = _Reader(body)
     message_id, queue = reader.start()
     verb = reader.raw(1)[0]

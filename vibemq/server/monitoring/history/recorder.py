@@ -94,12 +94,13 @@ class HistoryRecorder:
         now_s = self._monotonic()
         rows: dict[int, int] = {}
         for row, queue_id in enumerate(reading.now.columns["queue_id"]):
-            rows[queue_id] = row
+            if queue_id in self._places:
+                rows[queue_id] = row
             yield
         for queue_id in [queue_id for queue_id in self._places if queue_id not in rows]:
             self._places.pop(queue_id, None)
             yield
-        yield from self._give_places(reading, now_s)
+        yield from self._give_places(reading, now_s, rows)
         for queue_id, place in list(self._places.items()):
             if queue_id in rows:
                 row = rows[queue_id]
@@ -108,8 +109,8 @@ class HistoryRecorder:
                 place.ring.record(reading.at_ms, _figures(reading, row))
             yield
 
-    def _give_places(self, reading: QueuesReading, now_s: float) -> Iterator[None]:
-        """To queues that move and have none, while there is room."""
+    def _give_places(self, reading: QueuesReading, now_s: float, rows: dict[int, int]) -> Iterator[None]:
+        """To queues that move and have none, while there is room. `rows`: those of the queues that have a place."""
         idle = self._idle(now_s)
         ready = reading.now.columns["ready"]
         for row, queue_id in enumerate(reading.now.columns["queue_id"]):
@@ -122,6 +123,7 @@ class HistoryRecorder:
                 self._places.pop(idle.pop(), None)
             if len(self._places) < self.places_max:
                 self._add(reading, row, now_s)
+                rows[queue_id] = row
 
     def _add(self, reading: QueuesReading, row: int, now_s: float) -> None:
         """It may have been deleted since the picture was taken."""

@@ -16,6 +16,8 @@ from vibemq.server.monitoring.metrics import Metrics
 from vibemq.server.net.driving.works import PeerWorks, WorkingPeer
 from vibemq.server.net.operation_runner import OperatingPeer, OperationRunner
 
+NEVER_LOOKED = -1
+
 
 class AskingPeer(OperatingPeer, AuthenticatedPeer, WorkingPeer, Protocol):
     """The peer, as its requests see it."""
@@ -50,8 +52,8 @@ class PeerRequests:
         self._loop = asyncio.get_running_loop()
         self.waiting: deque[Request] = deque()
         """What the session has understood, behind a long batch."""
-        self._logins_version = authenticator.logins_version
-        """As it was when the peer's login was found to count."""
+        self._logins_version = NEVER_LOOKED
+        """As it was when the peer's login was found to count. A peer that is made for a login may come too late."""
         self.said_goodbye = False
         """Among the `last` requests."""
 

@@ -126,6 +126,10 @@ class EventStream(Response):
             except StreamOver as over:
                 await self._write(send, bye(str(over)), extend)
                 return
+            if events and (reason := self._why_over()):
+                # What came after the stream was ruled out is for nobody.
+                await self._write(send, bye(reason), extend)
+                return
             silent_s += loop.time() - began
             if not events and silent_s >= HEARTBEAT_S:
                 events = HEARTBEAT

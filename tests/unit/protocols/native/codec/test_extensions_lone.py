@@ -26,6 +26,14 @@ ACKS = [
     extensions.publish_many_ack("1f", "orders", 0, 1, {0: ("QUEUE_FULL", "no room")}),
     extensions.publish_many_ack("1f", "orders", 0, 1, None, {0: 3}),
 ]
+REQUEST = extensions.request("1f", "orders", ROW, 2_000)
+RESPONSE = extensions.response("1f", "address", ROW)
+SETTLEMENT = extensions.settle("s1", 0, [(7, 9)])
+OF_REQUESTS = [
+    (extensions.parse_request, extensions._plain_request, extensions._general_request, REQUEST),
+    (extensions.parse_response, extensions._plain_response, extensions._general_response, RESPONSE),
+    (extensions.parse_settle, extensions._plain_settlement, extensions._general_settlement, SETTLEMENT),
+]
 
 
 def broken(body: bytes) -> Iterator[bytes]:
@@ -55,6 +63,36 @@ def test_a_delivery_is_read_as_by_the_general_way(body: bytes) -> None:
 def test_a_confirm_is_read_as_by_the_general_way(body: bytes) -> None:
     for each in broken(body):
         assert outcome(extensions.parse_publish_many_ack, each) == outcome(extensions._detailed_ack, each), each
+
+
+@pytest.mark.parametrize(("parse", "plain", "general", "body"), OF_REQUESTS)
+def test_a_request_its_reply_and_its_settlement_are_read_as_by_the_general_way(
+    parse: Callable[[bytes], Any], plain: Callable[[bytes], Any], general: Callable[[bytes], Any], body: bytes
+) -> None:
+    assert plain(body) == general(body)
+    for each in broken(body):
+        assert outcome(parse, each) == outcome(general, each), each
+
+
+@pytest.mark.parametrize(
+    "body", [extensions.request("1f", "orders", ROW, 2_000, {"priority": 2}), extensions.give_up("1f")]
+)
+def test_other_requests_are_too(body: bytes) -> None:
+    for each in broken(body):
+        assert outcome(extensions.parse_request, each) == outcome(extensions._general_request, each), each
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        extensions.settle("s1", 1, [(7, 9)], delay_ms=5),
+        extensions.settle("s1", 1, [(7, 9)], delay_ms=5, reason="why"),
+        extensions.settle("s1", 1, [(7, 9), (11, 11)], delay_ms=5),
+    ],
+)
+def test_other_settlements_are_too(body: bytes) -> None:
+    for each in broken(body):
+        assert outcome(extensions.parse_settle, each) == outcome(extensions._general_settlement, each), each
 
 
 def test_the_shorter_ways_are_taken() -> None:

@@ -6,10 +6,9 @@ How often, and what then, is for the queue to say: an answer becomes an acknowle
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from urllib.parse import urlsplit
 
 from vibemq.errors import InvalidMessage, OutboundError, OutboundRefused, VibeMQError
 from vibemq.model.commands import SetCapacity, Settlement
@@ -18,21 +17,20 @@ from vibemq.model.stored import Slice
 from vibemq.protocols.eventmesh.http.codes import PushOutcome
 from vibemq.protocols.eventmesh.http.push.answers import PushVerdict, verdict_of
 from vibemq.protocols.eventmesh.http.push.inner_session import InnerSession
+from vibemq.protocols.eventmesh.http.push.lanes import UrlLane, UrlLanes
 from vibemq.protocols.eventmesh.http.push.requests import push_body, push_headers
-from vibemq.protocols.eventmesh.http.push.slots import PushSlot, PushSlots, UrlStanding
+from vibemq.protocols.eventmesh.http.push.slots import PushSlot, PushSlots
 from vibemq.protocols.eventmesh.http.settings import EventMeshHttpSettings
 from vibemq.protocols.session import HttpCalls, Services
 
 WINDOW_MESSAGES = 64
 """Messages of a group that are in the line or under way."""
 WINDOW_BYTES = 1 << 20
-REST_MS, REST_MAX_MS = 2_000, 30_000
-"""How long a URL is left alone that has not answered; doubled each time."""
 LAST_TRIES_MAX = 1_024
 SLOT_MS = 100
 """So long one URL has a slot, if a push takes no longer."""
-PROVEN_MS = 600_000
-"""A URL that has answered is taken for one that does."""
+BEGUN_AT_ONCE = 25
+"""Pushes, or wishes for a slot, in one turn of the loop."""
 PUSHES_MAX = 48
 """Under way together; other plug-ins may call others beside them."""
 
@@ -53,79 +51,46 @@ class _Line:
     row: bytes
 
 
-class UrlLane:
-    """One URL of a group."""
-
-    def __init__(self, url: str) -> None:
-        self.url = url
-        self.host = urlsplit(url).netloc.lower()
-        """With the port."""
-        self.sync = False
-        self.busy = 0
-        """Pushes under way."""
-        self.failures = 0
-        """In a row."""
-        self.rests_until = 0
-        self.worked_at = 0
-        self.wish: PushSlot | None = None
-        """It waits for a slot."""
-
-    def standing(self, now: int) -> UrlStanding:
-        if self.failures:
-            return UrlStanding.FAILING
-        return UrlStanding.PROVEN if self.worked_at and now - self.worked_at < PROVEN_MS else UrlStanding.NEW
-
-    def failed(self, now: int) -> int:
-        """How long it rests."""
-        rest_ms = min(REST_MS << min(self.failures, 5), REST_MAX_MS)
-        self.rests_until = now + rest_ms
-        self.failures += 1
-        return rest_ms
-
-    def worked(self, now: int) -> None:
-        self.failures, self.rests_until, self.worked_at = 0, 0, now
-
-
 class PushGroup:
     """`consumer` is its number in the session."""
 
     def __init__(self, topic: str, session: InnerSession, tools: PushTools) -> None:
         self.topic = topic
         self.consumer = 0
-        self.lanes: dict[str, UrlLane] = {}
+        self.lanes = UrlLanes(tools.settings.push_concurrency)
         self.awaited: list[Callable[[VibeMQError | None], None]] = []
         """Who wants to know when it consumes, or why it does not; empty once it does."""
-        self._session = session
+        self.session = session
         self._user = session.principal.name if session.principal is not None else ""
         self._tools = tools
         self._wishing: dict[UrlLane, None] = {}
         self._line: deque[_Line] = deque()
         self._last_tries: dict[int, str] = {}
         """The URL at which a message has failed, by sequence."""
-        self._turn = 0
+        self._goes_on = False
+        """In another turn of the loop."""
         self._ended = False
         self._paused = False
         """No URL can be called for now, and nothing is handed out."""
 
     def add(self, url: str, *, sync: bool) -> None:
-        lane = self.lanes.setdefault(url, UrlLane(url))
-        lane.sync = sync
+        self.lanes.add(url).sync = sync
         self.go_on()
 
     def remove(self, url: str) -> None:
         """What is under way to it is still waited for."""
-        lane = self.lanes.pop(url, None)
+        lane = self.lanes.remove(url)
         if lane is not None:
-            self._withdraw([lane])
+            self._withdraw(lane)
         self.go_on()
 
     def end(self) -> None:
         """Nobody is left: what waits goes back unharmed, and what is under way is still settled."""
         self._ended = True
-        self._withdraw(self._wishing)
+        self.session.call_for_each(list(self._wishing), self._withdraw)
         while self._line:
-            self._session.settle(self.consumer, self._line.popleft().sequence, Settlement.RELEASE)
-        self._session.forget(self.consumer)
+            self.session.settle(self.consumer, self._line.popleft().sequence, Settlement.RELEASE)
+        self.session.forget(self.consumer)
 
     def deliver(self, deliver: Deliver, slices: Sequence[Slice]) -> None:
         for piece in slices:
@@ -134,82 +99,79 @@ class PushGroup:
         self.go_on()
 
     def go_on(self) -> None:
-        """Give what waits to the URLs that are free."""
-        while self._line and not (self._ended or self._tools.services.stopping):
-            lane = self._free_lane(self._line[0].sequence)
-            if lane is None or not self._begin(lane):
+        """Give what waits to the URLs that are free, of very many some in each turn of the loop. A URL that waits for a
+        slot when nothing is left is called in vain."""
+        for _ in range(BEGUN_AT_ONCE):
+            if not self._line or self._ended or self._tools.services.stopping:
                 return
-        if self._wishing:
-            self._withdraw(self._wishing)
+            lane = self._free_lane(self._line[0].sequence)
+            if lane is None:
+                return
+            self._begin(lane)
+        if not self._goes_on:
+            self._goes_on = True
+            self.session.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        self._goes_on = False
+        self.go_on()
 
     def _free_lane(self, sequence: int) -> UrlLane | None:
-        """The next one in turn that is free and does not rest; where the message has failed is passed over while there
-        is another one."""
-        now, last = self._session.now, self._last_tries.get(sequence)
-        awake = [lane for lane in self.lanes.values() if lane.rests_until <= now]
-        if not awake:
+        now = self.session.now
+        if not self.lanes.has_awake(now):
             self._pause()
             return None
-        most = self._tools.settings.push_concurrency
-        others = [lane for lane in awake if lane.url != last] or awake
-        # One call finds out whether a URL works again.
-        free = [lane for lane in others if lane.busy < (1 if lane.failures else most) and lane.wish is None]
-        if not free:
-            return None
-        self._turn += 1
-        return free[self._turn % len(free)]
+        return self.lanes.next_free(now, self._last_tries.get(sequence))
 
     def _pause(self) -> None:
         """What waits goes back to the queue, and comes again in its order."""
-        session = self._session
+        session = self.session
         if self._paused or not self.lanes:
             return
         self._paused = True
-        self._withdraw(self._wishing)
         session.ask(SetCapacity(session.number, None, self.consumer, 0))
         while self._line:
             session.settle(self.consumer, self._line.popleft().sequence, Settlement.RELEASE)
-        session.call_at(min(lane.rests_until for lane in self.lanes.values()) + 1, self._resume)
+        session.call_at(self.lanes.next_awake_at() + 1, self._resume)
 
     def _resume(self) -> None:
-        session = self._session
+        session = self.session
         if self._ended or not self._paused:
             return
         self._paused = False
         session.ask(SetCapacity(session.number, None, self.consumer, WINDOW_MESSAGES, WINDOW_BYTES))
         self.go_on()
 
-    def _begin(self, lane: UrlLane) -> bool:
-        slot = PushSlot(self._user, lane.host, lane.standing(self._session.now), partial(self._slot_came, lane))
+    def _begin(self, lane: UrlLane) -> None:
+        """Its next message, or its wish for a slot."""
+        slot = PushSlot(self._user, lane.host, lane.standing(self.session.now), partial(self._slot_came, lane))
         if not self._tools.slots.take(slot):
             lane.wish = slot
             self._wishing[lane] = None
             self._tools.slots.wait(slot)
-            return self._has_other_lane()
+            self.lanes.changed(lane)
+            return
         lane.busy += 1
+        self.lanes.changed(lane)
         first = self._line.popleft()
         self._tools.services.see_through(self._work, lane, first, slot)
-        return True
-
-    def _has_other_lane(self) -> bool:
-        return any(lane.wish is None and not lane.busy for lane in self.lanes.values())
 
     def _slot_came(self, lane: UrlLane) -> None:
         lane.wish = None
         self._wishing.pop(lane, None)
+        self.lanes.changed(lane)
         self.go_on()
 
-    def _withdraw(self, lanes: Iterable[UrlLane]) -> None:
-        """They have nothing to push: a slot that comes free is for others."""
-        for lane in list(lanes):
-            if lane.wish is not None:
-                self._tools.slots.withdraw(lane.wish)
-                lane.wish = None
-            self._wishing.pop(lane, None)
+    def _withdraw(self, lane: UrlLane) -> None:
+        """It has nothing to push: a slot that comes free is for others."""
+        if lane.wish is not None:
+            self._tools.slots.withdraw(lane.wish)
+            lane.wish = None
+        self._wishing.pop(lane, None)
 
     async def _work(self, lane: UrlLane, message: _Line | None, slot: PushSlot) -> None:
         """Push one message after the other, as long as there are some and the URL answers."""
-        session = self._session
+        session = self.session
         try:
             while message is not None:
                 async with self._tools.services.outbound:
@@ -227,6 +189,7 @@ class PushGroup:
             raise
         finally:
             lane.busy -= 1
+            self.lanes.changed(lane)
             if message is not None:
                 session.settle(self.consumer, message.sequence, Settlement.RELEASE)
             self._tools.slots.give(slot)
@@ -236,7 +199,7 @@ class PushGroup:
         """In turn: where the group has other URLs, one of them may be free."""
         if not self._line or self._ended or self._tools.services.stopping:
             return None
-        if len(self.lanes) != 1 or lane.url not in self.lanes:
+        if len(self.lanes) != 1 or lane not in self.lanes:
             return None
         return self._line.popleft()
 
@@ -244,7 +207,7 @@ class PushGroup:
         """Whether the URL answers."""
         tools = self._tools
         try:
-            body = push_body(self.topic, message.row, message.sequence, self._session.now, asks=lane.sync)
+            body = push_body(self.topic, message.row, message.sequence, self.session.now, asks=lane.sync)
         except InvalidMessage as error:
             # Of another protocol's publisher: no URL can be told of it.
             self._settle(lane, message.sequence, PushVerdict(PushOutcome.GIVE_UP, str(error)))
@@ -252,21 +215,18 @@ class PushGroup:
         try:
             answer = await tools.calls.post(lane.url, push_headers(tools.settings, sync=lane.sync), body)
         except OutboundError as error:
-            rest_ms = lane.failed(self._session.now)
-            delay_ms = 0 if self._has_awake() else rest_ms
+            now = self.session.now
+            rest_ms = self.lanes.failed(lane, now)
+            delay_ms = 0 if self.lanes.has_awake(now) else rest_ms
             reason = str(error) if isinstance(error, OutboundRefused) else f"{lane.url[:200]}: {error}"
             self._settle(lane, message.sequence, PushVerdict(PushOutcome.RETRY, reason, delay_ms))
             return False
-        lane.worked(self._session.now)
+        self.lanes.worked(lane, self.session.now)
         self._settle(lane, message.sequence, verdict_of(answer, tools.settings.push_retry_after_max_ms))
         return True
 
-    def _has_awake(self) -> bool:
-        now = self._session.now
-        return any(lane.rests_until <= now for lane in self.lanes.values())
-
     def _settle(self, lane: UrlLane, sequence: int, verdict: PushVerdict) -> None:
-        session, consumer = self._session, self.consumer
+        session, consumer = self.session, self.consumer
         if verdict.outcome is PushOutcome.RETRY:
             if len(self._last_tries) >= LAST_TRIES_MAX:
                 del self._last_tries[next(iter(self._last_tries))]

@@ -43,6 +43,10 @@ TRY_AGAIN_MS = 30_000
 changed, at once, for so may a permission."""
 HEARD_AT_ONCE = 20
 """Heartbeats of one request; the first of a subscription is kept."""
+ADDED_AT_ONCE = 25
+"""URLs of a group."""
+ENDED_AT_ONCE = 20
+"""Subscriptions without a heartbeat, in one turn of the loop."""
 TOPICS_REMEMBERED_MAX = 20_000
 
 
@@ -99,8 +103,7 @@ class SubscriptionHub:
 
     def _registry_lost(self) -> None:
         """Somebody has deleted its queue: what is subscribed is kept anew."""
-        for kept in list(self._known.values()):
-            self._own.call_soon(partial(self._keep_anew, kept))
+        self._own.call_for_each(list(self._known.values()), self._keep_anew)
 
     def _keep_anew(self, kept: KeptSubscription) -> None:
         if self._known.get(kept.key) is kept and not self._registry.holds(kept.key):
@@ -220,8 +223,9 @@ class SubscriptionHub:
             self._lost.add(key.of_group, TRY_AGAIN_MS)
 
     def _ask_again(self, group_key: GroupKey) -> None:
-        for kept in self._kept_of(group_key)[:1]:
-            self._with_group(kept.key, partial(self._found_group, kept.key))
+        key = next(iter(self._by_group.get(group_key, {})), None)
+        if key is not None:
+            self._with_group(key, partial(self._found_group, key))
 
     def _take_up(self, kept: KeptSubscription) -> None:
         group_key = kept.key.of_group
@@ -297,8 +301,7 @@ class SubscriptionHub:
             return None
         # A broker without authentication acts for everybody alike.
         if principal.name == key.user and principal.since != key.since:
-            for kept in self._kept_of(key.of_group):
-                self._own.call_soon(partial(self._end, kept.key, _nothing))
+            self._own.call_for_each(self._kept_of(key.of_group), lambda kept: self._end(kept.key, _nothing))
             return None
         self._sessions[key.of_user] = self._connect(principal, partial(self._parted, key.of_user))
         return self._sessions[key.of_user][0]
@@ -310,11 +313,14 @@ class SubscriptionHub:
         if self._services.stopping:
             return
         again_ms = TRY_AGAIN_MS if session.closing else 0
-        for group_key in [key for key in self._groups if key[:3] == user]:
-            self._own.call_soon(partial(self._group_without_session, group_key, self._groups[group_key], again_ms))
+        without = partial(self._group_without_session, user, session, again_ms)
+        self._own.call_for_each(list(self._groups.items()), without)
 
-    def _group_without_session(self, group_key: GroupKey, group: PushGroup, again_ms: int) -> None:
-        if self._groups.get(group_key) is group:
+    def _group_without_session(
+        self, user: UserKey, session: InnerSession, again_ms: int, known: tuple[GroupKey, PushGroup]
+    ) -> None:
+        group_key, group = known
+        if group_key[:3] == user and self._groups.get(group_key) is group and group.session is session:
             self.group_lost(group_key, again_ms)
 
     def group_opened(self, key: SubscriptionKey, group: PushGroup, error: VibeMQError | None) -> None:
@@ -324,10 +330,17 @@ class SubscriptionHub:
             self._groups.pop(key.of_group, None)
             group.end()
         else:
-            for kept in self._kept_of(key.of_group):
-                group.add(kept.key.url, sync=kept.sync)
+            all_kept = self._kept_of(key.of_group)
+            for kept in all_kept[:ADDED_AT_ONCE]:
+                self._add_to(group, kept)
+            if len(all_kept) > ADDED_AT_ONCE:
+                self._own.call_for_each(all_kept[ADDED_AT_ONCE:], partial(self._add_to, group))
         for then in awaited:
             then(error)
+
+    def _add_to(self, group: PushGroup, kept: KeptSubscription) -> None:
+        if self._known.get(kept.key) is kept and self._groups.get(kept.key.of_group) is group:
+            group.add(kept.key.url, sync=kept.sync)
 
     def group_lost(self, group_key: GroupKey, again_ms: int = TRY_AGAIN_MS) -> None:
         """Through no wish of its subscribers."""
@@ -371,7 +384,10 @@ class SubscriptionHub:
         """End those that are silent; of the others, come back for the one that is silent for longest."""
         self._watching = False
         until = self._own.now - self._settings.heartbeat_expiry_ms
-        while self._beats and (key := next(iter(self._beats))) and self._beats[key] <= until:
+        for _ in range(ENDED_AT_ONCE):
+            key = next(iter(self._beats), None)
+            if key is None or self._beats[key] > until:
+                break
             self._end(key, _nothing)
         self._watch()
 

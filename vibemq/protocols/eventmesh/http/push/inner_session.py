@@ -4,9 +4,9 @@ Contract: `vibemq.protocols.session.Session`. What is asked is taken in the next
 """
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
-from typing import Any
+from typing import Any, TypeVar
 
 from vibemq.errors import VibeMQError
 from vibemq.model.commands import Command, Settle, Settlement
@@ -21,6 +21,7 @@ CALLS_AT_ONCE = 25
 """Of what is due or was put off."""
 Delivered = Callable[[Deliver, Sequence[Slice]], None]
 Ended = Callable[[VibeMQError], None]
+T = TypeVar("T")
 
 
 class InnerSession:
@@ -49,6 +50,8 @@ class InnerSession:
         """A heap of (instant, number, what to call)."""
         self._last_call = 0
         self._soon: deque[Callable[[], None]] = deque()
+        self._rows: deque[Iterator[None]] = deque()
+        """Long rows of calls: each step is one of them."""
 
     @property
     def number(self) -> int:
@@ -97,9 +100,15 @@ class InnerSession:
         self._soon.append(what)
         self.wake()
 
+    def call_for_each(self, items: Iterable[T], what: Callable[[T], None]) -> None:
+        """In other turns of the loop, some in each, however many there are."""
+        self._rows.append(_calls(iter(items), what))
+        self.wake()
+
     def go_on_after(self, other: "InnerSession") -> None:
         """Take over what the other one has still to call."""
         self._soon.extend(other._soon)
+        self._rows.extend(other._rows)
         for instant, _, what in sorted(other._later, key=lambda each: each[:2]):
             self.call_at(instant, what)
         self.wake()
@@ -116,8 +125,7 @@ class InnerSession:
 
     def commands(self) -> Sequence[Request]:
         self._woken = False
-        for _ in range(min(len(self._soon), CALLS_AT_ONCE)):
-            self._soon.popleft()()
+        self._call_some()
         if self._acked:
             for consumer, runs in self._acked.items():
                 self._requests.append(Settle(self.number, None, consumer, Settlement.ACK, sorted(runs)))
@@ -126,9 +134,27 @@ class InnerSession:
         del self._requests[:COMMANDS_AT_ONCE]
         return requests
 
+    def _call_some(self) -> None:
+        left = CALLS_AT_ONCE
+        while left and self._is_due:
+            self._soon.append(heappop(self._later)[2])
+            left -= 1
+        left = CALLS_AT_ONCE
+        for _ in range(min(len(self._soon), left)):
+            left -= 1
+            self._soon.popleft()()
+        while left and self._rows:
+            left -= 1
+            if next(self._rows[0], self) is self:
+                self._rows.popleft()
+
+    @property
+    def _is_due(self) -> bool:
+        return bool(self._later) and self._later[0][0] <= self.now
+
     @property
     def unread(self) -> bool:
-        return bool(self._requests or self._soon)
+        return bool(self._requests or self._soon or self._rows) or self._is_due
 
     def authenticated(self, token: Any, principal: Principal) -> None:
         """It never asks."""
@@ -163,8 +189,6 @@ class InnerSession:
 
     def tick(self, now: int) -> None:
         self.now = max(self.now, now)
-        while self._later and self._later[0][0] <= self.now:
-            self._soon.append(heappop(self._later)[2])
 
     def next_deadline(self) -> int | None:
         return self._later[0][0] if self._later else None
@@ -195,3 +219,9 @@ class InnerSession:
 
 def _told_before(reason: str) -> None:
     """The end is told once."""
+
+
+def _calls(items: Iterator[T], what: Callable[[T], None]) -> Iterator[None]:
+    for item in items:
+        what(item)
+        yield

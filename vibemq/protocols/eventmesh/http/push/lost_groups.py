@@ -33,8 +33,7 @@ class LostGroups:
 
     def users_changed(self, names: Collection[str]) -> None:
         for user in [user for user in self._by_user if user in names]:
-            for key in self._by_user[user]:
-                self._own().call_soon(partial(self._again, key))
+            self._own().call_for_each(list(self._by_user[user]), self._again)
 
     def _again_in_time(self, key: GroupKey) -> None:
         self._timed.discard(key)

@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from vibemq.errors import VibeMQError
+from vibemq.errors import RequestFailed, VibeMQError
 from vibemq.model.commands import Publish, Settle, Settlement, Subscribe
 from vibemq.model.effects import Deliver
 from vibemq.model.options import OWN_QUEUE_PREFIX, Durability, LostConnection, Overflow, QueueOptions
@@ -31,6 +31,7 @@ _ATTEMPTS = 1 << 40
 _VERSION = 2
 _WITHOUT_SINCE = 1
 """The version of rows that do not say when their user was made."""
+_ENDED_EARLY = "the subscription was ended while it was made; ask again"
 RETRY_MS = 30_000
 MOVE_MS = 1_000
 """Before a new session takes the place of one that has failed: what fails at once again must not do so without end."""
@@ -151,8 +152,12 @@ class SubscriptionRegistry:
         """Messages that have been handed out."""
         self._unwanted: dict[int, Told] = {}
         """Messages that are to go as soon as they are handed out, and those that are on their way out."""
-        self._mine: set[str] = set()
-        """Ids of messages that are published and not handed out yet."""
+        self._mine: dict[str, SubscriptionKey] = {}
+        """Messages that are published and not handed out yet, by their ids."""
+        self._coming: dict[SubscriptionKey, set[str]] = {}
+        """The same ids, by their subscriptions."""
+        self._ended_early: dict[str, Told] = {}
+        """Those of them whose subscriptions have ended, and who wants to know that they are gone."""
         self._first_new = 0
         """From this sequence on, only messages that this object has published count; 0: not known yet."""
         self._consumer = 0
@@ -168,9 +173,8 @@ class SubscriptionRegistry:
         self._broken = error
         log.error("subscriptions cannot be kept: %s", error)
         early, self._early = self._early, []
-        for _, told in early:
-            told(error)
         session = self._session
+        session.call_for_each(early, lambda each: each[1](error))
         session.call_at(session.now + RETRY_MS, partial(self._start_in, session))
 
     def _start_in(self, session: InnerSession) -> None:
@@ -201,8 +205,7 @@ class SubscriptionRegistry:
             return
         self._broken, self._first_new = None, result.next_sequence
         early, self._early = self._early, []
-        for kept, told in early:
-            self._session.call_soon(partial(self.keep, kept, told))
+        self._session.call_for_each(early, lambda each: self.keep(*each))
         if self._was_lost:
             self._was_lost = False
             self._lost()
@@ -211,30 +214,36 @@ class SubscriptionRegistry:
         """Somebody has deleted the queue, or its rights do not reach."""
         self._was_lost = True
         gone, self._unwanted = self._unwanted, {}
-        for known in (self._held, self._here, self._mine):
-            known.clear()
+        early, self._ended_early = self._ended_early, {}
+        self._forget()
         self._first_new = 0
         self.start()
         for sequence, told in gone.items():
             if sequence not in self._waiting:
                 told(None)
+        for told in early.values():
+            told(None)
 
     def move_to(self, session: InnerSession, why: VibeMQError) -> None:
         """The session is gone, and another one takes its place; what is in the queue is handed out to that."""
         waiting, self._waiting = self._waiting, {}
         self._session = session
-        for known in (self._held, self._here, self._mine):
-            known.clear()
+        self._forget()
         self._broken, self._first_new = None, 0
         session.call_at(session.now + MOVE_MS, partial(self._start_in, session))
         for told in waiting.values():
             told(why)
 
+    def _forget(self) -> None:
+        """What there is will be handed out anew."""
+        for known in (self._held, self._here, self._mine, self._coming):
+            known.clear()
+
     def holds(self, key: SubscriptionKey) -> bool:
         return key in self._held
 
     def keep(self, kept: KeptSubscription, told: Told) -> None:
-        """`told` when it is durable, or why it cannot be kept."""
+        """`told` when it is durable, or why it cannot be kept: it may have been dropped meanwhile."""
         session = self._session
         if self._broken is not None:
             told(self._broken)
@@ -243,7 +252,8 @@ class SubscriptionRegistry:
             self._early.append((kept, told))
             return
         record_id = session.context.new_id()
-        self._mine.add(record_id)
+        self._mine[record_id] = kept.key
+        self._coming.setdefault(kept.key, set()).add(record_id)
         self._waiting[record_id] = told
         rows = Rows.of([to_row(kept, record_id)])
 
@@ -252,21 +262,30 @@ class SubscriptionRegistry:
                 return
             error = refusal_in(result)
             if error is not None:
-                self._mine.discard(record_id)
+                self._arrived(record_id)
+                self._ended_early.pop(record_id, _nobody)(None)
                 told(error)
                 return
-            self._now_held(kept.key, result.first_sequence)
-            told(None)
+            if record_id in self._mine and record_id not in self._ended_early:
+                self._now_held(kept.key, result.first_sequence)
+            is_held = self._held.get(kept.key, 0) >= result.first_sequence
+            told(None if is_held else RequestFailed(_ENDED_EARLY))
 
         session.ask(Publish(session.number, published, QUEUE, rows, create=False))
 
     def drop(self, key: SubscriptionKey, told: Told) -> None:
-        """It is over; `told` when that is durable."""
-        sequence = self._held.pop(key, None)
-        if sequence is None:
-            told(None)
-        else:
-            self._let_go(sequence, told)
+        """It is over, and so is what of it is still to be kept; `told` when that is durable."""
+        early, self._early = self._early, []
+        for kept, told_kept in early:
+            if kept.key == key:
+                told_kept(RequestFailed(_ENDED_EARLY))
+            else:
+                self._early.append((kept, told_kept))
+        sequence, coming = self._held.pop(key, None), self._coming.pop(key, set())
+        each_told = _told_after(len(coming) + (sequence is not None), told)
+        self._ended_early.update(dict.fromkeys(coming, each_told))
+        if sequence is not None:
+            self._let_go(sequence, each_told)
 
     def _let_go(self, sequence: int, told: Told) -> None:
         session = self._session
@@ -307,14 +326,39 @@ class SubscriptionRegistry:
             why = "only the plug-in eventmesh-http itself publishes here"
             self._session.settle(self._consumer, sequence, Settlement.REJECT, reason=why)
             return
-        self._mine.discard(record_id)
-        unwanted = self._unwanted.pop(sequence, None)
+        over = self._ended_early.pop(record_id, None)
+        self._arrived(record_id)
+        unwanted = self._unwanted.pop(sequence, over)
         if unwanted is not None:
             self._let_go(sequence, unwanted)
         else:
             self._now_held(kept.key, sequence)
             if not new and self._held.get(kept.key) == sequence:
                 self._found(kept)
+
+    def _arrived(self, record_id: str) -> None:
+        """Or it was refused."""
+        key = self._mine.pop(record_id, None)
+        coming = None if key is None else self._coming.get(key)
+        if key is not None and coming is not None:
+            coming.discard(record_id)
+            if not coming:
+                del self._coming[key]
+
+
+def _told_after(count: int, told: Told) -> Told:
+    """To be called so often: then `told` hears the last error, if there was one. At once, if nothing is to come."""
+    left, failed = count, None
+
+    def one_told(error: VibeMQError | None) -> None:
+        nonlocal left, failed
+        left, failed = left - 1, error or failed
+        if not left:
+            told(failed)
+
+    if not count:
+        told(None)
+    return one_told
 
 
 def _nobody(error: VibeMQError | None) -> None:

@@ -87,10 +87,11 @@ def test_nobody_is_told_before_the_queue_itself_is_kept(full: Driver) -> None:
     full.refuse()
     assert full.info("new").ready == 0
     # What pays the debt is on its way: neither is that a promise.
-    paying = full.engine.handle([Publish(9, "second", "new", rows_of(1))], full.now)
+    [paying] = full.waiting
     assert [type(record) for record in paying.records][:1] == [QueueCreated]
-    assert paying.effects == []
-    full.waiting.append(paying)
+    behind = full.engine.handle([Publish(9, "second", "new", rows_of(1))], full.now)
+    assert behind.effects == []
+    full.waiting.append(behind)
     full.keep()
     assert full.engine.handle([Publish(9, "third", "new", rows_of(1))], full.now).effects != []
 

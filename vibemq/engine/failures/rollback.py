@@ -28,7 +28,11 @@ from vibemq.model.records import (
     Returned,
     Settled,
     StageMoved,
+    TokenRemoved,
+    TokenStored,
     TransactionDecided,
+    UserRemoved,
+    UserStored,
 )
 from vibemq.model.runs import END, Run, RunSet, run_count
 
@@ -112,10 +116,16 @@ def _parts_of(record: MessagesAdded, runs: RunSet) -> list[Record]:
     ]
 
 
-def owed_of(state: EngineState, records: list[Record], holes: Holes) -> list[Record]:
-    """The records that still have to be kept, without any word about the vanished messages."""
+def owed_of(state: EngineState, records: list[Record], holes: Holes, *, refused: bool = False) -> list[Record]:
+    """The records that still have to be kept, without any word about the vanished messages.
+
+    `refused`: whoever has asked for them was told that they could not be written. Changes of users, of which the engine
+    keeps nothing, are then not made; everything else has happened all the same.
+    """
     owed: list[Record] = []
     for record in records:
+        if refused and isinstance(record, UserStored | UserRemoved | TokenStored | TokenRemoved):
+            continue
         if isinstance(record, DeadLettered) and record.queue_id in holes:
             gone = holes[record.queue_id]
             remove(state, [letter.dead_id for letter in record.letters if letter.sequence in gone], None)
