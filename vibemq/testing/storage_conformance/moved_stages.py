@@ -140,6 +140,8 @@ def check_a_queue_that_nobody_reads_keeps_nothing(subject: Subject) -> None:
         created = queue(1, STRONG)[:1]
         storage.append([*created, *queue(2), *_staged(1, STAGED)])
         storage.append([StageMoved(1, 1, MOVED_AT, 2, 1, STAGED), Dropped(2, [(1, STAGED)], Reason.MOVED)])
+        assert list(storage.check()) == []
+    with subject.opened() as (storage, _):
         assert storage.read(1, 1, ALL, NO_LIMIT) == []
         assert list(storage.check()) == []
 
