@@ -1,6 +1,6 @@
 """What hostile or broken BlazingMQ clients cost: after each attack how long the event loop was held at most, in
-processor time of its thread, how much memory the broker has gained, and whether another client's posts are still
-acknowledged.
+processor time of its thread and as on the machine of `tests/watchdog.py`, how much memory the broker has gained, and
+whether another client's posts are still acknowledged.
 
     python -m bench.blazingmq_hostile [ATTACK …]
 """
@@ -18,6 +18,7 @@ from typing import Any
 from bench.common.watched import watched_broker
 from tests.interop.blazingmq.broker import ModelClient
 from tests.interop.blazingmq.model_sdk import READ, WRITE
+from tests.watchdog import slowness
 from vibemq.protocols.blazingmq.codec.acks import build_acks, build_confirms
 from vibemq.protocols.blazingmq.codec.events import HEARTBEAT_REQ, ControlCodec, EventType, control_event, event, padded
 from vibemq.protocols.blazingmq.codec.messages import (
@@ -257,12 +258,13 @@ def main() -> None:
         for attack in ATTACKS:
             if wanted and attack.__name__ not in wanted:
                 continue
+            slow = slowness()
             with ModelClient(port) as client:
                 attack(client)
                 with suppress(OSError):
                     client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             witness.post_and_wait(0, b"still here")
-            held, memory = broker.longest_hold_ms(), broker.memory_mib()
+            held, memory = broker.longest_hold_ms() / min(slow, slowness()), broker.memory_mib()
             worst = max(worst, held)
             print(f"{attack.__name__:28} {held:8.2f} {memory - before:+10.1f}", flush=True)
             before = memory

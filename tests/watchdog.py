@@ -63,16 +63,16 @@ async def longest_hold_s(call: Callable[[T], Awaitable[object]], made: Callable[
     best = float("inf")
     for attempt in range(ATTEMPTS):
         given = await made(attempt)
-        before = _slowness()
+        before = slowness()
         async with watched() as watchdog:
             await call(given)
-        best = min(best, watchdog.longest_s / min(before, _slowness()))
+        best = min(best, watchdog.longest_s / min(before, slowness()))
         if best <= HOLD_S_MAX:
             break
     return best
 
 
-def _slowness() -> float:
+def slowness() -> float:
     """How many times longer than there this machine takes for the same, at the moment."""
     return max(1.0, min(_work_s() for _ in range(5)) / WORK_S)
 

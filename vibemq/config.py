@@ -24,7 +24,7 @@ from pydantic import (
     model_validator,
 )
 
-from vibemq.auth.passwords import check_hash, hash_password
+from vibemq.auth.passwords import PASSWORD_BYTES_MAX, check_hash, hash_password
 from vibemq.auth.rules import make_rule
 from vibemq.auth.tokens import looks_like_token
 from vibemq.auth.users import ANONYMOUS, Account
@@ -188,6 +188,10 @@ NAME_MAX = 64
 """Characters of a user's name."""
 
 
+SECRET_BYTES_MAX = {"token": 2_048, "superuser_password": PASSWORD_BYTES_MAX}
+"""Of secrets in clear. No frame before the login has room for much more."""
+
+
 class Auth(_Part):
     token: SecretStr | None = None
     """One shared secret that makes its bearer a superuser."""
@@ -218,6 +222,9 @@ class Auth(_Part):
         for name, secret in (("token", self.token), ("superuser_password", self.superuser_password)):
             if secret is not None and not secret.get_secret_value():
                 raise ValueError(f"auth.{name} is empty; give it a value or leave it out")
+            most = SECRET_BYTES_MAX[name]
+            if secret is not None and len(secret.get_secret_value().encode(errors="surrogatepass")) > most:
+                raise ValueError(f"auth.{name} has more than {most:,} bytes, so nobody could log in with it; change it")
             if secret is not None and looks_like_token(secret.get_secret_value()):
                 raise ValueError(f"auth.{name} has the form of an access token and would be taken for one; change it")
         return self

@@ -235,7 +235,10 @@ def _secret_layers(environ: Mapping[str, str], folder: Path, files: list[Path]) 
     }
     for name, path in (*found.items(), *named.items()):
         try:
-            text = path.read_text(encoding="utf-8").rstrip("\r\n")
+            # Some editors put a mark before the text, which is no part of it.
+            text = path.read_text(encoding="utf-8-sig").rstrip("\r\n")
+        except UnicodeDecodeError:
+            raise ConfigInvalid(f"the secret file {path} for {name} is no text in UTF-8; write it anew") from None
         except OSError as error:
             raise ConfigInvalid(
                 f"cannot read the secret file {path} for {name}: {error.strerror}; correct its path, owner or mode"

@@ -81,7 +81,9 @@ def test_who_changed_what_from_where_and_what_became_of_it(lines: tuple[list[dic
     failed = [line for line in audit if line["event"] == "auth.failed"]
     assert [(line["user"], line["outcome"]) for line in failed] == [("ann", "refused")] * 2
     denied = [line for line in audit if line["event"] == "access.denied"]
-    assert [(line["user"], line["operation"]) for line in denied] == [("ann", "user.remove")]
+    assert [(line["user"], line["operation"], line["arguments"]) for line in denied] == [
+        ("ann", "user.remove", {"user": "root"})
+    ]
 
 
 def test_no_secret_is_in_any_log(lines: tuple[list[dict[str, Any]], str, str]) -> None:

@@ -153,7 +153,7 @@ async def test_a_message_is_lost_when_its_time_is_over_or_it_came_again() -> Non
             assert (again.sequence, again.attempt, again.failures) == (1, 2, None)
             assert (first.lost, again.lost, first.failures) == (True, False, 0)
             await again.ack()
-            await until(lambda: not messages._newest)
+            await until(lambda: not messages._held.newest)
 
 
 async def test_without_a_known_timeout_a_message_is_not_lost() -> None:

@@ -1,10 +1,14 @@
 """Idempotency keys of each POST that changes something: carried out once, or refused."""
 
+import threading
+
 import pytest
 
 from tests.integration.access import cheap_hash
 from tests.integration.http_api import ApiClient
+from vibemq.web.api import app
 from vibemq.web.api.endpoints import ENDPOINTS
+from vibemq.web.api.idempotency import digest_of
 
 pytestmark = pytest.mark.anyio
 
@@ -52,3 +56,22 @@ async def test_a_user_made_anew_does_not_get_the_answers_of_the_earlier_one(api:
             answer = await api.ask("POST", "/queues/a.q/purge", "new", headers=KEY, json={})
             assert (answer.status_code, "idempotent-replayed" in answer.headers) == (200, replayed), answer.text
         await api.done("DELETE", "/users/new", "root")
+
+
+async def test_a_large_body_is_compared_beside_the_event_loop(api: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    await api.done("PUT", "/queues/a.q", "root", json={"durability": "transient"})
+    aside: list[bool] = []
+
+    def digested(asked: bytes, body: bytes) -> bytes:
+        aside.append(threading.current_thread() is not threading.main_thread())
+        return digest_of(asked, body)
+
+    monkeypatch.setattr(app, "digest_of", digested)
+    content = {**KEY, "Content-Type": "application/octet-stream"}
+    for size in (1_000, 1_000_000):
+        path, headers = "/queues/a.q/messages", {**content, "Idempotency-Key": str(size)}
+        answers = [await api.ask("POST", path, "root", headers=headers, content=b"x" * size) for _ in range(2)]
+        assert ["idempotent-replayed" in answer.headers for answer in answers] == [False, True], answers[0].text
+        other = await api.ask("POST", path, "root", headers=headers, content=b"y" * size)
+        assert other.json()["code"] == "IDEMPOTENCY_CONFLICT"
+    assert aside == [*[False] * 3, *[True] * 3]

@@ -1,5 +1,6 @@
 """What belongs to whom: applications, stages and groups of several users; and what becomes of rights that are lost."""
 
+import asyncio
 import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
@@ -21,6 +22,7 @@ from vibemq.cli.admin import main as admin_main
 from vibemq.cli.entry import run_app
 from vibemq.config import Auth, Http, Listener, Permission, Settings, StorageChoice, User
 from vibemq.errors import ConfigInvalid, NotAuthorized, QueueNotFound
+from vibemq.model.rows import LargeRow
 from vibemq.protocols.native.codec import extensions
 from vibemq.protocols.native.codec.wire import CommandType, decode_body, encode_body
 from vibemq.server.broker import Broker
@@ -337,6 +339,48 @@ async def test_a_revocation_counts_at_once(tmp_path: Path) -> None:
             # What the revoked one held was given back unharmed.
             got = await ben.fetch("q", max=2, timeout=60)
             assert [(message.json(), message.attempt) for message in got] == [(1, 2), (3, 1)]
+
+
+@pytest.mark.anyio
+async def test_a_large_message_is_refused_that_was_on_its_way_as_the_right_went(tmp_path: Path) -> None:
+    rules = auth(ann=("publish", "create"))
+    durable = settings(tmp_path, rules).model_copy(update={"storage": StorageChoice(provider="lmdb")})
+    async with Broker(settings=durable) as broker, anyio.create_task_group() as tasks:
+        store, written, revoked = broker._running().store, anyio.Event(), anyio.Event()
+        begin = store.begin_prepare
+
+        def held_back(row: LargeRow) -> "asyncio.Future[None] | None":
+            """It is written, and nobody is told before the right has gone."""
+            done, told = begin(row), asyncio.get_running_loop().create_future()
+
+            async def tell() -> None:
+                assert done is not None
+                await done
+                written.set()
+                await revoked.wait()
+                told.set_result(None)
+
+            tasks.start_soon(tell)
+            return told
+
+        store.begin_prepare = held_back  # type: ignore[method-assign]
+        place = broker.url.removeprefix("vibemq://")
+        async with vibemq.connect(f"vibemq://ann:pw@{place}") as ann:
+            await ann.create_queue("q", durability="strong")
+
+            async def publish() -> None:
+                with pytest.raises(NotAuthorized, match="'publish'"):
+                    await ann.publish("q", b"x" * (3 << 20))
+
+            tasks.start_soon(publish)
+            with anyio.fail_after(60):
+                await written.wait()
+                await broker.replace_users(auth(ann=("create",)))
+                revoked.set()
+                await ann.create_queue("behind", durability="strong")
+        info = broker.queue_info("q")
+        assert info is not None
+        assert info.ready == 0
 
 
 @pytest.mark.anyio

@@ -544,6 +544,28 @@ def test_an_interrupted_publish_that_is_never_read_holds_nothing_up_for_long(
         broker.deaf.clear()
 
 
+def test_an_interrupt_that_ends_the_block_leaves_no_connection_behind(broker: FakeBroker, interrupted: Any) -> None:
+    found: list[PublishConnection | None] = []
+
+    def handler() -> None:
+        raise KeyboardInterrupt
+
+    def program() -> None:
+        with with_two_connections(broker) as mq:
+            found.append(direct(mq)._made)
+            broker.deaf.append(broker.sessions[1])
+            interrupted(lambda: waiting(mq), handler)
+            mq.publish("orders", 1)
+
+    with pytest.raises(KeyboardInterrupt):
+        program()
+    [made] = found
+    assert made is not None
+    assert made.returned.is_set(), "closed"
+    broker.deaf.clear()
+    wait_until(lambda: not broker.sessions)
+
+
 def test_a_thread_that_signals_disturb_is_not_kept_for_ever(
     broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

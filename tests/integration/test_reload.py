@@ -25,6 +25,7 @@ from vibemq.cli.admin.main import app as admin_app
 from vibemq.cli.entry import run_app
 from vibemq.cli.exits import ExitCode
 from vibemq.cli.online import ONCE
+from vibemq.config import Auth, Http, Listener, Settings, StorageChoice
 from vibemq.errors import (
     AuthFailed,
     ConfigInvalid,
@@ -287,6 +288,31 @@ def test_two_reloads_at_once_are_one_after_the_other(reloadable: Reloadable) -> 
 def test_only_superusers_may_ask_for_it(reloadable: Reloadable) -> None:
     with reloadable.connect("ann") as ann, pytest.raises(NotAuthorized, match="requires a superuser"):
         ann.admin("broker.reload")
+
+
+@pytest.mark.anyio
+async def test_a_start_says_that_the_settings_hide_every_superuser(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def settings(**auth: Any) -> Settings:
+        return Settings(
+            data_dir=tmp_path,
+            storage=StorageChoice(provider="sqlite"),
+            listeners=(Listener(port=0),),
+            http=Http(enabled=False),
+            auth=Auth.model_validate(auth),
+        )
+
+    async with (
+        vibemq.Broker(settings=settings(superuser="root", superuser_password="pw")) as broker,
+        vibemq.connect(broker.url, username="root", password="pw") as mq,
+    ):
+        await mq.admin("user.add", user="eve", password_hash=cheap_hash(), superuser=True)
+    for name, told in {"ann": False, "eve": True}.items():
+        caplog.clear()
+        async with vibemq.Broker(settings=settings(users={name: {"password_hash": cheap_hash()}})):
+            pass
+        assert ("nobody can administer the broker" in caplog.text) is told
 
 
 @pytest.mark.anyio

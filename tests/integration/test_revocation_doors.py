@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,9 @@ from tests.interop.blazingmq.broker import ModelClient
 from tests.interop.blazingmq.model_sdk import WRITE
 from tests.interop.eventmesh import MeshWire
 from tests.waiting import WAIT_S
+from vibemq.cli.online import ONCE
 from vibemq.config import Auth, Http, Listener, Settings, StorageChoice
-from vibemq.errors import NotAuthorized
+from vibemq.errors import NotAuthorized, UserNotFound, VibeMQError
 from vibemq.protocols.blazingmq.codec.control import decode_authentication, encode_authentication
 from vibemq.protocols.blazingmq.codec.events import ControlCodec, EventReader
 from vibemq.protocols.blazingmq.codec.messages import AuthenticationRequest, AuthenticationResponse, StatusCategory
@@ -37,6 +38,7 @@ Publishes = Callable[[], bool]
 
 
 RIGHTS = ["publish", "subscribe", "create"]
+ENDS = (VibeMQError, OSError, AssertionError, StopIteration, httpx.HTTPError)
 BYTES = {"content-type": "application/octet-stream"}
 
 
@@ -83,7 +85,7 @@ class Doors:
 
     def native(self, user: str) -> vibemq.sync.Client:
         url = f"vibemq://127.0.0.1:{self.ports['native']}"
-        return vibemq.sync.connect(url, username=user, password=PASSWORD)
+        return vibemq.sync.connect(url, username=user, password=PASSWORD, reconnect=ONCE)
 
 
 @pytest.fixture(scope="module")
@@ -192,14 +194,20 @@ def http_api(doors: Doors) -> Iterator[Publishes]:
         yield publish
 
 
-@pytest.mark.parametrize(
-    "enter",
-    [native, native_by_the_second_connection, omq, blazingmq, eventmesh_tcp, eventmesh_http, http_api],
-    ids=lambda enter: enter.__name__,
-)
-def test_the_next_command_of_an_open_connection_is_refused(
-    doors: Doors, enter: Callable[[Doors], AbstractContextManager[Publishes]]
-) -> None:
+Enter = Callable[[Doors], AbstractContextManager[Publishes]]
+DOORS: list[Enter] = [
+    native,
+    native_by_the_second_connection,
+    omq,
+    blazingmq,
+    eventmesh_tcp,
+    eventmesh_http,
+    http_api,
+]
+
+
+@pytest.mark.parametrize("enter", DOORS, ids=lambda enter: enter.__name__)
+def test_the_next_command_of_an_open_connection_is_refused(doors: Doors, enter: Enter) -> None:
     with doors.native("root") as root:
         root.admin("user.grant", user="ann", queues="*", actions=RIGHTS)
         with enter(doors) as publish:
@@ -211,3 +219,41 @@ def test_the_next_command_of_an_open_connection_is_refused(
             # It was the permission, and not the connection, that was missing.
             root.admin("user.grant", user="ann", queues="*", actions=RIGHTS)
             assert publish()
+
+
+def removed(root: vibemq.sync.Client) -> None:
+    root.admin("user.remove", user="ann")
+
+
+def made_anew(root: vibemq.sync.Client) -> None:
+    removed(root)
+    root.admin("user.add", user="ann", password_hash=cheap_hash("another"))
+    root.admin("user.grant", user="ann", queues="*", actions=RIGHTS)
+
+
+def password_changed(root: vibemq.sync.Client) -> None:
+    root.admin("user.password", user="ann", password="another")
+
+
+@pytest.mark.parametrize("change", [removed, made_anew, password_changed], ids=lambda change: change.__name__)
+@pytest.mark.parametrize("enter", DOORS, ids=lambda enter: enter.__name__)
+def test_an_open_connection_has_nothing_done_when_its_login_has_ended(
+    doors: Doors, enter: Enter, change: Callable[[vibemq.sync.Client], None]
+) -> None:
+    with doors.native("root") as root:
+        root.admin("user.grant", user="ann", queues="*", actions=RIGHTS)
+        try:
+            # A connection that was ended says so in its own way, now or when it is closed.
+            with suppress(*ENDS), enter(doors) as publish:
+                assert publish()
+                before = waiting(root)
+                change(root)
+                done = False
+                with suppress(*ENDS):
+                    done = publish()
+            assert not done
+            assert waiting(root) == before
+        finally:
+            with suppress(UserNotFound):
+                removed(root)
+            root.admin("user.add", user="ann", password_hash=cheap_hash())

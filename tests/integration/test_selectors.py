@@ -93,7 +93,7 @@ async def test_a_bad_selector_is_refused_and_the_connection_lives_on(tmp_path: P
         assert (refused.value.offset, refused.value.text) == (6, "total = 1")
         # As a client without a parser of its own would meet it.
         with pytest.raises(InvalidSelector, match=r"character 7, '= 1'"):
-            await mq._link.request(CommandType.SUBSCRIBE, "orders", headers={"where": "total = 1"})
+            await mq._link.requests.request(CommandType.SUBSCRIBE, "orders", headers={"where": "total = 1"})
         with pytest.raises(LocalProtocolError, match="weight is 0"):
             mq.subscribe("orders", weight=0)
         await mq.ping()

@@ -323,3 +323,25 @@ async def test_the_reason_of_a_refused_connection_is_told(tmp_path: Path) -> Non
     async with broker(tmp_path, None) as running:
         said = await refusal(f"vibemqs://127.0.0.1:{running.port}")
         assert "that a broker listens there" not in said
+
+
+async def test_silent_handshakes_take_no_more_files_than_connections_may_have(
+    tmp_path: Path, server: Signed, authority: Authority, log: pytest.LogCaptureFixture
+) -> None:
+    async with broker(tmp_path, Tls(certificate=server.certificate, key=server.key)) as running:
+        running._running().connection_table._files_max = 3
+        port = running.listening[0].port
+        silent = [socket.create_connection(("127.0.0.1", port), timeout=30) for _ in range(4)]
+        assert await anyio.to_thread.run_sync(silent[-1].recv, 10) == b""
+        await heard(log, "may open no more files for connections than 3")
+        for peer in silent:
+            peer.close()
+        address = f"vibemqs://localhost:{port}"
+
+        async def connects() -> bool:
+            with suppress(VibeMQError):
+                async with vibemq.connect(address, tls_ca=str(authority.ca)):
+                    return True
+            return False
+
+        await until(connects)

@@ -15,6 +15,7 @@ from vibemq.protocols.eventmesh.http.request import HttpReader
 from vibemq.protocols.eventmesh.http.session import EventMeshHttpSession
 from vibemq.protocols.eventmesh.http.settings import EventMeshHttpSettings
 from vibemq.protocols.eventmesh.http.state import Done
+from vibemq.protocols.eventmesh.messages.json_scan import Steps
 from vibemq.protocols.eventmesh.topics import SubscriptionItem
 from vibemq.protocols.http1 import Http1Error
 from vibemq.protocols.session import Authenticate, Principal
@@ -85,7 +86,8 @@ class _Nobody:
     def heard(self, principal: Principal, group: str, entities: Sequence[tuple[str, str]], now: int) -> None:
         """It is not missed."""
 
-    def topics_of(self, principal: Principal) -> list[str]:
+    def topics_of(self, principal: Principal) -> Steps[list[str]]:
+        yield from ()
         return []
 
 

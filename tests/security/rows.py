@@ -185,11 +185,13 @@ ROWS: dict[str, Row] = {
             "integration/test_eventmesh_push.py::test_the_guard_speaks_at_subscribe",
             "security/test_outbound_calls.py::test_an_endless_answer_fails_and_is_read_in_turns",
             "security/test_outbound_calls.py::test_some_interim_answers_may_come_before_the_answer",
+            "security/test_outbound_calls.py::test_kept_connections_to_very_many_servers_are_few",
         ),
     ),
     "S10": Row(
         "TLS 1.2 or newer, certificates of both sides checked, files reloaded while it runs, stalled handshakes ended.",
         (
+            "unit/server/net/test_acceptor.py::test_silent_handshakes_of_one_address_take_no_place_of_others",
             "security/test_http_api.py::test_only_a_trusted_proxy_makes_it_secure",
             "security/test_http_api.py::test_behind_tls_the_cookie_is_secure",
             "security/test_tls_attacks.py::test_an_old_version_of_tls_is_refused",

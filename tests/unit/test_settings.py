@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from vibemq.auth.users import Accounts
 from vibemq.config import Settings
 from vibemq.errors import ConfigInvalid
 from vibemq.settings import Loaded, SettingsReader, check_plugins, load
@@ -55,6 +56,31 @@ def test_secrets_come_from_files(places: dict[str, Any], tmp_path: Path) -> None
     assert loaded.settings.auth.token is not None
     assert loaded.settings.auth.token.get_secret_value() == "from the named file"
     assert "from the" not in repr(loaded)
+
+
+@pytest.mark.parametrize(
+    ("written", "password"),
+    [
+        (b"secret\r\n", "secret"),
+        (b"\xef\xbb\xbfsecret", "secret"),
+        (b" two words \n\n", " two words "),
+        (b"x" * 1_024, "x" * 1_024),
+    ],
+)
+def test_the_superuser_logs_in_with_the_password_of_a_secret_file(
+    places: dict[str, Any], tmp_path: Path, written: bytes, password: str
+) -> None:
+    named = tmp_path / "password"
+    named.write_bytes(written)
+    auth = read(places, VIBEMQ_AUTH__SUPERUSER="root", VIBEMQ_AUTH__SUPERUSER_PASSWORD_FILE=str(named)).settings.auth
+    assert Accounts(auth.accounts()).authenticate("root", password, "", 1).name == "root"
+
+
+def test_a_secret_file_that_is_no_text_is_told(places: dict[str, Any], tmp_path: Path) -> None:
+    named = tmp_path / "password"
+    named.write_bytes(b"\xff\xfesecret")
+    with pytest.raises(ConfigInvalid, match="password for vibemq_auth__token is no text in UTF-8"):
+        read(places, VIBEMQ_AUTH__TOKEN_FILE=str(named))
 
 
 def test_listeners_are_a_list(places: dict[str, Any]) -> None:
@@ -112,6 +138,11 @@ def test_what_kubernetes_puts_into_the_environment_is_no_setting(places: dict[st
         ({"VIBEMQ_QUEUE_DEFAULTS": '{"durabilty": 1}'}, "unknown queue option 'durabilty'"),
         ({"VIBEMQ_AUTH__SUPERUSER": "root"}, "auth.superuser and auth.superuser_password belong together"),
         ({"VIBEMQ_AUTH__TOKEN": ""}, "auth.token is empty"),
+        ({"VIBEMQ_AUTH__TOKEN": "x" * 2_049}, "auth.token has more than 2,048 bytes, so nobody could log in"),
+        (
+            {"VIBEMQ_AUTH__SUPERUSER": "root", "VIBEMQ_AUTH__SUPERUSER_PASSWORD": "é" * 513},
+            "auth.superuser_password has more than 1,024 bytes, so nobody could log in",
+        ),
         ({"VIBEMQ_AUTH__TOKEN_FILE": "/nowhere/token"}, "cannot read the secret file /nowhere/token"),
         (
             {"VIBEMQ_CONFIG": "/nowhere/vibemq.toml"},

@@ -72,10 +72,11 @@ def _matches(secret: bytes, stored: str) -> bool:
             return _ARGON2.verify(stored, secret)
         except VerificationError:
             return False
+    # To bcrypt `pw` and `pw\0pw` are one password, to scrypt `pw` and `pw\0`: the hash alone does not tell them apart.
     if stored.startswith("$2"):
-        return bcrypt.checkpw(secret[:BCRYPT_BYTES], stored.encode())
+        return bcrypt.checkpw(secret[:BCRYPT_BYTES], stored.encode()) and b"\0" not in secret
     salt, expected, log2_n, r, p = _parse_scrypt(stored)
-    return hmac.compare_digest(_scrypt(secret, salt, log2_n, r, p), expected)
+    return hmac.compare_digest(_scrypt(secret, salt, log2_n, r, p), expected) and not secret.endswith(b"\0")
 
 
 def check_hash(stored: str) -> None:
@@ -93,8 +94,11 @@ def check_hash(stored: str) -> None:
         _parse_scrypt(stored)
 
 
-def is_outdated(stored: str) -> bool:
-    """Whether the password should be hashed again, now that it is known."""
+def is_outdated(stored: str, password: str) -> bool:
+    """Whether the password should be hashed again, now that it was found to fit."""
+    if stored.startswith("$2") and len(_encoded(password)) > BCRYPT_BYTES:
+        # What is behind these bytes may be wrong, and would be right from now on.
+        return False
     return not stored.startswith("$argon2") or _ARGON2.check_needs_rehash(stored)
 
 

@@ -245,7 +245,7 @@ class Client:
     async def ping(self) -> float:
         """Seconds to the broker and back. Everything sent before has been handled by then."""
         began = anyio.current_time()
-        await self._link.request(CommandType.PING, what="ping", idempotent=True)
+        await self._link.requests.request(CommandType.PING, what="ping", idempotent=True)
         return anyio.current_time() - began
 
     # -- publishing ------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ connection that carried them.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from itertools import count
 from typing import Protocol
 
@@ -20,11 +20,12 @@ from vibemq.client.failures import Failure, failure_of
 from vibemq.client.observing.hooks import Hooks
 from vibemq.client.protocol import ClientProtocol, Incoming
 from vibemq.client.publishing.outbox import Outbox, PublishBatch
-from vibemq.client.publishing.outgoing import ROW_BYTES_MAX, Extra, RowPacker, too_large
-from vibemq.client.publishing.requests import AwaitedReplies, Response, too_late
+from vibemq.client.publishing.outgoing import ROW_BYTES_MAX, too_large
+from vibemq.client.publishing.requests import AwaitedReplies
 from vibemq.client.receiving.restoring import RestoredSubscriptions, Subscriber
 from vibemq.client.waiting.latch import Latch
-from vibemq.client.waiting.pending import PendingRequest, PendingRequests
+from vibemq.client.waiting.link_requests import LinkRequests
+from vibemq.client.waiting.pending import PendingRequests
 from vibemq.errors import (
     ConnectionLost,
     ErrorCode,
@@ -33,7 +34,6 @@ from vibemq.errors import (
     RequestTimeout,
     VibeMQError,
 )
-from vibemq.model.quantities import whole_ms
 from vibemq.protocols.native.codec.extensions import (
     FAILURES_EXTENSION,
     DeliverMany,
@@ -104,9 +104,8 @@ class ClientLink:
         self._offline_since = now
         self._numbers = count(1)
         self._requests = PendingRequests()
-        self.packer = RowPacker()
-        """Of requests and replies, which fit into an ordinary frame."""
         self.replies = AwaitedReplies()
+        self.requests = LinkRequests(self, self._requests, self.replies)
         self._dirty: dict[str, Subscriber] = {}
         self._outgoing: list[bytes] = []
         self._row: bytes | None = None
@@ -225,114 +224,12 @@ class ClientLink:
             return protocol
         raise self._too_long_offline()
 
-    async def request(
-        self,
-        kind: CommandType,
-        queue: str = "",
-        payload: bytes = b"",
-        headers: Mapping[str, str] | None = None,
-        *,
-        what: str = "",
-        idempotent: bool = False,
-    ) -> WireMessage:
-        """Ask and wait for the answer.
-
-        Args:
-            what: named in errors.
-            idempotent: ask again when the connection is lost before the answer.
-
-        Raises:
-            ConnectionLost, RequestTimeout: it may or may not have happened.
-            VibeMQError: the broker refused.
-        """
-        while True:
-            protocol = await self.connected()
-            pending = PendingRequest(what or kind.name, anyio.current_time())
-            request_id = self._send_request(protocol, pending, kind, queue, payload, headers)
-            try:
-                await pending.done.wait()
-            finally:
-                self._forget_request(request_id)
-            try:
-                return pending.result()
-            except ConnectionLost:
-                if not idempotent:
-                    raise
-
-    def ask(
-        self, kind: CommandType, queue: str, *, headers: Mapping[str, str], then: Callable[[], None]
-    ) -> Latch | None:
-        """Ask without waiting. `then` is called, and the event set, when the answer or the end of waiting for it has
-        come; None when there is no connection, and nothing was asked."""
-        if self.protocol is None:
-            return None
-        pending = PendingRequest(kind.name, anyio.current_time(), then)
-        self._send_request(self.protocol, pending, kind, queue, b"", headers)
-        return pending.done
-
-    async def reply_to(self, queue: str, row: bytes, extra: Extra | None, timeout: float) -> Response:
-        """Send a request, and wait for the reply to it.
-
-        Raises:
-            NoReply: it did not come in time.
-            NotConnected: there was no connection in that time, and nothing was sent.
-            ConnectionLost: the request may have been carried out.
-            VibeMQError: the broker refused it, or nobody will reply.
-        """
-        deadline = anyio.current_time() + timeout
-        protocol = await self._connected_by(deadline, timeout)
-        request_id = self.new_id()
-        left_ms = max(1, whole_ms((deadline - anyio.current_time()) * 1000))
-        frame = protocol.ask(request_id, queue, row, left_ms, extra)
-        alone = self.is_idle
-        awaited = self.replies.add(request_id, queue)
-        self._outgoing.append(frame)
-        self.wake(alone=alone)
-        in_time = False
-        try:
-            in_time = await awaited.done.wait_until(deadline)
-        finally:
-            self.replies.forget(request_id)
-            if not awaited.done.is_set():
-                self._note_unproven()
-                if protocol is self.protocol and anyio.current_time() < deadline:
-                    # The caller was cancelled: nobody needs to begin with it. In the end its time does the same.
-                    self._outgoing.append(protocol.give_up(request_id))
-                    self.wake()
-        if not in_time:
-            raise too_late(queue, timeout)
-        return awaited.result()
-
-    async def _connected_by(self, deadline: float, timeout: float) -> ClientProtocol:
-        """Raises NotConnected: there was no connection in that time."""
-        if self.protocol is not None:
-            return self.protocol
-        with anyio.move_on_at(deadline):
-            return await self.connected()
-        raise NotConnected(f"no connection to {self.settings.host}:{self.settings.port} within {timeout:g} s")
-
-    async def respond(self, address: str, row: bytes) -> None:
-        """
-        Raises:
-            RequesterGone: nobody waits for it any more.
-            ConnectionLost, RequestTimeout: it may or may not have come in time.
-        """
-        protocol = await self.connected()
-        request_id = self.new_id()
-        frame = protocol.respond(request_id, address, row)
-        pending = self._send(frame, request_id, PendingRequest("a reply", anyio.current_time()))
-        try:
-            await pending.done.wait()
-        finally:
-            self._forget_request(request_id)
-        pending.result()
-
     def send_flow(self, subscription: str, messages: int, size: int) -> None:
         """Tell the broker what a subscription may hold from now on. Without a connection, and before it has subscribed,
         the Subscribe that is sent later says it."""
         if self.protocol is not None and subscription in self.subscriptions:
             self._outgoing.append(self.protocol.flow(subscription, messages, size))
-            self._note_unproven()
+            self.note_unproven()
             self.wake()
 
     def mark(self, subscriber: Subscriber, *, linger: bool = False, alone: bool = False) -> None:
@@ -355,10 +252,14 @@ class ClientLink:
         if self._dirty:
             self.wake(alone=True)
 
-    def put(self, frame: bytes) -> None:
-        """To be sent soon."""
+    def put(self, frame: bytes, *, alone: bool = False) -> None:
+        """To be sent soon; `alone`: as in `wake`."""
         self._outgoing.append(frame)
-        self.wake()
+        self.wake(alone=alone)
+
+    def note_unproven(self) -> None:
+        """Something goes now, or is on its way, whose being read no answer proves by itself."""
+        self._unproven = next(self._numbers)
 
     def new_id(self) -> str:
         return f"{next(self._numbers):x}"
@@ -541,48 +442,19 @@ class ClientLink:
         self.restored.try_again(self.protocol, now)
         overdue = now - self.settings.command_timeout
         if expired := self._requests.sent_before(overdue):
-            self._note_unproven()
+            self.note_unproven()
             self._requests.expire(expired, self._timed_out)
         if self.outbox.expire(overdue, self._timed_out("a publish")):
-            self._note_unproven()
+            self.note_unproven()
         self.restored.tick(now)
         if what := self.restored.overdue(overdue):
             raise self._timed_out(what)()
 
     # -- inside --------------------------------------------------------------------------------------------------
 
-    def _note_unproven(self) -> None:
-        """Something goes now, or is on its way, whose being read no answer proves by itself."""
-        self._unproven = next(self._numbers)
-
     def _note_answered(self, request_id: str) -> None:
         if int(request_id, 16) > self._unproven:
             self._unproven = 0
-
-    def _forget_request(self, request_id: str) -> None:
-        if request_id in self._requests.by_id:
-            self._note_unproven()
-            del self._requests.by_id[request_id]
-
-    def _send_request(
-        self,
-        protocol: ClientProtocol,
-        pending: PendingRequest,
-        kind: CommandType,
-        queue: str,
-        payload: bytes,
-        headers: Mapping[str, str] | None,
-    ) -> str:
-        request_id = self.new_id()
-        self._send(protocol.request(kind, request_id, queue, payload, headers), request_id, pending)
-        return request_id
-
-    def _send(self, frame: bytes, request_id: str, pending: PendingRequest) -> PendingRequest:
-        alone = self.is_idle
-        self._outgoing.append(frame)
-        self._requests.by_id[request_id] = pending
-        self.wake(alone=alone)
-        return pending
 
     def _answered(self, frame: WireMessage) -> None:
         pending = self._requests.by_id.pop(frame.id, None)

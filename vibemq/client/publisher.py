@@ -83,7 +83,8 @@ class Publishing:
                 f"timeout is {seconds:g} s; it must be more than 0 and at most {TIMEOUT_MS_MAX // 1000:,} s"
             )
         timeout_ms = milliseconds(seconds, "timeout")
-        return await self.link.reply_to(queue, self.link.packer.row(message), extra_of(message), timeout_ms / 1000)
+        requests = self.link.requests
+        return await requests.reply_to(queue, requests.packer.row(message), extra_of(message), timeout_ms / 1000)
 
     async def many(self, queue: str, messages: Iterable[Any], common: Outgoing | None, *, dedup: bool) -> PublishReport:
         """Send all, then wait for all. The error of a body that cannot be packed, or of the iterable, comes once what

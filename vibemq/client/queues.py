@@ -61,7 +61,9 @@ class ClientQueues:
             payload = orjson.dumps({"verb": verb, "arguments": arguments})
         except TypeError as error:
             raise LocalProtocolError(f"the arguments of {verb} cannot be sent as JSON: {error}") from error
-        answer = await self._link.request(CommandType.ADMIN, payload=payload, what=verb, idempotent=verb in _IDEMPOTENT)
+        answer = await self._link.requests.request(
+            CommandType.ADMIN, payload=payload, what=verb, idempotent=verb in _IDEMPOTENT
+        )
         if verb == "queue.create":
             self._remember(arguments)
         elif verb == "queue.delete":

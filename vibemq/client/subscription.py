@@ -17,13 +17,14 @@ from vibemq.client.link import CLIENT_CLOSED, ClientLink
 from vibemq.client.message import DONE, Delivery, Done, Message, MessageBatch, Settler
 from vibemq.client.protocol import ClientProtocol
 from vibemq.client.publishing.outgoing import Outgoing
+from vibemq.client.receiving.held import HeldMessages
 from vibemq.client.receiving.options import SubscribeOptions, SubscriptionStats, check_wait
 from vibemq.client.receiving.prefetch import DEFAULT, Prefetch
-from vibemq.client.settlements import BACKOFF, SettlementBuffer, SettleRuns, limit_ms
+from vibemq.client.settlements import BACKOFF, SettleRuns, limit_ms
 from vibemq.client.waiting.latch import Latch
 from vibemq.errors import ConnectionLost, LocalProtocolError, NotConnected
 from vibemq.model.commands import Settlement
-from vibemq.model.runs import Run, RunSet, run_count, runs_of
+from vibemq.model.runs import Run
 from vibemq.protocols.native.codec.extensions import DeliverMany
 from vibemq.protocols.native.codec.wire import CommandType
 
@@ -74,15 +75,10 @@ class Subscription(Generic[T]):
         self._turn = TURN_MESSAGES
         self._turn_at = 0.0
         self._changed = Latch()
-        self._held = RunSet()
-        """Delivered and not settled, as far as the broker has been told."""
-        self._settlements = SettlementBuffer()
+        self._held = HeldMessages()
         self._prefetch = Prefetch(DEFAULT if options.prefetch is None else options.prefetch, options.prefetch_bytes)
-        self._extensions: list[tuple[int, list[Run]]] = []
         self._extend_at = 0.0
         self._extended_until = 0.0
-        self._newest: dict[int, Delivery] = {}
-        """Of messages that came again while they were held."""
         self._failure: Failure | None = None
         self._started = False
         self._stopped = False
@@ -298,7 +294,7 @@ class Subscription(Generic[T]):
         if self.id not in self._link.subscriptions or self._link.restored.withdraw(self):
             return None
         headers = {"subscription-id": self.id}
-        asked = self._link.ask(CommandType.UNSUBSCRIBE, self.queue, headers=headers, then=self._on_left)
+        asked = self._link.requests.ask(CommandType.UNSUBSCRIBE, self.queue, headers=headers, then=self._on_left)
         if asked is None:
             self._link.restored.forget(self)
         return asked
@@ -386,7 +382,7 @@ class Subscription(Generic[T]):
         link = self._link
         if self._failure is None and link.failure is None and link.protocol is not None:
             try:
-                await link.request(CommandType.PING, what="ping")
+                await link.requests.request(CommandType.PING, what="ping")
             except ConnectionLost:
                 return  # As `drain` says.
 
@@ -425,12 +421,7 @@ class Subscription(Generic[T]):
         # A delivery may overtake the answer to Subscribe.
         epoch = self._epoch = self._link.epoch
         delivery = self._delivery(delivered, epoch)
-        sequences: Sequence[int] = range(delivered.first_sequence, delivered.first_sequence + rows.count)
-        if delivered.sequences:
-            sequences = delivered.sequences
-            self._held.add_all(runs_of(sequences))
-        else:
-            self._held.add(delivered.first_sequence, delivered.first_sequence + rows.count - 1)
+        sequences = self._held.add(delivered, delivery)
         self.stats.received += rows.count
         if self._link.hooks is not None:
             self._link.hooks.received(self.queue, rows.count)
@@ -442,14 +433,14 @@ class Subscription(Generic[T]):
         self._notify()
 
     def _delivery(self, delivered: DeliverMany, epoch: int) -> Delivery:
-        acquired, timeout = delivered.acquired, self.options.timeout
+        timeout = self.options.timeout
         deadline = self._clock() + timeout if timeout else math.inf
-        delivery = Delivery(
+        return Delivery(
             self.settler,
             epoch,
             self.queue,
             delivered.published_at,
-            acquired,
+            delivered.acquired,
             self._validate,
             deadline,
             self.id,
@@ -458,10 +449,6 @@ class Subscription(Generic[T]):
             delivered.failed if self._link.knows_failures else None,
             dict(zip(delivered.sequences, delivered.instants, strict=True)) if delivered.sequences else None,
         )
-        for sequence in acquired:
-            if sequence in self._held:
-                self._newest[sequence] = delivery
-        return delivery
 
     def ended(self, failure: Failure) -> None:
         self._failure = failure
@@ -484,18 +471,10 @@ class Subscription(Generic[T]):
         self._begin_batch([])
 
     def take_frames(self, protocol: ClientProtocol) -> Iterator[bytes]:
-        for timeout_ms, runs in self._extensions:
-            yield protocol.extend(self.id, runs, timeout_ms)
-        self._extensions.clear()
-        for settled in self._settlements.take():
-            for first, last in settled.runs:
-                self._held.remove(first, last)
-            if self._newest:
-                self._settle_newest(settled.runs)
-            yield protocol.settle(self.id, settled)
+        yield from self._held.take_frames(protocol, self.id)
         if self._left:
             if self._releasing and self._held:
-                yield protocol.settle(self.id, SettleRuns(Settlement.RELEASE, BACKOFF, "", self._held.runs()))
+                yield protocol.settle(self.id, SettleRuns(Settlement.RELEASE, BACKOFF, "", self._held.runs.runs()))
             if self._releasing or not self._held:
                 self._link.restored.forget(self)
                 self._forget_deliveries()
@@ -508,7 +487,7 @@ class Subscription(Generic[T]):
             return
         self._extend_at = now + timeout / 3
         self._extended_until = self._clock() + timeout
-        self._extensions.append((limit_ms(timeout, "ack_timeout"), self._held.runs()))
+        self._held.extensions.append((limit_ms(timeout, "ack_timeout"), self._held.runs.runs()))
         self._link.mark(self)
 
     @property
@@ -526,20 +505,19 @@ class Subscription(Generic[T]):
         if delivery.epoch != self._epoch:
             self.stats.stale_settlements += sum(last - first + 1 for first, last in runs)
             return
-        before = self._settlements.count
-        for first, last in runs:
-            self._settlements.add(verb, first, last, delay_ms, reason)
+        before = self._held.settled
+        self._held.settle(verb, runs, delay_ms, reason)
         if verb is not Settlement.ACK:
             self._link.mark(self)
-        elif before < self._prefetch.ripe <= self._settlements.count:
+        elif before < self._prefetch.ripe <= self._held.settled:
             # When nothing else is held, nothing can join it.
-            self._link.mark(self, alone=self._settlements.count >= len(self._held))
+            self._link.mark(self, alone=self._held.settled >= len(self._held))
         elif not before:
             self._link.mark(self, linger=True)
 
     def extend(self, delivery: Delivery, runs: Sequence[Run], ack_timeout_ms: int) -> None:
         if delivery.epoch == self._epoch:
-            self._extensions.append((ack_timeout_ms, list(runs)))
+            self._held.extensions.append((ack_timeout_ms, list(runs)))
             self._link.mark(self)
             timeout = self.options.timeout or 0.0 if ack_timeout_ms < 0 else ack_timeout_ms / 1_000
             deadline = self._clock() + timeout if timeout else math.inf
@@ -549,13 +527,13 @@ class Subscription(Generic[T]):
 
     async def reply(self, address: str, response: Outgoing) -> None:
         self._link.check_loop()
-        await self._link.respond(address, self._link.packer.row(response))
+        await self._link.requests.respond(address, self._link.requests.packer.row(response))
 
     def is_stale(self, delivery: Delivery) -> bool:
         return delivery.epoch != self._epoch
 
     def is_lost(self, delivery: Delivery, sequence: int) -> bool:
-        if delivery.epoch != self._epoch or self._newest.get(sequence, delivery) is not delivery:
+        if delivery.epoch != self._epoch or self._held.newest.get(sequence, delivery) is not delivery:
             return True
         deadline = (delivery.extended or {}).get(sequence, delivery.deadline)
         return self._clock() >= max(deadline, self._extended_until)
@@ -580,17 +558,6 @@ class Subscription(Generic[T]):
                     continue
                 if other.options.share == self.options.share:
                     yield other
-
-    def _settle_newest(self, runs: Sequence[Run]) -> None:
-        newest = self._newest
-        if run_count(runs) <= len(newest):
-            for first, last in runs:
-                for sequence in range(first, last + 1):
-                    newest.pop(sequence, None)
-            return
-        settled = RunSet(runs)
-        for sequence in [known for known in newest if known in settled]:
-            del newest[sequence]
 
     def _lost_for_good(self) -> ConnectionLost:
         return ConnectionLost(
@@ -618,10 +585,7 @@ class Subscription(Generic[T]):
         self._epoch = 0
         self._buffer.clear()
         self._begin_batch([])
-        self._held = RunSet()
-        self._newest.clear()
-        self._settlements = SettlementBuffer()
-        self._extensions.clear()
+        self._held = HeldMessages()
 
 
 def _acknowledged(message: Message[T]) -> Message[T]:

@@ -6,7 +6,8 @@ from collections.abc import Generator
 from vibemq.engine import lifetime
 from vibemq.engine.handlers.queues import end_everybody, remove
 from vibemq.engine.pacing import Slices, work_off
-from vibemq.engine.queue.queue import Parked, Queue
+from vibemq.engine.queue.parts.backlog import Parked
+from vibemq.engine.queue.queue import Queue
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step, heavy
 from vibemq.model import commands as ask

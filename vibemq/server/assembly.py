@@ -201,6 +201,14 @@ async def assemble(
             name,
             extra={"event": "auth.hash_unusable", "user": name},
         )
+    hidden = sorted(user.name for user in state.users.values() if user.superuser)
+    if hidden and not accounts.policy.has_superusers:
+        log.error(
+            "nobody can administer the broker: the settings have other users with the names of all superusers of the "
+            "store (%s); give one of them superuser = true, or set auth.superuser",
+            ", ".join(hidden[:10]),
+            extra={"event": "auth.no_superuser"},
+        )
 
     metrics, status = report.metrics, report.status
     clock = _clock(make_clock, state, status)

@@ -12,8 +12,9 @@ per call, per *batch* when it iterates; settlements are collected and cross over
 """
 
 from vibemq.client import Message, MessageBatch, Outgoing, PublishReport, Receipt, ReconnectPolicy, Response
-from vibemq.sync.client import Client, Publisher, Subscription, connect
+from vibemq.sync.client import Client, Publisher, connect
 from vibemq.sync.inbox import Inbox
+from vibemq.sync.subscription import Subscription
 
 __all__ = [
     "Client",

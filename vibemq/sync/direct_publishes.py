@@ -123,7 +123,10 @@ class DirectPublishes:
         if made is None:
             return
         here = get_ident()
-        if all(claim.thread != here for claim in list(made.claims)) and not made.returned.wait(timeout):
+        if all(claim.is_interrupted for claim in list(made.claims)):
+            # Whoever closes need not know what the broker has read.
+            made.interrupt()
+        elif all(claim.thread != here for claim in list(made.claims)) and not made.returned.wait(timeout):
             made.interrupt()
 
     def forked(self) -> None:

@@ -12,7 +12,7 @@ from vibemq import client as asynchronous
 from vibemq.client import Message
 from vibemq.client.connecting.forking import watch_forks
 from vibemq.errors import ClientForked, LocalProtocolError, NotConnected, VibeMQError
-from vibemq.sync.client import Subscription
+from vibemq.sync.subscription import Subscription
 from vibemq.sync.wakeup import Wakeup
 
 FORKED = (

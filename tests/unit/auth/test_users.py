@@ -1,11 +1,12 @@
 from dataclasses import replace
 
+import bcrypt
 import pytest
 from pydantic import SecretStr, ValidationError
 
 from tests.integration.access import cheap_hash
 from vibemq.auth.matrix import CREATE, DELETE, INSPECT, LIST, MANAGE, NEVER, OWN, PUBLISH, PURGE, SUBSCRIBE, TRANSACT
-from vibemq.auth.passwords import check_hash, decoy_of, hash_password, verify_password
+from vibemq.auth.passwords import check_hash, decoy_of, hash_password, is_outdated, verify_password
 from vibemq.auth.policy import Policy
 from vibemq.auth.tokens import make_token
 from vibemq.auth.users import ANONYMOUS, TOKEN_BEARER, Account, Accounts
@@ -132,6 +133,22 @@ def test_every_argon2_and_bcrypt_hash_that_is_accepted_can_be_checked(stored: st
     check_hash(stored)
     assert not verify_password(password, stored)
     assert not verify_password(password, decoy_of(stored))
+
+
+@pytest.mark.parametrize(("size", "again"), [(72, True), (73, False)])
+def test_what_bcrypt_does_not_look_at_is_not_hashed_again(size: int, again: bool) -> None:
+    stored = bcrypt.hashpw(b"x" * 72, bcrypt.gensalt(4)).decode()
+    assert verify_password("x" * size, stored)
+    assert is_outdated(stored, "x" * size) is again
+    assert is_outdated(cheap_hash(), "x" * size)
+    assert not is_outdated(hash_password("pw"), "pw")
+
+
+@pytest.mark.parametrize("wrong", ["pw\0", "pw\0\0", "pw\0pw", "\0pw", "pw\n", "pw "])
+def test_no_other_password_fits_whatever_the_hash(wrong: str) -> None:
+    hashes = [hash_password("pw"), cheap_hash("pw"), bcrypt.hashpw(b"pw", bcrypt.gensalt(4)).decode()]
+    assert [verify_password("pw", stored) for stored in hashes] == [True] * 3
+    assert [verify_password(wrong, stored) for stored in hashes] == [False] * 3
 
 
 @pytest.mark.parametrize("broken", ["", "md5$x", "$2b$04$" + "a" * 53])

@@ -63,8 +63,8 @@ async def test_many_messages_are_settled_without_a_look_at_every_pair(runs: list
     for acquired in ({}, again):
         delivered = DeliverMany(subscription.id, "q", 0, 1, rows, acquired=acquired, sequences=FAR, instants=FAR)
         subscription.deliver(delivered)
-    assert subscription._newest.keys() == set(FAR)
-    cost = sum(instructions(lambda: subscription._settle_newest(runs)).values())
+    assert subscription._held.newest.keys() == set(FAR)
+    cost = sum(instructions(lambda: subscription._held._settle_newest(runs)).values())
     settled = {sequence for sequence in FAR if any(first <= sequence <= last for first, last in runs)}
-    assert subscription._newest.keys() == set(FAR) - settled
+    assert subscription._held.newest.keys() == set(FAR) - settled
     assert cost < 100 * (min(run_count(runs), len(FAR)) + len(runs))

@@ -613,3 +613,20 @@ def test_letters_that_are_gone_leave_nothing_behind_in_memory() -> None:
     assert driver.info("r").dead == 0
     assert driver.engine._state.dead_origins == {}
     driver.check()
+
+
+def test_transient_queues_that_nobody_publishes_to_are_not_remembered_as_being_created() -> None:
+    driver = Driver()
+    being_created = driver.engine._state.being_created
+    for number in range(100):
+        driver.create(f"t{number}", durability=Durability.TRANSIENT)
+        assert len(being_created) == 1
+    driver.hold = True
+    for number in range(100, 130):
+        driver.handle(CreateQueue(1, None, f"t{number}", QueueOptions(durability=Durability.TRANSIENT)))
+    assert len(being_created) == 30, "their outcomes are not stored"
+    driver.hold = False
+    driver.keep()
+    for number in range(130, 133):
+        driver.create(f"t{number}", durability=Durability.TRANSIENT)
+    assert len(being_created) == 1

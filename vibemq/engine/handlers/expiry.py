@@ -10,7 +10,8 @@ from vibemq.engine.handlers.dead_lettering import remove_from_group
 from vibemq.engine.pacing import STEP_UNITS
 from vibemq.engine.queue.collecting import collect
 from vibemq.engine.queue.group import Group
-from vibemq.engine.queue.queue import Expiring, Queue
+from vibemq.engine.queue.parts.expiries import Expiring
+from vibemq.engine.queue.queue import Queue
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step
 from vibemq.model.records import Reason

@@ -15,7 +15,8 @@ from vibemq.engine.handlers.overflow import LOOKS_PER_UNIT, count_first, fitting
 from vibemq.engine.handlers.queues import find_or_create
 from vibemq.engine.pacing import STEP_UNITS, Slices, is_crowded
 from vibemq.engine.queue.dedup import Screened, screen
-from vibemq.engine.queue.queue import Added, Parked, Queue
+from vibemq.engine.queue.parts.backlog import Parked
+from vibemq.engine.queue.queue import Added, Queue
 from vibemq.engine.requests import asking
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step, Wait

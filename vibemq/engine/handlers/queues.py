@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Generator
 from functools import partial
+from itertools import islice
 
 from vibemq.engine import lifetime
 from vibemq.engine.handlers.crowds.dropping import drop_from_groups
@@ -23,7 +24,8 @@ from vibemq.engine.handlers.fan_out import (
 )
 from vibemq.engine.pacing import STEP_UNITS, Slices, is_crowded, pieces
 from vibemq.engine.queue.consumer import Consumer
-from vibemq.engine.queue.queue import Parked, Queue
+from vibemq.engine.queue.parts.backlog import Parked
+from vibemq.engine.queue.queue import Queue
 from vibemq.engine.requests import asking
 from vibemq.engine.requests.failing import fail_some
 from vibemq.engine.state import EngineState
@@ -51,6 +53,8 @@ from vibemq.model.options import (
 )
 from vibemq.model.records import QueueChanged, QueueCreated, QueueDeleted, Reason, TransactionsForgotten
 from vibemq.model.runs import Run, RunSet, runs_of
+
+_FORGOTTEN_TOGETHER = 16
 
 _FIXED = ("mode", "retention", "exclusive")
 """Options that decide how a queue is kept; another value means another queue."""
@@ -173,10 +177,18 @@ def make_queue(state: EngineState, step: Step, name: str, options: QueueOptions,
     state.next_queue_id += 1
     state.register(queue, registry)
     if queue.transient:
+        _forget_created(state)
         state.being_created[queue.queue_id] = state.next_ticket
     step.note_structure(QueueCreated(queue.queue_id, name, options, step.now, queue.incarnation))
     open_waiting_group(step, queue, Durability.STRONG)
     return queue
+
+
+def _forget_created(state: EngineState) -> None:
+    """Some of the oldest whose outcomes are stored: those that nobody publishes to are asked for by nobody else."""
+    for queue_id in list(islice(state.being_created, _FORGOTTEN_TOGETHER)):
+        if state.is_being_created(state.queues_by_id[queue_id]):
+            return
 
 
 def change_queue(state: EngineState, step: Step, command: ChangeQueue) -> None:

@@ -1,6 +1,6 @@
 """Which delivery a CONFIRM means: a client names a message by stream and GUID, the engine by consumer and sequence."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from vibemq.model.runs import Run, runs_of
 from vibemq.protocols.base_session import emptied
@@ -48,12 +48,9 @@ class BlazingmqDeliveryIndex:
                 sequences.append(sequence)
         return found
 
-    def take_stream(self, key: StreamKey) -> dict[int, list[Run]]:
-        """Everything that the stream holds, by consumer."""
-        found: dict[int, list[int]] = {}
-        for consumer, sequence in self._held.pop(key, {}).values():
-            found.setdefault(consumer, []).append(sequence)
-        return {consumer: runs_of(sequences) for consumer, sequences in found.items()}
+    def take_stream(self, key: StreamKey) -> dict[bytes, Held]:
+        """Everything that the stream holds, in the order in which it was written."""
+        return self._held.pop(key, {})
 
     def forget(self, key: StreamKey, consumer: int) -> None:
         """The consumer's queue is gone, and with it what there was to confirm."""
@@ -66,3 +63,10 @@ class BlazingmqDeliveryIndex:
         for held in self._held.values():
             yield from emptied(held, FREED_AT_ONCE)
         yield from emptied(self._held, FREED_AT_ONCE)
+
+
+def runs_by_consumer(entries: Iterable[Held]) -> dict[int, list[Run]]:
+    found: dict[int, list[int]] = {}
+    for consumer, sequence in entries:
+        found.setdefault(consumer, []).append(sequence)
+    return {consumer: runs_of(sequences) for consumer, sequences in found.items()}

@@ -4,20 +4,24 @@ First the consumers end, then what they hold is given back, then the publishes o
 come before the answer; a disconnect is answered last, behind everything.
 """
 
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 
 from vibemq.errors import VibeMQError
 from vibemq.model.commands import Settle, Settlement, Unsubscribe
-from vibemq.model.runs import Run
+from vibemq.protocols.base_session import emptied
 from vibemq.protocols.blazingmq.codec.messages import CloseQueue, CloseQueueResponse, DisconnectResponse
 from vibemq.protocols.blazingmq.configuring import NOT_OPEN
-from vibemq.protocols.blazingmq.delivery_index import BlazingmqDeliveryIndex
+from vibemq.protocols.blazingmq.delivery_index import BlazingmqDeliveryIndex, runs_by_consumer
 from vibemq.protocols.blazingmq.errors import UnknownHere, WrongRequest
 from vibemq.protocols.blazingmq.state import AwaitedAnswers, BlazingmqState
 from vibemq.protocols.blazingmq.streams import OpenedQueue, Stream
+
+RETURNED_AT_ONCE = 2_000
+"""Messages that are given back in about a millisecond."""
 
 
 @dataclass(slots=True)
@@ -41,6 +45,8 @@ class Departures:
         self._streams: list[Stream] = []
         """Of a disconnect that has begun, those that have not been ended."""
         self._disconnected: AwaitedAnswers | None = None
+        self._returns: deque[Iterator[None]] = deque()
+        """What very many messages of a stream are given back by, some at a step."""
         self._parting: _Leaving | None = None
         """A disconnect that waits for everything."""
 
@@ -105,14 +111,26 @@ class Departures:
         answers.done()
 
     def _give_back(self, stream: Stream, leaving: AwaitedAnswers, _: VibeMQError | None) -> None:
+        returns = self._returned(stream, leaving)
+        if next(returns, returns) is not returns:
+            self._returns.append(returns)
+
+    def _returned(self, stream: Stream, leaving: AwaitedAnswers) -> Iterator[None]:
+        """The oldest first, so that others get them in their order."""
         state, session = self._state, self._state.context.session
-        held: dict[int, list[Run]] = self._delivery_index.take_stream((stream.q_id, stream.sub_id))
-        for number, runs in held.items():
-            state.ask(Settle(session, state.asked_of(leaving), number, Settlement.RELEASE, runs))
+        held = self._delivery_index.take_stream((stream.q_id, stream.sub_id))
+        entries = iter(held.values())
+        while some := list(islice(entries, RETURNED_AT_ONCE)):
+            for number, runs in runs_by_consumer(some).items():
+                state.ask(Settle(session, state.asked_of(leaving), number, Settlement.RELEASE, runs))
+            if len(some) == RETURNED_AT_ONCE:
+                yield
         for number in stream.consumers:
             state.consumers.pop(number, None)
         stream.consumers.clear()
         leaving.done()
+        if len(held) > RETURNED_AT_ONCE:
+            yield from emptied(held, RETURNED_AT_ONCE)
 
     # -- publishes on their way ---------------------------------------------------------------------------------------
 
@@ -144,13 +162,17 @@ class Departures:
 
     @property
     def under_way(self) -> bool:
-        """A disconnect has begun, and `go_on` has not come to its end."""
-        return self._disconnected is not None
+        """A disconnect has begun, or very many messages are given back, and `go_on` has not come to its end."""
+        return self._disconnected is not None or bool(self._returns)
 
     def go_on(self, most: int) -> int:
-        """End some of the streams; return how many."""
+        """Give back some messages, or end some of the streams; return how much work it was."""
         state, answers = self._state, self._disconnected
-        assert answers is not None
+        if self._returns:
+            if next(self._returns[0], self) is self:
+                self._returns.popleft()
+            return most
+        assert answers is not None, "something is under way"
         streams, self._streams = self._streams[:most], self._streams[most:]
         for stream in streams:
             self._end(stream, answers)

@@ -10,6 +10,7 @@ Source: docs/spec/eventmesh.md, "Topics and groups".
 """
 
 from enum import StrEnum
+from functools import lru_cache
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, TypeAdapter, ValidationError
@@ -87,6 +88,7 @@ def first_fault(error: ValidationError) -> str:
     return f"{where}: {fault['msg']}" if where else fault["msg"]
 
 
+@lru_cache(maxsize=64)
 def topic_options(defaults: QueueOptions, durability: Durability | None = None) -> QueueOptions:
     """Of a topic that is made when it is first used: the broker's defaults, but every group gets each message, and a
     lost connection is no failed attempt: clients hold many messages that they have not begun, and those of 1.3 to 1.8

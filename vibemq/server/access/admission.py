@@ -32,6 +32,12 @@ class PeerAdmission:
             return refusal
         return self.take(command, now)
 
+    def refusal(self, principal: Principal | None, command: Command) -> VibeMQError | None:
+        """Of a command that was admitted and has waited: why it may not go on any more."""
+        refusal = self._grants.check(principal, command)
+        self._metrics.not_authorized += isinstance(refusal, NotAuthorized)
+        return refusal
+
     def take(self, command: Command, now: float) -> RateLimited | None:
         """None when there is a token left for the command, whose right was checked elsewhere."""
         if type(command) in NOT_LIMITED:
@@ -62,4 +68,7 @@ class OwnAdmission(PeerAdmission):
     __slots__ = ()
 
     def check(self, principal: Principal | None, command: Command, now: float) -> VibeMQError | None:
+        return None
+
+    def refusal(self, principal: Principal | None, command: Command) -> VibeMQError | None:
         return None

@@ -158,11 +158,29 @@ class AuditLog:
         }
         self._note(logging.INFO, operation, fields, peer)
 
-    def denied(self, peer: AuditedPeer, principal: Principal | None, operation: str, reason: str) -> None:
-        """A request to change something by somebody who may not."""
-        user = principal.name if principal is not None else ""
-        fields = {"event": "access.denied", "user": user, "operation": operation, "outcome": "refused"}
-        self._refused("access denied", peer, {**fields, "reason": reason})
+    def denied(
+        self,
+        peer: AuditedPeer,
+        principal: Principal | None,
+        operation: str,
+        reason: str,
+        asked: Callable[[str], Any] = lambda name: None,
+    ) -> None:
+        """A request to change something by somebody who may not.
+
+        `asked`: arguments by name, which nobody has checked; those that name what it concerns are told.
+        """
+        told = {name: value for name in RESOURCES if isinstance(value := asked(name), str) and value}
+        fields = {
+            "event": "access.denied",
+            "user": principal.name if principal is not None else "",
+            "token": principal.token_id if principal is not None else "",
+            "operation": operation,
+            "arguments": {name: shown(value) for name, value in told.items()},
+            "outcome": "refused",
+            "reason": reason,
+        }
+        self._refused("access denied", peer, fields)
 
     def session(self, place: AuditedPeer, principal: Principal, event: str) -> None:
         """A session of a browser has begun, or was ended by its user."""

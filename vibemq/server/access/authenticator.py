@@ -288,7 +288,7 @@ class Authenticator:
 
     def _hash_again(self, principal: Principal, request: Authenticate) -> None:
         user = self._accounts.stored_user(principal.name)
-        if user is not None and not principal.token_id and is_outdated(user.password_hash):
+        if user is not None and not principal.token_id and is_outdated(user.password_hash, request.password):
             self._background_tasks.begin(self._rehash, user.name, request.password, user.password_hash)
 
     # -- outcomes ---------------------------------------------------------------------------------------------------

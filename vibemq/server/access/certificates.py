@@ -20,6 +20,9 @@ def users_in(certificate: Mapping[str, Any] | None, tls: Tls | None) -> tuple[st
     if tls.identity == "cn":
         parts = (part for group in certificate.get("subject", ()) for part in group)
         values = [value for kind, value in parts if kind == "commonName"]
+        if len(set(values)) > 1:
+            # Authorities check one of them, and not all the same one.
+            return ()
     else:
         values = [value for kind, value in certificate.get("subjectAltName", ()) if kind == _SAN[tls.identity]]
     before, _, after = tls.identity_pattern.partition("{}")

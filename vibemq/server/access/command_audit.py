@@ -79,7 +79,13 @@ class CommandAudit:
     def denied(self, peer: AuditedPeer, principal: Principal | None, command: Command, refusal: VibeMQError) -> None:
         """If it concerns an audited command, and is no want of a right that anybody may overcome by waiting."""
         if isinstance(refusal, AuthError) and self.concerns(command) and not _is_implied(command):
-            self._audit.denied(peer, principal, self._operations[type(command)], str(refusal))
+            self._audit.denied(
+                peer,
+                principal,
+                self._operations[type(command)],
+                str(refusal),
+                lambda name: getattr(command, name, None),
+            )
 
     def note(self, effects: Sequence[Effect]) -> None:
         """Write down answers to marked commands, and give them their tokens back."""

@@ -224,7 +224,11 @@ class Committer:
         if done.cancelled():
             return
         try:
-            self._appended(steps, *done.result())
+            written, full = done.result()
+            if self._dead:
+                # Something else has failed meanwhile.
+                return
+            self._appended(steps, written, full)
         except Exception as error:
             self.fail(error)
         self._wake()
@@ -244,8 +248,7 @@ class Committer:
             log.warning("the store has room for messages again")
         if full is not None:
             self._refuse(steps[written:], full)
-        else:
-            self._unwritten.end()
+        self._unwritten.end()
         for step in told:
             if step.deliveries:
                 self._effect_router.release(step.deliveries)
@@ -268,7 +271,7 @@ class Committer:
         """
         steps += self._gathered
         self._gathered = []
-        waits = self._unwritten.refuse()
+        self._unwritten.refuse()
         self._metrics.storage_full += 1
         if not self._disk_full:
             # Once, not for every publish: the log may well be on the same disk.
@@ -303,7 +306,6 @@ class Committer:
             self._gathered[-1].deliveries = deliveries
         else:
             self._effect_router.release(deliveries)
-        self._unwritten.go_on_waiting(waits)
 
     def _note_idle(self) -> None:
         if not (self._gathered or self._appending or self._flushes.busy or self._teller.busy):
@@ -312,9 +314,11 @@ class Committer:
     def fail(self, error: BaseException) -> None:
         """Stop: what is on disk and what is known here may differ. Nobody is told anything any more."""
         if self._dead:
+            log.error("behind the failure that stops the broker comes another one: %s", error)
             return
         self._dead = True
-        self._unwritten.drop()
+        self._unwritten.refuse()
+        self._unwritten.end()
         self._gathered.clear()
         self._hurries = False
         self._teller.end()

@@ -46,30 +46,21 @@ class Unwritten:
         self._waits_begun += self._waits_gathered
         self._waits_gathered = []
 
+    def refuse(self) -> None:
+        """What is being appended, and what is gathered, will not be. Before the `end`, some of it may be gathered
+        again: then whoever waits goes on waiting."""
+        self._begun, self._gathered = {}, {}
+        self._pending = False
+        self._waits_gathered = self._waits_begun + self._waits_gathered
+        self._waits_begun = []
+
     def end(self) -> None:
         """The append has ended, well or not."""
         self._begun = {}
         self._appending = False
         _let_go(self._waits_begun)
-
-    def drop(self) -> None:
-        """The append has ended, and what is gathered will never be appended."""
-        self.go_on_waiting(self.refuse())
-
-    def refuse(self) -> Waits:
-        """The append has ended badly, and what is gathered will not be appended. Returns who waits: some of the rows
-        may be gathered again before they `go_on_waiting`."""
-        waits = self._waits_begun + self._waits_gathered
-        self._begun, self._gathered = {}, {}
-        self._appending = self._pending = False
-        self._waits_begun, self._waits_gathered = [], []
-        return waits
-
-    def go_on_waiting(self, waits: Waits) -> None:
-        if self._pending:
-            self._waits_gathered += waits
-        else:
-            _let_go(waits)
+        if not self._pending:
+            _let_go(self._waits_gathered)
 
     @property
     def rows(self) -> bool:

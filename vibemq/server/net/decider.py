@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from vibemq.engine import Batch
 from vibemq.model.commands import Command
+from vibemq.model.options import Durability
 from vibemq.server.clock import Clock
 from vibemq.server.commit.committer import Committer
 from vibemq.server.contracts import QueueEngine
@@ -33,8 +34,8 @@ class Decider:
         self._committer.append_now()
         return not self._committer.dead
 
-    def advance(self, batch: Batch) -> None:
-        """The next step of a batch."""
+    def advance(self, batch: Batch) -> bool:
+        """The next step of a batch. Whether it has decided something that the journal has to keep."""
         try:
             outcome = self._engine.advance(batch, self._clock.now())
         except Exception as error:
@@ -43,6 +44,7 @@ class Decider:
         self._committer.submit(outcome)
         if batch.fault is not None:
             raise batch.fault
+        return bool(outcome.records) and outcome.durability > Durability.TRANSIENT
 
     def steps(self, batch: Batch) -> Iterator[None]:
         """What is left of a batch, for the pacer."""

@@ -78,7 +78,7 @@ class OperationRunner:
             if session == 0:
                 self.note_refused(error)
             if self._registry.is_audited(name):
-                self._audit.denied(place, principal, name, str(error))
+                self._audit.denied(place, principal, name, str(error), arguments.get)
             raise
         if call.operation.audited and (blocked := self._audit.refusal(name)) is not None:
             raise blocked
@@ -159,6 +159,8 @@ class OperationRunner:
         if not call.operation.scans:
             return await call.run()
         async with self._scan_slots:
+            # It may have waited for long.
+            call.caller.check_again()
             return await call.run()
 
 

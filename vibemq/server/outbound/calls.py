@@ -139,7 +139,7 @@ class OutboundCalls:
         for address in await self._addresses(target):
             try:
                 async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                    return await connect(target, address, self._tls_context())
+                    return await connect(target, address, await self._tls_context() if target.secure else None)
             except OSError as error:
                 why = error
         raise OutboundFailed(f"{target.authority} cannot be reached: {_told(why)}")
@@ -167,9 +167,10 @@ class OutboundCalls:
             raise OutboundFailed(f"the name {target.host!r} has no address")
         return found
 
-    def _tls_context(self) -> ssl.SSLContext:
+    async def _tls_context(self) -> ssl.SSLContext:
         if self._tls is None:
-            self._tls = ssl.create_default_context()
+            # To read the system's certificates takes some 20 ms.
+            self._tls = await asyncio.to_thread(ssl.create_default_context)
         return self._tls
 
     # -- connections that are kept ------------------------------------------------------------------------------------

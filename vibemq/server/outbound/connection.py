@@ -156,8 +156,8 @@ class OutboundConnection(asyncio.Protocol):
             self._transport.abort()
 
 
-async def connect(target: Target, address: Address, tls: ssl.SSLContext) -> OutboundConnection:
-    """To this address and no other; the certificate is checked against the host of the URL.
+async def connect(target: Target, address: Address, tls: ssl.SSLContext | None) -> OutboundConnection:
+    """To this address and no other; with `tls` the certificate is checked against the host of the URL.
 
     Raises:
         OSError: nobody is there, or the certificate does not count.
@@ -166,7 +166,7 @@ async def connect(target: Target, address: Address, tls: ssl.SSLContext) -> Outb
         OutboundConnection,
         str(address),
         target.port,
-        ssl=tls if target.secure else None,
-        server_hostname=target.host if target.secure else None,
+        ssl=tls,
+        server_hostname=target.host if tls is not None else None,
     )
     return connection

@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
+import anyio.to_thread
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -27,7 +28,7 @@ from vibemq.web.api.guardrails.bodies import BODY_BYTES_MAX, BodyBudget, read_bo
 from vibemq.web.api.guardrails.clients import OpenBrokerRules
 from vibemq.web.api.guardrails.origin import check_content_type, check_origin
 from vibemq.web.api.guardrails.rates import Client, RequestRates
-from vibemq.web.api.idempotency import HEADER, KeptAnswer, KeptAnswers, checked_key
+from vibemq.web.api.idempotency import DIGESTED_AT_ONCE, HEADER, KeptAnswer, KeptAnswers, checked_key, digest_of
 from vibemq.web.api.kinds import Kind
 from vibemq.web.api.messages.hiding import check_filters, without_bodies
 from vibemq.web.api.messages.leases import key_of
@@ -177,7 +178,12 @@ class HttpApi:
             # An answer that is kept is for those who may still ask for it.
             self._services.operations.admit(exchange.user, endpoint.operation, self._reader.arguments(exchange))
         key = (*key_of(exchange.user.principal), f"{endpoint.method} {endpoint.path}", text)
-        kept = self._kept.begin(key, repr((sorted(path.items()), exchange.query)).encode() + body, self._now_s())
+        asked = repr((sorted(path.items()), exchange.query)).encode()
+        if len(body) > DIGESTED_AT_ONCE:
+            digest = await anyio.to_thread.run_sync(digest_of, asked, body)
+        else:
+            digest = digest_of(asked, body)
+        kept = self._kept.begin(key, digest, self._now_s())
         if kept is not None:
             return _again(kept)
         try:

@@ -1,5 +1,5 @@
 """Answers to requests that may come twice: the header Idempotency-Key names one, and the same key has the same answer.
-Kept in memory, for an hour. Pure: the caller brings the time."""
+Kept in memory, for an hour. Pure: the caller brings the time, and takes digests of large requests in a thread."""
 
 import hashlib
 from collections import OrderedDict
@@ -21,6 +21,8 @@ ANSWER_BYTES_MAX = 65_536
 REFUSAL_BYTES_MAX = 4_096
 """The same for a refusal."""
 KEY_MAX = 255
+DIGESTED_AT_ONCE = 524_288
+"""Bytes of a body whose digest takes half a millisecond."""
 
 Key = tuple[str, str, int, str, str]
 """User, access token, when the user was made, endpoint, key."""
@@ -63,6 +65,13 @@ def checked_key(text: str) -> str:
     return text
 
 
+def digest_of(asked: bytes, body: bytes) -> bytes:
+    """Of a request. `asked`: what it says beside its body."""
+    digest = hashlib.sha256(asked)
+    digest.update(body)
+    return digest.digest()
+
+
 class KeptAnswers:
     def __init__(self) -> None:
         self._entries: OrderedDict[Key, _Entry] = OrderedDict()
@@ -77,15 +86,15 @@ class KeptAnswers:
         """Bytes, about."""
         return self._size
 
-    def begin(self, key: Key, request: bytes, now_s: float) -> KeptAnswer | None:
-        """The answer to the same request; None: it is to be carried out, and `keep` or `forget` follows.
+    def begin(self, key: Key, digest: bytes, now_s: float) -> KeptAnswer | None:
+        """The answer to the same request, which has the same digest; None: it is to be carried out, and `keep` or
+        `forget` follows.
 
         Raises:
             Problem: IDEMPOTENCY_CONFLICT, IDEMPOTENCY_BUSY.
         """
         while self._entries and next(iter(self._entries.values())).until_s <= now_s:
             self.forget(next(iter(self._entries)))
-        digest = hashlib.sha256(request).digest()
         entry = self._entries.get(key)
         if entry is None:
             self._put(key, _Entry(digest, now_s + KEPT_S))

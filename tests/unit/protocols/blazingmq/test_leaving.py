@@ -19,6 +19,7 @@ from vibemq.protocols.blazingmq.codec.messages import (
     RequestStatus,
 )
 from vibemq.protocols.blazingmq.codec.put import build_puts, put_message
+from vibemq.protocols.blazingmq.leaving import RETURNED_AT_ONCE
 from vibemq.protocols.session import Goodbye
 from vibemq.testing.session_conformance import NOW, SESSION
 
@@ -132,6 +133,47 @@ def test_a_disconnect_ends_some_streams_in_each_turn() -> None:
     assert max(asked) <= 150
     room.answer_all()
     assert room.sdk.over
+
+
+def test_very_many_messages_are_given_back_in_turns_the_oldest_first(room: SessionRoom) -> None:
+    room.open()
+    consumer = room.configure()
+    count = 3 * RETURNED_AT_ONCE + 5
+    for first in range(1, count, RETURNED_AT_ONCE):
+        room.deliver(consumer, first, *[b"x"] * min(RETURNED_AT_ONCE, count + 1 - first))
+    r_id, request = room.sdk.close(0)
+    room.say(request)
+    room.session.apply([Reply(SESSION, room.next(Unsubscribe).token, None)])
+    assert room.session.next_deadline() == room.now
+    returned = []
+    while (requests := room.session.commands()) or room.session.unread:
+        settles = [request for request in requests if isinstance(request, Settle)]
+        returned += [run for settle in settles for run in settle.runs]
+        assert sum(last + 1 - first for settle in settles for first, last in settle.runs) <= 2 * RETURNED_AT_ONCE
+        assert r_id not in room.sdk.got.responses
+        room.asked += requests
+    ends = [last for _, last in returned]
+    assert returned == list(zip([1, *(last + 1 for last in ends)], [*ends], strict=False))
+    assert ends[-1] == count
+    room.answer_all()
+    assert r_id in room.sdk.got.responses
+
+
+def test_closes_of_many_applications_keep_a_queue_open_until_the_last() -> None:
+    room = SessionRoom(mode="fanout", app_ids=["a0", "a1", "a2"])
+    for number in range(3):
+        room.say(room.sdk.open(f"{URI}", 0, flags=READ, sub_id=number + 1, app_id=f"a{number}")[1])
+        room.answer_all()
+    (opened,) = room.session._state.queues.values()
+    for number in range(3):
+        assert not opened.closing
+        assert opened.stream_of(f"a{number}") is not None
+        room.say(room.sdk.close(0, flags=READ, sub_id=number + 1)[1])
+        assert opened.closing is (number == 2)
+        room.answer_all()
+        assert opened.stream_of(f"a{number}") is None
+    assert opened.closing_streams == 0
+    assert not room.session._state.queues
 
 
 def test_a_disconnect_with_the_end_behind_it_is_clean(room: SessionRoom) -> None:

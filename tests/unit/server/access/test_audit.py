@@ -122,13 +122,14 @@ def test_what_changed_nothing_is_not_recorded_and_what_failed_is() -> None:
     audit = AuditLog(lambda: 0.0, file=kept)
     audit.changed(Somebody(), ROOT, "queue.create", {"queue": "jobs"}, "", unchanged=True)
     audit.changed(Somebody(), ROOT, "queue.create", {"queue": "jobs"}, "no")
-    audit.denied(Somebody(), ROOT, "user.add", "may not")
+    audit.denied(Somebody(), ROOT, "user.add", "may not", {"user": "ann\n", "password": "secret", "queue": 5}.get)
     audit.reloaded({"by": "SIGHUP", "changed": ["log.level"]}, failed=False)
     assert [(r["operation"], r["outcome"]) for r in kept.records] == [
         ("queue.create", "failed"),
         ("user.add", "refused"),
         ("broker.reload", "done"),
     ]
+    assert (kept.records[1]["resource"], kept.records[1]["arguments"]) == ("'ann\\n'", {"user": "'ann\\n'"})
     assert kept.records[2]["arguments"] == {"by": "SIGHUP", "changed": ["log.level"]}
 
 

@@ -43,6 +43,18 @@ def test_the_rule_names_the_user(identity: Any, pattern: str, users: tuple[str, 
     assert users_in(CERTIFICATE, tls(identity, pattern)) == users
 
 
+@pytest.mark.parametrize(
+    "subject",
+    [
+        ((("commonName", "nobody"),), (("commonName", "root"),)),
+        ((("commonName", "nobody"), ("commonName", "root")),),
+    ],
+)
+def test_several_common_names_stand_for_nobody(subject: Any) -> None:
+    assert users_in({"subject": subject}, tls("cn")) == ()
+    assert users_in({"subject": (subject[0][:1],) * 2}, tls("cn")) == ("nobody",)
+
+
 def test_nobody_without_a_certificate_or_tls() -> None:
     assert users_in(None, tls("cn")) == users_in({}, tls("cn")) == users_in(CERTIFICATE, None) == ()
 

@@ -70,6 +70,7 @@ def test_refusals_are_written_but_not_those_that_say_wait(
     assert [(r.__dict__["event"], r.__dict__["operation"]) for r in caplog.records] == [
         ("access.denied", "queue.delete")
     ]
+    assert caplog.records[0].__dict__["arguments"] == {"queue": "a"}
 
 
 def test_what_a_protocol_asks_for_by_itself_is_written_when_it_has_changed_something(

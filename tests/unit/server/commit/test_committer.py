@@ -439,6 +439,29 @@ async def test_after_a_failed_flush_nobody_hears_anything(bench: Bench) -> None:
     assert bench.storage.syncs == 1, "a failed flush is never tried again"
 
 
+async def test_an_append_that_was_under_way_at_a_failure_tells_nobody() -> None:
+    class SlowAppends(FakeStorage):
+        began, go = threading.Event(), threading.Event()
+
+        def append(self, records: Sequence[Record]) -> int:
+            self.began.set()
+            assert self.go.wait(60)
+            return super().append(records)
+
+    storage = SlowAppends(blocking_append=True)
+    bench = Bench(storage)
+    bench.submit_confirmed_at_once("async", Durability.ASYNC)
+    bench.committer.submit(Outcome(effects=[Deliver(1, 1, "q", 1, 0, [(1, 1)])]))
+    await until(storage.began.is_set)
+    bench.committer.fail(StorageFailed("a flush failed meanwhile"))
+    storage.go.set()
+    await until(lambda: len(storage.appends) == 1)
+    await turns()
+    assert bench.told == []
+    assert [str(error) for error in bench.failures] == ["a flush failed meanwhile"]
+    await bench.store.close()
+
+
 async def test_an_answer_about_what_is_on_disk_already_needs_no_flush(bench: Bench) -> None:
     bench.submit("strong", Durability.STRONG)
     await bench.settled()

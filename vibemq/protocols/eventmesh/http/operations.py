@@ -10,6 +10,7 @@ import orjson
 
 from vibemq.errors import InvalidMessage, NoReply, VibeMQError
 from vibemq.model.commands import Respond
+from vibemq.model.options import check_queue_name
 from vibemq.model.rows import Rows, RowView
 from vibemq.protocols.eventmesh.http.codes import EventMeshRefusal, RequestCode, RetCode
 from vibemq.protocols.eventmesh.http.fields import BASE64, heartbeat_items, needed, parsed, text_payload
@@ -208,31 +209,36 @@ def subscribers_of(state: HttpState) -> tuple[Subscribers, Principal]:
 
 def _subscribe(state: HttpState, exchange: Exchange) -> Steps[None]:
     fields = exchange.fields
-    items = subscription_items(parsed(fields, "topic"))
-    if len(items) > _ITEMS_IN_STEP:
-        yield 2 * STEP_WORK
-    subscribe(state, exchange, items, needed(fields, "url"))
+    yield from subscribe(state, exchange, parsed(fields, "topic"), needed(fields, "url"))
 
 
-def subscribe(state: HttpState, exchange: Exchange, items: Any, url: str) -> None:
+def subscribe(state: HttpState, exchange: Exchange, topics: Any, url: str) -> Steps[None]:
+    """`topics`: parsed JSON."""
     subscribers, principal = subscribers_of(state)
+    items = subscription_items(topics)
     if not items:
         raise EventMeshRefusal(RetCode.PROTOCOL_BODY_ERR, "the list of topics is empty")
-    items = [
-        item.model_copy(update={"mode": SubscriptionMode.CLUSTERING}) if item.mode is None else item for item in items
-    ]
+    for number, item in enumerate(items):
+        if number % _ITEMS_IN_STEP == _ITEMS_IN_STEP - 1:
+            yield STEP_WORK
+        check_queue_name(item.topic)
+        if item.mode is None:
+            items[number] = item.model_copy(update={"mode": SubscriptionMode.CLUSTERING})
     told = _teller(state, "success", RetCode.SUBSCRIBE_ERR)
     subscribers.subscribe(principal, group_of(exchange), items, url, state.now, told)
 
 
-def _unsubscribe(state: HttpState, exchange: Exchange) -> None:
+def _unsubscribe(state: HttpState, exchange: Exchange) -> Steps[None]:
     fields = exchange.fields
-    topics = [item.topic for item in subscription_items(parsed(fields, "topic"))]
-    unsubscribe(state, exchange, topics, needed(fields, "url"))
+    yield from unsubscribe(state, exchange, parsed(fields, "topic"), needed(fields, "url"))
 
 
-def unsubscribe(state: HttpState, exchange: Exchange, topics: list[str], url: str) -> None:
+def unsubscribe(state: HttpState, exchange: Exchange, given: Any, url: str) -> Steps[None]:
+    """`given`: parsed JSON."""
     subscribers, principal = subscribers_of(state)
+    topics = [item.topic for item in subscription_items(given)]
+    if len(topics) > _ITEMS_IN_STEP:
+        yield 2 * STEP_WORK
     told = _teller(state, "success", RetCode.UNSUBSCRIBE_ERR)
     subscribers.unsubscribe(principal, group_of(exchange), topics, url, told)
 

@@ -9,6 +9,7 @@ from vibemq.model.commands import Command
 from vibemq.protocols.eventmesh.http.replies import AnswerStyle, EventMeshAnswer
 from vibemq.protocols.eventmesh.http.request import HttpRequest
 from vibemq.protocols.eventmesh.http.settings import EventMeshHttpSettings
+from vibemq.protocols.eventmesh.messages.json_scan import Steps
 from vibemq.protocols.eventmesh.topics import SubscriptionItem
 from vibemq.protocols.session import Principal, Request, SessionContext
 
@@ -26,7 +27,7 @@ class Subscribers(Protocol):
 
     def heard(self, principal: Principal, group: str, entities: Sequence[tuple[str, str]], now: int) -> None: ...
 
-    def topics_of(self, principal: Principal) -> list[str]: ...
+    def topics_of(self, principal: Principal) -> Steps[list[str]]: ...
 
 
 @dataclass(slots=True, frozen=True)

@@ -18,7 +18,7 @@ from vibemq.protocols.eventmesh.http.state import Exchange, HttpState
 from vibemq.protocols.eventmesh.http.topic_publish import ask_for_queue, publish_message
 from vibemq.protocols.eventmesh.messages.cloudevent import is_json_type
 from vibemq.protocols.eventmesh.messages.json_scan import Steps
-from vibemq.protocols.eventmesh.topics import subscription_items, topic_options
+from vibemq.protocols.eventmesh.topics import topic_options
 
 _JSON = "application/json"
 _DONE = orjson.dumps({"retMessage": "success", "retCode": 0})
@@ -61,14 +61,12 @@ def _publish_posted(state: HttpState, exchange: Exchange, topic: str) -> Steps[N
     publish_message(state, message, message_id, told)
 
 
-def _subscribe(state: HttpState, exchange: Exchange) -> None:
-    items = subscription_items(_topics(exchange))
-    operations.subscribe(state, exchange, items, needed(exchange.fields, "url"))
+def _subscribe(state: HttpState, exchange: Exchange) -> Steps[None]:
+    yield from operations.subscribe(state, exchange, _topics(exchange), needed(exchange.fields, "url"))
 
 
-def _unsubscribe(state: HttpState, exchange: Exchange) -> None:
-    topics = [item.topic for item in subscription_items(_topics(exchange))]
-    operations.unsubscribe(state, exchange, topics, needed(exchange.fields, "url"))
+def _unsubscribe(state: HttpState, exchange: Exchange) -> Steps[None]:
+    yield from operations.unsubscribe(state, exchange, _topics(exchange), needed(exchange.fields, "url"))
 
 
 def _topics(exchange: Exchange) -> Any:
@@ -98,9 +96,9 @@ def _delete_topic(state: HttpState, exchange: Exchange) -> None:
     state.ask(DeleteQueue(state.session, _topic_told(state), _topic_of(exchange)))
 
 
-def _query(state: HttpState, exchange: Exchange) -> None:
+def _query(state: HttpState, exchange: Exchange) -> Steps[None]:
     subscribers, principal = operations.subscribers_of(state)
-    topics = subscribers.topics_of(principal)
+    topics = yield from subscribers.topics_of(principal)
     state.finish(EventMeshAnswer(body=orjson.dumps({"localTopicSet": topics, "subsrciption": []})))
 
 

@@ -107,6 +107,11 @@ class EventMeshPublishing:
         batch.acks.append((_ACKS[package.cmd], package.seq))
         self._unanswered += 1
 
+    @property
+    def topics(self) -> int:
+        """For which something is gathered."""
+        return len(self._batches)
+
     def flush(self) -> None:
         """Publish what is gathered. Called before anything else is asked, so that the order stays."""
         if not self._batches:

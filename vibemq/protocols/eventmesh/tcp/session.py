@@ -38,6 +38,8 @@ PIPELINED_BYTES_MAX = 262_144
 WORK_AT_ONCE = 96
 """Frames that are read in about a millisecond; the body of each 8 KiB costs as much as a frame."""
 _COST_BYTES = 8_192
+TOPIC_WORK = 2
+"""What a topic costs besides, for which something is published: a command of its own, and its answer."""
 _LEAVE_MS = 30_000
 """How long a client that has said goodbye, or was sent elsewhere, may take to close."""
 
@@ -97,13 +99,17 @@ class EventMeshSession(BaseSession[EventMeshState]):
 
     @property
     def unread(self) -> bool:
-        waiting = self._large is not None or self._reader.ready
+        waiting = self._large is not None or self._subscriptions.is_under_way() or self._reader.ready
         return waiting and not (self._authenticating or self._state.failed)
 
     def _read(self) -> None:
         work = WORK_AT_ONCE
         try:
             while work > 0 and not (self._authenticating or self._state.failed or self._subscriptions.asking):
+                if self._subscriptions.is_under_way():
+                    self._subscriptions.go_on()
+                    work = 0
+                    continue
                 if self._large is not None:
                     self._take_apart(*self._large)
                     work = 0
@@ -111,9 +117,12 @@ class EventMeshSession(BaseSession[EventMeshState]):
                 frame = self._reader.next_frame()
                 if frame is None:
                     break
-                work -= 1 + len(frame.body) // _COST_BYTES
+                topics = self._publishing.topics
                 self._state.dialect = self._reader.dialect or EventMeshDialect.EM13
                 self._hear(read_package(frame))
+                work -= 1 + len(frame.body) // _COST_BYTES + TOPIC_WORK * max(0, self._publishing.topics - topics)
+                if self._subscriptions.is_under_way():
+                    break
         except RemoteProtocolError as error:
             self._gathered()
             self._break(error)
@@ -261,7 +270,7 @@ class EventMeshSession(BaseSession[EventMeshState]):
                 self._answered(effect.token, effect.result)
             elif isinstance(effect, Responded):
                 self._publishing.responded(effect.token, effect.result)
-            elif isinstance(effect, ConsumerEnded):
+            elif isinstance(effect, ConsumerEnded) and not self._state.closing:
                 self._pushes.forget(effect.consumer)
                 self._subscriptions.ended(effect.consumer, effect.error)
 

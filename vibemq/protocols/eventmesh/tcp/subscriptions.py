@@ -11,6 +11,7 @@ one group that they share (`vibemq.protocols.eventmesh.topics`).
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from vibemq.errors import InvalidMessage, NotAuthorized, VibeMQError
@@ -24,8 +25,10 @@ from vibemq.protocols.eventmesh.tcp.package import Cmd, Package
 from vibemq.protocols.eventmesh.tcp.state import EventMeshState
 from vibemq.protocols.eventmesh.topics import SubscriptionItem, takes_turns
 
-_ASKED_AT_ONCE = 50
-"""Topics of one list that the engine is asked for in one turn."""
+_ASKED_AT_ONCE = 15
+"""Topics of one list that the engine is asked for in one turn. Each may have to be made."""
+TOPICS_AT_ONCE = 100
+"""For which credit is given, or which are left, in one turn."""
 FREED_AT_ONCE = 500
 """Subscriptions, in about half a millisecond."""
 SHARE = "session"
@@ -95,22 +98,41 @@ class EventMeshSubscriptions:
         self._to_ask: deque[tuple[SubscriptionItem, SubscriptionAnswer]] = deque()
         self._last_consumer = 0
         self._listening = False
+        self._work: Iterator[None] | None = None
+        """What is being done for each topic."""
 
     # -- what the client says ---------------------------------------------------------------------------------------
 
     def subscribe(self, package: Package, items: list[SubscriptionItem]) -> None:
+        self._begin(self._ask_for(package, items))
+
+    def _ask_for(self, package: Package, items: list[SubscriptionItem]) -> Iterator[None]:
+        if len(items) > TOPICS_AT_ONCE:
+            # To read the list has taken long enough.
+            yield
+        try:
+            fresh = self._fresh(items)
+        except VibeMQError as error:
+            self._state.refuse(package, error)
+            return
+        answer = SubscriptionAnswer(package, len(fresh))
+        for topic in reversed(list(fresh)):
+            self._topics[topic] = []
+            self._to_ask.append((fresh[topic], answer))
+        if len(fresh) > TOPICS_AT_ONCE:
+            yield
+        self._ask_some()
+        self._settle_answer(answer)
+
+    def _fresh(self, items: list[SubscriptionItem]) -> dict[str, SubscriptionItem]:
+        """Of the topics those that are new, the last one first. Raises InvalidMessage, InvalidQueueName."""
         most = self._state.settings.subscriptions_max
         fresh = {item.topic: item for item in reversed(items) if item.topic not in self._topics}
         if len(self._topics) + len(fresh) > most:
             raise InvalidMessage(f"at most {most:,} topics for one connection; open another one")
         for topic in fresh:
             check_queue_name(topic)
-        answer = SubscriptionAnswer(package, len(fresh))
-        for topic in reversed(list(fresh)):
-            self._topics[topic] = []
-            self._to_ask.append((fresh[topic], answer))
-        self._ask_some()
-        self._settle_answer(answer)
+        return fresh
 
     @property
     def asking(self) -> bool:
@@ -124,25 +146,49 @@ class EventMeshSubscriptions:
             self._asking += 1
             self._state.ask(DescribeQueue(self._state.session, TopicAsked(item, answer), item.topic))
 
+    def is_under_way(self) -> bool:
+        """Something is done for each topic, and `go_on` has not come to its end. Nothing more is read until it has."""
+        return self._work is not None
+
+    def go_on(self) -> None:
+        """For some of the topics."""
+        if self._work is not None and next(self._work, self) is self:
+            self._work = None
+
+    def _begin(self, work: Iterator[None]) -> None:
+        self._work = work if self._work is None else chain(self._work, work)
+        self.go_on()
+
     def listen(self, package: Package) -> None:
         self._state.answer(Cmd.LISTEN_RESPONSE, package.seq)
         self._listening = True
-        for subscription in self.by_consumer.values():
+        self._begin(self._give_credits())
+
+    def _give_credits(self) -> Iterator[None]:
+        for number, subscription in enumerate(list(self.by_consumer.values()), 1):
             self._give_credit(subscription)
+            if number % TOPICS_AT_ONCE == 0:
+                yield
 
     def unsubscribe(self, package: Package) -> None:
         """All topics, whatever the body says."""
-        answer = SubscriptionAnswer(package, len(self.by_consumer))
-        for subscription in list(self.by_consumer.values()):
-            self._ask_unsubscribe(subscription, answer)
         self._topics.clear()
-        self._settle_answer(answer)
+        self._begin(self._leave(SubscriptionAnswer(package, 1)))
 
     def stop(self) -> None:
         """Nothing more is handed out; what the client holds stays its own until it acknowledges or leaves."""
-        for subscription in list(self.by_consumer.values()):
-            self._ask_unsubscribe(subscription, None)
         self._topics.clear()
+        self._begin(self._leave(None))
+
+    def _leave(self, answer: SubscriptionAnswer | None) -> Iterator[None]:
+        for number, subscription in enumerate(list(self.by_consumer.values()), 1):
+            if answer is not None:
+                answer.missing += 1
+            self._ask_unsubscribe(subscription, answer)
+            if number % TOPICS_AT_ONCE == 0:
+                yield
+        if answer is not None:
+            self._answered(answer, None)
 
     def _ask_unsubscribe(self, subscription: EventMeshSubscription, answer: SubscriptionAnswer | None) -> None:
         subscription.leaving = True

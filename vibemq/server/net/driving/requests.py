@@ -84,7 +84,7 @@ class PeerRequests:
             elif type(request) is Publish and type(request.rows) is LargeRow:
                 # What was asked before keeps its place before it.
                 self._decide(peer, batch)
-                if self._works.prepare(peer, request, request.rows):
+                if self._works.prepare(peer, request, request.rows, partial(self._refusal, peer)):
                     asked.popleft()
                     return
                 batch.append(request)
@@ -100,6 +100,9 @@ class PeerRequests:
                 batch.append(request)
             asked.popleft()
         self._decide(peer, batch)
+
+    def _refusal(self, peer: AskingPeer, publish: Publish) -> VibeMQError | None:
+        return self._guard.refusal(peer.principal, publish)
 
     def _operate(self, peer: AskingPeer, request: OperationRequest, batch: list[Command], now: float) -> bool:
         """A short operation takes its place in the batch; a long one begins behind it. False: it has to wait."""

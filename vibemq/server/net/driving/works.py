@@ -3,18 +3,25 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from vibemq.engine import Batch
-from vibemq.errors import StorageError
+from vibemq.errors import StorageError, VibeMQError
 from vibemq.model.commands import Command, Publish
 from vibemq.model.rows import LargeRow
 from vibemq.server.commit.storage_threads import Store
 from vibemq.server.net.decider import Decider
 
 
+class RefusedSession(Protocol):
+    def refused(self, token: Any, error: VibeMQError) -> None: ...
+
+
 class WorkingPeer(Protocol):
     """The peer, as its works see it."""
+
+    @property
+    def session(self) -> RefusedSession: ...
 
     @property
     def hears_answers(self) -> bool: ...
@@ -53,7 +60,7 @@ class PeerWorks:
         self.lined_up: deque[Iterator[None]] = deque()
         """Empty for most peers at all times."""
         self._decided_in = -1
-        """The generation of the latest decision about what the peer has asked for."""
+        """The generation of the latest decision about what the peer has asked for that the journal has to keep."""
 
     @property
     def are_appended(self) -> bool:
@@ -70,9 +77,9 @@ class PeerWorks:
         if self.lined_up:
             self.lined_up.append(self._decider.steps(batch))
             return
-        if asked:
-            self._decided_in = self._decider.generation
-        self._decider.advance(batch)
+        decided_in = self._decider.generation
+        if self._decider.advance(batch) and asked:
+            self._decided_in = decided_in
         if not batch.done:
             self.lined_up.append(self._decider.steps(batch))
             self._go_on_later(peer)
@@ -91,18 +98,29 @@ class PeerWorks:
         if len(self.lined_up) == 1:
             self._decider.go_on(self._go_on(peer))
 
-    def prepare(self, peer: WorkingPeer, publish: Publish, row: LargeRow) -> bool:
+    def prepare(
+        self, peer: WorkingPeer, publish: Publish, row: LargeRow, refusal: Callable[[Publish], VibeMQError | None]
+    ) -> bool:
         """Have a large message written ahead of its record, so that its commit is as short as everybody's. What comes
-        behind it waits, and so does whatever the peer sends meanwhile. False: the provider does no such thing."""
+        behind it waits, and so does whatever the peer sends meanwhile. False: the provider does no such thing.
+
+        `refusal`: why it may not be published any more, asked when it is written.
+        """
         future = self._store.begin_prepare(row)
         if future is None:
             return False
         prepared = Prepared(future)
         self.lined_up.append(prepared)
-        future.add_done_callback(lambda _: self._prepared(peer, prepared, publish))
+        future.add_done_callback(lambda _: self._prepared(peer, prepared, publish, refusal))
         return True
 
-    def _prepared(self, peer: WorkingPeer, prepared: Prepared, publish: Publish) -> None:
+    def _prepared(
+        self,
+        peer: WorkingPeer,
+        prepared: Prepared,
+        publish: Publish,
+        refusal: Callable[[Publish], VibeMQError | None],
+    ) -> None:
         if prepared.future.cancelled():
             return
         error = prepared.future.exception()
@@ -111,8 +129,10 @@ class PeerWorks:
             return
         if error is not None:
             peer.give_up("a large message could not be written", error)
+        elif peer.hears_answers and (refused := refusal(publish)) is not None:
+            peer.session.refused(publish.token, refused)
         elif peer.hears_answers:
-            # Else its publisher has gone, or has lost its rights, and is told nothing.
+            # Else its publisher has gone, or its login has ended, and it is told nothing.
             prepared.then = self._decider.steps(Batch([publish]))
         if self.lined_up[0] is prepared:
             self._decider.go_on(self._go_on(peer))

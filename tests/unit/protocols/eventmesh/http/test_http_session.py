@@ -16,6 +16,7 @@ from vibemq.errors import AuthFailed
 from vibemq.model.commands import Publish
 from vibemq.model.effects import Published, Reply
 from vibemq.protocols.eventmesh.http import EventMeshHttpSession, EventMeshHttpSettings
+from vibemq.protocols.eventmesh.messages.json_scan import Steps
 from vibemq.protocols.eventmesh.messages.large_json import LARGE_JSON_BYTES
 from vibemq.protocols.session import Authenticate, Principal
 from vibemq.testing.session_conformance import context
@@ -334,5 +335,6 @@ class Nobody:
 
     def heard(self, *_: Any) -> None: ...
 
-    def topics_of(self, principal: Principal) -> list[str]:
+    def topics_of(self, principal: Principal) -> Steps[list[str]]:
+        yield from ()
         return []

@@ -7,10 +7,10 @@ exchange, and so does its deadline, whatever has become of the steps.
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
+from typing import Any, Generic, TypeVar
 
 from vibemq.errors import RequestFailed, VibeMQError
 from vibemq.protocols.eventmesh.http.push.inner_session import InnerSession
-from vibemq.protocols.eventmesh.http.push.registry import KeptSubscription
 from vibemq.protocols.eventmesh.http.state import Done
 
 STEPS_AT_ONCE = 25
@@ -19,23 +19,23 @@ STEPS_TOGETHER = 64
 """That wait for the engine; those that are kept in one commit are as fast as one."""
 EXCHANGE_TIMEOUT_MS = 30_000
 
-Step = Callable[[KeptSubscription, Done], None]
+T = TypeVar("T")
 
 
-class HubExchange:
+class HubExchange(Generic[T]):
     """Args:
     step: (item, told): begin with one of them; `told` once, when it is done or why not.
     done: told once.
     """
 
-    def __init__(self, items: Iterable[KeptSubscription], step: Step, done: Done) -> None:
+    def __init__(self, items: Iterable[T], step: Callable[[T, Done], None], done: Done) -> None:
         self._left = deque(items)
         self._step = step
         self._done: Done | None = done
         self._under_way = 0
         self._going = False
         self.until = 0
-        self.forget: Callable[[HubExchange], None] = _nothing
+        self.forget: Callable[[HubExchange[Any]], None] = _nothing
 
     def go_on(self, session: InnerSession) -> None:
         """Steps that are done at once come back here: they are counted, and the loop below goes on."""
@@ -80,10 +80,10 @@ class Exchanges:
 
     def __init__(self, session: Callable[[], InnerSession]) -> None:
         self._session = session
-        self._open: dict[HubExchange, None] = {}
+        self._open: dict[HubExchange[Any], None] = {}
         self._watching = False
 
-    def begin(self, exchange: HubExchange) -> None:
+    def begin(self, exchange: HubExchange[Any]) -> None:
         session = self._session()
         exchange.until = session.now + EXCHANGE_TIMEOUT_MS
         exchange.forget = self._forget
@@ -91,7 +91,7 @@ class Exchanges:
         self._watch()
         exchange.go_on(session)
 
-    def _forget(self, exchange: HubExchange) -> None:
+    def _forget(self, exchange: HubExchange[Any]) -> None:
         self._open.pop(exchange, None)
 
     def _watch(self) -> None:

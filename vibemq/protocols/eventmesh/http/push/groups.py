@@ -101,7 +101,7 @@ class PushGroup:
     def go_on(self) -> None:
         """Give what waits to the URLs that are free, of very many some in each turn of the loop. A URL that waits for a
         slot when nothing is left is called in vain."""
-        for _ in range(BEGUN_AT_ONCE):
+        for _ in range(1 if self._goes_on else BEGUN_AT_ONCE):
             if not self._line or self._ended or self._tools.services.stopping:
                 return
             lane = self._free_lane(self._line[0].sequence)

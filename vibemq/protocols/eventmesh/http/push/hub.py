@@ -14,7 +14,6 @@ from typing import Any
 
 from vibemq.errors import InvalidMessage, LimitError, RequestFailed, ShuttingDown, VibeMQError
 from vibemq.model.commands import Unsubscribe
-from vibemq.model.options import check_queue_name
 from vibemq.protocols.eventmesh.http.push.exchanges import Exchanges, HubExchange
 from vibemq.protocols.eventmesh.http.push.groups import PUSHES_MAX, PushGroup, PushTools
 from vibemq.protocols.eventmesh.http.push.inner_session import InnerSession
@@ -31,6 +30,7 @@ from vibemq.protocols.eventmesh.http.push.registry import (
 from vibemq.protocols.eventmesh.http.push.slots import PushSlots
 from vibemq.protocols.eventmesh.http.settings import EventMeshHttpSettings
 from vibemq.protocols.eventmesh.http.state import Done
+from vibemq.protocols.eventmesh.messages.json_scan import STEP_WORK, Steps
 from vibemq.protocols.eventmesh.topics import SubscriptionItem
 from vibemq.protocols.session import Peer, Principal, Services, SessionContext
 
@@ -47,6 +47,8 @@ ADDED_AT_ONCE = 25
 """URLs of a group."""
 ENDED_AT_ONCE = 20
 """Subscriptions without a heartbeat, in one turn of the loop."""
+LOOKED_AT_ONCE = 1_000
+"""Subscriptions, when a client asks for its own."""
 TOPICS_REMEMBERED_MAX = 20_000
 
 
@@ -127,30 +129,40 @@ class SubscriptionHub:
         self, principal: Principal, group: str, items: Sequence[SubscriptionItem], url: str, now: int, done: Done
     ) -> None:
         """`done` when all of the topics are subscribed and kept, or why not. Of a topic that comes twice, the last item
-        counts."""
-        for item in items:
-            check_queue_name(item.topic)
-        wanted = [
-            KeptSubscription(_key_of(principal, group, item.topic, url), item.sync)
-            for item in {item.topic: item for item in items}.values()
-        ]
-        new = sum(kept.key not in self._known for kept in wanted)
+        counts. Their names have been checked."""
+        wanted = {item.topic: item for item in items}
         most = self._settings.subscriptions_max
-        if len(self._known) + new > most:
+        if (
+            len(self._known) + len(wanted) > most
+            and len(self._known) + sum(_key_of(principal, group, topic, url) not in self._known for topic in wanted)
+            > most
+        ):
             raise LimitError(f"{most:,} subscriptions are the limit (subscriptions_max); unsubscribe some")
         if principal.rules is not None and not principal.token_id:
             raise InvalidMessage("a login that is limited cannot be kept; subscribe with a password or an access token")
-        self._services.begin(self._subscribe, wanted, url, now, done)
+        made = partial(_key_of, principal, group)
+        self._services.begin(self._subscribe, list(wanted.values()), made, url, now, done)
 
-    async def _subscribe(self, wanted: list[KeptSubscription], url: str, now: int, done: Done) -> None:
+    async def _subscribe(
+        self,
+        wanted: list[SubscriptionItem],
+        made: Callable[[str, str], SubscriptionKey],
+        url: str,
+        now: int,
+        done: Done,
+    ) -> None:
         try:
             await self._calls.check(url)
         except VibeMQError as error:
             done(error)
             return
-        self._exchanges.begin(HubExchange(wanted, partial(self._subscribe_one, now), done))
 
-    def _subscribe_one(self, now: int, kept: KeptSubscription, told: Done) -> None:
+        def begin(item: SubscriptionItem, told: Done) -> None:
+            self._subscribe_one(KeptSubscription(made(item.topic, url), item.sync), now, told)
+
+        self._exchanges.begin(HubExchange(wanted, begin, done))
+
+    def _subscribe_one(self, kept: KeptSubscription, now: int, told: Done) -> None:
         before = self._known.get(kept.key)
         if before is not None:
             kept.beating = before.beating
@@ -177,11 +189,11 @@ class SubscriptionHub:
 
     def unsubscribe(self, principal: Principal, group: str, topics: Sequence[str], url: str, done: Done) -> None:
         """What nobody has subscribed is unsubscribed already."""
-        ended = [KeptSubscription(_key_of(principal, group, topic, url)) for topic in dict.fromkeys(topics)]
-        self._exchanges.begin(HubExchange(ended, self._unsubscribe_one, done))
 
-    def _unsubscribe_one(self, kept: KeptSubscription, told: Done) -> None:
-        self._end(kept.key, told)
+        def begin(topic: str, told: Done) -> None:
+            self._end(_key_of(principal, group, topic, url), told)
+
+        self._exchanges.begin(HubExchange(dict.fromkeys(topics), begin, done))
 
     def heard(self, principal: Principal, group: str, entities: Sequence[tuple[str, str]], now: int) -> None:
         self._heard(principal, group, entities[:HEARD_AT_ONCE], now)
@@ -200,9 +212,15 @@ class SubscriptionHub:
                 self._registry.keep(kept, _nothing)
             self._beat(key, now)
 
-    def topics_of(self, principal: Principal) -> list[str]:
-        mine = {key.topic for key in self._known if (key.user, key.since) == (principal.name, principal.since)}
-        return sorted(mine)
+    def topics_of(self, principal: Principal) -> Steps[list[str]]:
+        """In steps, in the order in which they were first subscribed."""
+        mine: dict[str, None] = {}
+        for number, key in enumerate(list(self._known), 1):
+            if (key.user, key.since) == (principal.name, principal.since):
+                mine[key.topic] = None
+            if number % LOOKED_AT_ONCE == 0:
+                yield STEP_WORK
+        return list(mine)
 
     # -- what is kept -----------------------------------------------------------------------------------------------
 

@@ -182,7 +182,7 @@ class InnerSession:
 
     @property
     def rows_at_once(self) -> int:
-        return 100
+        return 30
 
     def data_to_send(self) -> bytes:
         return b""

@@ -155,9 +155,9 @@ class SubscriptionRegistry:
         self._mine: dict[str, SubscriptionKey] = {}
         """Messages that are published and not handed out yet, by their ids."""
         self._coming: dict[SubscriptionKey, set[str]] = {}
-        """The same ids, by their subscriptions."""
+        """Those of them whose sequences are not known yet, by their subscriptions."""
         self._ended_early: dict[str, Told] = {}
-        """Those of them whose subscriptions have ended, and who wants to know that they are gone."""
+        """Those of these whose subscriptions have ended, and who wants to know that they are gone."""
         self._first_new = 0
         """From this sequence on, only messages that this object has published count; 0: not known yet."""
         self._consumer = 0
@@ -267,6 +267,8 @@ class SubscriptionRegistry:
                 told(error)
                 return
             if record_id in self._mine and record_id not in self._ended_early:
+                # From now on it is known by its sequence.
+                self._not_coming(kept.key, record_id)
                 self._now_held(kept.key, result.first_sequence)
             is_held = self._held.get(kept.key, 0) >= result.first_sequence
             told(None if is_held else RequestFailed(_ENDED_EARLY))
@@ -339,8 +341,12 @@ class SubscriptionRegistry:
     def _arrived(self, record_id: str) -> None:
         """Or it was refused."""
         key = self._mine.pop(record_id, None)
-        coming = None if key is None else self._coming.get(key)
-        if key is not None and coming is not None:
+        if key is not None:
+            self._not_coming(key, record_id)
+
+    def _not_coming(self, key: SubscriptionKey, record_id: str) -> None:
+        coming = self._coming.get(key)
+        if coming is not None:
             coming.discard(record_id)
             if not coming:
                 del self._coming[key]

@@ -98,6 +98,8 @@ class PushSlots:
         self._waiting: dict[UrlStanding, OrderedDict[str, _ByHost]] = {each: OrderedDict() for each in UrlStanding}
         self._later = later
         self._calling = False
+        self._called_later = False
+        """In another turn of the loop."""
 
     def take(self, slot: PushSlot) -> bool:
         """False: there is none for it now."""
@@ -111,7 +113,7 @@ class PushSlots:
     def give(self, slot: PushSlot) -> None:
         for part in self._parts[slot.standing]:
             part.note(slot, -1)
-        if not self._calling:
+        if not (self._calling or self._called_later):
             self._call()
 
     def wait(self, slot: PushSlot) -> None:
@@ -142,7 +144,12 @@ class PushSlots:
                 slot.again()
         finally:
             self._calling = False
-        self._later(self._call)
+        self._called_later = True
+        self._later(self._call_on)
+
+    def _call_on(self) -> None:
+        self._called_later = False
+        self._call()
 
     def _next(self) -> PushSlot | None:
         """No longer waiting. Those that are passed over are few: as many as fill a part."""

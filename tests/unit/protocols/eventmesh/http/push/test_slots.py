@@ -124,3 +124,21 @@ def test_a_new_url_waits_for_two_of_its_host_however_many_hang() -> None:
     for _ in range(20):
         world.give()
     assert len([slot for slot in world.called if slot not in (works, last)]) > len(first), "nor do the others starve"
+
+
+def test_whoever_is_called_later_is_called_once_in_a_turn() -> None:
+    """However many slots come free meanwhile."""
+    world = World()
+    while world.ask(world.wish("ann", f"host{len(world.taken)}", UrlStanding.PROVEN)):
+        pass
+    for number in range(10 * CALLS_AT_ONCE):
+        world.slots.wait(world.wish("ben", f"host{number}", UrlStanding.PROVEN, takes=False))
+    for _ in range(10):
+        world.give()
+    assert len(world.called) == CALLS_AT_ONCE
+    assert len(world.later) == 1
+    while world.later:
+        before = len(world.called)
+        world.later.pop()()
+        assert len(world.called) - before <= CALLS_AT_ONCE
+    assert len(world.called) == 10 * CALLS_AT_ONCE + 1

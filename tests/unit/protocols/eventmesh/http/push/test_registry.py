@@ -1,0 +1,118 @@
+"""Subscriptions that are kept in a queue, and what becomes of them when they end while that is under way."""
+
+from collections.abc import Sequence
+from itertools import permutations
+from typing import Any
+
+import pytest
+
+from vibemq.errors import VibeMQError
+from vibemq.model.commands import CreateQueue, Publish, Settle, Subscribe
+from vibemq.model.effects import Deliver, Published, Reply, Subscribed
+from vibemq.model.stored import Slice
+from vibemq.protocols.eventmesh.http.push.inner_session import InnerSession
+from vibemq.protocols.eventmesh.http.push.registry import (
+    QUEUE,
+    KeptSubscription,
+    SubscriptionKey,
+    SubscriptionRegistry,
+)
+from vibemq.testing.session_conformance import context
+
+KEY = SubscriptionKey("ann", "", 0, "g", "t", "http://example.com/")
+
+
+class Keeping:
+    """A registry whose engine says what the test has it say, when the test has it."""
+
+    def __init__(self) -> None:
+        self.session = InnerSession(context(), None, parted=lambda reason: None)
+        self.found: list[KeptSubscription] = []
+        self.registry = SubscriptionRegistry(self.session, self.found.append, lambda: None, lambda *_: 0)
+        self.registry.start()
+        self.published: list[Publish] = []
+        self.settled: list[Settle] = []
+        self.in_the_queue: set[int] = set()
+        self.go_on()
+
+    def go_on(self) -> None:
+        while requests := self.session.commands():
+            for request in requests:
+                if isinstance(request, Publish):
+                    self.published.append(request)
+                elif isinstance(request, Settle):
+                    self.settled.append(request)
+                elif isinstance(request, CreateQueue):
+                    self.answer(request, None)
+                elif isinstance(request, Subscribe):
+                    self.answer(request, Subscribed(QUEUE, "", 1, 1))
+
+    def answer(self, request: Any, result: Any) -> None:
+        self.session.apply([Reply(self.session.number, request.token, result)])
+
+    def confirm(self, number: int) -> None:
+        self.in_the_queue.add(number)
+        self.answer(self.published[number - 1], Published(QUEUE, number, 1))
+        self.go_on()
+
+    def hand_out(self, number: int) -> None:
+        deliver = Deliver(self.session.number, 1, QUEUE, 1, 0, [(number, number)])
+        self.session.deliver(deliver, [Slice(number, 0, self.published[number - 1].rows)])
+        self.go_on()
+
+    def acknowledge(self) -> None:
+        settled, self.settled = self.settled, []
+        for settle in settled:
+            self.in_the_queue -= {sequence for sequence, _ in settle.runs}
+            self.answer(settle, None)
+
+
+class Told:
+    def __init__(self) -> None:
+        self.heard: list[VibeMQError | None] = []
+
+    def __call__(self, error: VibeMQError | None) -> None:
+        self.heard.append(error)
+
+
+# Of two messages: each is confirmed before it is handed out, and somewhere the subscription ends.
+ORDERS = [
+    order
+    for order in permutations(("confirm 1", "hand out 1", "confirm 2", "hand out 2", "end"))
+    if order.index("confirm 1") < min(order.index("hand out 1"), order.index("confirm 2"))
+    and order.index("confirm 2") < order.index("hand out 2")
+    and order.index("hand out 1") < order.index("hand out 2")
+]
+
+
+@pytest.mark.parametrize("order", ORDERS, ids=", ".join)
+def test_a_subscription_that_ends_leaves_nothing_in_the_queue(order: Sequence[str]) -> None:
+    """It was kept twice, as with its first heartbeat. Its end is told when nothing of it can come back."""
+    keeping, kept, ended = Keeping(), Told(), Told()
+    for beating in (False, True):
+        keeping.registry.keep(KeptSubscription(KEY, beating=beating), kept)
+    keeping.go_on()
+    for step in order:
+        if step == "end":
+            keeping.registry.drop(KEY, ended)
+            keeping.go_on()
+        elif step.startswith("confirm"):
+            keeping.confirm(int(step[-1]))
+        else:
+            keeping.hand_out(int(step[-1]))
+        assert not ended.heard
+    keeping.acknowledge()
+    keeping.go_on()
+    assert (ended.heard, keeping.in_the_queue, len(kept.heard)) == ([None], set(), 2)
+    assert not keeping.registry.holds(KEY)
+    # It can be kept again, and ended again.
+    again, over = Told(), Told()
+    keeping.registry.keep(KeptSubscription(KEY), again)
+    keeping.go_on()
+    keeping.confirm(3)
+    keeping.hand_out(3)
+    assert (again.heard, keeping.registry.holds(KEY), keeping.found) == ([None], True, [])
+    keeping.registry.drop(KEY, over)
+    keeping.go_on()
+    keeping.acknowledge()
+    assert (over.heard, keeping.in_the_queue) == ([None], set())

@@ -1,0 +1,1 @@
+"""What a queue is made of."""
