@@ -390,7 +390,7 @@ def pipelined(peer: socket.socket, requests: Sequence[bytes]) -> None:
         peer.settimeout(60)
         peer.sendall(b"".join(some))
         data = b""
-        while data.count(b'"retCode"') < len(some):
+        while data.count(b'"resTime"') < len(some):
             data += (more := peer.recv(1 << 16))
             assert more, data
         assert data.count(b'"retCode":0') == len(some), data[-500:]

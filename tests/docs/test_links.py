@@ -1,5 +1,6 @@
-"""Links inside the repository lead somewhere."""
+"""Links inside the repository lead somewhere, and tests that pages name are where the pages say."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,9 @@ MANNERS = {
     "text": {"output"},
     "toml": {"broker"},
 }
+
+TESTS_IN = re.compile(r"((?:`(?:test|check)_\w+`(?:, | and )?)+) in \[[^\]]+\]\(([^)#]+\.py)\)")
+"""The tests that a cell names, and the file that has them."""
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(REPOSITORY)))
@@ -49,3 +53,20 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
         targets = [(page.parent / link.partition("#")[0]).resolve() for link in links(page) if "://" not in link]
         waiting += [target for target in targets if target.is_file()]
     assert sorted(str(page.relative_to(REPOSITORY)) for page in pages() if page not in seen) == []
+
+
+def test_tests_that_pages_name_are_in_the_files_that_are_linked() -> None:
+    named = [
+        (page, test, (page.parent / link).resolve())
+        for page in pages()
+        for names, link in TESTS_IN.findall(page.read_text(encoding="utf-8"))
+        for test in re.findall(r"`(\w+)`", names)
+    ]
+    assert len(named) > 50, "the pattern finds what the tables of the page about Spark name"
+    texts = {file: file.read_text(encoding="utf-8") for _, _, file in named if file.exists()}
+    gone = [
+        (str(page.relative_to(REPOSITORY)), test, file.name)
+        for page, test, file in named
+        if not re.search(rf"def {test}\(", texts.get(file, ""))
+    ]
+    assert gone == []

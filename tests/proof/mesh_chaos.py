@@ -164,6 +164,7 @@ async def _say_goodbye(world: MeshWorld) -> None:
     if world.peers:
         peer = world.rng.choice(world.peers)
         with suppress(*LOST):
+            peer.said_goodbye = True
             peer.say("CLIENT_GOODBYE_REQUEST")
         await asyncio.sleep(world.rng.uniform(0, 0.1))
         peer.close()
@@ -225,6 +226,9 @@ async def _storm(world: MeshWorld, budget: Budget, result: Result) -> None:
     await asyncio.gather(*publishers)
     await _judge(world, budget, result)
     for task in members:
+        if task.done():
+            # It has heard what no client of its kind should: whoever is missing takes nothing any more.
+            task.result()
         task.cancel()
     await asyncio.gather(posting, *members, return_exceptions=True)
 

@@ -28,6 +28,7 @@ class ChaosPeer:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
         self._seqs = itertools.count(1)
+        self.said_goodbye = False
 
     @classmethod
     async def connected(cls, port: int, group: str, purpose: str) -> "ChaosPeer":
@@ -62,6 +63,8 @@ class ChaosPeer:
         seq, before = self.say(cmd, body), list[Heard]()
         while (heard := await self.heard()).seq != seq or not heard.cmd.endswith("_RESPONSE"):
             before.append(heard)
+        if heard.code and self.said_goodbye:
+            raise ConnectionResetError("what is asked behind a goodbye is refused")
         assert heard.code == 0, heard
         return before
 

@@ -66,7 +66,7 @@ def test_two_sources_have_the_same_batches_again_or_none(world: World) -> None:
 
 
 @pytest.mark.long(
-    covered_by="tests/unit/spark/test_timeline.py::test_batches_without_rows_that_count_twice_are_forgotten_by_a_seek"
+    covered_by="tests/unit/spark/read/test_empty.py::test_batches_without_rows_that_count_twice_are_forgotten_by_a_seek"
 )
 def test_batches_without_rows_that_count_twice_are_forgotten_by_a_seek(world: World) -> None:
     """As the page says: the sink has no batch with the number of the error, and the group is moved to where the
@@ -181,7 +181,7 @@ def test_a_query_that_counts_from_0_again_under_its_id_is_refused(world: World) 
 
 
 @pytest.mark.long(
-    covered_by="tests/unit/spark/test_timeline.py::test_a_first_batch_without_rows_is_not_followed_by_one_of_its_number"
+    covered_by="tests/unit/spark/read/test_empty.py::test_a_first_batch_without_rows_is_not_followed_by_one_of_its_number"
 )
 def test_a_query_that_began_on_an_empty_queue_and_counts_from_0_again_is_refused(world: World) -> None:
     """Batch 0 had no rows. The sink knows its number all the same."""

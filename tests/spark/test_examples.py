@@ -215,20 +215,21 @@ def test_backfill(spark: Any, mq: vibemq.sync.Client, to: list[str], tmp_path: P
     """Two runs: the second takes up what has come since."""
     from vibemq.spark.examples import backfill
 
-    mq.create_queue("history", mode=CURSORS_ONLY)
+    queue = f"history-{as_a_program}"
+    mq.create_queue(queue, mode=CURSORS_ONLY)
     into = str(tmp_path / "history.parquet")
-    arguments = [*to, "--source", "history", "--into", into, "--batch", "400"]
-    mq.publish_many("history", [{"n": n} for n in range(1000)])
+    arguments = [*to, "--source", queue, "--into", into, "--batch", "400"]
+    mq.publish_many(queue, [{"n": n} for n in range(1000)])
     if as_a_program:
         program(["vibemq.spark.examples.backfill", *arguments])
     else:
         finish(backfill.start(spark, backfill.options(arguments)))
     assert sorted(row["seq"] for row in spark.read.parquet(into).collect()) == list(range(1, 1001))
-    mq.publish_many("history", [{"n": n} for n in range(1000, 1100)])
+    mq.publish_many(queue, [{"n": n} for n in range(1000, 1100)])
     finish(backfill.start(spark, backfill.options(arguments)))
     rows = spark.read.parquet(into).collect()
     assert sorted(json.loads(row["body"])["n"] for row in rows) == list(range(1100))
-    info = mq.queue_info("history")
+    info = mq.queue_info(queue)
     assert info is not None
     [group] = [group for group in info.groups if group.name == "backfill"]
     assert group.head == 1101, "the last batch was not acknowledged"

@@ -130,7 +130,7 @@ def test_available_now_acknowledges_all_of_it(world: World) -> None:
     assert world.committed(source) == 1001
 
 
-@pytest.mark.long(covered_by="tests/unit/spark/test_timeline.py::test_several_queues_share_the_limits")
+@pytest.mark.long(covered_by="tests/unit/spark/read/test_admission.py::test_several_queues_share_the_limits")
 def test_byte_limits_and_several_queues(world: World) -> None:
     one, two, target = world.queue(*range(100)), world.queue(*range(100, 200)), world.queue()
     frame = world.stream(queues=f"{one},{two}", maxBytesPerTrigger="6k").select("body")

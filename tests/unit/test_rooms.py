@@ -33,7 +33,6 @@ OF_NO_MODULE = {
         "spark/test_losses.py",
         "spark/test_pickling.py",
         "spark/test_rights.py",
-        "spark/test_timeline.py",
         "spark/test_writing.py",
         "storage/test_damaged_letters.py",
         "storage/test_fan_out_acks.py",

@@ -23,8 +23,8 @@ from vibemq.client.publishing.outbox import Outbox, PublishBatch
 from vibemq.client.publishing.outgoing import ROW_BYTES_MAX, too_large
 from vibemq.client.publishing.requests import AwaitedReplies
 from vibemq.client.receiving.restoring import RestoredSubscriptions, Subscriber
+from vibemq.client.requesting.link_requests import LinkRequests
 from vibemq.client.waiting.latch import Latch
-from vibemq.client.waiting.link_requests import LinkRequests
 from vibemq.client.waiting.pending import PendingRequests
 from vibemq.errors import (
     ConnectionLost,

@@ -116,7 +116,7 @@ class Readers:
         """
         queue, found, cursor = lookup.find_cursor(self._state, name, group, incarnation)
         known = cursor.plans.find(tag)
-        if known is None and not cursor.plans.may_begin(tag):
+        if known is None and not (cursor.plans.may_begin(tag) or cursor.may_plan_anew()):
             raise unknown_plan(queue, found)
         return known
 

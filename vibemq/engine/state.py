@@ -134,6 +134,8 @@ class EngineState:
         """Name of a queue -> the stages that have delayed messages for it."""
         self.queues_by_id: dict[int, Queue] = {}
         """Stages too."""
+        self.batches_at = 0
+        """The latest instant at which a batch was planned or entered, or anything was decided."""
         self.transactions: dict[str, Transaction] = {}
         """By application, the longest decided first. Changed with `keep_transaction` and `drop_transaction`."""
         self.registers: Counter[str] = Counter()
@@ -256,12 +258,19 @@ class EngineState:
         if app in self.transactions:
             self.drop_transaction(app)
         self.transactions[app] = transaction
+        self.batches_at = max(self.batches_at, transaction.decided_at)
         if registrar := registrar_of(app):
             self.registers[registrar] += 1
         if importer := importer_of(app):
             queue_id, user = importer
             self.imports.setdefault(queue_id, {}).setdefault(user, {})[app] = None
             self.imports_of[user] += 1
+
+    def next_batch_instant(self, now: int) -> int:
+        """Later than every one before, also when the clock was set back: what was planned before a number was used is
+        told by these from what was planned afterwards."""
+        self.batches_at = max(now, self.batches_at + 1)
+        return self.batches_at
 
     def drop_transaction(self, app: str) -> None:
         del self.transactions[app]

@@ -167,7 +167,10 @@ def _advice(error: Refused, queue: str, group: str) -> str:
                 f"the checkpoint was rolled back further than group {group!r} remembers, or it is a copy, or another"
                 " query's: the batch that follows could have other rows than the sink has under its number. Use the"
                 " newest checkpoint, and a longer hold next time. Or begin with a new checkpoint, and with the"
-                " newCheckpoint=replay:… or =continue:… that the query then prints"
+                " newCheckpoint=replay:… or =continue:… that the query then prints. A query without a checkpoint is"
+                " told this when queues have come since its group was first read, and nothing is acknowledged yet: take"
+                " an output that is new, and move the group in each queue with"
+                f" `{seek_command(queue, group)}`, or use another group"
             )
         case "BATCH_CHANGED":
             return (

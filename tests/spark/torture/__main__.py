@@ -1,5 +1,5 @@
-"""`make spark-torture`: what Spark publishes and reads, while its drivers, its executors and the broker are killed, and
-its checkpoints are rolled back, exchanged for older copies and deleted."""
+"""`make spark-torture`: what Spark publishes and reads, while its drivers, executors, Python workers and the broker are
+killed, and its checkpoints are rolled back, exchanged for older copies and deleted."""
 
 import argparse
 import logging

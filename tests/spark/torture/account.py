@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from tests.spark.torture.driver import SINKS
 
 EXACT = ("once", "files")
-DRIVERS_A_MINUTE, EXECUTORS_A_MINUTE, BROKERS_A_MINUTE = 3.0, 0.8, 1.0
+GOALS_A_MINUTE = {"driver": 3.0, "executor": 0.8, "worker": 1.5, "source": 0.3, "broker": 1.0}
 """Goals, of kills."""
 
 
@@ -29,6 +29,10 @@ class Account:
     kills: Counter[str] = field(default_factory=Counter)
     seen: Counter[str] = field(default_factory=Counter)
     """On what the kills were."""
+    aimed: int = 0
+    """Drivers that were killed when the target of the exact sink grew."""
+    hits: int = 0
+    """Those of them whose batch Spark had not noted yet: the broker had committed it."""
     hands: Counter[str] = field(default_factory=Counter)
     """What was done to checkpoints."""
     refused: Counter[str] = field(default_factory=Counter)
@@ -99,11 +103,14 @@ class Account:
         return "\n".join([head, *rows])
 
     def summary(self, minutes: float) -> str:
-        goals = {"driver": DRIVERS_A_MINUTE, "executor": EXECUTORS_A_MINUTE, "broker": BROKERS_A_MINUTE}
-        kills = ", ".join(f"{self.kills[what]} {what}s (goal {rate * minutes:.0f})" for what, rate in goals.items())
+        kills = ", ".join(
+            f"{self.kills[what]} {what}s (goal {rate * minutes:.0f})" for what, rate in GOALS_A_MINUTE.items()
+        )
         seen = ", ".join(f"{what} {count}" for what, count in sorted(self.seen.items()))
         return (
             f"kill -9: {kills}; each on {seen}\n"
+            f"drivers killed as the exact target grew: {self.aimed},"
+            f" between the broker's commit and Spark's: {self.hits}\n"
             f"by hand: {_listed(self.hands)}; refused: {_listed(self.refused)}\n"
             f"{self.drivers} drivers started, {self.failed_tasks} tasks failed on purpose\n"
             f"asked for what was acknowledged: {self.gone}; gaps: {self.gaps}; stored twice by publishers:"

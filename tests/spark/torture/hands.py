@@ -127,6 +127,14 @@ class Hands:
         self.done[kind] += 1
         self._say(f"by hand, to {name}: {kind}")
 
+    def newest(self, name: str) -> int:
+        """The newest batch that Spark has planned; -1 for none."""
+        return max(self._numbers(self._checkpoint(name)), default=-1)
+
+    def is_noted(self, name: str, number: int) -> bool:
+        """Whether Spark has noted that the batch is done."""
+        return (self._checkpoint(name) / "commits" / f"{number}").exists()
+
     # -- inside -------------------------------------------------------------------------------------------------------
 
     def _roll_back(self, name: str, count: int) -> None:

@@ -1,7 +1,10 @@
-"""Publishes, starts drivers, and kills: the driver, executors, the broker, each when something has been seen.
+"""Publishes, starts drivers, and kills: the driver, executors, Python workers, the process of a source, the broker,
+each when something has been seen.
 
 What is seen is a write (of results into a queue, of a Parquet file) or an acknowledgement, so a kill strikes a batch at
-one of its steps; which one, and how many of them pass by before, is drawn from the seed.
+one of its steps; which one, and how many of them pass by before, is drawn from the seed. Half of the kills of drivers
+are aimed at the instant between the broker's commit of an exact batch and Spark's own, which chance hardly ever hits:
+the driver dies as soon as the target queue has grown.
 """
 
 import os
@@ -18,21 +21,27 @@ from tests.spark.torture.driver import ON_PURPOSE, SINKS, output_of
 from tests.spark.torture.hands import Hands
 from vibemq.cli.child import BrokerProcess
 from vibemq.client import Client
+from vibemq.demos.spark import tidy
 from vibemq.demos.spark.driver_process import DriverProcess
 from vibemq.errors import VibeMQError
 
 LOCAL, CLUSTER = "local[2,12]", "local-cluster[2,1,512]"
-EXECUTORS = 2
 EVENTS_MOST = 2
 CHUNK = 50
 PUBLISH_INTERVAL_S = 0.25
 BACKLOG_MOST = 4_000
 POLL_S = 0.02
+AIMED_POLL_S = 0.002
 STALL_S = 180.0
 DRAIN_S = 600.0
 DRAIN_DRIVERS = 3
 RELEASE_S = 30.0
 """How long a broker may need to let go of what it has held for long enough."""
+
+
+STEPS = [(kind, name) for kind in ("ack", "write") for name in SINKS]
+AIMED = ("write", "once")
+"""The broker has committed, Spark has not."""
 
 
 class Stalled(Exception):
@@ -103,14 +112,17 @@ class Harness:
         account = self.account
         behind = account.kills["executor"] < 0.3 * account.kills["driver"]
         targets = ["executor", "executor"] if behind else []
-        if account.kills["broker"] < 0.4 * (account.kills["driver"] + 1):
-            targets.insert(self._random.randrange(len(targets) + 1), "broker")
+        for what, share in (("broker", 0.4), ("worker", 0.6)):
+            if account.kills[what] < share * (account.kills["driver"] + 1):
+                targets.insert(self._random.randrange(len(targets) + 1), what)
+        last = "source" if account.kills["source"] < 0.15 * account.kills["driver"] else "driver"
         if self._hold_s:
             self._hands.between()
         driver = await self._start(CLUSTER if behind else LOCAL)
         try:
-            for what in (*targets, "driver"):
+            for what in targets:
                 await self._strike(driver, what)
+            await (self._strike_source(driver) if last == "source" else self._strike_driver(driver))
         except Stalled as stalled:
             account.stalls += 1
             self._say(f"{stalled}; {driver.last_words()[-1500:]}")
@@ -141,23 +153,48 @@ class Harness:
         return output_of(name, self._hands.queries[name].output)
 
     async def _strike(self, driver: DriverProcess, what: str) -> None:
-        kind, name = self._random.choice([(kind, name) for kind in ("ack", "write") for name in SINKS])
+        kind, name = self._random.choice(STEPS)
         await self._see(driver, kind, name, self._random.randint(1, EVENTS_MOST))
-        if what == "driver":
-            await driver.kill()
-        elif what == "broker":
+        if what == "broker":
             await self._broker.kill()
             await self._broker.start()
         else:
-            pid = self._random.choice(driver.executors())
-            os.kill(pid, signal.SIGKILL)
+            pids = driver.executors() if what == "executor" else python_workers(driver.pid)
+            os.kill(self._random.choice(pids), signal.SIGKILL)
+        self._note(what, kind, name)
+
+    async def _strike_driver(self, driver: DriverProcess) -> None:
+        is_aimed = self._random.random() < 0.5
+        kind, name = AIMED if is_aimed else self._random.choice(STEPS)
+        await self._see(driver, kind, name, 1 if is_aimed else self._random.randint(1, EVENTS_MOST))
+        planned = self._hands.newest(name)
+        await driver.kill()
+        if (kind, name) == AIMED:
+            self.account.aimed += 1
+            self.account.hits += not self._hands.is_noted(name, planned)
+        self._note("driver", kind, name)
+
+    async def _strike_source(self, driver: DriverProcess) -> None:
+        """The process that plans a query: Spark starts none in its place, and the query fails."""
+        kind, name = self._random.choice(STEPS)
+        await self._see(driver, kind, name, self._random.randint(1, EVENTS_MOST))
+        os.kill(self._random.choice(sources(driver.pid)), signal.SIGKILL)
+        self._note("source", kind, name)
+        deadline = time.monotonic() + STALL_S
+        while driver.alive:
+            if time.monotonic() > deadline:
+                raise Stalled(f"a query without the process of its source has not failed within {STALL_S:.0f} s")
+            await anyio.sleep(POLL_S)
+        why = await driver.failure()
+        await driver.kill()
+        if not self._hands.was_refused(why):
+            self._say(f"a query whose source was killed has failed: {why[:200]}")
+
+    def _note(self, what: str, kind: str, name: str) -> None:
         self.account.kills[what] += 1
         self.account.seen[f"{kind} {name}"] += 1
-        kills = self.account.kills
-        self._say(
-            f"kill -9 {what} on {kind} of {name}: {kills['driver']} drivers, {kills['executor']} executors,"
-            f" {kills['broker']} brokers so far"
-        )
+        counts = ", ".join(f"{count} {one}s" for one, count in sorted(self.account.kills.items()))
+        self._say(f"kill -9 {what} on {kind} of {name}: {counts} so far")
 
     async def _see(self, driver: DriverProcess, kind: str, name: str, times: int) -> None:
         """Wait until the sink or the cursor has moved so often.
@@ -168,8 +205,9 @@ class Harness:
         """
         async with self._broker.client("watcher") as mq:
             last, deadline = await self._stand(mq, kind, name), time.monotonic() + STALL_S
+            pause_s = AIMED_POLL_S if (kind, name) == AIMED else POLL_S
             while times:
-                await anyio.sleep(POLL_S)
+                await anyio.sleep(pause_s)
                 now = await self._stand(mq, kind, name)
                 if now is not None and now != last:
                     times, last, deadline = times - (last is not None), now, time.monotonic() + STALL_S
@@ -239,3 +277,21 @@ class Harness:
 def _pair(output: int, body: str) -> tuple[int, int]:
     sequence, number = body.split()
     return place(output, int(sequence)), int(number)
+
+
+def python_workers(driver: int) -> list[int]:
+    """Processes that run tasks, not the daemons that start them."""
+    found = [pid for pid, command in tidy.members(driver).items() if "pyspark.daemon" in command]
+    return sorted(pid for pid in found if _parent(pid) in found)
+
+
+def sources(driver: int) -> list[int]:
+    return sorted(pid for pid, command in tidy.members(driver).items() if "python_streaming_source_runner" in command)
+
+
+def _parent(pid: int) -> int:
+    """0 when it has ended meanwhile."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0

@@ -54,7 +54,7 @@ def plan(driver: Driver, start: int, end: int, group: str = "etl", **more: Any) 
     return answer
 
 
-def enter(driver: Driver, start: int, end: int, batch: int, query: str = "Q", group: str = "etl") -> Any:
+def enter(driver: Driver, start: int | str, end: int, batch: int, query: str = "Q", group: str = "etl") -> Any:
     driver.advance(1)
     tags = tag_of(f"{start}"), tag_of(f"{end}")
     return driver.ask(EnterBatch(1, None, "q", group, epoch_of(driver, group), *tags, query, batch))
@@ -106,6 +106,54 @@ def test_a_first_batch_without_rows_uses_its_number(driver: Driver) -> None:
     assert isinstance(enter(driver, 1, 1, 0, ""), Plan)
     refused(enter(driver, 1, 4, 1, "another"), "would have the rows that batch 1 of query Q had")
     driver.check()
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_what_is_planned_later_is_known_when_the_clock_was_set_back(driver: Driver, restarted: bool) -> None:
+    assert isinstance(enter(driver, 1, 1, 0), Plan)
+    if restarted:
+        driver.restart(down_ms=-600_000)
+    else:
+        driver.now -= 600_000
+    join(driver)
+    plan(driver, 1, 4)
+    refused(enter(driver, 1, 4, 0), "was run before (the last one was batch 0), and these rows were planned later")
+    assert isinstance(enter(driver, 1, 4, 1), Plan)
+    driver.restart(down_ms=-60_000)
+    join(driver)
+    plan(driver, 4, 8)
+    refused(enter(driver, 4, 8, 1), "was run before without these rows")
+    assert isinstance(enter(driver, 4, 8, 2), Plan)
+
+
+def test_a_plan_that_nobody_has_read_gives_way_to_another_first_batch(driver: Driver) -> None:
+    """Its reader knew no position, and ended before it noted the plan; now it begins somewhere else."""
+    join(driver, begin=Begin.REFUSE)
+    plan(driver, 1, 4)
+    join(driver)
+    assert isinstance(planned(driver, "another"), PlanUnknown), "it has a position"
+    join(driver, begin=Begin.REFUSE)
+    assert isinstance(planned(driver, "another"), Plan)
+    assert isinstance(enter(driver, "another", 9, 0), Plan)
+    join(driver, begin=Begin.REFUSE)
+    assert isinstance(planned(driver, "third"), PlanUnknown), "somebody has read it"
+
+
+def planned(driver: Driver, start: str) -> Any:
+    driver.advance(1)
+    return driver.ask(PlanBatch(1, None, "q", "etl", epoch_of(driver, "etl"), tag_of(start), "9"))
+
+
+def test_who_begins_takes_the_rows_of_another_query_in_its_first_batch_only(driver: Driver) -> None:
+    """A checkpoint that has a batch 0 without rows looks to the broker as if the query began."""
+    join(driver, begin=Begin.REFUSE)
+    assert isinstance(enter(driver, 1, 1, 0, "old"), Plan)
+    join(driver, begin=Begin.REFUSE)
+    plan(driver, 1, 4)
+    assert isinstance(enter(driver, 1, 4, 0, "new"), Plan)
+    join(driver, begin=Begin.REFUSE)
+    refused(enter(driver, 1, 4, 1, "old"), "would have the rows that batch 0 of query new had")
+    assert isinstance(enter(driver, 1, 4, 0, "third"), Plan)
 
 
 def test_rows_have_one_number(driver: Driver) -> None:

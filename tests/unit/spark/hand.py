@@ -7,12 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark import cloudpickle
 from pyspark.sql.types import StructType
 
 from tests.crash.ledger import BrokerProcess
 from vibemq.spark.connection.client import BrokerClient
+from vibemq.spark.errors import Refused
 from vibemq.spark.options import parse
+from vibemq.spark.read.numbering import enter_batch
 from vibemq.spark.source import DefaultSource
 
 
@@ -104,3 +107,36 @@ def restored(broker: BrokerProcess, folder: Path) -> None:
     ]
     subprocess.run([*command, "--yes"], check=True, capture_output=True)
     broker.start()
+
+
+def at(offset: dict[str, Any], queue: str) -> int:
+    return int(offset["q"][queue]["s"])
+
+
+def refused(broker: BrokerProcess, queue: str, how: str, **more: object) -> str:
+    """A query without its checkpoint; the value of `newCheckpoint` that it prints."""
+    query = Query(broker, queue=queue, **{"newCheckpoint": how, **more})
+    with pytest.raises(Refused, match="this query has no checkpoint") as error:
+        query.live.initialOffset()
+    return new_checkpoint(error.value, how.partition(":")[0])
+
+
+def entered(
+    broker: BrokerProcess, query: Query, offsets: tuple[dict[str, Any], dict[str, Any]], name: str, batch: int = 0
+) -> None:
+    """The tasks of that batch of the query with that id begin. The broker counts batches by the id, whatever the queue,
+    so that each test takes ids of its own."""
+    client = BrokerClient(parse(options_of(broker)))
+    for task in query.live.partitions(*offsets):
+        enter_batch(client, "etl", task.value["batch"], name, batch)
+
+
+def batches(query: Query, start: dict[str, Any], count: int) -> list[tuple[dict[str, Any], dict[str, Any], list[int]]]:
+    """(start, end, numbers) of each; everything before the last end is acknowledged."""
+    found = []
+    for _ in range(count):
+        end, numbers = query.batch(start)
+        found.append((start, end, numbers))
+        start = end
+    query.latest(start)
+    return found

@@ -284,7 +284,7 @@ def killing(broker: BrokerProcess, when: int, patch: pytest.MonkeyPatch) -> list
 
 
 @pytest.mark.long(
-    covered_by="tests/unit/spark/test_timeline.py::"
+    covered_by="tests/unit/spark/read/test_cursors_without_a_checkpoint.py::"
     "test_a_query_without_a_checkpoint_begins_though_the_broker_is_killed_before_its_first_task"
 )
 @pytest.mark.parametrize("durability", ["strong", "async"])

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -50,7 +51,8 @@ class DriverProcess(Child):
 
     async def kill(self) -> None:
         """kill -9 for the driver, its JVM and all that they have started."""
-        os.killpg(self.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # It has ended by itself.
+            os.killpg(self.pid, signal.SIGKILL)
         await to_thread.run_sync(self._reap)
 
     async def stop(self) -> None:

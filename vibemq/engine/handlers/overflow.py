@@ -43,7 +43,7 @@ def fitting(queue: Queue, rows: Rows, indexes: Sequence[int]) -> int:
 
 
 def waiting_in(queue: Queue) -> int:
-    """`Queue.waiting`, with very many groups by the count that was just finished."""
+    """`Backlog.waiting`, with very many groups by the count that was just finished."""
     return queue.counted()[0] if is_crowded(queue) else queue.waiting()
 
 
@@ -71,7 +71,7 @@ def _when_counted(step: Step, queue: Queue, carry_out: Callable[[Step], None]) -
 
 def count_first(step: Step, queue: Queue) -> Generator[None, Step, Step]:
     """Look at all groups of the queue, in slices; returns the last one's step. The count holds for that step: then
-    `Queue.forget_count`."""
+    `Backlog.forget_count`."""
     count = queue.begin_count()
     while not queue.go_on_counting(count, LOOKS_PER_UNIT * max(1, STEP_UNITS - step.work)):
         step.work = STEP_UNITS

@@ -172,14 +172,16 @@ def decide(state: EngineState, step: Step, command: DecideTransaction) -> Slices
     return _drop_losers(state, step, command, transaction)
 
 
-def remember(state: EngineState, step: Step, app: str, version: int, *, keep: bool = True) -> None:
-    """A version without stages, by the server itself. `keep`: over a restart."""
+def remember(
+    state: EngineState, step: Step, app: str, version: int, *, keep: bool = True, at: int | None = None
+) -> None:
+    """A version without stages, by the server itself. `keep`: over a restart. `at`: when, if not now."""
     done = state.transactions.get(app)
-    transaction = Transaction(version, step.now, [])
+    transaction = Transaction(version, step.now if at is None else at, [])
     transaction.committed = with_version(done.committed if done is not None else (), version)
     state.keep_transaction(app, transaction)
     if keep:
-        step.note_structure(TransactionDecided(app, version, step.now, []))
+        step.note_structure(TransactionDecided(app, version, transaction.decided_at, []))
     forget_old(state, step)
 
 

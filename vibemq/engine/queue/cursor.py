@@ -83,6 +83,12 @@ class Cursor:
             self.begun,
         )
 
+    def may_plan_anew(self) -> bool:
+        """Whether a plan may be forgotten because nobody has any of its rows: a reader without a position has planned
+        its first batch, and ended before it noted the plan. Queues may have come since, so that its next one begins
+        at another position."""
+        return self.begun and not self.moved and self.plans.is_one_that_nobody_has_read
+
     def start_over(self, committed: int) -> None:
         """The cursor was sought: nothing of its past counts any more. What it held is the caller's to account for."""
         self.committed = self.head = committed

@@ -96,6 +96,12 @@ class Plans:
         newest = self.newest()
         return newest is None or bool(newest.end and tag_of(newest.end) == tag)
 
+    @property
+    def is_one_that_nobody_has_read(self) -> bool:
+        """Whether there is one alone, of which no task has begun to read. Without an instant it is not known."""
+        plan = self.newest()
+        return plan is not None and len(self) == 1 and bool(plan.made_at) and not plan.begun_at and plan.has_rows
+
     def before(self, tag: str) -> int:
         """Below which number plans are done when everything up to that position is."""
         return self.number_of(tag) or self.next_number

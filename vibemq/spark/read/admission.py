@@ -175,8 +175,11 @@ class Admission:
 
     def _check(self, queue: str, first: int, reach: _Reach, until: int) -> None:
         if reach.tail < first:
-            what = f"queue {queue!r} ends at {reach.tail}, the query has already read up to {first}: messages that were"
-            what += " read have been lost in the broker since (a power cut, with a durability below strong?)"
+            what = (
+                f"queue {queue!r} ends at {reach.tail}, and the query stands at {first}: messages that were read have"
+                " been lost in the broker since (a power cut, with a durability below strong?), or the group was made"
+                " to begin behind the end of the queue (startingOffsets, `vibemq-admin group seek`)"
+            )
             if self._settings.fail_on_data_loss:
                 raise DataLoss(f"{what}. {GO_ON}")
             notice(what)

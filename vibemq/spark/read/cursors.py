@@ -161,12 +161,12 @@ class QueryCursors:
         """As `ask_to_acknowledge`, once, without patience, and waits for the answer."""
         self.acknowledged(self.ask_to_acknowledge(positions, tag, patient=False), patient=False)
 
-    def ask_to_acknowledge(self, positions: Positions, tag: str, *, patient: bool = True) -> list[AskedOfCursor]:
+    def ask_to_acknowledge(self, positions: Positions, tag: str | None, *, patient: bool = True) -> list[AskedOfCursor]:
         """Everything below these is done, and with it every batch that was planned before. Asked every time, also when
         nothing moved: the answer tells whether the group is still ours.
 
         Args:
-            tag: of all the positions together.
+            tag: of all the positions together; None: of plans nothing is said.
 
         Returns:
             What `acknowledged` takes. Other requests may be sent before.
@@ -191,14 +191,25 @@ class QueryCursors:
                 cursor.committed = committed
                 cursor.joins = 0
 
-    def _commit(self, cursor: QueryCursor, position: QueuePosition, tag: str) -> dict[str, object]:
-        return {
+    def _commit(self, cursor: QueryCursor, position: QueuePosition, tag: str | None) -> dict[str, object]:
+        asked: dict[str, object] = {
             "group": self._settings.group,
             "epoch": cursor.epoch,
             "sequence": position.sequence,
             "incarnation": cursor.incarnation,
-            "plan": tag,
         }
+        return asked if tag is None else {**asked, "plan": tag}
+
+    def go_on_where_they_stand(self, positions: Positions) -> None:
+        """For queries that do not acknowledge when they begin a batch: says that a reader with a checkpoint goes on
+        where a group was sought to. Without its checkpoint it is then asked what it wants, as anywhere else."""
+        standing = {
+            queue: position
+            for queue, position in positions.items()
+            if (cursor := self._joined.get(queue)) is not None and not cursor.moved and cursor.position == position
+        }
+        if standing:
+            self.acknowledged(self.ask_to_acknowledge(standing, None))
 
     def check_owned(self) -> None:
         """Raise when another query has joined, for queries that do not acknowledge."""

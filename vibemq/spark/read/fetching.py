@@ -26,6 +26,8 @@ class PlannedBatch(TypedDict):
     tag: str
     end: str
     """Tag of the position where it ends."""
+    remade: NotRequired[bool]
+    """How it was cut was forgotten, and is known from the checkpoint alone: its number is not compared."""
 
 
 class Task(TypedDict):

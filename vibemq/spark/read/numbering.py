@@ -58,6 +58,8 @@ def enter_batch(client: BrokerClient, group: str, planned: PlannedBatch, query: 
 
 
 def _ask_to_enter(client: BrokerClient, group: str, planned: PlannedBatch, query: str, batch: int) -> Ticket:
+    if planned.get("remade"):
+        query, batch = "", 0
     arguments = {
         "group": group,
         "incarnation": planned["incarnation"],

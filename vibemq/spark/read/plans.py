@@ -30,6 +30,15 @@ def positions_of(text: str) -> Positions:
     return load(json.loads(text))
 
 
+def _what_leads_to(end: Positions, start: Positions) -> Positions:
+    """Of a start the queues that neither go back from there nor are others in the end."""
+    return {
+        queue: at
+        for queue, at in start.items()
+        if queue in end and end[queue].incarnation == at.incarnation and end[queue].sequence >= at.sequence
+    }
+
+
 class QueryPlans:
     """Of one query, in the group of one of its queues. `failOnDataLoss=false` begins anew where a plan is forgotten."""
 
@@ -100,10 +109,18 @@ class QueryPlans:
         Raises:
             Refused: it was planned to end elsewhere.
         """
+        leading = _what_leads_to(end, start)
+        if leading != start and self._settled != (start, end) and self.find(start) != end:
+            # With failOnDataLoss=false groups may stand behind the batch 0 of the checkpoint, or in other queues. A
+            # plan that leads back would have the query go in a circle.
+            start = leading
         keeper = self.keeper(start)
         if self._cursors.get(keeper) is None or end == start:
             return None
-        if self._settled != (start, end) and self.settle(start, end) != end:
+        is_known = self._settled == (start, end)
+        # The queue that kept the plan may have been deleted: the checkpoint says where the batch ends, all the same.
+        is_remade = not is_known and not self._settings.fail_on_data_loss and self.find(start) is None
+        if not is_known and self.settle(start, end) != end:
             raise explained(
                 Refused(
                     "BATCH_CHANGED",
@@ -113,7 +130,10 @@ class QueryPlans:
                 keeper,
                 self._settings.group,
             )
-        return self._batch(start, end)
+        batch = self._batch(start, end)
+        if batch is not None and is_remade:
+            batch["remade"] = True
+        return batch
 
     def without_rows(self, start: Positions) -> PlannedBatch | None:
         """What a task says of a batch that ends where it begins. None without a queue."""

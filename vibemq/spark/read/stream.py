@@ -219,6 +219,8 @@ class _Live:
             # Before anything is acknowledged: a copy of the checkpoint may have run ahead.
             self._plans.check(start)
             self._checked = True
+            if self._settings.ack_on != "auto":
+                self._cursors.go_on_where_they_stand(start)
         self._plans.check_read(start)
         with self._acknowledging(start):
             found = None if self._empty.arrive(start) else self._end(start, limits)

@@ -65,7 +65,7 @@ def _use(state: EngineState, step: Step, register: str, batch: int) -> None:
     if known is None:
         _check_room(state, step, register)
     if known is None or known.version < batch:
-        remember(state, step, register, batch)
+        remember(state, step, register, batch, at=state.next_batch_instant(step.now))
 
 
 def _number(
@@ -104,7 +104,10 @@ def _why_not(state: EngineState, group: Group, cursor: Cursor, number: int, plan
     before, between = cursor.plans.before_it(number)
     if plan.query == query:
         return f"would have the rows that batch {plan.batch} had"
-    if plan.query and not cursor.begun and (before is None or before.query != query):
+    # Whoever begins without a position asks for a plan that is there in its batch 0. A later number is that of a
+    # checkpoint whose batch 0 had no rows, when another query had not read these yet.
+    begins = cursor.begun and not batch
+    if plan.query and not begins and (before is None or before.query != query):
         return f"would have the rows that batch {plan.batch} of query {plan.query} had"
     if before is not None and before.query != query and not cursor.begun:
         return f"would follow batch {before.batch} of query {before.query}"

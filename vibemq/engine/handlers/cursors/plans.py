@@ -38,11 +38,12 @@ def _new_plan(state: EngineState, step: Step, queue: Queue, group: Group, cursor
     if not 1 <= len(command.tag) <= TAG_MAX or not command.end:
         raise InvalidOptions(f"a plan has a tag of 1 to {TAG_MAX} characters, and an end")
     if not cursor.plans.may_begin(command.tag):
-        if not command.anew:
+        if not (command.anew or cursor.may_plan_anew()):
             raise unknown_plan(queue, group)
         forget_plans(state, step, queue, group, cursor, cursor.plans.next_number, durable_need(queue), newest=True)
-    begun_at = step.now if command.elsewhere else 0
-    return _add(state, step, queue, group, cursor, Plan(command.tag, command.end, step.now, begun_at=begun_at))
+    made_at = state.next_batch_instant(step.now)
+    begun_at = made_at if command.elsewhere else 0
+    return _add(state, step, queue, group, cursor, Plan(command.tag, command.end, made_at, begun_at=begun_at))
 
 
 def _add(state: EngineState, step: Step, queue: Queue, group: Group, cursor: Cursor, made: Plan) -> Plan:
@@ -63,13 +64,18 @@ def _without_rows(
     number = cursor.plans.next_number - 1
     newest = cursor.plans.newest()
     if newest is None:
-        return _add(state, step, queue, group, cursor, Plan(command.tag, command.end, step.now, empty_mark=mark))
+        made_at = state.next_batch_instant(step.now)
+        return _add(state, step, queue, group, cursor, Plan(command.tag, command.end, made_at, empty_mark=mark))
     if not cursor.plans.may_begin(command.tag) or newest.empty_mark == mark:
         return newest
     settled = settled_count(state, group, newest)
     before = newest.empty_before if newest.empty_epoch == group.epoch else settled.empty
     counted = settled._replace(
-        empty_mark=mark, empty_at=step.now, empty=settled.empty + 1, empty_epoch=group.epoch, empty_before=before
+        empty_mark=mark,
+        empty_at=state.next_batch_instant(step.now),
+        empty=settled.empty + 1,
+        empty_epoch=group.epoch,
+        empty_before=before,
     )
     put(step, queue, group, cursor, number, counted)
     return counted

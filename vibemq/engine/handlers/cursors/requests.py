@@ -130,7 +130,10 @@ def commit(state: EngineState, step: Step, command: CommitCursor) -> Slices:
     check_epoch(queue, group, cursor, command.epoch)
     below = max(cursor.committed, min(command.sequence, tail_of(queue)))
     plans = 0 if command.plan is None else cursor.plans.before(command.plan)
-    first = not cursor.moved and below > cursor.committed
+    first = not cursor.moved and (below > cursor.committed or _goes_on(cursor, command))
+    if first and below == cursor.committed:
+        cursor.moved = True
+        step.note_cursor(queue, group, durable_need(queue))
     if below > cursor.committed or plans > cursor.plans_done:
         _acknowledge(state, step, queue, group, cursor, below, plans)
         while not _let_go(state, step, queue, group, cursor):
@@ -138,6 +141,12 @@ def commit(state: EngineState, step: Step, command: CommitCursor) -> Slices:
             if queue.deleted or queue.groups.get(group.name) is not group:
                 break
     step.answer_standing(command, describe(queue, group, cursor), durable_need(queue) if first else light(queue))
+
+
+def _goes_on(cursor: Cursor, command: CommitCursor) -> bool:
+    """Whether a reader with a position goes on where the group was sought to: that nobody has read it counts no more,
+    and who loses the position afterwards is asked what it wants."""
+    return not cursor.begun and command.sequence == cursor.committed
 
 
 def _of_owner(state: EngineState, command: CommitCursor | RejectAt | Quarantine) -> tuple[Queue, Group, Cursor]:

@@ -1,0 +1,49 @@
+"""Brokers that are away."""
+
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+from tests.crash.ledger import BrokerProcess
+from tests.unit.spark.hand import Query
+from vibemq.spark.errors import Unreachable
+
+pytestmark = pytest.mark.slow
+Publish = Callable[..., None]
+
+
+def test_without_a_broker_every_call_says_where_it_looked(broker: BrokerProcess, queue: str) -> None:
+    query = Query(broker, queue=queue, endpoint="127.0.0.1:1", retryTimeout="100ms")
+    with pytest.raises(Unreachable, match=r"cannot reach the broker at 127.0.0.1:1: .*; gave up after 0.1 s"):
+        query.live.initialOffset()
+    query.live.commit({"q": {queue: {"i": "x", "s": 1}}, "v": 1})
+    assert query.live.reportLatestOffset() is None
+
+
+def test_a_call_after_one_that_gave_up_is_as_patient(
+    broker_of_ones_own: BrokerProcess, publish_to: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = broker_of_ones_own
+    publish_to(broker, "orders", 0, 2)
+    query = Query(broker, queue="orders", retryTimeout="100ms")
+    start = query.live.initialOffset()
+    broker.kill()
+    with pytest.raises(Unreachable, match=r"gave up after 0.1 s"):
+        query.latest(start)
+    # It comes back while the next call makes its first pause.
+    # Not of the whole process: other threads sleep, too.
+    clock = SimpleNamespace(monotonic=time.monotonic, sleep=lambda seconds: broker.start())
+    monkeypatch.setattr("vibemq.spark.connection.client.time", clock)
+    assert query.batch(start)[1] == [0, 1]
+
+
+def test_the_second_endpoint_is_tried_when_the_first_is_silent(
+    broker: BrokerProcess, queue: str, publish: Publish
+) -> None:
+    publish(queue, 0, 2)
+    query = Query(broker, queue=queue, endpoint=f"127.0.0.1:1,127.0.0.1:{broker.port}")
+    assert query.batch(query.live.initialOffset())[1] == [0, 1]

@@ -1,0 +1,88 @@
+"""Where groups begin and batches end."""
+
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from tests.crash.ledger import BrokerProcess
+from tests.unit.spark.hand import Query, at, facts, publish_at_three_instants
+
+pytestmark = pytest.mark.slow
+Publish = Callable[..., None]
+
+
+@pytest.mark.parametrize(("start", "numbers"), [("earliest", [0, 1, 2, 3]), ("latest", []), ('{"Q": 3}', [2, 3])])
+def test_where_a_new_group_begins(
+    broker: BrokerProcess, queue: str, publish: Publish, start: str, numbers: list[int]
+) -> None:
+    publish(queue, 0, 4)
+    query = Query(broker, queue=queue, startingOffsets=start.replace("Q", queue))
+    assert query.batch(query.live.initialOffset())[1] == numbers
+
+
+def test_a_new_group_may_begin_at_an_instant(broker: BrokerProcess, queue: str, publish: Publish) -> None:
+    _, (second, *numbers), (_, *later) = publish_at_three_instants(broker, publish, queue)
+    query = Query(broker, queue=queue, startingTimestamp=second)
+    assert query.batch(query.live.initialOffset())[1] == [*numbers, *later]
+
+
+def test_limits_of_messages_and_bytes(broker: BrokerProcess, queue: str, publish: Publish) -> None:
+    publish(queue, 0, 100, size=1000)
+    assert Query(broker, queue=queue, maxMessagesPerTrigger=30).live.getDefaultReadLimit() == ReadMaxRows(30)
+
+    def first_end(limit: Any = None, **more: object) -> int:
+        """Of a group of its own: how a group's batches are cut stays as it is."""
+        query = Query(broker, queue=queue, group=f"etl-{next(groups)}", **more)
+        return at(query.latest(query.live.initialOffset(), limit), queue)
+
+    groups = count()
+    assert first_end(maxMessagesPerTrigger=30) == 31
+    both: dict[str, object] = {"maxMessagesPerTrigger": 30, "maxBytesPerTrigger": "10k"}
+    assert 2 <= first_end(**both) <= 12, "the byte limit holds too"
+    assert first_end(ReadMaxRows(3), **both) == 4, "Spark's own limit wins"
+    assert first_end(ReadAllAvailable(), **both) == 101, "and so does none"
+    assert first_end(maxBytesPerTrigger=1) == 2, "always one message"
+
+
+def test_fewer_larger_batches(broker: BrokerProcess, queue: str, publish: Publish) -> None:
+    publish(queue, 0, 5)
+    patient = Query(broker, queue=queue, minMessagesPerTrigger=8)
+    start = patient.live.initialOffset()
+    assert patient.latest(start) == start
+    publish(queue, 5, 8)
+    assert at(patient.latest(start), queue) == 9
+    hasty = Query(broker, queue=queue, minMessagesPerTrigger=50, maxTriggerDelay="0")
+    assert at(hasty.latest(start), queue) == 9
+
+
+def test_available_now_reads_what_was_there(broker: BrokerProcess, queue: str, publish: Publish) -> None:
+    publish(queue, 0, 10)
+    query = Query(broker, queue=queue, maxMessagesPerTrigger=4)
+    query.live.prepareForTriggerAvailableNow()
+    publish(queue, 10, 20)
+    offset, seen = query.live.initialOffset(), []
+    while (end := query.latest(offset)) != offset:
+        seen.append(query.numbers(offset, end))
+        offset = end
+    assert seen == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    assert facts(broker, queue)["committed"] == 11
+
+
+def test_several_queues_share_the_limits(broker: BrokerProcess, mq: Any, queue: str, publish: Publish) -> None:
+    mq.create_queue(f"{queue}.b", retention="log")
+    publish(queue, 0, 90)
+    publish(f"{queue}.b", 100, 110)
+    query = Query(broker, queues=f"{queue},{queue}.b", maxMessagesPerTrigger=50)
+    start = query.live.initialOffset()
+    end = query.latest(start)
+    assert (at(end, queue), at(end, f"{queue}.b")) == (42, 9), "each by what it has"
+    offset, seen = start, []
+    while (end := query.latest(offset)) != offset:
+        seen += query.numbers(offset, end)
+        offset = end
+    assert sorted(seen) == [*range(90), *range(100, 110)]

@@ -1,0 +1,152 @@
+"""Queues of a query, and the tasks of a batch."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+from tests.crash.ledger import BrokerProcess
+from tests.unit.spark.hand import Query, at, options_of
+from vibemq.spark.connection.client import BrokerClient
+from vibemq.spark.errors import OptionError, Refused
+from vibemq.spark.options import STREAM, parse
+from vibemq.spark.read.fetching import read_task
+from vibemq.spark.schema import read_schema
+
+pytestmark = pytest.mark.slow
+Publish = Callable[..., None]
+
+
+def test_tasks_are_balanced_by_bytes(broker: BrokerProcess, queue: str, publish: Publish) -> None:
+    publish(queue, 0, 200, size=1000)
+    query = Query(broker, queue=queue, targetPartitionBytes="50k", maxPartitions=64)
+    start = query.live.initialOffset()
+    tasks = query.live.partitions(start, query.latest(start))
+    rows = [query.task(task) for task in tasks]
+    assert 3 <= len(rows) <= 6
+    assert [row["seq"] for task in rows for row in task] == list(range(1, 201))
+    few = Query(broker, queue=queue, targetPartitionBytes="1g", minPartitions=2, maxPartitions=2)
+    assert len(few.live.partitions(start, few.latest(start))) == 2
+
+
+def test_all_queues_are_asked_for_their_tasks_before_an_answer_is_waited_for(
+    broker: BrokerProcess, mq: Any, queue: str, publish: Publish, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [queue, f"{queue}.b", f"{queue}.c"]
+    for name in names[1:]:
+        mq.create_queue(name, retention="log")
+    for name in names:
+        publish(name, 0, 3)
+    query = Query(broker, queues=",".join(names))
+    start = query.live.initialOffset()
+    end = query.latest(start)
+    query.live.partitions(start, end)
+    seen: list[str] = []
+    for word in ("ask", "answer"):
+        real = getattr(BrokerClient, word)
+
+        def told(*arguments: Any, word: str = word, real: Any = real, **more: Any) -> Any:
+            seen.append(word)
+            return real(*arguments, **more)
+
+        monkeypatch.setattr(BrokerClient, word, told)
+    assert len(query.live.partitions(start, end)) == 3
+    assert seen == ["ask"] * 3 + ["answer"] * 3
+
+
+def test_what_a_batch_asks_goes_out_before_an_answer_is_waited_for(
+    broker: BrokerProcess, queue: str, publish: Publish, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each wait is part of every trigger, however short the batch is."""
+    query = Query(broker, queue=queue)
+    start = query.live.initialOffset()
+    for number in range(2):
+        publish(queue, number, number + 1)
+        # From the third batch on nobody asks any more whether the batch before was read.
+        start, numbers = query.batch(start)
+        assert numbers == [number]
+    publish(queue, 3, 6)
+    seen: list[str] = []
+    ask, wait = BrokerClient.ask_verb, BrokerClient.answer
+
+    def asked(self: Any, verb: str, *arguments: Any, **more: Any) -> Any:
+        seen.append(verb)
+        return ask(self, verb, *arguments, **more)
+
+    def waited(self: Any, ticket: Any, **more: Any) -> Any:
+        seen.append("-" if ticket.answer is None else "there")
+        return wait(self, ticket, **more)
+
+    monkeypatch.setattr(BrokerClient, "ask_verb", asked)
+    monkeypatch.setattr(BrokerClient, "answer", waited)
+    end = query.latest(start)
+    before = [verb for verb in seen if verb.startswith("group.")]
+    assert before == ["group.commit", "group.advance", "group.split"]
+    assert seen.index("-") > seen.index("group.advance"), "the look does not wait for the acknowledgement"
+    (task,) = query.live.partitions(start, end)
+    assert seen.count("group.split") == 1, "it was asked while Spark wrote its file"
+    seen.clear()
+    assert [int(row["body"]) for row in query.task(task)] == [3, 4, 5]
+    assert seen[:3] == ["group.enter", "group.fetch", "-"]
+
+
+def test_a_task_whose_entry_is_refused_gives_no_row(broker: BrokerProcess, queue: str, publish: Publish) -> None:
+    """Although its rows are on their way by then."""
+    publish(queue, 0, 3)
+    query = Query(broker, queue=queue)
+    start = query.live.initialOffset()
+    (task,) = query.live.partitions(start, query.latest(start))
+    settings = parse(options_of(broker, queue=queue, group="etl", columns="seq,body"), STREAM)
+    asked: list[str] = []
+
+    def entry(client: BrokerClient) -> Callable[[], None]:
+        asked.append("entry")
+
+        def refused() -> None:
+            raise Refused("BATCH_CHANGED", "other rows")
+
+        return refused
+
+    rows = read_task(task.value, settings, read_schema(settings), entry)
+    with pytest.raises(Refused, match="other rows"):
+        next(rows)
+    assert asked == ["entry"]
+    assert query.task(task), "the connection with the answer that nobody has read is not used again"
+
+
+def test_a_batch_that_spark_does_not_make_leaves_no_question_open(
+    broker: BrokerProcess, queue: str, publish: Publish
+) -> None:
+    publish(queue, 0, 4)
+    query = Query(broker, queue=queue, maxMessagesPerTrigger=2)
+    start = query.live.initialOffset()
+    for _ in range(3):
+        end = query.latest(start)
+    assert query.numbers(start, end) == [0, 1]
+    assert query.numbers(start, end) == [0, 1], "each answer serves once"
+    assert query.live._live._client.is_idle
+
+
+def test_a_pattern_takes_in_new_queues(
+    broker: BrokerProcess, mq: Any, queue: str, publish: Publish, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vibemq.spark.read.stream.DISCOVERY_S", 0.0)
+    query = Query(broker, queuePattern=f"{queue}*")
+    publish(queue, 0, 2)
+    offset, numbers = query.batch(query.live.initialOffset())
+    assert numbers == [0, 1]
+    mq.create_queue(f"{queue}.new", retention="log")
+    publish(f"{queue}.new", 5, 7)
+    entered, numbers = query.batch(offset)
+    assert (numbers, at(entered, f"{queue}.new")) == ([], 1), (
+        "it enters in a batch without rows, so that its start is kept"
+    )
+    assert query.batch(entered)[1] == [5, 6]
+
+
+def test_a_checkpoint_of_other_queues_is_refused(broker: BrokerProcess, mq: Any, queue: str) -> None:
+    mq.create_queue(f"{queue}.b", retention="log")
+    start = Query(broker, queue=queue).live.initialOffset()
+    with pytest.raises(OptionError, match=f"checkpoint of other queues: it knows {queue},"):
+        Query(broker, queue=f"{queue}.b").latest(start)
