@@ -429,14 +429,13 @@ def store_blocks(
             _drop_dead(kv, state, queue_id, runs)
         else:
             _wipe(kv, queue_id)
-    by_queue: dict[int, list[Slice]] = {}
-    for record in arrivals.added:
-        if record.queue_id in state.queues:
-            part = Slice(record.first_sequence, record.published_at, record.rows)
-            by_queue.setdefault(record.queue_id, []).append(part)
     lent = {record.queue_id for record in arrivals.moved}
-    for queue_id, parts in by_queue.items():
-        alive = _alive(state, queue_id, parts)
+    for queue_id, records in arrivals.added.items():
+        if queue_id not in state.queues:
+            continue
+        alive = _alive(
+            state, queue_id, [Slice(record.first_sequence, record.published_at, record.rows) for record in records]
+        )
         for some in _between_blocks(kv, queue_id, alive) if queue_id in lent else [alive]:
             _append(kv, queue_id, some, merge_tail, block_bytes)
 

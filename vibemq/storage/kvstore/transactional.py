@@ -97,7 +97,7 @@ class TransactionalStore:
             self.stored_lsn = lsn
         self._dead.forget()
         dirty.clear()
-        for queue_id, first in arrivals.beginnings():
+        for queue_id, first in arrivals.beginnings().items():
             self._unmerged.setdefault(queue_id, first)
         return later
 

@@ -1,40 +1,42 @@
 """The rows that a run of records brings into a store, under the sequences that they have in the end."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from vibemq.model.records import MessagesAdded, Record, StageMoved
 
 
 class Arrivals:
     def __init__(self) -> None:
-        self.added: list[MessagesAdded] = []
-        """Those of one queue ascend."""
+        self.added: dict[int, list[MessagesAdded]] = {}
+        """By queue; those of each ascend."""
         self.moved: list[StageMoved] = []
         """What of the stages was stored before these records changes hands; `added` has the rest of them already."""
 
     def take(self, record: Record) -> None:
         if type(record) is MessagesAdded:
-            self.added.append(record)
+            self.added.setdefault(record.queue_id, []).append(record)
         elif type(record) is StageMoved:
             self.moved.append(record)
             self._rename(record)
 
     def _rename(self, moved: StageMoved) -> None:
-        own: list[MessagesAdded] = []
-        others: list[MessagesAdded] = []
-        for fact in self.added:
-            (own if fact.queue_id == moved.stage_id else others).append(fact)
-        shift = moved.shift
-        self.added = others + [
-            MessagesAdded(moved.queue_id, fact.first_sequence + shift, moved.published_at, fact.rows) for fact in own
-        ]
+        own = self.added.pop(moved.stage_id, None)
+        if own is None:
+            return
+        self.added.setdefault(moved.queue_id, []).extend(
+            MessagesAdded(moved.queue_id, fact.first_sequence + moved.shift, moved.published_at, fact.rows)
+            for fact in own
+        )
 
-    def beginnings(self) -> Iterator[tuple[int, int]]:
-        """(queue_id, first sequence) of all of it."""
-        yield from ((fact.queue_id, fact.first_sequence) for fact in self.added)
-        yield from ((fact.queue_id, fact.first_sequence) for fact in self.moved)
+    def beginnings(self) -> dict[int, int]:
+        """queue_id -> a sequence at or before the first that has come."""
+        found = {queue_id: facts[0].first_sequence for queue_id, facts in self.added.items()}
+        for moved in self.moved:
+            found[moved.queue_id] = min(moved.first_sequence, found.get(moved.queue_id, moved.first_sequence))
+        return found
 
     def keep(self, is_wanted: Callable[[MessagesAdded], bool]) -> int:
         """Forget rows that nobody needs; return the bytes of the others."""
-        self.added = [fact for fact in self.added if is_wanted(fact)]
-        return sum(fact.rows.size for fact in self.added)
+        kept = {queue_id: [fact for fact in facts if is_wanted(fact)] for queue_id, facts in self.added.items()}
+        self.added = {queue_id: facts for queue_id, facts in kept.items() if facts}
+        return sum(fact.rows.size for facts in self.added.values() for fact in facts)

@@ -4,9 +4,13 @@ The store still has them under the stage, and so has the write buffer; they are 
 they have in the queue. With the checkpoint the blocks are the queue's.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterator
+from operator import attrgetter
 
 from vibemq.model.records import StageMoved
+
+_first_sequence = attrgetter("first_sequence")
 
 
 class MovedStages:
@@ -42,14 +46,20 @@ class MovedStages:
         return gone
 
     def of(self, queue_id: int, sequence: int) -> StageMoved | None:
-        for record in self._by_queue.get(queue_id, ()):
-            if record.first_sequence <= sequence <= record.last_sequence:
-                return record
-        return None
+        records = self._by_queue.get(queue_id, [])
+        at = self._floor(records, sequence)
+        return records[at] if at >= 0 and sequence <= records[at].last_sequence else None
+
+    @staticmethod
+    def _floor(records: list[StageMoved], sequence: int) -> int:
+        """The index of the last that begins at or before the sequence; -1 if none does."""
+        return bisect_right(records, sequence, key=_first_sequence) - 1
 
     def pieces(self, queue_id: int, first: int, last: int) -> Iterator[tuple[StageMoved | None, int, int]]:
         """[first, last] in pieces that were moved with one stage, or with none."""
-        for record in self._by_queue.get(queue_id, ()):
+        records = self._by_queue.get(queue_id, [])
+        for at in range(max(self._floor(records, first), 0), len(records)):
+            record = records[at]
             if record.last_sequence < first:
                 continue
             if record.first_sequence > last:
