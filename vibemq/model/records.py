@@ -273,8 +273,9 @@ class MessagesAdded:
 class StageMoved:
     """The messages of a stage enter a queue where they are: their rows are neither written nor read once more.
 
-    Those of [stage_first, stage_first + count) become [first_sequence, first_sequence + count), holes among them too,
-    and have nothing beside their rows. The same batch drops them from the stage, and the holes from the queue.
+    Those of [stage_first, stage_first + count) become [first_sequence, first_sequence + count), and have nothing beside
+    their rows. That is all that was ever added to the stage, also what has left it: the store may have it in one block
+    with what is there. The same batch drops the messages from the stage, and everything else from the queue.
     """
 
     queue_id: int
@@ -290,9 +291,17 @@ class StageMoved:
         return self.first_sequence + self.count - 1
 
     @property
+    def stage_last(self) -> int:
+        return self.stage_first + self.count - 1
+
+    @property
     def shift(self) -> int:
         """How much higher the new sequences are; may be negative."""
         return self.first_sequence - self.stage_first
+
+    def has(self, first: int, last: int) -> bool:
+        """Whether these sequences of the stage are moved."""
+        return self.stage_first <= first and last <= self.stage_last
 
 
 @dataclass(slots=True)

@@ -88,6 +88,7 @@ class Model:
             for index, row in enumerate(record.rows):
                 self.rows[record.queue_id, record.first_sequence + index] = (row, record.published_at)
         elif isinstance(record, StageMoved):
+            assert_whole(self.state, record)
             for sequence in range(record.stage_first, record.stage_first + record.count):
                 if (record.stage_id, sequence) in self.rows:
                     row = self.rows[record.stage_id, sequence][0]
@@ -102,6 +103,15 @@ class Model:
         runs = alive_runs(queue, 1, queue.next_sequence - 1)
         sequences = (s for first, last in runs for s in range(first, last + 1))
         return {s: self.rows[queue_id, s] for s in sequences if (queue_id, s) in self.rows}
+
+
+def assert_whole(state: StoredState, record: StageMoved) -> None:
+    """Storage takes a stage whole: a record that names a part of it is one that no engine may make."""
+    stage = state.queues.get(record.stage_id)
+    assert stage is not None
+    assert record.has(1, stage.next_sequence - 1), (record, stage.next_sequence)
+    queue = state.queues.get(record.queue_id)
+    assert queue is None or record.first_sequence >= queue.next_sequence
 
 
 class DurableModel:
@@ -181,8 +191,10 @@ class Workload:
         waiting = waiting_runs(stage, 1, stage.next_sequence - 1)
         if not waiting and stage.next_sequence > 1:
             return [QueueDeleted(stage.queue_id)]
-        if roll < 0.8 or not waiting:
+        if roll < 0.7 or not waiting:
             return self._staged(stage)
+        if roll < 0.85:
+            return [self._taken_out(stage, waiting)]
         targets = [
             queue
             for queue in state.queues.values()
@@ -200,11 +212,18 @@ class Workload:
             hole = [Dropped(stage.queue_id, [(stage.next_sequence, first - 1)], Reason.OVERFLOW)]
         return [MessagesAdded(stage.queue_id, first, self.now, added, extras), *hole]
 
-    def _moved(self, stage: StoredQueue, waiting: list[Run], queue: StoredQueue) -> list[Record]:
+    def _taken_out(self, stage: StoredQueue, waiting: list[Run]) -> Record:
+        """Some go elsewhere first: those in front as messages that were copied, others as what a repair has dropped."""
         first, last = waiting[0][0], waiting[-1][1]
-        count = last - first + 1
-        moved = StageMoved(queue.queue_id, queue.next_sequence, self.now, stage.queue_id, first, count)
-        holes = [(start + moved.shift, stop + moved.shift) for start, stop in gaps(RunSet(waiting), first, last)]
+        middle = self._random.randint(first, last)
+        run = self._random.choice(((first, middle), (first, middle), (middle, min(middle + 3, last)), (middle, last)))
+        return Dropped(stage.queue_id, RunSet(waiting).overlap(*run) or waiting[:1], Reason.MOVED)
+
+    def _moved(self, stage: StoredQueue, waiting: list[Run], queue: StoredQueue) -> list[Record]:
+        # What could not be stored at the end of the stage has a number, too.
+        last = stage.next_sequence - 1 + self._random.choice((0, 0, 2))
+        moved = StageMoved(queue.queue_id, queue.next_sequence, self.now, stage.queue_id, 1, last)
+        holes = [(start + moved.shift, stop + moved.shift) for start, stop in gaps(RunSet(waiting), 1, last)]
         records: list[Record] = [moved, Dropped(stage.queue_id, waiting, Reason.MOVED)]
         if holes:
             records.append(Dropped(queue.queue_id, holes, Reason.OVERFLOW))

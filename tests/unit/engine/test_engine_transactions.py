@@ -21,6 +21,7 @@ from vibemq.model.commands import (
 from vibemq.model.effects import Counted, Decided
 from vibemq.model.options import Durability, QueueOptions
 from vibemq.model.records import Dropped, MessageExtra, MessagesAdded, QueueDeleted, StageMoved, TransactionsForgotten
+from vibemq.model.runs import RunSet
 
 
 @pytest.fixture
@@ -342,6 +343,44 @@ def test_a_stage_with_a_hole_leaves_one_in_its_queue(driver: Driver) -> None:
     driver.check()
     driver.restart()
     assert driver.info().ready + driver.info().in_flight == 6
+    driver.check()
+
+
+@pytest.mark.parametrize("taken", [[(1, 2)], [(4, 4)], [(8, 8)], [(1, 1), (3, 5), (7, 8)]])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_stage_of_which_some_was_taken_is_moved_with_all_that_it_ever_had(
+    driver: Driver, taken: list[tuple[int, int]], restarted: bool
+) -> None:
+    """As when the queue kept its messages in memory for a while, and was made anew then."""
+    plain(driver)
+    plain(driver, 1, 5)
+    decide(driver, "u1")
+    name = plain_stage(stage_name("job", 0, "u1"), "q")
+    driver.ask(DeleteQueue(9, None, "q"))
+    driver.create(durability=Durability.TRANSIENT)
+    for first, last in taken:
+        count = last - first + 1
+        assert driver.ask(MoveStaged(1, None, name, first, "q", rows_of(count), None, count)) == Counted(count)
+    driver.ask(DeleteQueue(9, None, "q"))
+    driver.create()
+    driver.publish(2)
+    if restarted:
+        driver.restart()
+    gone = sum(last - first + 1 for first, last in taken)
+    assert move_whole(driver) == Counted(8 - gone)
+    (moved,) = driver.records_of(StageMoved)
+    assert (moved.first_sequence, moved.stage_first, moved.count) == (3, 1, 8)
+    holes = driver.records_of(Dropped)[-2]
+    assert (holes.queue_id, holes.runs) == (moved.queue_id, [(first + 2, last + 2) for first, last in taken])
+    driver.publish(1)
+    there = RunSet([(1, 11)])
+    for first, last in taken:
+        there.remove(first + 2, last + 2)
+    driver.subscribe(2)
+    assert driver.take() == {2: [number for first, last in there.runs() for number in range(first, last + 1)]}
+    driver.check()
+    driver.restart()
+    assert driver.info().ready + driver.info().in_flight == 11 - gone
     driver.check()
 
 

@@ -78,17 +78,18 @@ def add(
 
 
 def adopt(state: EngineState, step: Step, queue: Queue, stage: Queue, runs: list[Run]) -> int:
-    """Allot sequences to messages of a stage that is moved as a whole, and to the holes between them. Returns how many
-    messages."""
-    first, last = queue.next_sequence, queue.next_sequence + runs[-1][1] - runs[0][0]
-    moved = StageMoved(queue.queue_id, first, step.now, stage.queue_id, runs[0][0], last - first + 1)
+    """Allot sequences to all that a stage ever had: what of it is still there are messages, the rest are holes. Returns
+    how many messages. Some may be gone already, but the store has them in blocks with others."""
+    first, last = queue.next_sequence, queue.next_sequence + stage.next_sequence - 2
+    moved = StageMoved(queue.queue_id, first, step.now, stage.queue_id, 1, last - first + 1)
     shift, count, durability = moved.shift, run_count(runs), queue.options.durability
     queue.next_sequence = last + 1
     queue.published += count
     for start, stop, size in stage.sizes.pieces(runs[0][0], runs[-1][1], _PIECES_MEASURED):
         queue.measure(start + shift, stop + shift, size, step.now)
     step.note(moved, durability)
-    gaps = [(before[1] + 1 + shift, after[0] - 1 + shift) for before, after in pairwise(runs)]
+    around = pairwise([(0, 0), *runs, (stage.next_sequence, stage.next_sequence)])
+    gaps = [(one[1] + 1 + shift, other[0] - 1 + shift) for one, other in around if one[1] + 1 < other[0]]
     holes = RunSet([*queue.holes, *gaps]).runs()
     queue.holes = NO_HOLES
     if holes:

@@ -441,8 +441,13 @@ def store_blocks(
 
 
 def _lend(kv: KV, moved: StageMoved) -> None:
-    last = moved.stage_first + moved.count - 1
-    for info in list(block_infos(kv, moved.stage_id, moved.stage_first, last)):
+    for info in list(block_infos(kv, moved.stage_id)):
+        if not moved.has(info.first, info.last):
+            raise StorageDamaged(
+                f"a record moves messages {moved.stage_first} to {moved.stage_last} of stage {moved.stage_id}, and the "
+                f"stage has a block of messages {info.first} to {info.last}",
+                path=kv.where,
+            )
         lend_block(kv, moved.stage_id, info, moved.queue_id, info.first + moved.shift, moved.published_at)
 
 

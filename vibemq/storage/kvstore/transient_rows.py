@@ -25,7 +25,7 @@ class VolatileRows:
         self.size += record.rows.size
 
     def move(self, record: StageMoved) -> None:
-        """The rows of a stage have other sequences from here on."""
+        """All rows of a stage have other sequences from here on."""
         parts = self._queues.pop(record.stage_id, [])
         shift, published_at = record.shift, record.published_at
         moved = [Slice(part.first_sequence + shift, published_at, part.rows) for part in parts]

@@ -81,9 +81,9 @@ def move(queue: StoredQueue, chunks: Sequence[Chunk], record: StageMoved, dirty:
         if dirty is not None:
             dirty.mark_left(queue.queue_id, [(record.first_sequence, record.last_sequence)])
         return
-    shift, last = record.shift, record.stage_first + record.count - 1
+    shift = record.shift
     for chunk in chunks:
-        if record.stage_first <= chunk.first and chunk.last <= last:
+        if record.has(chunk.first, chunk.last):
             queue.chunks.append(Chunk(chunk.first + shift, chunk.last + shift, chunk.size, record.published_at))
             if dirty is not None:
                 dirty.chunks.add((queue.queue_id, chunk.first + shift))

@@ -102,6 +102,45 @@ def _picks_after(storage: IStorageProvider) -> None:
 
 
 @durable
+def check_a_stage_of_which_some_is_gone(subject: Subject) -> None:
+    """At its front, in the middle and at its end; with restarts it is stored before, in blocks with what is there."""
+    gone = [(1, 4), (7, 7), (11, STAGED)]
+    there = [(5, 6), (8, 10)]
+    holes = [(first + FIRST - 1, last + FIRST - 1) for first, last in gone]
+    batches: list[list[Record]] = [*_filled(), [Dropped(2, gone, Reason.MOVED)]]
+    batches.append([*_move()[:1], Dropped(2, there, Reason.MOVED), Dropped(1, holes, Reason.OVERFLOW)])
+    batches += [[QueueDeleted(2)], [added(FIRST + STAGED, 2)]]
+    wanted = [number + FIRST - 1 for first, last in there for number in range(first, last + 1)]
+    # Nothing is stored before; the stage is, then what is gone of it, then the move.
+    for restarts in range(len(_filled()) - 1, len(batches) - 1):
+        folder = subject.data_dir / f"restarts-{restarts}"
+        folder.mkdir(parents=True)
+        for batch in batches[:restarts]:
+            with subject.opened(folder) as (storage, _):
+                storage.append(batch)
+        with subject.opened(folder) as (storage, _):
+            for batch in batches[restarts:]:
+                storage.append(batch)
+            _assert_living(storage, wanted)
+        with subject.opened(folder) as (storage, state):
+            assert sorted(state.queues) == [1]
+            _assert_living(storage, wanted)
+            assert list(storage.check()) == []
+
+
+def _assert_living(storage: IStorageProvider, wanted: list[int]) -> None:
+    """What has left may be there or not."""
+    parts = storage.read(1, FIRST, FIRST + STAGED - 1, NO_LIMIT)
+    living = {
+        number: Slice(number, part.published_at, part.rows.slice(at, at + 1))
+        for part in parts
+        for at, number in enumerate(sequences([part]))
+    }
+    _assert_moved([living[number] for number in wanted], wanted)
+    assert [part.rows for part in storage.read(1, FIRST + STAGED, ALL, NO_LIMIT)] == [rows(FIRST + STAGED, 2)]
+
+
+@durable
 def check_nothing_of_a_stage_is_left_with_its_queue(subject: Subject) -> None:
     ways: list[Record] = [Settled(1, 0, [(1, FIRST + STAGED - 1)]), QueueDeleted(1)]
     for last in ways:
@@ -150,6 +189,7 @@ CHECKS: list[Check] = [
     check_a_stage_is_read_in_its_queue_at_once,
     check_a_stage_with_holes,
     check_a_stage_survives_a_restart_behind_every_batch,
+    check_a_stage_of_which_some_is_gone,
     check_nothing_of_a_stage_is_left_with_its_queue,
     check_repair_finds_the_blocks_of_stages,
     check_a_queue_that_nobody_reads_keeps_nothing,
