@@ -419,8 +419,9 @@ def test_a_kept_store_of_version_9_has_stages_of_bundles(provider: str, tmp_path
         assert unpack_staged_batch(part.rows[0])[0] == "target"
         assert list(storage.check()) == []
         # What a version 9 cannot read.
-        staged = [MessagesAdded(13, 2, 9_000, Rows.of([pack_row("m", b"body", ())]))]
-        storage.append([*staged, StageMoved(11, 1, 9_500, 13, 2, 1), Dropped(13, [(2, 2)], Reason.MOVED)])
+        plain = [QueueCreated(14, "plain", QueueOptions(), 9_000, ""), records.GroupCreated(14, 0, "", True, 1)]
+        storage.append([*plain, MessagesAdded(14, 1, 9_000, Rows.of([pack_row("m", b"body", ())]))])
+        storage.append([StageMoved(11, 1, 9_500, 14, 1, 1), Dropped(14, [(1, 1)], Reason.MOVED)])
     finally:
         storage.close()
     storage = plugin.create(data_dir, plugin.settings())
