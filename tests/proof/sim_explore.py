@@ -169,6 +169,8 @@ class Run:
     def _make_old(self) -> None:
         """Turn the store into one from before the first migration, so that the next start migrates it."""
         values = dict(self._book.snapshots[snapshot_number(self._disk.content(STORE), STORE)].values)
+        if any(key[:1] == keys.LENT for key in values):
+            return  # Such a store has no blocks of stages.
         for key in (VERSION_KEY, TALLY_KEY):
             values.pop(key, None)
         self.ledger.forget_accounts()  # such a store has none
