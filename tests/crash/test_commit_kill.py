@@ -68,3 +68,60 @@ def test_a_commit_is_whole_after_kills(broker: BrokerProcess) -> None:
         assert found == wanted
         assert peer.ask("group.offsets", "q")["tail"] == len(wanted) + 1
     peer.close()
+
+
+LOG = {"mode": "fan-out-with-ack", "retention": "log"}
+IN_MEMORY = {"mode": "fan-out-with-ack", "durability": "transient"}
+TRIES = 4
+
+
+@pytest.mark.long_where(broker="sqlite")
+def test_the_rest_of_a_stage_enters_a_queue_that_was_made_anew_meanwhile(broker: BrokerProcess) -> None:
+    """What went into the queue that kept its messages in memory is gone with it; the rest comes whole, and stays."""
+    staged_in, kept = 6 * 850, dict[str, list[bytes]]()
+    peer, other = Peer(broker.port), Peer(broker.port)
+    for attempt in range(TRIES):
+        peer.admin("queue.create", queue=f"q{attempt}", options=LOG)
+        for chunk in range(6):
+            rows = rows_of(850, size=SIZE, first=chunk * 850)
+            peer.stage(f"q{attempt}", rows, app=f"a{attempt}", version=0, stage="s", chunk=chunk)
+    peer.close()
+    other.close()
+    # What was staged is in blocks of the store from here on.
+    broker.stop()
+    broker.start()
+    peer, other = Peer(broker.port), Peer(broker.port)
+    for attempt in range(TRIES):
+        queue, commit = f"q{attempt}", {"app": f"a{attempt}", "version": 0, "stages": ["s"]}
+        peer.admin("queue.delete", queue=queue)
+        peer.admin("queue.create", queue=queue, options=IN_MEMORY)
+        request = orjson.dumps({"verb": "transaction.commit", "arguments": commit})
+        peer.send(encode_body(CommandType.CURSOR_REQUEST, "x", "", request))
+        while other.ask("group.offsets", queue)["tail"] == 1:
+            pass
+        for verb, arguments in (("queue.delete", {"queue": queue}), ("queue.create", {"queue": queue, "options": LOG})):
+            other.send(
+                encode_body(CommandType.ADMIN, verb, payload=orjson.dumps({"verb": verb, "arguments": arguments}))
+            )
+        other.answer()
+        other.answer()
+        peer.answer()
+        kept[queue] = _all_of(peer, queue)
+        assert kept[queue] == bodies(staged_in - len(kept[queue]), len(kept[queue]))
+        if 0 < len(kept[queue]) < staged_in:
+            break
+    else:
+        pytest.fail("the queue was always made anew before the first or behind the last of the stage")
+    broker.kill()
+    peer.close()
+    other.close()
+    broker.start()
+    peer = Peer(broker.port)
+    for queue, wanted in kept.items():
+        assert _all_of(peer, queue) == wanted
+    peer.close()
+
+
+def _all_of(peer: Peer, queue: str) -> list[bytes]:
+    found = peer.read_all(queue, 1, peer.ask("group.offsets", queue)["tail"])
+    return [body.rstrip(b".") for body in found]
