@@ -304,14 +304,14 @@ class Ledger:
         self.written_lsn = self.floor
         self.weak_told.clear()
 
-    def forget_accounts(self) -> None:
-        """The store has been turned into one of a version that had neither users nor tokens nor jobs."""
+    def forget_newer(self) -> None:
+        """The store has been turned into one of a version that had no users, tokens, jobs or transactions."""
         naive = self.naive[self.last_lsn]
         naive.jobs = {}
         for state in (naive, self.reduced[self.last_lsn], self._reduced):
             state.users, state.tokens = {}, {}
         for reduced in (self.reduced[self.last_lsn], self._reduced):
-            reduced.jobs = {}
+            reduced.jobs, reduced.transactions = {}, {}
 
     def recovered(self, last_lsn: int) -> None:
         """The broker goes on from `last_lsn`; what was above it never happened."""
