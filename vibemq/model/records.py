@@ -285,6 +285,8 @@ class StageMoved:
     """queue_id of the stage, to which nothing is added any more."""
     stage_first: int
     count: int
+    apart: bool = False
+    """As of `MessagesAdded`."""
 
     @property
     def last_sequence(self) -> int:

@@ -222,7 +222,8 @@ class Workload:
     def _moved(self, stage: StoredQueue, waiting: list[Run], queue: StoredQueue) -> list[Record]:
         # What could not be stored at the end of the stage has a number, too.
         last = stage.next_sequence - 1 + self._random.choice((0, 0, 2))
-        moved = StageMoved(queue.queue_id, queue.next_sequence, self.now, stage.queue_id, 1, last)
+        apart = self._random.random() < 0.1
+        moved = StageMoved(queue.queue_id, queue.next_sequence, self.now, stage.queue_id, 1, last, apart)
         holes = [(start + moved.shift, stop + moved.shift) for start, stop in gaps(RunSet(waiting), 1, last)]
         records: list[Record] = [moved, Dropped(stage.queue_id, waiting, Reason.MOVED)]
         if holes:

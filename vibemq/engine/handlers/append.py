@@ -86,7 +86,7 @@ def adopt(state: EngineState, step: Step, queue: Queue, stage: Queue, runs: list
     queue.next_sequence = last + 1
     queue.published += count
     for start, stop, size in stage.sizes.pieces(runs[0][0], runs[-1][1], _PIECES_MEASURED):
-        queue.measure(start + shift, stop + shift, size, step.now)
+        moved.apart |= queue.measure(start + shift, stop + shift, size, step.now)
     step.note(moved, durability)
     around = pairwise([(0, 0), *runs, (stage.next_sequence, stage.next_sequence)])
     gaps = [(one[1] + 1 + shift, other[0] - 1 + shift) for one, other in around if one[1] + 1 < other[0]]

@@ -325,7 +325,7 @@ def _encode_group_runs(record: HandedOut | Settled) -> bytes:
 
 
 def _decode_stage_moved(body: memoryview) -> StageMoved:
-    moved = StageMoved(*load_fields(body, *[int] * len(StageMoved.__slots__)))
+    moved = StageMoved(*load_fields(body, *[int] * (len(StageMoved.__slots__) - 1), bool))
     if not moved.count:
         raise ValueError("a move of nothing")
     return moved

@@ -81,12 +81,35 @@ def move(queue: StoredQueue, chunks: Sequence[Chunk], record: StageMoved, dirty:
         if dirty is not None:
             dirty.mark_left(queue.queue_id, [(record.first_sequence, record.last_sequence)])
         return
-    shift = record.shift
+    shift, apart, span = record.shift, record.apart, _span_of(queue)
     for chunk in chunks:
         if record.has(chunk.first, chunk.last):
-            queue.chunks.append(Chunk(chunk.first + shift, chunk.last + shift, chunk.size, record.published_at))
+            moved = Chunk(chunk.first + shift, chunk.last + shift, chunk.size, record.published_at)
+            first = _put_chunk(queue.chunks, moved, span, apart=apart)
+            apart = False
             if dirty is not None:
-                dirty.chunks.add((queue.queue_id, chunk.first + shift))
+                dirty.chunks.add((queue.queue_id, first))
+
+
+def _span_of(queue: StoredQueue) -> int:
+    by_age = queue.options.message_ttl_ms is not None or queue.options.retain_ms
+    return AGED_CHUNK_SPAN_MS_MAX if by_age else CHUNK_SPAN_MS_MAX
+
+
+def _put_chunk(chunks: list[Chunk], new: Chunk, span: int, *, apart: bool) -> int:
+    """By the rules of `_extend_chunks`: many small stages share a chunk. Returns where the chunk begins."""
+    tail = chunks[-1] if chunks else None
+    if (
+        tail is not None
+        and tail.last + 1 == new.first
+        and tail.size + new.size <= CHUNK_BYTES_MAX
+        and 0 <= new.published_at - tail.published_at <= span
+        and not apart
+    ):
+        tail.last, tail.size = new.last, tail.size + new.size
+        return tail.first
+    chunks.append(new)
+    return new.first
 
 
 def _add_extras(queue: StoredQueue, record: MessagesAdded, extras: ExtraColumns, dirty: Dirty | None) -> None:
