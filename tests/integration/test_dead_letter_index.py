@@ -218,3 +218,22 @@ async def test_a_limited_user_sees_the_letters_of_the_queues_that_it_may_inspect
                 for queue in ("yours", "missing"):
                     with pytest.raises(NotAuthorized):
                         await mq.admin(verb, queue=queue)
+
+
+@pytest.mark.parametrize("storage", ["lmdb", "sqlite"])
+async def test_a_letter_is_found_whatever_a_restart_has_counted(tmp_path: Path, storage: str) -> None:
+    """Two groups have given up one message."""
+    async with Broker(tmp_path / "data", storage=storage) as broker, vibemq.connect(broker.url) as mq:
+        await mq.create_queue("f", mode="fan-out-with-ack")
+        for group in ("g1", "g2"):
+            async with mq.subscribe("f", group=group):
+                pass
+        await mq.publish("f", b"x")
+        for group in ("g1", "g2"):
+            [message] = await mq.fetch("f", group=group)
+            await message.reject("no stock")
+        await mq.ping()
+    async with Broker(tmp_path / "data", storage=storage) as broker, vibemq.connect(broker.url) as mq:
+        await mq.admin("dlq.purge", ids=[1])
+        found = await mq.admin("dead.offsets", queue="f")
+        assert (found["head"], found["tail"]) == (2, 3)

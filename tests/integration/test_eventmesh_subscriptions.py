@@ -62,6 +62,21 @@ async def test_many_topics_in_one_request(tmp_path: Path) -> None:
         await until(lambda: app.contents == ["here", "there"])
 
 
+async def test_a_broker_that_had_nothing_to_do_for_an_hour_takes_a_subscription(tmp_path: Path) -> None:
+    async with (
+        TimedBroker(settings=http_settings(tmp_path)) as broker,
+        subscriber() as app,
+        client(broker) as mesh,
+    ):
+        broker.advance_unseen(3_600)
+        asked = asyncio.create_task(ask(mesh, "subscribe", ["t"], app.url()))
+        # Timers are looked at all the time, as they are where time passes.
+        await until(lambda: broker.advance(0) or asked.done())
+        assert await asked == 0
+        await mesh.publish("t", "here")
+        await until(lambda: app.contents == ["here"])
+
+
 async def test_when_the_shared_part_fails_it_begins_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

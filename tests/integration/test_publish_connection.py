@@ -527,6 +527,48 @@ class InterruptedSocket(socket.socket):
         raise KeyboardInterrupt
 
 
+class InterruptedAnswers(socket.socket):
+    """A signal's handler raises when the first answer is awaited."""
+
+    interrupts = 1
+
+    def recv(self, *args: Any) -> bytes:
+        self.interrupts -= 1
+        if self.interrupts >= 0:
+            raise KeyboardInterrupt
+        return super().recv(*args)
+
+
+@pytest.mark.parametrize("taken", [False, True], ids=["before the loop has it", "when the loop has it"])
+def test_a_second_interrupt_while_the_first_is_dealt_with_does_not_silence_the_client(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch, taken: bool
+) -> None:
+    with with_two_connections(broker) as mq:
+        made, loop = direct(mq)._made, mq._current().loop
+        assert made is not None
+        made._socket = InterruptedAnswers(fileno=made._socket.detach())
+
+        def post(call: Callable[[], object]) -> None:
+            monkeypatch.undo()
+            if taken:
+                really_post(call)
+                wait_until(lambda: not loop.has_calls)
+            raise KeyboardInterrupt
+
+        broker.deaf.append(broker.sessions[1])
+        really_post = loop.post
+        monkeypatch.setattr(loop, "post", post)
+        with pytest.raises(KeyboardInterrupt):
+            mq.publish("orders", 1)
+        broker.deaf.clear()
+        wait_until(lambda: not made.claims)
+        wait_until(lambda: not mq._current().client.publishing.link._put_off)
+        mq.publish("orders", 2, wait=False)
+        mq.flush()
+        assert mq.publish("orders", 3).sequence == 3
+    assert sorted(payloads(broker)) == [1, 2, 3]
+
+
 def test_an_interrupted_publish_that_is_never_read_holds_nothing_up_for_long(
     broker: FakeBroker, interrupted: Any
 ) -> None:

@@ -325,6 +325,48 @@ async def test_the_reason_of_a_refused_connection_is_told(tmp_path: Path) -> Non
         assert "that a broker listens there" not in said
 
 
+async def test_handshakes_and_connections_together_take_no_more_files_than_connections_may_have(
+    tmp_path: Path, server: Signed, authority: Authority
+) -> None:
+    settings = Settings(
+        data_dir=tmp_path / "data",
+        storage=StorageChoice(provider="memory"),
+        listeners=(Listener(port=0), Listener(port=0, tls=Tls(certificate=server.certificate, key=server.key))),
+        http=Http(enabled=False),
+    )
+    async with vibemq.Broker(settings=settings) as running:
+        table = running._running().connection_table
+        table._files_max = 4
+        plain, tls = (listening.port for listening in running.listening)
+        peers: list[socket.socket] = []
+
+        def dial(port: int, source: str) -> socket.socket:
+            peers.append(socket.create_connection(("127.0.0.1", port), timeout=30, source_address=(source, 0)))
+            return peers[-1]
+
+        async def said(peer: socket.socket) -> bytes:
+            return await anyio.to_thread.run_sync(peer.recv, 1_000)
+
+        silent = [dial(tls, "127.0.0.1") for _ in range(4)]
+        await until(lambda: len(table.handshakes) == 4)
+        assert b"may open no more files for connections than 4" in await said(dial(plain, "127.0.0.1"))
+        assert len(table.handshakes) == 4
+        # An address that has few gets the place of one that has the most, with TLS or without.
+        dial(plain, "127.0.0.2")
+        assert await said(silent[0]) == b""
+        await until(lambda: len(table) == 1)
+        dial(tls, "127.0.0.2")
+        assert await said(silent[1]) == b""
+        await until(lambda: (len(table), len(table.handshakes)) == (1, 3))
+        assert b"no more files" in await said(dial(plain, "127.0.0.1"))
+        for peer in peers:
+            peer.close()
+        await until(lambda: (len(table), len(table.handshakes)) == (0, 0))
+        table._files_max = 1
+        async with vibemq.connect(f"vibemqs://localhost:{tls}", tls_ca=str(authority.ca)) as client:
+            await client.create_queue("q", durability="transient")
+
+
 async def test_silent_handshakes_take_no_more_files_than_connections_may_have(
     tmp_path: Path, server: Signed, authority: Authority, log: pytest.LogCaptureFixture
 ) -> None:

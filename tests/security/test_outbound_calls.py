@@ -3,6 +3,7 @@
 import asyncio
 import ipaddress
 import ssl
+import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -336,7 +337,7 @@ async def test_an_endless_answer_fails_and_is_read_in_turns(kind: str) -> None:
         server.answer = b""
         target = parse_target(f"http://127.0.0.1:{server.port}/")
         assert target.address is not None
-        connection = await connect(target, target.address, ssl.create_default_context())
+        connection = await connect(target, target.address, None)
         call = asyncio.create_task(connection.post(target, b"", b""))
         await until(lambda: server.heads)
         connection.data_received(begin + again * (131_072 // len(again)))
@@ -389,6 +390,64 @@ async def test_the_certificate_counts_and_is_checked_against_the_name(tmp_path: 
             await stranger.post(f"https://right.example:{server.port}/", {}, b"")
         assert len(server.heads) == 1
         calls.close()
+
+
+async def test_calls_that_begin_together_read_the_system_s_certificates_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first of them is given up meanwhile; the others have what it has begun."""
+    read, go_on, of_system = list[int](), threading.Event(), ssl.create_default_context
+
+    def counted() -> ssl.SSLContext:
+        read.append(1)
+        assert go_on.wait(60)
+        return of_system()
+
+    monkeypatch.setattr(ssl, "create_default_context", counted)
+    async with inner(_tls_of_a_stranger(tmp_path)) as server:
+        calls = OutboundCalls(allowed=LOOPBACK, timeout_s=60)
+        url = f"https://127.0.0.1:{server.port}/"
+        under_way = [asyncio.create_task(calls.post(url, {}, b"")) for _ in range(12)]
+        await until(lambda: bool(read))
+        under_way[0].cancel()
+        await asyncio.wait(under_way[:1])
+        go_on.set()
+        for call in under_way[1:]:
+            with pytest.raises(OutboundFailed, match="certificate does not count"):
+                await call
+        with pytest.raises(OutboundFailed, match="certificate does not count"):
+            await calls.post(url, {}, b"")
+        calls.close()
+    assert len(read) == 1
+
+
+async def test_certificates_that_could_not_be_read_are_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_system, failures = ssl.create_default_context, [OSError("too many open files")]
+
+    def read() -> ssl.SSLContext:
+        if failures:
+            raise failures.pop()
+        return of_system()
+
+    monkeypatch.setattr(ssl, "create_default_context", read)
+    async with inner(_tls_of_a_stranger(tmp_path)) as server:
+        calls = OutboundCalls(allowed=LOOPBACK)
+        url = f"https://127.0.0.1:{server.port}/"
+        with pytest.raises(OutboundFailed, match="too many open files"):
+            await calls.post(url, {}, b"")
+        with pytest.raises(OutboundFailed, match="certificate does not count"):
+            await calls.post(url, {}, b"")
+        calls.close()
+
+
+def _tls_of_a_stranger(folder: Path) -> ssl.SSLContext:
+    """Of a server whose authority the system does not know."""
+    signed = Authority.made_in(folder).sign("server", names="IP:127.0.0.1")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(signed.certificate, signed.key)
+    return context
 
 
 def test_what_is_called_is_what_was_read() -> None:

@@ -350,9 +350,9 @@ class Engine:
         known = self._state.sessions.get(session)
         return [] if known is None else [(number, c.queue.name) for number, c in known.consumers.items()]
 
-    def parked_at(self, session: int) -> list[str]:
-        """Queues where something that the session has published waits for room."""
-        return [queue.name for queue in self._state.parking if any(p.session == session for p in queue.parked)]
+    def any_parked(self) -> bool:
+        """Whether anything that was published waits for room."""
+        return bool(self._state.parking)
 
     @property
     def readers(self) -> Readers:

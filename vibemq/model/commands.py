@@ -729,8 +729,9 @@ class EndConsumers:
 
     session: int
     consumers: Mapping[int, VibeMQError]
-    publishes: Mapping[str, VibeMQError] = field(default_factory=dict)
-    """By queue: what the session has published and what waits for room there is refused."""
+    publishes: Callable[[str], VibeMQError | None] | None = None
+    """Asked for each queue where something that the session has published waits for room: the error with which it is
+    refused, if it may not go on. Asked when this is decided, so that all that was decided before is found."""
 
 
 class Pressure(IntEnum):

@@ -136,7 +136,8 @@ class RangeReads:
     async def dead_offsets(self, caller: Caller, wanted: OfQueue) -> dict[str, Any]:
         info = self._readers.queue(wanted.queue, wanted.incarnation)
         tail = self._readers.dead_tail()
-        head, last, done = tail, 0, not info.dead
+        # The count is not asked: after a restart it has a message once that several groups have given up.
+        head, last, done = tail, 0, False
         while not done and head == tail:
             found = await self._letters.find(_died_in(wanted.queue), after=last, below=tail, limit=1)
             known = [letter.facts.dead_id for letter in found.letters] + [letter.dead_id for letter in found.damaged]

@@ -273,7 +273,7 @@ async def assemble(
         accounts,
         clock,
         subscriptions=engine.subscriptions,
-        parked_at=engine.parked_at,
+        any_parked=engine.any_parked,
         peers=connection_table.peers,
     )
     users = Users(accounts, local_session, hashing, revocation.look_at_users, clock)

@@ -140,12 +140,22 @@ class DirectPublishes:
     def _wait_until_read(self, connection: PublishConnection, claim: Claim) -> None:
         """The thread waits no more, and the broker may not have read what it has sent: whatever this client sends from
         now on goes behind that. The loop has the claim then."""
+        handed_over = [claim]
         with contextlib.suppress(VibeMQError):  # It takes nothing more, so there is nothing to be overtaken.
-            self._loop.post(lambda: self._begin_waiting(connection, claim))
-            claim.is_interrupted = True
+            try:
+                # First: a second signal's handler may raise when the loop has it already.
+                claim.is_interrupted = True
+                self._loop.post(lambda: self._begin_waiting(connection, handed_over))
+            except BaseException:
+                # Unless the loop has taken it. Whoever empties the list, in one step, has it.
+                claim.is_interrupted = not _taken_from(handed_over)
+                raise
 
-    def _begin_waiting(self, connection: PublishConnection, claim: Claim) -> None:
+    def _begin_waiting(self, connection: PublishConnection, handed_over: list[Claim]) -> None:
         """Called in the loop, before anything that is handed over later."""
+        claim = _taken_from(handed_over)
+        if claim is None:
+            return
         self._link.put_off_sending()
         self._loop.start(self._read(connection, claim))
 
@@ -157,11 +167,13 @@ class DirectPublishes:
         except (OSError, VibeMQError) as error:
             logger.debug("the connection for waited publishes is given up: %s", error)
         finally:
-            if usable:
-                connection.claims.remove(claim)
-            else:
-                self._drop(connection)
-            self._link.send_again()
+            try:
+                if usable:
+                    connection.claims.remove(claim)
+                else:
+                    self._drop(connection)
+            finally:
+                self._link.send_again()
             if self._closed:
                 self._close_free()
 
@@ -250,3 +262,10 @@ class DirectPublishes:
         if connection.ended:
             self._wanted_since = time.monotonic() + RETRY_S
         connection.close()
+
+
+def _taken_from(handed_over: list[Claim]) -> Claim | None:
+    try:
+        return handed_over.pop()
+    except IndexError:
+        return None

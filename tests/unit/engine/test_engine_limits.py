@@ -176,12 +176,24 @@ def test_what_waits_for_room_is_refused_when_its_publisher_loses_the_right() -> 
     driver.publish()
     for session in (8, 9, 8):
         assert driver.publish(session=session) is None
-    assert [driver.engine.parked_at(session) for session in (7, 8, 9)] == [[], ["q"], ["q"]]
+    asked: list[str] = []
+
+    def check(queue: str) -> NotAuthorized | None:
+        asked.append(queue)
+        return NotAuthorized("no more") if queue == "q" else None
+
+    driver.create("other", max_messages=1, overflow=Overflow.BLOCK_PUBLISHER)
+    for session in (8, 8, 9):
+        driver.publish(queue="other", session=session)
     driver.effects.clear()
-    driver.handle(EndConsumers(8, {}, {"q": NotAuthorized("no more"), "gone": NotAuthorized("no more")}))
+    driver.handle(EndConsumers(7, {}, check))
+    assert asked == []
+    driver.handle(EndConsumers(8, {}, check))
+    assert asked == ["q", "other"]
     refused = [effect.result.refused for effect in driver.effects if isinstance(effect, Reply)]
     assert [str(errors[0]) for errors in refused] == ["no more", "no more"]
-    assert driver.engine.parked_at(8) == []
+    driver.handle(EndConsumers(8, {}, check))
+    assert asked == ["q", "other", "other"]
     driver.ask(PurgeQueue(1, None, "q"))
     driver.advance(0)
     assert driver.info().ready == 1, "what others have published goes on"

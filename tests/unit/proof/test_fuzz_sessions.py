@@ -6,6 +6,7 @@ import pytest
 
 from tests.proof import session_fuzz
 from tests.proof.contract import Budget, Result
+from vibemq.auth.users import Accounts
 from vibemq.protocols.native.frame_parser import FrameParser
 from vibemq.protocols.native.session import NativeSession
 from vibemq.protocols.session import Principal
@@ -27,10 +28,11 @@ def test_a_sound_broker_passes() -> None:
 
 
 def test_an_open_door_before_the_login_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sessions that let everybody in, and a guard that lets everything pass."""
+    """Sessions that let everybody in, a guard that lets everything pass, and nobody who asks again who that is."""
     taken = NativeSession.principal.fget
     assert taken is not None
     monkeypatch.setattr(PeerAdmission, "check", lambda self, principal, command, now: None)
+    monkeypatch.setattr(Accounts, "ended", lambda self, principal, now: "")
     monkeypatch.setattr(NativeSession, "commands", _as_if_known(NativeSession.commands))
     assert any("stranger" in finding.what for finding in run().findings)
 
@@ -67,4 +69,5 @@ def test_decompression_before_the_login_is_found(monkeypatch: pytest.MonkeyPatch
 
 def test_a_message_that_reaches_the_wrong_client_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PeerAdmission, "check", lambda self, principal, command, now: None)
+    monkeypatch.setattr(Accounts, "ended", lambda self, principal, now: "")
     assert any("witness" in finding.what for finding in run(200).findings)

@@ -6,7 +6,7 @@ overflow.py          what fits
 """
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from vibemq.engine.handlers.append import add, pick, show
@@ -315,11 +315,15 @@ def forget_parked(state: EngineState, session: int) -> None:
         _take_parked(state, queue, session)
 
 
-def refuse_parked(state: EngineState, step: Step, session: int, errors: Mapping[str, VibeMQError]) -> Slices:
-    """The publisher has lost the right to these queues: what waits for room there is refused."""
-    for name, error in errors.items():
-        queue = state.queues.get(name)
-        if queue is None or queue not in state.parking:
+def refuse_parked(state: EngineState, step: Step, session: int, check: Callable[[str], VibeMQError | None]) -> Slices:
+    """The publisher may have lost rights: what waits for room in queues for which there is an error is refused."""
+    for queue in list(state.parking):
+        if step.work >= STEP_UNITS:
+            step = yield
+        step.work += 1
+        waits = queue in state.parking and any(p.session == session for p in queue.parked)
+        error = check(queue.name) if waits and state.queues.get(queue.name) is queue else None
+        if error is None:
             continue
         for publish in _take_parked(state, queue, session):
             if step.work >= STEP_UNITS:

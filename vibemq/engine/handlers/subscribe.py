@@ -239,7 +239,8 @@ def end_consumers_of(state: EngineState, step: Step, command: EndConsumers) -> S
         step = yield from _take_out(state, step, consumer, clean=True)
         if told and not queue.deleted:
             step.effects.append(ConsumerEnded(command.session, number, queue.name, error))
-    yield from refuse_parked(state, step, command.session, command.publishes)
+    if command.publishes is not None:
+        yield from refuse_parked(state, step, command.session, command.publishes)
 
 
 def close_session(state: EngineState, step: Step, command: CloseSession) -> Slices | None:

@@ -95,7 +95,7 @@ class BlazingmqSession(BaseSession[BlazingmqState]):
         """Read, and not yet carried out, which for a large one is as much work."""
         self._request_work = 0
         self._parked = False
-        """It has been found to wait, see `_waits_for_close`."""
+        """The request has been found to wait, see `_waits_for_close`."""
         self._authenticating = False
         self._ended = False
         """The client has ended its side."""
@@ -155,7 +155,7 @@ class BlazingmqSession(BaseSession[BlazingmqState]):
     def unread(self) -> bool:
         if self._authenticating or self._state.failed or self._puts.waits_for_memory:
             return False
-        return self._more and not self._waits_for_close()
+        return self._control.departures.under_way or (self._more and not self._waits_for_close())
 
     def _waits_for_close(self) -> bool:
         """An openQueue has come before the answer to a closeQueue of the same qId: it is carried out behind that."""
@@ -185,8 +185,7 @@ class BlazingmqSession(BaseSession[BlazingmqState]):
             elif self._confirms is not None:
                 left -= self._read_confirms(left)
             elif self._request is not None:
-                self._parked = self._waits_for_close()
-                if self._parked:
+                if self._waits_for_close():
                     self._more = True
                     break
                 left -= self._carry_out(self._request)
@@ -204,6 +203,7 @@ class BlazingmqSession(BaseSession[BlazingmqState]):
                 or self._events
                 or self._reader.buffered_bytes
             )
+        self._parked = self._waits_for_close()
 
     def _next_events(self) -> bool:
         # One at a time until the client is known: what may follow depends on what it is told.

@@ -268,6 +268,9 @@ class NativeSession:
         state, limits = self._state, self._state.context.limits
         state.closing = True
         if state.principal is None:
+            if state.refused:
+                # It knows why, perhaps since a moment ago: the check of its login may have outlasted the deadline.
+                return
             wait_ms = limits.handshake_timeout_ms
             state.error(state.context.new_id(), NotAuthenticated(f"no successful Connect within {wait_ms} ms"))
         else:

@@ -62,6 +62,8 @@ class NativeState:
     left: bool = False
     """The peer said goodbye: nothing more is read."""
     failed_attempts: int = 0
+    refused: bool = False
+    """An Error has been sent."""
     closing: bool = False
 
     @classmethod
@@ -129,6 +131,7 @@ class NativeState:
             self.error(message_id, MessageTooLarge(f"the answer is too large: {error}; ask for less at a time"))
 
     def error(self, message_id: str, error: VibeMQError) -> None:
+        self.refused = True
         self.outbox.send(error_body(message_id, error))
 
     def fit_ledger(self) -> None:

@@ -18,6 +18,7 @@ class _Login:
     certified: tuple[str, ...] = ()
     pending = 0
     leaving = False
+    busy = False
     ending = False
 
     def __init__(self, host: str, connection_id: str, protocol: str) -> None:

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import partial
 from typing import Protocol
 
 from vibemq.auth.matrix import PUBLISH, SUBSCRIBE
@@ -34,6 +35,10 @@ class RevocablePeer(Protocol):
     leaving: bool
 
     @property
+    def busy(self) -> bool:
+        """What it has asked for may be under way still."""
+
+    @property
     def principal(self) -> Principal | None: ...
 
     def decide(self, commands: list[Command]) -> None: ...
@@ -48,7 +53,7 @@ class Revocation:
 
     Args:
         subscriptions: (consumer, queue) of a session's subscriptions.
-        parked_at: queues where publishes of a session wait for room.
+        any_parked: whether anybody's publishes wait for room.
         peers: everybody who may act.
         monotonic: seconds.
     """
@@ -59,14 +64,14 @@ class Revocation:
         clock: Clock,
         *,
         subscriptions: Callable[[int], list[tuple[int, str]]],
-        parked_at: Callable[[int], list[str]],
+        any_parked: Callable[[], bool],
         peers: Callable[[], Iterable[RevocablePeer]],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._accounts = accounts
         self._clock = clock
         self._subscriptions = subscriptions
-        self._parked_at = parked_at
+        self._any_parked = any_parked
         self._peers = peers
         self._monotonic = monotonic
         self.watchers: list[Callable[[Collection[str]], None]] = []
@@ -113,20 +118,25 @@ class Revocation:
             if not policy.allows(principal, SUBSCRIBE, queue):
                 ended[consumer] = policy.refusal(principal, SUBSCRIBE, queue)
             yield
-        refused: dict[str, VibeMQError] = {}
-        for queue in self._parked_at(peer.number):
-            if not policy.allows(principal, PUBLISH, queue):
-                refused[queue] = policy.refusal(principal, PUBLISH, queue)
-            yield
-        if (ended or refused) and not peer.parted:
+        if ended and not peer.parted:
             log.warning(
-                "subscriptions ended, because the user has lost the permission: %d; queues where publishes that waited "
-                "were refused: %d",
-                len(ended),
-                len(refused),
-                extra=_fields(peer),
+                "subscriptions ended, because the user has lost the permission: %d", len(ended), extra=_fields(peer)
             )
-            peer.decide([EndConsumers(peer.number, ended, refused)])
+        # Behind what the peer has asked for: publishes that are under way may come to wait for room before this.
+        if (ended or peer.busy or self._any_parked()) and not peer.parted:
+            peer.decide([EndConsumers(peer.number, ended, partial(self._refusal, principal, _fields(peer)))])
+
+    def _refusal(self, principal: Principal, fields: dict[str, str], queue: str) -> VibeMQError | None:
+        """Why what waits for room in the queue may not go on."""
+        policy = self._accounts.policy
+        if policy.allows(principal, PUBLISH, queue):
+            return None
+        log.warning(
+            "publishes that waited for room in queue %s were refused, because the user has lost the permission",
+            queue,
+            extra=fields,
+        )
+        return policy.refusal(principal, PUBLISH, queue)
 
 
 def _fields(peer: RevocablePeer) -> dict[str, str]:

@@ -95,8 +95,10 @@ class Handshakes:
 
     def has_place(self, host: str) -> bool:
         """Whether one may begin from there; for it the oldest of another address may have to end."""
-        if not self._under_way.full:
-            return True
+        return not self._under_way.full or self.give_way(host)
+
+    def give_way(self, host: str) -> bool:
+        """End the oldest of the address that has the most; False: that one would have as many, or there is none."""
         leaving = self._under_way.who_makes_room(host)
         if leaving is None:
             return False

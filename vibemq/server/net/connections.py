@@ -197,7 +197,8 @@ class ConnectionTable:
 
     def admit(self, connection: AdmittedConnection) -> VibeMQError | None:
         """Number the connection, which `refuses` has let in, and give it its session, or return why not."""
-        refusal = self._no_room(connection.host)
+        # The file of one that comes from its TLS handshake is counted there still.
+        refusal = self._no_room(connection.host, self._files_max + 1)
         if refusal is not None:
             self._metrics.connections_rejected += 1
             return refusal
@@ -213,9 +214,11 @@ class ConnectionTable:
         """Before anything is made for a connection: None when it may come in, else what to say to it.
 
         Args:
-            speaks: whether something can be said already; else a TLS handshake comes first, and nobody makes room.
+            speaks: whether something can be said already; else a TLS handshake comes first, for which only other
+                handshakes make room.
         """
-        refusal = self._turned_away(host) or (self._no_room(host) if speaks else self._no_file())
+        no_room = self._no_room if speaks else self._no_file
+        refusal = self._turned_away(host) or no_room(host, self._files_max)
         if refusal is None:
             return None
         self._metrics.connections_rejected += 1
@@ -372,16 +375,16 @@ class ConnectionTable:
             return RateLimited(f"more than {per_minute} connections per minute from {host}")
         return None
 
-    def _no_room(self, host: str) -> VibeMQError | None:
+    def _no_room(self, host: str, files_max: int) -> VibeMQError | None:
         if self.closed_to_new:
             return ShuttingDown("the broker is stopping")
         if len(self._connections) >= self._most:
             return ConnectionLimit(f"the broker serves {self._most} connections already; try again later")
-        return self._make_room(host) if self._newcomers.full else None
+        return self._no_file(host, files_max) or (self._make_room(host) if self._newcomers.full else None)
 
-    def _no_file(self) -> VibeMQError | None:
-        """For one more handshake."""
-        if len(self._connections) + len(self.handshakes) < self._files_max:
+    def _no_file(self, host: str, files_max: int) -> VibeMQError | None:
+        """For one more connection or handshake; for it a handshake of another address may have to end."""
+        if len(self._connections) + len(self.handshakes) < files_max or self.handshakes.give_way(host):
             return None
         return ConnectionLimit(f"the broker may open no more files for connections than {self._files_max}")
 

@@ -50,6 +50,7 @@ class OutboundCalls:
         self._allowed = tuple(allowed)
         self._timeout_s = timeout_s
         self._tls = tls
+        self._tls_on_its_way: asyncio.Task[ssl.SSLContext] | None = None
         self._resolve = resolve
         self._resolving = asyncio.Semaphore(RESOLVED_TOGETHER_MAX)
         self._idle: OrderedDict[_Key, deque[tuple[OutboundConnection, float]]] = OrderedDict()
@@ -168,10 +169,20 @@ class OutboundCalls:
         return found
 
     async def _tls_context(self) -> ssl.SSLContext:
-        if self._tls is None:
+        """One for all calls, also for those that begin while it is made; it comes to its end if they are given up."""
+        if self._tls is not None:
+            return self._tls
+        if self._tls_on_its_way is None:
+            self._tls_on_its_way = asyncio.create_task(self._make_tls_context())
+        return await asyncio.shield(self._tls_on_its_way)
+
+    async def _make_tls_context(self) -> ssl.SSLContext:
+        try:
             # To read the system's certificates takes some 20 ms.
             self._tls = await asyncio.to_thread(ssl.create_default_context)
-        return self._tls
+            return self._tls
+        finally:
+            self._tls_on_its_way = None
 
     # -- connections that are kept ------------------------------------------------------------------------------------
 

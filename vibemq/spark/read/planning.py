@@ -111,9 +111,9 @@ def dead_partitions(client: BrokerClient, settings: SourceOptions, queue: str) -
     except Refused as error:
         raise explained(error, queue) from None
     head, tail, count = int(range_now["head"]), int(range_now["tail"]), int(range_now["count"])
-    if not count:
+    if head >= tail:
         return []
-    parts = min(max(settings.min_partitions, -(-count // LETTERS_PER_TASK)), settings.max_partitions, tail - head)
+    parts = min(max(settings.min_partitions, -(-count // LETTERS_PER_TASK), 1), settings.max_partitions, tail - head)
     cuts = [head + (tail - head) * part // parts for part in range(parts + 1)]
     return [_partition(queue, "", first, end, dead=True) for first, end in pairwise(cuts)]
 

@@ -1,6 +1,7 @@
 """Closes and disconnects, and what comes before their answers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
@@ -12,15 +13,18 @@ from vibemq.model.commands import (
     Publish,
     Settle,
     Settlement,
+    Subscribe,
     Unsubscribe,
 )
 from vibemq.model.effects import ConsumerEnded, Published, Reply
+from vibemq.protocols.blazingmq.codec.events import HEARTBEAT_REQ
 from vibemq.protocols.blazingmq.codec.messages import (
     RequestStatus,
 )
 from vibemq.protocols.blazingmq.codec.put import build_puts, put_message
 from vibemq.protocols.blazingmq.leaving import RETURNED_AT_ONCE
-from vibemq.protocols.session import Goodbye
+from vibemq.protocols.blazingmq.session import MESSAGES_AT_ONCE
+from vibemq.protocols.session import Goodbye, Request
 from vibemq.testing.session_conformance import NOW, SESSION
 
 
@@ -135,28 +139,96 @@ def test_a_disconnect_ends_some_streams_in_each_turn() -> None:
     assert room.sdk.over
 
 
-def test_very_many_messages_are_given_back_in_turns_the_oldest_first(room: SessionRoom) -> None:
+def turn(room: SessionRoom) -> list[Request]:
+    """All that a driver takes in one turn of the loop: until nothing is unread, or for as long as nothing comes."""
+    asked: list[Request] = []
+    while requests := room.session.commands():
+        asked += requests
+        if room.session.unread:
+            break
+    room.asked += asked
+    return asked
+
+
+def goes_on(room: SessionRoom) -> bool:
+    return room.session.unread or room.session.next_deadline() == room.now
+
+
+def runs_in(requests: Sequence[Request]) -> list[tuple[int, int]]:
+    return [run for request in requests if isinstance(request, Settle) for run in request.runs]
+
+
+@pytest.mark.parametrize("behind", [False, True], ids=["alone", "with an open behind it"])
+def test_very_many_messages_are_given_back_in_turns_the_oldest_first(room: SessionRoom, behind: bool) -> None:
     room.open()
     consumer = room.configure()
     count = 3 * RETURNED_AT_ONCE + 5
     for first in range(1, count, RETURNED_AT_ONCE):
         room.deliver(consumer, first, *[b"x"] * min(RETURNED_AT_ONCE, count + 1 - first))
     r_id, request = room.sdk.close(0)
-    room.say(request)
+    again, opening = room.sdk.open(URI, 0)
+    room.say(request + (opening if behind else b""))
     room.session.apply([Reply(SESSION, room.next(Unsubscribe).token, None)])
     assert room.session.next_deadline() == room.now
     returned = []
-    while (requests := room.session.commands()) or room.session.unread:
-        settles = [request for request in requests if isinstance(request, Settle)]
-        returned += [run for settle in settles for run in settle.runs]
-        assert sum(last + 1 - first for settle in settles for first, last in settle.runs) <= 2 * RETURNED_AT_ONCE
+    while goes_on(room):
+        runs = runs_in(turn(room))
+        returned += runs
+        assert sum(last + 1 - first for first, last in runs) <= 2 * RETURNED_AT_ONCE
         assert r_id not in room.sdk.got.responses
-        room.asked += requests
     ends = [last for _, last in returned]
     assert returned == list(zip([1, *(last + 1 for last in ends)], [*ends], strict=False))
     assert ends[-1] == count
     room.answer_all()
     assert r_id in room.sdk.got.responses
+    assert (again in room.sdk.got.responses) is behind
+
+
+def test_two_closes_of_very_many_messages_with_an_open_behind_them_are_all_answered() -> None:
+    """The open waits for one close, while the messages of the other are given back, or only freed."""
+    room, count = SessionRoom(), 3 * RETURNED_AT_ONCE
+    for q_id, uri in enumerate([f"{URI}a", f"{URI}b"]):
+        room.say(room.sdk.open(uri, q_id)[1])
+        room.answer_all()
+        room.say(room.sdk.configure(q_id)[1])
+        (consumer,) = (request.consumer for request in room.asked if isinstance(request, Subscribe))
+        room.answer_all()
+        for first in range(1, count, RETURNED_AT_ONCE):
+            room.deliver(consumer, first, *[b"x"] * RETURNED_AT_ONCE)
+    asked = [room.sdk.close(0), room.sdk.close(1), room.sdk.open(f"{URI}b", 1)]
+    room.session.receive_data(b"".join(request for _, request in asked))
+    returned = 0
+    turn(room)
+    while room.asked or goes_on(room):
+        if room.asked:
+            request: Any = room.asked.pop(0)
+            returned += sum(last + 1 - first for first, last in runs_in([request]))
+            result = Published(request.queue, 1, 0) if isinstance(request, Publish) else None
+            room.session.apply([Reply(SESSION, request.token, result)])
+        if goes_on(room):
+            turn(room)
+    room.take()
+    assert returned == 2 * count
+    assert [r_id for r_id, _ in asked if r_id not in room.sdk.got.responses] == []
+
+
+def test_an_open_that_was_read_at_the_end_of_a_turn_is_carried_out_behind_its_close(room: SessionRoom) -> None:
+    room.open()
+    closing, close = room.sdk.close(0)
+    room.say(close)
+    (end,) = room.asked
+    assert isinstance(end, Unsubscribe | Settle)
+    opening, again = room.sdk.open(URI, 0)
+    # So many that the open is the last that is read in the turn.
+    room.session.receive_data(HEARTBEAT_REQ * (8 * MESSAGES_AT_ONCE - 160) + again)
+    turn(room)
+    assert room.session._request is not None
+    assert not goes_on(room)
+    room.session.apply([Reply(SESSION, end.token, None)])
+    assert room.session.next_deadline() == room.now
+    room.take()
+    room.answer_all()
+    assert {closing, opening} <= room.sdk.got.responses.keys()
 
 
 def test_closes_of_many_applications_keep_a_queue_open_until_the_last() -> None:

@@ -150,6 +150,19 @@ def test_a_refused_peer_may_try_again_but_not_for_ever() -> None:
     assert peer.session.closing
 
 
+@pytest.mark.parametrize("headers", [{"authToken": "x"}, {"authToken": "x", "long": "x" * 20_000}, {}])
+def test_no_second_refusal_follows_when_the_deadline_has_passed_meanwhile(headers: dict[str, str]) -> None:
+    limits = SessionLimits(handshake_bytes_max=100_000)
+    peer = Peer(authentication=True)
+    peer.session = NativeSession(context(authentication=True, limits=limits), NativeSettings())
+    for request in peer.hear(frame(T.CONNECT, "c", headers=headers)):
+        peer.session.refused(request.token, AuthFailed("wrong"))  # type: ignore[union-attr]
+    peer.session.receive_data(b"")
+    peer.session.tick(NOW + limits.handshake_timeout_ms)
+    assert not peer.session.commands()
+    assert (peer.one().id, peer.session.closing) == ("c", True)
+
+
 def test_nothing_is_read_while_credentials_are_checked() -> None:
     peer = Peer(authentication=True)
     request = peer.ask(T.CONNECT, "c", headers={"authToken": "x"})

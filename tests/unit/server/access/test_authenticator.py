@@ -60,6 +60,7 @@ class FakePeer:
     pending: int = 0
     parted: bool = False
     leaving: bool = False
+    busy: bool = False
     ending: bool = False
 
     @property
@@ -92,9 +93,7 @@ class World:
         self._peers: list[FakePeer] = []
         accounts = Accounts([Account("ann", cheap_hash("right"), superuser=True)], token=token)
         clock = Clock()
-        revocation = Revocation(
-            accounts, clock, subscriptions=lambda number: [], parked_at=lambda number: [], peers=list
-        )
+        revocation = Revocation(accounts, clock, subscriptions=lambda number: [], any_parked=lambda: False, peers=list)
         self.accounts, self.guesses = accounts, GuessLimiter()
         self.authenticator = Authenticator(
             accounts,

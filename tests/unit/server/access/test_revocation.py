@@ -32,6 +32,7 @@ class RevokedPeer:
     connection_id: str = "c"
     parted: bool = False
     leaving: bool = False
+    busy: bool = False
     dismissed: str = ""
     goodbyes: list[str] = field(default_factory=list)
     decided: list[Command] = field(default_factory=list)
@@ -53,13 +54,13 @@ class CrowdOfPeers:
         self.accounts = Accounts([Account("ann", cheap_hash("old"), rules=EVERYTHING), Account("bob", cheap_hash())])
         ann = self.accounts.authenticate("ann", "old", "", 1)
         self.peers = [RevokedPeer(number, ann) for number in range(1, peers + 1)]
-        self.parked: list[str] = []
+        self.any_parked = False
         self._subscribed = [(consumer, "a.q") for consumer in range(subscriptions)]
         self.revocation = Revocation(
             self.accounts,
             Clock(),
             subscriptions=self._subscriptions,
-            parked_at=lambda number: self.parked,
+            any_parked=lambda: self.any_parked,
             peers=lambda: cast(Any, self.peers),
             monotonic=self._tick,
         )
@@ -100,16 +101,27 @@ async def test_a_connection_with_very_many_subscriptions_does_not_hold_the_loop(
     assert not crowd.peers[0].dismissed
 
 
-async def test_what_waits_for_room_is_refused_where_the_right_is_gone() -> None:
+@pytest.mark.parametrize("waits", ["already", "perhaps soon"])
+async def test_what_waits_for_room_is_refused_where_the_right_is_gone(waits: str) -> None:
+    """Also what is under way when the connection is looked at, and comes to wait before the engine has the command."""
     crowd = CrowdOfPeers(1)
-    crowd.parked = ["a.q", "b.q"]
+    crowd.any_parked = waits == "already"
+    crowd.peers[0].busy = waits == "perhaps soon"
     publish = (Rule(ResourceKind.QUEUE, "b.*", frozenset({"publish"})),)
     crowd.accounts.replace([Account("ann", cheap_hash("old"), rules=publish)], token=None)
     await crowd.look("ann")
     [command] = crowd.peers[0].decided
     assert isinstance(command, EndConsumers)
-    assert list(command.publishes) == ["a.q"]
-    assert "'publish'" in str(command.publishes["a.q"])
+    assert command.publishes is not None
+    assert "'publish'" in str(command.publishes("a.q"))
+    assert command.publishes("b.q") is None
+
+
+async def test_a_connection_of_which_nothing_is_under_way_is_left_alone() -> None:
+    crowd = CrowdOfPeers(1)
+    crowd.accounts.replace([Account("ann", cheap_hash("old"))], token=None)
+    await crowd.look("ann")
+    assert crowd.peers[0].decided == []
 
 
 async def test_others_are_left_alone() -> None:

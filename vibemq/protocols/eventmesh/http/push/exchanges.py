@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from vibemq.errors import RequestFailed, VibeMQError
+from vibemq.model.runs import END
 from vibemq.protocols.eventmesh.http.push.inner_session import InnerSession
 from vibemq.protocols.eventmesh.http.state import Done
 
@@ -84,20 +85,30 @@ class Exchanges:
         self._watching = False
 
     def begin(self, exchange: HubExchange[Any]) -> None:
-        session = self._session()
-        exchange.until = session.now + EXCHANGE_TIMEOUT_MS
+        exchange.until = END
         exchange.forget = self._forget
         self._open[exchange] = None
-        self._watch()
-        exchange.go_on(session)
+        # Another session asks. The time of this one, which may have had nothing to do, is right in its own turn alone.
+        self._session().call_soon(partial(self._go_on, exchange))
+
+    def _go_on(self, exchange: HubExchange[Any]) -> None:
+        if exchange in self._open:
+            session = self._session()
+            exchange.until = session.now + EXCHANGE_TIMEOUT_MS
+            self._watch()
+            exchange.go_on(session)
 
     def _forget(self, exchange: HubExchange[Any]) -> None:
         self._open.pop(exchange, None)
 
     def _watch(self) -> None:
-        if not self._watching and self._open:
+        if self._watching or not self._open:
+            return
+        until = next(iter(self._open)).until
+        # One that has not begun is watched when it does.
+        if until < END:
             self._watching = True
-            self._session().call_at(next(iter(self._open)).until, self._look)
+            self._session().call_at(until, self._look)
 
     def _look(self) -> None:
         self._watching = False

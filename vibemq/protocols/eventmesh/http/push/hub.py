@@ -278,10 +278,10 @@ class SubscriptionHub:
         if group is None or group.lanes or group.awaited:
             return
         del self._groups[group_key]
-        found = self._sessions.get(key.of_user)
         group.end()
-        if found is not None:
-            session = found[0]
+        session, found = group.session, self._sessions.get(key.of_user)
+        # With the session that it had, its consumer has ended, too; another session's numbers are its own.
+        if found is not None and found[0] is session:
             session.ask(Unsubscribe(session.number, None, group.consumer))
 
     # -- groups -----------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ Contract: `vibemq.protocols.session.Session`. What is asked is taken in the next
 """
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
 from typing import Any, TypeVar
 
@@ -50,8 +50,8 @@ class InnerSession:
         """A heap of (instant, number, what to call)."""
         self._last_call = 0
         self._soon: deque[Callable[[], None]] = deque()
-        self._rows: deque[Iterator[None]] = deque()
-        """Long rows of calls: each step is one of them."""
+        self._rows: deque[tuple[deque[Any], Callable[[Any], None]]] = deque()
+        """Long rows of calls: what is left of the items, and what is called for each."""
 
     @property
     def number(self) -> int:
@@ -102,8 +102,10 @@ class InnerSession:
 
     def call_for_each(self, items: Iterable[T], what: Callable[[T], None]) -> None:
         """In other turns of the loop, some in each, however many there are."""
-        self._rows.append(_calls(iter(items), what))
-        self.wake()
+        row = deque(items)
+        if row:
+            self._rows.append((row, what))
+            self.wake()
 
     def go_on_after(self, other: "InnerSession") -> None:
         """Take over what the other one has still to call."""
@@ -145,8 +147,12 @@ class InnerSession:
             self._soon.popleft()()
         while left and self._rows:
             left -= 1
-            if next(self._rows[0], self) is self:
+            row, what = self._rows[0]
+            # Taken out before the call: if that fails, the session that follows goes on behind it.
+            item = row.popleft()
+            if not row:
                 self._rows.popleft()
+            what(item)
 
     @property
     def _is_due(self) -> bool:
@@ -219,9 +225,3 @@ class InnerSession:
 
 def _told_before(reason: str) -> None:
     """The end is told once."""
-
-
-def _calls(items: Iterator[T], what: Callable[[T], None]) -> Iterator[None]:
-    for item in items:
-        what(item)
-        yield

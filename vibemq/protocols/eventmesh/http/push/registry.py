@@ -7,6 +7,7 @@ again.
 """
 
 import logging
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -144,8 +145,8 @@ class SubscriptionRegistry:
         self._waiting: dict[object, Told] = {}
         """Who wants to know what the engine says."""
         self._was_lost = False
-        self._early: list[tuple[KeptSubscription, Told]] = []
-        """What is to be kept as soon as the queue is there."""
+        self._early: deque[tuple[KeptSubscription, Told]] = deque()
+        """What is to be kept as soon as the queue is there, some in each turn; until then it can be dropped."""
         self._held: dict[SubscriptionKey, int] = {}
         """The sequence of each subscription's message."""
         self._here: set[int] = set()
@@ -172,7 +173,7 @@ class SubscriptionRegistry:
         """Nothing can be kept for now."""
         self._broken = error
         log.error("subscriptions cannot be kept: %s", error)
-        early, self._early = self._early, []
+        early, self._early = self._early, deque()
         session = self._session
         session.call_for_each(early, lambda each: each[1](error))
         session.call_at(session.now + RETRY_MS, partial(self._start_in, session))
@@ -204,8 +205,7 @@ class SubscriptionRegistry:
             self._fail(result)
             return
         self._broken, self._first_new = None, result.next_sequence
-        early, self._early = self._early, []
-        self._session.call_for_each(early, lambda each: self.keep(*each))
+        self._session.call_for_each(range(len(self._early)), self._keep_early)
         if self._was_lost:
             self._was_lost = False
             self._lost()
@@ -244,13 +244,24 @@ class SubscriptionRegistry:
 
     def keep(self, kept: KeptSubscription, told: Told) -> None:
         """`told` when it is durable, or why it cannot be kept: it may have been dropped meanwhile."""
-        session = self._session
         if self._broken is not None:
             told(self._broken)
-            return
-        if not self._first_new:
+        elif not self._first_new:
             self._early.append((kept, told))
-            return
+        elif self._early:
+            # In its order: of one subscription, what is kept last counts.
+            self._early.append((kept, told))
+            self._session.call_soon(self._keep_early)
+        else:
+            self._publish(kept, told)
+
+    def _keep_early(self, *_: int) -> None:
+        """The first one, if there is one left."""
+        if self._early and self._first_new:
+            self._publish(*self._early.popleft())
+
+    def _publish(self, kept: KeptSubscription, told: Told) -> None:
+        session = self._session
         record_id = session.context.new_id()
         self._mine[record_id] = kept.key
         self._coming.setdefault(kept.key, set()).add(record_id)
@@ -277,7 +288,7 @@ class SubscriptionRegistry:
 
     def drop(self, key: SubscriptionKey, told: Told) -> None:
         """It is over, and so is what of it is still to be kept; `told` when that is durable."""
-        early, self._early = self._early, []
+        early, self._early = self._early, deque()
         for kept, told_kept in early:
             if kept.key == key:
                 told_kept(RequestFailed(_ENDED_EARLY))

@@ -35,7 +35,6 @@ class Hub:
 def test_steps_that_are_done_at_once_leave_turns_to_others() -> None:
     hub = Hub()
     hub.ask(at_once=True)
-    assert len(hub.begun) == STEPS_AT_ONCE
     while hub.session.unread:
         before = len(hub.begun)
         hub.session.commands()
@@ -61,9 +60,34 @@ def test_what_the_engine_never_answers_is_answered_by_the_deadline() -> None:
     assert len(hub.done) == 1
 
 
+def test_a_session_that_had_nothing_to_do_for_long_gives_the_whole_time() -> None:
+    """It learns the time in its own turns alone, and another session asks."""
+    hub = Hub()
+    late = hub.session.now + 2 * EXCHANGE_TIMEOUT_MS
+    hub.ask(at_once=False)
+    for now in (late, late + EXCHANGE_TIMEOUT_MS - 1):
+        hub.session.tick(now)
+        while hub.session.unread:
+            hub.session.commands()
+        assert not hub.done
+    hub.session.tick(late + EXCHANGE_TIMEOUT_MS)
+    hub.session.commands()
+    assert len(hub.done) == 1
+
+
+def test_who_has_not_begun_is_told_when_all_fail() -> None:
+    hub = Hub()
+    hub.ask(at_once=False)
+    hub.exchanges.fail_all(RequestFailed("over"))
+    assert [str(error) for error in hub.done] == ["over"]
+    hub.session.commands()
+    assert hub.begun == []
+
+
 def test_the_first_failure_is_the_answer() -> None:
     hub = Hub()
     hub.ask(at_once=False)
+    hub.session.commands()
     hub.begun[3](RequestFailed("why"))
     hub.begun[4](RequestFailed("another"))
     assert [str(error) for error in hub.done] == ["why"]

@@ -1,5 +1,7 @@
 """What the plug-in's own session calls, and that very much of it is done in turns."""
 
+import pytest
+
 from vibemq.protocols.eventmesh.http.push.inner_session import CALLS_AT_ONCE, InnerSession
 from vibemq.testing.session_conformance import NOW, context
 
@@ -52,3 +54,23 @@ def test_another_session_goes_on_with_what_is_left() -> None:
     session.go_on_after(gone)
     turns(session, called)
     assert called == list(range(MANY))
+
+
+def test_a_call_that_fails_takes_nothing_else_of_its_row_with_it() -> None:
+    gone, session, called = inner_session(), inner_session(), list[int]()
+
+    def call(number: int) -> None:
+        called.append(number)
+        if number in (0, 3, MANY - 1):
+            raise ValueError(f"call {number} fails")
+
+    gone.call_for_each(range(MANY), call)
+    gone.call_for_each([MANY], called.append)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="fails"):
+            gone.commands()
+    session.go_on_after(gone)
+    with pytest.raises(ValueError, match="fails"):
+        turns(session, called)
+    turns(session, called)
+    assert called == list(range(MANY + 1))

@@ -1,12 +1,13 @@
 """Subscriptions that are kept in a queue, and what becomes of them when they end while that is under way."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import permutations
 from typing import Any
 
 import pytest
 
-from vibemq.errors import VibeMQError
+from vibemq.errors import RequestFailed, VibeMQError
 from vibemq.model.commands import CreateQueue, Publish, Settle, Subscribe
 from vibemq.model.effects import Deliver, Published, Reply, Subscribed
 from vibemq.model.stored import Slice
@@ -16,6 +17,7 @@ from vibemq.protocols.eventmesh.http.push.registry import (
     KeptSubscription,
     SubscriptionKey,
     SubscriptionRegistry,
+    from_row,
 )
 from vibemq.testing.session_conformance import context
 
@@ -25,7 +27,8 @@ KEY = SubscriptionKey("ann", "", 0, "g", "t", "http://example.com/")
 class Keeping:
     """A registry whose engine says what the test has it say, when the test has it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, goes_on: bool = True) -> None:
+        """`goes_on`: the queue is there, and subscribed."""
         self.session = InnerSession(context(), None, parted=lambda reason: None)
         self.found: list[KeptSubscription] = []
         self.registry = SubscriptionRegistry(self.session, self.found.append, lambda: None, lambda *_: 0)
@@ -33,7 +36,8 @@ class Keeping:
         self.published: list[Publish] = []
         self.settled: list[Settle] = []
         self.in_the_queue: set[int] = set()
-        self.go_on()
+        if goes_on:
+            self.go_on()
 
     def go_on(self) -> None:
         while requests := self.session.commands():
@@ -116,3 +120,42 @@ def test_a_subscription_that_ends_leaves_nothing_in_the_queue(order: Sequence[st
     keeping.go_on()
     keeping.acknowledge()
     assert (over.heard, keeping.in_the_queue) == ([None], set())
+
+
+def subscribed_with(*early: tuple[KeptSubscription, Told]) -> Keeping:
+    """The queue has just been subscribed, and what was to be kept before is not published yet."""
+    keeping = Keeping(goes_on=False)
+    for kept, told in early:
+        keeping.registry.keep(kept, told)
+    (create,) = keeping.session.commands()
+    keeping.answer(create, None)
+    (subscribe,) = keeping.session.commands()
+    keeping.answer(subscribe, Subscribed(QUEUE, "", 1, 1))
+    return keeping
+
+
+def test_a_subscription_that_ends_before_it_is_published_is_not_kept() -> None:
+    other, kept, kept_too, ended = replace(KEY, topic="other"), Told(), Told(), Told()
+    keeping = subscribed_with((KeptSubscription(KEY), kept), (KeptSubscription(other), kept_too))
+    keeping.registry.drop(KEY, ended)
+    keeping.go_on()
+    assert len(keeping.published) == 1
+    keeping.confirm(1)
+    keeping.hand_out(1)
+    assert [type(error) for error in kept.heard] == [RequestFailed]
+    assert (ended.heard, kept_too.heard) == ([None], [None])
+    assert not keeping.registry.holds(KEY)
+    assert keeping.registry.holds(other)
+
+
+def test_what_is_kept_later_is_published_later() -> None:
+    """A heartbeat that comes while the subscription itself is still to be published."""
+    kept = Told()
+    keeping = subscribed_with((KeptSubscription(KEY), kept))
+    keeping.registry.keep(KeptSubscription(KEY, beating=True), kept)
+    keeping.go_on()
+    found = [from_row(row, 0, lambda *_: 0) for publish in keeping.published for row in publish.rows]
+    assert [each is not None and each.beating for each in found] == [False, True]
+    for number in (1, 2):
+        keeping.confirm(number)
+    assert kept.heard == [None, None]

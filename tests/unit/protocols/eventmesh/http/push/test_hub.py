@@ -1,0 +1,111 @@
+"""What the plug-in asks of which session, when a user's session has ended and another one takes its place."""
+
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from typing import Any, cast
+
+from vibemq.errors import VibeMQError
+from vibemq.model.commands import Publish, Subscribe, Unsubscribe
+from vibemq.model.effects import Published, Reply, Subscribed
+from vibemq.protocols.eventmesh.http.push.hub import SubscriptionHub
+from vibemq.protocols.eventmesh.http.push.inner_session import CALLS_AT_ONCE, InnerSession
+from vibemq.protocols.eventmesh.http.settings import EventMeshHttpSettings
+from vibemq.protocols.eventmesh.topics import SubscriptionItem
+from vibemq.protocols.session import Peer, Principal, Services, SessionContext
+from vibemq.testing.session_conformance import NOW, context
+
+ANN = Principal("ann", superuser=True)
+URL = "http://192.0.2.1/"
+
+
+class HubRoom:
+    """A hub, and an engine that allows everything, when the test has it answer."""
+
+    stopping = False
+
+    def __init__(self) -> None:
+        self.sessions: list[InnerSession] = []
+        self.heard: list[VibeMQError | None] = []
+        self.hub = SubscriptionHub(cast(Services, self), EventMeshHttpSettings())
+        self.hub.start()
+        self.go_on()
+
+    def http_calls(self, **_: Any) -> Any:
+        return self
+
+    async def check(self, url: str) -> None:
+        """It may be called."""
+
+    def watch_users(self, _: Any) -> None:
+        """They do not change."""
+
+    def acting(self, user: str, token_id: str) -> Principal:
+        return ANN
+
+    def begin(self, work: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
+        try:
+            work(*args).send(None)
+        except StopIteration:
+            return
+        raise AssertionError("nothing has to be waited for")
+
+    def connect(self, create: Callable[[SessionContext], InnerSession], **_: Any) -> tuple[InnerSession, Peer]:
+        self.sessions.append(create(replace(context(), session=len(self.sessions) + 1)))
+        return self.sessions[-1], cast(Peer, self)
+
+    def go_on(self) -> None:
+        while requests := [(session, request) for session in self.sessions for request in session.commands()]:
+            for session, request in requests:
+                self._answer(session, request)
+
+    def take_up(self) -> None:
+        """The turn of the session that all share, in which it begins what was asked."""
+        for request in self.sessions[0].commands():
+            self._answer(self.sessions[0], request)
+
+    def _answer(self, session: InnerSession, request: Any) -> None:
+        result: Any = None
+        if isinstance(request, Subscribe):
+            result = Subscribed(request.queue, "", request.consumer, 1)
+        elif isinstance(request, Publish):
+            result = Published(request.queue, 1, 1)
+        if request.token is not None:
+            session.apply([Reply(session.number, request.token, result)])
+
+    def subscribe(self, topic: str) -> None:
+        self.hub.subscribe(ANN, "g", [SubscriptionItem(topic=topic)], URL, NOW, self.heard.append)
+
+    def unsubscribe(self, topic: str) -> None:
+        self.hub.unsubscribe(ANN, "g", [topic], URL, self.heard.append)
+
+
+def test_a_group_of_a_session_that_has_ended_ends_no_consumer_of_the_next_one() -> None:
+    """Each session counts its consumers from 1."""
+    room = HubRoom()
+    # A topic that was looked at is subscribed without a question to the session that all share.
+    room.hub.note_turns("new", turns=False)
+    # More than are gone through in the turns below: "old" is still there.
+    for number in range(4 * CALLS_AT_ONCE):
+        room.subscribe(f"t{number}")
+    room.subscribe("old")
+    room.go_on()
+    gone = room.sessions[-1]
+    gone.shutdown("another password")
+    room.subscribe("new")
+    room.take_up()
+    _, _, successor = room.sessions
+    assert [type(each) for each in successor.commands()] == [Subscribe]
+    room.unsubscribe("old")
+    room.take_up()
+    assert [each for each in successor.commands() if isinstance(each, Unsubscribe)] == []
+
+
+def test_the_last_url_of_a_group_takes_its_consumer_with_it() -> None:
+    room = HubRoom()
+    room.subscribe("t")
+    room.go_on()
+    room.unsubscribe("t")
+    room.take_up()
+    (end,) = room.sessions[-1].commands()
+    assert isinstance(end, Unsubscribe)
+    assert end.consumer == 1
