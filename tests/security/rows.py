@@ -184,6 +184,8 @@ ROWS: dict[str, Row] = {
             "security/test_outbound_calls.py::test_what_is_called_is_what_was_read",
             "integration/test_eventmesh_push.py::test_the_guard_speaks_at_subscribe",
             "security/test_outbound_calls.py::test_an_endless_answer_fails_and_is_read_in_turns",
+            "security/test_outbound_calls.py::test_calls_that_begin_together_read_the_system_s_certificates_once",
+            "security/test_outbound_calls.py::test_certificates_that_could_not_be_read_are_read_again",
             "security/test_outbound_calls.py::test_some_interim_answers_may_come_before_the_answer",
             "security/test_outbound_calls.py::test_kept_connections_to_very_many_servers_are_few",
         ),
