@@ -392,6 +392,20 @@ def test_plain_parts_are_aborted_and_lose_like_others(driver: Driver) -> None:
     assert kept(driver) == [plain_stage(stage_name("job", 0, "won"), "q")]
 
 
+def test_both_parts_of_an_old_stage_go_together(driver: Driver) -> None:
+    """The younger one alone would be committed as if it was all."""
+    name = stage_name("job", 0, "u1")
+    plain(driver)
+    driver.advance(STAGE_TTL_MS - 1_000)
+    stage(driver, chunk=1)
+    driver.advance(2_000)
+    driver.tick()
+    assert driver.engine.readers.old_stages() == [name]
+    driver.ask(DropStages(1, None, [name]))
+    assert kept(driver) == []
+    assert isinstance(decide(driver, "u1"), StageNotFound)
+
+
 @pytest.mark.parametrize("user", ["", "ann", "a=b>c/d"])
 @pytest.mark.parametrize("target", ["q", "a/b=c>d"])
 def test_names_of_plain_parts(user: str, target: str) -> None:

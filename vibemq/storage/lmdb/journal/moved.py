@@ -5,7 +5,9 @@ they have in the queue. With the checkpoint the blocks are the queue's.
 """
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterator
+from itertools import takewhile
 from operator import attrgetter
 
 from vibemq.model.records import StageMoved
@@ -18,31 +20,29 @@ class MovedStages:
 
     def __init__(self) -> None:
         self._by_queue: dict[int, list[StageMoved]] = {}
-        """Ascending by sequence."""
-        self._lsns: dict[int, int] = {}
-        """queue_id of each stage -> the record that moved it."""
+        """Ascending by sequence, and by when they came."""
+        self._stages: dict[int, tuple[int, int]] = {}
+        """queue_id of each stage -> (the record that moved it, queue_id of where it is), in the order in which they
+        came."""
 
     def __bool__(self) -> bool:
-        return bool(self._lsns)
+        return bool(self._stages)
 
     def __contains__(self, stage_id: int) -> bool:
-        return stage_id in self._lsns
+        return stage_id in self._stages
 
     def add(self, record: StageMoved, lsn: int) -> None:
         self._by_queue.setdefault(record.queue_id, []).append(record)
-        self._lsns[record.stage_id] = lsn
+        self._stages[record.stage_id] = lsn, record.queue_id
 
     def release(self, applied_lsn: int) -> list[int]:
-        """Forget those that the store has moved; return the stages."""
-        gone = [stage_id for stage_id, lsn in self._lsns.items() if lsn <= applied_lsn]
-        for stage_id in gone:
-            del self._lsns[stage_id]
-        if gone:
-            kept = {
-                queue_id: [record for record in records if record.stage_id in self._lsns]
-                for queue_id, records in self._by_queue.items()
-            }
-            self._by_queue = {queue_id: records for queue_id, records in kept.items() if records}
+        """Forget those that the store has moved; return the stages. Costs nothing for the others."""
+        gone = [stage_id for stage_id, _ in takewhile(lambda item: item[1][0] <= applied_lsn, self._stages.items())]
+        counts = Counter(self._stages.pop(stage_id)[1] for stage_id in gone)
+        for queue_id, count in counts.items():
+            del self._by_queue[queue_id][:count]
+            if not self._by_queue[queue_id]:
+                del self._by_queue[queue_id]
         return gone
 
     def of(self, queue_id: int, sequence: int) -> StageMoved | None:
