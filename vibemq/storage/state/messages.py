@@ -77,9 +77,6 @@ def move(queue: StoredQueue, chunks: Sequence[Chunk], record: StageMoved, dirty:
     if dirty is not None:
         dirty.queues.add(queue.queue_id)
     if not queue.groups and queue.options.retention is not Retention.LOG:
-        # Nobody waits for them, and they are stored already.
-        if dirty is not None:
-            dirty.mark_left(queue.queue_id, [(record.first_sequence, record.last_sequence)])
         return
     shift, apart, span = record.shift, record.apart, _span_of(queue)
     for chunk in chunks:

@@ -386,6 +386,9 @@ def _messages_added(state: StoredState, record: MessagesAdded, dirty: Dirty | No
 def _stage_moved(state: StoredState, record: StageMoved, dirty: Dirty | None) -> None:
     state.instant = max(state.instant, record.published_at)
     stage, queue = state.queues.get(record.stage_id), state.queues.get(record.queue_id)
+    if dirty is not None:
+        # They are stored already, and it may be that nobody waits for them, or that the queue is gone.
+        dirty.mark_left(record.queue_id, [(record.first_sequence, record.last_sequence)])
     if queue is not None and not queue.deleted:
         messages.move(queue, [] if stage is None else stage.chunks, record, dirty)
 
