@@ -406,6 +406,25 @@ def test_both_parts_of_an_old_stage_go_together(driver: Driver) -> None:
     assert isinstance(decide(driver, "u1"), StageNotFound)
 
 
+@pytest.mark.parametrize("as_bundle", [False, True])
+def test_a_committed_stage_whose_move_is_not_stored_yet_is_not_dropped(driver: Driver, as_bundle: bool) -> None:
+    """Whoever aborts it then would lose its messages if the move did not fit."""
+    name = stage_name("job", 0, "u1")
+    stage(driver) if as_bundle else plain(driver)
+    decide(driver, "u1")
+    driver.hold = True
+    assert (move(driver, name) if as_bundle else move_whole(driver)) is None
+    driver.ask(DropStages(1, None, [name]))
+    driver.refuse()
+    driver.hold = False
+    driver.keep()
+    assert (move(driver, name) if as_bundle else move_whole(driver)) == Counted(3)
+    driver.ask(DropStages(1, None, [name]))
+    assert kept(driver) == []
+    assert driver.info().ready == 3
+    driver.check()
+
+
 @pytest.mark.parametrize("user", ["", "ann", "a=b>c/d"])
 @pytest.mark.parametrize("target", ["q", "a/b=c>d"])
 def test_names_of_plain_parts(user: str, target: str) -> None:

@@ -329,7 +329,7 @@ def _enter(state: EngineState, step: Step, target: Queue, command: MoveStaged) -
 def drop(state: EngineState, step: Step, command: DropStages) -> None:
     for name in command.stages:
         for queue in _parts_of(state, name):
-            if not (_is_decided(state, queue) and holds_something(queue)):
+            if not (_is_decided(state, queue) and (holds_something(queue) or _is_being_moved(state, step, queue))):
                 _remove_stage(state, step, queue)
     step.answer(command, None, Durability.STRONG)
 
@@ -337,6 +337,12 @@ def drop(state: EngineState, step: Step, command: DropStages) -> None:
 def _is_decided(state: EngineState, stage: Queue) -> bool:
     done = state.transactions.get(version_and_app(stage.name)[1])
     return done is not None and stage.queue_id in done.stages
+
+
+def _is_being_moved(state: EngineState, step: Step, stage: Queue) -> bool:
+    """Whether something of it has left in a batch that is not stored yet, and comes back if it cannot be."""
+    moved = (taken for some in (step, *state.open.values()) for taken in some.moved)
+    return any(taken.queue is stage for taken in moved)
 
 
 def holds_something(queue: Queue) -> bool:
