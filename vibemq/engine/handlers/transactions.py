@@ -341,8 +341,8 @@ def _is_decided(state: EngineState, stage: Queue) -> bool:
 
 def _is_being_moved(state: EngineState, step: Step, stage: Queue) -> bool:
     """Whether something of it has left in a batch that is not stored yet, and comes back if it cannot be."""
-    moved = (taken for some in (step, *state.open.values()) for taken in some.moved)
-    return any(taken.queue is stage for taken in moved)
+    batches = (step.moved, *(outcome.moved for outcome in state.open.values()))
+    return any(taken.queue is stage for moved in batches for taken in moved)
 
 
 def holds_something(queue: Queue) -> bool:
