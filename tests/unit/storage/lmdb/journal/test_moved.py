@@ -7,6 +7,7 @@ import pytest
 
 from vibemq.model.records import StageMoved
 from vibemq.storage.interface import IStorageProvider
+from vibemq.storage.lmdb.journal.moved import MovedStages
 from vibemq.storage.lmdb.provider import LmdbProvider
 from vibemq.storage.lmdb.settings import LmdbSettings
 from vibemq.testing.storage_workload import Model, Workload
@@ -56,6 +57,20 @@ def _picked(storage: LmdbProvider, queue_id: int, sequences: list[int]) -> dict[
         found |= {part.first_sequence: (part.rows[0], part.published_at) for part in parts}
         at += looked_at
     return found
+
+
+def test_only_the_moves_that_the_store_has_are_released() -> None:
+    moved = MovedStages()
+    for stage_id, (queue_id, first) in enumerate([(1, 1), (2, 1), (1, 5), (1, 9)], 10):
+        moved.add(StageMoved(queue_id, first, 5, stage_id, 1, 4), lsn=stage_id)
+    assert moved.release(9) == []
+    assert moved.release(12) == [10, 11, 12]
+    assert [moved.of(1, sequence) is None for sequence in (4, 8, 9, 12, 13)] == [True, True, False, False, True]
+    assert moved.of(2, 1) is None
+    assert 12 not in moved
+    assert 13 in moved
+    assert moved.release(13) == [13]
+    assert not moved
 
 
 def test_a_stage_of_which_the_store_has_half(tmp_path: Path) -> None:
