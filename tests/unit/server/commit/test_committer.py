@@ -11,7 +11,7 @@ import pytest
 from tests.unit.server.fakes import FakeEngine, FakeStorage
 from tests.waiting import until
 from vibemq.errors import StorageFailed, VibeMQError
-from vibemq.model.effects import Deliver, Effect, Incomplete, Outcome, Published, Reply
+from vibemq.model.effects import Deliver, Effect, Incomplete, Outcome, Payment, Published, Reply
 from vibemq.model.options import Durability
 from vibemq.model.records import MessagesAdded, Record, Settled
 from vibemq.model.rows import LARGE_ROW_BYTES, LargeRow, Rows
@@ -159,7 +159,7 @@ async def test_answers_that_stand_wait_for_what_is_owed(bench: Bench) -> None:
     bench.storage.full_above = 5
     bench.submit("first", Durability.STRONG, count=9, ticket=1)
     bench.engine.waiting[1] = []
-    bench.engine.paying = [Outcome([added()], durability=Durability.STRONG, ticket=2)]
+    bench.engine.paying = [Payment([added()], durability=Durability.STRONG, ticket=2)]
     bench.committer.submit(Outcome(effects=[Reply(1, "behind", None)]))
     bench.storage.gate.clear()
     await until(lambda: bool(bench.storage.appends))
@@ -173,7 +173,7 @@ async def test_answers_that_stand_wait_for_what_is_owed(bench: Bench) -> None:
 async def test_answers_that_stand_are_refused_when_what_is_owed_does_not_fit_either(bench: Bench) -> None:
     bench.storage.full_above = 0
     first = Reply(1, "first", None)
-    bench.engine.paying = [Outcome([added()], durability=Durability.STRONG, ticket=2)]
+    bench.engine.paying = [Payment([added()], durability=Durability.STRONG, ticket=2)]
     bench.engine.waiting[2] = [first]
     bench.committer.submit(Outcome([added()], gated=[first], durability=Durability.STRONG, ticket=1))
     assert await bench.settled() == ["refused first"]
