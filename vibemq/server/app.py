@@ -96,7 +96,7 @@ async def _collecting(broker: Broker) -> AsyncIterator[None]:
     """Cycles are looked for as `vibemq.server.collector` says."""
     collector = Collector(
         asyncio.get_running_loop().call_soon_threadsafe,
-        alone=lambda: broker.connection_count == 0,
+        alone=lambda: broker.connection_count + broker.http_connection_count == 0,
         short=lambda: memory_is_short(broker.settings.limits, broker.status.memory_bytes),
     )
 
