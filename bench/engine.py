@@ -33,15 +33,19 @@ def flow(engine: Engine, messages: int, batch: int, *, settle_singly: bool) -> N
     """Publish, and settle everything that is handed out."""
     rows = Rows.of([b"x" * 100] * batch)
     for done in range(0, messages, batch):
-        now = NOW + done // 1000
-        todo: list[Outcome] = [engine.handle([Publish(1, done, "q", rows)], now)]
-        while todo:
-            outcome = todo.pop()
-            delivers = [effect for effect in outcome.effects if type(effect) is Deliver]
-            if outcome.ticket:
-                todo.append(engine.committed(outcome.ticket, now))
-            if delivers:
-                todo.append(engine.handle(_settles(delivers, settle_singly), now))
+        _carry_through(engine, [Publish(1, done, "q", rows)], NOW + done // 1000, settle_singly=settle_singly)
+
+
+def _carry_through(engine: Engine, commands: list[Publish], now: int, *, settle_singly: bool) -> None:
+    """Keep what is decided, and settle what is handed out, until nothing follows."""
+    todo: list[Outcome] = [engine.handle(commands, now)]
+    while todo:
+        outcome = todo.pop()
+        delivers = [effect for effect in outcome.effects if type(effect) is Deliver]
+        if outcome.ticket:
+            todo.append(engine.committed(outcome.ticket, now))
+        if delivers:
+            todo.append(engine.handle(_settles(delivers, settle_singly), now))
 
 
 def _settles(delivers: list[Deliver], singly: bool) -> list[Settle]:
@@ -59,15 +63,8 @@ def singles(engine: Engine, messages: int, batch: int) -> None:
     """Publishes of one message each, as one socket read brings them; settled one by one as well."""
     row = Rows.of([b"x" * 100])
     for done in range(0, messages, batch):
-        now = NOW + done // 1000
-        todo = [engine.handle([Publish(1, done + index, "q", row) for index in range(batch)], now)]
-        while todo:
-            outcome = todo.pop()
-            delivers = [effect for effect in outcome.effects if type(effect) is Deliver]
-            if outcome.ticket:
-                todo.append(engine.committed(outcome.ticket, now))
-            if delivers:
-                todo.append(engine.handle(_settles(delivers, singly=True), now))
+        publishes = [Publish(1, done + index, "q", row) for index in range(batch)]
+        _carry_through(engine, publishes, NOW + done // 1000, settle_singly=True)
 
 
 def deep(engine: Engine, messages: int, batch: int) -> None:

@@ -336,6 +336,10 @@ class StorageFull(StorageError):
         super().__init__(message)
         self.limit = limit
 
+    def about(self, outcome: str) -> "StorageFull":
+        """The same to somebody whose command it has met. `outcome`: what became of that command."""
+        return StorageFull(f"{self}; {outcome}", limit=self.limit)
+
 
 class StorageFailed(StorageError):
     """The outcome of a write or flush is unknown: the process stops with exit code 70 and recovery decides."""

@@ -1,4 +1,4 @@
-"""A broker with any settings in a process of its own, which is asked how long its loop was held.
+"""A broker with any settings in a process of its own, which is asked how long its loop was held; and attacks on it.
 
 Its interpreter is set up as `vibemq serve` sets it up. Run as a module, this is that process.
 """
@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -20,10 +20,12 @@ import anyio
 import vibemq
 from bench.common.accounting import cpu_seconds, memory_mib
 from bench.common.lab import DATA_ROOT
+from tests.watchdog import slowness
 from vibemq.config import Settings
 from vibemq.server.app import SWITCH_INTERVAL_S, give_large_buffers_back
 from vibemq.server.collector import Collector, collector_at_rest
 
+HOLD_MS_MAX = 5.0
 REPOSITORY = Path(__file__).parents[2]
 SAMPLES_EVERY_S = 0.0005
 BUSY_S = 0.0003
@@ -85,6 +87,34 @@ def watched_broker(*, watched: bool = True, folder: Path | None = None, **settin
             broker.stop()
 
 
+def attack_each(
+    broker: WatchedBroker, attacks: Iterable[tuple[str, Callable[[], None]]], witness: Callable[[], None]
+) -> None:
+    """Print, behind each attack, how long the loop was held at most, as on the machine of `tests/watchdog.py`, and how
+    much memory the broker has gained.
+
+    Args:
+        attacks: with their names.
+        witness: whether another client is still served; raises if not.
+
+    Raises:
+        SystemExit: the loop was held for longer than it may be.
+    """
+    worst, before = 0.0, broker.memory_mib()
+    broker.longest_hold_ms()
+    print(f"{'attack':28} {'hold ms':>8} {'memory MiB':>10}")
+    for name, attack in attacks:
+        slow = slowness()
+        attack()
+        witness()
+        held, memory = broker.longest_hold_ms() / min(slow, slowness()), broker.memory_mib()
+        worst = max(worst, held)
+        print(f"{name:28} {held:8.2f} {memory - before:+10.1f}", flush=True)
+        before = memory
+    if worst > HOLD_MS_MAX:
+        raise SystemExit(f"the loop was held for {worst:.2f} ms")
+
+
 # -- its process ------------------------------------------------------------------------------------------------------
 
 
@@ -113,7 +143,7 @@ async def serve(settings: Settings, watched: bool) -> None:
     with collector_at_rest():
         broker = vibemq.Broker(settings=settings)
         await broker.__aenter__()
-    collector = Collector(loop.call_soon_threadsafe, alone=lambda: False)
+    collector = Collector(loop.call_soon_threadsafe, alone=lambda: False, short=lambda: False)
     try:
         collector.start()
         if watched:

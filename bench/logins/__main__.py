@@ -87,8 +87,10 @@ def _show(p99s: dict[str, list[float]], cpu: dict[str, list[float]], owner: list
 
 def _options() -> argparse.Namespace:
     parser = switches("logins", __doc__)
-    parser.add_argument("--rounds", type=int, default=5, help="with and without, of which the median counts (5)")
-    parser.add_argument("--seconds", type=float, default=10.0, help="of publishing in each (10)")
+    parser.add_argument("--rounds", type=int, default=4, help="with and without, of which the median counts (4)")
+    parser.add_argument(
+        "--seconds", type=float, default=30.0, help="of publishing in each (30), of which an attack begins in the first"
+    )
     parser.add_argument("--rate", type=float, default=200.0, help="publishes a second (200)")
     parser.add_argument("--logins", type=float, default=1000.0, help="wrong logins a second (1000)")
     parser.add_argument("--floors", action="store_true", help="also: what as many harmless connections cost")

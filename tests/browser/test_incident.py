@@ -154,6 +154,29 @@ def test_a_job_is_slowed_paused_and_cancelled_while_it_runs(full_broker: ServedB
     assert page.get_by_role("button", name="Pause").count() == 0
 
 
+def test_a_rate_that_is_being_typed_is_not_taken_away_by_newer_figures(
+    full_broker: ServedBroker, opened: Opener
+) -> None:
+    job = admin(full_broker, "job.start", kind="replay", filter={"queue": "invoices"}, rate=1, limit=90)["job"]
+    page = opened(full_broker.origin)
+    enter(page, full_broker, f"job?id={job}")
+    rate = page.get_by_label("Letters per second, at most, as a number; empty: no limit")
+    rate.fill("25")
+    for _ in range(3):
+        with page.expect_response(lambda response: response.url.endswith(f"/jobs/{job}")):
+            pass
+    admin(full_broker, "job.change", job=job, rate=3)
+    page.get_by_text("3 per second").wait_for()
+    assert rate.input_value() == "25"
+    rate.fill("many")
+    rate.press("Tab")
+    assert rate.input_value() == "3"
+    rate.fill("25")
+    rate.press("Tab")
+    wait_until(lambda: admin(full_broker, "job.show", job=job)["rate"] == 25)
+    admin(full_broker, "job.change", job=job, state="cancelled")
+
+
 def test_a_letter_is_edited_and_its_changes_are_shown_before_it_goes(full_broker: ServedBroker, opened: Opener) -> None:
     letter = admin(full_broker, "dlq.list", queue="orders.us", limit=1)["letters"][0]
     page = opened(full_broker.origin)

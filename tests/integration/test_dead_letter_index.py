@@ -220,6 +220,12 @@ async def test_a_limited_user_sees_the_letters_of_the_queues_that_it_may_inspect
                         await mq.admin(verb, queue=queue)
 
 
+async def dead_in(mq: vibemq.Client, queue: str) -> int:
+    info = await mq.queue_info(queue)
+    assert info is not None
+    return info.dead
+
+
 @pytest.mark.parametrize("storage", ["lmdb", "sqlite"])
 async def test_a_letter_is_found_whatever_a_restart_has_counted(tmp_path: Path, storage: str) -> None:
     """Two groups have given up one message."""
@@ -233,7 +239,10 @@ async def test_a_letter_is_found_whatever_a_restart_has_counted(tmp_path: Path, 
             [message] = await mq.fetch("f", group=group)
             await message.reject("no stock")
         await mq.ping()
+        assert await dead_in(mq, "f") == 2
     async with Broker(tmp_path / "data", storage=storage) as broker, vibemq.connect(broker.url) as mq:
+        assert await dead_in(mq, "f") == 2, "letters, and not messages"
         await mq.admin("dlq.purge", ids=[1])
+        assert await dead_in(mq, "f") == 1
         found = await mq.admin("dead.offsets", queue="f")
         assert (found["head"], found["tail"]) == (2, 3)

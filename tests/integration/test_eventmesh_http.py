@@ -356,3 +356,20 @@ async def test_logins_and_permissions_are_those_of_every_door(tmp_path: Path) ->
             denied = await writer.http.post("/eventmesh/publish/t", json={}, auth=("nobody", "pass"))
             assert denied.json()["retCode"] == 22
         await until(lambda: app.contents == ["1", "{}"])
+
+
+@pytest.mark.parametrize("create_topics", [True, False])
+async def test_who_may_not_subscribe_is_not_told_which_topics_there_are(tmp_path: Path, create_topics: bool) -> None:
+    url = "http://127.0.0.1:8088/"
+    async with Broker(settings=http_settings(tmp_path, auth=auth(), create_topics=create_topics)) as broker:
+        async with client(broker, username="reader", passwd="pass") as reader:
+            # Who may subscribe is told why it cannot.
+            refused = await reader.subscribe("t", url)
+            assert ("permission 'create'" if create_topics else "does not exist") in refused["retMsg"]
+        async with client(broker, username="writer", passwd="pass") as writer:
+            created = await writer.http.post("/eventmesh/topic/create", json={"topic": "t"}, auth=("writer", "pass"))
+            assert created.json()["retCode"] == 0
+        async with client(broker, username="nobody", passwd="pass") as nobody:
+            there, missing = [(await nobody.subscribe(topic, url)) for topic in ("t", "missing")]
+        assert there["retCode"] == missing["retCode"] == 20
+        assert missing["retMsg"].replace("missing", "t") == there["retMsg"]

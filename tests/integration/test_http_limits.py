@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.waiting import until
 from vibemq.server.broker import Broker
 from vibemq.web import limits as http_limits
 from vibemq.web.limits import CONNECTIONS_MAX, REPORTS_MAX, HttpConnection, Receive, RouteSlots, Scope, Send
@@ -60,6 +61,15 @@ async def test_silent_connections_take_no_probe_away(broker: Broker, sockets: Ex
     silent(broker, sockets, count)
     for path in ("/livez", "/readyz", "/startupz", "/metrics", "/health/"):
         assert await status(broker, path) == 200
+
+
+async def test_who_waits_over_http_is_counted(broker: Broker, sockets: ExitStack) -> None:
+    """The cycle collector looks at all objects only while nobody is there."""
+    assert broker.http_connection_count == 0
+    silent(broker, sockets, 3)
+    await until(lambda: broker.http_connection_count == 3)
+    sockets.close()
+    await until(lambda: broker.http_connection_count == 0)
 
 
 async def test_connections_that_begin_a_header_again_and_again_take_none_away_either(

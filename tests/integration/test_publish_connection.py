@@ -8,7 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
@@ -46,6 +46,35 @@ def broker() -> Iterator[FakeBroker]:
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(direct_publishes, "WORTHWHILE", 1)
+
+
+class Interrupting(Protocol):
+    def __call__(self, waits: Callable[[], object], handler: Callable[[], object] = ...) -> None:
+        """`handler` runs in the main thread once it `waits`; without one, KeyboardInterrupt is raised there."""
+
+
+def raise_interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.fixture
+def interrupted() -> Iterator[Interrupting]:
+    """Have the main thread interrupted when it waits for something."""
+    before = signal.getsignal(signal.SIGUSR1)
+
+    def interrupt(waits: Callable[[], object], handler: Callable[[], object] = raise_interrupt) -> None:
+        signal.signal(signal.SIGUSR1, lambda *_: handler())
+        main = threading.main_thread().ident
+        assert main is not None
+
+        def work() -> None:
+            wait_until(waits)
+            signal.pthread_kill(main, signal.SIGUSR1)
+
+        in_a_thread(work)
+
+    yield interrupt
+    signal.signal(signal.SIGUSR1, before)
 
 
 def direct(mq: vibemq.sync.Client) -> DirectPublishes:
@@ -171,14 +200,10 @@ def test_a_pause_is_not_overtaken(broker: FakeBroker) -> None:
         assert used(mq) == before
 
 
-def test_a_call_that_was_given_up_is_not_overtaken(broker: FakeBroker, interrupted: Any) -> None:
+def test_a_call_that_was_given_up_is_not_overtaken(broker: FakeBroker, interrupted: Interrupting) -> None:
     with with_two_connections(broker) as mq:
-
-        def handler() -> None:
-            raise KeyboardInterrupt
-
         broker.silent = True
-        interrupted(lambda: mq._current().client.publishing.link._requests.by_id, handler)
+        interrupted(lambda: mq._current().client.publishing.link._requests.by_id)
         with pytest.raises(KeyboardInterrupt):
             mq.create_queue("made")
         wait_until(lambda: not mq._current().client.publishing.link._requests.by_id)
@@ -409,27 +434,7 @@ def test_an_interrupt_right_behind_the_claim_parks_nothing(broker: FakeBroker) -
         assert used(mq) == 1
 
 
-@pytest.fixture
-def interrupted() -> Iterator[Callable[[Callable[[], object], Callable[[], object]], None]]:
-    """Have the main thread interrupted when it waits for something."""
-    before = signal.getsignal(signal.SIGUSR1)
-
-    def interrupt(waits: Callable[[], object], handler: Callable[[], object]) -> None:
-        signal.signal(signal.SIGUSR1, lambda *_: handler())
-        main = threading.main_thread().ident
-        assert main is not None
-
-        def work() -> None:
-            wait_until(waits)
-            signal.pthread_kill(main, signal.SIGUSR1)
-
-        in_a_thread(work)
-
-    yield interrupt
-    signal.signal(signal.SIGUSR1, before)
-
-
-def test_a_signals_handler_publishes_while_a_publish_waits(broker: FakeBroker, interrupted: Any) -> None:
+def test_a_signals_handler_publishes_while_a_publish_waits(broker: FakeBroker, interrupted: Interrupting) -> None:
     with with_two_connections(broker) as mq:
         found = []
 
@@ -444,7 +449,7 @@ def test_a_signals_handler_publishes_while_a_publish_waits(broker: FakeBroker, i
     assert sorted(payloads(broker)) == [1, 2]
 
 
-def test_a_signals_handler_closes_while_a_publish_waits(broker: FakeBroker, interrupted: Any) -> None:
+def test_a_signals_handler_closes_while_a_publish_waits(broker: FakeBroker, interrupted: Interrupting) -> None:
     with with_two_connections(broker) as mq:
 
         def handler() -> None:
@@ -457,16 +462,14 @@ def test_a_signals_handler_closes_while_a_publish_waits(broker: FakeBroker, inte
     wait_until(lambda: not broker.sessions)
 
 
-def test_an_interrupted_publish_stays_on_its_way_and_is_not_overtaken(broker: FakeBroker, interrupted: Any) -> None:
+def test_an_interrupted_publish_stays_on_its_way_and_is_not_overtaken(
+    broker: FakeBroker, interrupted: Interrupting
+) -> None:
     """As one over the first connection, which the broker has as well. Its answer is not taken for that of the next."""
     with with_two_connections(broker) as mq:
         made = direct(mq)._made
-
-        def handler() -> None:
-            raise KeyboardInterrupt
-
         broker.silent = True
-        interrupted(lambda: waiting(mq), handler)
+        interrupted(lambda: waiting(mq))
         with pytest.raises(KeyboardInterrupt):
             mq.publish("orders", 1)
         assert not direct(mq).under_way
@@ -477,15 +480,13 @@ def test_an_interrupted_publish_stays_on_its_way_and_is_not_overtaken(broker: Fa
     assert payloads(broker) == [1, 2]
 
 
-def test_what_is_not_waited_for_goes_behind_an_interrupted_publish(broker: FakeBroker, interrupted: Any) -> None:
+def test_what_is_not_waited_for_goes_behind_an_interrupted_publish(
+    broker: FakeBroker, interrupted: Interrupting
+) -> None:
     with with_two_connections(broker) as mq, vibemq.sync.connect(address(broker)) as other:
         made = direct(mq)._made
-
-        def handler() -> None:
-            raise KeyboardInterrupt
-
         broker.deaf.append(broker.sessions[1])
-        interrupted(lambda: waiting(mq), handler)
+        interrupted(lambda: waiting(mq))
         with pytest.raises(KeyboardInterrupt):
             mq.publish("orders", 1)
         mq.publish("orders", 2, wait=False)
@@ -570,15 +571,11 @@ def test_a_second_interrupt_while_the_first_is_dealt_with_does_not_silence_the_c
 
 
 def test_an_interrupted_publish_that_is_never_read_holds_nothing_up_for_long(
-    broker: FakeBroker, interrupted: Any
+    broker: FakeBroker, interrupted: Interrupting
 ) -> None:
     with with_two_connections(broker, command_timeout=0.5) as mq:
-
-        def handler() -> None:
-            raise KeyboardInterrupt
-
         broker.deaf.append(broker.sessions[1])
-        interrupted(lambda: waiting(mq), handler)
+        interrupted(lambda: waiting(mq))
         with pytest.raises(KeyboardInterrupt):
             mq.publish("orders", 1)
         assert mq.publish("orders", 2) == ("orders", 1, False)
@@ -586,17 +583,16 @@ def test_an_interrupted_publish_that_is_never_read_holds_nothing_up_for_long(
         broker.deaf.clear()
 
 
-def test_an_interrupt_that_ends_the_block_leaves_no_connection_behind(broker: FakeBroker, interrupted: Any) -> None:
+def test_an_interrupt_that_ends_the_block_leaves_no_connection_behind(
+    broker: FakeBroker, interrupted: Interrupting
+) -> None:
     found: list[PublishConnection | None] = []
-
-    def handler() -> None:
-        raise KeyboardInterrupt
 
     def program() -> None:
         with with_two_connections(broker) as mq:
             found.append(direct(mq)._made)
             broker.deaf.append(broker.sessions[1])
-            interrupted(lambda: waiting(mq), handler)
+            interrupted(lambda: waiting(mq))
             mq.publish("orders", 1)
 
     with pytest.raises(KeyboardInterrupt):

@@ -95,7 +95,9 @@ def main() -> int:
     parser.add_argument(
         "--aim", default="", help="a regular expression: only cases like this, where a method can choose"
     )
-    parser.add_argument("--folder", type=Path, default=None, help="where the stores go; a real disk (/var/tmp)")
+    parser.add_argument(
+        "--folder", type=Path, default=Path("/var/tmp"), help="where the stores go; a real disk (/var/tmp)"
+    )
     arguments = parser.parse_args()
     unknown = sorted(set(arguments.methods) - set(MODULES))
     if unknown:
@@ -104,9 +106,8 @@ def main() -> int:
     print(f"seed {seed}", file=sys.stderr, flush=True)
     names = arguments.methods or list(MODULES)
     seconds = LEVEL_SECONDS[arguments.level] if arguments.minutes is None else 60 * arguments.minutes
-    with tempfile.TemporaryDirectory(
-        prefix="proof-", dir=arguments.folder or "/var/tmp", ignore_cleanup_errors=True
-    ) as folder:
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="proof-", dir=arguments.folder, ignore_cleanup_errors=True) as folder:
         rows = run_all(names, arguments.level, seed, Path(folder), arguments.jobs, seconds, arguments.aim)
     print(f"\n{table(rows)}\n\n{details(rows)}\n\nseed {seed}")
     return 0 if all(row.is_good for row in rows) else 1

@@ -316,7 +316,7 @@ METHOD = Method(
     run=run,
     short=Size(6, 8),
     crash=Size(cases=30, seconds=30),
-    torture=Size(cases=350, seconds=300),
+    torture=Size(cases=1_000_000, seconds=300),
     waits=True,
 )
 

@@ -342,8 +342,8 @@ FACTS = (
 
 ACCOUNTS = "engine/handlers/accounts.py"
 EARLY_ANSWER = (
-    "    step.answer_standing(command, Counted(len(command.records)), Durability.STRONG)\n",
-    "    step.answer_standing(command, Counted(len(command.records)), Durability.ASYNC)\n",
+    "    step.answer_standing(command, AccountsChanged(len(command.records)), Durability.STRONG)\n",
+    "    step.answer_standing(command, AccountsChanged(len(command.records)), Durability.ASYNC)\n",
 )
 
 USER_CHANGES = (

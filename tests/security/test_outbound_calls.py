@@ -16,6 +16,7 @@ from vibemq.errors import ConfigInvalid, OutboundFailed, OutboundRefused
 from vibemq.server.outbound.addresses import why_not_public
 from vibemq.server.outbound.calls import IDLE_MAX, OutboundCalls
 from vibemq.server.outbound.connection import connect
+from vibemq.server.outbound.lookups import LOOKUPS_OF_OWNER_MAX
 from vibemq.server.outbound.targets import parse_target
 
 pytestmark = pytest.mark.anyio
@@ -246,6 +247,39 @@ async def test_the_checked_address_is_the_one_that_is_called_and_the_name_is_loo
         assert (await calls.post(url, {}, b"")).body == b"ok"
         assert looked_up == ["hooks.example"], "a kept connection stays where it is"
         assert b"host: hooks.example:" in server.heads[0]
+        calls.close()
+
+
+class HangingNames:
+    """A server of names that answers for some of them only when the test has it."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.answers = asyncio.Event()
+
+    async def resolve(self, host: str, port: int) -> Sequence[str]:
+        self.asked.append(host)
+        if host.startswith("hangs"):
+            await self.answers.wait()
+        return ["127.0.0.1"]
+
+
+async def test_names_that_hang_hold_up_no_other_users_calls() -> None:
+    """Also those whose callers have given up: the system's look-up cannot be broken off."""
+    names = HangingNames()
+    async with inner() as server:
+        calls = OutboundCalls(allowed=LOOPBACK, resolve=names.resolve, timeout_s=0.01)
+        for number in range(5 * LOOKUPS_OF_OWNER_MAX):
+            url = f"http://hangs{number // 2}.example:{server.port}/"
+            with pytest.raises(OutboundFailed, match="no answer"):
+                await calls.post(url, {}, b"", owner="mallory")
+        assert names.asked == [f"hangs{number}.example" for number in range(LOOKUPS_OF_OWNER_MAX)]
+        calls._timeout_s = 60.0
+        url = f"http://works.example:{server.port}/"
+        assert (await calls.post(url, {}, b"", owner="ann")).body == b"ok"
+        waiting = asyncio.create_task(calls.post(url.replace("works", "works-too"), {}, b"", owner="mallory"))
+        names.answers.set()
+        assert (await waiting).body == b"ok"
         calls.close()
 
 

@@ -151,7 +151,9 @@ def test_a_program_that_fails_names_its_messages(mq: vibemq.sync.Client, to: lis
 
 
 @spark_run
-def test_rejects_and_what_becomes_of_them(spark: Any, mq: vibemq.sync.Client, to: list[str]) -> None:
+def test_rejects_and_what_becomes_of_them(
+    spark: Any, mq: vibemq.sync.Client, to: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     from pyspark.sql import functions
 
     from vibemq.spark.examples import dead_letters, rejects
@@ -180,6 +182,9 @@ def test_rejects_and_what_becomes_of_them(spark: Any, mq: vibemq.sync.Client, to
     assert table._show_string(20, 60, vertical=False).rstrip() == shown.rstrip(), "but for the instants"
     mq.create_queue("repair")
     dead_letters.run(spark, dead_letters.options([*args, "--redrive", "no %", "--to", "repair"]))
+    printed = capsys.readouterr().out
+    assert "the amount is not positive" in printed
+    assert "no amount" not in printed, "it was redriven"
     assert len(drained_texts(mq, "repair")) == 3
     left = dead_letters.load(spark, dead_letters.options(args)).collect()
     assert [row["detail"] for row in left] == ["the amount is not positive"]

@@ -67,7 +67,7 @@ class ClientQueues:
         if verb == "queue.create":
             self._remember(arguments)
         elif verb == "queue.delete":
-            self._link.restored.passing.deleted(arguments.get("queue", ""))
+            self._link.restored.deleted(arguments.get("queue", ""), anyio.current_time())
         return orjson.loads(answer.payload) if answer.payload else None
 
     async def create(self, queue: str, options: dict[str, Any], *, must_match: bool) -> None:

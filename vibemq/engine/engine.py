@@ -47,13 +47,14 @@ from vibemq.engine.routing.routed import classified
 from vibemq.engine.settings import EngineSettings
 from vibemq.engine.state import EngineState, Open, Totals
 from vibemq.engine.step import Step, Wait
-from vibemq.errors import VibeMQError, forget_frames
+from vibemq.errors import StorageFull, VibeMQError, forget_frames
 from vibemq.model import commands as ask
 from vibemq.model.effects import (
     NOTHING_FOLLOWS,
     Effect,
     Incomplete,
     Outcome,
+    Payment,
     QueueDepth,
     QueueInfo,
     QueuePage,
@@ -182,7 +183,7 @@ class Engine:
         state = self._state
         return not any(added.extras or added.queue in state.unshown for added in state.open[ticket].added)
 
-    def failed(self, ticket: int, now: int, error: VibeMQError) -> Outcome:
+    def failed(self, ticket: int, now: int, error: StorageFull) -> Outcome:
         """Nothing of that outcome was written (StorageFull), and what waited for it was not told.
 
         Its new messages vanish. Those of transient queues that were confirmed stay: their records are the answer's,
@@ -237,11 +238,11 @@ class Engine:
         state.open[ticket] = Open(kept, [], [], promised, [], [], Durability.TRANSIENT)
         return Outcome(kept, step.effects, ticket=ticket)
 
-    def failed_answers(self, waiting: Sequence[Effect], error: VibeMQError) -> None:
+    def failed_answers(self, waiting: Sequence[Effect], error: StorageFull) -> None:
         """The same of an outcome without a ticket, that waited for those before it: answer what waits in place."""
         answers.answer_failed(self._state, waiting, error, rollback.holes_of(self._state))
 
-    def pay(self, now: int) -> Outcome | None:
+    def pay(self, now: int) -> Payment | None:
         """After a series of failures: what is owed, by itself, if answers wait for it; None = the effects that waited
         may be told now.
 
@@ -259,8 +260,7 @@ class Engine:
         outcome = self._finish(step, 0)
         if outcome.ticket:
             state.open[outcome.ticket].pays = True
-        outcome.gated = []
-        return outcome
+        return Payment(outcome.records, outcome.effects, outcome.after_append, [], outcome.durability, outcome.ticket)
 
     def tick(self, now: int) -> Outcome:
         """Do what is due at or before now."""
@@ -526,13 +526,9 @@ class Engine:
         if not wait.tickets:
             step.effects.append(Reply(wait.session, wait.token, wait.result))
 
-    def _fail_wait(self, step: Step, wait: Wait, ticket: int, holes: rollback.Holes, error: VibeMQError) -> None:
+    def _fail_wait(self, step: Step, wait: Wait, ticket: int, holes: rollback.Holes, error: StorageFull) -> None:
         """Rows whose original vanished are refused like it; the others may still be waited for."""
-        name = wait.result.queue
-        queue = self._state.queues.get(name) or self._state.stages.get(name)
-        gone = holes.get(queue.queue_id) if queue is not None else None
-        if gone is not None:
-            answers.refuse_vanished(wait.result, gone, error)
+        answers.refuse_vanished(self._state, wait.result, error, holes)
         self._settle_wait(step, wait, ticket)
 
 

@@ -36,7 +36,7 @@ def restore(state: EngineState, step: Step, stored: StoredState) -> None:
     state.jobs.restore(stored.jobs)
     for stored_queue in stored.queues.values():
         if stored_queue.deleted:
-            state.dead_of_deleted_queues[stored_queue.queue_id] = len(stored_queue.dead)
+            state.dead_of_deleted_queues[stored_queue.queue_id] = stored_queue.letters
             continue
         queue = _queue(stored_queue, step.now)
         state.register(queue, _registry(state, queue.name))
@@ -87,8 +87,7 @@ def _queue(stored: StoredQueue, now: int) -> Queue:
     if stored.has("chunks"):
         queue.sizes = Sizes()
         queue.sizes.restore(_not_after(stored.chunks, now))
-    if stored.has("dead"):
-        queue.dead = len(stored.dead)
+    queue.dead = stored.letters
     if queue.levels is not None:
         queue.levels.update((level, RunSet(members.runs())) for level, members in stored.priorities.items())
         queue.levels.pop(NORMAL, None)

@@ -44,6 +44,14 @@ class Counted:
 
 
 @dataclass(slots=True)
+class AccountsChanged:
+    """Result of `ChangeAccounts`. When it could not be written, nothing of it is kept."""
+
+    count: int
+    """Records."""
+
+
+@dataclass(slots=True)
 class SettledRuns:
     """Result of `Settle` and `Extend`: the runs that the consumer held until then. What else was asked for was settled
     before, was taken back when its time was over, or never was this consumer's."""
@@ -577,6 +585,13 @@ class Outcome:
 
 NOTHING_FOLLOWS = Outcome()
 """Of `Engine.committed`, which says so of most outcomes that only hand out or settle. Always this object."""
+
+
+class Payment(Outcome):
+    """Of `Engine.pay`: what earlier outcomes have left owed. The answers that wait for it are not among its effects, as
+    the server has them. If it cannot be written either, `Engine.failed` refuses them, and they are told at once."""
+
+    __slots__ = ()
 
 
 class Incomplete(Outcome):

@@ -190,6 +190,9 @@ class StoredQueue(_OnFirstUse):
     delayed: Instants = _LATER
     """Sequence -> deliver_at, for messages published with a delay that some group or the log still has."""
     dead: RunSet = _LATER
+    """Messages with a dead letter; one that several groups have given up has several letters."""
+    letters: int = 0
+    """Dead letters of all groups."""
     dedup: dict[bytes, int] = _LATER
     """dedup_id -> sequence and published_at, see `remembered`, within the window."""
     made: ClassVar[dict[str, Callable[[], Any]]] = {

@@ -233,12 +233,15 @@ class HttpAnswer(NamedTuple):
 
 class HttpCalls(Protocol):
     """Calls to URLs that users have named. The broker calls no machine of its own network that its operator has not
-    listed, whatever the URL looks like and whatever its name resolves to at the moment (docs/reference/security.md)."""
+    listed, whatever the URL looks like and whatever its name resolves to at the moment (docs/reference/security.md).
 
-    async def check(self, url: str) -> None:
+    `owner`: the user whose URL it is. Names of one owner whose look-ups hang hold up those of no other.
+    """
+
+    async def check(self, url: str, *, owner: str = "") -> None:
         """Raises OutboundRefused: the URL may not be called, as things are."""
 
-    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes, *, owner: str = "") -> HttpAnswer:
         """The answer, whatever its status; redirects are not followed.
 
         Raises:

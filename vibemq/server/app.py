@@ -19,6 +19,7 @@ from vibemq.server import logs
 from vibemq.server.broker import Broker
 from vibemq.server.collector import Collector, collector_at_rest
 from vibemq.server.heap import give_large_buffers_back
+from vibemq.server.monitoring.housekeeping import memory_is_short
 from vibemq.server.reload.reloader import SettingsSource
 from vibemq.settings import Loaded
 
@@ -93,7 +94,11 @@ async def _serve(loaded: Loaded, read_again: Callable[[], Loaded]) -> int:
 @asynccontextmanager
 async def _collecting(broker: Broker) -> AsyncIterator[None]:
     """Cycles are looked for as `vibemq.server.collector` says."""
-    collector = Collector(asyncio.get_running_loop().call_soon_threadsafe, alone=lambda: broker.connection_count == 0)
+    collector = Collector(
+        asyncio.get_running_loop().call_soon_threadsafe,
+        alone=lambda: broker.connection_count + broker.http_connection_count == 0,
+        short=lambda: memory_is_short(broker.settings.limits, broker.status.memory_bytes),
+    )
 
     async def now_and_then() -> None:
         while True:

@@ -322,7 +322,7 @@ async def assemble(
                 history=history,
                 byte_rates=byte_rates,
                 around=around,
-                audit_is_kept=writer is not None,
+                audit_writer=writer,
             ),
         ),
     )

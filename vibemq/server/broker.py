@@ -191,6 +191,12 @@ class Broker:
         return len(self._running().connection_table)
 
     @property
+    def http_connection_count(self) -> int:
+        """Connections to the HTTP server, which are none of the listeners'."""
+        web = self._listeners.web
+        return len(web.pool) if web is not None else 0
+
+    @property
     def listening(self) -> list[Listening]:
         """The listeners that are open, in the order of the settings; HTTP is not among them."""
         return self._listeners.listening

@@ -8,9 +8,9 @@ from vibemq.engine.pacing import Batch
 from vibemq.engine.range_views import Readers
 from vibemq.engine.settings import EngineSettings
 from vibemq.engine.views import Survey
-from vibemq.errors import VibeMQError
+from vibemq.errors import StorageFull
 from vibemq.model.commands import Command
-from vibemq.model.effects import Effect, Outcome, QueueDepth, QueueInfo
+from vibemq.model.effects import Effect, Outcome, Payment, QueueDepth, QueueInfo
 from vibemq.model.options import QueueOptions
 from vibemq.model.runs import Run
 from vibemq.model.stored import StoredState
@@ -31,11 +31,11 @@ class QueueEngine(Protocol):
 
     def shows_at_once(self, ticket: int) -> bool: ...
 
-    def failed(self, ticket: int, now: int, error: VibeMQError) -> Outcome: ...
+    def failed(self, ticket: int, now: int, error: StorageFull) -> Outcome: ...
 
-    def failed_answers(self, waiting: Sequence[Effect], error: VibeMQError) -> None: ...
+    def failed_answers(self, waiting: Sequence[Effect], error: StorageFull) -> None: ...
 
-    def pay(self, now: int) -> Outcome | None: ...
+    def pay(self, now: int) -> Payment | None: ...
 
     def tick(self, now: int) -> Outcome: ...
 

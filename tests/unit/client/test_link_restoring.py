@@ -70,6 +70,22 @@ async def test_a_queue_that_the_old_connection_still_has_is_created_again_by_thi
     assert not link.restored.creating
 
 
+async def test_a_queue_that_the_program_deletes_while_it_waits_keeps_nobody_waiting(link: ClientLink) -> None:
+    link.receive(answer(link, CommandType.ERROR, "QUEUE_EXCLUSIVE"))
+    assert not link.restored.subscribing
+    link.restored.deleted("replies", 0.1)
+    assert list(link.restored.subscribing) == list(link.subscriptions)
+    link.tick(RETRY_S)
+    assert not link.restored.creating, "it would be there again"
+
+
+async def test_a_queue_that_the_program_deletes_while_it_is_created_is_not_created_again(link: ClientLink) -> None:
+    link.restored.deleted("replies", 0.1)
+    assert not link.restored.subscribing, "to subscribe might create another one"
+    link.receive(answer(link, CommandType.ERROR, "QUEUE_EXCLUSIVE"))
+    assert list(link.restored.subscribing) == list(link.subscriptions)
+
+
 async def test_a_queue_that_is_somebody_elses_for_good_ends_its_subscription(link: ClientLink) -> None:
     (subscription,) = link.subscriptions.values()
     now = 0.0

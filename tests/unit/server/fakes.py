@@ -4,9 +4,9 @@ import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from vibemq.errors import StorageDamaged, StorageFailed, StorageFull, VibeMQError
+from vibemq.errors import StorageDamaged, StorageFailed, StorageFull
 from vibemq.model.commands import Command
-from vibemq.model.effects import Effect, Outcome, QueueInfo, Reply
+from vibemq.model.effects import Effect, Outcome, Payment, QueueInfo, Reply
 from vibemq.model.records import MessagesAdded, Record
 from vibemq.model.rows import Rows
 from vibemq.model.runs import Run
@@ -23,7 +23,7 @@ class FakeEngine:
         self.after: dict[int, Outcome] = {}
         self.waiting: dict[int, list[Effect]] = {}
         """What waits for an outcome, by its ticket: refused with it."""
-        self.paying: list[Outcome] = []
+        self.paying: list[Payment] = []
         self.handled: list[Command] = []
         self.shows_in_steps = False
 
@@ -41,17 +41,17 @@ class FakeEngine:
     def shows_at_once(self, ticket: int) -> bool:
         return not self.shows_in_steps
 
-    def failed(self, ticket: int, now: int, error: VibeMQError) -> Outcome:
+    def failed(self, ticket: int, now: int, error: StorageFull) -> Outcome:
         self.failed_tickets.append((ticket, str(error.code)))
         self.failed_answers(self.waiting.get(ticket, []), error)
         return self.after.get(ticket, Outcome())
 
-    def failed_answers(self, waiting: Sequence[Effect], error: VibeMQError) -> None:
+    def failed_answers(self, waiting: Sequence[Effect], error: StorageFull) -> None:
         for effect in waiting:
             if isinstance(effect, Reply):
                 effect.result = error
 
-    def pay(self, now: int) -> Outcome | None:
+    def pay(self, now: int) -> Payment | None:
         return self.paying.pop(0) if self.paying else None
 
     def tick(self, now: int) -> Outcome:

@@ -3,7 +3,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from vibemq.server.collector import ALONE_GROWTH_BLOCKS, GROWTH_BLOCKS, Collector, collector_at_rest
+from vibemq.server.collector import ALONE_GROWTH_BLOCKS, SHORT_GROWTH_BLOCKS, Collector, collector_at_rest
 
 
 def test_what_is_made_at_the_start_is_never_collected_again() -> None:
@@ -27,8 +27,11 @@ class Process:
     def __init__(self) -> None:
         self.due: list[Callable[[], None]] = []
         self.alone = False
-        self.blocks = GROWTH_BLOCKS
-        self.collector = Collector(self.due.append, alone=lambda: self.alone, blocks=lambda: self.blocks)
+        self.is_short = False
+        self.blocks = SHORT_GROWTH_BLOCKS
+        self.collector = Collector(
+            self.due.append, alone=lambda: self.alone, short=lambda: self.is_short, blocks=lambda: self.blocks
+        )
 
     def turn(self) -> None:
         due, self.due[:] = list(self.due), []
@@ -100,15 +103,38 @@ def grow(process: Process, blocks: int) -> bool:
     return Node.alive == 0
 
 
-def test_a_frozen_cycle_is_found_when_memory_has_doubled(process: Process) -> None:
-    assert not grow(process, GROWTH_BLOCKS - 1)
+def test_nobody_who_is_connected_waits_for_a_look_at_all_objects(process: Process) -> None:
+    """However much memory has grown, as long as there is enough of it."""
+    assert not grow(process, 100 * SHORT_GROWTH_BLOCKS)
+    kept = []
+    for number in range(50_000):
+        kept.append([number])
+        process.turn()
+    assert Node.alive
+
+
+def test_a_frozen_cycle_is_found_when_memory_is_short(process: Process) -> None:
+    process.is_short = True
+    assert not grow(process, SHORT_GROWTH_BLOCKS - 1)
     assert grow(process, 1)
-    # From here on twice as much is needed.
-    assert not grow(process, GROWTH_BLOCKS)
-    assert grow(process, GROWTH_BLOCKS)
+    # It is not looked for again and again where there is none.
+    process.blocks = process.collector._base = 40 * SHORT_GROWTH_BLOCKS
+    assert not grow(process, 10 * SHORT_GROWTH_BLOCKS - 1)
+    assert grow(process, 1)
 
 
 def test_a_frozen_cycle_is_found_sooner_when_nobody_is_connected(process: Process) -> None:
-    assert not grow(process, ALONE_GROWTH_BLOCKS)
     process.alone = True
+    assert not grow(process, 0)
+    assert not grow(process, ALONE_GROWTH_BLOCKS - 1)
+    assert grow(process, 1)
+
+
+def test_who_is_between_two_connections_does_not_wait_either(process: Process) -> None:
+    process.alone = True
+    assert not grow(process, ALONE_GROWTH_BLOCKS)
+    process.alone = False
+    assert not grow(process, 0)
+    process.alone = True
+    assert not grow(process, 0)
     assert grow(process, 0)

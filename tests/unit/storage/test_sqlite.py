@@ -146,7 +146,7 @@ storage.close()
 def test_a_limit_of_file_size_is_a_full_disk_and_no_broken_one(data_dir: Path) -> None:
     done = subprocess.run([sys.executable, "-c", LIMITED, str(data_dir)], capture_output=True, text=True, check=True)
     sentence, count = done.stdout.splitlines()
-    assert f"{limit_sentence(1 << 20)}; nothing was written" in sentence
+    assert f"{limit_sentence(1 << 20)}; raise that limit" in sentence
     assert "1048576 bytes in this process (`ulimit -f`" in sentence
     store = SqliteStorage(data_dir, SqliteSettings())
     assert store.open().queues[1].next_sequence == int(count) + 1
@@ -160,7 +160,7 @@ def test_a_full_disk_refuses_the_batch_and_changes_nothing(storage: SqliteStorag
     before, lsn = comparable(storage._store.state), storage._store.state.lsn
     limit_pages(storage, 4)
     changed = TRANSIENT.with_changes(max_attempts=7)
-    with pytest.raises(StorageFull, match="nothing was written"):
+    with pytest.raises(StorageFull, match="free space on its disk"):
         storage.append(
             [QueueChanged(2, changed), DeadRemoved([1]), HandedOut(1, 0, [(1, 5)]), added(11, 100, size=1_000)]
         )

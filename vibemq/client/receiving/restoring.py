@@ -136,6 +136,12 @@ class RestoredSubscriptions:
         self.forget(subscriber)
         return True
 
+    def deleted(self, queue: str, now: float) -> None:
+        """The program has deleted the queue: it is not created anew, and its subscriptions wait for that no longer."""
+        self.passing.deleted(queue)
+        if self._put_off.waits(Creation(queue)):
+            self._created_anew(queue, now)
+
     # -- what the broker says -----------------------------------------------------------------------------------
 
     def established(self, subscription: str, epoch: int) -> None:
@@ -150,6 +156,10 @@ class RestoredSubscriptions:
         """Raises VibeMQError: this connection is of no more use."""
         queue, sent_at = self.creating.pop(request_id)
         error = error_of(code, sentence, queue)
+        if self.passing.request_of(queue) is None:
+            # The program has deleted it meanwhile, or nobody has used it for so long that it has expired.
+            self._created_anew(queue, sent_at)
+            return
         if isinstance(error, QueueExclusive):
             # This connection stays: another one would only send again what is unconfirmed.
             refused_s = self._put_off.refuse(Creation(queue), sent_at)
@@ -189,7 +199,7 @@ class RestoredSubscriptions:
                 self._send_subscribe(self.by_id[request.subscription], now)
             elif (payload := self.passing.request_of(request.queue)) is not None:
                 self._send_creation(protocol, request.queue, payload, now)
-            else:  # The program has deleted it meanwhile.
+            else:  # Nobody has used it for so long that it has expired.
                 self._created_anew(request.queue, now)
 
     def tick(self, now: float) -> None:

@@ -2,7 +2,8 @@
 
 Each is answered where it stands, so that whoever waits for it is told in the order of the commands. An answer that
 stands (`StandingReply`) waits with the facts that are owed. A known duplicate waits as well, when its original is still
-there: that one may be on its way to the disk. Everything else is refused.
+there: that one may be on its way to the disk. Everything else is refused, with a sentence that says what became of the
+command.
 """
 
 from collections.abc import Sequence
@@ -12,71 +13,80 @@ from vibemq.engine.handlers import settle
 from vibemq.engine.handlers.fan_out import remove_consumer
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step
-from vibemq.errors import VibeMQError
-from vibemq.model.effects import Effect, Published, Reply, StandingReply, Subscribed
+from vibemq.errors import StorageFull, VibeMQError
+from vibemq.model.effects import AccountsChanged, Effect, Moved, Published, Replayed, Reply, StandingReply, Subscribed
 from vibemq.model.runs import RunSet
 
+NOT_STORED = "the message was not stored"
+NOTHING_DONE = "nothing of it was carried out"
+UNCERTAIN = (
+    "it may hold in the running broker, and is then stored as soon as there is room: look at what is there, or repeat "
+    "the command"
+)
+KNOWN = "the broker knows a message with this id, which may be stored: publish it again"
+_TAKEN_BACK = (Moved, Replayed)
+"""Of whose commands nothing is left when their outcome has failed."""
 
-def answer_failed(state: EngineState, effects: Sequence[Effect], error: VibeMQError, holes: Holes) -> None:
+
+def answer_failed(state: EngineState, effects: Sequence[Effect], error: StorageFull, holes: Holes) -> None:
     """The messages of the outcome have vanished; `holes` has them."""
     for effect in effects:
         if isinstance(effect, Reply) and not isinstance(effect.result, VibeMQError):
             _answer(state, effect, error, holes)
 
 
-def _answer(state: EngineState, reply: Reply, error: VibeMQError, holes: Holes) -> None:
-    if isinstance(reply.result, Published):
-        reply.result = _without_new(state, reply.result, error, holes)
-        waits = bool(reply.result.duplicates)
+def _answer(state: EngineState, reply: Reply, error: StorageFull, holes: Holes) -> None:
+    result = reply.result
+    if isinstance(result, Published):
+        refuse_vanished(state, result, error, holes, all_new=True)
+        waits = bool(result.duplicates)
     else:
         waits = isinstance(reply, StandingReply)
         if not waits:
-            reply.result = error
+            reply.result = error.about(NOTHING_DONE if isinstance(result, _TAKEN_BACK) else UNCERTAIN)
     if waits:
         state.owed_answers.append(reply)
 
 
-def _without_new(state: EngineState, result: Published, error: VibeMQError, holes: Holes) -> Published:
-    refused = dict.fromkeys(range(result.count), error) | (result.refused or {})
-    known = {i: sequence for i, sequence in (result.duplicates or {}).items() if i not in (result.refused or {})}
+def refuse_vanished(
+    state: EngineState, result: Published, error: StorageFull, holes: Holes, *, all_new: bool = False
+) -> None:
+    """Refuse, in place, the rows that vanished, and the known duplicates of messages that did.
+
+    Args:
+        all_new: the publish belongs to the outcome that failed; without it, its new rows may stand.
+    """
     queue = state.queues.get(result.queue) or state.stages.get(result.queue)
-    gone = None if queue is None else holes.get(queue.queue_id)
-    duplicates: dict[int, int] = {}
-    for index, original in known.items():
-        if queue is not None and (gone is None or original not in gone):
-            duplicates[index] = original
-            del refused[index]
-    return Published(result.queue, 0, result.count, refused or None, duplicates or None)
+    gone = RunSet() if queue is None else holes.get(queue.queue_id, RunSet())
+    refused, known = dict(result.refused or {}), result.duplicates or {}
+    duplicates = {
+        index: original
+        for index, original in known.items()
+        if index not in refused and queue is not None and original not in gone
+    }
+    if all_new or result.first_sequence in gone:
+        result.first_sequence = 0
+    not_stored = error.about(NOT_STORED)
+    for index in known if result.first_sequence else range(result.count):
+        if index not in duplicates:
+            refused.setdefault(index, not_stored)
+    result.refused, result.duplicates = refused or None, duplicates or None
 
 
-def give_up(state: EngineState, step: Step, effects: Sequence[Effect], error: VibeMQError) -> None:
-    """What is owed could not be written either: who waited with it is told that nothing is certain."""
+def give_up(state: EngineState, step: Step, effects: Sequence[Effect], error: StorageFull) -> None:
+    """What is owed could not be written either: who waited with it is told what that means."""
     for effect in effects:
         if not isinstance(effect, Reply) or isinstance(effect.result, VibeMQError):
             continue
         result = effect.result
         if isinstance(result, Published):
-            effect.result = state.refusal(error, result.count, result.queue)
+            known = dict.fromkeys(result.duplicates or (), error.about(KNOWN))
+            effect.result = Published(result.queue, 0, result.count, (result.refused or {}) | known)
             continue
         if isinstance(result, Subscribed):
             consumer = state.consumer(effect.session, result.consumer)
             if consumer is not None:
                 settle.take_back(state, step, consumer, clean=True)
                 remove_consumer(step, consumer)
-        effect.result = error
-
-
-def refuse_vanished(result: Published, gone: RunSet, error: VibeMQError) -> None:
-    """Rows whose original vanished are refused like it."""
-    refused = dict(result.refused or {})
-    duplicates = dict(result.duplicates or {})
-    for index, sequence in list(duplicates.items()):
-        if sequence in gone:
-            del duplicates[index]
-            refused[index] = error
-    if result.first_sequence and result.first_sequence in gone:
-        for index in range(result.count):
-            if index not in duplicates:
-                refused.setdefault(index, error)
-        result.first_sequence = 0
-    result.refused, result.duplicates = refused or None, duplicates or None
+        done = isinstance(result, Subscribed | AccountsChanged)
+        effect.result = error.about(NOTHING_DONE if done else UNCERTAIN)

@@ -15,6 +15,7 @@ from vibemq.engine.state import IMPORT_PREFIX, EngineState
 from vibemq.engine.step import Step
 from vibemq.model.jobs.job_records import JobAdvanced, JobLettersDied, JobStarted
 from vibemq.model.records import (
+    AccountRecord,
     DeadLettered,
     DeadRemoved,
     Dropped,
@@ -27,11 +28,7 @@ from vibemq.model.records import (
     Record,
     Returned,
     Settled,
-    TokenRemoved,
-    TokenStored,
     TransactionDecided,
-    UserRemoved,
-    UserStored,
 )
 from vibemq.model.runs import END, Run, RunSet, run_count
 
@@ -123,7 +120,7 @@ def owed_of(state: EngineState, records: list[Record], holes: Holes, *, refused:
     """
     owed: list[Record] = []
     for record in records:
-        if refused and isinstance(record, UserStored | UserRemoved | TokenStored | TokenRemoved):
+        if refused and isinstance(record, AccountRecord):
             continue
         if isinstance(record, DeadLettered) and record.queue_id in holes:
             gone = holes[record.queue_id]

@@ -1,5 +1,6 @@
 """Pages of the audit file, read in a thread beside the loop."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +18,18 @@ STRAY_MS = 86_400_000
 
 
 class AuditReader:
-    """Of one folder."""
+    """Of one folder. `catch_up`: waits, in the reader's thread, for records that are still on their way to the file."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, catch_up: Callable[[], None] = lambda: None) -> None:
         self._folder = folder
+        self._catch_up = catch_up
         self._slots = CapacityLimiter(TOGETHER_MAX)
 
     async def page(self, wanted: AuditWanted) -> AuditPage:
         return await to_thread.run_sync(self._page, wanted, limiter=self._slots)
 
     def _page(self, wanted: AuditWanted) -> AuditPage:
+        self._catch_up()
         end = end_of(self._folder)
         if wanted.newest_first:
             lines = newest_first(self._folder, wanted.after or end)

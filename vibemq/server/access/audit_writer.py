@@ -25,6 +25,7 @@ KEPT_MAX = 10_000
 QUEUED_MAX = 2 * KEPT_MAX
 """Records that wait behind a write that does not come back. More are lost, and counted."""
 CLOSE_S_MAX = 5.0
+CATCH_UP_S_MAX = 1.0
 
 Record = Mapping[str, Any]
 
@@ -40,9 +41,11 @@ class AuditWriter:
         self._file = file
         self._wall = wall
         self._monotonic = monotonic
-        self._records: SimpleQueue[Record | None] = SimpleQueue()
+        self._records: SimpleQueue[Record | threading.Event | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="vibemq-audit", daemon=True)
         self._waiting: list[Record] = []
+        self._awaited: list[threading.Event] = []
+        """Of readers: set once what was put before them has been tried."""
         self._lost = 0
         self._counting = threading.Lock()
         """Of what is lost, by this thread or that one."""
@@ -63,6 +66,17 @@ class AuditWriter:
         if not self.trouble:
             self._have_trouble("a write does not come back")
 
+    def catch_up(self) -> None:
+        """Wait until what was put before is in the file: a change that was answered is found by whoever asks next.
+
+        Blocks, at most for `CATCH_UP_S_MAX`: a disk that takes nothing, or does not come back, does not keep readers.
+        """
+        if not self._thread.is_alive() or self._records.qsize() >= QUEUED_MAX:
+            return
+        tried = threading.Event()
+        self._records.put(tried)
+        tried.wait(CATCH_UP_S_MAX)
+
     def close(self) -> None:
         """Write what is there, as far as the disk takes it. Blocks."""
         if self._thread.is_alive():
@@ -79,6 +93,7 @@ class AuditWriter:
                 self._try(self._write)
             elif self.trouble:
                 self._try(self._file.open)
+            self._answer_readers()
             if self._unflushed and (ends or self._flush_is_due()):
                 self._try(self._flush)
         if self._waiting or self._lost:
@@ -91,7 +106,9 @@ class AuditWriter:
         with suppress(Empty):
             record = self._records.get(timeout=FLUSH_S if due else None)
             while record is not None:
-                if len(self._waiting) < KEPT_MAX:
+                if isinstance(record, threading.Event):
+                    self._awaited.append(record)
+                elif len(self._waiting) < KEPT_MAX:
                     self._waiting.append(record)
                 else:
                     self._lose()
@@ -100,6 +117,11 @@ class AuditWriter:
                 record = self._records.get_nowait()
             return True
         return False
+
+    def _answer_readers(self) -> None:
+        for tried in self._awaited:
+            tried.set()
+        self._awaited.clear()
 
     def _lose(self) -> None:
         with self._counting:

@@ -1,9 +1,14 @@
 """Connections that have not finished their handshake. Their number is bounded; when all places are taken, an address
 that has few gets one of the address that has the most. So nobody keeps others out by connecting more often."""
 
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from vibemq.server.access.guessing import address_of
+
+LOOKED_AT_EVERY_S = 0.1
+FEW_ONE_IN = 8
+"""Fewer than one in so many are few."""
 
 C = TypeVar("C")
 
@@ -18,6 +23,7 @@ class Newcomers(Generic[C]):
         self._by_count: dict[int, dict[str, None]] = {}
         """Addresses by how many they have: whom to ask for a place is found without a look at all of them."""
         self._most = 0
+        self._look_again_at = 0.0
 
     def __len__(self) -> int:
         return len(self._since)
@@ -45,6 +51,17 @@ class Newcomers(Generic[C]):
             self._recount(known[1], len(own) + 1, len(own))
             if not own:
                 del self._by_address[known[1]]
+
+    def let_go(self, has_come_in: Callable[[C], bool], now: float) -> None:
+        """Forget those who have finished their handshake meanwhile. A look at all of them that finds few to forget is
+        not repeated for a while: a flood of connections must not cause one for each."""
+        if now < self._look_again_at:
+            return
+        before = len(self)
+        for one in [one for one in self._since if has_come_in(one)]:
+            self.remove(one)
+        if FEW_ONE_IN * (before - len(self)) < before:
+            self._look_again_at = now + LOOKED_AT_EVERY_S
 
     def who_makes_room(self, host: str) -> C | None:
         """The oldest of the address that has the most; None when the asking address would have as many as that."""

@@ -42,6 +42,7 @@ from vibemq.operations.user_rights import UserRights
 from vibemq.operations.users import Users
 from vibemq.server.access.audit_file import FOLDER
 from vibemq.server.access.audit_reader import AuditReader
+from vibemq.server.access.audit_writer import AuditWriter
 from vibemq.server.around.backup_log import BackupLog
 from vibemq.server.around.look import Around
 from vibemq.server.clock import Clock
@@ -85,7 +86,7 @@ class OperationParts:
     history: HistoryRecorder | None
     byte_rates: ConnectionByteRates
     around: Around
-    audit_is_kept: bool
+    audit_writer: AuditWriter | None
 
 
 def operation_handlers(settings: Settings, report: Report, reload: Reload, parts: OperationParts) -> list[object]:
@@ -133,7 +134,7 @@ def operation_handlers(settings: Settings, report: Report, reload: Reload, parts
         Overview(parts.trail, parts.figures, DeathErrors(parts.letters), policy),
         QueueRows(parts.trail, policy),
         History(parts.history, parts.trail, parts.engine),
-        AuditRecords(AuditReader(settings.data_dir / FOLDER) if parts.audit_is_kept else None),
+        AuditRecords(_audit_reader(settings, parts.audit_writer)),
         BrokerOperations(
             parts.store,
             report,
@@ -144,3 +145,7 @@ def operation_handlers(settings: Settings, report: Report, reload: Reload, parts
         ),
         Definitions(parts.engine, parts.local_session, parts.queue_defaults),
     ]
+
+
+def _audit_reader(settings: Settings, writer: AuditWriter | None) -> AuditReader | None:
+    return AuditReader(settings.data_dir / FOLDER, writer.catch_up) if writer is not None else None

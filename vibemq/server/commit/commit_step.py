@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from vibemq.errors import StorageFull
-from vibemq.model.effects import Outcome
+from vibemq.model.effects import Outcome, Payment
 from vibemq.model.records import HandedOut, MessagesAdded, Record, Settled
 from vibemq.model.rows import LargeRow
 from vibemq.server.commit.release_order import Hold
@@ -28,10 +28,13 @@ class CommitStep:
     begun: float
     large: Sequence[LargeRow] = ()
     """Rows above `LARGE_ROW_BYTES` that it adds."""
-    pays: bool = False
-    """Its holds wait for what earlier outcomes have left owed (`Engine.pay`)."""
     position: int = 0
     """How many appends had returned when its own had; a flush that starts later covers it."""
+
+    @property
+    def pays(self) -> bool:
+        """Its holds wait for what earlier outcomes have left owed."""
+        return isinstance(self.outcome, Payment)
 
 
 @dataclass(slots=True, eq=False)

@@ -147,9 +147,7 @@ class Committer:
         if not self._hurries:
             waits = gated or held.after_append or waiting
             self._hurries = bool(waits) or len(self._gathered) >= LIGHT_MAX or not is_light(records)
-        self._gathered.append(
-            CommitStep(outcome, gated, held.after_append, waiting, size, self._loop.time(), large, bool(holds))
-        )
+        self._gathered.append(CommitStep(outcome, gated, held.after_append, waiting, size, self._loop.time(), large))
         self._idle.clear()
         self._wake()
 

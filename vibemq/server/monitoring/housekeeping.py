@@ -36,6 +36,11 @@ def memory_fraction(limits: Limits, memory_bytes: int) -> float:
     return memory_bytes / limits.memory_limit_bytes if limits.memory_limit_bytes else 0.0
 
 
+def memory_is_short(limits: Limits, memory_bytes: int) -> bool:
+    """Publishes are refused when it grows on."""
+    return memory_fraction(limits, memory_bytes) >= WATERMARKS[-1][0]
+
+
 def disk_fraction(limits: Limits, stats: StorageStats) -> float:
     """Used part of the disk; 0 while more than the reserve is left: 5 % of a big disk is plenty."""
     if stats.full:

@@ -27,10 +27,6 @@ from vibemq.server.net.peer_driver import PeerDriver
 FILES_KEPT = 512
 """Open files that connections must leave to storage, logs and HTTP, which may have 256 and 128 TLS handshakes."""
 
-NEWCOMERS_LOOKED_AT_EVERY_S = 0.1
-"""For those who have been let in meanwhile; a flood of connections must not look at all of them for each."""
-
-
 WORDS_KEPT_S = 1.0
 """What refused connections are told is made so often."""
 
@@ -140,7 +136,6 @@ class ConnectionTable:
         self._queue_defaults = queue_defaults
         self._new_id = new_id
         self._turns_away = turns_away
-        self._newcomers_looked_at = 0.0
         self._loop = asyncio.get_running_loop()
         self._arrivals = AddressLimiter(limits.connections_per_ip_per_minute)
         self._connections: dict[int, AdmittedConnection] = {}
@@ -389,12 +384,7 @@ class ConnectionTable:
         return ConnectionLimit(f"the broker may open no more files for connections than {self._files_max}")
 
     def _make_room(self, host: str) -> VibeMQError | None:
-        now = self._loop.time()
-        if now - self._newcomers_looked_at >= NEWCOMERS_LOOKED_AT_EVERY_S:
-            self._newcomers_looked_at = now
-            for connection, _ in self._newcomers.oldest_first():
-                if connection.principal is not None:
-                    self._newcomers.remove(connection)
+        self._newcomers.let_go(lambda connection: connection.principal is not None, self._loop.time())
         if not self._newcomers.full:
             return None
         leaving = self._newcomers.who_makes_room(host)

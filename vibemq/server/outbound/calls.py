@@ -4,12 +4,13 @@ import asyncio
 import ipaddress
 import ssl
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from vibemq.errors import ConfigInvalid, OutboundFailed, OutboundRefused
 from vibemq.protocols.session import HttpAnswer
 from vibemq.server.outbound.addresses import Network, check_addresses
 from vibemq.server.outbound.connection import OutboundConnection, connect
+from vibemq.server.outbound.lookups import NameLookups, Resolve, resolve_by_system
 from vibemq.server.outbound.targets import Address, Target, parse_target
 
 IDLE_PER_TARGET_MAX = 8
@@ -17,18 +18,11 @@ IDLE_MAX = 128
 """Of all targets; then one of the target closes that was called the longest time ago. Each is an open file."""
 IDLE_S = 30.0
 """A connection without calls for so long is closed. Servers close theirs, too, at times of their own."""
-RESOLVED_TOGETHER_MAX = 8
 CONNECT_TIMEOUT_S = 3.0
 TARGETS_MAX = 4_096
 """Parsed URLs that are remembered."""
 
-Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 _Key = tuple[bool, str, int]
-
-
-async def resolve_by_system(host: str, port: int) -> Sequence[str]:
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=0, proto=6)
-    return [str(address[4][0]) for address in found]
 
 
 class OutboundCalls:
@@ -51,8 +45,7 @@ class OutboundCalls:
         self._timeout_s = timeout_s
         self._tls = tls
         self._tls_on_its_way: asyncio.Task[ssl.SSLContext] | None = None
-        self._resolve = resolve
-        self._resolving = asyncio.Semaphore(RESOLVED_TOGETHER_MAX)
+        self._lookups = NameLookups(resolve)
         self._idle: OrderedDict[_Key, deque[tuple[OutboundConnection, float]]] = OrderedDict()
         """With the moment at which each is closed. The target that was called last is at the end."""
         self._idle_count = 0
@@ -76,7 +69,7 @@ class OutboundCalls:
                 raise ConfigInvalid(f"the file of authorities {ca_file} cannot be used: {error}") from None
         return cls(allowed=networks, timeout_s=timeout_ms / 1_000, tls=tls)
 
-    async def check(self, url: str) -> None:
+    async def check(self, url: str, *, owner: str = "") -> None:
         """Whether the URL may be called at this moment; nothing is sent. A name that has no address yet may pass.
 
         Raises:
@@ -85,11 +78,11 @@ class OutboundCalls:
         target = self._target(url)
         try:
             async with asyncio.timeout(self._timeout_s):
-                await self._addresses(target)
+                await self._addresses(target, owner)
         except (OutboundFailed, TimeoutError):
             return
 
-    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes, *, owner: str = "") -> HttpAnswer:
         """The answer, whatever its status.
 
         Raises:
@@ -99,11 +92,12 @@ class OutboundCalls:
         target = self._target(url)
         try:
             async with asyncio.timeout(self._timeout_s):
-                return await self._post(target, _lines(headers), body)
+                return await self._post(target, _lines(headers), body, owner)
         except TimeoutError:
             raise OutboundFailed(f"no answer from {target.authority} within {self._timeout_s:g} s") from None
 
     def close(self) -> None:
+        self._lookups.close()
         if self._sweep is not None:
             self._sweep.cancel()
             self._sweep = None
@@ -119,9 +113,9 @@ class OutboundCalls:
             self._targets[url] = target
         return target
 
-    async def _post(self, target: Target, headers: bytes, body: bytes) -> HttpAnswer:
+    async def _post(self, target: Target, headers: bytes, body: bytes, owner: str) -> HttpAnswer:
         key = (target.secure, target.host, target.port)
-        connection = self._take_idle(key) or await self._connect(target)
+        connection = self._take_idle(key) or await self._connect(target, owner)
         kept = connection.used
         try:
             answer = await connection.post(target, headers, body)
@@ -129,15 +123,15 @@ class OutboundCalls:
             if not kept or connection.heard:
                 raise
             # The server may have closed a kept connection just when it was used.
-            connection = await self._connect(target)
+            connection = await self._connect(target, owner)
             answer = await connection.post(target, headers, body)
         if connection.open:
             self._keep(key, connection)
         return answer
 
-    async def _connect(self, target: Target) -> OutboundConnection:
+    async def _connect(self, target: Target, owner: str) -> OutboundConnection:
         why: OSError | None = None
-        for address in await self._addresses(target):
+        for address in await self._addresses(target, owner):
             try:
                 async with asyncio.timeout(CONNECT_TIMEOUT_S):
                     return await connect(target, address, await self._tls_context() if target.secure else None)
@@ -145,21 +139,17 @@ class OutboundCalls:
                 why = error
         raise OutboundFailed(f"{target.authority} cannot be reached: {_told(why)}")
 
-    async def _addresses(self, target: Target) -> list[Address]:
+    async def _addresses(self, target: Target, owner: str) -> list[Address]:
         """All of them have been checked; a connection is made to one of these and to no other."""
         if target.address is not None:
             found: list[Address] = [target.address]
         else:
-            found = await self._resolved(target)
+            found = await self._resolved(target, owner)
         check_addresses(target.host, found, self._allowed)
         return found
 
-    async def _resolved(self, target: Target) -> list[Address]:
-        async with self._resolving:
-            try:
-                texts = await self._resolve(target.host, target.port)
-            except (OSError, UnicodeError) as error:
-                raise OutboundFailed(f"the name {target.host!r} has no address: {error}") from None
+    async def _resolved(self, target: Target, owner: str) -> list[Address]:
+        texts = await self._lookups.look_up(target.host, target.port, owner)
         try:
             found = [ipaddress.ip_address(text) for text in dict.fromkeys(texts)]
         except ValueError:

@@ -3,7 +3,8 @@
     python -m vibemq.spark.examples.dead_letters --queue orders
     python -m vibemq.spark.examples.dead_letters --queue orders --redrive 'no amount' --to orders.repair
 
-Prints the dead letters of a queue by reason; with --redrive puts those whose error text is like that back into a queue.
+Prints the dead letters of a queue by reason; with --redrive puts those whose error text is like that back into a queue,
+and prints what is left.
 """
 
 import argparse
@@ -63,9 +64,10 @@ def options(arguments: list[str]) -> argparse.Namespace:
 
 def run(spark: SparkSession, args: argparse.Namespace) -> None:
     letters = load(spark, args)
-    by_reason(letters).show(truncate=60)
     if args.redrive:
         redrive(letters, args.redrive, args)
+        letters = load(spark, args)
+    by_reason(letters).show(truncate=60)
 
 
 if __name__ == "__main__":

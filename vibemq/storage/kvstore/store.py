@@ -4,6 +4,7 @@
 `values.py`; every value is sealed (`encoding.seal`).
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any, Protocol
 
@@ -289,7 +290,41 @@ def load_state(kv: KV) -> StoredState:
     for table, load in LOADERS:
         for key, value in kv.scan(table, keys.after(table)):
             load_one(kv, state, key, value, load)
+    _count_letters(kv, state)
     return state
+
+
+def _count_letters(kv: KV, state: StoredState) -> None:
+    """One for each dead message, and nothing is read, unless there are more letters than such messages.
+
+    Then the index tells: one row stands there for very many letters that say the same.
+    """
+    messages = 0
+    for queue in state.queues.values():
+        if not queue.is_bare and queue.has("dead"):
+            queue.letters = queue.dead.count
+            messages += queue.letters
+    if messages == state.dead_count:
+        return
+    counted: Counter[int] = Counter()
+    for key, value in kv.scan(keys.DEAD_GROUP, keys.after(keys.DEAD_GROUP)):
+        try:
+            counted[keys.split_dead_group_key(key, kv.where).queue_id] += _letters_of_group(kv, key, value)
+        except StorageDamaged:
+            continue  # No key of this table; `check` names it.
+    for queue_id, count in counted.items():
+        queue_with_letters = state.queues.get(queue_id)
+        if queue_with_letters is not None:
+            # Letters that cannot be read are in no index.
+            queue_with_letters.letters = max(queue_with_letters.letters, count)
+
+
+def _letters_of_group(kv: KV, key: bytes, value: bytes) -> int:
+    try:
+        return values.unpack_dead_group(unseal(key, value, kv.where))[0]
+    except (*GARBAGE, StorageDamaged):
+        prefix = keys.dead_by_group_prefix(keys.split_dead_group_key(key, kv.where))
+        return sum(1 for _ in kv.scan(prefix, keys.after(prefix)))
 
 
 Loader = Callable[[StoredState, bytes, bytes], None]

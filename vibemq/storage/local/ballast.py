@@ -132,7 +132,7 @@ class Ballast:
         """Raise StorageFull for new messages while the ballast is missing: what room is left is for the drain."""
         why = self._why
         if why and any(type(record) is MessagesAdded for record in records):
-            raise StorageFull(f"{why}; nothing was written")
+            raise StorageFull(why)
 
     def _disk_full(self) -> str:
         return (

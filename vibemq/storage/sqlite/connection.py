@@ -125,9 +125,9 @@ def translate(error: sqlite3.Error | UnicodeDecodeError, where: str) -> StorageE
         most = file_limit()
         if most is not None and shutil.disk_usage(database.parent).free > DISK_FULL_BELOW_BYTES:
             return _limited(where, limit_sentence(most), "raise that limit or drain queues")
-        return StorageFull(f"no room in {where}: {error}; nothing was written, free space on its disk")
+        return StorageFull(f"no room in {where}: {error}; free space on its disk")
     if extended == sqlite3.SQLITE_IOERR_SHMSIZE and shutil.disk_usage(database.parent).free < LOG_INDEX_BYTES:
-        return StorageFull(f"no room for the index of the log of {where}; nothing was written, free space on its disk")
+        return StorageFull(f"no room for the index of the log of {where}; free space on its disk")
     files = (database, database.with_name(database.name + "-wal"))
     limit = why_no_growth(files, database.parent) if extended == sqlite3.SQLITE_IOERR_WRITE else None
     if limit is not None:
@@ -142,7 +142,7 @@ def translate(error: sqlite3.Error | UnicodeDecodeError, where: str) -> StorageE
 
 
 def _limited(where: str, limit: str, remedy: str) -> StorageFull:
-    return StorageFull(f"no room in {where}: {limit}; nothing was written, {remedy}", limit=f"{limit}, {remedy}")
+    return StorageFull(f"no room in {where}: {limit}; {remedy}", limit=f"{limit}, {remedy}")
 
 
 @contextmanager

@@ -402,8 +402,8 @@ class SqliteStorage:
         if need > disk.free:
             raise StorageFull(
                 f"no room in {self._where}: {disk.free} bytes of its disk are free, and {need} must be for messages "
-                f"of {rows} bytes, so that the queues can be drained after them; nothing was written, free some disk "
-                "space or drain queues"
+                f"of {rows} bytes, so that the queues can be drained after them; free some disk space or "
+                "drain queues"
             )
 
     def _growth(self) -> int:

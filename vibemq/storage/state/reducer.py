@@ -128,6 +128,7 @@ def restart_transient(state: StoredState, now: int) -> None:
         queue.chunks.clear()
         for runs in (queue.dropped, queue.dead):
             runs.remove(1, queue.next_sequence)
+        queue.letters = 0
         queue.priorities.clear()
         for values in (queue.expires, queue.delayed, queue.dedup):
             values.clear()
@@ -530,6 +531,7 @@ def _dead_lettered(state: StoredState, record: DeadLettered, dead: DeadIndex, di
     for letter in record.letters:
         dead.add(DeadEntry(queue.queue_id, name, letter))
         state.dead_count += 1
+        queue.letters += 1
         state.next_dead_id = max(state.next_dead_id, letter.dead_id + 1)
         state.instant = max(state.instant, letter.dead_at)
     messages.may_have_left(queue, runs, dirty)
@@ -544,8 +546,11 @@ def _dead_removed(state: StoredState, record: DeadRemoved, dead: DeadIndex, dirt
         if entry is None:
             continue
         state.dead_count -= 1
-        sequence = entry.facts.sequence
-        if entry.queue_id in state.queues and not dead.holds(entry.queue_id, sequence):
+        sequence, queue = entry.facts.sequence, state.queues.get(entry.queue_id)
+        if queue is None:
+            continue
+        queue.letters -= 1
+        if not dead.holds(entry.queue_id, sequence):
             gone.setdefault(entry.queue_id, set()).add(sequence)
     for queue_id, sequences in gone.items():
         queue = state.queues[queue_id]

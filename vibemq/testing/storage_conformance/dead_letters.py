@@ -113,6 +113,31 @@ def check_a_letter_that_is_removed_again_changes_nothing(subject: Subject) -> No
 
 
 @durable
+def check_each_letter_of_a_message_counts(subject: Subject) -> None:
+    """Two groups have given up the same messages: after a restart there are as many letters as before, also where the
+    store knows of some and the journal of others."""
+    with subject.opened() as (storage, _):
+        storage.append([*queue(), GroupCreated(1, 1, "other", True, 1), added(1, 3), *queue(2, name="b")])
+        storage.append([added(1, 9, queue_id=2), DeadLettered(2, 0, [letter(1, 1)])])
+        storage.append([DeadLettered(1, 0, [letter(2, 1), letter(3, 2)]), DeadLettered(1, 1, [letter(4, 1)])])
+    later: list[list[Record]] = [
+        [DeadLettered(1, 1, [letter(5, 2, error="late"), letter(6, 3)])],
+        [DeadRemoved([2])],
+        [DeadRemoved([3, 5])],
+        [QueueDeleted(1)],
+        [DeadRemoved([4])],
+    ]
+    for batch, letters in zip(later, [3, 5, 4, 2, 2], strict=True):
+        with subject.opened() as (storage, state):
+            assert {queue_id: queue.letters for queue_id, queue in state.queues.items()} == {1: letters, 2: 1}
+            assert state.dead_count == letters + 1
+            storage.append(batch)
+            assert list(storage.check()) == []
+    with subject.opened() as (_, state):
+        assert {queue_id: queue.letters for queue_id, queue in state.queues.items()} == {1: 1, 2: 1}
+
+
+@durable
 def check_a_deleted_queue_keeps_its_dead_letters(subject: Subject) -> None:
     batches: list[list[Record]] = [
         [*queue(1, name="orders"), added(1, 10), DeadLettered(1, ALL_GROUPS, [letter(1, 4)])],

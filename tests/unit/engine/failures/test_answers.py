@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tests.simulation.engine_driver import Driver, rows_of, sequences
+from vibemq.engine.failures.answers import KNOWN, NOT_STORED, NOTHING_DONE, UNCERTAIN
 from vibemq.errors import QueueNotFound, StorageFull
 from vibemq.model.commands import (
     ChangeQueue,
@@ -98,11 +99,38 @@ def test_what_is_owed_and_does_not_fit_either_is_not_promised(driver: Driver, co
     waits = told(driver, "asked") is UNTOLD
     driver.refuse_for_good()
     assert isinstance(told(driver, "asked"), StorageFull) == waits
+    if waits:
+        # What it says is what becomes of it: a subscription is gone, the others hold here and are stored later.
+        outcome = NOTHING_DONE if isinstance(command, Subscribe) else UNCERTAIN
+        assert str(told(driver, "asked")) == f"disk is full; {outcome}"
+    assert {str(error) for error in told(driver, "published").refused.values()} == {f"disk is full; {NOT_STORED}"}
     driver.hold = False
     driver.advance(2_000)
     driver.check()
     driver.restart()
     driver.check()
+
+
+def test_a_refused_deletion_holds_and_is_stored_later_as_the_refusal_says(driver: Driver) -> None:
+    driver.handle(DeleteQueue(2, "asked", "q"), Publish(9, "published", "f", rows_of(2)))
+    driver.refuse_for_good()
+    assert str(told(driver, "asked")) == f"disk is full; {UNCERTAIN}"
+    assert driver.engine.queue_info("q") is None
+    driver.hold = False
+    driver.advance(2_000)
+    driver.restart()
+    assert driver.engine.queue_info("q") is None
+
+
+def test_a_known_duplicate_that_is_refused_does_not_say_that_nothing_is_stored(driver: Driver) -> None:
+    driver.hold = False
+    driver.create("u", dedup_window_ms=60_000)
+    driver.publish(1, "u", dedup_id="a")
+    driver.hold = True
+    driver.handle(PurgeQueue(2, "asked", "q"), Publish(9, "again", "u", rows_of(2), extras_of("a", "b")))
+    driver.refuse_for_good()
+    refused = {index: str(error) for index, error in told(driver, "again").refused.items()}
+    assert refused == {0: f"disk is full; {KNOWN}", 1: f"disk is full; {NOT_STORED}"}
 
 
 def test_the_answers_keep_the_order_of_the_commands(driver: Driver) -> None:

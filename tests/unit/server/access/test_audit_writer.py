@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 from typing import Any
 
 from tests.waiting import wait_until
@@ -135,3 +135,34 @@ def test_after_a_failed_flush_it_goes_on_in_a_new_file_and_says_so(tmp_path: Pat
     told = [json.loads(line) for _, line in oldest_first(tmp_path, (2, 0))]
     assert told[0] == {"at": 5_000, "event": "audit.repeated", "operation": "audit.repeated", "count": 1}
     assert [record.get("number") for record in told[1:]] == [1, 2]
+
+
+def test_a_reader_waits_for_what_was_put_before(tmp_path: Path) -> None:
+    disk = Disk(tmp_path)
+    disk.hangs.clear()
+    writer = AuditWriter(disk)
+    writer.start()
+    writer.put({"number": 1})
+    wait_until(lambda: writer._waiting and not writer._records.qsize())
+    writer.put({"number": 2})
+    reader = Thread(target=writer.catch_up)
+    reader.start()
+    wait_until(lambda: writer._records.qsize() == 2)
+    assert reader.is_alive()
+    disk.hangs.set()
+    reader.join()
+    assert numbers(tmp_path) == [1, 2]
+    writer.close()
+
+
+def test_a_reader_is_not_kept_by_a_disk_that_takes_nothing(tmp_path: Path) -> None:
+    disk = Disk(tmp_path, full=True)
+    writer = AuditWriter(disk)
+    writer.start()
+    writer.put({"number": 1})
+    writer.catch_up()
+    assert "No space left" in writer.trouble
+    disk.full = False
+    writer.close()
+    writer.catch_up()
+    assert numbers(tmp_path) == [1]

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vibemq.server.access.newcomers import Newcomers
+from vibemq.server.access.newcomers import LOOKED_AT_EVERY_S, Newcomers
 
 
 def filled(*hosts: str, places: int) -> Newcomers[int]:
@@ -75,3 +75,29 @@ def test_the_oldest_of_an_address_with_the_most_is_asked(steps: list[tuple[bool,
             assert asked is not None
             assert counts[kept[asked]] == max(counts.values())
             assert asked == next(other for other, host in kept.items() if host == kept[asked])
+
+
+def test_a_thousand_logins_in_the_same_instant_are_no_newcomers_any_more() -> None:
+    newcomers: Newcomers[int] = Newcomers(8)
+    for number in range(80):
+        if newcomers.full:
+            newcomers.let_go(lambda one: True, now=5.0)
+        assert not newcomers.full, f"number {number} is refused though everybody before has logged in"
+        newcomers.add(number, "192.0.2.1", 5.0)
+
+
+def test_a_look_that_finds_few_is_not_repeated_for_each_connection() -> None:
+    newcomers: Newcomers[int] = Newcomers(20)
+    for number in range(20):
+        newcomers.add(number, "192.0.2.1", 5.0)
+    looked_at: list[int] = []
+
+    def has_come_in(one: int) -> bool:
+        looked_at.append(one)
+        return one in {3, 4}
+
+    for _ in range(10):
+        newcomers.let_go(has_come_in, now=5.0)
+    assert (len(newcomers), len(looked_at)) == (18, 20)
+    newcomers.let_go(has_come_in, now=5.0 + LOOKED_AT_EVERY_S)
+    assert len(looked_at) == 38

@@ -305,8 +305,7 @@ class SegmentPool:
             mend = _MENDS.get(error.errno or 0)
             if mend is not None:
                 raise StorageFull(
-                    f"no room for a journal segment of {size} bytes in {self._folder}: {error.strerror}; "
-                    f"nothing was written, {mend}",
+                    f"no room for a journal segment of {size} bytes in {self._folder}: {error.strerror}; {mend}",
                     limit="" if error.errno == errno.ENOSPC else f"{error.strerror}, {mend}",
                 ) from error
             raise self._fail_stop.fail("making a segment", error) from error

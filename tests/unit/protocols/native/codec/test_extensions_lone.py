@@ -10,6 +10,7 @@ from vibemq.client.protocol import ClientProtocol
 from vibemq.errors import RemoteProtocolError
 from vibemq.model.rows import Rows, pack_row
 from vibemq.protocols.native.codec import extensions
+from vibemq.protocols.native.codec.extensions import decoding
 from vibemq.protocols.native.codec.frames import encode_frame
 
 ROW = pack_row("id", b'{"n": 1}', [("a", "b")])
@@ -30,9 +31,9 @@ REQUEST = extensions.request("1f", "orders", ROW, 2_000)
 RESPONSE = extensions.response("1f", "address", ROW)
 SETTLEMENT = extensions.settle("s1", 0, [(7, 9)])
 OF_REQUESTS = [
-    (extensions.parse_request, extensions._plain_request, extensions._general_request, REQUEST),
-    (extensions.parse_response, extensions._plain_response, extensions._general_response, RESPONSE),
-    (extensions.parse_settle, extensions._plain_settlement, extensions._general_settlement, SETTLEMENT),
+    (extensions.parse_request, decoding._plain_request, decoding._general_request, REQUEST),
+    (extensions.parse_response, decoding._plain_response, decoding._general_response, RESPONSE),
+    (extensions.parse_settle, decoding._plain_settlement, decoding._general_settlement, SETTLEMENT),
 ]
 
 
@@ -56,13 +57,13 @@ def outcome(parse: Callable[[bytes], Any], body: bytes) -> Any:
 @pytest.mark.parametrize("body", DELIVERIES)
 def test_a_delivery_is_read_as_by_the_general_way(body: bytes) -> None:
     for each in broken(body):
-        assert outcome(extensions.parse_deliver_many, each) == outcome(extensions._general_delivery, each), each
+        assert outcome(extensions.parse_deliver_many, each) == outcome(decoding._general_delivery, each), each
 
 
 @pytest.mark.parametrize("body", ACKS)
 def test_a_confirm_is_read_as_by_the_general_way(body: bytes) -> None:
     for each in broken(body):
-        assert outcome(extensions.parse_publish_many_ack, each) == outcome(extensions._detailed_ack, each), each
+        assert outcome(extensions.parse_publish_many_ack, each) == outcome(decoding._detailed_ack, each), each
 
 
 @pytest.mark.parametrize(("parse", "plain", "general", "body"), OF_REQUESTS)
@@ -79,7 +80,7 @@ def test_a_request_its_reply_and_its_settlement_are_read_as_by_the_general_way(
 )
 def test_other_requests_are_too(body: bytes) -> None:
     for each in broken(body):
-        assert outcome(extensions.parse_request, each) == outcome(extensions._general_request, each), each
+        assert outcome(extensions.parse_request, each) == outcome(decoding._general_request, each), each
 
 
 @pytest.mark.parametrize(
@@ -92,12 +93,12 @@ def test_other_requests_are_too(body: bytes) -> None:
 )
 def test_other_settlements_are_too(body: bytes) -> None:
     for each in broken(body):
-        assert outcome(extensions.parse_settle, each) == outcome(extensions._general_settlement, each), each
+        assert outcome(extensions.parse_settle, each) == outcome(decoding._general_settlement, each), each
 
 
 def test_the_shorter_ways_are_taken() -> None:
-    assert extensions._lone_delivery(LONE) == extensions._general_delivery(LONE)
-    assert extensions._plain_ack(ACK) == extensions._detailed_ack(ACK)
+    assert decoding._lone_delivery(LONE) == decoding._general_delivery(LONE)
+    assert decoding._plain_ack(ACK) == decoding._detailed_ack(ACK)
 
 
 def test_a_publish_of_one_row_is_the_same_frame() -> None:

@@ -105,7 +105,8 @@ def test_extras_that_are_too_many_are_refused_before_they_are_parsed(
     parsed: list[int] = []
     loads = orjson.loads
     monkeypatch.setattr(
-        "vibemq.protocols.native.codec.extensions.orjson.loads", lambda text: parsed.append(len(text)) or loads(text)
+        "vibemq.protocols.native.codec.extensions.decoding.orjson.loads",
+        lambda text: parsed.append(len(text)) or loads(text),
     )
     for body, parse in ((frame_of, parse_publish_many), (stage_of, parse_stage)):
         frame = parse(body(extras.encode(), rows))

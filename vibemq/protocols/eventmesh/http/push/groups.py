@@ -213,7 +213,8 @@ class PushGroup:
             self._settle(lane, message.sequence, PushVerdict(PushOutcome.GIVE_UP, str(error)))
             return True
         try:
-            answer = await tools.calls.post(lane.url, push_headers(tools.settings, sync=lane.sync), body)
+            headers = push_headers(tools.settings, sync=lane.sync)
+            answer = await tools.calls.post(lane.url, headers, body, owner=self._user)
         except OutboundError as error:
             now = self.session.now
             rest_ms = self.lanes.failed(lane, now)

@@ -1,6 +1,7 @@
 """The way of a group to its consumer."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 from vibemq.errors import QueueNotFound, VibeMQError
@@ -13,8 +14,8 @@ from vibemq.protocols.eventmesh.http.topic_publish import ask_for_queue
 from vibemq.protocols.eventmesh.topics import takes_turns, topic_options
 
 
-class OpeningHub(Protocol):
-    """What an opening needs of the hub."""
+class OpeningFor(Protocol):
+    """What an opening needs of those who consume."""
 
     @property
     def own(self) -> InnerSession: ...
@@ -35,8 +36,8 @@ class OpeningHub(Protocol):
 class GroupOpening:
     """The way of a group to its consumer: is there the queue, does it have to be made, may the user subscribe."""
 
-    def __init__(self, hub: OpeningHub, key: SubscriptionKey, group: PushGroup, session: InnerSession) -> None:
-        self._hub = hub
+    def __init__(self, consumers: OpeningFor, key: SubscriptionKey, group: PushGroup, session: InnerSession) -> None:
+        self._consumers = consumers
         self._key = key
         self._group = group
         self._session = session
@@ -44,8 +45,8 @@ class GroupOpening:
         self._over = False
 
     def begin(self) -> None:
-        own = self._hub.own
-        turns = self._hub.takes_turns.get(self._key.topic)
+        own = self._consumers.own
+        turns = self._consumers.takes_turns.get(self._key.topic)
         if turns is not None:
             # Describing a queue takes as long as it has groups.
             self._name = None if turns else self._key.group
@@ -56,31 +57,38 @@ class GroupOpening:
     def _described(self, result: Any) -> None:
         if self._over:
             return
-        session, settings = self._session, self._hub.settings
+        session, settings = self._session, self._consumers.settings
         if isinstance(result, VibeMQError) and not isinstance(result, QueueNotFound):
             self._ready(result)
         elif result is None or isinstance(result, QueueNotFound):
             if not settings.create_topics:
-                self._ready(QueueNotFound(self._key.topic))
+                # Who may not subscribe is told so, and not which queues there are.
+                self._subscribe(self._ready)
                 return
             options = topic_options(session.context.queue_defaults, settings.durability)
             ask_for_queue(session, session.number, self._key.topic, options, self._created)
         else:
             turns = takes_turns(result)
             self._name = None if turns else self._key.group
-            self._hub.note_turns(self._key.topic, turns=turns)
+            self._consumers.note_turns(self._key.topic, turns=turns)
             self._subscribe(self._ready)
 
     def _created(self, result: Any) -> None:
+        if self._over:
+            return
         if isinstance(result, VibeMQError):
-            self._ready(result)
-        elif not self._over:
+            self._subscribe(partial(self._ready_without, result))
+        else:
             self._subscribe(self._ready)
+
+    def _ready_without(self, refused: VibeMQError, result: Any) -> None:
+        """The queue was not created; that is the reason, unless the user may not subscribe to it at all."""
+        self._ready(refused if isinstance(result, QueueNotFound) else result)
 
     def _ready_or_again(self, result: Any) -> None:
         """The queue that was known is gone: look anew."""
         if isinstance(result, QueueNotFound) and not self._over:
-            self._hub.takes_turns.pop(self._key.topic, None)
+            self._consumers.takes_turns.pop(self._key.topic, None)
             self._session.forget(self._group.consumer)
             self.begin()
         else:
@@ -106,11 +114,11 @@ class GroupOpening:
     def _ready(self, result: Any) -> None:
         if not self._over:
             self._over = True
-            self._hub.group_opened(self._key, self._group, result if isinstance(result, VibeMQError) else None)
+            self._consumers.group_opened(self._key, self._group, result if isinstance(result, VibeMQError) else None)
 
     def fail(self, error: VibeMQError) -> None:
         """Whatever is still answered to it."""
         self._ready(error)
 
     def _lost(self, error: VibeMQError) -> None:
-        self._hub.group_lost(self._key.of_group)
+        self._consumers.group_lost(self._key.of_group)

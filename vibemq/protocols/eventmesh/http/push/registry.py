@@ -159,6 +159,8 @@ class SubscriptionRegistry:
         """Those of them whose sequences are not known yet, by their subscriptions."""
         self._ended_early: dict[str, Told] = {}
         """Those of these whose subscriptions have ended, and who wants to know that they are gone."""
+        self._unknown: dict[SubscriptionKey, set[str]] = {}
+        """Messages that were under way when another session took over, and may be in the queue or not."""
         self._first_new = 0
         """From this sequence on, only messages that this object has published count; 0: not known yet."""
         self._consumer = 0
@@ -215,7 +217,8 @@ class SubscriptionRegistry:
         self._was_lost = True
         gone, self._unwanted = self._unwanted, {}
         early, self._ended_early = self._ended_early, {}
-        self._forget()
+        for known in (self._held, self._here, self._mine, self._coming, self._unknown):
+            known.clear()
         self._first_new = 0
         self.start()
         for sequence, told in gone.items():
@@ -225,19 +228,21 @@ class SubscriptionRegistry:
             told(None)
 
     def move_to(self, session: InnerSession, why: VibeMQError) -> None:
-        """The session is gone, and another one takes its place; what is in the queue is handed out to that."""
+        """The session is gone, and another one takes its place; what is in the queue is handed out to that. What ends
+        meanwhile is let go when it comes."""
         waiting, self._waiting = self._waiting, {}
         self._session = session
-        self._forget()
+        for key, coming in self._coming.items():
+            self._unknown.setdefault(key, set()).update(coming)
+        for known in (self._here, self._mine, self._coming):
+            known.clear()
+        self._unwanted.update(dict.fromkeys(self._unwanted.keys() & waiting.keys(), _nobody))
+        early = {record_id: told for record_id, told in self._ended_early.items() if told is not _nobody}
+        self._ended_early = dict.fromkeys(self._ended_early, _nobody)
         self._broken, self._first_new = None, 0
         session.call_at(session.now + MOVE_MS, partial(self._start_in, session))
-        for told in waiting.values():
+        for told in (*waiting.values(), *early.values()):
             told(why)
-
-    def _forget(self) -> None:
-        """What there is will be handed out anew."""
-        for known in (self._held, self._here, self._mine, self._coming):
-            known.clear()
 
     def holds(self, key: SubscriptionKey) -> bool:
         return key in self._held
@@ -279,7 +284,7 @@ class SubscriptionRegistry:
                 return
             if record_id in self._mine and record_id not in self._ended_early:
                 # From now on it is known by its sequence.
-                self._not_coming(kept.key, record_id)
+                _discard(self._coming, kept.key, record_id)
                 self._now_held(kept.key, result.first_sequence)
             is_held = self._held.get(kept.key, 0) >= result.first_sequence
             told(None if is_held else RequestFailed(_ENDED_EARLY))
@@ -297,6 +302,7 @@ class SubscriptionRegistry:
         sequence, coming = self._held.pop(key, None), self._coming.pop(key, set())
         each_told = _told_after(len(coming) + (sequence is not None), told)
         self._ended_early.update(dict.fromkeys(coming, each_told))
+        self._ended_early.update(dict.fromkeys(self._unknown.pop(key, ()), _nobody))
         if sequence is not None:
             self._let_go(sequence, each_told)
 
@@ -341,6 +347,7 @@ class SubscriptionRegistry:
             return
         over = self._ended_early.pop(record_id, None)
         self._arrived(record_id)
+        _discard(self._unknown, kept.key, record_id)
         unwanted = self._unwanted.pop(sequence, over)
         if unwanted is not None:
             self._let_go(sequence, unwanted)
@@ -353,14 +360,15 @@ class SubscriptionRegistry:
         """Or it was refused."""
         key = self._mine.pop(record_id, None)
         if key is not None:
-            self._not_coming(key, record_id)
+            _discard(self._coming, key, record_id)
 
-    def _not_coming(self, key: SubscriptionKey, record_id: str) -> None:
-        coming = self._coming.get(key)
-        if coming is not None:
-            coming.discard(record_id)
-            if not coming:
-                del self._coming[key]
+
+def _discard(ids_of: dict[SubscriptionKey, set[str]], key: SubscriptionKey, record_id: str) -> None:
+    ids = ids_of.get(key)
+    if ids is not None:
+        ids.discard(record_id)
+        if not ids:
+            del ids_of[key]
 
 
 def _told_after(count: int, told: Told) -> Told:

@@ -3,7 +3,7 @@ import { html, useState } from "../vendor/ui.js";
 import { linkHere, params, setParams, stay } from "../parts/address.js";
 import { Commands } from "../parts/command.js";
 import { useData } from "../parts/data.js";
-import { Field, Tabs } from "../parts/filters.js";
+import { DraftInput, Field, Tabs } from "../parts/filters.js";
 import { start } from "../parts/frame.js";
 import { isSuperuser, session } from "../parts/session.js";
 import { Empty, Loaded } from "../parts/states.js";
@@ -74,7 +74,7 @@ function WhoMay() {
   return html`
     <form class="filters" onSubmit=${(event) => event.preventDefault()}>
       <${Field} label="Who may">${(id) => html`<select id=${id} value=${action} onChange=${(event) => setParams({ action: event.target.value, cursor: null })}>${ACTIONS.queues.map((one) => html`<option value=${one} selected=${one === action}>${one}</option>`)}</select>`}</${Field}>
-      <${Field} label="on queue">${(id) => html`<input id=${id} type="search" value=${queue} data-filter autocomplete="off" spellcheck=${false} onChange=${(event) => setParams({ queue: event.target.value.trim(), cursor: null })} />`}</${Field}>
+      <${Field} label="on queue">${(id) => html`<${DraftInput} id=${id} type="search" value=${queue} data-filter=${true} autocomplete="off" spellcheck=${false} finish=${(text) => setParams({ queue: text, cursor: null })} />`}</${Field}>
       <button type="submit" class="button">Look</button>
     </form>
     ${!queue && html`<p class="muted">Name a queue, of which need not be any yet, to see who may do this on it and by which permission.</p>`}

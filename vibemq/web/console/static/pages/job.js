@@ -50,12 +50,10 @@ function Job({ job, refresh }) {
   const [isAgain, setAgain] = useState(false);
   const change = async (body) => {
     setProblem(null);
-    try {
-      await patch(path`jobs/${job.job}`, body);
-    } catch (found) {
-      setProblem(found);
-    }
+    const found = await patch(path`jobs/${job.job}`, body).then(() => null, (refused) => refused);
+    setProblem(found);
     await refresh();
+    return found === null;
   };
   const cancel = async () => {
     const left = isCounted(job) ? Math.max(0, job.selected - settled(job)) : null;

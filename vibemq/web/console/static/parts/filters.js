@@ -72,6 +72,19 @@ export function Tabs({ label, tabs, name = "tab", children }) {
     html`<a href=${addressOf(key)} aria-current=${key === here ? "page" : undefined} onClick=${(event) => go(event, key)}>${text}</a>`)}${children}</nav>`;
 }
 
+/** An input whose text is the user's until it is finished: figures that the page fetches meanwhile do not replace it.
+ * `finish(text)` comes with the end of a change; what it does not take is shown as `value` again, and what the pattern
+ * forbids stays until it is corrected. */
+export function DraftInput({ value, finish, ...rest }) {
+  const [draft, setDraft] = useState(null);
+  const end = (event) => event.target.validity.valid && setDraft(null);
+  const onChange = (event) => {
+    if (event.target.validity.valid) finish(event.target.value.trim());
+    end(event);
+  };
+  return html`<input ...${rest} value=${draft ?? value} onInput=${(event) => setDraft(event.target.value)} onChange=${onChange} onBlur=${end} />`;
+}
+
 /** A labelled field of a form. `children`: one control as a function of its id. */
 export function Field({ label, hint, wrong, children }) {
   const id = useId();

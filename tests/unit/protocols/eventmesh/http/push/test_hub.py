@@ -4,8 +4,8 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any, cast
 
-from vibemq.errors import VibeMQError
-from vibemq.model.commands import Publish, Subscribe, Unsubscribe
+from vibemq.errors import LimitError, VibeMQError
+from vibemq.model.commands import CreateQueue, Publish, Subscribe, Unsubscribe
 from vibemq.model.effects import Published, Reply, Subscribed
 from vibemq.protocols.eventmesh.http.push.hub import SubscriptionHub
 from vibemq.protocols.eventmesh.http.push.inner_session import CALLS_AT_ONCE, InnerSession
@@ -23,24 +23,25 @@ class HubRoom:
 
     stopping = False
 
-    def __init__(self) -> None:
+    def __init__(self, **settings: Any) -> None:
         self.sessions: list[InnerSession] = []
         self.heard: list[VibeMQError | None] = []
-        self.hub = SubscriptionHub(cast(Services, self), EventMeshHttpSettings())
+        self.principal = ANN
+        self.hub = SubscriptionHub(cast(Services, self), EventMeshHttpSettings(**settings))
         self.hub.start()
         self.go_on()
 
     def http_calls(self, **_: Any) -> Any:
         return self
 
-    async def check(self, url: str) -> None:
+    async def check(self, url: str, *, owner: str) -> None:
         """It may be called."""
 
     def watch_users(self, _: Any) -> None:
         """They do not change."""
 
     def acting(self, user: str, token_id: str) -> Principal:
-        return ANN
+        return self.principal
 
     def begin(self, work: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
         try:
@@ -73,17 +74,17 @@ class HubRoom:
             session.apply([Reply(session.number, request.token, result)])
 
     def subscribe(self, topic: str) -> None:
-        self.hub.subscribe(ANN, "g", [SubscriptionItem(topic=topic)], URL, NOW, self.heard.append)
+        self.hub.subscribe(self.principal, "g", [SubscriptionItem(topic=topic)], URL, NOW, self.heard.append)
 
     def unsubscribe(self, topic: str) -> None:
-        self.hub.unsubscribe(ANN, "g", [topic], URL, self.heard.append)
+        self.hub.unsubscribe(self.principal, "g", [topic], URL, self.heard.append)
 
 
 def test_a_group_of_a_session_that_has_ended_ends_no_consumer_of_the_next_one() -> None:
     """Each session counts its consumers from 1."""
     room = HubRoom()
     # A topic that was looked at is subscribed without a question to the session that all share.
-    room.hub.note_turns("new", turns=False)
+    room.hub.consumers.note_turns("new", turns=False)
     # More than are gone through in the turns below: "old" is still there.
     for number in range(4 * CALLS_AT_ONCE):
         room.subscribe(f"t{number}")
@@ -109,3 +110,35 @@ def test_the_last_url_of_a_group_takes_its_consumer_with_it() -> None:
     (end,) = room.sessions[-1].commands()
     assert isinstance(end, Unsubscribe)
     assert end.consumer == 1
+
+
+def test_the_end_of_a_users_session_touches_its_own_groups_only() -> None:
+    """However many the others have, its groups ask again in the next turn."""
+    room = HubRoom()
+    for number in range(4 * CALLS_AT_ONCE):
+        room.subscribe(f"t{number}")
+    room.go_on()
+    room.principal = replace(ANN, name="bob")
+    room.subscribe("bobs")
+    room.go_on()
+    room.sessions[-1].shutdown("another password")
+    for _ in range(2):
+        # The group is lost in one, and asks again in the next.
+        room.take_up()
+    assert [type(each) for each in room.sessions[-1].commands()] == [CreateQueue]
+
+
+def test_requests_at_the_same_time_make_no_more_subscriptions_than_there_may_be() -> None:
+    room = HubRoom(subscriptions_max=2)
+    for topic in ("a", "b", "c", "a"):
+        room.subscribe(topic)
+    room.go_on()
+    assert [type(error) for error in room.heard].count(LimitError) == 2
+    # What was refused, or has ended, takes no room.
+    room.unsubscribe("a")
+    room.go_on()
+    room.heard.clear()
+    for topic in ("c", "c"):
+        room.subscribe(topic)
+        room.go_on()
+    assert room.heard == [None, None]

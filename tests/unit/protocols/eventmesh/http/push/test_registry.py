@@ -13,6 +13,7 @@ from vibemq.model.effects import Deliver, Published, Reply, Subscribed
 from vibemq.model.stored import Slice
 from vibemq.protocols.eventmesh.http.push.inner_session import InnerSession
 from vibemq.protocols.eventmesh.http.push.registry import (
+    MOVE_MS,
     QUEUE,
     KeptSubscription,
     SubscriptionKey,
@@ -33,6 +34,7 @@ class Keeping:
         self.found: list[KeptSubscription] = []
         self.registry = SubscriptionRegistry(self.session, self.found.append, lambda: None, lambda *_: 0)
         self.registry.start()
+        self.next_sequence = 1
         self.published: list[Publish] = []
         self.settled: list[Settle] = []
         self.in_the_queue: set[int] = set()
@@ -49,10 +51,18 @@ class Keeping:
                 elif isinstance(request, CreateQueue):
                     self.answer(request, None)
                 elif isinstance(request, Subscribe):
-                    self.answer(request, Subscribed(QUEUE, "", 1, 1))
+                    self.answer(request, Subscribed(QUEUE, "", 1, self.next_sequence))
 
     def answer(self, request: Any, result: Any) -> None:
         self.session.apply([Reply(self.session.number, request.token, result)])
+
+    def move(self, next_sequence: int) -> None:
+        """The session has ended, and what is in the queue will be handed out to the next one."""
+        self.session = InnerSession(context(), None, parted=lambda reason: None)
+        self.next_sequence = next_sequence
+        self.registry.move_to(self.session, RequestFailed("the session has ended"))
+        self.session.tick(self.session.now + MOVE_MS)
+        self.go_on()
 
     def confirm(self, number: int) -> None:
         self.in_the_queue.add(number)
@@ -159,3 +169,58 @@ def test_what_is_kept_later_is_published_later() -> None:
     for number in (1, 2):
         keeping.confirm(number)
     assert kept.heard == [None, None]
+
+
+def kept_once() -> tuple[Keeping, Told]:
+    """Its message is in the queue, and has come back."""
+    keeping, kept = Keeping(), Told()
+    keeping.registry.keep(KeptSubscription(KEY), kept)
+    keeping.go_on()
+    keeping.confirm(1)
+    keeping.hand_out(1)
+    return keeping, kept
+
+
+def test_a_subscription_that_ends_while_another_session_takes_over_does_not_come_back() -> None:
+    keeping, ended = kept_once()[0], Told()
+    keeping.move(next_sequence=2)
+    assert keeping.registry.holds(KEY)
+    keeping.registry.drop(KEY, ended)
+    keeping.go_on()
+    assert ended.heard == []
+    keeping.hand_out(1)
+    keeping.acknowledge()
+    assert (ended.heard, keeping.in_the_queue, keeping.found) == ([None], set(), [])
+    assert not keeping.registry.holds(KEY)
+
+
+def test_nor_does_what_was_on_its_way_into_the_queue() -> None:
+    """Its first heartbeat was being kept, and nobody has heard whether it is."""
+    (keeping, kept), ended = kept_once(), Told()
+    keeping.registry.keep(KeptSubscription(KEY, beating=True), kept)
+    keeping.go_on()
+    keeping.in_the_queue.add(2)
+    keeping.move(next_sequence=3)
+    assert [type(error) for error in kept.heard] == [type(None), RequestFailed]
+    keeping.registry.drop(KEY, ended)
+    keeping.go_on()
+    for number in (1, 2):
+        keeping.hand_out(number)
+    keeping.acknowledge()
+    assert (ended.heard, keeping.in_the_queue, keeping.found) == ([None], set(), [])
+
+
+def test_the_end_of_a_subscription_is_answered_when_another_session_takes_over() -> None:
+    """It was being carried out, in two messages at once, and nobody has heard whether it is."""
+    (keeping, kept), ended = kept_once(), Told()
+    keeping.registry.keep(KeptSubscription(KEY, beating=True), kept)
+    keeping.go_on()
+    keeping.registry.drop(KEY, ended)
+    keeping.go_on()
+    keeping.in_the_queue.add(2)
+    keeping.move(next_sequence=3)
+    for number in (1, 2):
+        keeping.hand_out(number)
+    keeping.acknowledge()
+    assert ([type(error) for error in ended.heard], keeping.in_the_queue) == ([RequestFailed], set())
+    assert keeping.found == []

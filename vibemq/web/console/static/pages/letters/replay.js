@@ -4,7 +4,7 @@ import { link } from "../../parts/address.js";
 import { post } from "../../parts/api.js";
 import { Commands } from "../../parts/command.js";
 import { Modal } from "../../parts/dialog.js";
-import { Field, Segments } from "../../parts/filters.js";
+import { DraftInput, Field, Segments } from "../../parts/filters.js";
 import { Trouble, Waiting } from "../../parts/states.js";
 import { Name } from "../../parts/text.js";
 import { count, counted } from "../../pure/format.js";
@@ -76,7 +76,7 @@ export function ReplayDialog({ filter, first = {}, before = null, onClose }) {
       <div class="field"><span class="label">How many</span>
         <${Segments} label="How many letters" value=${few === null ? "all" : "few"} options=${[["all", `All ${count(all)}`], ["few", "Only the first"]]} onChange=${(value) => setFew(value === "all" ? null : FEW)} /></div>
       ${few !== null && html`<${Whole} label="Letters" value=${few} set=${(value) => setFew(value === "" ? FEW : Number(value))} />`}
-      <${Field} label="To queue" hint=${to ? null : "Empty: where each died."}>${(id, about) => html`<input id=${id} aria-describedby=${about} value=${to} autocomplete="off" spellcheck=${false} onChange=${(event) => setTo(event.target.value.trim())} />`}</${Field}>
+      <${Field} label="To queue" hint=${to ? null : "Empty: where each died."}>${(id, about) => html`<${DraftInput} id=${id} aria-describedby=${about} value=${to} autocomplete="off" spellcheck=${false} finish=${setTo} />`}</${Field}>
     </div>
     <fieldset class="guards"><legend>Guards</legend>
       <label class="check"><input type="checkbox" checked=${Boolean(guard)} disabled=${chosen < 2} onChange=${() => setCanary(guard ? null : fewFirst(chosen))} />
@@ -88,7 +88,7 @@ export function ReplayDialog({ filter, first = {}, before = null, onClose }) {
         ${Boolean(guard) && html`<${Whole} label="Letters to try first" value=${guard} set=${(value) => setCanary(value === "" ? null : Number(value))} />`}
         <${Whole} label="Wait while the queue has more ready than" value=${maxReady} set=${setMaxReady} isZeroFine=${true} placeholder="never" />
         <${Whole} label="Stop when so many died again" value=${stopAfter} set=${setStopAfter} placeholder="never" />
-        <${Field} label="Note, for the audit">${(id) => html`<input id=${id} value=${note} maxlength="200" onChange=${(event) => setNote(event.target.value)} />`}</${Field}>
+        <${Field} label="Note, for the audit">${(id) => html`<${DraftInput} id=${id} value=${note} maxlength="200" finish=${setNote} />`}</${Field}>
       </div>
     </fieldset>
     ${needsNumber && html`<${Field} label=${html`Type <b>${chosen}</b> to confirm`}>${(id) => html`<input id=${id} inputmode="numeric" autocomplete="off" value=${typed} onInput=${(event) => setTyped(event.target.value)} />`}</${Field}>`}
@@ -100,6 +100,5 @@ export function ReplayDialog({ filter, first = {}, before = null, onClose }) {
 
 function Whole({ label, value, set, placeholder = "", isZeroFine = false }) {
   const pattern = isZeroFine ? "[0-9]{1,12}" : "[1-9][0-9]{0,11}";
-  return html`<${Field} label=${label}>${(id) => html`<input id=${id} inputmode="numeric" size="8" pattern=${pattern} placeholder=${placeholder} value=${value} autocomplete="off"
-    onChange=${(event) => { if (event.target.value === "" || event.target.validity.valid) set(event.target.value.trim()); }} />`}</${Field}>`;
+  return html`<${Field} label=${label}>${(id) => html`<${DraftInput} id=${id} inputmode="numeric" size="8" pattern=${pattern} placeholder=${placeholder} value=${value} autocomplete="off" finish=${set} />`}</${Field}>`;
 }

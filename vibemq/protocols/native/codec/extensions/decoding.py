@@ -1,36 +1,9 @@
-"""Bodies of the extension frames 60 to 65, 67 to 69, 73 and 74, both ways. 66, 70 and 71 have a plain body: see `wire`;
-72 is columns: see `columns`.
-
-Each starts as every body does: version u8, type u8, id str16, queue str16. A *run* is two u64, first and last
-sequence, both inclusive. JSON blocks are a u32 size and the text; extras by columns (`extra_columns`) a u32 size and
-the columns.
-
-    60 PublishMany        flags u8 (1 = extras, 2 = extras by columns), [extras], count u32, count x u32 row length,
-                          rows
-    61 PublishManyAck     first_sequence u64, count u32, flags u8 (1 = detail), [detail]
-    62 DeliverMany        first_sequence u64, published_at u64, flags u8 (1 = acquired), [acquired],
-                          count u32, count x u32 row length, rows
-    63 Settle             verb u8, delay_ms i64 (-1 = backoff), reason str16, count u32, runs
-    64 ExtendMany         ack_timeout_ms i64 (-1 = the subscription's), count u32, runs
-    65 Flow               capacity_messages u32, capacity_bytes u64, add_credit u32
-    67 SubscriptionEnded  code str16, message str16
-    68 Request            timeout_ms u32, flags u8 (1 = extra), [extra], row u32 length and bytes
-    69 Response           address str16, row u32 length and bytes
-    73 Stage              stage u32 and JSON, flags u8 (1 = extras), [extras], count u32, count x u32 row length, rows
-    74 DeliverScattered   flags u8 (1 = acquired), [acquired], count u32, count x u64 sequence,
-                          count x u64 published_at, count x u32 row length, rows
-
-Source: docs/spec/native.md, "Extensions". Decoders raise RemoteProtocolError for anything cut short, of the wrong
-JSON type or inconsistent; encoders raise LocalProtocolError for what does not fit.
-"""
+"""Decoders of extension frames; see `bodies`."""
 
 import struct
 import sys
 from array import array
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
-from itertools import chain
+from collections.abc import Sequence
 from operator import gt
 from typing import Any
 
@@ -38,329 +11,36 @@ import orjson
 
 from vibemq.errors import RemoteProtocolError
 from vibemq.model.rows import Rows
-from vibemq.model.runs import Run, RunArrays, runs_of
-from vibemq.protocols.native.codec.extra_columns import (
-    EXTRAS_EXTENSION,
-    WireColumns,
-    decode_extras,
-    has_too_many,
+from vibemq.model.runs import Run, RunArrays
+from vibemq.protocols.native.codec.extensions.bodies import (
+    ACKED,
+    COLUMNS_FLAG,
+    DELIVERED,
+    FLOW,
+    LONE_ROW,
+    DeliverMany,
+    ExtendMany,
+    Flow,
+    PublishMany,
+    PublishManyAck,
+    RequestFrame,
+    ResponseFrame,
+    SettleMany,
+    StageFrame,
+    SubscriptionEnded,
 )
-from vibemq.protocols.native.codec.wire import I64, STR16_MAX, U16, U32, VERSION, CommandType, read_str16, str16
+from vibemq.protocols.native.codec.extra_columns import WireColumns, decode_extras, has_too_many
+from vibemq.protocols.native.codec.wire import I64, U32, read_str16
 
-SETTLE_EXTENSION = "settle/1"
-BATCH_EXTENSION = "batch/1"
-ADMIN_EXTENSION = "admin/1"
-CURSOR_EXTENSION = "cursor/1"
-FAILURES_EXTENSION = "failures/1"
-REQUEST_EXTENSION = "request/1"
-SCATTERED_EXTENSION = "scattered/1"
-WHERE_EXTENSION = "where/1"
-EXTENSIONS = (
-    SETTLE_EXTENSION,
-    BATCH_EXTENSION,
-    ADMIN_EXTENSION,
-    CURSOR_EXTENSION,
-    FAILURES_EXTENSION,
-    REQUEST_EXTENSION,
-    EXTRAS_EXTENSION,
-    SCATTERED_EXTENSION,
-    WHERE_EXTENSION,
-)
-
-ToldAttempts = Mapping[int, int | tuple[int, int]]
-"""Sequence -> hand-outs so far, or those and the failed ones among them (`failures/1`)."""
-
-_DELIVERED = struct.Struct("!QQ")
-_ACKED = struct.Struct("!QI")
 _ACKED_PLAINLY = struct.Struct("!QIB")
 _DELIVERED_ALONE = struct.Struct("!QQBII")
 _SETTLED_PLAINLY = struct.Struct("!BqHIQQ")
 _ASKED_PLAINLY = struct.Struct("!IBI")
-_FLOW = struct.Struct("!IQI")
-_LONE_ROW = struct.Struct("!II")
-_COLUMNS_START = struct.Struct("!BI")
 _NO_ROW = Rows(0, b"", b"")
 _JSON_FLAG = 1
-_COLUMNS_FLAG = 2
 _RUNS_AT_ONCE = 4_096
 """More of one frame become tuples only as they are worked off."""
 _BACKWARD = "a run of sequences ends before it begins"
-
-
-@dataclass(slots=True)
-class PublishMany:
-    id: str
-    queue: str
-    rows: Rows
-    """The lengths add up; what is inside the rows is unchecked (see `row_check.check_rows`)."""
-    extras: "dict[int, dict[str, Any]] | WireColumns | None" = None
-    """Index -> priority, ttl_ms, delay_ms, deliver_at, dedup_id, each optional; or the same by columns."""
-
-
-@dataclass(slots=True)
-class PublishManyAck:
-    id: str
-    queue: str
-    first_sequence: int
-    count: int
-    refused: dict[int, tuple[str, str]] = field(default_factory=dict)
-    """Index -> (code, sentence)."""
-    duplicates: dict[int, int] = field(default_factory=dict)
-    """Index -> sequence of the message that is already there."""
-
-
-@dataclass(slots=True)
-class DeliverMany:
-    id: str
-    """The subscription's id."""
-    queue: str
-    first_sequence: int
-    published_at: int
-    rows: Rows
-    acquired: dict[int, int] = field(default_factory=dict)
-    """Sequence -> hand-outs so far, for those above 1."""
-    failed: dict[int, int] = field(default_factory=dict)
-    """Sequence -> failed attempts, for those that have any; empty without `failures/1`."""
-    sequences: Sequence[int] = ()
-    """Of a DeliverScattered, in the order of its rows; the first one is `first_sequence`."""
-    instants: Sequence[int] = ()
-    """Of a DeliverScattered, when its rows were published."""
-
-
-@dataclass(slots=True)
-class SettleMany:
-    id: str
-    queue: str
-    verb: int
-    """As `vibemq.model.commands.Settlement`."""
-    delay_ms: int | None
-    reason: str
-    runs: Sequence[Run]
-
-
-@dataclass(slots=True)
-class ExtendMany:
-    id: str
-    queue: str
-    ack_timeout_ms: int | None
-    runs: Sequence[Run]
-
-
-@dataclass(slots=True)
-class Flow:
-    id: str
-    queue: str
-    capacity_messages: int
-    capacity_bytes: int
-    add_credit: int
-
-
-@dataclass(slots=True)
-class StageFrame:
-    id: str
-    queue: str
-    stage: dict[str, Any]
-    """app, version, stage, chunk; unchecked."""
-    rows: Rows
-    extras: dict[int, dict[str, Any]] | WireColumns | None = None
-
-
-@dataclass(slots=True)
-class SubscriptionEnded:
-    id: str
-    queue: str
-    code: str
-    message: str
-
-
-@dataclass(slots=True)
-class RequestFrame:
-    id: str
-    queue: str
-    timeout_ms: int
-    row: bytes
-    """Unchecked."""
-    extra: dict[str, Any] | None = None
-    """priority; unchecked."""
-
-
-@dataclass(slots=True)
-class ResponseFrame:
-    id: str
-    """To the broker, of the frame; from it, of the Request."""
-    address: str
-    """From the message's header `reply-to`; empty from the broker."""
-    row: bytes
-    """Unchecked."""
-
-
-# -- encoders -------------------------------------------------------------------------------------------------------
-
-
-def publish_many(
-    request_id: str,
-    queue: str,
-    rows: Rows,
-    extras: Mapping[int, Mapping[str, Any]] | None = None,
-    columns: bytes | None = None,
-) -> bytes:
-    """`columns`: the extras by columns, in place of the others."""
-    block = _json_block(extras) if columns is None else _COLUMNS_START.pack(_COLUMNS_FLAG, len(columns)) + columns
-    return b"".join((_start(CommandType.PUBLISH_MANY, request_id, queue), block, *_rows_block(rows)))
-
-
-def publish_lone(request_id: str, queue: str, row: bytes, extras: Mapping[int, Mapping[str, Any]] | None) -> bytes:
-    """A whole PublishMany of one row, as `publish_many`."""
-    start = _start(CommandType.PUBLISH_MANY, request_id, queue)
-    return b"".join((start, _json_block(extras), _LONE_ROW.pack(1, len(row)), row))
-
-
-def publish_many_ack(
-    request_id: str,
-    queue: str,
-    first_sequence: int,
-    count: int,
-    refused: Mapping[int, tuple[str, str]] | None = None,
-    duplicates: Mapping[int, int] | None = None,
-    *,
-    by_runs: bool = False,
-) -> bytes:
-    """`by_runs` names refused rows by code and runs, without sentences: smaller than the frame they came in."""
-    told: Any = refused
-    if by_runs and refused:
-        by_code: dict[str, list[int]] = {}
-        for index, (code, _) in refused.items():
-            by_code.setdefault(code, []).append(index)
-        told = [[code, [number for run in runs_of(sorted(which)) for number in run]] for code, which in by_code.items()]
-    parts = (("refused_runs" if by_runs else "refused", told), ("duplicates", duplicates))
-    detail = {name: part for name, part in parts if part}
-    start = _start(CommandType.PUBLISH_MANY_ACK, request_id, queue)
-    return start + _ACKED.pack(first_sequence, count) + _json_block(detail)
-
-
-def deliver_one(
-    subscription: str, queue: str, first_sequence: int, published_at: int, row_size: int, attempts: ToldAttempts
-) -> bytes:
-    """A DeliverMany of one row, without the row itself, which follows."""
-    start = _start_again(CommandType.DELIVER_MANY, subscription, queue)
-    told = _DELIVERED.pack(first_sequence, published_at) + _json_block(attempts)
-    return start + told + _LONE_ROW.pack(1, row_size)
-
-
-def publish_one(request_id: str, queue: str, row_size: int, extras: Mapping[int, Mapping[str, Any]] | None) -> bytes:
-    """A PublishMany of one row, without the row itself, which follows."""
-    start = _start(CommandType.PUBLISH_MANY, request_id, queue)
-    return start + _json_block(extras) + _LONE_ROW.pack(1, row_size)
-
-
-def deliver_many(
-    subscription: str,
-    queue: str,
-    first_sequence: int,
-    published_at: int,
-    rows: Rows,
-    attempts: ToldAttempts | None = None,
-) -> bytes:
-    start = _start_again(CommandType.DELIVER_MANY, subscription, queue)
-    return b"".join((start, _DELIVERED.pack(first_sequence, published_at), _json_block(attempts), *_rows_block(rows)))
-
-
-def deliver_scattered(
-    subscription: str,
-    queue: str,
-    sequences: Sequence[int],
-    instants: Sequence[int],
-    rows: Rows,
-    attempts: ToldAttempts | None = None,
-) -> bytes:
-    """`instants`: when they were published."""
-    start = _start_again(CommandType.DELIVER_SCATTERED, subscription, queue)
-    places = struct.pack(f"!I{2 * rows.count}Q", rows.count, *sequences, *instants)
-    return b"".join((start, _json_block(attempts), places, rows.lengths, rows.data))
-
-
-def settle(
-    subscription: str,
-    verb: int,
-    runs: Sequence[Run],
-    *,
-    delay_ms: int | None = None,
-    reason: str = "",
-    queue: str = "",
-) -> bytes:
-    start = _start_again(CommandType.SETTLE, subscription, queue)
-    delay = I64.pack(-1 if delay_ms is None else delay_ms)
-    return b"".join((start, bytes((verb,)), delay, str16(reason) if reason else b"\0\0", _runs_block(runs)))
-
-
-def extend_many(subscription: str, runs: Sequence[Run], *, ack_timeout_ms: int | None = None, queue: str = "") -> bytes:
-    start = _start(CommandType.EXTEND_MANY, subscription, queue)
-    return start + I64.pack(-1 if ack_timeout_ms is None else ack_timeout_ms) + _runs_block(runs)
-
-
-def flow(
-    subscription: str, capacity_messages: int, capacity_bytes: int = 0, add_credit: int = 0, *, queue: str = ""
-) -> bytes:
-    return _start(CommandType.FLOW, subscription, queue) + _FLOW.pack(capacity_messages, capacity_bytes, add_credit)
-
-
-def subscription_ended(subscription: str, queue: str, code: str, message: str) -> bytes:
-    return _start(CommandType.SUBSCRIPTION_ENDED, subscription, queue) + str16(code) + str16(message)
-
-
-def request(request_id: str, queue: str, row: bytes, timeout_ms: int, extra: Mapping[str, Any] | None = None) -> bytes:
-    start = _start(CommandType.REQUEST, request_id, queue)
-    return b"".join((start, U32.pack(timeout_ms), _json_block(extra), U32.pack(len(row)), row))
-
-
-def give_up(request_id: str) -> bytes:
-    return request(request_id, "", b"", 0)
-
-
-def response(message_id: str, address: str, row: bytes) -> bytes:
-    return b"".join((_start(CommandType.RESPONSE, message_id, ""), str16(address), U32.pack(len(row)), row))
-
-
-def stage(
-    request_id: str,
-    queue: str,
-    about: Mapping[str, Any],
-    rows: Rows,
-    extras: Mapping[int, Mapping[str, Any]] | None = None,
-) -> bytes:
-    text = orjson.dumps(about)
-    start = _start(CommandType.STAGE, request_id, queue)
-    return b"".join((start, U32.pack(len(text)), text, _json_block(extras), *_rows_block(rows)))
-
-
-def _start(kind: CommandType, message_id: str, queue: str) -> bytes:
-    raw_id, name = message_id.encode(errors="replace"), queue.encode(errors="replace")
-    if len(raw_id) > STR16_MAX or len(name) > STR16_MAX:
-        str16(raw_id if len(raw_id) > STR16_MAX else name)  # It refuses either.
-    return b"%c%c%b%b%b%b" % (VERSION, kind, U16.pack(len(raw_id)), raw_id, U16.pack(len(name)), name)
-
-
-_start_again = lru_cache(maxsize=1024)(_start)
-"""Of frames whose id is that of a subscription, and the same again and again."""
-
-
-def _json_block(value: Mapping[Any, Any] | None) -> bytes:
-    """The flags byte, and the block when there is something in it."""
-    if not value:
-        return b"\0"
-    text = orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)
-    return b"\x01" + U32.pack(len(text)) + text
-
-
-def _rows_block(rows: Rows) -> tuple[bytes, bytes, bytes]:
-    return U32.pack(rows.count), rows.lengths, rows.data
-
-
-def _runs_block(runs: Sequence[Run]) -> bytes:
-    return U32.pack(len(runs)) + struct.pack(f"!{2 * len(runs)}Q", *chain.from_iterable(runs))
-
-
-# -- decoders -------------------------------------------------------------------------------------------------------
 
 
 class CutShort(RemoteProtocolError):
@@ -416,7 +96,7 @@ class _Reader:
     def extras(self) -> tuple[dict[int, Any] | WireColumns | None, bytes | None]:
         """As JSON, or columns of rows whose number comes later."""
         flags = self.raw(1)[0]
-        if flags & _COLUMNS_FLAG:
+        if flags & COLUMNS_FLAG:
             return None, self.raw(self.number(U32))
         return self._json_extras() if flags & _JSON_FLAG else None, None
 
@@ -474,7 +154,7 @@ class _Reader:
 
     def lone_row(self, size: int) -> int:
         """Where the one row of a body of `size` bytes begins, of which the beginning is here."""
-        count, length = self.unpack(_LONE_ROW)
+        count, length = self.unpack(LONE_ROW)
         if count != 1 or self.at + length != size:
             raise RemoteProtocolError(
                 f"a frame of type {self.body[1]} has a body of {size:,} B and {count:,} rows; a body above the ordinary"
@@ -512,7 +192,7 @@ def begin_deliver_many(head: bytes, size: int) -> tuple[DeliverMany, int]:
     """As `begin_publish_many`."""
     reader = _Reader(head)
     message_id, queue = reader.start()
-    first_sequence, published_at = reader.unpack(_DELIVERED)
+    first_sequence, published_at = reader.unpack(DELIVERED)
     acquired, failed = _attempts(_by_index(reader.json_block(), "acquired") or {})
     at = reader.lone_row(size)
     return DeliverMany(message_id, queue, first_sequence, published_at, _NO_ROW, acquired, failed), at
@@ -616,7 +296,7 @@ def parse_publish_many_ack(body: bytes) -> PublishManyAck:
 def _detailed_ack(body: bytes) -> PublishManyAck:
     reader = _Reader(body)
     message_id, queue = reader.start()
-    first_sequence, count = reader.unpack(_ACKED)
+    first_sequence, count = reader.unpack(ACKED)
     detail = reader.json_block() or {}
     if not isinstance(detail, dict):
         raise RemoteProtocolError("the detail of a PublishManyAck is not an object")
@@ -640,7 +320,7 @@ def parse_deliver_many(body: bytes) -> DeliverMany:
 def _general_delivery(body: bytes) -> DeliverMany:
     reader = _Reader(body)
     message_id, queue = reader.start()
-    first_sequence, published_at = reader.unpack(_DELIVERED)
+    first_sequence, published_at = reader.unpack(DELIVERED)
     acquired, failed = _attempts(_by_index(reader.json_block(), "acquired") or {})
     return DeliverMany(message_id, queue, first_sequence, published_at, reader.rows(), acquired, failed)
 
@@ -692,7 +372,7 @@ def parse_extend_many(body: bytes) -> ExtendMany:
 def parse_flow(body: bytes) -> Flow:
     reader = _Reader(body)
     message_id, queue = reader.start()
-    capacity_messages, capacity_bytes, add_credit = reader.unpack(_FLOW)
+    capacity_messages, capacity_bytes, add_credit = reader.unpack(FLOW)
     return Flow(message_id, queue, capacity_messages, capacity_bytes, add_credit)
 
 

@@ -1,0 +1,65 @@
+"""What is subscribed at one listener, in memory. Pure."""
+
+from collections.abc import Iterator
+
+from vibemq.protocols.eventmesh.http.push.registry import GroupKey, KeptSubscription, SubscriptionKey
+from vibemq.protocols.eventmesh.messages.json_scan import STEP_WORK, Steps
+from vibemq.protocols.session import Principal
+
+LOOKED_AT_ONCE = 1_000
+"""Subscriptions, when a client asks for its own."""
+
+
+class KnownSubscriptions:
+    """By their keys, and by their groups."""
+
+    def __init__(self) -> None:
+        self._by_key: dict[SubscriptionKey, KeptSubscription] = {}
+        self._by_group: dict[GroupKey, dict[SubscriptionKey, KeptSubscription]] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    def __iter__(self) -> Iterator[KeptSubscription]:
+        return iter(self._by_key.values())
+
+    def __contains__(self, key: SubscriptionKey) -> bool:
+        return key in self._by_key
+
+    def get(self, key: SubscriptionKey) -> KeptSubscription | None:
+        return self._by_key.get(key)
+
+    def holds(self, kept: KeptSubscription) -> bool:
+        """It is subscribed still, and as it is here."""
+        return self._by_key.get(kept.key) is kept
+
+    def add(self, kept: KeptSubscription) -> None:
+        """In the place of the one with the same key, if there is one."""
+        self._by_key[kept.key] = kept
+        self._by_group.setdefault(kept.key.of_group, {})[kept.key] = kept
+
+    def remove(self, key: SubscriptionKey) -> bool:
+        """Whether it was there."""
+        if self._by_key.pop(key, None) is None:
+            return False
+        others = self._by_group[key.of_group]
+        del others[key]
+        if not others:
+            del self._by_group[key.of_group]
+        return True
+
+    def of_group(self, group_key: GroupKey) -> list[KeptSubscription]:
+        return list(self._by_group.get(group_key, {}).values())
+
+    def first_of_group(self, group_key: GroupKey) -> SubscriptionKey | None:
+        return next(iter(self._by_group.get(group_key, {})), None)
+
+    def topics_of(self, principal: Principal) -> Steps[list[str]]:
+        """In steps, in the order in which they were first subscribed."""
+        mine: dict[str, None] = {}
+        for number, key in enumerate(list(self._by_key), 1):
+            if (key.user, key.since) == (principal.name, principal.since):
+                mine[key.topic] = None
+            if number % LOOKED_AT_ONCE == 0:
+                yield STEP_WORK
+        return list(mine)
