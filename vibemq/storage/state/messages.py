@@ -227,7 +227,7 @@ def _drop_chunks(queue: StoredQueue, first: int, last: int, dirty: Dirty | None)
         # To look at all groups once is enough, however many chunks they have settled.
         if chunk.last < floor:
             gone.append(high)
-        elif not _is_kept(queue, chunk):
+        elif not is_kept(queue, chunk):
             floor = floor or floor_of(queue)
             if chunk.last < floor or not any_waiting(queue, chunk.first, chunk.last):
                 gone.append(high)
@@ -240,7 +240,7 @@ def _drop_chunks(queue: StoredQueue, first: int, last: int, dirty: Dirty | None)
     chunks[low:high] = [chunks[index] for index in range(low, high) if index not in dropped]
 
 
-def _is_kept(queue: StoredQueue, chunk: Chunk) -> bool:
+def is_kept(queue: StoredQueue, chunk: Chunk) -> bool:
     """Whether a group is found that waits for messages of the chunk. False: it must be looked at more closely.
 
     The group that was found last is asked first, and then those behind it: a group that has settled the chunk once is
@@ -254,7 +254,7 @@ def _is_kept(queue: StoredQueue, chunk: Chunk) -> bool:
             return True
         if len(queue.groups) == 1:
             return False
-    order = _group_order(queue)
+    order = group_order(queue)
     start = bisect_right(order, chunk.keeper)
     for at in chain(range(start, len(order)), range(start)):
         group_id = order[at]
@@ -265,7 +265,7 @@ def _is_kept(queue: StoredQueue, chunk: Chunk) -> bool:
     return False
 
 
-def _group_order(queue: StoredQueue) -> list[int]:
+def group_order(queue: StoredQueue) -> list[int]:
     """The ids of the groups, ascending; some may be of groups that are gone."""
     order = queue.group_order
     newest = next(reversed(queue.groups))
