@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,8 @@ from vibemq.errors import ConfigInvalid
 from vibemq.protocols.native import NativeSession, NativeSettings
 from vibemq.protocols.native.codec.frames import NativeFrameReader
 from vibemq.protocols.native.codec.wire import CommandType, encode_body
-from vibemq.protocols.session import Peer, ProtocolPlugin, Services
+from vibemq.protocols.session import Peer, ProtocolPlugin, Services, SessionContext
+from vibemq.protocols.session import Request as SessionRequest
 from vibemq.server.broker import Broker
 
 pytestmark = pytest.mark.anyio
@@ -46,6 +48,20 @@ def frame(kind: CommandType, message_id: str, queue: str = "", payload: bytes = 
     return struct.pack("!IB", len(body), 0) + body
 
 
+class KeepingSession(NativeSession):
+    """May keep back what has come."""
+
+    keeping = False
+    looks = 0
+
+    def keeps_back(self) -> bool:
+        return self.keeping
+
+    def commands(self) -> Sequence[SessionRequest]:
+        self.looks += 1
+        return super().commands()
+
+
 @dataclass
 class Echo:
     """Publishes what is posted to /echo, as a native peer of its own."""
@@ -54,6 +70,7 @@ class Echo:
     began: asyncio.Event = field(default_factory=asyncio.Event)
     ended: bool = False
     peer: Peer | None = None
+    session: KeepingSession | None = None
 
     async def start(self, services: Services, settings: EchoSettings) -> None:
         reader = NativeFrameReader()
@@ -62,9 +79,11 @@ class Echo:
             reader.receive_data(data)
             self.heard += [CommandType(body[1]) for body in reader.bodies()]
 
-        self.peer = services.connect(
-            lambda context: NativeSession(context, NativeSettings()), host="plug-in", write=write
-        )
+        def create(context: SessionContext) -> KeepingSession:
+            self.session = KeepingSession(context, NativeSettings())
+            return self.session
+
+        self.peer = services.connect(create, host="plug-in", write=write)
         self.peer.receive(frame(CommandType.CONNECT, "c"))
         services.mount("/echo", Starlette(routes=[Route("/{queue}", self._post, methods=["POST"])]))
         services.begin(self._work, services, settings.word)
@@ -157,3 +176,18 @@ async def test_what_a_peer_has_said_before_its_end_counts_however_much_it_is(tmp
         echo.peer.receive(b"".join(frame(CommandType.CREATE_QUEUE, "c", name) for name in names))
         echo.peer.close()
         await until(lambda: all(broker.queue_info(name) is not None for name in names))
+
+
+async def test_a_session_that_keeps_back_what_has_come_is_not_asked_for_it(tmp_path: Path, echo: Echo) -> None:
+    async with Broker(settings=settings(tmp_path)) as broker:
+        async with asyncio.timeout(CEILING_S):
+            await echo.began.wait()
+        assert echo.peer is not None
+        assert echo.session is not None
+        await until(lambda: CommandType.CONNECT_ACK in echo.heard)
+        echo.session.keeping, looks = True, echo.session.looks
+        echo.peer.receive(frame(CommandType.CREATE_QUEUE, "c", "kept"))
+        assert echo.session.looks == looks
+        echo.session.keeping = False
+        echo.peer.receive(frame(CommandType.CREATE_QUEUE, "c", "behind"))
+        await until(lambda: all(broker.queue_info(name) is not None for name in ("kept", "behind")))

@@ -19,14 +19,22 @@ from vibemq.model.selector import Property, PropertyType, headers_of
 from vibemq.protocols.blazingmq.codec import ber, json_codec
 from vibemq.protocols.blazingmq.codec.acks import build_acks, build_confirms, parse_acks, parse_confirms
 from vibemq.protocols.blazingmq.codec.control import decode_authentication, decode_control, decode_negotiation
-from vibemq.protocols.blazingmq.codec.events import EVENT_HEADER_BYTES, ControlCodec, Event, EventReader, EventType
+from vibemq.protocols.blazingmq.codec.events import (
+    EVENT_HEADER_BYTES,
+    AlikeEvents,
+    ControlCodec,
+    Event,
+    EventReader,
+    EventType,
+)
 from vibemq.protocols.blazingmq.codec.messages import AUTHENTICATION, CONTROL, NEGOTIATION, Unserved
 from vibemq.protocols.blazingmq.codec.options import parse_options, sub_queue_ids_option
 from vibemq.protocols.blazingmq.codec.properties import SCHEMA_NONE, SCHEMA_OLD, MessageProperty, build_area, parse_area
 from vibemq.protocols.blazingmq.codec.property_headers import area_of_headers, headers_of_area
 from vibemq.protocols.blazingmq.codec.push import build_pushes, parse_pushes
-from vibemq.protocols.blazingmq.codec.put import PutMessage, PutReader, build_puts, put_message
-from vibemq.protocols.blazingmq.codec.rows import PutLoader, pushes_of_rows
+from vibemq.protocols.blazingmq.codec.put import ACK_REQUESTED, PutMessage, PutReader, build_puts, put_message
+from vibemq.protocols.blazingmq.codec.put_runs import AlikePuts, alike_in_event
+from vibemq.protocols.blazingmq.codec.rows import PutLoader, pushes_of_rows, row_of_put, rows_of_run
 from vibemq.protocols.blazingmq.codec.schema import Choice
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "blazingmq.json"
@@ -95,6 +103,8 @@ def events(data: bytes) -> Hashable:
     again, failed_again = _cut(stream, 1 + data[0] % 61)
     if (_joined(again), failed_again) != (_joined(found), failed):
         raise Broken("another cut of the stream, other events")
+    if _cut(stream, len(stream) or 1, joins_alike=True) != (found, failed):
+        raise Broken("events that are alike are others when they come together")
     kinds = []
     for one in found:
         event = Event(one[0], one[1], one[2], 0, len(one[2]))
@@ -105,17 +115,48 @@ def events(data: bytes) -> Hashable:
     return failed, frozenset(kinds)
 
 
-def _cut(stream: bytes, step: int) -> tuple[list[tuple[int, int, bytes]], bool]:
-    reader = EventReader(event_bytes_max=EVENT_BYTES_MAX, control_bytes_max=CONTROL_BYTES_MAX)
+def _cut(stream: bytes, step: int, *, joins_alike: bool = False) -> tuple[list[tuple[int, int, bytes]], bool]:
+    reader = EventReader(event_bytes_max=EVENT_BYTES_MAX, control_bytes_max=CONTROL_BYTES_MAX, joins_alike=joins_alike)
     found: list[tuple[int, int, bytes]] = []
     try:
         for at in range(0, len(stream), step):
             reader.receive_data(stream[at : at + step])
             while got := reader.read(100):
-                found += [(event.type, event.codec, event.body) for event in got]
+                found += [(event.type, event.codec, event.body) for some in got for event in _apart(some)]
     except RemoteProtocolError:
         return found, True
     return found, False
+
+
+def _apart(event: Event) -> list[Event]:
+    """The events of a run. What is read of them together is what is read of each."""
+    if not isinstance(event, AlikeEvents):
+        return [event]
+    if event.type == EventType.PUT:
+        _same_rows(event.puts, [message for one in event.events for message in _taken(one)])
+    else:
+        _same_confirms(event)
+    return event.events
+
+
+def _same_confirms(event: AlikeEvents) -> None:
+    try:
+        alone = list(parse_confirms(event.events))
+    except RemoteProtocolError:
+        return
+    if list(parse_confirms([event])) != alone:
+        raise Broken("confirms that come together are others")
+
+
+def _same_rows(run: AlikePuts, messages: list[PutMessage]) -> None:
+    queue_id = run.plain_queue_id(ACK_REQUESTED)
+    columns = None if queue_id is None else run.columns()
+    if columns is None:
+        return
+    if {(message.queue_id, message.flags, message.compression) for message in messages} != {(queue_id, 1, 0)}:
+        raise Broken("messages are taken for what they are not")
+    if rows_of_run(*columns)[0] != Rows.of([row_of_put(message, message.guid) for message in messages]):
+        raise Broken("the rows of messages that are alike are not theirs")
 
 
 def _joined(found: list[tuple[int, int, bytes]]) -> list[tuple[int, int, bytes]]:
@@ -160,6 +201,8 @@ def _puts(event: Event) -> Hashable:
     messages: list[PutMessage] = []
     while reader:
         messages += reader.take(2)
+    if (run := alike_in_event(event.data, event.start, event.end)) is not None:
+        _same_rows(run, messages[: (run.end - run.start) // run.each])
     # What is behind a checksum that is wrong shall be looked at, too.
     messages = [_with_checksum(message) if "checksum" in message.fault else message for message in messages]
     sound = [message for message in messages if not message.fault]
@@ -343,6 +386,9 @@ def _event_seeds() -> Iterable[bytes]:
     for _, data in recorded():
         yield b"\7" + data
     yield b"\1" + b"".join(data for kind, data in recorded() if kind in ("PUT", "CONFIRM"))
+    yield b"\3" + b"".join(build_puts([put_message(1, bytes([64] * 15 + [n]), b"body%d" % n)]) for n in range(8))
+    yield b"\4" + b"".join(build_confirms([(1, bytes([64] * 15 + [n]), 2)]) for n in range(8))
+    yield b"\3" + build_puts([put_message(1, bytes([64] * 15 + [n]), b"body%d" % n) for n in range(8)])
     area = build_area([MessageProperty("k", PropertyType.STRING, "v")])
     old = build_area([MessageProperty("k", PropertyType.STRING, "v")], SCHEMA_OLD)
     flags = 3

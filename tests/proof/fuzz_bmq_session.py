@@ -235,6 +235,7 @@ def _say(r_id: int, choice: Any) -> bytes:
 
 _ANSWER, _REFUSE, _DELIVER, _WAIT = item(0x80 + 11), item(4), item(5, b"1"), item(6, b"x" * 100)
 _PUTS = item(0, build_puts([put_message(0, bytes(15) + bytes((n,)), b"hello") for n in range(1, 4)]))
+_RUN = item(0, b"".join(build_puts([put_message(0, bytes(15) + bytes((n,)), b"hello")]) for n in range(9, 13)))
 _CONFIRMS = item(0, build_confirms([ConfirmMessage(0, guid_of_message_id(one), 0) for one in _IDS]))
 
 
@@ -243,6 +244,7 @@ def _session_seeds() -> Iterable[bytes]:
     end = _close(4, "bmq://p/q") + _ANSWER * 3 + _say(5, Disconnect()) + _ANSWER * 3
     yield b"\2" + life + _configure(3, 2) + _DELIVER + _ANSWER + _DELIVER + _configure(6) + _ANSWER + end
     yield b"\2" + _open(1, "bmq://p/q") + _REFUSE + _open(2, "bmq://p/q") + _PUTS + _ANSWER + _PUTS + _REFUSE + end
+    yield b"\2" + _open(1, "bmq://p/q") + _ANSWER + _RUN + _ANSWER + _PUTS + _RUN + _REFUSE + end
     fan = _open(1, "bmq://f/q?id=foo", 2, 1, "foo") + _ANSWER + _configure(2, 7, app_id="foo") + _ANSWER + _DELIVER
     yield b"\2" + fan + _close(3, "bmq://f/q?id=foo", 2, 1, "foo") + _DELIVER + _ANSWER * 3 + _WAIT * 3
     yield b"\3" + life

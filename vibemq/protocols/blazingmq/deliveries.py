@@ -6,7 +6,7 @@ sId known, nor behind the one that ends it.
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import islice, repeat
 
 from vibemq.errors import RemoteProtocolError
 from vibemq.model.commands import Settle, Settlement
@@ -14,15 +14,23 @@ from vibemq.model.effects import Deliver
 from vibemq.model.rows import LargeRow
 from vibemq.model.runs import Run, runs_of
 from vibemq.model.stored import Slice
-from vibemq.protocols.blazingmq.codec.guid import guid_of_message_id
+from vibemq.protocols.blazingmq.codec.guid import guid_of_message_id, guids_of_message_ids
 from vibemq.protocols.blazingmq.codec.options import sub_queue_ids_option
 from vibemq.protocols.blazingmq.codec.push import PushMessage, build_pushes
-from vibemq.protocols.blazingmq.codec.rows import properties_in, push_around_row, pushes_of_rows
+from vibemq.protocols.blazingmq.codec.rows import (
+    alike_pushes_of_rows,
+    properties_in,
+    push_around_row,
+    pushes_of_rows,
+)
 from vibemq.protocols.blazingmq.delivery_index import BlazingmqDeliveryIndex, Held
 from vibemq.protocols.blazingmq.state import BlazingmqState
 
 ROWS_AT_ONCE = 200
 """Rows that are encoded in about two milliseconds if they have few properties. Four of those are as much as a row."""
+
+ALIKE_MIN = 4
+"""Rows of one slice that are looked at whether they can be encoded together."""
 
 
 class Deliveries:
@@ -46,47 +54,43 @@ class Deliveries:
         messages: list[PushMessage] = []
         for piece in slices:
             rows = piece.rows
-            if isinstance(rows, LargeRow):
-                pushes = [PushMessage(q_id, guid_of_message_id(rows.ids()[0]), 0, 0, 0, option, b"")]
-            else:
-                pushes = pushes_of_rows(rows, q_id, option, new_style=state.new_style)
+            guids = guids_of_message_ids(rows.ids())
             if not deliver.settled:
-                self._hold(deliver, piece, pushes, held)
+                self._hold(deliver, piece, guids, held)
                 consumer.held += rows.count
             if isinstance(rows, LargeRow):
                 state.out += build_pushes(messages)
                 messages = []
-                before, part, behind = push_around_row(rows, pushes[0], new_style=state.new_style)
+                large = PushMessage(q_id, guids[0], 0, 0, 0, option, b"")
+                before, part, behind = push_around_row(rows, large, new_style=state.new_style)
                 state.send(before)
                 state.send_row(part)
                 state.send(behind)
+            elif rows.count >= ALIKE_MIN and (
+                event := alike_pushes_of_rows(rows, guids, q_id, option, new_style=state.new_style)
+            ):
+                state.out += build_pushes(messages)
+                messages = []
+                state.send(event)
+                self._note_work(rows.count)
             else:
+                pushes = pushes_of_rows(rows, q_id, option, new_style=state.new_style, guids=guids)
                 messages += pushes
-                self._note_work(pushes)
+                self._note_work(rows.count, sum(properties_in(push.data) for push in pushes if push.flags))
         state.out += build_pushes(messages)
 
-    def _note_work(self, pushes: list[PushMessage]) -> None:
-        count = len(pushes)
-        if count:
-            work = count + (sum(properties_in(push.data) for push in pushes if push.flags) >> 2)
-            self.rows_at_once = max(1, min(ROWS_AT_ONCE, 2 * self.rows_at_once, ROWS_AT_ONCE * count // work))
+    def _note_work(self, count: int, properties: int = 0) -> None:
+        if not count:
+            return
+        work = count + (properties >> 2)
+        self.rows_at_once = max(1, min(ROWS_AT_ONCE, 2 * self.rows_at_once, ROWS_AT_ONCE * count // work))
 
-    def _hold(self, deliver: Deliver, piece: Slice, pushes: list[PushMessage], held: dict[bytes, Held]) -> None:
-        guids = [push[1] for push in pushes]
+    def _hold(self, deliver: Deliver, piece: Slice, guids: list[bytes], held: dict[bytes, Held]) -> None:
+        """May give some of them another GUID."""
         number, first = deliver.consumer, piece.first_sequence
         if not held.keys().isdisjoint(guids) or len(set(guids)) < len(guids):
-            self._tell_apart(deliver.queue_id, first, pushes, held)
-            guids = [push[1] for push in pushes]
-        held.update(zip(guids, ((number, sequence) for sequence in range(first, first + len(guids))), strict=True))
-
-    def _tell_apart(self, queue_id: int, first: int, pushes: list[PushMessage], held: dict[bytes, Held]) -> None:
-        """A message whose GUID the stream holds already gets another for this time, or a CONFIRM could mean either. It
-        happens to ids of other protocols, whose publishers may use one twice."""
-        seen: set[bytes] = set()
-        for index, push in enumerate(pushes):
-            if push.guid in held or push.guid in seen:
-                pushes[index] = push._replace(guid=guid_of_message_id(b"%d/%d" % (queue_id, first + index)))
-            seen.add(pushes[index].guid)
+            _tell_apart(deliver.queue_id, first, guids, held)
+        held.update(zip(guids, zip(repeat(number), range(first, first + len(guids))), strict=True))
 
     def confirm(self, confirms: Iterator[tuple[int, bytes, int]], most: int) -> int:
         """Take up to `most` confirms; return how many there were. What the client does not hold is ignored.
@@ -117,6 +121,16 @@ class Deliveries:
         if broken is not None:
             raise broken
         return count
+
+
+def _tell_apart(queue_id: int, first: int, guids: list[bytes], held: dict[bytes, Held]) -> None:
+    """A message whose GUID the stream holds already gets another for this time, or a CONFIRM could mean either. It
+    happens to ids of other protocols, whose publishers may use one twice."""
+    seen: set[bytes] = set()
+    for index, guid in enumerate(guids):
+        if guid in held or guid in seen:
+            guids[index] = guid_of_message_id(b"%d/%d" % (queue_id, first + index))
+        seen.add(guids[index])
 
 
 def _runs(sequences: list[int]) -> list[Run]:

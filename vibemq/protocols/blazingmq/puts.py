@@ -4,7 +4,7 @@ An ACK is written once for each PUT that asked for one, on this connection, and 
 the answer to a close waits for it. A message that is refused gets its ACK (a NACK) in any case.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,18 +12,20 @@ from vibemq.errors import MessageTooLarge, VibeMQError
 from vibemq.model.commands import Publish
 from vibemq.model.effects import Published
 from vibemq.model.extras.columns import ExtraColumns
-from vibemq.model.rows import LARGE_ROW_BYTES, LargeRow, Rows
+from vibemq.model.rows import LARGE_ROW_BYTES, LargeRow, Rows, join_rows
 from vibemq.protocols.blazingmq.codec.acks import AckStatus, build_acks, build_positive_acks
 from vibemq.protocols.blazingmq.codec.events import Event, LargeEvent
 from vibemq.protocols.blazingmq.codec.guid import GuidMaker
 from vibemq.protocols.blazingmq.codec.put import ACK_REQUESTED, MESSAGE_PROPERTIES, ZERO_GUID, PutMessage, PutReader
-from vibemq.protocols.blazingmq.codec.rows import PutLoader, properties_work, row_of_put
+from vibemq.protocols.blazingmq.codec.rows import PutLoader, properties_work, row_of_put, rows_of_run
 from vibemq.protocols.blazingmq.errors import ack_code_of
 from vibemq.protocols.blazingmq.state import BlazingmqState
 from vibemq.protocols.blazingmq.streams import OpenedQueue
 
 ROWS_BYTES_MAX = 1 << 20
 """Of one Publish, unless a single message is larger."""
+RUN_WORK_SHIFT = 2
+"""Four messages that are alike, taken together, are as much work as one that is taken alone."""
 _ID = slice(2, 34)
 """Where a row has its id: the GUID's text."""
 
@@ -31,11 +33,15 @@ _ID = slice(2, 34)
 class _Gathered:
     """Messages of one queue that become one Publish."""
 
-    __slots__ = ("correlations", "guids", "queue", "rows", "size")
+    __slots__ = ("_joined", "correlations", "guids", "ids", "queue", "rows", "size")
 
     def __init__(self, queue: OpenedQueue) -> None:
         self.queue = queue
+        self._joined: list[Rows] = []
         self.rows: list[bytes] = []
+        """Behind those that are joined."""
+        self.ids: list[bytes] = []
+        """As the messages are stored under."""
         self.guids: list[bytes] = []
         self.correlations: list[int] = []
         """Of each message its correlation id, inverted and so negative if it asked for no ACK. Empty while all have
@@ -48,8 +54,26 @@ class _Gathered:
                 self.correlations = [0] * len(self.guids)
             self.correlations.append(correlation)
         self.rows.append(row)
+        self.ids.append(row[_ID])
         self.guids.append(guid)
         self.size += len(row)
+
+    def add_run(self, rows: Rows, ids: list[bytes], guids: Sequence[bytes]) -> None:
+        """Of messages that have asked for an ACK, from a client that makes their GUIDs."""
+        if self.correlations:
+            self.correlations += [0] * len(guids)
+        if self.rows:
+            self._joined.append(Rows.of(self.rows))
+            self.rows = []
+        self._joined.append(rows)
+        self.ids += ids
+        self.guids += guids
+        self.size += rows.size
+
+    def joined(self) -> Rows:
+        if self.rows:
+            self._joined.append(Rows.of(self.rows))
+        return join_rows(self._joined)
 
 
 class Puts:
@@ -94,6 +118,8 @@ class Puts:
         """
         if self._loading is not None:
             return self._load_on(*self._loading)
+        if not self._left and (work := self._read_run()):
+            return work
         messages = self._left or self._reader.take(most)
         self._left = []
         work = 0
@@ -101,13 +127,10 @@ class Puts:
             if self._loading is not None or work >= most:
                 self._left = messages[place:]
                 break
-            gathered = self._gathered
-            if gathered is None or message[0] != gathered.queue.q_id or gathered.size > ROWS_BYTES_MAX:
-                self.flush()
-                gathered = self._gathered = self._gather(message)
-                if gathered is None:
-                    work += 1
-                    continue
+            gathered = self._gather(message[0])
+            if gathered is None:
+                work += 1
+                continue
             work += 1 + (len(message[6]) >> 14) + self._take(gathered, message)
         if self._loading is None:
             self._memory = None
@@ -136,10 +159,33 @@ class Puts:
                 self._memory = None
         return loader.work
 
-    def _gather(self, message: PutMessage) -> _Gathered | None:
+    def _gather(self, q_id: int) -> _Gathered | None:
         """None: the client does not have the queue open, and would not survive an ACK of it."""
-        queue = self._state.queues.get(message.queue_id)
-        return None if queue is None or queue.closing else _Gathered(queue)
+        gathered = self._gathered
+        if gathered is None or q_id != gathered.queue.q_id or gathered.size > ROWS_BYTES_MAX:
+            self.flush()
+            queue = self._state.queues.get(q_id)
+            gathered = self._gathered = None if queue is None or queue.closing else _Gathered(queue)
+        return gathered
+
+    def _read_run(self) -> int:
+        """Take messages that are alike and have nothing special about them; return how much work that was. 0: the next
+        ones are no such messages."""
+        run = self._reader.next_run()
+        if run is None or not self._state.makes_guids:
+            return 0
+        limit = self._state.context.limits.message_bytes_max
+        q_id = run.plain_queue_id(ACK_REQUESTED)
+        gathered = None if q_id is None or run.each > limit else self._gather(q_id)
+        if gathered is None or not gathered.queue.writers:
+            return 0
+        columns = run.columns()
+        if columns is None or ZERO_GUID in columns[0]:
+            return 0
+        guids, payloads = columns
+        self._reader.skip_run(run)
+        gathered.add_run(*rows_of_run(guids, payloads), guids)
+        return 1 + (len(guids) >> RUN_WORK_SHIFT) + (run.end - run.start >> 15)
 
     def _take(self, gathered: _Gathered, message: PutMessage) -> int:
         """Returns how much work it was beside the copying. With `_loading` set it takes more steps, and the next ones
@@ -194,28 +240,29 @@ class Puts:
     def flush(self) -> None:
         """Publish what has been gathered."""
         gathered, self._gathered = self._gathered, None
-        if gathered is not None and gathered.rows:
-            self._publish(gathered, Rows.of(gathered.rows), [row[_ID] for row in gathered.rows])
+        if gathered is not None and gathered.ids:
+            self._publish(gathered, gathered.joined())
 
     def _publish_large(self, queue: OpenedQueue, row: bytes, correlation: int, guid: bytes) -> None:
         self.flush()
         self._gathered = _Gathered(queue)
         alone = _Gathered(queue)
-        alone.add(b"", guid, correlation)
+        alone.add(row[: _ID.stop], guid, correlation)
         # Without memory it is a message just below the bound, which its headers have brought above it.
         memory, self._memory = self._memory, None
-        self._publish(alone, LargeRow(row, memory), [row[_ID]])
+        self._publish(alone, LargeRow(row, memory))
 
-    def _publish(self, gathered: _Gathered, rows: Rows, ids: list[bytes]) -> None:
+    def _publish(self, gathered: _Gathered, rows: Rows) -> None:
         state, queue = self._state, gathered.queue
         queue.unanswered_puts += 1
-        token = state.asked(partial(self._published, queue, gathered.guids, gathered.correlations))
+        # Python's collector looks at a tuple of bytes once, and at a list again and again.
+        token = state.asked(partial(self._published, queue, tuple(gathered.guids), gathered.correlations))
         extras = None
         if state.makes_guids and queue.domain.deduplication_ms:
-            extras = ExtraColumns(range(len(ids)), dedup_ids=ids)
+            extras = ExtraColumns(range(len(gathered.ids)), dedup_ids=tuple(gathered.ids))
         state.ask(Publish(state.context.session, token, queue.name, rows, extras, create=False))
 
-    def _published(self, queue: OpenedQueue, guids: list[bytes], correlations: list[int], result: Any) -> None:
+    def _published(self, queue: OpenedQueue, guids: Sequence[bytes], correlations: list[int], result: Any) -> None:
         queue.unanswered_puts -= 1
         if queue.known:
             refused = result.refused or {} if isinstance(result, Published) else None
@@ -229,7 +276,7 @@ class Puts:
 
 
 def _told(
-    q_id: int, guids: list[bytes], correlations: list[int], result: Any, refused: Mapping[int, VibeMQError] | None
+    q_id: int, guids: Sequence[bytes], correlations: list[int], result: Any, refused: Mapping[int, VibeMQError] | None
 ) -> list[tuple[int, int, bytes, int]]:
     """What the ACKs say.
 

@@ -58,7 +58,7 @@ MESSAGES_AT_ONCE = 150
 """Messages, confirms or requests that are read in about a millisecond."""
 CONTROL_WORK_SHIFT = 4
 """So many bytes of a request, 1 << 4, are as much work as a message: each two may be a value, or a condition."""
-KEPT_BACK_BYTES = 131_072
+KEPT_BACK_BYTES = 262_144
 """Posts of about so many bytes are kept back at most while a flush is under way, which their ACKs wait for anyway."""
 HEARTBEATS_WORK_SHIFT = 3
 """Eight heartbeats, cut out of the stream and answered together, are as much work as a message."""
@@ -86,6 +86,7 @@ class BlazingmqSession(BaseSession[BlazingmqState]):
             control_bytes_max=CONTROL_BYTES_MAX,
             message_bytes_max=context.limits.message_bytes_max + AROUND_MESSAGE_BYTES,
             reserve_memory=context.reserve_memory,
+            joins_alike=True,
         )
         self._events: list[Event] = []
         """Read from the stream, and not yet looked at, the next one last."""
@@ -125,7 +126,7 @@ class BlazingmqSession(BaseSession[BlazingmqState]):
         if self._arrived:
             self._arrived = False
             self._liveness.heard()
-        if self._keeps_back():
+        if self.keeps_back():
             return ()
         try:
             self._read()
@@ -141,7 +142,7 @@ class BlazingmqSession(BaseSession[BlazingmqState]):
             state.close()
         return self._take_requests()
 
-    def _keeps_back(self) -> bool:
+    def keeps_back(self) -> bool:
         """Each small batch costs as much as many messages. What an SDK posts while a flush is under way becomes one."""
         state = self._state
         # A client that does nothing but post: nobody waits for anything else that it may have sent.

@@ -33,6 +33,10 @@ def _no_row() -> None:
     return None
 
 
+def _never() -> bool:
+    return False
+
+
 class PeerDriver:
     """A session, its place among the others, and what is under way for it. Everything runs on the event loop.
 
@@ -107,6 +111,7 @@ class PeerDriver:
             wake=self.wake,
             failed=self.read_failed,
         )
+        self._keeps_back: Callable[[], bool] = getattr(session, "keeps_back", _never)
         self.row_to_send: Callable[[], Rows | None] = getattr(session, "row_to_send", _no_row)
         """A large row behind the bytes that the session has given."""
 
@@ -142,7 +147,8 @@ class PeerDriver:
         """What the peer has sent; b"" is its end of stream."""
         if not (self.parted or self.leaving):
             self.session.receive_data(data)
-            self.process()
+            if not self._keeps_back():
+                self.process()
 
     def process(self) -> None:
         """Take what the session has understood, have it decided, and write what is due in this turn."""

@@ -284,6 +284,10 @@ def _decode_extras(body: memoryview, offset: int, count: int, row_count: int) ->
     priorities, expires, delays, sizes = map(_common, columns[1:])
     if sizes == 0:
         dedup_ids, end = list[bytes](), offset
+    elif isinstance(sizes, int):
+        end = offset + sizes * count
+        joined = bytes(body[offset:end])
+        dedup_ids = [joined[at : at + sizes] for at in range(0, sizes * count, sizes)]
     else:
         ends = list(accumulate(each_of(sizes, count), initial=offset))
         dedup_ids, end = [bytes(body[start:end]) for start, end in pairwise(ends)], ends[-1]

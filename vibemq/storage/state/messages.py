@@ -110,6 +110,13 @@ def _remember_ids(queue: StoredQueue, record: MessagesAdded, extras: ExtraColumn
     # As `remembered` of each.
     base = remembered(first, record.published_at)
     marks = None if dirty is None else dirty.dedup.setdefault(queue.queue_id, {})
+    ids, indexes = extras.dedup_ids, extras.indexes
+    if isinstance(indexes, range) and b"" not in ids and table.keys().isdisjoint(ids) and len(set(ids)) == len(ids):
+        # All of them are new, as in most bulk.
+        table.update(zip(ids, range(base + indexes.start, base + indexes.stop), strict=True))
+        if marks is not None:
+            marks.update(dict.fromkeys(range(first + indexes.start, first + indexes.stop), True))
+        return
     for index, dedup_id in extras.with_dedup_ids():
         # Taken out first, so that the table stays in order of age and pruning can stop at the first young one.
         known = table.pop(dedup_id, None)

@@ -1,5 +1,6 @@
 """Limits of domains on what clients have open at a time."""
 
+import gc
 from itertools import pairwise
 
 import pytest
@@ -89,3 +90,11 @@ def test_very_many_queues_are_given_back_in_steps() -> None:
     assert all(before - after <= 1_000 for before, after in pairwise(counted)), "all of them in one step"
     freed = [queues for _, queues in left]
     assert all(before - after <= 1_000 for before, after in pairwise(freed)), "all of them in one step"
+
+
+def test_the_collector_looks_at_no_table_of_queues() -> None:
+    shared = DomainUse()
+    use = ClientUse(shared)
+    for number in range(5):
+        use.count(queue(f"q{number}"), producers=1, consumers=1)
+    assert not any(gc.is_tracked(table) for table in (shared._counts, shared._open, use._mine))

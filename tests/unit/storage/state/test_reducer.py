@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import pytest
 
+from vibemq.model.extras.columns import ExtraColumns
 from vibemq.model.jobs.job import JobKind, JobPlan, JobState, StoredJob
 from vibemq.model.jobs.job_records import JobStarted
 from vibemq.model.options import Durability, QueueOptions, Retention
@@ -168,6 +169,24 @@ def test_dedup_ids_leave_the_window_when_new_ones_come() -> None:
     again = [add(1, 1, 100, i0=one), add(2, 1, 900, i0=two), add(3, 1, 1_050, i0=one), add(4, 1, 1_950, i0=three)]
     assert queue_of(*again, options=options).dedup == {b"1": remembered(3, 1_050), b"3": remembered(4, 1_950)}
     assert queue_of(add(1, 1, i0=one), options=QueueOptions(dedup_window_ms=0)).dedup == {}
+
+
+@pytest.mark.parametrize(
+    "ids", [(b"a", b"b", b"c"), (b"a", b"b", b"a"), (b"a", b"", b"c"), (b"x", b"b", b"c"), (b"a", b"x", b"x")]
+)
+def test_dedup_ids_that_come_together_are_remembered_like_each(ids: tuple[bytes, ...]) -> None:
+    before = add(1, 1, 100, i0=MessageExtra(dedup_id=b"x"))
+    rows = Rows.of([b"row"] * 3)
+    together = MessagesAdded(Q, 2, 200, rows, ExtraColumns(range(3), dedup_ids=ids))
+    apart = MessagesAdded(Q, 2, 200, rows, ExtraColumns([0, 1, 2], dedup_ids=ids))
+    tables, marks = [], []
+    for record in (together, apart):
+        state, dirty = state_of(before), Dirty()
+        apply(state, record, DeadTable(), dirty)
+        tables.append(list(state.queues[Q].dedup.items()))
+        marks.append(dirty.dedup[Q])
+    assert tables[0] == tables[1]
+    assert marks[0] == marks[1]
 
 
 def test_a_dead_letter_keeps_its_message_and_priority() -> None:

@@ -14,11 +14,13 @@ from itertools import chain
 from typing import NamedTuple
 
 from vibemq.errors import RemoteProtocolError
-from vibemq.protocols.blazingmq.codec.events import Event, EventType, event
+from vibemq.protocols.blazingmq.codec.events import EVENT_HEADER_BYTES, AlikeEvents, Event, EventType, event
 
 _LIST_HEADER = b"\x16\0\0\0"
 _ACK = struct.Struct("!I16si")
 _CONFIRM = struct.Struct("!i16sI")
+_CONFIRM_EVENT = struct.Struct("!12xi16sI")
+"""With its header, one message."""
 _MESSAGE_WORDS = 6
 _STORED = bytes(4)
 """Status 0, correlation id 0."""
@@ -99,6 +101,12 @@ def parse_confirms(events: Iterable[Event]) -> Iterator[tuple[int, bytes, int]]:
     unpack = _CONFIRM.unpack_from
     for confirms in events:
         _, _, data, start, end = confirms
+        if isinstance(confirms, AlikeEvents):
+            if confirms.each == _CONFIRM_EVENT.size and data.startswith(_LIST_HEADER[:1], start + EVENT_HEADER_BYTES):
+                yield from _CONFIRM_EVENT.iter_unpack(memoryview(data)[start:end])
+            else:
+                yield from parse_confirms(confirms.events)
+            continue
         # What the SDKs send for each message; the general way costs twice as much.
         if end - start == _ONE_CONFIRM_BYTES and data.startswith(_LIST_HEADER[:1], start):
             yield unpack(data, start + 4)

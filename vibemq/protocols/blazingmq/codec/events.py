@@ -18,9 +18,12 @@ from typing import Any, NamedTuple
 
 from vibemq.errors import RemoteProtocolError
 from vibemq.model.rows import LARGE_ROW_BYTES
+from vibemq.protocols.blazingmq.codec.put_runs import PUT_SAME_BYTES, RUN_MIN, AlikePuts, count_alike
 
 EVENT_HEADER = struct.Struct("!IBBBB")
 EVENT_HEADER_BYTES = EVENT_HEADER.size
+CONFIRM_SAME_BYTES = 8
+"""Of a CONFIRM, before the GUID."""
 PADDINGS = (b"\4\4\4\4", b"\3\3\3", b"\2\2", b"\1")
 """By the length of the data modulo 4. There is no data without padding."""
 
@@ -59,6 +62,12 @@ class ControlCodec(IntEnum):
 
 
 _CONTROLS = (EventType.CONTROL, EventType.AUTHENTICATION)
+_JOINED = {
+    _VERSION | EventType.PUT: EVENT_HEADER_BYTES + PUT_SAME_BYTES,
+    _VERSION | EventType.CONFIRM: EVENT_HEADER_BYTES + CONFIRM_SAME_BYTES,
+}
+"""How many bytes such events have in common at their beginning."""
+_NONE_JOINED: dict[int, int] = {}
 HEARTBEAT_REQ = EVENT_HEADER.pack(EVENT_HEADER_BYTES, _VERSION | EventType.HEARTBEAT_REQ, 2, 0, 0)
 HEARTBEAT_RSP = EVENT_HEADER.pack(EVENT_HEADER_BYTES, _VERSION | EventType.HEARTBEAT_RSP, 2, 0, 0)
 
@@ -85,6 +94,25 @@ class LargeEvent(Event):
     memory: Any = None
 
 
+class AlikeEvents(Event):
+    """PUT or CONFIRM events in a row, as long as each other, that begin alike; `data[start:end]` holds them with their
+    headers."""
+
+    each: int = 0
+    """Bytes of one."""
+
+    @property
+    def puts(self) -> AlikePuts:
+        """Of PUT events that have one message each."""
+        return AlikePuts(self.data, self.start, self.end, self.each, EVENT_HEADER_BYTES)
+
+    @property
+    def events(self) -> list[Event]:
+        kind, codec, data, start, end = self
+        each = self.each
+        return [Event(kind, codec, data, at + EVENT_HEADER_BYTES, at + each) for at in range(start, end, each)]
+
+
 def _any_memory(size: int) -> Any:
     return size
 
@@ -101,6 +129,7 @@ class EventReader:
         message_bytes_max: a message of a large PUT event that is larger comes without its data, as one that cannot be
             loaded.
         reserve_memory: (bytes of a large message) -> what holds the memory for it; None: not now.
+        joins_alike: PUT and CONFIRM events may come as `AlikeEvents`.
     """
 
     def __init__(
@@ -110,7 +139,9 @@ class EventReader:
         control_bytes_max: int,
         message_bytes_max: int = 1 << 30,
         reserve_memory: Callable[[int], Any] = _any_memory,
+        joins_alike: bool = False,
     ) -> None:
+        self._joins_alike = joins_alike
         self.event_bytes_max = event_bytes_max
         self.control_bytes_max = control_bytes_max
         self.message_bytes_max = message_bytes_max
@@ -223,6 +254,7 @@ class EventReader:
         last, largest = len(data), min(self.control_bytes_max, self.event_bytes_max, _WHOLE_BYTES_MAX)
         unpack, new, append = EVENT_HEADER.unpack_from, tuple.__new__, events.append
         stop = min(last, at + bytes_max)
+        joined = _JOINED if self._joins_alike else _NONE_JOINED
         for _ in range(_EVENTS_AT_ONCE):
             if at >= stop or last - at < EVENT_HEADER_BYTES:
                 break
@@ -230,6 +262,14 @@ class EventReader:
             end = at + length
             if end > last or length & 3 or kind >> 6 != 1 or words != 2 or not EVENT_HEADER_BYTES <= length <= largest:
                 break
+            if kind in joined and end < stop and data.startswith(data[at : at + EVENT_HEADER_BYTES], end):
+                count = count_alike(data, at, length, min(last, stop + length), joined[kind])
+                if count >= RUN_MIN:
+                    alike = AlikeEvents(kind & 63, specific >> 5, data, at, at + count * length)
+                    alike.each = length
+                    append(alike)
+                    at = alike.end
+                    continue
             append(new(Event, (kind & 63, specific >> 5, data, at + EVENT_HEADER_BYTES, end)))
             at = end
         if events:

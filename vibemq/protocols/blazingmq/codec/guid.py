@@ -8,6 +8,8 @@ docs/spec/blazingmq.md, "Message GUID".
 """
 
 from binascii import Error, unhexlify
+from collections.abc import Sequence
+from contextlib import suppress
 from hashlib import blake2b
 
 GUID_BYTES = 16
@@ -38,6 +40,17 @@ def guid_of_message_id(message_id: bytes) -> bytes:
             return guid
     made = int.from_bytes(blake2b(message_id, digest_size=GUID_BYTES).digest(), "big")
     return (made & (_VERSION - 1) | _VERSION).to_bytes(GUID_BYTES, "big")
+
+
+def guids_of_message_ids(ids: Sequence[bytes]) -> list[bytes]:
+    """The same of several."""
+    if all(len(message_id) == GUID_TEXT_BYTES for message_id in ids):
+        with suppress(Error):
+            joined = unhexlify(b"".join(ids))
+            guids = [joined[at : at + GUID_BYTES] for at in range(0, len(joined), GUID_BYTES)]
+            if _ZERO not in guids:
+                return guids
+    return [guid_of_message_id(message_id) for message_id in ids]
 
 
 class GuidMaker:

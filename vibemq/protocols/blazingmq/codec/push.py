@@ -14,7 +14,7 @@ Source: docs/spec/blazingmq.md, "PUSH".
 """
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from vibemq.errors import RemoteProtocolError
@@ -22,6 +22,7 @@ from vibemq.protocols.blazingmq.codec.events import PADDINGS, Event, EventType, 
 
 _HEADER = struct.Struct("!IIi16sHH")
 _HEADER_WORDS = _HEADER.size // 4
+_GUID_AT = 12
 _WORDS = (1 << 28) - 1
 
 EVENT_BYTES_SOFT_MAX = 1 << 20
@@ -59,6 +60,27 @@ def build_pushes(messages: Iterable[PushMessage], *, event_bytes_soft_max: int =
     if pieces:
         events.append(event(EventType.PUSH, pieces, total))
     return events
+
+
+def build_alike_pushes(like: PushMessage, guids: Sequence[bytes], payloads: Sequence[bytes]) -> bytes:
+    """One event of messages that differ in GUID and payload only, whose payloads have one size.
+
+    Args:
+        like: with the properties area alone as its data.
+    """
+    queue_id, _, flags, compression, schema_id, options, area = like
+    data_bytes = len(area) + len(payloads[0])
+    padding = PADDINGS[data_bytes & 3]
+    size = _HEADER.size + len(options) + data_bytes + len(padding)
+    second = len(options) << 6 | compression << 5 | _HEADER_WORDS
+    header = _HEADER.pack(flags << 28 | size >> 2, second, queue_id, like.guid, schema_id, 0)
+    before, behind = header[:_GUID_AT], header[_GUID_AT + len(like.guid) :]
+    pieces = [padding + before] * (4 * len(guids) + 1)
+    pieces[0], pieces[-1] = before, padding
+    pieces[1::4] = guids
+    pieces[2::4] = [behind + options + area] * len(guids)
+    pieces[3::4] = payloads
+    return event(EventType.PUSH, pieces, size * len(guids))
 
 
 def around_push(message: PushMessage, payload_bytes: int) -> tuple[bytes, bytes]:

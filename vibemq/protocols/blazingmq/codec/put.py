@@ -23,7 +23,8 @@ import google_crc32c
 
 from vibemq.errors import InvalidMessage, RemoteProtocolError
 from vibemq.model.rows import LARGE_ROW_BYTES
-from vibemq.protocols.blazingmq.codec.events import PADDINGS, Event, EventType, event
+from vibemq.protocols.blazingmq.codec.events import PADDINGS, AlikeEvents, Event, EventType, event
+from vibemq.protocols.blazingmq.codec.put_runs import AlikePuts, alike_in_event
 
 _HEADER = struct.Struct("!IIi16sIHH")
 _HEADER_WORDS = _HEADER.size // 4
@@ -81,8 +82,25 @@ class PutReader:
         """Whether there may be messages to take."""
         return bool(self._events)
 
+    def next_run(self) -> AlikePuts | None:
+        """The next messages, if there are some that are alike; they are left where they are."""
+        if not self._events:
+            return None
+        head = self._events[0]
+        if isinstance(head, AlikeEvents):
+            return head.puts
+        return alike_in_event(head.data, self._at or head.start, head.end)
+
+    def skip_run(self, run: AlikePuts) -> None:
+        """It has been taken."""
+        if run.lead or run.end == self._events[0].end:
+            self._at = 0
+            self._events.popleft()
+        else:
+            self._at = run.end
+
     def take(self, messages_max: int) -> list[PutMessage]:
-        """The next messages.
+        """The next messages, up to a run that is not the first of them.
 
         Raises:
             RemoteProtocolError: a message's lengths contradict its event; the messages before it have been returned by
@@ -91,6 +109,12 @@ class PutReader:
         messages: list[PutMessage] = []
         unpack, append, new, checksum = _HEADER.unpack_from, messages.append, tuple.__new__, google_crc32c.value
         while self._events:
+            head = self._events[0]
+            if isinstance(head, AlikeEvents):
+                if messages:
+                    break
+                self._events.popleft()
+                self._events.extendleft(reversed(head.events))
             _, _, data, start, end = self._events[0]
             at = self._at or start
             try:

@@ -23,10 +23,15 @@ from io import BytesIO
 
 from vibemq.errors import InvalidMessage
 from vibemq.model.rows import LARGE_ROW_BYTES, LargeRow, Rows, RowView
-from vibemq.protocols.blazingmq.codec.guid import guid_of_message_id, guid_text
+from vibemq.protocols.blazingmq.codec.guid import GUID_TEXT_BYTES, guid_text, guids_of_message_ids
 from vibemq.protocols.blazingmq.codec.properties import SCHEMA_NONE, SCHEMA_OLD, area_bytes
 from vibemq.protocols.blazingmq.codec.property_headers import NO_HEADERS, area_of_headers, headers_of_area
-from vibemq.protocols.blazingmq.codec.push import PushMessage, around_push
+from vibemq.protocols.blazingmq.codec.push import (
+    EVENT_BYTES_SOFT_MAX,
+    PushMessage,
+    around_push,
+    build_alike_pushes,
+)
 from vibemq.protocols.blazingmq.codec.put import MESSAGE_PROPERTIES, DataChecksum, PutMessage
 
 _U16 = struct.Struct("!H")
@@ -165,6 +170,20 @@ def row_of_put(message: PutMessage, guid: bytes) -> bytes:
     return b"".join((_ID_SIZE, guid_text(guid).encode(), size, memoryview(data)[payload_at:], headers))
 
 
+def rows_of_run(guids: Sequence[bytes], payloads: Sequence[bytes]) -> tuple[Rows, list[bytes]]:
+    """Rows of messages without properties, whose payloads have one size; and the ids of these rows."""
+    count, size = len(guids), len(payloads[0])
+    texts = b"".join(guids).hex().upper().encode()
+    ids = [texts[at : at + GUID_TEXT_BYTES] for at in range(0, len(texts), GUID_TEXT_BYTES)]
+    pieces = [NO_HEADERS + _ID_SIZE] * (4 * count + 1)
+    pieces[0], pieces[-1] = _ID_SIZE, NO_HEADERS
+    pieces[1::4] = ids
+    pieces[2::4] = [_U32.pack(size)] * count
+    pieces[3::4] = payloads
+    row_bytes = len(_ID_SIZE) + GUID_TEXT_BYTES + _U32.size + size + len(NO_HEADERS)
+    return Rows(count, _U32.pack(row_bytes) * count, b"".join(pieces)), ids
+
+
 class RowInSteps:
     """Puts a large row together, a part of it per step."""
 
@@ -292,15 +311,34 @@ def push_around_row(row: LargeRow, push: PushMessage, *, new_style: bool = True)
     return before, LargeRow(row.data, row.memory, row.origin, (end - view.payload_size, end)), behind
 
 
-def pushes_of_rows(rows: Rows, queue_id: int, options: bytes, *, new_style: bool = True) -> list[PushMessage]:
+def alike_pushes_of_rows(
+    rows: Rows, guids: Sequence[bytes], queue_id: int, options: bytes, *, new_style: bool = True
+) -> bytes | None:
+    """The event that delivers rows that have one size and the same headers; None: they differ, or are too much for one.
+
+    Args: those of `pushes_of_rows`.
+    """
+    common = rows.common_headers() if rows.size < EVENT_BYTES_SOFT_MAX else None
+    if common is None:
+        return None
+    schema = SCHEMA_NONE if new_style else SCHEMA_OLD
+    area = area_of_headers(common, schema)
+    like = PushMessage(queue_id, guids[0], MESSAGE_PROPERTIES if area else 0, 0, schema if area else 0, options, area)
+    return build_alike_pushes(like, guids, rows.payloads())
+
+
+def pushes_of_rows(
+    rows: Rows, queue_id: int, options: bytes, *, new_style: bool = True, guids: Sequence[bytes] | None = None
+) -> list[PushMessage]:
     """Messages that deliver these rows, in order.
 
     Args:
         options: encoded; the same for all.
         new_style: whether the consumer reads new-style properties.
+        guids: None: those of the rows' ids.
     """
     schema = SCHEMA_NONE if new_style else SCHEMA_OLD
-    guids = map(guid_of_message_id, rows.ids())
+    guids = guids_of_message_ids(rows.ids()) if guids is None else guids
     payloads = rows.payloads()
     common = rows.common_headers()
     areas: Sequence[bytes]
