@@ -144,8 +144,6 @@ class EngineState:
         """queue_id -> quoted user -> the applications of the user's imports, that of the longest ago first."""
         self.imports_of: Counter[str] = Counter()
         """How many imports each quoted user has, into all queues."""
-        self.dead_of_deleted_queues: dict[int, int] = {}
-        """queue_id -> dead letters of a deleted queue."""
         self.sessions: dict[int, SessionState] = {}
         self.timers: list[tuple[int, int]] = []
         """(instant, queue_id); a queue's entries later than its `armed_at` are stale."""

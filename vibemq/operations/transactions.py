@@ -108,7 +108,7 @@ class Transactions:
         try:
             await self._carry_out(stages)
         except StorageFull as error:
-            log.warning("committed messages of application %.40r wait for room on the disk: %s", app, error)
+            log.warning("committed messages of application %.40r wait for room on the disk: %s", app, error.reason)
         except StorageDamaged as error:
             log.error("committed messages of application %.40r cannot be read: %s", app, error)
 
