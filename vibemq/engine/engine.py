@@ -633,6 +633,7 @@ _OWN_HANDLERS: dict[type, Callable[..., Slices | None]] = {
     ask.Quarantine: cursor_requests.quarantine,
     ask.Stage: transactions.stage,
     ask.DecideTransaction: transactions.decide,
+    ask.MoveStage: transactions.move_whole,
     ask.MoveStaged: transactions.move,
     ask.DropStages: transactions.drop,
     ask.ForgetApplication: transactions.forget,

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from vibemq.model.options import Retention
-from vibemq.model.records import MessagesAdded
+from vibemq.model.records import MessagesAdded, StageMoved
 from vibemq.model.runs import Run, RunSet, run_count
 from vibemq.model.stored import Chunk, Slice, StoredQueue, StoredState
 from vibemq.storage.kvstore.blocks import REWRITE_BELOW, clip, last_of, limit
@@ -44,6 +44,13 @@ class VolatileRows:
         part = Slice(record.first_sequence, record.published_at, record.rows)
         self._queues.setdefault(record.queue_id, []).append(part)
         self.size += record.rows.size
+
+    def move(self, record: StageMoved) -> None:
+        """All rows of a stage have other sequences from here on."""
+        parts = self._queues.pop(record.stage_id, [])
+        shift, published_at = record.shift, record.published_at
+        moved = [Slice(part.first_sequence + shift, published_at, part.rows) for part in parts]
+        self._queues.setdefault(record.queue_id, []).extend(moved)
 
     def read(self, queue_id: int, first: int, last: int, max_bytes: int) -> list[Slice]:
         """As `IStorageProvider.read`."""

@@ -10,7 +10,7 @@ from itertools import chain, islice
 from vibemq.model.extras.columns import ExtraColumns, columns_of
 from vibemq.model.instants import Instants
 from vibemq.model.options import DEDUP_IDS_MAX, Retention
-from vibemq.model.records import ALL_GROUPS, MessagesAdded
+from vibemq.model.records import ALL_GROUPS, MessagesAdded, StageMoved
 from vibemq.model.runs import Run, RunSet, runs_of
 from vibemq.model.stored import DEDUP_SEQUENCE_BITS, DEDUP_SEQUENCE_MASK, Chunk, StoredQueue, remembered
 from vibemq.storage.state.changes import Dirty, RunKind, ValueKind
@@ -69,6 +69,44 @@ def _extend_chunks(queue: StoredQueue, record: MessagesAdded, dirty: Dirty | Non
         chunks.append(tail)
     if dirty is not None:
         dirty.chunks.add((queue.queue_id, tail.first))
+
+
+def move(queue: StoredQueue, chunks: Sequence[Chunk], record: StageMoved, dirty: Dirty | None) -> None:
+    """`chunks`: those of the stage, which keeps its own until the messages leave it."""
+    queue.next_sequence = max(queue.next_sequence, record.first_sequence + record.count)
+    if dirty is not None:
+        dirty.queues.add(queue.queue_id)
+    if not queue.groups and queue.options.retention is not Retention.LOG:
+        return
+    shift, apart, span = record.shift, record.apart, _span_of(queue)
+    for chunk in chunks:
+        if record.has(chunk.first, chunk.last):
+            moved = Chunk(chunk.first + shift, chunk.last + shift, chunk.size, record.published_at)
+            first = _put_chunk(queue.chunks, moved, span, apart=apart)
+            apart = False
+            if dirty is not None:
+                dirty.chunks.add((queue.queue_id, first))
+
+
+def _span_of(queue: StoredQueue) -> int:
+    by_age = queue.options.message_ttl_ms is not None or queue.options.retain_ms
+    return AGED_CHUNK_SPAN_MS_MAX if by_age else CHUNK_SPAN_MS_MAX
+
+
+def _put_chunk(chunks: list[Chunk], new: Chunk, span: int, *, apart: bool) -> int:
+    """By the rules of `_extend_chunks`: many small stages share a chunk. Returns where the chunk begins."""
+    tail = chunks[-1] if chunks else None
+    if (
+        tail is not None
+        and tail.last + 1 == new.first
+        and tail.size + new.size <= CHUNK_BYTES_MAX
+        and 0 <= new.published_at - tail.published_at <= span
+        and not apart
+    ):
+        tail.last, tail.size = new.last, tail.size + new.size
+        return tail.first
+    chunks.append(new)
+    return new.first
 
 
 def _add_extras(queue: StoredQueue, record: MessagesAdded, extras: ExtraColumns, dirty: Dirty | None) -> None:
