@@ -335,10 +335,14 @@ class StorageFull(StorageError):
         """`limit`: what was met when it was not the disk's size, a limit of the process or a quota, and its repair."""
         super().__init__(message)
         self.limit = limit
+        self.reason = message
+        """Without what became of somebody's command."""
 
     def about(self, outcome: str) -> "StorageFull":
         """The same to somebody whose command it has met. `outcome`: what became of that command."""
-        return StorageFull(f"{self}; {outcome}", limit=self.limit)
+        told = StorageFull(f"{self.reason}; {outcome}", limit=self.limit)
+        told.reason = self.reason
+        return told
 
 
 class StorageFailed(StorageError):

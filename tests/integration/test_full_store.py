@@ -8,6 +8,7 @@ import anyio
 import pytest
 
 import vibemq
+from tests.waiting import until
 from vibemq.errors import StorageFull
 from vibemq.model.records import MessagesAdded, Record
 from vibemq.server.broker import Broker
@@ -144,3 +145,25 @@ async def test_commands_beside_refused_messages_are_answered_with_what_was_done(
         found = {info.name: info.ready for info in await mq.list_queues()}
     wanted = {f"created-{number}": 0 for number in range(ROUNDS)} | {f"purged-{number}": 0 for number in range(ROUNDS)}
     assert found == wanted | {"q": 0, "ids": 1}
+
+
+async def test_a_job_that_waits_for_room_says_why_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, storage: str
+) -> None:
+    """What became of a single step concerns nobody: it is repeated."""
+    async with Broker(tmp_path / "data", storage=storage) as broker, vibemq.connect(broker.url) as mq:
+        await mq.create_queue("q")
+        await mq.publish("q", b"x")
+        [message] = await mq.fetch("q")
+        await message.reject("no stock")
+        job: dict[str, Any] = {}
+        with monkeypatch.context() as full:
+            fill(broker, full)
+            number = (await mq.admin("job.start", kind="replay", filter={"queue": "q"}))["job"]
+
+            async def is_told() -> bool:
+                job.update(await mq.admin("job.show", job=number))
+                return bool(job["why"])
+
+            await until(is_told)
+            assert job["why"] == "the disk is full: the disk is full"

@@ -36,7 +36,7 @@ def restore(state: EngineState, step: Step, stored: StoredState) -> None:
     state.jobs.restore(stored.jobs)
     for stored_queue in stored.queues.values():
         if stored_queue.deleted:
-            state.dead_of_deleted_queues[stored_queue.queue_id] = stored_queue.letters
+            # Only its dead letters are left, and the store has them.
             continue
         queue = _queue(stored_queue, step.now)
         state.register(queue, _registry(state, queue.name))

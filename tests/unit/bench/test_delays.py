@@ -73,7 +73,7 @@ def test_a_message_is_there_twice_only_when_its_publish_was_not_answered(chunk: 
 
 
 def test_delayed_messages_outlive_a_kill(tmp_path: Path) -> None:
-    short = ["--messages", "3000", "--kills", "1", "--wait", "0.5", "--spread", "0.2", "--only", "killed"]
+    short = ["--messages", "1000", "--kills", "1", "--wait", "4", "--spread", "0.2", "--only", "killed"]
     command = [sys.executable, "-m", "bench.delays", *short, "--data-root", str(tmp_path)]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -170,13 +170,10 @@ def put_back(state: EngineState, dead_ids: Sequence[int], origins: Mapping[int, 
 
 
 def _count(state: EngineState, queue_id: int, change: int) -> None:
+    """Nobody asks how many are left of a queue that was deleted."""
     queue = state.queues_by_id.get(queue_id)
     if queue is not None:
         queue.dead = max(0, queue.dead + change)
-    elif queue_id in state.dead_of_deleted_queues or change > 0:
-        state.dead_of_deleted_queues[queue_id] = max(0, state.dead_of_deleted_queues.get(queue_id, 0) + change)
-        if not state.dead_of_deleted_queues[queue_id]:
-            del state.dead_of_deleted_queues[queue_id]
 
 
 def _origin(state: EngineState, dead_id: int, guess: int | None) -> int | None:

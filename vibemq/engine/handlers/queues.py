@@ -235,8 +235,6 @@ def remove(state: EngineState, step: Step, queue: Queue, registry: dict[str, Que
     queue.deleted = True
     state.unregister(queue, registry)
     state.retired.update(counters_of(queue))
-    if queue.dead:
-        state.dead_of_deleted_queues[queue.queue_id] = queue.dead
     state.parking.pop(queue, None)
     state.doomed.pop(queue, None)
     state.mortal.pop(queue.name, None)

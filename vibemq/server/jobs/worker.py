@@ -254,7 +254,7 @@ class JobWorker:
         except QueueNotFound as error:
             raise _Wait(f"{error}; create it, or cancel the job and say with `to` where letters shall go") from None
         except StorageFull as error:
-            raise _Wait(f"the disk is full: {error}") from None
+            raise _Wait(f"the disk is full: {error.reason}") from None
         except (Blocked, QueueExclusive) as error:
             raise _Wait(str(error)) from None
         return stepped
