@@ -28,6 +28,7 @@ from vibemq.protocols.blazingmq.codec.rows import (
     pushes_of_rows,
     row_of_put,
 )
+from vibemq.protocols.blazingmq.session import MESSAGES_AT_ONCE
 
 GUID = bytes.fromhex("400000000000003dd0b13e84bf23bf78")
 OPTION = sub_queue_ids_option([3])
@@ -271,3 +272,9 @@ def test_rows_that_differ_or_are_too_much_for_one_event_are_encoded_one_by_one(r
 @given(st.lists(st.sampled_from([b"0" * 32, b"%032X" % 7, b"%032x" % 0xABC, b"G" * 32, b"a", b"x" * 40])))
 def test_guids_of_several_ids_are_those_of_each(ids: list[bytes]) -> None:
     assert guids_of_message_ids(ids) == [guid_of_message_id(one) for one in ids]
+
+
+def test_two_pieces_of_what_is_decompressed_are_the_work_of_a_turn() -> None:
+    loader = PutLoader(put_message(0, GUID, zlib.compress(bytes(4 * PIECE_BYTES)), compression=1), GUID, 8 << 20)
+    assert loader.step() is None
+    assert 2 * loader.work >= MESSAGES_AT_ONCE
