@@ -386,6 +386,7 @@ COMMANDS: dict[type, tuple[str, Provoke | None]] = {
     c.AdvanceJob: SERVERS_OWN,
     c.ForgetApplication: ("admin", named("transaction.forget")),
     # No frame of any protocol says these.
+    c.MoveStage: SERVERS_OWN,
     c.MoveStaged: SERVERS_OWN,
     c.ChangeAccounts: SERVERS_OWN,
     c.SetFlow: SERVERS_OWN,

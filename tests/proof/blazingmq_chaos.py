@@ -25,6 +25,8 @@ QUEUE_OF = {
 APPS = {"priority": ("",), "fanout": ("foo", "bar", "baz"), "broadcast": ()}
 PRODUCERS, CONSUMERS = 2, 5
 POSTS_MAX = 8
+ALIKE_SHARE, ALIKE_MAX = 0.3, 30
+"""Posts of one size, in one event or in an event each, which the broker takes together."""
 ACTIONS_PER_LIFE = 150
 REPEAT = "python -m tests.proof blazingmq --seed"
 
@@ -67,13 +69,16 @@ class Producer:
     def act(self) -> None:
         rng, sdk = self.chaos.rng, self.client.sdk
         q_id, mode = rng.choice(list(enumerate(QUEUE_OF)))
+        alike = rng.random() < ALIKE_SHARE
         payloads = []
-        for _ in range(rng.randint(1, POSTS_MAX)):
+        for _ in range(rng.randint(1, ALIKE_MAX if alike else POSTS_MAX)):
             self.next += 1
-            payloads.append(b"%d/%08d" % (self.number, self.next) + b"x" * rng.choice((0, 10, 2_000)))
+            size = 10 if alike else rng.choice((0, 10, 2_000))
+            payloads.append(b"%d/%08d" % (self.number, self.next) + b"x" * size)
         self.chaos.posted.update(payloads)
         before = set(sdk.unacked)
-        event = sdk.post(q_id, *payloads)
+        alone = alike and rng.random() < ALIKE_SHARE
+        event = b"".join(sdk.post(q_id, payload) for payload in payloads) if alone else sdk.post(q_id, *payloads)
         fresh = [guid for guid in sdk.unacked if guid not in before]
         self.payloads.update((guid, (mode, payload)) for guid, payload in zip(fresh, payloads, strict=True))
         self.client.say(event)

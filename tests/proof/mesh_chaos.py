@@ -8,6 +8,7 @@ dead letters are the poison, once for each group. Over HTTP the same broker push
 import asyncio
 import random
 import time
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,12 +29,16 @@ QUEUE: dict[str, Any] = {
     "mode": "fan-out-with-ack",
     "durability": "strong",
     "max_attempts": MAX_ATTEMPTS,
-    "ack_timeout_ms": 1_500,
     "retry_base_ms": 20,
     # A member that is killed has done nothing wrong: only poison runs out of attempts.
     "lost_connection": "release",
 }
+ACK_TIMEOUT_MS = 1_500
+LONG_S, LONG_ACK_TIMEOUT_MS = 100, 10_000
+"""In a run that is so long, other programs may keep this one from its turn for seconds, and a message whose reader has
+no turn within two ack timeouts is rightly a dead letter."""
 CALM_S = 60.0
+STALL_EVERY_S = 0.05
 LOST = (OSError, EOFError, asyncio.IncompleteReadError)
 
 
@@ -48,6 +53,8 @@ class MeshWorld:
     life: int = 0
     """Of the broker."""
     stopped: bool = False
+    longest_stall_s: float = 0.0
+    """Of this process: so long none of its clients has had a turn."""
     faults: dict[str, int] = field(default_factory=dict)
 
     async def connect(self, group: str, purpose: str) -> ChaosPeer:
@@ -137,6 +144,13 @@ async def _take(
             asked, at_ask, asked_at = peer.say("HEARTBEAT_REQUEST"), len(acked), ledger.now
 
 
+async def note_stalls(world: MeshWorld) -> None:
+    while True:
+        before = time.monotonic()
+        await asyncio.sleep(STALL_EVERY_S)
+        world.longest_stall_s = max(world.longest_stall_s, time.monotonic() - before - STALL_EVERY_S)
+
+
 # -- faults -------------------------------------------------------------------------------------------------------
 
 
@@ -197,7 +211,8 @@ async def storm(budget: Budget, result: Result) -> None:
     world = MeshWorld(broker, random.Random(budget.seed), side)
     try:
         async with vibemq.connect(broker.url) as mq:
-            await mq.create_queue(TOPIC, **QUEUE)
+            timeout_ms = LONG_ACK_TIMEOUT_MS if budget.seconds > LONG_S else ACK_TIMEOUT_MS
+            await mq.create_queue(TOPIC, ack_timeout_ms=timeout_ms, **QUEUE)
             await mq.create_queue(mesh_http.TOPIC, **mesh_http.QUEUE)
         async with side.served():
             await _storm(world, budget, result)
@@ -217,12 +232,13 @@ async def _storm(world: MeshWorld, budget: Budget, result: Result) -> None:
         asyncio.create_task(publish(world, number, random.Random(f"{budget.seed}/{number}")))
         for number in range(PUBLISHERS)
     ]
-    posting = asyncio.create_task(world.http.publish())
+    posting, stalls = asyncio.create_task(world.http.publish()), asyncio.create_task(note_stalls(world))
     await _blow(world, budget, result)
     world.stopped = world.http.calm = True
     for peer in list(world.peers):
         peer.cut()
     posting.cancel()
+    stalls.cancel()
     await asyncio.gather(*publishers)
     await _judge(world, budget, result)
     for task in members:
@@ -230,7 +246,7 @@ async def _storm(world: MeshWorld, budget: Budget, result: Result) -> None:
             # It has heard what no client of its kind should: whoever is missing takes nothing any more.
             task.result()
         task.cancel()
-    await asyncio.gather(posting, *members, return_exceptions=True)
+    await asyncio.gather(posting, stalls, *members, return_exceptions=True)
 
 
 async def _until_there(world: MeshWorld) -> None:
@@ -258,23 +274,26 @@ async def _judge(world: MeshWorld, budget: Budget, result: Result) -> None:
     wanted = {name for name in ledger.confirmed if POISON in name}
     end = time.monotonic() + CALM_S
     dead: list[str] = []
+    reasons: Counter[str] = Counter()
     async with vibemq.connect(world.broker.url) as mq:
         while time.monotonic() < end:
-            dead = await _dead_names(mq)
+            dead, reasons = await _dead_names(mq)
             missing = [name for name in wanted if dead.count(name) < len(GROUPS)]
             info = await mq.queue_info(TOPIC)
             busy = any(group.waiting or group.in_flight for group in info.groups)
             if not (missing or busy or world.http.lost or any(map(ledger.lost, GROUPS))):
                 break
             await asyncio.sleep(0.1)
-    lost = {name for group in GROUPS for name in ledger.lost(group)} | world.http.lost
+    # What has died before it was read is a finding of its own, and is not lost.
+    lost = {name for group in GROUPS for name in ledger.lost(group)} - set(dead) | world.http.lost
     phantoms = ledger.phantoms | world.http.phantoms
     result.confirmed += len(ledger.confirmed) + len(world.http.confirmed)
     result.lost += len(lost)
     result.resurrected += len(phantoms) + len(ledger.risen)
     result.figures |= {
         "EventMesh faults": ", ".join(f"{name} {count}" for name, count in sorted(world.faults.items())),
-        "EventMesh dead letters": len(dead),
+        "EventMesh dead letters": f"{len(dead)}, by reason {dict(reasons)}",
+        "EventMesh clients without a turn for": f"{world.longest_stall_s:.1f} s at most",
         "EventMesh delivered more than once": f"{ledger.doubled:,}, {ledger.late} of them read too late",
         "EventMesh over HTTP": f"{len(world.http.confirmed):,} confirmed, {world.http.failed:,} pushes failed",
     }
@@ -293,15 +312,22 @@ async def _judge(world: MeshWorld, budget: Budget, result: Result) -> None:
             result.findings.append(Finding(f"{len(names)} messages {what}: {sorted(map(str, names))[:5]}", repeat))
 
 
-async def _dead_names(mq: vibemq.Client) -> list[str]:
+async def _dead_names(mq: vibemq.Client) -> tuple[list[str], Counter[str]]:
+    """And how many of those that are not poison have died for which reason."""
     names: list[str] = []
+    reasons: Counter[str] = Counter()
     after: Any = None
     while True:
         page = await mq.admin("dlq.list", queue=TOPIC, limit=500, **({"after": after} if after is not None else {}))
-        names += [letter["id"] for letter in page["letters"]]
+        for letter in page["letters"]:
+            # The name of a message that is no event is a property.
+            name = letter["headers"].get("name", letter["id"])
+            names.append(name)
+            if POISON not in name:
+                reasons[f"{letter['reason']}: {letter['error']}"] += 1
         after = page.get("next")
         if after is None:
-            return names
+            return names, reasons
 
 
 def run(budget: Budget) -> Result:

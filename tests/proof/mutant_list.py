@@ -242,6 +242,15 @@ BELIEF = (
         by=(ROT,),
     ),
     Mutant(
+        "a stage that is gone takes its blocks along",
+        "storage/kvstore/blocks.py",
+        "    if not has_lent:\n        kv.delete_range(own, keys.after(own))\n",
+        "    kv.delete_range(own, keys.after(own))\n",
+        sign=r"messages \d+ to \d+ of queue .* cannot be read \(it is missing\)",
+        by=(ROT,),
+        quick=False,
+    ),
+    Mutant(
         "no checksum of a stored value",
         "storage/kvstore/encoding.py",
         "    if crc != google_crc32c.extend(google_crc32c.value(key), body):\n",
@@ -269,7 +278,7 @@ CHECKPOINTS = (
     Mutant(
         "checkpoint leaves the rows out",
         CHECKPOINT,
-        "            if type(fact) is MessagesAdded:\n                added.append(fact)\n",
+        "            arrivals.take(fact)\n",
         "            pass\n",
         sign=r"messages .* (cannot be read|are missing in)",
     ),

@@ -15,6 +15,7 @@ from vibemq.storage.kvstore import keys
 from vibemq.storage.kvstore.audit import audit
 from vibemq.storage.kvstore.block_cache import BlockCache
 from vibemq.storage.kvstore.blocks import block_infos, limit, load_block
+from vibemq.storage.kvstore.dead.index import INDEX_TABLES
 from vibemq.storage.kvstore.dead_letters import StoredDead
 from vibemq.storage.kvstore.integrity import TalliedKV
 from vibemq.storage.kvstore.salvage import drop_missing, salvage
@@ -127,7 +128,11 @@ class RottenValues:
         if table == keys.DEAD:
             dead = StoredDead(kv, lambda queue_id: False)
             return None if _raises(lambda: list(dead.after(0))) else "the dead letter is served all the same"
-        queue_id, first = keys.split_sequence_key(rot.key)
+        if table == keys.LENT or table in INDEX_TABLES:
+            # Repair alone reads the first, and finds the same in the block's info. The index is no row, and is compared
+            # with the letters by the audit.
+            return None
+        queue_id, first = self._of_block(rot)
         if table == keys.BLOCK_INFO:
             return None if _raises(lambda: list(block_infos(kv, queue_id))) else "the info is read all the same"
         if not _raises(lambda: _read(kv, queue_id, first, first)):
@@ -141,7 +146,7 @@ class RottenValues:
         """The audit names the value, or the messages in it."""
         table = rot.key[:1]
         if table in (keys.BLOCK, keys.BLOCK_INFO):
-            queue_id, first = keys.split_sequence_key(rot.key)
+            queue_id, first = self._of_block(rot)
             name = self._state.queues[queue_id].name
             ok = any((p.queue == name and p.first_sequence == first) or rot.key.hex() in p.what for p in problems)
         else:
@@ -168,10 +173,20 @@ class RottenValues:
         counts.repaired += 1
         return None
 
+    def _of_block(self, rot: ValueRot) -> tuple[int, int]:
+        """(queue_id, first sequence) of the messages in the block, which may stand under another key."""
+        at = keys.split_sequence_key(rot.key)
+        if rot.key[:1] == keys.BLOCK:
+            for queue_id in self._state.queues:
+                for info in block_infos(_kv(self.pairs), queue_id):
+                    if info.home is not None and info.home[:2] == at:
+                        return queue_id, info.first
+        return at
+
     def _in_block(self, rot: ValueRot) -> set[tuple[int, int]]:
         if rot.key[:1] not in (keys.BLOCK, keys.BLOCK_INFO):
             return set()
-        queue_id, first = keys.split_sequence_key(rot.key)
+        queue_id, first = self._of_block(rot)
         last = next(i.last for i in block_infos(_kv(self.pairs), queue_id) if i.first == first)
         return {(queue_id, sequence) for sequence in range(first, last + 1)}
 

@@ -13,6 +13,7 @@ from tests.proof.sim_accounts import ACCOUNTANT, AccountOperator
 from tests.proof.sim_jobs import FOREMAN, JobOperator
 from tests.proof.sim_naive import Broken
 from tests.proof.sim_readers import READER, Readers
+from tests.proof.sim_stages import STAGER, StageOperator
 from tests.proof.sim_world import World
 from vibemq.model.commands import (
     CloseSession,
@@ -98,7 +99,8 @@ class Clients:
         self._readers = Readers(world)
         self._accounts = AccountOperator(world)
         self._jobs = JobOperator(world)
-        for session in (*PUBLISHERS, LARGE_PUBLISHER, *CONSUMERS, OPERATOR, READER, ACCOUNTANT, FOREMAN):
+        self._stages = StageOperator(world)
+        for session in (*PUBLISHERS, LARGE_PUBLISHER, *CONSUMERS, OPERATOR, READER, ACCOUNTANT, FOREMAN, STAGER):
             world.connect(session, self._take)
 
     # -- what they hear -------------------------------------------------------------------------------------------
@@ -150,6 +152,7 @@ class Clients:
         self._accounts.step(random.Random(f"{self._seed}/{number}/accounts"))
         self._jobs.step(random.Random(f"{self._seed}/{number}/jobs"))
         self._publish_large(random.Random(f"{self._seed}/{number}/large"))
+        self._stages.step(random.Random(f"{self._seed}/{number}/stages"))
         actions = [self._publish] * 10 + [self._subscribe] * 3 + [self._settle] * 7 + [self._wait] * 4
         actions += [self._read_on] * 3
         actions += [self._resend, self._close, self._maintain, self._maintain, self._flood, self._beside_a_flush]

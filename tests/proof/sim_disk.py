@@ -72,6 +72,7 @@ def explore(plan: Plan, machine: Machine, shrink_s: float) -> Tally:
         asynchronous=counts.confirmed_async,
         reused=counts.reused_told,
         account_changes=counts.account_changes,
+        moved=counts.moved,
         cpu_ms=int((time.process_time() - begun) * 1000),
     )
     tally.worst_weak_ms = run.worst_weak_s * 1000
@@ -141,6 +142,7 @@ def _result(total: Tally, seeds: int, budget: Budget) -> Result:
             "confirmed weak": counts["weak"],
             "confirmed async": counts["asynchronous"],
             "changes of users and tokens answered": counts["account_changes"],
+            "stages moved whole": counts["moved"],
             "sequences of lost weak or async messages given again": counts["reused"],
         },
         findings=[finding for finding, _ in total.findings],

@@ -169,10 +169,13 @@ class Run:
     def _make_old(self) -> None:
         """Turn the store into one from before the first migration, so that the next start migrates it."""
         values = dict(self._book.snapshots[snapshot_number(self._disk.content(STORE), STORE)].values)
+        if any(key[:1] == keys.LENT for key in values):
+            return  # Such a store has no blocks of stages.
         for key in (VERSION_KEY, TALLY_KEY):
             values.pop(key, None)
-        self.ledger.forget_accounts()  # such a store has none
-        values = {key: value for key, value in values.items() if key[:1] not in (keys.USER, keys.TOKEN, keys.JOB)}
+        self.ledger.forget_newer()  # such a store has none
+        newer = (keys.USER, keys.TOKEN, keys.JOB, keys.TRANSACTION)
+        values = {key: value for key, value in values.items() if key[:1] not in newer}
         bare = {key: _without_seal(key, value) for key, value in values.items()}
         number = self._book.add(Snapshot(sorted(bare), bare))
         SimEnv.write(self._disk, STORE, number, flush=True)

@@ -270,7 +270,7 @@ class Judge:
         naive.check_law()
         if lines := engine.violations():
             raise Broken(f"after a restart the law of conservation does not hold: {lines}")
-        queues = {queue.queue_id: queue for queue in engine._state.queues.values()}
+        queues = engine._state.queues_by_id
         if queues.keys() != {queue_id for queue_id, queue in naive.queues.items() if not queue.deleted}:
             raise Lost(f"queues {sorted(queues)} are there, {sorted(naive.queues)} are meant")
         for queue_id, queue in naive.queues.items():

@@ -17,6 +17,7 @@ from vibemq.model.records import (
     Reason,
     Record,
     Settled,
+    StageMoved,
 )
 from vibemq.model.stored import StoredState
 from vibemq.storage.kvstore.encoding import decode_batch
@@ -35,6 +36,11 @@ STRUCTURAL = (
     "ChangeAccounts",
     "StartJob",
     "ChangeJob",
+    "Stage",
+    "DecideTransaction",
+    "MoveStage",
+    "MoveStaged",
+    "DropStages",
 )
 """Commands whose plain answer states a fact that a power cut must not take back."""
 
@@ -71,6 +77,8 @@ class Counts:
         """Steps of commands behind their first one."""
         self.written_ahead = 0
         """Records with a row that was written ahead of them."""
+        self.moved = 0
+        """Stages that entered their queue whole."""
         self.account_changes = 0
         """Answered changes of users and tokens."""
         self.reused_told = 0
@@ -123,6 +131,8 @@ class Ledger:
         for record in batch:
             if isinstance(record, MessagesAdded):
                 self._note_rows(naive, record, lsn)
+            elif isinstance(record, StageMoved):
+                self._rename_rows(naive, record, lsn)
             apply(self._reduced, record, self._dead)
         naive.apply(batch)
         naive.check_law()
@@ -153,6 +163,18 @@ class Ledger:
                     raise Broken(f"sequence {sequence} of strong queue {queue.name} was told and is used again")
                 self.counts.reused_told += 1
         self._keep_rows(record, lsn)
+
+    def _rename_rows(self, naive: Naive, record: StageMoved, lsn: int) -> None:
+        self.counts.moved += 1
+        queue = naive.queues[record.queue_id]
+        for sequence in range(record.stage_first, record.stage_last + 1):
+            if (record.stage_id, sequence) not in self.rows:
+                continue
+            row, to = self.rows[record.stage_id, sequence][0], sequence + record.shift
+            if queue.options.durability is Durability.STRONG and self.told.get((queue.incarnation, to), row) != row:
+                raise Broken(f"sequence {to} of strong queue {queue.name} was told and is used again")
+            self.rows[record.queue_id, to] = (row, record.published_at)
+            self.lsn_of[record.queue_id, to] = lsn
 
     def _keep_rows(self, record: MessagesAdded, lsn: int) -> None:
         for offset, row in enumerate(record.rows):
@@ -220,7 +242,7 @@ class Ledger:
         records = self._records.pop(reply.token)
         if isinstance(reply.result, Exception):
             return
-        if isinstance(reply.result, Published):
+        if isinstance(reply.result, Published) and type(command).__name__ != "Stage":
             self._heard_published(queue_id, reply.result, now_s)
         elif type(command).__name__ in STRUCTURAL and not self._is_volatile(command, queue_id):
             self.floor = max(self.floor, *(self._lsn_of_record.get(id(r), 0) for r in records if _is_stated(r)), 0)
@@ -282,14 +304,14 @@ class Ledger:
         self.written_lsn = self.floor
         self.weak_told.clear()
 
-    def forget_accounts(self) -> None:
-        """The store has been turned into one of a version that had neither users nor tokens nor jobs."""
+    def forget_newer(self) -> None:
+        """The store has been turned into one of a version that had no users, tokens, jobs or transactions."""
         naive = self.naive[self.last_lsn]
         naive.jobs = {}
         for state in (naive, self.reduced[self.last_lsn], self._reduced):
             state.users, state.tokens = {}, {}
         for reduced in (self.reduced[self.last_lsn], self._reduced):
-            reduced.jobs = {}
+            reduced.jobs, reduced.transactions = {}, {}
 
     def recovered(self, last_lsn: int) -> None:
         """The broker goes on from `last_lsn`; what was above it never happened."""

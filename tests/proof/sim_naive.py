@@ -31,6 +31,7 @@ from vibemq.model.records import (
     Record,
     Returned,
     Settled,
+    StageMoved,
     TokenRemoved,
     TokenStored,
     UserRemoved,
@@ -206,6 +207,11 @@ class Naive:
                 self._enter(queue, group, record.head)
             case MessagesAdded():
                 self._add(queue, record)
+            case StageMoved():
+                stage = self.queues[record.stage_id]
+                if not record.has(1, stage.next_sequence - 1):
+                    raise Broken(f"{record} does not name all of {stage.name}, which has {stage.next_sequence - 1}")
+                self._enter_all(queue, record.first_sequence, record.count)
             case HandedOut() | Settled() if record.group_id in queue.groups:
                 group = queue.groups[record.group_id]
                 if isinstance(record, Settled):
@@ -238,18 +244,21 @@ class Naive:
 
     def _add(self, queue: NaiveQueue, record: MessagesAdded) -> None:
         first = record.first_sequence
+        self._enter_all(queue, first, record.rows.count)
+        for index, extra in (record.extras or {}).items():
+            if extra.dedup_id and queue.options.dedup_window_ms:
+                queue.dedup[extra.dedup_id] = (first + index, record.published_at)
+
+    def _enter_all(self, queue: NaiveQueue, first: int, count: int) -> None:
         if first < queue.next_sequence:
             raise Broken(f"sequence {first} of {queue.name} is given again; the next is {queue.next_sequence}")
-        fresh = set(range(first, first + record.rows.count))
-        queue.next_sequence = first + record.rows.count
+        fresh = set(range(first, first + count))
+        queue.next_sequence = first + count
         if queue.options.retention is Retention.LOG:
             queue.logged |= fresh
         for group in queue.groups.values():
             group.entered |= fresh
             group.unsettled |= fresh
-        for index, extra in (record.extras or {}).items():
-            if extra.dedup_id and queue.options.dedup_window_ms:
-                queue.dedup[extra.dedup_id] = (first + index, record.published_at)
 
     def check_law(self) -> None:
         """published = settled + waiting + dead + dropped, and nothing is in two places."""

@@ -218,6 +218,10 @@ class World:
         if len(waiting) == 1:
             self._begin(waiting)
 
+    def is_asking(self, session: int) -> bool:
+        """Whether something that it asked is not decided yet."""
+        return bool(self._asked.get(session))
+
     def ask_large(self, command: Publish | None, row: LargeRow) -> None:
         """As a connection does with a large message: its row is written ahead, beside everything else. None: its peer
         has gone meanwhile."""

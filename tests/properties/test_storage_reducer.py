@@ -22,6 +22,7 @@ from vibemq.model.records import (
     Record,
     Returned,
     Settled,
+    StageMoved,
 )
 from vibemq.storage.kvstore.store import load_state, write_dirty
 from vibemq.storage.state.reducer import DeadTable, Dirty, alive_runs, apply, is_alive, is_waiting, waiting_runs
@@ -55,10 +56,15 @@ class Naive:
             case GroupMoved(queue_id=q):
                 self.groups[q][record.group_id] = self._from(q, record.head)
             case MessagesAdded(queue_id=q):
+                self._leave_holes(q, record.first_sequence)
                 self.next[q] += record.rows.count
                 self.extras.update(((q, record.first_sequence + i), e) for i, e in (record.extras or {}).items())
                 for words in self.groups[q].values():
                     words.update((record.first_sequence + i, "fresh") for i in range(record.rows.count))
+            case StageMoved(queue_id=q):
+                self.next[q] = record.first_sequence + record.count
+                for words in self.groups[q].values():
+                    words.update((s, "fresh") for s in range(record.first_sequence, self.next[q]))
             case HandedOut() | Settled() | Dropped():
                 self._mark(record)
             case Returned(queue_id=q):
@@ -72,6 +78,11 @@ class Naive:
             case DeadRemoved():
                 for dead_id in record.dead_ids:
                     del self.dead[dead_id]
+
+    def _leave_holes(self, queue_id: int, first: int) -> None:
+        for words in self.groups[queue_id].values():
+            words.update((s, "fresh") for s in range(self.next[queue_id], first))
+        self.next[queue_id] = first
 
     def _from(self, queue_id: int, head: int) -> dict[int, str]:
         return {s: "fresh" if s >= head else "settled" for s in range(1, self.next[queue_id])}

@@ -10,17 +10,17 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from vibemq.model.records import MessagesAdded
 from vibemq.plugins import find
 from vibemq.storage.interface import IStorageProvider
 from vibemq.storage.kvstore import keys
 from vibemq.storage.kvstore.audit import audit
-from vibemq.storage.kvstore.blocks import store_blocks
+from vibemq.storage.kvstore.blocks import BLOCK_BYTES, block_infos, load_block, merge_blocks, store_blocks
 from vibemq.storage.kvstore.dead_letters import StoredDead
 from vibemq.storage.kvstore.encoding import seal
 from vibemq.storage.kvstore.integrity import TableSums, TalliedKV, write_tally
 from vibemq.storage.kvstore.salvage import drop_missing, salvage
 from vibemq.storage.kvstore.store import KV, load_state, write_dirty
+from vibemq.storage.state.arrivals import Arrivals
 from vibemq.storage.state.changes import Dirty
 from vibemq.storage.state.reducer import apply
 from vibemq.testing.memory_kv import MemoryKV
@@ -49,6 +49,7 @@ EVERY_KIND = frozenset(
         keys.DEAD_BY_GROUP,
         keys.DEAD_GROUP,
         keys.BLOCK_INFO,
+        keys.LENT,
         keys.BLOCK,
     }
 )
@@ -59,23 +60,27 @@ def pairs(kv: KV) -> dict[bytes, bytes]:
 
 
 def sound_store(random: Random, batches: int) -> MemoryKV:
-    """As the checkpointer writes one, some batches per transaction. Transient messages are never written."""
+    """As the checkpointer writes one, some batches per transaction, or as a transactional provider does, in small
+    blocks that are joined later. Transient messages are never written."""
     kv, model, workload = MemoryKV(), Model(), Workload(random, transient=False)
     kv.put(keys.VERSION, seal(keys.VERSION, b"\0\0\0\2"))
     write_tally(kv, TableSums())
-    state = load_state(kv)
+    state, unmerged = load_state(kv), dict[int, int]()
     for _ in range(batches):
         tallied, dirty = TalliedKV(kv), Dirty()
-        dead, added = StoredDead(tallied, lambda _: False), list[MessagesAdded]()
+        dead, arrivals = StoredDead(tallied, lambda _: False), Arrivals()
         for _ in range(random.randint(1, 4)):
             batch = workload.batch(model)
             model.apply(batch)
             for record in batch:
                 apply(state, record, dead, dirty)
-                if isinstance(record, MessagesAdded):
-                    added.append(record)
+                arrivals.take(record)
             state.lsn += 1
-        store_blocks(tallied, state, added, dirty.left)
+        sizes = random.choice((300, 20_000, BLOCK_BYTES))
+        store_blocks(tallied, state, arrivals, dirty.left, merge_tail=random.random() < 0.6, block_bytes=sizes)
+        unmerged = arrivals.beginnings() | unmerged
+        if random.random() < 0.3:
+            unmerged = {queue_id: merge_blocks(tallied, state, queue_id, at) for queue_id, at in unmerged.items()}
         dead.flush()
         write_dirty(tallied, state, dirty)
         tallied.save()
@@ -102,9 +107,22 @@ def kept_pairs(kv: MemoryKV) -> dict[bytes, bytes]:
 def test_repair_of_a_sound_store_keeps_every_pair(random: Random, batches: int) -> None:
     kv = sound_store(random, batches)
     assert list(audit(kv)) == []
+    _assert_each_block_has_one_info(kv)
     saved = repaired(kv)
     assert list(audit(saved)) == []
     assert kept_pairs(saved) == kept_pairs(kv)
+
+
+def _assert_each_block_has_one_info(kv: MemoryKV) -> None:
+    """Nothing is left of what was joined, rewritten or gone, wherever it stood."""
+    homes: list[tuple[int, int]] = []
+    for key, _ in kv.scan(keys.BLOCK_INFO, keys.after(keys.BLOCK_INFO)):
+        queue_id, first = keys.split_sequence_key(key)
+        [info] = block_infos(kv, queue_id, first, first)
+        assert load_block(kv, queue_id, info)
+        homes.append((queue_id, first) if info.home is None else info.home[:2])
+    blocks = [keys.split_sequence_key(key) for key, _ in kv.scan(keys.BLOCK, keys.after(keys.BLOCK))]
+    assert sorted(homes) == blocks
 
 
 def test_the_stores_have_every_kind_of_value() -> None:

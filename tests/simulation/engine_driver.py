@@ -39,12 +39,13 @@ from vibemq.model.effects import (
     Responded,
 )
 from vibemq.model.options import QueueOptions
-from vibemq.model.records import MessageExtra, MessagesAdded, Record
+from vibemq.model.records import MessageExtra, MessagesAdded, Record, StageMoved
 from vibemq.model.rows import Rows
 from vibemq.model.runs import Run, RunSet
 from vibemq.model.stored import StoredGroup, StoredState
 from vibemq.storage.state.dead_letter_facts import DeadTable
 from vibemq.storage.state.reducer import apply, in_group, restart_transient
+from vibemq.testing.storage_workload import assert_whole
 
 
 def rows_of(number: int, size: int = 10) -> Rows:
@@ -165,6 +166,8 @@ class Driver:
             number = None if number is None else number - 1
             for record in outcome.records:
                 self.records.append(record)
+                if isinstance(record, StageMoved):
+                    assert_whole(self.disk, record)
                 apply(self.disk, record, self.dead)
                 if isinstance(record, MessagesAdded):
                     first = record.first_sequence

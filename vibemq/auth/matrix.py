@@ -65,6 +65,7 @@ COMMANDS: Mapping[type, Row] = {
     c.Quarantine: (NEVER,),
     c.RemoveListed: (NEVER,),
     c.DecideTransaction: (NEVER,),
+    c.MoveStage: (NEVER,),
     c.MoveStaged: (NEVER,),
     c.DropStages: (NEVER,),
     c.MoveMessages: (NEVER,),

@@ -23,6 +23,7 @@ OPEN_TO_ALL: frozenset[tuple[type, str]] = frozenset(
         (ask.Publish, "queue"),
         (ask.DescribeQueue, "queue"),
         (ask.Stage, "queue"),
+        (ask.MoveStage, "queue"),
         (ask.MoveStaged, "queue"),
         (ask.MoveMessages, "to"),
         (ask.ImportMessages, "queue"),

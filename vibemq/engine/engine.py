@@ -275,7 +275,7 @@ class Engine:
         self._show_others(step)
         # Here alone: there is one tick in a turn of the loop, and any number of other steps.
         departure.reap(self._state, step, STEP_UNITS)
-        return self._finish(step)
+        return self._finish(step, beside=False)
 
     def _tell_dead_ids(self, step: Step) -> Outcome:
         """By itself: nothing that could be taken back is with it. What else is due stays due."""
@@ -409,17 +409,24 @@ class Engine:
         elif state.owes:
             state.owed_at = step.now + _OWED_RETRY_MS
 
-    def _finish(self, step: Step, units: int = STEP_UNITS) -> Outcome:
-        """Hand out what can be handed out now, within the units of one step; a tick that is due at once goes on."""
+    def _finish(self, step: Step, units: int = STEP_UNITS, *, beside: bool = True) -> Outcome:
+        """Hand out what can be handed out now, within the units of one step; a tick that is due at once goes on.
+
+        Args:
+            beside: it is no tick. A turn of the loop has one tick and any number of other steps, so what is carried is
+                left to the tick.
+        """
         state = self._state
         if state.carried is not None:
+            if beside and units < END:
+                units = 0
             step.dirty = state.carried.dirty | step.dirty
             step.freed |= state.carried.freed
             state.carried = None
         showing = state.showing
         while (step.dirty or step.freed or showing) and units > 0:
             if showing:
-                units -= self._call_groups(step)
+                units -= self._call_groups(step, units)
             while step.freed:
                 queue, _ = step.freed.popitem()
                 lifetime.see_to_left(state, queue)
@@ -456,11 +463,11 @@ class Engine:
                 state.open[awaited].waits.append(wait)
         return Outcome(step.records, step.effects, step.after_append, step.gated, step.durability, ticket)
 
-    def _call_groups(self, step: Step) -> int:
+    def _call_groups(self, step: Step, units: int) -> int:
         """Groups that share a tail which has moved get their turn with the others, first those that have waited for it
         longest; no more of them at once than a step deals with. Returns what it has cost beyond a unit for each."""
         showing = self._state.showing
-        units = STEP_UNITS - len(step.dirty)
+        units = min(units, STEP_UNITS) - len(step.dirty)
         extra = 0
         for _ in range(len(showing)):
             if units <= 0:
@@ -626,6 +633,7 @@ _OWN_HANDLERS: dict[type, Callable[..., Slices | None]] = {
     ask.Quarantine: cursor_requests.quarantine,
     ask.Stage: transactions.stage,
     ask.DecideTransaction: transactions.decide,
+    ask.MoveStage: transactions.move_whole,
     ask.MoveStaged: transactions.move,
     ask.DropStages: transactions.drop,
     ask.ForgetApplication: transactions.forget,

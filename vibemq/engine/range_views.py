@@ -14,6 +14,7 @@ from vibemq.engine.kept import delayed_from, facts_of, held_from, kept_within, r
 from vibemq.engine.queue.cursor import Cursor
 from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import WAITING_NAME, Queue
+from vibemq.engine.stage_names import is_plain, plain_of
 from vibemq.engine.state import EngineState
 from vibemq.engine.views import extent_of, group_info
 from vibemq.errors import OffsetGone
@@ -227,10 +228,22 @@ class Readers:
         queue = self._state.stages.get(stage)
         return (0, []) if queue is None else (queue.queue_id, queue.groups[WAITING_NAME].ready.runs())
 
+    def plain_part(self, stage: str) -> tuple[int, list[Run], bool, bool]:
+        """(queue_id, sequences that wait, whether more is still to be seen, whether all can enter the queue as they
+        are) of a plain part of a stage; (0, [], False, True) when it is gone."""
+        queue = self._state.stages.get(stage)
+        if queue is None:
+            return 0, [], False, True
+        target = self._state.queues.get(plain_of(stage)[1])
+        is_whole = target is None or not target.transient
+        return queue.queue_id, queue.groups[WAITING_NAME].ready.runs(), bool(queue.unseen), is_whole
+
     def old_stages(self) -> list[str]:
         """Stages that nobody committed for too long."""
         oldest = self._state.now - transactions.STAGE_TTL_MS
-        return [name for name, queue in self._state.stages.items() if queue.created_at < oldest]
+        old = [name for name, queue in self._state.stages.items() if queue.created_at < oldest]
+        # All of a stage goes with the first of its parts: a commit takes what is there for all of it.
+        return list(dict.fromkeys(plain_of(name)[0] if is_plain(name) else name for name in old))
 
     def consumers(self, name: str) -> Generator[None, None, list[ConsumerFigures]]:
         """Of one queue, step by step. Raises QueueNotFound."""

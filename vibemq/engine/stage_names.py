@@ -8,7 +8,8 @@ STAGE_PREFIX = "~stage/"
 """No queue of a user can be called like this."""
 OWNER_MARK = "@"
 DELAY_MARK = ">"
-"""Never in a quoted name."""
+PLAIN_MARK = "="
+"""Never in a quoted name, neither of them."""
 NAME_MAX = 128
 APP_BYTES_MAX = 256
 
@@ -45,19 +46,45 @@ def is_stage(name: str) -> bool:
 
 def delay_mark(stage: str, target: str) -> str:
     """Name of the hidden queue, always empty, that says: the stage has delayed messages for the target."""
+    return _marked(stage, DELAY_MARK, target)
+
+
+def plain_stage(stage: str, target: str) -> str:
+    """Name of the part of a stage that holds messages as they are, all of them for the target."""
+    return _marked(stage, PLAIN_MARK, target)
+
+
+def _marked(stage: str, mark: str, target: str) -> str:
     rest = stage.removeprefix(STAGE_PREFIX)
     owner = ""
     if rest.startswith(OWNER_MARK):
         owner, _, rest = rest[len(OWNER_MARK) :].partition("/")
-    return f"{STAGE_PREFIX}{OWNER_MARK}{owner}{DELAY_MARK}{quote(target, safe='')}/{rest}"
+    return f"{STAGE_PREFIX}{OWNER_MARK}{owner}{mark}{quote(target, safe='')}/{rest}"
 
 
 def is_delay_mark(name: str) -> bool:
-    return name.startswith(STAGE_PREFIX + OWNER_MARK) and DELAY_MARK in name.partition("/")[2].partition("/")[0]
+    return _has_mark(name, DELAY_MARK)
 
 
-def delay_of(mark: str) -> tuple[str, str]:
+def is_plain(name: str) -> bool:
+    return _has_mark(name, PLAIN_MARK)
+
+
+def _has_mark(name: str, mark: str) -> bool:
+    return name.startswith(STAGE_PREFIX + OWNER_MARK) and mark in name.partition("/")[2].partition("/")[0]
+
+
+def delay_of(name: str) -> tuple[str, str]:
     """(stage, target) of a delay mark."""
-    before, _, rest = mark.removeprefix(STAGE_PREFIX + OWNER_MARK).partition("/")
-    owner, _, target = before.partition(DELAY_MARK)
+    return _split(name, DELAY_MARK)
+
+
+def plain_of(name: str) -> tuple[str, str]:
+    """(stage, target) of the plain part of a stage."""
+    return _split(name, PLAIN_MARK)
+
+
+def _split(name: str, mark: str) -> tuple[str, str]:
+    before, _, rest = name.removeprefix(STAGE_PREFIX + OWNER_MARK).partition("/")
+    owner, _, target = before.partition(mark)
     return f"{STAGE_PREFIX}{OWNER_MARK + owner + '/' if owner else ''}{rest}", unquote(target)

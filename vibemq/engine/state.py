@@ -14,7 +14,7 @@ from vibemq.engine.queue.queue import Added, Queue, TakenOut
 from vibemq.engine.queue.share import Share
 from vibemq.engine.queue.transaction import Transaction
 from vibemq.engine.settings import EngineSettings
-from vibemq.engine.stage_names import delay_of, version_and_app
+from vibemq.engine.stage_names import delay_of, is_plain, plain_of, version_and_app
 from vibemq.engine.step import Step, Wait
 from vibemq.engine.waiting import RequestTable
 from vibemq.errors import VibeMQError
@@ -123,6 +123,8 @@ class EngineState:
         """Hidden queues that hold what transactions have staged; by name, and nowhere shown as queues."""
         self.stages_of: dict[str, dict[str, int]] = {}
         """Application -> name -> version of its stages that are there."""
+        self.plain_stages: dict[str, Queue] = {}
+        """Name of a stage -> the part of it that holds messages as they are."""
         self.delay_marks: dict[str, Queue] = {}
         """Hidden queues, always empty, by name: each says that a stage has delayed messages for a queue. Unlike the
         stage's dedup ids, they are there as long as the stage."""
@@ -220,6 +222,8 @@ class EngineState:
         else:
             version, app = version_and_app(queue.name)
             self.stages_of.setdefault(app, {})[queue.name] = version
+            if is_plain(queue.name):
+                self.plain_stages[plain_of(queue.name)[0]] = queue
 
     def unregister(self, queue: Queue, registry: dict[str, Queue]) -> None:
         del registry[queue.name], self.queues_by_id[queue.queue_id]
@@ -230,6 +234,8 @@ class EngineState:
         if registry is self.delay_marks:
             self._forget_delay(queue.name)
             return
+        if is_plain(queue.name):
+            del self.plain_stages[plain_of(queue.name)[0]]
         app = version_and_app(queue.name)[1]
         del self.stages_of[app][queue.name]
         if not self.stages_of[app]:

@@ -7,7 +7,7 @@ from typing import cast
 from vibemq.engine.queue.group import Group, GroupCounters
 from vibemq.engine.queue.queue import Queue
 from vibemq.engine.queue.unacked import NEVER
-from vibemq.engine.stage_names import stage_in
+from vibemq.engine.stage_names import is_plain, plain_of, stage_in
 from vibemq.engine.state import OWN_PREFIXES, EngineState
 from vibemq.model.effects import (
     COUNTERS,
@@ -356,14 +356,24 @@ def applications(state: EngineState) -> Iterator[ApplicationFigures]:
         if app.startswith(OWN_PREFIXES):
             continue
         done = state.transactions.get(app)
-        stages = [
-            StageFigures(stage_in(name), version, queue.created_at, queue.sizes.total)
-            for name, version in state.stages_of.get(app, {}).items()
-            if (queue := state.stages.get(name)) is not None
-        ]
+        stages = _stages_of(state, app)
         owner = "" if done is None else done.owner
         version, decided_at = (None, 0) if done is None else (done.version, done.decided_at)
         yield ApplicationFigures(app, owner, version, decided_at, stages)
+
+
+def _stages_of(state: EngineState, app: str) -> list[StageFigures]:
+    found: dict[str, StageFigures] = {}
+    for name, version in state.stages_of.get(app, {}).items():
+        queue = state.stages.get(name)
+        if queue is None:
+            continue
+        whole = plain_of(name)[0] if is_plain(name) else name
+        before = found.get(whole)
+        created_at = queue.created_at if before is None else min(before.created_at, queue.created_at)
+        size = queue.sizes.total + (0 if before is None else before.size)
+        found[whole] = StageFigures(stage_in(name), version, created_at, size)
+    return list(found.values())
 
 
 def violations(queue: Queue) -> list[str]:

@@ -488,7 +488,7 @@ class Quarantine:
 
 @dataclass(slots=True)
 class Stage:
-    """Keep a piece of a transaction, invisible until it is committed. Reply: `Published` of the one bundle."""
+    """Keep a piece of a transaction, invisible until it is committed. Reply: `Published`."""
 
     session: int
     token: Any
@@ -499,7 +499,7 @@ class Stage:
     stage: str
     chunk: int
     rows: Rows
-    """One row, whose payload is the bundle (see `vibemq.model.staged_batch`)."""
+    extras: Extras | None = None
     create: bool = True
     user: str = ""
     """Whose stage it is: no other user can write to, commit or drop it."""
@@ -523,18 +523,33 @@ class DecideTransaction:
 
 
 @dataclass(slots=True)
+class MoveStage:
+    """All messages of the plain part of a committed stage enter their queue where they are. Reply: `Counted`; of 0
+    when some are still to be seen, or the queue keeps its messages elsewhere, and nothing was moved."""
+
+    session: int
+    token: Any
+    stage: str
+    """Name of the queue of that part."""
+    queue: QueueName
+
+
+@dataclass(slots=True)
 class MoveStaged:
-    """One bundle of a committed stage enters its queue. The server has read it. Reply: `Counted`."""
+    """What one bundle of a committed stage holds enters its queue, or some messages of its plain part do. The server
+    has read them. Reply: `Counted`."""
 
     session: int
     token: Any
     stage: str
     """Name of the stage's queue."""
     sequence: int
-    """Of the bundle."""
+    """Of the bundle, or of the first of these messages."""
     queue: QueueName
     rows: Rows
     extras: Extras | None = None
+    count: int = 1
+    """Sequences of the stage that are moved."""
 
 
 @dataclass(slots=True)
@@ -767,6 +782,7 @@ Command = (
     | Quarantine
     | Stage
     | DecideTransaction
+    | MoveStage
     | MoveStaged
     | DropStages
     | ForgetApplication

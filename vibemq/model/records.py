@@ -270,6 +270,43 @@ class MessagesAdded:
 
 
 @dataclass(slots=True)
+class StageMoved:
+    """The messages of a stage enter a queue where they are: their rows are neither written nor read once more.
+
+    Those of [stage_first, stage_first + count) become [first_sequence, first_sequence + count), and have nothing beside
+    their rows. That is all that was ever added to the stage, also what has left it: the store may have it in one block
+    with what is there. The same batch drops the messages from the stage, and everything else from the queue.
+    """
+
+    queue_id: int
+    first_sequence: int
+    published_at: int
+    stage_id: int
+    """queue_id of the stage, to which nothing is added any more."""
+    stage_first: int
+    count: int
+    apart: bool = False
+    """As of `MessagesAdded`."""
+
+    @property
+    def last_sequence(self) -> int:
+        return self.first_sequence + self.count - 1
+
+    @property
+    def stage_last(self) -> int:
+        return self.stage_first + self.count - 1
+
+    @property
+    def shift(self) -> int:
+        """How much higher the new sequences are; may be negative."""
+        return self.first_sequence - self.stage_first
+
+    def has(self, first: int, last: int) -> bool:
+        """Whether these sequences of the stage are moved."""
+        return self.stage_first <= first and last <= self.stage_last
+
+
+@dataclass(slots=True)
 class HandedOut:
     """Given to a consumer: pending in the group until settled. A repeated hand-out adds one to `acquired`."""
 
@@ -382,6 +419,7 @@ Record = (
     | GroupOwned
     | GroupFiltered
     | MessagesAdded
+    | StageMoved
     | HandedOut
     | Returned
     | Settled

@@ -3,17 +3,20 @@
 import asyncio
 import logging
 from collections.abc import Sequence
+from functools import partial
 from itertools import islice
 from typing import Any
 
 import anyio
 from pydantic import Field
 
-from vibemq.engine.stage_names import stage_name, version_and_app
+from vibemq.engine.stage_names import is_plain, plain_of, stage_name, version_and_app
 from vibemq.errors import StorageDamaged, StorageFull
-from vibemq.model.commands import DecideTransaction, DropStages, ForgetApplication, MoveStaged
+from vibemq.model.commands import DecideTransaction, DropStages, ForgetApplication, MoveStage, MoveStaged
 from vibemq.model.effects import Decided
+from vibemq.model.runs import Run
 from vibemq.model.staged_batch import unpack_staged_batch
+from vibemq.model.stored import Slice
 from vibemq.operations.arguments import Arguments, Text, Texts, Whole
 from vibemq.operations.contracts import CommandSession, EngineQuestions, StoreAccess
 from vibemq.operations.registry import Caller, Operation
@@ -116,6 +119,9 @@ class Transactions:
             await self.drop(stages)
 
     async def _empty(self, stage: str) -> None:
+        if is_plain(stage):
+            await self._empty_plain(stage, plain_of(stage)[1])
+            return
         while True:
             queue_id, runs = self._readers.bundles(stage)
             if not runs:
@@ -125,6 +131,31 @@ class Transactions:
             # are asked for when these are stored: else one could slip in between a failed move and its repetition.
             while some := list(islice(bundles, MOVES_AT_ONCE)):
                 await asyncio.gather(*(self._move(stage, sequence, row) for sequence, row in some))
+
+    async def _empty_plain(self, stage: str, target: str) -> None:
+        while True:
+            queue_id, runs, more, is_whole = self._readers.plain_part(stage)
+            if more:
+                # Answered when all that was staged before is durable, and then it is seen.
+                await self._local.ask(lambda session, token: DropStages(session, token, []))
+            elif not runs:
+                return
+            elif is_whole:
+                await self._local.ask(lambda session, token: MoveStage(session, token, stage, target))
+            else:
+                await self._copy(stage, queue_id, runs[0], target)
+
+    async def _copy(self, stage: str, queue_id: int, run: Run, target: str) -> None:
+        """Into a queue that was made anew since, and keeps its messages in memory."""
+        parts = await self._store.read(self._store.provider.read, queue_id, *run, READ_BYTES)
+        if not parts:
+            raise StorageDamaged(f"messages {run[0]} to {run[1]} of a committed stage are missing", path="the store")
+        for part in parts:
+            await self._local.ask(partial(self._moved, stage, part, target))
+
+    @staticmethod
+    def _moved(stage: str, part: Slice, target: str, session: int, token: object) -> MoveStaged:
+        return MoveStaged(session, token, stage, part.first_sequence, target, part.rows, None, part.rows.count)
 
     async def _read(self, queue_id: int, first: int, last: int) -> list[tuple[int, bytes]]:
         """The next bundles and their sequences: enough for one flush, in reads that keep nobody waiting for long."""

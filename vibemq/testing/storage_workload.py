@@ -36,6 +36,7 @@ from vibemq.model.records import (
     Record,
     Returned,
     Settled,
+    StageMoved,
     TokenRemoved,
     TokenStored,
     TransactionDecided,
@@ -44,13 +45,15 @@ from vibemq.model.records import (
     UserStored,
 )
 from vibemq.model.rows import Rows, pack_row
-from vibemq.model.runs import runs_of
+from vibemq.model.runs import Run, RunSet, runs_of
 from vibemq.model.stored import StoredGroup, StoredQueue, StoredState
-from vibemq.storage.state.reducer import DeadTable, alive_runs, apply, persistent, restart_transient
+from vibemq.storage.state.liveness import gaps
+from vibemq.storage.state.reducer import DeadTable, alive_runs, apply, persistent, restart_transient, waiting_runs
 
 STRONG = QueueOptions(dedup_window_ms=60_000)
 TRANSIENT = QueueOptions(durability=Durability.TRANSIENT)
 LOG = QueueOptions(retention=Retention.LOG)
+STAGE = "stage-"
 
 
 def rows(first: int, count: int, size: int = 20) -> Rows:
@@ -84,6 +87,12 @@ class Model:
         if isinstance(record, MessagesAdded):
             for index, row in enumerate(record.rows):
                 self.rows[record.queue_id, record.first_sequence + index] = (row, record.published_at)
+        elif isinstance(record, StageMoved):
+            assert_whole(self.state, record)
+            for sequence in range(record.stage_first, record.stage_first + record.count):
+                if (record.stage_id, sequence) in self.rows:
+                    row = self.rows[record.stage_id, sequence][0]
+                    self.rows[record.queue_id, sequence + record.shift] = (row, record.published_at)
         apply(self.state, record, self.dead)
 
     def alive(self, queue_id: int) -> dict[int, tuple[bytes, int]]:
@@ -94,6 +103,15 @@ class Model:
         runs = alive_runs(queue, 1, queue.next_sequence - 1)
         sequences = (s for first, last in runs for s in range(first, last + 1))
         return {s: self.rows[queue_id, s] for s in sequences if (queue_id, s) in self.rows}
+
+
+def assert_whole(state: StoredState, record: StageMoved) -> None:
+    """Storage takes a stage whole: a record that names a part of it is one that no engine may make."""
+    stage = state.queues.get(record.stage_id)
+    assert stage is not None
+    assert record.has(1, stage.next_sequence - 1), (record, stage.next_sequence)
+    queue = state.queues.get(record.queue_id)
+    assert queue is None or record.first_sequence >= queue.next_sequence
 
 
 class DurableModel:
@@ -156,14 +174,66 @@ class Workload:
         records: list[Record] = []
         for _ in range(self._random.randint(1, 4)):
             self.now += self._random.choice((0, 1, 500, 20_000))
-            record = self._record(scratch, dead)
-            if record is not None:
-                records.append(record)
-                apply(scratch, record, dead)
+            record = None if self._random.random() < 0.2 else self._record(scratch, dead)
+            for made in self._staging(scratch) if record is None else [record]:
+                records.append(made)
+                apply(scratch, made, dead)
+        return records
+
+    def _staging(self, state: StoredState) -> list[Record]:
+        stages = [queue for queue in state.queues.values() if queue.name.startswith(STAGE)]
+        roll = self._random.random()
+        if not stages or (len(stages) < 3 and roll < 0.2):
+            queue_id = state.next_queue_id
+            made = QueueCreated(queue_id, f"{STAGE}{queue_id}", STRONG, self.now, "")
+            return [made, GroupCreated(queue_id, 0, "", True, 1)]
+        stage = self._random.choice(stages)
+        waiting = waiting_runs(stage, 1, stage.next_sequence - 1)
+        if not waiting and stage.next_sequence > 1:
+            return [QueueDeleted(stage.queue_id)]
+        if roll < 0.7 or not waiting:
+            return self._staged(stage)
+        if roll < 0.85:
+            return [self._taken_out(stage, waiting)]
+        targets = [
+            queue
+            for queue in state.queues.values()
+            if not (queue.deleted or queue.options.durability is Durability.TRANSIENT or queue in stages)
+        ]
+        return self._moved(stage, waiting, self._random.choice(targets)) if targets else []
+
+    def _staged(self, stage: StoredQueue) -> list[Record]:
+        first = stage.next_sequence + self._random.choice((0, 0, 0, 3))
+        extras = {0: MessageExtra(dedup_id=str(first).encode())}
+        count, size = self._random.choice(((1, 10), (5, 200), (40, 10), (3, 20_000)))
+        added = rows(first, count, size)
+        hole: list[Record] = []
+        if first > stage.next_sequence:
+            hole = [Dropped(stage.queue_id, [(stage.next_sequence, first - 1)], Reason.OVERFLOW)]
+        return [MessagesAdded(stage.queue_id, first, self.now, added, extras), *hole]
+
+    def _taken_out(self, stage: StoredQueue, waiting: list[Run]) -> Record:
+        """Some go elsewhere first: those in front as messages that were copied, others as what a repair has dropped."""
+        first, last = waiting[0][0], waiting[-1][1]
+        middle = self._random.randint(first, last)
+        run = self._random.choice(((first, middle), (first, middle), (middle, min(middle + 3, last)), (middle, last)))
+        return Dropped(stage.queue_id, RunSet(waiting).overlap(*run) or waiting[:1], Reason.MOVED)
+
+    def _moved(self, stage: StoredQueue, waiting: list[Run], queue: StoredQueue) -> list[Record]:
+        # What could not be stored at the end of the stage has a number, too.
+        last = stage.next_sequence - 1 + self._random.choice((0, 0, 2))
+        apart = self._random.random() < 0.1
+        moved = StageMoved(queue.queue_id, queue.next_sequence, self.now, stage.queue_id, 1, last, apart)
+        holes = [(start + moved.shift, stop + moved.shift) for start, stop in gaps(RunSet(waiting), 1, last)]
+        records: list[Record] = [moved, Dropped(stage.queue_id, waiting, Reason.MOVED)]
+        if holes:
+            records.append(Dropped(queue.queue_id, holes, Reason.OVERFLOW))
+        if self._random.random() < 0.3:
+            records.append(QueueDeleted(stage.queue_id))
         return records
 
     def _record(self, state: StoredState, dead: DeadTable) -> Record | None:
-        queues = [queue for queue in state.queues.values() if not queue.deleted]
+        queues = [q for q in state.queues.values() if not (q.deleted or q.name.startswith(STAGE))]
         roll = self._random.random()
         if not queues or (len(queues) < 4 and roll < 0.08):
             queue_id = state.next_queue_id

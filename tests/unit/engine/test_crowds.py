@@ -120,6 +120,14 @@ def test_a_message_for_a_thousand_groups_is_handed_out_over_many_steps() -> None
     assert received == {session: [1, 2, 3] for session in range(2, 1_002)}
 
 
+def test_steps_beside_the_tick_leave_a_crowd_to_it() -> None:
+    """Any number of them may come in one turn of the loop."""
+    messages = 10
+    given, received = hand_out_to(1_000, messages=messages)
+    assert sum(given[: 2 * messages]) <= 200
+    assert received == {session: list(range(1, messages + 1)) for session in range(2, 1_002)}
+
+
 def test_a_session_that_leaves_before_its_turn_is_handed_nothing() -> None:
     engine = make_engine()
     do(engine, CreateQueue(1, None, "q", QueueOptions(mode=DeliveryMode.FAN_OUT_WITH_ACK), False))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.simulation.engine_driver import Driver, rows_of
 from vibemq.engine.handlers.transactions import FIRST_VERSION_MAX, VERSION_STEP_MAX
-from vibemq.engine.stage_names import stage_name, version_and_app
+from vibemq.engine.stage_names import plain_stage, stage_name, version_and_app
 from vibemq.errors import InvalidOptions, NotAuthorized, QueueNotFound, StageNotFound
 from vibemq.model.commands import (
     CommitCursor,
@@ -64,7 +64,7 @@ def test_a_stage_is_committed_only_by_its_user(driver: Driver) -> None:
     stage(driver, "ann")
     for other in ("ben", ""):
         assert isinstance(decide(driver, other, 0, "s"), StageNotFound)
-    assert decide(driver, "ann", 0, "s").stages == [stage_name("job", 0, "s", "ann")]
+    assert decide(driver, "ann", 0, "s").stages == [plain_stage(stage_name("job", 0, "s", "ann"), "q")]
 
 
 def test_an_application_belongs_to_the_first_user_who_commits(driver: Driver) -> None:
@@ -84,7 +84,7 @@ def test_the_losers_of_every_user_go_with_a_decision(driver: Driver) -> None:
     for user in ("", "ann", "ben"):
         stage(driver, user, 1)
     decide(driver, "ann", 1, "s")
-    assert list(driver.engine.readers._state.stages) == [stage_name("job", 1, "s", "ann")]
+    assert list(driver.engine.readers._state.stages) == [plain_stage(stage_name("job", 1, "s", "ann"), "q")]
 
 
 def test_versions(driver: Driver) -> None:

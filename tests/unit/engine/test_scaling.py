@@ -16,6 +16,7 @@ from bench.guard.counting import instructions
 from tests.simulation.engine_driver import rows_of
 from vibemq.engine import Engine, EngineSettings
 from vibemq.engine.engine import _HANDLERS
+from vibemq.engine.stage_names import plain_stage
 from vibemq.errors import QueueNotFound, StorageFull
 from vibemq.model import commands as ask
 from vibemq.model.commands import Settlement
@@ -266,11 +267,12 @@ def a_world() -> World:
     world.do(ask.Settle(SUBSCRIBER, "t", 1, Settlement.REJECT, [(1, 1)]))
     world.create("other")
     stage(world, "app", 1)
+    world.do(ask.Stage(OPERATOR, "t", "q", "plain", 1, "s", 0, rows_of(1)))
     return world
 
 
 def stage(world: World, app: str, version: int) -> None:
-    world.do(ask.Stage(OPERATOR, "t", "q", app, version, "s", 0, rows_of(1)))
+    world.do(ask.Stage(OPERATOR, "t", "q", app, version, "s", 0, rows_of(1), {0: MessageExtra(2)}))
 
 
 def many_queues(world: World, n: int) -> None:
@@ -313,7 +315,7 @@ def many_holes(world: World, n: int) -> None:
 def many_delayed(world: World, n: int) -> None:
     # Staged before the cursor was made: a queue that has one takes delayed messages in no other way.
     stage = "~stage/1/s/later"
-    world.do(ask.Stage(OPERATOR, "t", "q", "later", 1, "s", 0, rows_of(1)))
+    world.do(ask.Stage(OPERATOR, "t", "q", "later", 1, "s", 0, rows_of(1), {0: MessageExtra(2)}))
     world.do(ask.DecideTransaction(OPERATOR, "t", "later", 1, ["s"]))
     extras = {index: MessageExtra(deliver_at=world.now + 3_600_000) for index in range(n)}
     world.do(ask.MoveStaged(OPERATOR, "t", stage, 1, "q", rows_of(n), extras))
@@ -351,6 +353,10 @@ def many_stages(world: World, n: int) -> None:
         stage(world, f"app{index}", 1)
 
 
+def many_staged_messages(world: World, n: int) -> None:
+    world.do(ask.Stage(OPERATOR, "t", "q", "plain", 1, "s", 1, rows_of(n)))
+
+
 def many_delayed_pieces(world: World, n: int) -> None:
     """Of a stage, and of one that is committed, for a queue that has no cursor."""
     for app in ("app", "committed"):
@@ -366,6 +372,7 @@ def many_priorities(world: World, n: int) -> None:
 
 
 GROWN = [
+    many_staged_messages,
     many_queues,
     many_groups,
     many_cursors,
@@ -430,6 +437,10 @@ ASKED: dict[type, list[Any]] = {
     ask.Quarantine: [ask.Quarantine(OPERATOR, "t", "q", "c", [(15, 16)])],
     ask.Stage: [ask.Stage(OPERATOR, "t", "q", "app", 1, "s", 1, rows_of(1))],
     ask.DecideTransaction: [ask.DecideTransaction(OPERATOR, "t", "app", 1, ["s"])],
+    ask.MoveStage: [
+        ask.DecideTransaction(OPERATOR, "t", "plain", 1, ["s"]),
+        ask.MoveStage(OPERATOR, "t", plain_stage("~stage/1/s/plain", "q"), "q"),
+    ],
     ask.MoveStaged: [ask.MoveStaged(OPERATOR, "t", "~stage/1/s/app", 1, "q", rows_of(2))],
     ask.DropStages: [ask.DropStages(OPERATOR, "t", ["~stage/1/s/app"])],
     ask.ForgetApplication: [ask.ForgetApplication(OPERATOR, "t", "app")],

@@ -11,9 +11,8 @@ import pytest
 from tests.simulation.engine_driver import Driver, DriverSession, rows_of
 from vibemq.errors import StorageDamaged, StorageError, StorageFull
 from vibemq.model.commands import Command, DecideTransaction, Stage
-from vibemq.model.records import MessagesAdded
+from vibemq.model.records import MessageExtra, MessagesAdded
 from vibemq.model.rows import Rows, pack_row
-from vibemq.model.staged_batch import pack_staged_batch
 from vibemq.model.stored import Slice
 from vibemq.operations.transactions import Transactions
 from vibemq.storage.kvstore.blocks import limit
@@ -65,7 +64,7 @@ def test_bundles_that_are_large_wait_for_one_flush_together_and_keep_their_order
     driver.create()
     bundles = [Rows.of([pack_row(f"{bundle}.{row}", bytes(400_000)) for row in range(2)]) for bundle in range(7)]
     for chunk, rows in enumerate(bundles):
-        driver.ask(Stage(1, None, "q", "app", 1, "s", chunk, pack_staged_batch(f"s/{chunk}", "q", rows, None)))
+        driver.ask(Stage(1, None, "q", "app", 1, "s", chunk, rows, {0: MessageExtra(2)}))
     driver.ask(DecideTransaction(1, None, "app", 1, ["s"]))
     local = Slow(driver)
     transactions = Transactions(driver.engine, Disk(driver), local)  # type: ignore[arg-type]
@@ -84,8 +83,7 @@ def test_one_application_that_cannot_go_on_keeps_no_other_waiting(
     driver = Driver()
     driver.create()
     for app in ("sick", "well"):
-        staged = pack_staged_batch("s", "q", rows_of(3), None)
-        driver.ask(Stage(1, None, "q", app, 1, "s", 0, staged))
+        driver.ask(Stage(1, None, "q", app, 1, "s", 0, rows_of(3), {0: MessageExtra(2)}))
         driver.ask(DecideTransaction(1, None, app, 1, ["s"]))
     readers = driver.engine.readers
     sick, _ = readers.unfinished_stages()

@@ -77,7 +77,7 @@ def without_checksums(pairs: dict[bytes, bytes]) -> dict[bytes, bytes]:
     for key, value in pairs.items():
         if key != keys.TALLY:
             blank = value[:1] + bytes(4) + value[5:] if value else value
-            kv.put(key, blank[:-4] + bytes(4) if key[:1] == keys.BLOCK_INFO else blank)
+            kv.put(key, blank[:25] + bytes(4) + blank[29:] if key[:1] == keys.BLOCK_INFO else blank)
     kv.save()
     return dict(plain.scan(b"", b"\xff"))
 

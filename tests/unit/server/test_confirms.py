@@ -13,6 +13,7 @@ from tests.simulation.engine_driver import rows_of
 from vibemq import plugins
 from vibemq.engine import Engine, EngineSettings
 from vibemq.engine.engine import _HANDLERS
+from vibemq.engine.stage_names import plain_stage
 from vibemq.errors import VibeMQError
 from vibemq.model import commands as ask
 from vibemq.model.commands import Command, Settlement, StartAt
@@ -151,9 +152,10 @@ async def furnish(world: World) -> int:
     await world.done(ask.Publish(SESSION, None, "q", rows_of(10)))
     await world.done(ask.Publish(SESSION, None, "log", rows_of(10)))
     await world.done(ask.Settle(SESSION, None, 1, Settlement.REJECT, [(1, 1)], reason="bad"))
-    await world.done(ask.Stage(SESSION, None, "q", "app", 1, "s", 0, rows_of(1)))
-    await world.done(ask.Stage(SESSION, None, "q", "app", 1, "loser", 0, rows_of(1)))
-    await world.done(ask.Stage(SESSION, None, "q", "done", 1, "s", 0, rows_of(1)))
+    await world.done(ask.Stage(SESSION, None, "q", "app", 1, "s", 0, rows_of(1), {0: MessageExtra(2)}))
+    await world.done(ask.Stage(SESSION, None, "q", "app", 1, "loser", 0, rows_of(1), {0: MessageExtra(2)}))
+    await world.done(ask.Stage(SESSION, None, "q", "done", 1, "s", 0, rows_of(1), {0: MessageExtra(2)}))
+    await world.done(ask.Stage(SESSION, None, "q", "app", 1, "plain", 0, rows_of(1)))
     await world.done(ask.DecideTransaction(SESSION, None, "done", 1, ["s"]))
     await world.done(ask.MoveStaged(SESSION, None, "~stage/1/s/done", 1, "q", rows_of(1)))
     await world.done(ask.DropStages(SESSION, None, ["~stage/1/s/done"]))
@@ -197,6 +199,7 @@ COMMANDS: dict[str, Make] = {
     "stage": lambda _: ask.Stage(SESSION, None, "q", "app", 1, "s", 1, rows_of(1)),
     "decide": lambda _: ask.DecideTransaction(SESSION, None, "app", 1, ["s"]),
     "move": lambda _: ask.MoveStaged(SESSION, None, STAGE, 1, "q", rows_of(2)),
+    "move whole": lambda _: ask.MoveStage(SESSION, None, plain_stage("~stage/1/plain/app", "q"), "q"),
     "drop stages": lambda _: ask.DropStages(SESSION, None, ["~stage/1/loser/app"]),
     "forget": lambda _: ask.ForgetApplication(SESSION, None, "done"),
     "change accounts": lambda _: ask.ChangeAccounts(SESSION, None, [UserRemoved("ann")]),

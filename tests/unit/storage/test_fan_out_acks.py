@@ -1,4 +1,4 @@
-"""Acks of very many groups cost the reducer the same each, whichever group comes when."""
+"""Acks of very many groups cost the reducer, and the rows in memory, the same each, whichever group comes when."""
 
 import sys
 from collections.abc import Sequence
@@ -10,6 +10,7 @@ from vibemq.model.options import DeliveryMode, QueueOptions
 from vibemq.model.records import GroupCreated, HandedOut, MessageExtra, MessagesAdded, QueueCreated, Record, Settled
 from vibemq.model.rows import Rows, pack_row
 from vibemq.model.stored import StoredState
+from vibemq.storage.kvstore.transient_rows import VolatileRows
 from vibemq.storage.state.reducer import DeadTable, Dirty, apply
 
 BATCHES = 4
@@ -62,3 +63,79 @@ def test_the_work_of_an_ack_does_not_grow_with_the_number_of_groups(order: str, 
             Random(1).shuffle(groups)
     grown = lines_of(many, batch_first=batch_first) / lines_of(few, batch_first=batch_first)
     assert grown < 2 * MANY / FEW
+
+
+class InMemory:
+    """A queue whose rows are in memory, and many groups that hold all of them."""
+
+    def __init__(self, groups: Sequence[int]) -> None:
+        self.state, self.dead, self.dirty, self.rows = StoredState(), DeadTable(), Dirty(), VolatileRows()
+        self._apply(QueueCreated(1, "q", QueueOptions(mode=DeliveryMode.FAN_OUT_WITH_ACK), 1, "i"))
+        for group in sorted(groups):
+            self._apply(GroupCreated(1, group, f"g{group}", durable=True, head=1))
+        added = MessagesAdded(1, 1, 1, Rows.of([pack_row("m", b"x" * 100)] * MESSAGES), None)
+        self.rows.add(added)
+        self._apply(added)
+        for group in groups:
+            self._apply(HandedOut(1, group, [(1, MESSAGES)]))
+
+    def _apply(self, record: Record) -> None:
+        apply(self.state, record, self.dead, self.dirty)
+
+    def acknowledge(self, group: int, sequence: int) -> int:
+        """Lines of code that let go of rows."""
+        self._apply(Settled(1, group, [(sequence, sequence)]))
+        lines = 0
+
+        def count(frame: object, event: str, argument: object) -> object:
+            nonlocal lines
+            lines += event == "line"
+            return count
+
+        sys.settrace(count)  # type: ignore[arg-type]
+        try:
+            self.rows.forget(self.state, self.dirty.left)
+        finally:
+            sys.settrace(None)
+        self.dirty.left.clear()
+        return lines
+
+    def acknowledge_all(self, groups: Sequence[int], *, together: bool) -> int:
+        """`together`: one message after the other, by all groups; else one group after the other."""
+        order = [(group, sequence) for sequence in range(1, MESSAGES + 1) for group in groups]
+        if not together:
+            order = [(group, sequence) for group in groups for sequence in range(1, MESSAGES + 1)]
+        lines = 0
+        for group, sequence in order:
+            assert self.rows.read(1, sequence, sequence, 1_000)
+            lines += self.acknowledge(group, sequence)
+        assert self.rows.size == 0
+        return lines
+
+
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize("order", ["ascending", "descending", "mixed"])
+def test_nor_does_that_of_letting_go_of_rows_in_memory(order: str, together: bool) -> None:
+    few, many = list(range(1, FEW + 1)), list(range(1, MANY + 1))
+    for groups in (few, many):
+        if order == "descending":
+            groups.reverse()
+        elif order == "mixed":
+            Random(1).shuffle(groups)
+    grown = InMemory(many).acknowledge_all(many, together=together) / InMemory(few).acknowledge_all(
+        few, together=together
+    )
+    assert grown < 3 * MANY / FEW
+
+
+def test_few_live_rows_do_not_hold_on_to_many_dead_ones_for_long() -> None:
+    """Of many groups, one keeps one message: what is dead beside it is found out in time."""
+    groups = list(range(1, FEW + 1))
+    queue = InMemory(groups)
+    before = queue.rows.size
+    for group in groups:
+        for sequence in range(1, MESSAGES + (group != FEW // 2)):
+            queue.acknowledge(group, sequence)
+    assert 0 < queue.rows.size < before / 4
+    queue.acknowledge(FEW // 2, MESSAGES)
+    assert queue.rows.size == 0

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from vibemq.engine.stage_names import stage_name
 from vibemq.errors import StorageDamaged, StorageLocked, StoreVersionError
 from vibemq.model import records
 from vibemq.model.access import ResourceKind, Rule
@@ -16,6 +17,7 @@ from vibemq.model.options import QueueOptions
 from vibemq.model.records import (
     Attempts,
     CursorChanged,
+    Dropped,
     GroupFiltered,
     MessagesAdded,
     Plan,
@@ -24,10 +26,13 @@ from vibemq.model.records import (
     QueueAttended,
     QueueChanged,
     QueueCreated,
+    Reason,
+    StageMoved,
     TokenStored,
     UserStored,
 )
-from vibemq.model.rows import Rows, RowView
+from vibemq.model.rows import Rows, RowView, pack_row
+from vibemq.model.staged_batch import unpack_staged_batch
 from vibemq.plugins import find
 from vibemq.storage.local.lock import DirectoryLock
 from vibemq.storage.local.store_file import StoreInfo, check_store, read_store_info, write_store_info
@@ -175,7 +180,7 @@ def test_a_kept_store_of_version_5_gets_room_for_beginnings_and_lifetimes(provid
     plugin = find("storage", provider)
     with pytest.raises(StoreVersionError, match=r"store version 5, .*`vibemq-admin migrate"):
         plugin.create(data_dir, plugin.settings()).open()
-    assert [step.number for step in migrate(data_dir)] == [6, 7, 8, 9]
+    assert [step.number for step in migrate(data_dir)] == [6, 7, 8, 9, 10]
     assert_upgraded(data_dir, provider)
     grown = Plan("tag 5", "end 5", 1, "query", 8, 2, 1, "mark", 3, 4, 5)
     passing = QueueOptions(auto_delete=True, expires_ms=60_000, exclusive=True)
@@ -226,7 +231,7 @@ def test_a_store_of_today_is_a_newer_one_to_older_code(provider: str, tmp_path: 
         check_store(tmp_path, provider, version)
 
 
-STORED = {9: "6a7714ff72000993"}
+STORED = {10: "63b0704c3f0ae097"}
 """Of each version, a digest of the facts that are stored. Others need another version: an older VibeMQ takes what it
 does not know for damage, if nothing tells it to refuse the store. Add a step to `migrations`, and a kept store."""
 
@@ -357,7 +362,7 @@ def test_a_kept_store_of_version_6_gets_the_order_of_delays(provider: str, tmp_p
     plugin = find("storage", provider)
     with pytest.raises(StoreVersionError, match=r"store version 6, .*`vibemq-admin migrate"):
         plugin.create(data_dir, plugin.settings()).open()
-    assert [step.number for step in migrate(data_dir)] == [7, 8, 9]
+    assert [step.number for step in migrate(data_dir)] == [7, 8, 9, 10]
     for opened in range(2):
         storage = plugin.create(data_dir, plugin.settings())
         state = storage.open()
@@ -379,7 +384,7 @@ def test_a_kept_store_of_version_7_has_no_queue_that_holds_up(provider: str, tmp
     plugin = find("storage", provider)
     with pytest.raises(StoreVersionError, match=r"store version 7, .*`vibemq-admin migrate"):
         plugin.create(data_dir, plugin.settings()).open()
-    assert [step.number for step in migrate(data_dir)] == [8, 9]
+    assert [step.number for step in migrate(data_dir)] == [8, 9, 10]
     for holds in (False, True):
         storage = plugin.create(data_dir, plugin.settings())
         state = storage.open()
@@ -395,6 +400,37 @@ def test_a_kept_store_of_version_7_has_no_queue_that_holds_up(provider: str, tmp
             storage.maintain()
         finally:
             storage.close()
+
+
+def test_a_kept_store_of_version_9_has_stages_of_bundles(provider: str, tmp_path: Path) -> None:
+    data_dir = Path(shutil.copytree(FIXTURES / f"store-v9-{provider}", tmp_path / "data"))
+    plugin = find("storage", provider)
+    with pytest.raises(StoreVersionError, match=r"store version 9, .*`vibemq-admin migrate"):
+        plugin.create(data_dir, plugin.settings()).open()
+    assert [step.number for step in migrate(data_dir)] == [10]
+    storage = plugin.create(data_dir, plugin.settings())
+    state = storage.open()
+    try:
+        assert state.transactions["job"].stages == [12]
+        assert [state.queues[queue_id].name for queue_id in (12, 13)] == [
+            stage_name("job", 1, name) for name in ("won", "open")
+        ]
+        [part] = storage.read(12, 1, 1, 1 << 20)
+        assert unpack_staged_batch(part.rows[0])[0] == "target"
+        assert list(storage.check()) == []
+        # What a version 9 cannot read.
+        plain = [QueueCreated(14, "plain", QueueOptions(), 9_000, ""), records.GroupCreated(14, 0, "", True, 1)]
+        storage.append([*plain, MessagesAdded(14, 1, 9_000, Rows.of([pack_row("m", b"body", ())]))])
+        storage.append([StageMoved(11, 1, 9_500, 14, 1, 1), Dropped(14, [(1, 1)], Reason.MOVED)])
+    finally:
+        storage.close()
+    storage = plugin.create(data_dir, plugin.settings())
+    storage.open()
+    try:
+        assert [(part.first_sequence, part.published_at) for part in storage.read(11, 1, 1, 1 << 20)] == [(1, 9_500)]
+        assert list(storage.check()) == []
+    finally:
+        storage.close()
 
 
 def test_the_log_of_a_step_is_folded_before_the_next_one_begins(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def test_a_kept_store_of_version_8_gets_its_index(provider: str, tmp_path: Path)
     plugin = find("storage", provider)
     with pytest.raises(StoreVersionError, match=r"store version 8, .*`vibemq-admin migrate"):
         plugin.create(data_dir, plugin.settings()).open()
-    assert [step.number for step in migrate(data_dir)] == [9]
+    assert [step.number for step in migrate(data_dir)] == [9, 10]
     assert_indexed(data_dir, provider, INDEXED)
 
 
@@ -85,7 +85,7 @@ def test_an_index_is_built_in_parts_and_goes_on_after_a_crash(
         data_dir = Path(shutil.copytree(FIXTURES / f"store-v8-{provider}", tmp_path / str(crash)))
         finished = build(data_dir, provider, crash)
         build(data_dir, provider, crash)
-        assert [step.number for step in migrate(data_dir)] == [9]
+        assert [step.number for step in migrate(data_dir)] == [9, 10]
         assert index_of(data_dir, provider) == INDEXED | ({9: BEFORE_JOURNAL} if provider == "lmdb" else {})
         crash += 1
     assert crash > 5 / letters
@@ -93,7 +93,7 @@ def test_an_index_is_built_in_parts_and_goes_on_after_a_crash(
 
 def build(data_dir: Path, provider: str, parts: int) -> bool:
     """Build the index up to a crash after so many parts; return whether it came to its end."""
-    [step] = find_steps(provider)[8:]
+    [step] = find_steps(provider)[8:9]
     assert step.build is not None
     with import_module(f"vibemq.storage.{provider}.migration").open_store(data_dir) as store:
         for _ in range(parts):

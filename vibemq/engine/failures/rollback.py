@@ -28,6 +28,7 @@ from vibemq.model.records import (
     Record,
     Returned,
     Settled,
+    StageMoved,
     TransactionDecided,
 )
 from vibemq.model.runs import END, Run, RunSet, run_count
@@ -156,7 +157,7 @@ def holes_of(state: EngineState) -> Holes:
 
 def _without(record: Record, holes: Holes) -> Record | None:
     match record:
-        case MessagesAdded() | QueueAttended():
+        case MessagesAdded() | StageMoved() | QueueAttended():
             return None
         case DeadRemoved(replayed=True) | Dropped(reason=Reason.MOVED):
             return None

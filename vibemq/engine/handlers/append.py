@@ -6,6 +6,8 @@ add         sequences are allotted, facts noted
 show        once the queue's durability holds, groups see them
 """
 
+from itertools import pairwise
+
 from vibemq.engine.handlers.fan_out import enter
 from vibemq.engine.handlers.overflow import trim_oldest
 from vibemq.engine.handlers.retention import trim_log
@@ -16,9 +18,9 @@ from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step
 from vibemq.model.extras.columns import ExtraColumns, columns_of, moved
 from vibemq.model.options import Durability, Overflow
-from vibemq.model.records import Dropped, Extras, Reason
+from vibemq.model.records import Dropped, Extras, Reason, StageMoved
 from vibemq.model.rows import Rows
-from vibemq.model.runs import RunSet, runs_of
+from vibemq.model.runs import Run, RunSet, run_count, runs_of
 
 _EXTRAS_PER_UNIT = 8
 """Messages with a delay or a priority that are noted, or become visible to one group, for the cost of one run."""
@@ -28,6 +30,8 @@ _SHOWN_TOGETHER = 1_024
 """Messages of one batch that become visible at once, when what they have beside their rows is the same for all of them;
 else fewer."""
 _SHOWN_LEAST = 128
+_PIECES_MEASURED = 512
+"""Of a stage that is moved as a whole: how finely its sizes are known while the broker runs."""
 
 
 def add(
@@ -71,6 +75,38 @@ def add(
         # Its publisher may be answered with this step: whatever is asked behind the answer finds all of it.
         show(state, step, queue, whole=True)
     return added
+
+
+def adopt(state: EngineState, step: Step, queue: Queue, stage: Queue, runs: list[Run]) -> int:
+    """Allot sequences to all that a stage ever had: what of it is still there are messages, the rest are holes. Returns
+    how many messages. Some may be gone already, but the store has them in blocks with others."""
+    first, last = queue.next_sequence, queue.next_sequence + stage.next_sequence - 2
+    moved = StageMoved(queue.queue_id, first, step.now, stage.queue_id, 1, last - first + 1)
+    shift, count, durability = moved.shift, run_count(runs), queue.options.durability
+    queue.next_sequence = last + 1
+    queue.published += count
+    for start, stop, size in stage.sizes.pieces(runs[0][0], runs[-1][1], _PIECES_MEASURED):
+        moved.apart |= queue.measure(start + shift, stop + shift, size, step.now)
+    step.note(moved, durability)
+    around = pairwise([(0, 0), *runs, (stage.next_sequence, stage.next_sequence)])
+    gaps = [(one[1] + 1 + shift, other[0] - 1 + shift) for one, other in around if one[1] + 1 < other[0]]
+    holes = RunSet([*queue.holes, *gaps]).runs()
+    queue.holes = NO_HOLES
+    if holes:
+        step.note(Dropped(queue.queue_id, holes, Reason.OVERFLOW), durability)
+    hidden = _before_groups(queue, first, last, None)
+    if hidden is not None:
+        step.doubt(queue)
+    for start, stop in runs:
+        own = None if hidden is None else RunSet(hidden.overlap(start + shift, stop + shift)) or None
+        added = Added(queue, start + shift, stop + shift, None, own, holes=holes, published_at=step.now)
+        holes = NO_HOLES
+        step.added.append(added)
+        queue.hide(added)
+        added.visible = durability <= Durability.ASYNC
+    if durability <= Durability.ASYNC:
+        show(state, step, queue, whole=True)
+    return count
 
 
 def _add_in_parts(step: Step, whole: Added, columns: ExtraColumns) -> Added:

@@ -136,7 +136,7 @@ def accept(
     result = Published(queue.name, first, rows.count, refused)
     if screened.known or screened.twins:
         result.duplicates = _duplicates(screened, taken, first, result)
-    _answer(state, step, queue, session, token, result, added)
+    answer(state, step, queue, session, token, result, added)
 
 
 def _take(
@@ -172,7 +172,7 @@ def _duplicates(screened: Screened, taken: Sequence[int], first: int, result: Pu
     return duplicates
 
 
-def _answer(
+def answer(
     state: EngineState, step: Step, queue: Queue, session: int, token: Any, result: Published, added: Added | None
 ) -> None:
     durability = queue.options.durability

@@ -1,27 +1,40 @@
 """Transactions: messages that become visible together (docs/spec/cursor.md, "Transactions").
 
-A stage is a hidden queue of bundles. `decide` makes a set of stages inevitable with one small record; from then on
-the server moves bundle after bundle into their queues, each move one batch, and after a crash goes on where it was. So
-a transaction may be larger than memory, and needs no more than its own decision to be atomic.
+A stage is a hidden queue, or two. Its plain part holds messages as they are, all for one queue, with nothing beside
+their rows; everything else, and what comes behind it, is held in bundles. `decide` makes a set of stages inevitable
+with one small record. From then on the server has each plain part enter its queue where it is, with one record, and
+moves bundle after bundle, each move one batch; after a crash it goes on where it was. So a transaction may be larger
+than memory, and needs no more than its own decision to be atomic.
 """
 
 from itertools import islice, takewhile
 
-from vibemq.engine.handlers.append import add, pick
-from vibemq.engine.handlers.publish import accept, check_delays, check_pressure
+from vibemq.engine.handlers.append import add, adopt, pick
+from vibemq.engine.handlers.publish import accept, answer, check_delays, check_pressure
 from vibemq.engine.handlers.queues import find_or_create, make_queue, remove
 from vibemq.engine.pacing import STEP_UNITS, Slices
 from vibemq.engine.queue.dedup import screen
 from vibemq.engine.queue.queue import WAITING_NAME, Queue, TakenOut
 from vibemq.engine.queue.transaction import Transaction
-from vibemq.engine.stage_names import delay_mark, stage_name, version_and_app
+from vibemq.engine.stage_names import delay_mark, plain_stage, stage_name, version_and_app
 from vibemq.engine.state import OWN_PREFIXES, EngineState
 from vibemq.engine.step import Step
 from vibemq.errors import InvalidOptions, NotAuthorized, StageNotFound, VersionSkipped
-from vibemq.model.commands import DecideTransaction, DropStages, ForgetApplication, MoveStaged, Pressure, Stage
+from vibemq.model.commands import (
+    DecideTransaction,
+    DropStages,
+    ForgetApplication,
+    MoveStage,
+    MoveStaged,
+    Pressure,
+    Stage,
+)
 from vibemq.model.effects import Counted, Decided, Published
 from vibemq.model.options import Durability, QueueOptions
 from vibemq.model.records import Dropped, MessageExtra, Reason, TransactionDecided, TransactionsForgotten
+from vibemq.model.rows import LARGE_ROW_BYTES
+from vibemq.model.runs import Run, run_count
+from vibemq.model.staged_batch import pack_staged_batch
 from vibemq.model.stored import VERSION_RUNS_MAX, with_version
 
 STAGE_TTL_MS = 24 * 3_600_000
@@ -29,6 +42,8 @@ REMEMBERED_MS = 30 * 24 * 3_600_000
 """How long the last version of an application is known after its last commit."""
 VERSION_STEP_MAX = 1 << 40
 """How far a version may lie above the last one: enough for instants in milliseconds and for dates as numbers."""
+PLAIN_BYTES_MAX = 512 << 20
+"""Of the plain part of a stage: what is known of its sizes enters the queue at once. What is more goes into bundles."""
 FIRST_VERSION_MAX = 1 << 53
 """For an application that is not known yet; the largest whole number that every JSON reader keeps."""
 
@@ -46,13 +61,46 @@ def stage(state: EngineState, step: Step, command: Stage) -> None:
         # Its commit would change nothing, so nothing need be kept.
         step.answer(command, Published(command.queue, 0, 1), state.need_of_known)
         return
-    queue = state.stages.get(name)
-    if queue is None:
-        queue = make_queue(state, step, name, _options(state), state.stages)
+    bundles, plain = state.stages.get(name), state.plain_stages.get(name)
+    chunk_id = str(command.chunk).encode()
+    known = 0 if plain is None else plain.dedup.known(chunk_id, step.now - plain.options.dedup_window_ms)
+    if plain is not None and known:
+        again = Published(plain.name, 0, 1, None, {0: known})
+        answer(state, step, plain, command.session, command.token, again, None)
+        return
+    extras = {0: MessageExtra(dedup_id=chunk_id)}
+    # What comes behind a bundle goes into bundles as well, so that the order stays.
+    if bundles is None and _is_plain(state, target, command) and _has_place(plain, name, command):
+        if plain is None:
+            plain = make_queue(state, step, plain_stage(name, command.queue), _options(state), state.stages)
+        accept(state, step, plain, command.session, command.token, command.rows, extras)
+        return
+    if bundles is None:
+        bundles = make_queue(state, step, name, _options(state), state.stages)
     if command.delayed:
         _mark_delay(state, step, name, command.queue)
-    extras = {0: MessageExtra(dedup_id=str(command.chunk).encode())}
-    accept(state, step, queue, command.session, command.token, command.rows, extras)
+    bundle = pack_staged_batch(f"{command.stage}/{command.chunk}", command.queue, command.rows, command.extras)
+    accept(state, step, bundles, command.session, command.token, bundle, extras)
+
+
+def _is_plain(state: EngineState, target: Queue, command: Stage) -> bool:
+    if command.extras or command.delayed or target.transient or state.settings.transient_only:
+        return False
+    rows = command.rows
+    return rows.size <= LARGE_ROW_BYTES or max(rows.row_lengths()) <= LARGE_ROW_BYTES
+
+
+def _has_place(plain: Queue | None, stage: str, command: Stage) -> bool:
+    if plain is None:
+        return True
+    size = plain.sizes.total + command.rows.size
+    return plain.name == plain_stage(stage, command.queue) and size <= PLAIN_BYTES_MAX
+
+
+def _parts_of(state: EngineState, stage: str) -> list[Queue]:
+    """The queues of a stage, or the one of that name, in the order in which they were filled."""
+    parts = (state.plain_stages.get(stage), state.stages.get(stage))
+    return [queue for queue in parts if queue is not None]
 
 
 def _mark_delay(state: EngineState, step: Step, stage: str, target: str) -> None:
@@ -97,7 +145,8 @@ def decide(state: EngineState, step: Step, command: DecideTransaction) -> Slices
         assert done is not None
         step.answer(command, _answer(state, done, duplicate=True), Durability.STRONG)
         return None
-    missing = [stage for stage, name in zip(stages, names, strict=True) if name not in state.stages]
+    parts = {name: _parts_of(state, name) for name in names}
+    missing = [stage for stage, name in zip(stages, names, strict=True) if not parts[name]]
     if missing:
         raise StageNotFound(
             f"{len(missing)} of {len(names)} stages of {command.app!r}, version {command.version}, are not there "
@@ -109,7 +158,7 @@ def decide(state: EngineState, step: Step, command: DecideTransaction) -> Slices
         queue = state.queues.get(target)
         if queue is not None and queue not in state.doomed:
             check_delays(queue, delayed=True)
-    chosen = [state.stages[name].queue_id for name in names]
+    chosen = [queue.queue_id for name in names for queue in parts[name]]
     before = [] if done is None else [queue_id for queue_id in done.stages if queue_id in state.queues_by_id]
     transaction = Transaction(command.version, step.now, before + chosen, command.tag, command.user)
     transaction.committed = with_version(done.committed if done is not None else (), command.version)
@@ -235,17 +284,37 @@ def move(state: EngineState, step: Step, command: MoveStaged) -> None:
     """The bundle leaves its stage, and its messages enter their queue: one batch. Those of a deleted queue are gone
     with it."""
     queue = state.stages.get(command.stage)
-    taken = queue.groups[WAITING_NAME].take_waiting(command.sequence, command.sequence) if queue is not None else []
+    last = command.sequence + command.count - 1
+    taken = queue.groups[WAITING_NAME].take_waiting(command.sequence, last) if queue is not None else []
     if queue is None or not taken:
         step.answer(command, Counted(0))
         return
     target = state.queues.get(command.queue)
     count = 0 if target is None else _enter(state, step, target, command)
-    group = queue.groups[WAITING_NAME]
-    group.counters.moved += 1
-    step.note(Dropped(queue.queue_id, taken, Reason.MOVED), Durability.STRONG)
-    step.moved.append(TakenOut(queue, taken))
+    _take_out(step, queue, taken)
     step.answer(command, Counted(count), Durability.STRONG)
+
+
+def move_whole(state: EngineState, step: Step, command: MoveStage) -> None:
+    """As `move`, of all messages of a plain part, whose rows stay where they are."""
+    stage = state.stages.get(command.stage)
+    target = state.queues.get(command.queue)
+    if stage is None or stage.unseen or (target is not None and target.transient):
+        step.answer(command, Counted(0))
+        return
+    taken = stage.groups[WAITING_NAME].take_waiting(1, stage.next_sequence)
+    if not taken:
+        step.answer(command, Counted(0))
+        return
+    count = 0 if target is None else adopt(state, step, target, stage, taken)
+    _take_out(step, stage, taken)
+    step.answer(command, Counted(count), Durability.STRONG)
+
+
+def _take_out(step: Step, stage: Queue, taken: list[Run]) -> None:
+    stage.groups[WAITING_NAME].counters.moved += run_count(taken)
+    step.note(Dropped(stage.queue_id, taken, Reason.MOVED), Durability.STRONG)
+    step.moved.append(TakenOut(stage, taken))
 
 
 def _enter(state: EngineState, step: Step, target: Queue, command: MoveStaged) -> int:
@@ -259,15 +328,21 @@ def _enter(state: EngineState, step: Step, target: Queue, command: MoveStaged) -
 
 def drop(state: EngineState, step: Step, command: DropStages) -> None:
     for name in command.stages:
-        queue = state.stages.get(name)
-        if queue is not None and not (_is_decided(state, queue) and holds_something(queue)):
-            _remove_stage(state, step, queue)
+        for queue in _parts_of(state, name):
+            if not (_is_decided(state, queue) and (holds_something(queue) or _is_being_moved(state, step, queue))):
+                _remove_stage(state, step, queue)
     step.answer(command, None, Durability.STRONG)
 
 
 def _is_decided(state: EngineState, stage: Queue) -> bool:
     done = state.transactions.get(version_and_app(stage.name)[1])
     return done is not None and stage.queue_id in done.stages
+
+
+def _is_being_moved(state: EngineState, step: Step, stage: Queue) -> bool:
+    """Whether something of it has left in a batch that is not stored yet, and comes back if it cannot be."""
+    batches = (step.moved, *(outcome.moved for outcome in state.open.values()))
+    return any(taken.queue is stage for moved in batches for taken in moved)
 
 
 def holds_something(queue: Queue) -> bool:

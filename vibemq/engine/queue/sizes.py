@@ -7,7 +7,7 @@ sixteen bytes each, tell the age of its messages to within a second.
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from vibemq.model.runs import END, Run, RunSet
 from vibemq.model.stored import Chunk
@@ -103,6 +103,15 @@ class Sizes:
             self._mark_firsts, self._mark_ats = array("Q"), array("Q")
         self._mark_firsts.append(first)
         self._mark_ats.append(published_at)
+
+    def pieces(self, first: int, last: int, most: int) -> Iterator[tuple[int, int, int]]:
+        """(first, last, size) of neighbouring chunks that reach into [first, last], in at most about so many pieces."""
+        low, high = bisect_left(self._lasts, first), bisect_right(self._firsts, last)
+        together = -(-(high - low) // most) if high > low else 1
+        for index in range(low, high, together):
+            start = max(first, self._firsts[index])
+            stop = min(last, self._lasts[min(index + together, high) - 1])
+            yield start, stop, self.between(start, stop)
 
     @property
     def mark_count(self) -> int:

@@ -23,7 +23,6 @@ from vibemq.model.options import PRIORITY_MAX, Priority, check_queue_name
 from vibemq.model.records import Extras, MessageExtra
 from vibemq.model.rows import Rows, RowView
 from vibemq.model.runs import END
-from vibemq.model.staged_batch import pack_staged_batch
 from vibemq.protocols.native.codec import extensions
 from vibemq.protocols.native.codec.extra_columns import EXTRA_ROWS_MAX, INSTANT_MAX, WireColumns, too_many_extras
 from vibemq.protocols.native.codec.row_check import check_rows
@@ -200,7 +199,7 @@ def flow(state: NativeState, body: bytes) -> None:
 
 
 def stage(state: NativeState, body: bytes) -> None:
-    """A piece of a transaction (cursor/1): checked like a publish, kept as one bundle."""
+    """A piece of a transaction (cursor/1): checked like a publish."""
     frame = extensions.parse_stage(body)
     token = Staged(frame.id, frame.queue, frame.rows.count)
     try:
@@ -214,9 +213,8 @@ def stage(state: NativeState, body: bytes) -> None:
     except VibeMQError as error:
         token.refuse(state, error)
         return
-    staged = pack_staged_batch(f"{name}/{chunk}", frame.queue, frame.rows, extras)
     delayed = extras is not None and columns_of(extras).delayed_after(state.now)
-    state.ask(Stage(state.session, token, frame.queue, app, version, name, chunk, staged, delayed=delayed))
+    state.ask(Stage(state.session, token, frame.queue, app, version, name, chunk, frame.rows, extras, delayed=delayed))
 
 
 def _text(about: dict[str, Any], name: str) -> str:

@@ -92,7 +92,7 @@ class AskedRequest(Plain):
 
 @dataclass(slots=True)
 class Staged:
-    """Stage (73): how many messages the bundle holds."""
+    """Stage (73): how many messages were staged."""
 
     id: str
     queue: str

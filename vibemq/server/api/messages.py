@@ -5,7 +5,7 @@ from typing import Any
 
 from vibemq.model.effects import QueueHead
 from vibemq.model.options import QueueOptions
-from vibemq.model.records import MessagesAdded
+from vibemq.model.records import MessagesAdded, StageMoved
 from vibemq.operations.contracts import ReaderQuestions
 from vibemq.operations.reading.bodies import MessageBodies
 from vibemq.server.commit.message_taps import MessageTaps
@@ -31,7 +31,7 @@ class ApiMessages:
     def tail(self, queue: str) -> QueueHead:
         return self._readers.queue(queue)
 
-    def tap(self, queue_id: int, seen: Callable[[MessagesAdded], None]) -> Callable[[], None]:
+    def tap(self, queue_id: int, seen: Callable[[MessagesAdded | StageMoved], None]) -> Callable[[], None]:
         return self._taps.add(queue_id, seen)
 
     async def body(self, asker: Asker, arguments: Mapping[str, Any]) -> bytes:

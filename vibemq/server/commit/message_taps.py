@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Sequence
 
-from vibemq.model.records import MessagesAdded, Record
+from vibemq.model.records import MessagesAdded, Record, StageMoved
 
-Seen = Callable[[MessagesAdded], None]
+Seen = Callable[[MessagesAdded | StageMoved], None]
 
 
 class MessageTaps:
@@ -32,6 +32,6 @@ class MessageTaps:
 
     def show(self, records: Sequence[Record]) -> None:
         for record in records:
-            if type(record) is MessagesAdded and record.queue_id in self._by_queue:
+            if isinstance(record, MessagesAdded | StageMoved) and record.queue_id in self._by_queue:
                 for seen in list(self._by_queue[record.queue_id].values()):
                     seen(record)

@@ -7,7 +7,7 @@ appended, and a read that comes before finds nothing, as if they were gone.
 import asyncio
 from collections.abc import Sequence
 
-from vibemq.model.records import MessagesAdded, Record
+from vibemq.model.records import MessagesAdded, Record, StageMoved
 from vibemq.model.runs import Run
 
 Rows = dict[int, int]
@@ -35,6 +35,8 @@ class Unwritten:
             if type(record) is MessagesAdded:
                 self._gathered.setdefault(record.queue_id, record.first_sequence)
                 size += record.rows.size
+            elif type(record) is StageMoved:
+                self._gathered.setdefault(record.queue_id, record.first_sequence)
         return size
 
     def begin(self) -> None:

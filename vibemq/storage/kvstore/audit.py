@@ -8,7 +8,7 @@ from vibemq.model.runs import RunSet
 from vibemq.model.stored import StoredQueue, StoredState
 from vibemq.storage.interface import Problem
 from vibemq.storage.kvstore import keys, values
-from vibemq.storage.kvstore.blocks import BlockInfo, block_infos, last_of, load_block
+from vibemq.storage.kvstore.blocks import BlockInfo, Home, block_infos, last_of, load_block, unpack_lent
 from vibemq.storage.kvstore.dead.index_audit import audit_index
 from vibemq.storage.kvstore.encoding import GARBAGE, unseal
 from vibemq.storage.kvstore.integrity import NAMES, CountedKV
@@ -25,6 +25,7 @@ def audit(kv: KV) -> Iterator[Problem]:
         held[queue_id] = RunSet()
         queue = state.queues[queue_id]
         yield from _as_far_as_it_goes(kv, _audit_blocks(kv, queue, held[queue_id]), queue.name)
+    yield from _as_far_as_it_goes(kv, _audit_lent(kv))
     yield from _as_far_as_it_goes(kv, _audit_dead(kv, state, held))
     yield from _as_far_as_it_goes(kv, audit_index(kv))
     yield from _as_far_as_it_goes(kv, _audit_tally(kv))
@@ -82,6 +83,21 @@ def _audit_blocks(kv: KV, queue: StoredQueue, held: RunSet) -> Iterator[Problem]
         for part in parts:
             held.add(part.first_sequence, last_of(part))
     yield from _audit_waiting(kv, queue, RunSet([*held.runs(), *named.runs()]))
+
+
+def _audit_lent(kv: KV) -> Iterator[Problem]:
+    """What says to whom the blocks of stages belong, and whether their infos say the same."""
+    for key, value in kv.scan(keys.LENT, keys.after(keys.LENT)):
+        try:
+            queue_id, first, published_at = unpack_lent(unseal(key, value, kv.where))
+            home = Home(*keys.split_sequence_key(key), published_at)
+        except GARBAGE as exc:
+            yield Problem(f"the value {key.hex()} cannot be read ({exc})", kv.where, repairable=True)
+            continue
+        info = next(block_infos(kv, queue_id, first, first), None)
+        if info is None or info.home != home:
+            text = f"the block of messages from {first} of queue {queue_id} is not where the value {key.hex()} says"
+            yield Problem(text, kv.where, repairable=True)
 
 
 def _audit_waiting(kv: KV, queue: StoredQueue, held: RunSet) -> Iterator[Problem]:

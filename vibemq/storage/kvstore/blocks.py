@@ -5,11 +5,18 @@
             row lengths: row count x u32
             row data, joined
     info    last_sequence u64 | row count u32 | bytes of row data u64 | checksum of the block's value u32
+            of a block that came from a stage also: queue_id of the stage u32 | first_sequence there u64
+            | published_at u64
+    lent    queue_id u32 | first_sequence u64 | published_at u64
 
 A stretch is a run of consecutive sequences with one publishing instant: sequences between stretches are holes. A block
 holds up to BLOCK_BYTES of rows (or one bigger row) and is stored under its first sequence, whole and sealed; its info
 stands under the same key in a table of its own, so that upkeep need not read the block, and vouches for it: an older
 block under the same key is refused. Blocks of a queue never overlap.
+
+A block of a stage that was committed stays where it is, under the key that it has, when its messages enter their queue:
+the queue's info says where it stands, under which sequences, and when its messages were published. Under the block's
+key `lent` says to which queue it belongs, so that it does not go with its stage.
 
 A dead letter's row stays in its block: moving to the DLQ copies no body, the state's `dead` set keeps it alive.
 
@@ -26,13 +33,14 @@ from typing import NamedTuple, TypeVar, overload
 import google_crc32c
 
 from vibemq.errors import StorageDamaged
-from vibemq.model.records import MessagesAdded
+from vibemq.model.records import StageMoved
 from vibemq.model.rows import Rows, single_rows
 from vibemq.model.runs import Run, RunSet, run_count
 from vibemq.model.stored import Slice, StoredState
 from vibemq.storage.kvstore import keys
 from vibemq.storage.kvstore.encoding import GARBAGE, SEAL_BYTES, seal, seal_checksum, unseal
 from vibemq.storage.kvstore.store import KV
+from vibemq.storage.state.arrivals import Arrivals
 from vibemq.storage.state.liveness import alive_runs
 
 BLOCK_BYTES = 256 * 1024
@@ -46,6 +54,17 @@ _Decoded = TypeVar("_Decoded")
 _BLOCK = struct.Struct("!II")
 _STRETCH = struct.Struct("!QIQ")
 _INFO = struct.Struct("!QIQI")
+_HOME = struct.Struct("!IQQ")
+_LENT = struct.Struct("!IQQ")
+
+
+class Home(NamedTuple):
+    """Where a block stands that came from a stage."""
+
+    queue_id: int
+    first: int
+    published_at: int
+    """When its messages entered their queue."""
 
 
 class BlockInfo(NamedTuple):
@@ -54,6 +73,12 @@ class BlockInfo(NamedTuple):
     rows: int
     size: int
     checksum: int
+    home: Home | None = None
+    """None: under the queue's own key."""
+
+    @property
+    def shift(self) -> int:
+        return 0 if self.home is None else self.first - self.home.first
 
 
 # -- slices -------------------------------------------------------------------------------------------------------
@@ -156,8 +181,8 @@ class BlockParts(Sequence[Slice]):
 
     __slots__ = ("_data", "_firsts", "_lengths", "_offsets", "_published_at", "_starts")
 
-    def __init__(self, body: bytes) -> None:
-        """Raises one of `encoding.GARBAGE`."""
+    def __init__(self, body: bytes, shift: int = 0, published_at: int | None = None) -> None:
+        """`shift`, `published_at`: of a block that came from a stage. Raises one of `encoding.GARBAGE`."""
         count, stretch_count = _BLOCK.unpack_from(body)
         lengths_at = _BLOCK.size + _STRETCH.size * stretch_count
         data_at = lengths_at + 4 * count
@@ -166,8 +191,8 @@ class BlockParts(Sequence[Slice]):
         if self._offsets[-1] != len(self._data):
             raise ValueError("row lengths do not add up")
         stretches = list(_STRETCH.iter_unpack(body[_BLOCK.size : lengths_at]))
-        self._firsts = [first for first, _, _ in stretches]
-        self._published_at = [published_at for _, _, published_at in stretches]
+        self._firsts = [first + shift for first, _, _ in stretches]
+        self._published_at = [at if published_at is None else published_at for _, _, at in stretches]
         sizes = [size for _, size, _ in stretches]
         self._starts = list(accumulate(sizes, initial=0))
         """Of each stretch, its first row; and behind the last one, the number of all rows."""
@@ -202,13 +227,13 @@ class BlockParts(Sequence[Slice]):
         return at
 
 
-def pick_rows(body: bytes, sequences: Sequence[int]) -> list[Slice]:
+def pick_rows(body: bytes, sequences: Sequence[int], shift: int = 0, published_at: int | None = None) -> list[Slice]:
     """Of a block the rows of these sequences, which ascend, each on its own; costs less than `decode_block` as long as
-    they are few. Raises one of `encoding.GARBAGE`."""
+    they are few. `shift`, `published_at` as of `BlockParts`. Raises one of `encoding.GARBAGE`."""
     count, stretch_count = _BLOCK.unpack_from(body)
     lengths_at = _BLOCK.size + _STRETCH.size * stretch_count
     data_at = lengths_at + 4 * count
-    stretches = list(_STRETCH.iter_unpack(body[_BLOCK.size : lengths_at]))
+    stretches = [(first + shift, size, at) for first, size, at in _STRETCH.iter_unpack(body[_BLOCK.size : lengths_at])]
     indexes: list[int] = []
     found: list[tuple[int, int]] = []
     at = before = 0
@@ -218,12 +243,12 @@ def pick_rows(body: bytes, sequences: Sequence[int]) -> list[Slice]:
             at += 1
         if at == len(stretches):
             break
-        first, _, published_at = stretches[at]
+        first, _, its_time = stretches[at]
         if sequence >= first:
             indexes.append(before + sequence - first)
-            found.append((sequence, published_at))
+            found.append((sequence, its_time if published_at is None else published_at))
     rows = single_rows(body[lengths_at:data_at], body, indexes, data_at)
-    return [Slice(sequence, published_at, row) for (sequence, published_at), row in zip(found, rows, strict=True)]
+    return [Slice(sequence, its_time, row) for (sequence, its_time), row in zip(found, rows, strict=True)]
 
 
 # -- in a store ---------------------------------------------------------------------------------------------------
@@ -251,15 +276,18 @@ def load_block(kv: KV, queue_id: int, info: BlockInfo, name: str = "") -> BlockP
     return _decoded(kv, queue_id, info, name, BlockParts)
 
 
-def _decoded(kv: KV, queue_id: int, info: BlockInfo, name: str, decode: Callable[[bytes], _Decoded]) -> _Decoded:
-    key = keys.sequence_key(keys.BLOCK, queue_id, info.first)
+def _decoded(
+    kv: KV, queue_id: int, info: BlockInfo, name: str, decode: Callable[[bytes, int, int | None], _Decoded]
+) -> _Decoded:
+    key = _key_of(queue_id, info)
     value = kv.get(key)
     try:
         if value is None:
             raise ValueError("it is missing")
         if seal_checksum(value) != info.checksum:
             raise ValueError("it does not match the checksum in its info")
-        return decode(unseal(key, value, kv.where))
+        body = unseal(key, value, kv.where)
+        return decode(body, info.shift, None if info.home is None else info.home.published_at)
     except GARBAGE as exc:
         raise StorageDamaged(
             f"messages {info.first} to {info.last} of queue {name or queue_id} cannot be read ({exc})",
@@ -296,7 +324,7 @@ def pick(kv: KV, queue_id: int, sequences: Sequence[int], start: int, name: str)
         return [], start + 1
     stop = bisect_right(sequences, info.last, start)
     wanted = sequences[start:stop]
-    return _decoded(kv, queue_id, info, name, lambda body: pick_rows(body, wanted)), stop
+    return _decoded(kv, queue_id, info, name, lambda body, *moved: pick_rows(body, wanted, *moved)), stop
 
 
 def put_block(kv: KV, queue_id: int, parts: Sequence[Slice]) -> BlockInfo:
@@ -307,13 +335,54 @@ def put_block(kv: KV, queue_id: int, parts: Sequence[Slice]) -> BlockInfo:
     info = BlockInfo(first, last, count, size, seal_checksum(value))
     kv.put(key, value)
     key = keys.sequence_key(keys.BLOCK_INFO, queue_id, first)
-    kv.put(key, seal(key, _INFO.pack(*info[1:])))
+    kv.put(key, seal(key, _INFO.pack(*info[1:5])))
     return info
 
 
-def delete_block(kv: KV, queue_id: int, first: int) -> None:
-    kv.delete(keys.sequence_key(keys.BLOCK, queue_id, first))
-    kv.delete(keys.sequence_key(keys.BLOCK_INFO, queue_id, first))
+def delete_block(kv: KV, queue_id: int, info: BlockInfo) -> None:
+    _delete_body(kv, queue_id, info)
+    kv.delete(keys.sequence_key(keys.BLOCK_INFO, queue_id, info.first))
+
+
+def _delete_body(kv: KV, queue_id: int, info: BlockInfo) -> None:
+    kv.delete(_key_of(queue_id, info))
+    if info.home is not None:
+        kv.delete(keys.sequence_key(keys.LENT, info.home.queue_id, info.home.first))
+
+
+def _key_of(queue_id: int, info: BlockInfo) -> bytes:
+    if info.home is not None:
+        return keys.sequence_key(keys.BLOCK, info.home.queue_id, info.home.first)
+    return keys.sequence_key(keys.BLOCK, queue_id, info.first)
+
+
+def lend_block(kv: KV, stage_id: int, info: BlockInfo, queue_id: int, first: int, published_at: int) -> None:
+    """A block of a stage is the queue's from here on, under other sequences; it stays where it is."""
+    own = keys.sequence_key(keys.BLOCK_INFO, queue_id, first)
+    body = _INFO.pack(info.last + first - info.first, info.rows, info.size, info.checksum)
+    kv.put(own, seal(own, body, _HOME.pack(stage_id, info.first, published_at)))
+    lent = keys.sequence_key(keys.LENT, stage_id, info.first)
+    kv.put(lent, seal(lent, _LENT.pack(queue_id, first, published_at)))
+    kv.delete(keys.sequence_key(keys.BLOCK_INFO, stage_id, info.first))
+
+
+Lent = tuple[int, int, int]
+"""(queue_id, first sequence there, published_at) of who has a block of a stage."""
+
+
+def unpack_lent(body: bytes) -> Lent:
+    """Raises one of `encoding.GARBAGE`."""
+    queue_id, first, published_at = _LENT.unpack(body)
+    return queue_id, first, published_at
+
+
+def lent_by(key: bytes, body: bytes) -> tuple[tuple[int, int], Lent] | None:
+    """What a block's info says of it: where the block stands, and who has it; None when that is the same queue. Raises
+    one of `encoding.GARBAGE`."""
+    if len(body) == _INFO.size:
+        return None
+    home = Home(*_HOME.unpack(body[_INFO.size :]))
+    return home[:2], (*keys.split_sequence_key(key), home.published_at)
 
 
 def _floor(kv: KV, queue_id: int, sequence: int) -> BlockInfo | None:
@@ -326,7 +395,9 @@ def _floor(kv: KV, queue_id: int, sequence: int) -> BlockInfo | None:
 def _info(kv: KV, key: bytes, value: bytes) -> BlockInfo:
     body = unseal(key, value, kv.where)
     try:
-        return BlockInfo(keys.split_sequence_key(key)[1], *_INFO.unpack(body))
+        home = Home(*_HOME.unpack(body[_INFO.size :])) if len(body) > _INFO.size else None
+        last, rows, size, checksum = _INFO.unpack(body[: _INFO.size])
+        return BlockInfo(keys.split_sequence_key(key)[1], last, rows, size, checksum, home)
     except GARBAGE as exc:
         raise StorageDamaged(f"stored value {key.hex()} cannot be read ({exc})", path=kv.where) from exc
 
@@ -337,7 +408,7 @@ def _info(kv: KV, key: bytes, value: bytes) -> BlockInfo:
 def store_blocks(
     kv: KV,
     state: StoredState,
-    added: Iterable[MessagesAdded],
+    arrivals: Arrivals,
     left: dict[int, RunSet],
     *,
     merge_tail: bool = True,
@@ -346,23 +417,50 @@ def store_blocks(
     """Bring the blocks up to date with `state`, in the transaction that also writes the state.
 
     Args:
-        added: what was added since the last call, in order; only rows that are still alive are written.
+        arrivals: what was added since the last call, in order; only rows that are still alive are written.
         left: `Dirty.left`: where messages may have ceased to be alive.
         merge_tail: append to each queue's last block. False writes small blocks, to be joined by `merge_blocks`.
         block_bytes: of the rows of a new block.
     """
+    for moved in arrivals.moved:
+        _lend(kv, moved)
     for queue_id, runs in left.items():
         if queue_id in state.queues:
             _drop_dead(kv, state, queue_id, runs)
         else:
             _wipe(kv, queue_id)
-    by_queue: dict[int, list[Slice]] = {}
-    for record in added:
-        if record.queue_id in state.queues:
-            part = Slice(record.first_sequence, record.published_at, record.rows)
-            by_queue.setdefault(record.queue_id, []).append(part)
-    for queue_id, parts in by_queue.items():
-        _append(kv, queue_id, _alive(state, queue_id, parts), merge_tail, block_bytes)
+    lent = {record.queue_id for record in arrivals.moved}
+    for queue_id, records in arrivals.added.items():
+        if queue_id not in state.queues:
+            continue
+        alive = _alive(
+            state, queue_id, [Slice(record.first_sequence, record.published_at, record.rows) for record in records]
+        )
+        for some in _between_blocks(kv, queue_id, alive) if queue_id in lent else [alive]:
+            _append(kv, queue_id, some, merge_tail, block_bytes)
+
+
+def _lend(kv: KV, moved: StageMoved) -> None:
+    for info in list(block_infos(kv, moved.stage_id)):
+        if not moved.has(info.first, info.last):
+            raise StorageDamaged(
+                f"a record moves messages {moved.stage_first} to {moved.stage_last} of stage {moved.stage_id}, and the "
+                f"stage has a block of messages {info.first} to {info.last}",
+                path=kv.where,
+            )
+        lend_block(kv, moved.stage_id, info, moved.queue_id, info.first + moved.shift, moved.published_at)
+
+
+def _between_blocks(kv: KV, queue_id: int, parts: list[Slice]) -> Iterator[list[Slice]]:
+    """The parts, cut where blocks that have just come stand between them."""
+    some: list[Slice] = []
+    for part in parts:
+        if some and next(block_infos(kv, queue_id, some[-1].first_sequence, part.first_sequence), None) is not None:
+            yield some
+            some = []
+        some.append(part)
+    if some:
+        yield some
 
 
 def merge_blocks(kv: KV, state: StoredState, queue_id: int, start: int, *, size_max: int = 4 * BLOCK_BYTES) -> int:
@@ -396,7 +494,7 @@ def _join(kv: KV, state: StoredState, queue_id: int, pile: Sequence[BlockInfo]) 
         return
     parts = [part for block in loaded for part in block or ()]
     for info in pile:
-        delete_block(kv, queue_id, info.first)
+        delete_block(kv, queue_id, info)
     for block in pack(_alive(state, queue_id, parts)):
         put_block(kv, queue_id, block)
 
@@ -417,15 +515,30 @@ def _append(kv: KV, queue_id: int, parts: list[Slice], merge_tail: bool, block_b
         before = _load_if_sound(kv, queue_id, tail)
         if before is not None:
             parts = before + parts
-            delete_block(kv, queue_id, tail.first)
+            delete_block(kv, queue_id, tail)
     for block in pack(parts, block_bytes):
         put_block(kv, queue_id, block)
 
 
 def _wipe(kv: KV, queue_id: int) -> None:
-    for table in (keys.BLOCK, keys.BLOCK_INFO):
-        prefix = keys.queue_prefix(table, queue_id)
-        kv.delete_range(prefix, keys.after(prefix))
+    own, infos = keys.queue_prefix(keys.BLOCK, queue_id), keys.queue_prefix(keys.BLOCK_INFO, queue_id)
+    lent = keys.queue_prefix(keys.LENT, queue_id)
+    has_lent = next(iter(kv.scan(lent, keys.after(lent))), None) is not None
+    for info in list(_sound_infos(kv, infos)):
+        if info.home is not None or has_lent:
+            _delete_body(kv, queue_id, info)
+    if not has_lent:
+        kv.delete_range(own, keys.after(own))
+    kv.delete_range(infos, keys.after(infos))
+
+
+def _sound_infos(kv: KV, prefix: bytes) -> Iterator[BlockInfo]:
+    for key, value in kv.scan(prefix, keys.after(prefix)):
+        try:
+            yield _info(kv, key, value)
+        except StorageDamaged:
+            # It goes with its queue.
+            continue
 
 
 def _drop_dead(kv: KV, state: StoredState, queue_id: int, left: RunSet) -> None:
@@ -442,12 +555,12 @@ def _keep_alive(kv: KV, state: StoredState, queue_id: int, info: BlockInfo) -> N
     """Delete the block if nothing in it is alive; rewrite it if little is."""
     kept = alive_runs(state.queues[queue_id], info.first, info.last)
     if not kept:
-        delete_block(kv, queue_id, info.first)
+        delete_block(kv, queue_id, info)
     elif run_count(kept) * REWRITE_BELOW < info.rows:
         parts = _load_if_sound(kv, queue_id, info)
         if parts is None:
             return
-        delete_block(kv, queue_id, info.first)
+        delete_block(kv, queue_id, info)
         live = clip(parts, kept)
         if live:
             put_block(kv, queue_id, live)

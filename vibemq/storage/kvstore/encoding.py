@@ -70,6 +70,7 @@ from vibemq.model.records import (
     Record,
     Returned,
     Settled,
+    StageMoved,
     TokenRemoved,
     TokenStored,
     TransactionDecided,
@@ -325,6 +326,13 @@ def unpack_runs(body: bytes | memoryview, offset: int, count: int) -> list[Run]:
 
 def _encode_group_runs(record: HandedOut | Settled) -> bytes:
     return _RUNS.pack(record.queue_id, record.group_id, len(record.runs)) + pack_runs(record.runs)
+
+
+def _decode_stage_moved(body: memoryview) -> StageMoved:
+    moved = StageMoved(*load_fields(body, *[int] * (len(StageMoved.__slots__) - 1), bool))
+    if not moved.count:
+        raise ValueError("a move of nothing")
+    return moved
 
 
 def _encode_dropped(record: Dropped) -> bytes:
@@ -615,6 +623,7 @@ _ENCODERS: dict[type, tuple[int, Callable[[Any], bytes]]] = {
     JobChanged: (30, _encode_job_changed),
     JobLettersDied: (31, _plain("job_id", "queue_id", "runs")),
     JobsForgotten: (32, _plain("job_ids")),
+    StageMoved: (33, _plain(*StageMoved.__slots__)),
 }
 
 _DECODERS: dict[int, Callable[[memoryview], Record]] = {
@@ -650,4 +659,5 @@ _DECODERS: dict[int, Callable[[memoryview], Record]] = {
     30: _decode_job_changed,
     31: _decode_job_letters_died,
     32: _decode_jobs_forgotten,
+    33: _decode_stage_moved,
 }

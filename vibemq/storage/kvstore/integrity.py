@@ -42,6 +42,7 @@ NAMES = {
     keys.DEAD_BY_GROUP: "dead letters by group",
     keys.DEAD_GROUP: "groups of dead letters",
     keys.BLOCK_INFO: "block infos",
+    keys.LENT: "blocks of stages that queues have",
 }
 """The tables that are counted, and their names for errors."""
 STATE_TABLES = tuple(table for table, _ in LOADERS)

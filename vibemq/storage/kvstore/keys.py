@@ -18,7 +18,8 @@ x       queue_id u32 | sequence u64 | dead_id u64                       empty: w
 e       queue_id u32 | dead_id u64                                      dead letter in the index  (see dead/index.py)
 f       queue_id u32 | reason u8 | fingerprint u64 | dead_id u64        empty: the letters of a group
 h       queue_id u32 | reason u8 | fingerprint u64                      group of dead letters
-i       queue_id u32 | first_sequence u64                               what the block holds
+i       queue_id u32 | first_sequence u64                               what the block holds, and where it stands
+l       queue_id u32 | first_sequence u64                               the queue that has the block that stands here
 b       queue_id u32 | first_sequence u64                               block of messages    (see blocks.py)
 """
 
@@ -47,6 +48,7 @@ DEAD_BY_GROUP = b"f"
 DEAD_GROUP = b"h"
 BLOCK_INFO = b"i"
 BLOCK = b"b"
+LENT = b"l"
 
 STATE_META = META + b"state"
 TALLY = META + b"tally"
@@ -79,7 +81,7 @@ def page_key(table: bytes, queue_id: int, group_id: int, kind: int, page: int) -
 
 
 def sequence_key(table: bytes, queue_id: int, sequence: int) -> bytes:
-    """A key of `c`, `u`, `i` or `b`."""
+    """A key of `c`, `u`, `i`, `l` or `b`."""
     return _SEQUENCE.pack(table, queue_id, sequence)
 
 

@@ -16,7 +16,17 @@ from vibemq.model.runs import RunSet
 from vibemq.model.stored import StoredGroup, StoredQueue, StoredState
 from vibemq.storage.interface import Problem
 from vibemq.storage.kvstore import keys, values
-from vibemq.storage.kvstore.blocks import block_infos, decode_block, last_of, load_block, put_block
+from vibemq.storage.kvstore.blocks import (
+    Lent,
+    block_infos,
+    decode_block,
+    last_of,
+    lend_block,
+    lent_by,
+    load_block,
+    put_block,
+    unpack_lent,
+)
 from vibemq.storage.kvstore.dead.index import BUILD_LETTERS, INDEX_TABLES, update_index
 from vibemq.storage.kvstore.dead_letters import StoredDead
 from vibemq.storage.kvstore.encoding import GARBAGE, seal, unseal
@@ -52,6 +62,8 @@ class _Salvage:
         self._letters: list[tuple[bytes, bytes]] = []
         """The dead letters' values without their seals."""
         self._held: dict[int, RunSet] = {}
+        self._lent: dict[tuple[int, int], Lent] = {}
+        """Of blocks that came from stages: (queue_id, first sequence) of the stage -> whose they are."""
         self._pointers: dict[tuple[int, int], int] = {}
         """Dead letters by (queue_id, sequence)."""
         self._older_ids: Iterator[int] = iter(())
@@ -82,6 +94,11 @@ class _Salvage:
                 self._target.put(key, value)
             elif table == keys.BLOCK:
                 self._take_block(key, body)
+            elif table == keys.LENT:
+                self._lent[keys.split_sequence_key(key)] = unpack_lent(body)
+            elif table == keys.BLOCK_INFO:
+                # Made anew with its block. Who has the block stands in two places.
+                self._lent.update(filter(None, [lent_by(key, body)]))
             elif table in self._rest:
                 self._rest[table].append((key, value))
             elif table == keys.DEAD:
@@ -123,7 +140,25 @@ class _Salvage:
         except GARBAGE:
             return
 
+    def _lend_blocks(self) -> None:
+        for (stage_id, first), (queue_id, new_first, published_at) in self._lent.items():
+            info = next(block_infos(self._target, stage_id, first, first), None)
+            if info is None or info.first != first:
+                # What is missing is told of by its queue.
+                continue
+            held = self._held.setdefault(queue_id, RunSet())
+            if held.overlap(new_first, new_first + info.last - first):
+                continue
+            for part in load_block(self._target, stage_id, info):
+                self._held[stage_id].remove(part.first_sequence, last_of(part))
+                held.add(part.first_sequence + new_first - first, last_of(part) + new_first - first)
+            lend_block(self._target, stage_id, info, queue_id, new_first, published_at)
+        for stage_id in {stage_id for stage_id, _ in self._lent}:
+            if not self._held.get(stage_id):
+                self._held.pop(stage_id, None)
+
     def finish(self) -> None:
+        self._lend_blocks()
         missing = self._missing()
         for table, load in LOADERS:
             for key, value in self._rest[table]:
@@ -150,7 +185,9 @@ class _Salvage:
         for queue_id, held in self._held.items():
             queue = self._state.queues[queue_id]
             queue.next_sequence = max(queue.next_sequence, held.last + 1 if held else 1)
-        self._state.next_queue_id = max([self._state.next_queue_id, *(q + 1 for q in self._state.queues)])
+        # Blocks of stages stand under the stages' ids, which must not be given again.
+        used = (*self._state.queues, *(stage_id for stage_id, _ in self._lent))
+        self._state.next_queue_id = max([self._state.next_queue_id, *(queue_id + 1 for queue_id in used)])
         write_state(self._target, self._state)
 
     def _missing(self) -> set[bytes]:

@@ -29,6 +29,7 @@ from vibemq.storage.kvstore.letter_reader import LetterReader
 from vibemq.storage.kvstore.require_alive import all_alive
 from vibemq.storage.kvstore.store import KV, load_state, write_dirty
 from vibemq.storage.kvstore.transient_rows import VolatileRows
+from vibemq.storage.state.arrivals import Arrivals
 from vibemq.storage.state.changes import Dirty
 from vibemq.storage.state.reducer import apply, is_transient, persistent, restart_transient
 
@@ -74,7 +75,7 @@ class TransactionalStore:
         """
         state, dirty = self.state, self._dirty
         later: list[Record] = []
-        added: list[MessagesAdded] = []
+        arrivals = Arrivals()
         written = False
         for record in records:
             if not persistent(state, record):
@@ -82,9 +83,8 @@ class TransactionalStore:
                 continue
             written = True
             apply(state, record, self._dead, dirty)
-            if isinstance(record, MessagesAdded):
-                added.append(record)
-            elif isinstance(record, DeadRemoved) and later:
+            arrivals.take(record)
+            if isinstance(record, DeadRemoved) and later:
                 # It may name letters of transient queues that this batch is still to bring.
                 later.append(record)
         state.lsn = lsn
@@ -92,13 +92,13 @@ class TransactionalStore:
             with self._transaction():
                 write_dirty(self._kv, state, dirty, volatile_dead=len(self._dead.volatile.entries))
                 self._dead.flush()
-                store_blocks(self._kv, state, added, dirty.left, merge_tail=False)
+                store_blocks(self._kv, state, arrivals, dirty.left, merge_tail=False)
             self.rows.forget(state, dirty.left)
             self.stored_lsn = lsn
         self._dead.forget()
         dirty.clear()
-        for record in added:
-            self._unmerged.setdefault(record.queue_id, record.first_sequence)
+        for queue_id, first in arrivals.beginnings().items():
+            self._unmerged.setdefault(queue_id, first)
         return later
 
     @contextmanager

@@ -2,12 +2,31 @@
 
 from bisect import bisect_left
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from vibemq.model.records import MessagesAdded
-from vibemq.model.runs import RunSet, run_count
-from vibemq.model.stored import Slice, StoredState
+from vibemq.model.options import Retention
+from vibemq.model.records import MessagesAdded, StageMoved
+from vibemq.model.runs import Run, RunSet, run_count
+from vibemq.model.stored import Chunk, Slice, StoredQueue, StoredState
 from vibemq.storage.kvstore.blocks import REWRITE_BELOW, clip, last_of, limit
-from vibemq.storage.state.liveness import alive_runs
+from vibemq.storage.state.liveness import MANY_GROUPS, alive_runs, count_waiting
+from vibemq.storage.state.messages import group_order, is_kept
+
+COUNTED_GROUPS_MAX = 256
+"""To count how many rows of a slice any of the groups waits for takes a look at every group, about 7 µs each. Of more
+groups than this it is only found out whether any of them waits for some."""
+
+
+@dataclass(slots=True)
+class _Hint:
+    """Of a slice for which many groups wait, so that most of what they settle takes no look at all of them."""
+
+    chunk: Chunk
+    """With a group that waits for some of it."""
+    holder: int = 0
+    """The first group that may wait for so much of it that it stays as it is."""
+    spread: int = 0
+    """How often some of it was let go of since there is no such group."""
 
 
 class VolatileRows:
@@ -15,6 +34,8 @@ class VolatileRows:
 
     def __init__(self) -> None:
         self._queues: dict[int, list[Slice]] = {}
+        self._hints: dict[tuple[int, int], _Hint] = {}
+        """By queue and first sequence."""
         self.size = 0
         """Bytes of all rows."""
 
@@ -23,6 +44,13 @@ class VolatileRows:
         part = Slice(record.first_sequence, record.published_at, record.rows)
         self._queues.setdefault(record.queue_id, []).append(part)
         self.size += record.rows.size
+
+    def move(self, record: StageMoved) -> None:
+        """All rows of a stage have other sequences from here on."""
+        parts = self._queues.pop(record.stage_id, [])
+        shift, published_at = record.shift, record.published_at
+        moved = [Slice(part.first_sequence + shift, published_at, part.rows) for part in parts]
+        self._queues.setdefault(record.queue_id, []).extend(moved)
 
     def read(self, queue_id: int, first: int, last: int, max_bytes: int) -> list[Slice]:
         """As `IStorageProvider.read`."""
@@ -44,6 +72,8 @@ class VolatileRows:
             if queue_id not in state.queues:
                 del self._queues[queue_id]
                 self.size -= sum(part.rows.size for part in parts)
+                for part in parts:
+                    self._hints.pop((queue_id, part.first_sequence), None)
                 continue
             for first, last in runs.runs():
                 self._forget(state, queue_id, parts, first, last)
@@ -53,9 +83,10 @@ class VolatileRows:
         kept: list[Slice] = []
         while high < len(parts) and parts[high].first_sequence <= last:
             part = parts[high]
-            runs = alive_runs(state.queues[queue_id], part.first_sequence, last_of(part))
+            runs = self._alive(state.queues[queue_id], part)
             # A few live rows must not hold on to the bytes of many dead ones.
             if run_count(runs) * REWRITE_BELOW < part.rows.count:
+                self._hints.pop((queue_id, part.first_sequence), None)
                 pieces = clip([part], runs)
                 self.size -= part.rows.size - sum(piece.rows.size for piece in pieces)
                 kept += pieces
@@ -63,3 +94,34 @@ class VolatileRows:
                 kept.append(part)
             high += 1
         parts[low:high] = kept
+
+    def _alive(self, queue: StoredQueue, part: Slice) -> list[Run]:
+        """What of the slice is alive; all of it, while that is known to be much, or was not counted."""
+        first, last, groups = part.first_sequence, last_of(part), len(queue.groups)
+        if groups < MANY_GROUPS or queue.deleted or queue.options.retention is Retention.LOG:
+            return alive_runs(queue, first, last)
+        hint = self._hints.get((queue.queue_id, first))
+        if hint is None:
+            hint = self._hints[queue.queue_id, first] = _Hint(Chunk(first, last, 0, 0))
+        if _holds_much(queue, hint, part):
+            return [(first, last)]
+        if not is_kept(queue, hint.chunk):
+            return queue.dead.overlap(first, last)
+        hint.spread += 1
+        if groups > COUNTED_GROUPS_MAX or hint.spread % groups != 1:
+            return [(first, last)]
+        return alive_runs(queue, first, last)
+
+
+def _holds_much(queue: StoredQueue, hint: _Hint, part: Slice) -> bool:
+    """Whether there is a group that alone waits for so much of the slice that it stays as it is. Each is asked until it
+    does not any more, and then never again."""
+    first, last, order = part.first_sequence, last_of(part), group_order(queue)
+    for at in range(bisect_left(order, hint.holder), len(order)):
+        hint.holder = order[at]
+        group = queue.groups.get(hint.holder)
+        if group is not None and count_waiting(group, first, last) * REWRITE_BELOW >= part.rows.count:
+            return True
+    if order:
+        hint.holder = max(hint.holder, order[-1] + 1)
+    return False

@@ -15,7 +15,7 @@ from vibemq.storage.lmdb.environment.env import DATA_FILE
 from vibemq.storage.local.high_water import note_of
 
 PROVIDER = "lmdb"
-VERSION = 9
+VERSION = 10
 """Store version that this code reads and writes: the number of the last migration."""
 
 

@@ -22,6 +22,7 @@ from vibemq.model.records import (
     DeadRemoved,
     MessagesAdded,
     Record,
+    StageMoved,
 )
 from vibemq.model.rows import LARGE_ROW_BYTES, LargeRow
 from vibemq.model.runs import Run
@@ -317,6 +318,8 @@ class LmdbProvider:
                 self._recent.add(state, record, position)
                 if record.rows.size > LARGE_ROW_BYTES and position is not None:
                     self._rows.large_queues.add(record.queue_id)
+            elif type(record) is StageMoved:
+                self._recent.move(record, lsn)
         state.lsn = lsn
         if left.left:
             self._recent.forget(state, left.left)

@@ -13,7 +13,7 @@ import lmdb
 
 from vibemq.errors import StorageDamaged
 from vibemq.model.jobs.job_records import JobAdvanced, JobStarted
-from vibemq.model.records import DeadLettered, MessagesAdded, QueueCreated, Record
+from vibemq.model.records import DeadLettered, MessagesAdded, QueueCreated, Record, StageMoved
 from vibemq.model.stored import StoredState
 from vibemq.storage.interface import Problem
 from vibemq.storage.kvstore.encoding import decode_batch
@@ -147,6 +147,9 @@ def _is_there(state: StoredState, fact: Record) -> bool:
         case MessagesAdded():
             queue = state.queues.get(fact.queue_id)
             return queue is not None and fact.first_sequence + fact.rows.count <= queue.next_sequence
+        case StageMoved():
+            queue = state.queues.get(fact.queue_id)
+            return queue is not None and fact.last_sequence < queue.next_sequence
         case DeadLettered():
             # The store may know of ids ahead of their letters.
             queue = state.queues.get(fact.queue_id)

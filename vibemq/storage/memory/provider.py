@@ -7,7 +7,7 @@ from pathlib import Path
 
 from vibemq.errors import StorageFailed
 from vibemq.model.dead.groups import DeadGroupPage, DeadGroupsWanted
-from vibemq.model.records import MessagesAdded, Record
+from vibemq.model.records import MessagesAdded, Record, StageMoved
 from vibemq.model.stored import DeadLetter, DeadPage, DeadPageWanted, Slice, StoredState
 from vibemq.storage.interface import Problem, Progress, StorageStats
 from vibemq.storage.kvstore.dead_letters import SORTED_AT_ONCE, StoredDead
@@ -56,6 +56,8 @@ class MemoryStorage:
                 apply(self._state, record, self._dead, self._dirty)
                 if isinstance(record, MessagesAdded) and record.queue_id in self._state.queues:
                     self._rows.add(record)
+                elif isinstance(record, StageMoved):
+                    self._rows.move(record)
             self._rows.forget(self._state, self._dirty.left)
             self._dead.forget()
             self._dirty.clear()

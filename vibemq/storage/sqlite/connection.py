@@ -16,7 +16,7 @@ from vibemq.errors import StorageDamaged, StorageError, StorageFailed, StorageFu
 from vibemq.storage.local.file_limit import RESTART, file_limit, limit_sentence, why_no_growth
 
 DATABASE = "vibemq.sqlite"
-VERSION = 9
+VERSION = 10
 FILES = (DATABASE, f"{DATABASE}-*", f"{DATABASE}.*")
 """Store version that this code reads and writes: the number of the last migration."""
 

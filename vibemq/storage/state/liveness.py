@@ -7,7 +7,7 @@ alive       waiting, or a dead letter points at it
 from collections.abc import Iterable
 
 from vibemq.model.options import Retention
-from vibemq.model.runs import Run, RunSet
+from vibemq.model.runs import Run, RunSet, run_count
 from vibemq.model.stored import StoredGroup, StoredQueue
 
 MANY_GROUPS = 16
@@ -110,6 +110,12 @@ def waits_for_some(group: StoredGroup, first: int, last: int) -> bool:
     if group.head <= last and (not group.has("taken") or not group.taken.covers(max(first, group.head), last)):
         return True
     return group.has("pending") and group.pending.meets(first, last)
+
+
+def count_waiting(group: StoredGroup, first: int, last: int) -> int:
+    """How many of [first, last] the group has not settled."""
+    fresh = run_count(gaps(group.taken, max(first, group.head), last))
+    return fresh + (run_count(group.pending.overlap(first, last)) if group.has("pending") else 0)
 
 
 def waits_for_all(group: StoredGroup, first: int, last: int) -> bool:

@@ -10,7 +10,7 @@ from itertools import chain, islice
 from vibemq.model.extras.columns import ExtraColumns, columns_of
 from vibemq.model.instants import Instants
 from vibemq.model.options import DEDUP_IDS_MAX, Retention
-from vibemq.model.records import ALL_GROUPS, MessagesAdded
+from vibemq.model.records import ALL_GROUPS, MessagesAdded, StageMoved
 from vibemq.model.runs import Run, RunSet, runs_of
 from vibemq.model.stored import DEDUP_SEQUENCE_BITS, DEDUP_SEQUENCE_MASK, Chunk, StoredQueue, remembered
 from vibemq.storage.state.changes import Dirty, RunKind, ValueKind
@@ -69,6 +69,44 @@ def _extend_chunks(queue: StoredQueue, record: MessagesAdded, dirty: Dirty | Non
         chunks.append(tail)
     if dirty is not None:
         dirty.chunks.add((queue.queue_id, tail.first))
+
+
+def move(queue: StoredQueue, chunks: Sequence[Chunk], record: StageMoved, dirty: Dirty | None) -> None:
+    """`chunks`: those of the stage, which keeps its own until the messages leave it."""
+    queue.next_sequence = max(queue.next_sequence, record.first_sequence + record.count)
+    if dirty is not None:
+        dirty.queues.add(queue.queue_id)
+    if not queue.groups and queue.options.retention is not Retention.LOG:
+        return
+    shift, apart, span = record.shift, record.apart, _span_of(queue)
+    for chunk in chunks:
+        if record.has(chunk.first, chunk.last):
+            moved = Chunk(chunk.first + shift, chunk.last + shift, chunk.size, record.published_at)
+            first = _put_chunk(queue.chunks, moved, span, apart=apart)
+            apart = False
+            if dirty is not None:
+                dirty.chunks.add((queue.queue_id, first))
+
+
+def _span_of(queue: StoredQueue) -> int:
+    by_age = queue.options.message_ttl_ms is not None or queue.options.retain_ms
+    return AGED_CHUNK_SPAN_MS_MAX if by_age else CHUNK_SPAN_MS_MAX
+
+
+def _put_chunk(chunks: list[Chunk], new: Chunk, span: int, *, apart: bool) -> int:
+    """By the rules of `_extend_chunks`: many small stages share a chunk. Returns where the chunk begins."""
+    tail = chunks[-1] if chunks else None
+    if (
+        tail is not None
+        and tail.last + 1 == new.first
+        and tail.size + new.size <= CHUNK_BYTES_MAX
+        and 0 <= new.published_at - tail.published_at <= span
+        and not apart
+    ):
+        tail.last, tail.size = new.last, tail.size + new.size
+        return tail.first
+    chunks.append(new)
+    return new.first
 
 
 def _add_extras(queue: StoredQueue, record: MessagesAdded, extras: ExtraColumns, dirty: Dirty | None) -> None:
@@ -189,7 +227,7 @@ def _drop_chunks(queue: StoredQueue, first: int, last: int, dirty: Dirty | None)
         # To look at all groups once is enough, however many chunks they have settled.
         if chunk.last < floor:
             gone.append(high)
-        elif not _is_kept(queue, chunk):
+        elif not is_kept(queue, chunk):
             floor = floor or floor_of(queue)
             if chunk.last < floor or not any_waiting(queue, chunk.first, chunk.last):
                 gone.append(high)
@@ -202,7 +240,7 @@ def _drop_chunks(queue: StoredQueue, first: int, last: int, dirty: Dirty | None)
     chunks[low:high] = [chunks[index] for index in range(low, high) if index not in dropped]
 
 
-def _is_kept(queue: StoredQueue, chunk: Chunk) -> bool:
+def is_kept(queue: StoredQueue, chunk: Chunk) -> bool:
     """Whether a group is found that waits for messages of the chunk. False: it must be looked at more closely.
 
     The group that was found last is asked first, and then those behind it: a group that has settled the chunk once is
@@ -216,7 +254,7 @@ def _is_kept(queue: StoredQueue, chunk: Chunk) -> bool:
             return True
         if len(queue.groups) == 1:
             return False
-    order = _group_order(queue)
+    order = group_order(queue)
     start = bisect_right(order, chunk.keeper)
     for at in chain(range(start, len(order)), range(start)):
         group_id = order[at]
@@ -227,7 +265,7 @@ def _is_kept(queue: StoredQueue, chunk: Chunk) -> bool:
     return False
 
 
-def _group_order(queue: StoredQueue) -> list[int]:
+def group_order(queue: StoredQueue) -> list[int]:
     """The ids of the groups, ascending; some may be of groups that are gone."""
     order = queue.group_order
     newest = next(reversed(queue.groups))

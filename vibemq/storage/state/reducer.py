@@ -58,6 +58,7 @@ from vibemq.model.records import (
     Record,
     Returned,
     Settled,
+    StageMoved,
     TokenRemoved,
     TokenStored,
     TransactionDecided,
@@ -154,6 +155,8 @@ def apply(state: StoredState, record: Record, dead: DeadIndex, dirty: Dirty | No
             _dropped(state, record, dirty)
         case DeadLettered():
             _dead_lettered(state, record, dead, dirty)
+        case StageMoved():
+            _stage_moved(state, record, dirty)
         case DeadRemoved():
             _dead_removed(state, record, dead, dirty)
         case QueueCreated() | QueueChanged() | QueueDeleted() | QueueAttended():
@@ -379,6 +382,16 @@ def _messages_added(state: StoredState, record: MessagesAdded, dirty: Dirty | No
     queue = state.queues.get(record.queue_id)
     if queue is not None and not queue.deleted and record.rows.count:
         messages.add(queue, record, dirty)
+
+
+def _stage_moved(state: StoredState, record: StageMoved, dirty: Dirty | None) -> None:
+    state.instant = max(state.instant, record.published_at)
+    stage, queue = state.queues.get(record.stage_id), state.queues.get(record.queue_id)
+    if dirty is not None:
+        # They are stored already, and it may be that nobody waits for them, or that the queue is gone.
+        dirty.mark_left(record.queue_id, [(record.first_sequence, record.last_sequence)])
+    if queue is not None and not queue.deleted:
+        messages.move(queue, [] if stage is None else stage.chunks, record, dirty)
 
 
 def _handed_out(state: StoredState, record: HandedOut, dirty: Dirty | None) -> None:

@@ -19,7 +19,6 @@ from vibemq.model.commands import (
 from vibemq.model.effects import Deliver, Published, Responded, Subscribed
 from vibemq.model.records import MessageExtra
 from vibemq.model.rows import Rows, RowView, pack_row
-from vibemq.model.staged_batch import unpack_staged_batch
 from vibemq.model.stored import Slice
 from vibemq.protocols.session import (
     Request,
@@ -147,10 +146,8 @@ def check_relative_times_on_a_busy_connection(dialect: Dialect) -> None:
 
 
 def _extras(request: Request) -> list[MessageExtra]:
-    if isinstance(request, Publish):
-        return list((request.extras or {}).values())
-    assert isinstance(request, Stage), f"a publish becomes {request}"
-    return [extra for row in request.rows for extra in (unpack_staged_batch(row)[2] or {}).values()]
+    assert isinstance(request, Publish | Stage), f"a publish becomes {request}"
+    return list((request.extras or {}).values())
 
 
 def check_request(dialect: Dialect) -> None:

@@ -9,7 +9,7 @@ from vibemq.errors import AuthError
 from vibemq.model.access import Principal
 from vibemq.model.effects import QueueHead
 from vibemq.model.options import QueueOptions
-from vibemq.model.records import MessagesAdded
+from vibemq.model.records import MessagesAdded, StageMoved
 
 PROTOCOL = "http"
 """Of audit lines."""
@@ -113,7 +113,7 @@ class MessageServices(Protocol):
     def tail(self, queue: str) -> QueueHead:
         """Which queue it is, and where what can be read ends. Raises QueueNotFound."""
 
-    def tap(self, queue_id: int, seen: Callable[[MessagesAdded], None]) -> Callable[[], None]:
+    def tap(self, queue_id: int, seen: Callable[[MessagesAdded | StageMoved], None]) -> Callable[[], None]:
         """Have `seen` called with new messages of the queue as they are written, before they can be read. What is
         returned ends it."""
 

@@ -40,6 +40,7 @@ from vibemq.storage.sqlite.check import repair as repair_sqlite
 from vibemq.storage.sqlite.connection import DATABASE, connect, transaction
 from vibemq.storage.sqlite.provider import SqliteStorage
 from vibemq.storage.sqlite.settings import SqliteSettings
+from vibemq.storage.state.arrivals import Arrivals
 from vibemq.storage.state.reducer import DeadTable, Dirty, apply
 from vibemq.testing.memory_kv import MemoryKV
 from vibemq.testing.storage_conformance import added, queue
@@ -69,7 +70,9 @@ def small_store() -> tuple[MemoryKV, StoredState]:
     for first, size in ((1, 200_000), (2, 200_000), (3, 10)):
         message = added(first, 1, size=size)
         apply(state, message, dead, dirty)
-        store_blocks(writer, state, [message], dirty.left)
+        arrivals = Arrivals()
+        arrivals.take(message)
+        store_blocks(writer, state, arrivals, dirty.left)
     write_dirty(writer, state, dirty)
     writer.save()
     return kv, state

@@ -28,6 +28,7 @@ from vibemq.model.records import (
     Record,
     Returned,
     Settled,
+    StageMoved,
 )
 from vibemq.model.rows import Rows
 from vibemq.model.stored import StoredQueue, StoredState, remembered
@@ -157,6 +158,22 @@ def test_a_delay_that_was_over_when_it_came_is_none() -> None:
 def test_messages_that_are_apart_begin_a_chunk() -> None:
     records = [add(1, 1), add(2, 1), replace(add(3, 1), apart=True), add(4, 1)]
     assert [(chunk.first, chunk.last) for chunk in queue_of(*records).chunks] == [(1, 2), (3, 4)]
+
+
+def moved(stage: int, first: int, at: int = 100, *, apart: bool = False) -> list[Record]:
+    """One message of a stage of its own."""
+    made: list[Record] = [
+        QueueCreated(stage, f"s{stage}", QueueOptions(), 10, "bb"),
+        GroupCreated(stage, 0, "", True, 1),
+    ]
+    made.append(replace(add(1, 1), queue_id=stage))
+    return [*made, StageMoved(Q, first, at, stage, 1, 1, apart), QueueDeleted(stage)]
+
+
+def test_small_stages_share_chunks_as_publishes_do() -> None:
+    records = [add(1, 1), *moved(2, 2), *moved(3, 3), *moved(4, 4, apart=True), add(5, 1), *moved(5, 6, 70_000)]
+    found = [(chunk.first, chunk.last, chunk.size, chunk.published_at) for chunk in queue_of(*records).chunks]
+    assert found == [(1, 3, 30, 100), (4, 5, 20, 100), (6, 6, 10, 70_000)]
 
 
 def test_dedup_ids_leave_the_window_when_new_ones_come() -> None:

@@ -28,6 +28,7 @@ from vibemq.storage.lmdb.journal.room import VALUE_BYTES
 from vibemq.storage.lmdb.journal.segment import JournalRecord, read_segment
 from vibemq.storage.lmdb.layout import Layout
 from vibemq.storage.local.disk import Disk, RealDisk
+from vibemq.storage.state.arrivals import Arrivals
 from vibemq.storage.state.changes import Dirty
 from vibemq.storage.state.liveness import any_waiting
 from vibemq.storage.state.reducer import apply
@@ -118,25 +119,24 @@ class Checkpoint:
     def _one_transaction(self, kv: KV, records: Iterator[tuple[str, JournalRecord]], up_to_lsn: int) -> bool:
         """Return whether the transaction was filled before the records ran out."""
         dead = StoredDead(kv, _nothing_is_volatile)
-        added: list[MessagesAdded] = []
+        arrivals = Arrivals()
         taken = 0
         more = False
         for where, record in records:
-            self._apply_one(where, record, dead, added)
+            self._apply_one(where, record, dead, arrivals)
             taken += len(record.body)
             del record
             if dead.unwritten >= self._transaction_letters:
                 more = True
                 break
             if taken >= self._transaction_bytes:
-                added = [fact for fact in added if self._is_alive(fact)]
-                taken = sum(fact.rows.size for fact in added)
+                taken = arrivals.keep(self._is_alive)
                 if taken >= self._transaction_bytes // 2:
                     more = True
                     break
         if not more:
             self.state.lsn = max(self.state.lsn, up_to_lsn)
-        store_blocks(kv, self.state, added, self._dirty.left, block_bytes=self._block_bytes)
+        store_blocks(kv, self.state, arrivals, self._dirty.left, block_bytes=self._block_bytes)
         dead.flush()
         write_dirty(kv, self.state, self._dirty)
         return more
@@ -149,12 +149,11 @@ class Checkpoint:
         last = fact.first_sequence + fact.rows.count - 1
         return any_waiting(queue, fact.first_sequence, last) or bool(queue.dead.overlap(fact.first_sequence, last))
 
-    def _apply_one(self, where: str, record: JournalRecord, dead: StoredDead, added: list[MessagesAdded]) -> None:
+    def _apply_one(self, where: str, record: JournalRecord, dead: StoredDead, arrivals: Arrivals) -> None:
         for fact in decode_batch(record.body, where):
             self._progress()
             apply(self.state, fact, dead, self._dirty)
-            if type(fact) is MessagesAdded:
-                added.append(fact)
+            arrivals.take(fact)
         self.state.lsn = record.lsn
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from vibemq.errors import StorageDamaged
-from vibemq.model.records import MessagesAdded, Record
+from vibemq.model.records import MessagesAdded, Record, StageMoved
 from vibemq.model.rows import LARGE_ROW_BYTES, Rows
 from vibemq.model.runs import RunSet
 from vibemq.model.stored import Slice, StoredQueue, StoredState
@@ -16,6 +16,7 @@ from vibemq.storage.kvstore.encoding import decode_batch
 from vibemq.storage.kvstore.transient_rows import VolatileRows
 from vibemq.storage.lmdb.journal.buffer import WriteBuffer
 from vibemq.storage.lmdb.journal.journal import Journal, JournalPosition
+from vibemq.storage.lmdb.journal.moved import MovedStages
 from vibemq.storage.state.changes import Dirty, ValueKind
 from vibemq.storage.state.liveness import MANY_GROUPS, floor_of_many, is_surely_waiting, waiting_floor
 from vibemq.storage.state.reducer import is_transient
@@ -67,6 +68,7 @@ class RecentRows:
         self._journal: Final = journal
         self._buffer: WriteBuffer[JournalPosition] = WriteBuffer(self._load, bytes_max=buffer_bytes)
         self._transient = VolatileRows()
+        self.moved: Final = MovedStages()
         self._loaded_lsn = 0
         self._loaded: list[Record] = []
 
@@ -91,9 +93,13 @@ class RecentRows:
             place=position,
         )
 
+    def move(self, record: StageMoved, lsn: int) -> None:
+        """The rows of a stage are asked for under other sequences from here on."""
+        self.moved.add(record, lsn)
+
     def forget(self, state: StoredState, left: dict[int, RunSet]) -> None:
         """Let go of rows that nobody will ask for; `left` says where to look."""
-        for queue_id in left:
+        for queue_id in [queue_id for queue_id in left if queue_id not in self.moved] if self.moved else left:
             queue = state.queues.get(queue_id)
             if queue is None:
                 self._buffer.forget_queue(queue_id)
@@ -113,6 +119,9 @@ class RecentRows:
     def release(self, applied_lsn: int) -> None:
         """The store has everything up to here."""
         self._buffer.release(applied_lsn)
+        if self.moved:
+            for stage_id in self.moved.release(applied_lsn):
+                self._buffer.forget_queue(stage_id)
 
     def first_buffered(self, queue_id: int) -> int | None:
         return self._buffer.first_buffered(queue_id)

@@ -9,9 +9,10 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from vibemq.errors import StorageDamaged
+from vibemq.model.records import StageMoved
 from vibemq.model.rows import LARGE_ROW_BYTES, Rows
 from vibemq.model.runs import Run
-from vibemq.model.stored import Slice
+from vibemq.model.stored import Slice, StoredQueue
 from vibemq.storage.kvstore.blocks import block_infos, clip, limit, load_block, load_large_block
 from vibemq.storage.kvstore.encoding import LONE_ROW_PREFIX_BYTES, lone_row_bytes
 from vibemq.storage.kvstore.keys import BLOCK, sequence_key
@@ -97,7 +98,9 @@ class RowReader:
         if queue is None or is_transient(self._store.state, queue_id):
             return self._recent.read_transient(queue_id, sequences[start], sequences[start], 1), start + 1
         buffered = self._recent.first_buffered(queue_id)
-        if buffered is None or sequences[start] < buffered:
+        if self._recent.moved and self._recent.moved.of(queue_id, sequences[start]) is not None:
+            found, stop = list(self._parts(queue_id, sequences[start], sequences[start])), start + 1
+        elif buffered is None or sequences[start] < buffered:
             found, stop = self._stored.pick(queue_id, sequences, start, name=queue.name)
         else:
             found, stop = self._recent.pick(queue_id, sequences, start)
@@ -151,9 +154,30 @@ class RowReader:
             return clip(load_block(kv, queue_id, info), [(sequence, sequence)])
 
     def _parts(self, queue_id: int, first: int, last: int) -> Iterator[Slice]:
+        queue = self._store.state.queues.get(queue_id)
+        if not self._recent.moved or queue is None:
+            yield from self._own_parts(queue_id, queue, first, last)
+            return
+        for moved, begin, end in self._recent.moved.pieces(queue_id, first, last):
+            if moved is None:
+                yield from self._own_parts(queue_id, queue, begin, end)
+            else:
+                yield from self._moved_parts(moved, begin, end, queue.name)
+
+    def _moved_parts(self, moved: StageMoved, first: int, last: int, name: str) -> Iterator[Slice]:
+        """Of a stage that came into the queue since the last checkpoint."""
+        shift = moved.shift
+        start = self._recent.first_buffered(moved.stage_id)
+        stop = last if start is None else min(last, start + shift - 1)
+        if first <= stop:
+            yield from self._stored.read_moved(moved, first, stop, name=name)
+        if start is not None:
+            for part in self._recent.read(moved.stage_id, max(first - shift, start), last - shift):
+                yield Slice(part.first_sequence + shift, moved.published_at, part.rows)
+
+    def _own_parts(self, queue_id: int, queue: StoredQueue | None, first: int, last: int) -> Iterator[Slice]:
         """From the store below the first recent row, from the recent rows from there on."""
         start = self._recent.first_buffered(queue_id)
-        queue = self._store.state.queues.get(queue_id)
         if queue is not None and (start is None or first < start):
             stop = last if start is None else min(last, start - 1)
             yield from self._stored.read(queue_id, first, stop, name=queue.name)

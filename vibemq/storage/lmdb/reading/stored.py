@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from vibemq.model.records import StageMoved
 from vibemq.model.stored import Slice
 from vibemq.storage.kvstore.block_cache import BlockCache
 from vibemq.storage.kvstore.blocks import pick
@@ -23,6 +24,15 @@ class StoredRows:
         """
         with reading(self._store.env, self._store.where) as kv:
             yield from self._blocks.parts(kv, queue_id, first, last, name)
+
+    def read_moved(self, moved: StageMoved, first: int, last: int, *, name: str) -> Iterator[Slice]:
+        """As `read`, of messages that came with a stage: the store has them there or, after a checkpoint of which the
+        caller does not know yet, in their queue."""
+        shift = moved.shift
+        with reading(self._store.env, self._store.where) as kv:
+            for part in self._blocks.parts(kv, moved.stage_id, first - shift, last - shift, name):
+                yield Slice(part.first_sequence + shift, moved.published_at, part.rows)
+            yield from self._blocks.parts(kv, moved.queue_id, first, last, name)
 
     def pick(self, queue_id: int, sequences: Sequence[int], start: int, *, name: str) -> tuple[list[Slice], int]:
         """See `blocks.pick`."""

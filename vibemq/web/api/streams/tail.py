@@ -11,7 +11,7 @@ import orjson
 
 from vibemq.errors import QueueNotFound
 from vibemq.model.effects import QueueHead
-from vibemq.model.records import MessagesAdded
+from vibemq.model.records import MessagesAdded, StageMoved
 from vibemq.model.rows import header_pairs
 from vibemq.operations.messages import part_json
 from vibemq.operations.reading.instants import with_instants
@@ -58,7 +58,7 @@ class TailReader:
         self,
         queue: str,
         head: Callable[[str], QueueHead],
-        tap: Callable[[int, Callable[[MessagesAdded], None]], Callable[[], None]],
+        tap: Callable[[int, Callable[[MessagesAdded | StageMoved], None]], Callable[[], None]],
         *,
         per_second: int,
         preview_bytes: int,
@@ -78,11 +78,18 @@ class TailReader:
         self._seen_bytes = 0
         self._count = 0
         """Messages since the last frame."""
+        self._moved_to = 0
+        """The last message that came with a committed stage. Of those only the number is told: their rows are not at
+        hand."""
         self._next_at = 0.0
         self._end_tap = tap(first.queue_id, self._see)
 
-    def _see(self, record: MessagesAdded) -> None:
+    def _see(self, record: MessagesAdded | StageMoved) -> None:
         """Called for every batch that is published: costs the same however many messages it has."""
+        if isinstance(record, StageMoved):
+            self._count += record.count
+            self._moved_to = record.last_sequence
+            return
         rows = record.rows
         self._count += rows.count
         newest: list[_Seen] = []
@@ -133,8 +140,10 @@ class TailReader:
 
     def _frame(self, tail: int) -> bytes:
         readable = [seen for seen in self._seen if seen.sequence < tail]
-        if not readable:
+        if not readable and not 0 < self._moved_to < tail:
             return b""
+        if self._moved_to < tail:
+            self._moved_to = 0
         later = [seen for seen in self._seen if seen.sequence >= tail]
         messages: list[orjson.Fragment] = []
         left = self._frame_bytes

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vibemq.model.effects import QueueHead
-from vibemq.model.records import MessageExtra, MessagesAdded
+from vibemq.model.records import MessageExtra, MessagesAdded, StageMoved
 from vibemq.model.rows import Rows, pack_row
 from vibemq.web.api.streams.tail import TailReader
 
@@ -97,3 +97,11 @@ def test_headers_that_are_larger_than_a_frame_are_left_out() -> None:
     tail._see(MessagesAdded(1, 1, 5, Rows.of([pack_row("m", b"x", [(f"k{n}", "v" * 60_000) for n in range(2)])])))
     [shown] = told(tail._frame(2))["messages"]
     assert shown["headers"] is None
+
+
+def test_messages_of_a_stage_are_counted() -> None:
+    tail = reader(5)
+    tail._see(StageMoved(1, 3, 5_000, 2, 1, 40))
+    assert tail._frame(3) == b"", "they cannot be read yet"
+    assert told(tail._frame(43)) == {"messages": [], "skipped": 40}
+    assert tail._frame(43) == b""
