@@ -12,7 +12,7 @@ export function linesFor(queue, native) {
   const url = `${native?.tls ? "vibemqs" : "vibemq"}://${location.hostname || "localhost"}:${native?.port ?? 2925}`;
   const token = session.value?.auth_enabled ? ` -H "Authorization: Bearer $VIBEMQ_ACCESS_TOKEN"` : "";
   return [
-    ["Python", `import vibemq.sync\n\nwith vibemq.sync.connect("${url}") as mq:\n    mq.create_queue("${queue}")\n    mq.publish("${queue}", {"number": 1})\n    for message in mq.subscribe("${queue}"):\n        print(message.payload)\n        message.ack()`],
+    ["Python", `import vibemq.sync\n\nwith vibemq.sync.connect("${url}") as mq:\n    mq.create_queue("${queue}")\n    mq.publish("${queue}", {"number": 1})\n    with mq.subscribe("${queue}") as messages:\n        for message in messages:\n            print(message.payload)\n            message.ack()`],
     ["CLI", `vibemq-admin queue create --url ${url} ${queue}\nvibemq pub --url ${url} ${queue} '{"number": 1}'\nvibemq sub --url ${url} ${queue}`],
     ["curl", `curl -sS -X PUT${token} -H 'content-type: application/json' --data '{}' ${new URL(`queues/${segment(queue)}`, BASE).href}\ncurl -sS${token} -H 'content-type: application/octet-stream' --data-binary '{"number": 1}' ${new URL(`queues/${segment(queue)}/messages`, BASE).href}`],
   ];
