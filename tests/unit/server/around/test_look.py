@@ -133,7 +133,7 @@ async def test_no_memory_limit_and_slow_flushes() -> None:
 async def test_queues_that_nobody_reads_that_are_stuck_and_that_are_full() -> None:
     inside = Inside()
     inside.queues = {f"lonely-{number}": {"ready": 1} for number in range(9)}
-    inside.queues |= {"stuck": {"ready": 1, "consumers": 1}, "full": {"full": 1}}
+    inside.queues |= {"stuck": {"ready": 1, "consumers": 1}, "full": {"filled": 100}}
     inside.still_ms = {9: 60_000}
     found = await inside.checks()
     assert await inside.levels() == {"consumers": "warn", "stuck queues": "warn", "full queues": "warn"}
