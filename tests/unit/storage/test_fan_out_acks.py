@@ -9,7 +9,8 @@ import pytest
 from vibemq.model.options import DeliveryMode, QueueOptions
 from vibemq.model.records import GroupCreated, HandedOut, MessageExtra, MessagesAdded, QueueCreated, Record, Settled
 from vibemq.model.rows import Rows, pack_row
-from vibemq.model.stored import StoredState
+from vibemq.model.runs import RunSet
+from vibemq.model.stored import StoredGroup, StoredState
 from vibemq.storage.kvstore.transient_rows import VolatileRows
 from vibemq.storage.state.reducer import DeadTable, Dirty, apply
 
@@ -139,3 +140,16 @@ def test_few_live_rows_do_not_hold_on_to_many_dead_ones_for_long() -> None:
     assert 0 < queue.rows.size < before / 4
     queue.acknowledge(FEW // 2, MESSAGES)
     assert queue.rows.size == 0
+
+
+def test_groups_without_containers_get_none_from_letting_go_of_rows() -> None:
+    """A group that reads by ranges has none, and there may be very many of them."""
+    groups = list(range(1, MANY + 1))
+    queue = InMemory([])
+    for group in groups:
+        queue.state.queues[1].groups[group] = StoredGroup(group, f"g{group}", durable=True)
+    for settled in queue.state.queues[1].groups.values():
+        settled.head = MESSAGES + 1
+        queue.rows.forget(queue.state, {1: RunSet([(1, MESSAGES)])})
+    assert queue.rows.size == 0
+    assert all(group.is_bare for group in queue.state.queues[1].groups.values())

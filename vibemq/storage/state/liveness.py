@@ -114,7 +114,11 @@ def waits_for_some(group: StoredGroup, first: int, last: int) -> bool:
 
 def count_waiting(group: StoredGroup, first: int, last: int) -> int:
     """How many of [first, last] the group has not settled."""
-    fresh = run_count(gaps(group.taken, max(first, group.head), last))
+    start = max(first, group.head)
+    if group.has("taken"):
+        fresh = run_count(gaps(group.taken, start, last))
+    else:
+        fresh = max(0, last - start + 1)
     return fresh + (run_count(group.pending.overlap(first, last)) if group.has("pending") else 0)
 
 
