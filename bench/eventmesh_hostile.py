@@ -21,7 +21,6 @@ import vibemq.sync
 from bench.common.watched import WatchedBroker, attack_each, watched_broker
 from bench.eventmesh_tcp import frame, read_answer
 from tests.unit.protocols.eventmesh.http.test_http_session import BODIES
-from vibemq.protocols.eventmesh.http.push.registry import QUEUE
 
 SETTINGS: dict[str, Any] = {
     "listeners": [
@@ -415,16 +414,6 @@ def http_urls_down(target: Target) -> None:
     unsubscribe_http(peer, topics, url)
 
 
-def http_registry_deleted(target: Target) -> None:
-    """An operator deletes the queue that keeps the subscriptions: they are kept anew."""
-    topics, peer = names("http"), http_client(target)
-    subscribe_http(peer, topics, target.url("/kept"))
-    with vibemq.sync.connect(target.broker.url) as mq:
-        mq.admin("queue.delete", queue=QUEUE)
-    time.sleep(3.0)
-    unsubscribe_http(peer, topics, target.url("/kept"))
-
-
 def http_topics_deleted(target: Target) -> None:
     """Those topics are deleted, and their groups ask again."""
     topics, peer = names("gone", 2_000), http_client(target)
@@ -439,7 +428,7 @@ ATTACKS: tuple[Callable[[Target], None], ...] = (
     *(tcp_large_bodies, tcp_middle_bodies, tcp_flood_unread, tcp_heartbeats, tcp_headers, tcp_many_subscriptions),
     *(tcp_subscriptions_lost, tcp_broadcasts_lost, tcp_pushes_unacked, tcp_connections_lost),
     *(http_large_bodies, http_batches, http_pipelined, http_header_floods, http_many_subscriptions),
-    *(http_heartbeats_end, http_many_urls, http_many_groups, http_urls_down, http_registry_deleted),
+    *(http_heartbeats_end, http_many_urls, http_many_groups, http_urls_down),
     http_topics_deleted,
 )
 

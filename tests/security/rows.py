@@ -188,6 +188,7 @@ ROWS: dict[str, Row] = {
             "security/test_outbound_calls.py::test_certificates_that_could_not_be_read_are_read_again",
             "security/test_outbound_calls.py::test_some_interim_answers_may_come_before_the_answer",
             "security/test_outbound_calls.py::test_kept_connections_to_very_many_servers_are_few",
+            "security/test_outbound_calls.py::test_names_that_hang_hold_up_no_other_users_calls",
         ),
     ),
     "S10": Row(
