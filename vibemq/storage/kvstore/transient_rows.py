@@ -2,14 +2,15 @@
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from heapq import heapify, heapreplace
 
 from vibemq.model.options import Retention
 from vibemq.model.records import MessagesAdded, StageMoved
 from vibemq.model.runs import Run, RunSet, run_count
 from vibemq.model.stored import Chunk, Slice, StoredGroup, StoredQueue, StoredState
 from vibemq.storage.kvstore.blocks import REWRITE_BELOW, clip, last_of, limit
-from vibemq.storage.state.liveness import MANY_GROUPS, alive_runs, count_waiting, none_waiting_below, waits_for_some
+from vibemq.storage.state.liveness import MANY_GROUPS, alive_runs, count_waiting, first_waiting, waits_for_some
 from vibemq.storage.state.messages import group_order, is_kept
 
 COUNTED_GROUPS_MAX = 256
@@ -37,8 +38,22 @@ class _Seen:
     """A group that has kept a slice as it is."""
     some: StoredGroup | None = None
     """A group that waits for some of a slice."""
-    settled_below: int = 0
-    """No row from the last slice that no group waits for up to here is waited for."""
+    nexts: list[tuple[int, int]] = field(default_factory=list)
+    """A heap, once a slice was found that no group waits for: (what it waits for next, the group's id), or what it
+    waited for before, in an earlier slice."""
+
+    def look_at_all(self, queue: StoredQueue, first: int) -> None:
+        self.nexts = [(first_waiting(group, first), group.group_id) for group in queue.groups.values()]
+        heapify(self.nexts)
+
+    def is_settled(self, queue: StoredQueue, first: int, last: int) -> bool:
+        """Whether no group waits for any of it. Only those are looked at that have waited for something since
+        `look_at_all`."""
+        nexts = self.nexts
+        while nexts[0][0] < first:
+            group_id = nexts[0][1]
+            heapreplace(nexts, (first_waiting(queue.groups[group_id], first), group_id))
+        return nexts[0][0] > last
 
 
 class VolatileRows:
@@ -113,7 +128,7 @@ class VolatileRows:
         first, last, groups = part.first_sequence, last_of(part), len(queue.groups)
         if groups < MANY_GROUPS or queue.deleted or queue.options.retention is Retention.LOG:
             return alive_runs(queue, first, last)
-        if last < seen.settled_below:
+        if seen.nexts and seen.is_settled(queue, first, last):
             return queue.dead.overlap(first, last)
         hint = self._hints.get((queue.queue_id, first))
         if hint is None:
@@ -122,7 +137,7 @@ class VolatileRows:
             return [(first, last)]
         if not _is_kept(queue, hint.chunk, seen):
             # To look at all groups once is enough, however many slices they have settled.
-            seen.settled_below = none_waiting_below(queue, first)
+            seen.look_at_all(queue, first)
             return queue.dead.overlap(first, last)
         hint.spread += 1
         if groups > COUNTED_GROUPS_MAX or hint.spread % groups != 1:
@@ -150,8 +165,8 @@ def _holds_much(queue: StoredQueue, hint: _Hint, part: Slice, seen: _Seen) -> bo
 
 
 def _is_kept(queue: StoredQueue, chunk: Chunk, seen: _Seen) -> bool:
-    """`is_kept`, which is told of a group that has kept an earlier slice."""
-    if seen.some is not None and waits_for_some(seen.some, chunk.first, chunk.last):
+    """`is_kept`, of a slice that is not settled as far as `seen` can tell: it may know the answer."""
+    if seen.nexts or (seen.some is not None and waits_for_some(seen.some, chunk.first, chunk.last)):
         return True
     if not is_kept(queue, chunk):
         return False

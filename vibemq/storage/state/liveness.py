@@ -118,11 +118,6 @@ def first_waiting(group: StoredGroup, first: int) -> int:
     return found
 
 
-def none_waiting_below(queue: StoredQueue, first: int) -> int:
-    """No sequence from `first` up to it is waiting for a group. Costs one look per group; not for a log."""
-    return min((first_waiting(group, first) for group in queue.groups.values()), default=queue.next_sequence)
-
-
 def waits_for_some(group: StoredGroup, first: int, last: int) -> bool:
     """Whether the group has not settled some of [first, last]."""
     if group.head <= last and (not group.has("taken") or not group.taken.covers(max(first, group.head), last)):
