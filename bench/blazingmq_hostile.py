@@ -159,6 +159,17 @@ def acks_that_nobody_reads(client: ModelClient) -> None:
         flood(client, build_puts([put_message(0, client.sdk.guid(), b"x" * 64) for _ in range(1_000)]))
 
 
+def posts_in_short_runs(client: ModelClient) -> None:
+    """Of two sizes that take turns, four of each: as many runs as can be, and each as short as can be."""
+    client.ask(client.sdk.open("bmq://d/runs", 0, flags=WRITE))
+    for _ in range(20):
+        data = b"".join(
+            build_puts([put_message(0, client.sdk.guid(), bytes(size))]) for size in (1, 9) * 500 for _ in range(4)
+        )
+        flood(client, data)
+    drain(client)
+
+
 def pushes_that_nobody_reads(client: ModelClient) -> None:
     client.ask(client.sdk.open("bmq://d/stuck", 0))
     for _ in range(30):
@@ -238,8 +249,8 @@ def two_with_one_id(client: ModelClient) -> None:
 
 ATTACKS: tuple[Callable[[ModelClient], None], ...] = (
     *(schema_lengths, mutated_requests, options_and_group_ids, properties_that_lie, bombs, acks_from_a_client),
-    *(confirms_of_nothing, heartbeats, acks_that_nobody_reads, pushes_that_nobody_reads, many_queues),
-    *(many_applications, churn, expressions, two_with_one_id),
+    *(confirms_of_nothing, heartbeats, acks_that_nobody_reads, posts_in_short_runs, pushes_that_nobody_reads),
+    *(many_queues, many_applications, churn, expressions, two_with_one_id),
 )
 
 

@@ -24,8 +24,8 @@ NEVER = 1 << 30
 """Collections of the second generation before an automatic one of the third."""
 MIDDLE_THRESHOLD = 5
 """Collections of the first generation, of 700 new objects each, before one of the second; Python's own is 10."""
-MIDDLE_COLLECTIONS = 2
-"""Of the second generation before its survivors are looked at once more and frozen: up to 8,400 objects, 1 to 2 ms."""
+MIDDLE_COLLECTIONS = 1
+"""Of the second generation before its survivors are looked at once more and frozen: up to 4,200 objects, about 1 ms."""
 ALONE_GROWTH_BLOCKS = 100_000
 """Below this growth of memory, about 8 MiB, no cycle is worth a look at all objects while nobody is connected."""
 SHORT_GROWTH_BLOCKS = 1_000_000

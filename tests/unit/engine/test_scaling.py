@@ -48,6 +48,11 @@ class World:
     def do(self, *commands: ask.Command) -> None:
         self.follow(self.engine.handle(commands, self.now))
 
+    def turn(self) -> None:
+        """What a turn of the loop has behind its steps: a tick goes on with what they have carried."""
+        if (due := self.engine.next_deadline()) is not None and due <= self.now:
+            self.follow(self.engine.tick(self.now))
+
     def follow(self, outcome: Outcome, *, strict: bool = True) -> None:
         self.delivers += [effect for effect in outcome.effects if isinstance(effect, Deliver)]
         for effect in outcome.effects + outcome.gated:
@@ -73,6 +78,7 @@ class World:
         delivers, self.delivers = self.delivers, []
         for deliver in delivers:
             self.do(ask.Settle(deliver.session, "t", deliver.consumer, verb, deliver.runs))
+            self.turn()
 
 
 def cost(work: Callable[[], object]) -> int:
@@ -97,6 +103,7 @@ def fan_out_deliveries(n: int) -> Iterator[None]:
         world.subscribe(session)
     yield
     world.publish(3)
+    world.turn()
     for _ in range(3):
         world.settle()
     assert not world.engine.in_flight_count
@@ -126,9 +133,11 @@ def fan_out_leavers(n: int) -> Iterator[None]:
     for session in range(n):
         world.subscribe(session)
     world.publish(3)
+    world.turn()
     yield
     for session in range(n):
         world.do(ask.CloseSession(session, clean=False))
+        world.turn()
 
 
 def readers_from_the_beginning(n: int) -> Iterator[None]:

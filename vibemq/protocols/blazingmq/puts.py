@@ -171,8 +171,8 @@ class Puts:
     def _read_run(self) -> int:
         """Take messages that are alike and have nothing special about them; return how much work that was. 0: the next
         ones are no such messages."""
-        run = self._reader.next_run()
-        if run is None or not self._state.makes_guids:
+        run = self._reader.next_run() if self._state.makes_guids else None
+        if run is None:
             return 0
         limit = self._state.context.limits.message_bytes_max
         q_id = run.plain_queue_id(ACK_REQUESTED)

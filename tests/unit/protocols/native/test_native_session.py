@@ -890,11 +890,12 @@ def test_frames_that_come_together_are_read_in_pieces() -> None:
     assert [request.queue for piece in pieces for request in piece] == names  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("kind", [T.ADMIN, T.CREATE_QUEUE, T.CURSOR_REQUEST])
+@pytest.mark.parametrize("kind", [T.ADMIN, T.CREATE_QUEUE, T.CURSOR_REQUEST, T.SUBSCRIBE])
 def test_requests_that_are_more_work_are_read_in_smaller_pieces(kind: T) -> None:
     peer = Peer(connect={"supported-extensions": f"{ALL},cursor/1"})
-    payload = b"{}" if kind is T.CREATE_QUEUE else b'{"verb": "queue.create", "arguments": {"queue": "q"}}'
-    pieces = pieces_of(peer, frame(kind, "c", "q", payload) * 300)
+    by_name = kind in (T.ADMIN, T.CURSOR_REQUEST)
+    payload = b'{"verb": "queue.create", "arguments": {"queue": "q"}}' if by_name else b"{}"
+    pieces = pieces_of(peer, b"".join(frame(kind, f"c{number}", "q", payload) for number in range(300)))
     assert sum(map(len, pieces)) == 300
     assert max(map(len, pieces)) * 5 <= READ_UNITS
 

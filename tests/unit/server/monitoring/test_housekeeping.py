@@ -17,6 +17,7 @@ from vibemq.server.monitoring.housekeeping import (
     disk_fraction,
     journal_fraction,
     memory_fraction,
+    memory_is_short,
     pressure_at,
 )
 from vibemq.server.monitoring.metrics import Metrics
@@ -54,6 +55,12 @@ def stats(free: int, total: int) -> StorageStats:
 def test_memory_counts_only_when_it_is_limited() -> None:
     assert memory_fraction(Limits(), 10**12) == 0.0
     assert memory_fraction(Limits(memory_limit_bytes=200), 100) == 0.5
+
+
+def test_memory_is_short_from_the_first_watermark_on() -> None:
+    assert not memory_is_short(Limits(), 10**12)
+    assert not memory_is_short(Limits(memory_limit_bytes=200), 159)
+    assert memory_is_short(Limits(memory_limit_bytes=200), 160)
 
 
 def test_a_big_disk_that_is_nearly_full_has_room_enough() -> None:

@@ -34,6 +34,8 @@ _WHOLE_BYTES_MAX = 1 << 18
 """A larger PUT event is taken message by message."""
 _EVENTS_AT_ONCE = 1_024
 """A header alone is an event: so many are cut out in about half a millisecond."""
+_LOOKS_AT_ONCE = 32
+"""Whether events are alike: looks that find few cost as much as many events."""
 _PIECE_BYTES = 1 << 14
 _MESSAGE_LENGTH_BYTES = 4
 _MESSAGE_BYTES_MIN = 36
@@ -254,7 +256,7 @@ class EventReader:
         last, largest = len(data), min(self.control_bytes_max, self.event_bytes_max, _WHOLE_BYTES_MAX)
         unpack, new, append = EVENT_HEADER.unpack_from, tuple.__new__, events.append
         stop = min(last, at + bytes_max)
-        joined = _JOINED if self._joins_alike else _NONE_JOINED
+        joined, looks = _JOINED if self._joins_alike else _NONE_JOINED, _LOOKS_AT_ONCE
         for _ in range(_EVENTS_AT_ONCE):
             if at >= stop or last - at < EVENT_HEADER_BYTES:
                 break
@@ -262,7 +264,8 @@ class EventReader:
             end = at + length
             if end > last or length & 3 or kind >> 6 != 1 or words != 2 or not EVENT_HEADER_BYTES <= length <= largest:
                 break
-            if kind in joined and end < stop and data.startswith(data[at : at + EVENT_HEADER_BYTES], end):
+            if looks and kind in joined and end < stop and data.startswith(data[at : at + EVENT_HEADER_BYTES], end):
+                looks -= 1
                 count = count_alike(data, at, length, min(last, stop + length), joined[kind])
                 if count >= RUN_MIN:
                     alike = AlikeEvents(kind & 63, specific >> 5, data, at, at + count * length)

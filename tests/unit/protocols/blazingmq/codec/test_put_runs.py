@@ -115,6 +115,18 @@ def test_a_run_ends_where_the_network_has_cut_it() -> None:
     assert len(rest.events) == 4
 
 
+def test_short_runs_are_looked_for_a_few_times_only() -> None:
+    """A look costs as much as many events."""
+    chunks = events_of((["plain"] * 4 + ["longer"] * 4) * 100)
+    puts = reader()
+    puts.receive_data(b"".join(chunks))
+    found = puts.read()
+    runs = [event for event in found if isinstance(event, AlikeEvents)]
+    assert len(runs) == 32
+    apart = [one for event in found for one in (event.events if isinstance(event, AlikeEvents) else [event])]
+    assert [event.data[event.start - 8 : event.end] for event in apart] == chunks
+
+
 def test_a_run_is_one_publish_without_a_look_at_its_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PutReader, "take", None)
     rows, ids, sent = outcome([b"".join(events_of(["plain"] * 10))])

@@ -12,9 +12,10 @@ from vibemq.model.rows import Rows, RowView, pack_row
 from vibemq.model.selector import PropertyType
 from vibemq.protocols.blazingmq.codec.events import EVENT_HEADER_BYTES, Event, EventType
 from vibemq.protocols.blazingmq.codec.features import BROKER_FEATURES, has_new_style_properties, parse_features
-from vibemq.protocols.blazingmq.codec.guid import GuidMaker, guid_of_message_id, guid_text
+from vibemq.protocols.blazingmq.codec.guid import GuidMaker, guid_of_message_id, guid_text, guids_of_message_ids
 from vibemq.protocols.blazingmq.codec.options import sub_queue_ids_option
 from vibemq.protocols.blazingmq.codec.properties import SCHEMA_NONE, SCHEMA_OLD, MessageProperty, build_area
+from vibemq.protocols.blazingmq.codec.push import EVENT_BYTES_SOFT_MAX, build_pushes
 from vibemq.protocols.blazingmq.codec.put import MESSAGE_PROPERTIES, PutMessage, PutReader, build_puts, put_message
 from vibemq.protocols.blazingmq.codec.rows import (
     INPUT_BYTES,
@@ -23,9 +24,11 @@ from vibemq.protocols.blazingmq.codec.rows import (
     STEP_WORK,
     PayloadInflater,
     PutLoader,
+    alike_pushes_of_rows,
     pushes_of_rows,
     row_of_put,
 )
+from vibemq.protocols.blazingmq.session import MESSAGES_AT_ONCE
 
 GUID = bytes.fromhex("400000000000003dd0b13e84bf23bf78")
 OPTION = sub_queue_ids_option([3])
@@ -239,3 +242,39 @@ def test_large_data_without_its_checksum_is_refused(compression: int) -> None:
     loader = PutLoader(data, GUID, 8 << 20, has_memory=True)
     with pytest.raises(InvalidMessage, match="checksum"):
         list(iter(loader.step, b""))
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 4])
+@pytest.mark.parametrize("headers", [(), (("n", "7"), ("k", "v"), ("vibemq-types", "n=int64"))])
+@pytest.mark.parametrize("new_style", [True, False])
+def test_rows_that_are_alike_are_the_event_that_their_messages_make(
+    size: int, headers: tuple[tuple[str, str], ...], new_style: bool
+) -> None:
+    rows = Rows.of([pack_row(b"%032X" % number, bytes([number]) * size, headers) for number in range(1, 9)])
+    guids = guids_of_message_ids(rows.ids())
+    (expected,) = build_pushes(pushes_of_rows(rows, -5, OPTION, new_style=new_style))
+    assert alike_pushes_of_rows(rows, guids, -5, OPTION, new_style=new_style) == expected
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [pack_row(b"%032X" % 1, b"a"), pack_row(b"%032X" % 2, b"ab")],
+        [pack_row(b"%032X" % 1, b"a", [("k", "v")]), pack_row(b"%032X" % 2, b"a", [("k", "w")])],
+        [pack_row(b"%032X" % number, bytes(EVENT_BYTES_SOFT_MAX // 4)) for number in (1, 2, 3, 4)],
+    ],
+)
+def test_rows_that_differ_or_are_too_much_for_one_event_are_encoded_one_by_one(rows: list[bytes]) -> None:
+    run = Rows.of(rows)
+    assert alike_pushes_of_rows(run, guids_of_message_ids(run.ids()), 0, OPTION) is None
+
+
+@given(st.lists(st.sampled_from([b"0" * 32, b"%032X" % 7, b"%032x" % 0xABC, b"G" * 32, b"a", b"x" * 40])))
+def test_guids_of_several_ids_are_those_of_each(ids: list[bytes]) -> None:
+    assert guids_of_message_ids(ids) == [guid_of_message_id(one) for one in ids]
+
+
+def test_two_pieces_of_what_is_decompressed_are_the_work_of_a_turn() -> None:
+    loader = PutLoader(put_message(0, GUID, zlib.compress(bytes(4 * PIECE_BYTES)), compression=1), GUID, 8 << 20)
+    assert loader.step() is None
+    assert 2 * loader.work >= MESSAGES_AT_ONCE
