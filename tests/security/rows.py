@@ -205,6 +205,7 @@ ROWS: dict[str, Row] = {
             "integration/test_tls.py::test_a_client_without_tls_on_a_tls_port",
             "integration/test_reload.py::test_a_renewed_certificate_is_shown_and_nobody_is_cut_off",
             "integration/test_certificate_logins.py::test_a_certificate_logs_its_user_in",
+            "integration/test_certificate_logins.py::test_a_certificate_is_no_password",
         ),
     ),
     "S11": Row(
