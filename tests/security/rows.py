@@ -341,8 +341,7 @@ BAD_INPUT: dict[str, Row] = {
             "integration/test_job_exports.py::test_http_gives_the_file_to_those_who_may_see_bodies",
             "integration/test_job_exports.py::test_a_download_ends_with_what_allowed_it",
             "integration/test_http_streams.py::test_each_sees_what_it_may",
-            "integration/test_http_streams.py::"
-            "test_a_stream_is_told_nothing_that_was_asked_for_with_other_rights",
+            "integration/test_http_streams.py::test_a_stream_is_told_nothing_that_was_asked_for_with_other_rights",
             "integration/test_http_streams.py::test_a_stream_ends_with_its_session",
             "integration/test_looking_at_messages.py::test_a_bomb_is_opened_as_far_as_is_asked_for",
         ),

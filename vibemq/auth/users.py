@@ -189,6 +189,10 @@ class Accounts:
         """Their ids, sorted: at most so many behind `after`."""
         return _page(self._tokens_of.get(user, []), after, limit)
 
+    def valid_tokens(self, user: str, now: int) -> int:
+        """How many of the user's have not expired."""
+        return sum(not tokens.has_expired(self._tokens[token_id], now) for token_id in self._tokens_of.get(user, ()))
+
     def token_ids(self, after: str = "", limit: int | None = None) -> list[str]:
         """The same of all users."""
         return _page(self._token_ids, after, limit)

@@ -279,6 +279,8 @@ class Users:
 
     async def password(self, caller: Caller, wanted: PasswordArguments) -> dict[str, Any]:
         """Connections that logged in with the old one are closed, unless they shall be kept; not the one that asks.
+        The answer counts the access tokens that outlive it.
+
         Raises UserNotFound, Forbidden for a user of the settings."""
         meant = self._changeable(wanted.user)
         hashed = await self._hashing.hash_password(wanted.password)
@@ -290,7 +292,7 @@ class Users:
             if not wanted.keep_connections:
                 keep = partial(self._accounts.keep_login_of, user.name, caller.principal)
             await self._change(user, keep, password_hash=hashed)
-        return {"user": wanted.user}
+        return {"user": wanted.user, "tokens": self._accounts.valid_tokens(wanted.user, self._clock.now())}
 
     async def rehash(self, name: str, password: str, outdated: str) -> None:
         """Hash a password by today's rules that has just been right, unless it was changed meanwhile."""
@@ -432,7 +434,7 @@ OPERATIONS: list[Operation[Any]] = [
     Operation("user.show", "One user and its permissions.", OfUser, Users, task=Users.show),
     Operation(
         "user.password",
-        "Change a user's password.",
+        "Change a user's password. The answer has the number of its access tokens, which stay valid.",
         PasswordArguments,
         Users,
         task=Users.password,

@@ -148,6 +148,15 @@ def test_a_refused_change_of_a_password_ends_no_login_and_lets_none_stay(keep: b
     assert world.accounts.ended(second, 1), "nobody has asked to keep it"
 
 
+def test_a_change_of_a_password_says_how_many_tokens_outlive_it() -> None:
+    world = World()
+    world.store(user("ann"))
+    for whose, expires_at in (("ann", 0), ("ann", 10**15), ("ann", 1), ("root", 0)):
+        world.store(TokenStored(make_token(whose, label="", now=1, expires_at=expires_at, rules=None)[1]))
+    told = world.carry_out(world.log_in("root"), "user.password", {"user": "ann", "password": "new"})
+    assert told == {"user": "ann", "tokens": 2}
+
+
 @pytest.mark.parametrize(
     ("named", "said"), [({}, "nobody has a token 'x'"), ({"user": "ann"}, "user 'ann' has no token 'x'")]
 )

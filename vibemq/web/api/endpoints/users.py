@@ -84,7 +84,8 @@ _USERS = (
     Endpoint(
         method="PUT",
         path="/users/{user}/password",
-        summary="Change the password; sessions and connections that logged in with the old one end.",
+        summary="Change the password; sessions and connections that logged in with the old one end. Access tokens stay "
+        "valid; the answer counts them.",
         operation="user.password",
         kind=Kind.CHANGE,
         shape=nothing,
