@@ -115,6 +115,8 @@ class ReplacedUsers:
     """Names whose logins may have ceased to count, or may do other things."""
     hidden: tuple[str, ...]
     """Users of the store that the settings hide from now on, sorted."""
+    promoted: tuple[tuple[str, int], ...] = ()
+    """(name, tokens) of those who become superusers with access tokens that were made before, sorted."""
 
     @property
     def enabled(self) -> bool:
@@ -233,10 +235,23 @@ class Accounts:
         if shared_token != self._shared_token:
             changed.add(TOKEN_BEARER)
         hidden = (name for name in configured if name in self._stored and not self._is_configured(name))
+        promoted = ((name, len(self._tokens_of[name])) for name in superusers if self._is_promoted(name))
         decoys = self._decoys.of_others(user.password_hash for user in users.values())
         return ReplacedUsers(
-            users, sorted(users), rules, superusers, decoys, shared_token, frozenset(changed), tuple(sorted(hidden))
+            users,
+            sorted(users),
+            rules,
+            superusers,
+            decoys,
+            shared_token,
+            frozenset(changed),
+            tuple(sorted(hidden)),
+            tuple(sorted(promoted)),
         )
+
+    def _is_promoted(self, superuser: str) -> bool:
+        before = self._users.get(superuser)
+        return superuser in self._tokens_of and not (before is not None and before.superuser)
 
     def take(self, replaced: ReplacedUsers) -> ReplacedUsers:
         """Let it count; what was there before is returned, for very many users are not forgotten in an instant."""
