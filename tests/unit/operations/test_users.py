@@ -11,7 +11,7 @@ from tests.integration.access import cheap_hash
 from tests.unit.operations.test_tokens import FakeClock
 from vibemq.auth.tokens import make_token
 from vibemq.auth.users import Account, Accounts
-from vibemq.errors import AuthFailed, NotAuthorized, StorageFull, TokenNotFound, UserNotFound, VibeMQError
+from vibemq.errors import AuthFailed, NotAuthorized, RateLimited, StorageFull, TokenNotFound, UserNotFound, VibeMQError
 from vibemq.model.access import Principal
 from vibemq.model.accounts import StoredUser
 from vibemq.model.commands import ChangeAccounts
@@ -155,6 +155,38 @@ def test_a_change_of_a_password_says_how_many_tokens_outlive_it() -> None:
         world.store(TokenStored(make_token(whose, label="", now=1, expires_at=expires_at, rules=None)[1]))
     told = world.carry_out(world.log_in("root"), "user.password", {"user": "ann", "password": "new"})
     assert told == {"user": "ann", "tokens": 2}
+
+
+def test_who_is_no_superuser_has_one_new_password_hashed_at_a_time() -> None:
+    world = World()
+    world.store(user("ann"), user("root", superuser=True))
+    held = asyncio.Event()
+    begun: list[str] = []
+
+    async def hash_later(password: str) -> str:
+        begun.append(password)
+        await held.wait()
+        return cheap_hash(password)
+
+    world.hash_password = hash_later  # type: ignore[method-assign]
+    ann, root = world.log_in("ann"), world.log_in("root")
+
+    async def change(caller: Principal, password: str) -> Any:
+        wanted = {"user": "ann", "password": password}
+        return await world.registry.admit(caller, "user.password", wanted).run()
+
+    async def all_at_once() -> list[Any]:
+        waiting = [asyncio.create_task(change(ann, f"own {number}")) for number in range(30)]
+        waiting += [asyncio.create_task(change(root, f"root's {number}")) for number in range(2)]
+        for _ in range(5):
+            await asyncio.sleep(0)
+        held.set()
+        return await asyncio.gather(*waiting, return_exceptions=True)
+
+    answers = asyncio.run(all_at_once())
+    assert begun == ["own 0", "root's 0", "root's 1"]
+    assert [type(answer) for answer in answers[1:30]] == [RateLimited] * 29
+    assert answers[0] == answers[31] == {"user": "ann", "tokens": 0} or isinstance(answers[0], AuthFailed)
 
 
 @pytest.mark.parametrize(
