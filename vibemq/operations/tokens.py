@@ -1,11 +1,11 @@
 """Access tokens: made for a user, listed, and taken away at once."""
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from vibemq.auth.rules import make_rule, written
-from vibemq.auth.tokens import LABEL_MAX, make_token
+from vibemq.auth.tokens import LABEL_MAX, id_of, make_token, masked
 from vibemq.auth.users import Accounts
 from vibemq.errors import Forbidden, InvalidPayload, TokenNotFound, UserNotFound
 from vibemq.model.access import Rule
@@ -22,6 +22,13 @@ EXPIRES_MS_MAX = 100 * 365 * 24 * 3_600_000
 NOTED_EVERY_MS = 60_000
 NOTED_TOGETHER_MAX = 100
 """Last uses in one change, so that thousands of them do not hold the loop."""
+
+
+def _id_in(text: str) -> str:
+    return id_of(text) or text
+
+
+TokenId = Annotated[Text, AfterValidator(_id_in)]
 
 
 class CreateTokenArguments(Arguments):
@@ -43,7 +50,7 @@ class TokenListArguments(Arguments):
 
 class RevokeTokenArguments(Arguments):
     user: Text | None = Field(None, description="For whom the token stands; superusers may leave it out.")
-    token_id: Text = Field(description="Of the token, as token.list shows it.")
+    token_id: TokenId = Field(description="Of the token, as token.list shows it. Of a whole token the id alone counts.")
 
 
 class Tokens:
@@ -87,8 +94,9 @@ class Tokens:
         async with self._users.changing_for(caller):
             kept = self._accounts.token(wanted.token_id)
             if kept is None or kept.user != (wanted.user or kept.user):
-                whose = "nobody has a" if wanted.user is None else f"user {wanted.user[:64]!r} has no"
-                raise TokenNotFound(f"{whose} token {wanted.token_id[:64]!r}; token.list shows those there are")
+                whose = "nobody has a" if wanted.user is None else f"user {masked(wanted.user[:64])!r} has no"
+                shown = masked(wanted.token_id[:64])
+                raise TokenNotFound(f"{whose} token {shown!r}; token.list shows those there are")
             await self._users.store([TokenRemoved(wanted.token_id)], [kept.user])
         return token_json(kept)
 

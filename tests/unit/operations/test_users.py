@@ -155,3 +155,18 @@ def test_a_token_that_is_not_there_is_said_to_be_nobodys(named: dict[str, str], 
     world = World()
     with pytest.raises(TokenNotFound, match=said):
         world.carry_out(world.log_in("root"), "token.revoke", {**named, "token_id": "x"})
+
+
+def test_a_whole_token_is_revoked_by_its_id_and_its_secret_is_not_repeated() -> None:
+    world = World()
+    world.store(user("ann"))
+    root = world.log_in("root")
+    made = world.carry_out(root, "token.create", {"user": "ann"})
+    call = world.registry.admit(root, "token.revoke", {"token_id": made["token"]})
+    assert call.told(None)["token_id"] == made["token_id"]
+    assert asyncio.run(call.run())["token_id"] == made["token_id"]
+    assert world.accounts.token_ids() == []
+    with pytest.raises(TokenNotFound) as refused:
+        world.carry_out(root, "token.revoke", {"token_id": f"{made['token']} "})
+    assert made["token"][17:40] not in str(refused.value)
+    assert made["token_id"] in str(refused.value)

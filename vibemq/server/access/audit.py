@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from vibemq.auth.tokens import masked
 from vibemq.errors import Blocked
 from vibemq.model.access import Principal
 from vibemq.server.access.limits import TokenBucket
@@ -224,6 +225,7 @@ class AuditLog:
     def _note(self, level: int, message: str, fields: Mapping[str, Any], peer: AuditedPeer | None) -> None:
         if self._off:
             return
+        fields = {name: _masked(value) for name, value in fields.items()}
         log.log(level, "%s", message, extra={**fields, **(_place(peer) if peer is not None else {})})
         if self._file is not None:
             self._file.put(self._record(fields, peer))
@@ -260,6 +262,17 @@ def _place(peer: AuditedPeer) -> dict[str, str]:
     return {"remote": peer.host, "conn_id": peer.connection_id, "protocol": peer.protocol}
 
 
+def _masked(value: Any) -> Any:
+    """Whatever a peer has chosen, without the secrets of access tokens: people give whole ones as names and ids."""
+    if isinstance(value, str):
+        return masked(value)
+    if isinstance(value, Mapping):
+        return {_masked(name): _masked(member) for name, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [_masked(member) for member in value]
+    return value
+
+
 def _shortened(value: Any) -> Any:
     """A long list by its beginning and its length: thousands of sequences are one argument. A long text likewise."""
     if isinstance(value, str) and len(value) > ARGUMENT_MAX:
@@ -270,5 +283,6 @@ def _shortened(value: Any) -> Any:
 
 
 def shown(text: str) -> str:
-    """Text of a peer's choice: no line breaks, no escapes, not for ever."""
-    return text[:TEXT_MAX] if text.isprintable() else ascii(text[:TEXT_MAX])
+    """Text of a peer's choice: no line breaks, no escapes, no secrets of tokens, not for ever."""
+    text = masked(text[:TEXT_MAX])
+    return text if text.isprintable() else ascii(text)

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from anyio import CapacityLimiter
 
+from vibemq.auth.tokens import masked
 from vibemq.errors import AuthError, NotAuthorized, RateLimited, StorageFailed, VibeMQError, forget_frames
 from vibemq.operations import Call, Registry
 from vibemq.protocols.session import Principal, Session
@@ -136,7 +137,7 @@ class OperationRunner:
             self._metrics.errors += 1
             result = VibeMQError("the broker could not carry out the request; its log has the reason")
         if operation.logged:
-            said = result if isinstance(result, VibeMQError) else "done"
+            said = masked(str(result)) if isinstance(result, VibeMQError) else "done"
             log.info("admin %s: %s", operation.name, said, extra={**fields, "remote": place.host})
         if operation.audited:
             reason = str(result) if isinstance(result, VibeMQError) else ""

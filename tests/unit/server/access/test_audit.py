@@ -1,3 +1,4 @@
+import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -59,6 +60,35 @@ def test_names_of_strangers_are_short_and_on_one_line(caplog: pytest.LogCaptureF
     shown = caplog.records[0].__dict__["user"]
     assert "\n" not in shown
     assert len(shown) <= TEXT_MAX + 4
+
+
+SECRET = "5e" * 32
+WHOLE = f"vmq_0123456789ab_{SECRET}"
+
+
+async def test_whole_tokens_in_the_place_of_names_are_written_without_their_secret(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    kept = Kept()
+    audit = AuditLog(lambda: 0.0, file=kept)
+    for _ in range(AT_ONCE_MAX - 1):
+        audit.login_failed(Somebody(), WHOLE, f"the token belongs to another user than {WHOLE[:64]!r}")
+    audit.denied(Somebody(), None, "queue.purge", f"may not {WHOLE}", {"queue": WHOLE}.get)
+    audit.login_failed(Somebody(), WHOLE, "wrong")
+    await audit.summarize()
+    nested = [{"queues": WHOLE.upper(), WHOLE: 1}]
+    audit.changed(Somebody(), ROOT, "token.revoke", {"token_id": WHOLE, "x": nested}, f"no {WHOLE!r}")
+    assert {record["event"] for record in kept.records} == {
+        "auth.failed",
+        "access.denied",
+        "auth.failures",
+        "access.changed",
+    }
+    for told in (kept.records, [record.__dict__ for record in caplog.records]):
+        text = json.dumps(told, default=str).lower()
+        assert SECRET[:8] not in text
+        assert "vmq_0123456789ab_" in text, "so that it can be revoked"
 
 
 def test_a_change_is_always_written(caplog: pytest.LogCaptureFixture) -> None:
