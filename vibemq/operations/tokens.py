@@ -144,6 +144,7 @@ OPERATIONS: list[Operation[Any]] = [
         task=Tokens.create,
         logged=True,
         audited=True,
+        limited_per_user=True,
     ),
     Operation("token.list", "Access tokens, in pages.", TokenListArguments, Tokens, task=Tokens.page),
     Operation(
@@ -154,5 +155,6 @@ OPERATIONS: list[Operation[Any]] = [
         task=Tokens.revoke,
         logged=True,
         audited=True,
+        limited_per_user=True,
     ),
 ]

@@ -12,6 +12,7 @@ from vibemq.operations import Call, Registry
 from vibemq.protocols.session import Principal, Session
 from vibemq.server.access.audit import AuditedPeer, AuditLog
 from vibemq.server.access.command_audit import CommandAudit
+from vibemq.server.access.limits import KeyedLimiter
 from vibemq.server.background_tasks import BackgroundTasks
 from vibemq.server.monitoring.metrics import Metrics
 
@@ -19,6 +20,10 @@ log = logging.getLogger("vibemq.requests")
 
 PENDING_MAX = 32
 SCANS_TOGETHER_MAX = 8
+OWN_CHANGES_AT_ONCE = 60
+OWN_CHANGE_EVERY_S = 10
+"""Changes that users may make of themselves without any right: their records must not push others out of the audit
+files, and each is a write of the store."""
 
 
 class OperatingPeer(AuditedPeer, Protocol):
@@ -49,15 +54,23 @@ class OperationRunner:
         audit: AuditLog,
         command_audit: CommandAudit,
         fatal: Callable[[BaseException], None],
+        monotonic: Callable[[], float],
     ) -> None:
-        """`command_audit`: for the short ones, and for commands of other words."""
+        """
+        Args:
+            command_audit: for the short ones, and for commands of other words.
+            monotonic: seconds.
+        """
         self.command_audit = command_audit
         self._registry = registry
         self._background_tasks = background_tasks
         self._metrics = metrics
         self._audit = audit
         self._fatal = fatal
+        self._monotonic = monotonic
         self._scan_slots = CapacityLimiter(SCANS_TOGETHER_MAX)
+        self._own_changes = KeyedLimiter(1 / OWN_CHANGE_EVERY_S, OWN_CHANGES_AT_ONCE)
+        """By user."""
 
     def admit(self, peer: OperatingPeer, name: str, arguments: Mapping[str, Any]) -> Call:
         """As `Registry.admit`."""
@@ -120,6 +133,8 @@ class OperationRunner:
 
         `place`: where the request comes from.
         """
+        if (too_often := self._refusal_of_own(call)) is not None:
+            return too_often
         operation, principal = call.operation, call.caller.principal
         fields = {"event": "admin", "verb": operation.name, "user": principal.name if principal else ""}
         result: object
@@ -155,6 +170,20 @@ class OperationRunner:
                     count=count if part is None else part,
                 )
         return result
+
+    def _refusal_of_own(self, call: Call) -> RateLimited | None:
+        principal = call.caller.principal
+        if not call.operation.limited_per_user or principal is None or principal.superuser:
+            return None
+        if self._own_changes.take(principal.name, self._monotonic()):
+            return None
+        self._metrics.rate_limited += 1
+        refusal = RateLimited(
+            f"user {principal.name!r} changes its password and its tokens too often; more than {OWN_CHANGES_AT_ONCE} "
+            f"times at once, one such request is carried out every {OWN_CHANGE_EVERY_S} s; try again later"
+        )
+        refusal.wait_s = OWN_CHANGE_EVERY_S
+        return refusal
 
     async def _run(self, call: Call) -> object:
         if not call.operation.scans:
