@@ -246,6 +246,30 @@ def test_a_purge_is_refused_when_more_letters_fit_than_were_shown(full_broker: S
     wait_until(lambda: dead_in(full_broker, "webhooks") == 0)
 
 
+def test_letters_of_which_only_some_could_be_counted_are_replayed_all_the_same(
+    full_broker: ServedBroker, opened: Opener
+) -> None:
+    """As with a filter by header over very many letters: the broker says how many there are at least."""
+    page = opened(full_broker.origin)
+    page.route(
+        "**/dead-letters/preview",
+        lambda route: (lambda found: route.fulfill(response=found, json={**found.json(), "count": 2, "exact": False}))(
+            route.fetch()
+        ),
+    )
+    enter(page, full_broker, "dead-letters?queue=orders.asia&error=e")
+    page.get_by_role("button", name="Purge all that fit…").click()
+    dialog = page.get_by_role("dialog", name="Purge at least 2 dead letters?")
+    dialog.get_by_text("Every letter that fits is purged.").wait_for()
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Replay all that fit…").click()
+    dialog = page.get_by_role("dialog")
+    with page.expect_request("**/api/v1/jobs") as sent:
+        page.route("**/api/v1/jobs", lambda route: route.abort())
+        dialog.get_by_role("button", name="Replay all that fit to orders.asia").click()
+    assert "at_most" not in sent.value.post_data_json
+
+
 def test_a_limited_user_sees_its_queues_and_no_button_that_would_be_refused(
     full_broker: ServedBroker, opened: Opener
 ) -> None:
@@ -283,5 +307,8 @@ def test_somebody_with_rights_on_some_queues_sees_the_letters_of_these_alone(
     names = [link.inner_text().split()[0] for link in kinds.locator(".group-name").all()]
     assert sorted(names) == ["orders.asia", "orders.eu", "orders.us"]
     assert "payments" not in page.content()
+    page.goto(full_broker.console)
+    page.get_by_text("Each queue has its charts").wait_for()
+    page.goto(f"{full_broker.console}dead-letters")
     kinds.get_by_role("link", name=re.compile("^orders.asia")).click()
     page.get_by_role("button", name="Replay all 12…").wait_for()

@@ -43,6 +43,21 @@ def test_a_wrong_password_is_told_in_a_sentence_and_the_right_one_then_lets_in(
     page.get_by_role("navigation", name="Pages", exact=True).wait_for()
 
 
+def test_one_logs_in_and_adds_a_user_by_typing_alone(closed_broker: ServedBroker, opened: Opener) -> None:
+    page = opened(closed_broker.origin)
+    page.goto(f"{closed_broker.console}login?then=access%3Ftab%3Dusers")
+    page.locator("input[name=user]:focus").wait_for()
+    for text in ("root", "correct horse"):
+        page.keyboard.type(text)
+        page.keyboard.press("Tab" if text == "root" else "Enter")
+    page.get_by_role("button", name="Add a user…").click()
+    dialog = page.get_by_role("dialog", name="Add a user")
+    dialog.wait_for()
+    page.keyboard.type("typed")
+    assert dialog.get_by_label("Name").input_value() == "typed"
+    page.keyboard.press("Escape")
+
+
 def test_logging_out_ends_the_session_and_the_next_request_leads_to_the_login(
     closed_broker: ServedBroker, opened: Opener
 ) -> None:

@@ -513,6 +513,17 @@ class Accounts:
             return "the token was changed or removed; connect with a valid one"
         return f"user {name!r} was removed"
 
+    def is_current(self, principal: Principal, now: int) -> bool:
+        """Whether whoever offers the same credential now would log in as the principal: one that only connections
+        which have it may go on with, after a change, is no such credential."""
+        if self.ended(principal, now):
+            return False
+        user = self._users.get(principal.name)
+        if principal.token_id or user is None or principal.since != _made_at(user):
+            return True
+        kept = self._kept_credentials.get(principal.name, ())
+        return principal.credential not in kept and principal is not self._kept_principals.get(principal.name)
+
     def _token_ended(self, principal: Principal, now: int) -> str:
         kept = self._tokens.get(principal.token_id)
         if kept is None or not hmac.compare_digest(

@@ -6,8 +6,8 @@ answered; one is carried out after the other.
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -19,7 +19,16 @@ from vibemq.auth.passwords import PASSWORD_BYTES_MAX, check_hash
 from vibemq.auth.rules import ACTIONS, EVERY_ACTION, NAME_OF, less, make_rule, merged, resources_of, written
 from vibemq.auth.tokens import looks_like_token
 from vibemq.auth.users import ANONYMOUS, TOKEN_BEARER, Accounts, KnownUser
-from vibemq.errors import AuthFailed, ConfigInvalid, Forbidden, InvalidPayload, NotAuthorized, UserExists, UserNotFound
+from vibemq.errors import (
+    AuthFailed,
+    ConfigInvalid,
+    Forbidden,
+    InvalidPayload,
+    NotAuthorized,
+    RateLimited,
+    UserExists,
+    UserNotFound,
+)
 from vibemq.model.access import Action, NeededPermission, Principal, ResourceKind, Rule
 from vibemq.model.accounts import StoredUser
 from vibemq.model.commands import ChangeAccounts
@@ -167,6 +176,8 @@ class Users:
         self._clock = clock
         self.changing = anyio.Lock()
         """Held over a change: from its check until it counts."""
+        self._hashed_for: set[str] = set()
+        """Users that are no superusers and whose new password is being hashed."""
 
     @asynccontextmanager
     async def changing_for(self, caller: Caller) -> AsyncIterator[None]:
@@ -279,9 +290,10 @@ class Users:
 
     async def password(self, caller: Caller, wanted: PasswordArguments) -> dict[str, Any]:
         """Connections that logged in with the old one are closed, unless they shall be kept; not the one that asks.
-        Raises UserNotFound, Forbidden for a user of the settings."""
+        Raises UserNotFound, Forbidden for a user of the settings, RateLimited."""
         meant = self._changeable(wanted.user)
-        hashed = await self._hashing.hash_password(wanted.password)
+        with self._own_changes_one_by_one(caller):
+            hashed = await self._hashing.hash_password(wanted.password)
         async with self.changing_for(caller):
             user = self._changeable(wanted.user)
             if user.created_at != meant.created_at:
@@ -292,9 +304,27 @@ class Users:
             await self._change(user, keep, password_hash=hashed)
         return {"user": wanted.user}
 
+    @contextmanager
+    def _own_changes_one_by_one(self, caller: Caller) -> Iterator[None]:
+        """Nobody who is no superuser keeps the passwords of others waiting."""
+        principal = caller.principal
+        if principal is None or principal.superuser:
+            yield
+            return
+        if principal.name in self._hashed_for:
+            raise RateLimited(f"a new password of user {principal.name!r} is being hashed already; wait for its answer")
+        self._hashed_for.add(principal.name)
+        try:
+            yield
+        finally:
+            self._hashed_for.remove(principal.name)
+
     async def rehash(self, name: str, password: str, outdated: str) -> None:
         """Hash a password by today's rules that has just been right, unless it was changed meanwhile."""
-        hashed = await self._hashing.hash_password(password)
+        try:
+            hashed = await self._hashing.hash_password(password)
+        except RateLimited:
+            return  # After the next login, then.
         async with self.changing:
             user = self._accounts.stored_user(name)
             if user is not None and user.password_hash == outdated:

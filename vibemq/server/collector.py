@@ -6,7 +6,8 @@ counts free it all the same, and what ends in a broker ends without cycles (test
 
 A look at all objects cannot be taken in parts (0.4 s with 75,000 queues), so nobody is to wait for one: it is taken
 while nobody is connected, and beside that only when memory is short, where the alternative is that publishes are
-refused.
+refused, or that the system ends the broker. Without `limits.memory_limit_bytes` the memory of the machine, or of the
+control group, is what counts.
 
 For a process of the broker's own; an embedding program's objects are not ours to freeze.
 """

@@ -17,6 +17,7 @@ from vibemq.errors import (
     Forbidden,
     InvalidPayload,
     NotAuthorized,
+    RateLimited,
     StorageFull,
     TokenNotFound,
     UserNotFound,
@@ -156,6 +157,38 @@ def test_a_refused_change_of_a_password_ends_no_login_and_lets_none_stay(keep: b
     world.carry_out(root, "user.change", {"user": "ann", "superuser": False})
     world.store(UserStored(StoredUser("ann", cheap_hash("other"), False, (), 1, 2)))
     assert world.accounts.ended(second, 1), "nobody has asked to keep it"
+
+
+def test_who_is_no_superuser_has_one_new_password_hashed_at_a_time() -> None:
+    world = World()
+    world.store(user("ann"), user("root", superuser=True))
+    held = asyncio.Event()
+    begun: list[str] = []
+
+    async def hash_later(password: str) -> str:
+        begun.append(password)
+        await held.wait()
+        return cheap_hash(password)
+
+    world.hash_password = hash_later  # type: ignore[method-assign]
+    ann, root = world.log_in("ann"), world.log_in("root")
+
+    async def change(caller: Principal, password: str) -> Any:
+        wanted = {"user": "ann", "password": password}
+        return await world.registry.admit(caller, "user.password", wanted).run()
+
+    async def all_at_once() -> list[Any]:
+        waiting = [asyncio.create_task(change(ann, f"own {number}")) for number in range(30)]
+        waiting += [asyncio.create_task(change(root, f"root's {number}")) for number in range(2)]
+        for _ in range(5):
+            await asyncio.sleep(0)
+        held.set()
+        return await asyncio.gather(*waiting, return_exceptions=True)
+
+    answers = asyncio.run(all_at_once())
+    assert begun == ["own 0", "root's 0", "root's 1"]
+    assert [type(answer) for answer in answers[1:30]] == [RateLimited] * 29
+    assert answers[0] == answers[31] == {"user": "ann"} or isinstance(answers[0], AuthFailed)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from vibemq.config import Limits
 from vibemq.server.collector import ALONE_GROWTH_BLOCKS, SHORT_GROWTH_BLOCKS, Collector, collector_at_rest
+from vibemq.server.monitoring.housekeeping import memory_is_short
+from vibemq.server.monitoring.machine_memory import MachineMemory
 
 
 def test_what_is_made_at_the_start_is_never_collected_again() -> None:
@@ -121,6 +124,14 @@ def test_a_frozen_cycle_is_found_when_memory_is_short(process: Process) -> None:
     process.blocks = process.collector._base = 40 * SHORT_GROWTH_BLOCKS
     assert not grow(process, 10 * SHORT_GROWTH_BLOCKS - 1)
     assert grow(process, 1)
+
+
+def test_with_default_limits_a_frozen_cycle_is_found_when_the_machine_has_little_memory_left(process: Process) -> None:
+    used = 79
+    process.collector._short = lambda: memory_is_short(Limits(), used, lambda: MachineMemory(100, 1_000, 500))
+    assert not grow(process, SHORT_GROWTH_BLOCKS)
+    used = 80
+    assert grow(process, 0)
 
 
 def test_a_frozen_cycle_is_found_sooner_when_nobody_is_connected(process: Process) -> None:

@@ -9,8 +9,10 @@ import pytest
 from vibemq.model.options import DeliveryMode, QueueOptions
 from vibemq.model.records import GroupCreated, HandedOut, MessageExtra, MessagesAdded, QueueCreated, Record, Settled
 from vibemq.model.rows import Rows, pack_row
-from vibemq.model.stored import StoredState
+from vibemq.model.runs import RunSet, runs_of
+from vibemq.model.stored import StoredGroup, StoredState
 from vibemq.storage.kvstore.transient_rows import VolatileRows
+from vibemq.storage.state.liveness import is_alive
 from vibemq.storage.state.reducer import DeadTable, Dirty, apply
 
 BATCHES = 4
@@ -84,7 +86,10 @@ class InMemory:
 
     def acknowledge(self, group: int, sequence: int) -> int:
         """Lines of code that let go of rows."""
-        self._apply(Settled(1, group, [(sequence, sequence)]))
+        return self.acknowledge_run(group, sequence, sequence)
+
+    def acknowledge_run(self, group: int, first: int, last: int) -> int:
+        self._apply(Settled(1, group, [(first, last)]))
         lines = 0
 
         def count(frame: object, event: str, argument: object) -> object:
@@ -139,3 +144,76 @@ def test_few_live_rows_do_not_hold_on_to_many_dead_ones_for_long() -> None:
     assert 0 < queue.rows.size < before / 4
     queue.acknowledge(FEW // 2, MESSAGES)
     assert queue.rows.size == 0
+
+
+SLICES = 60
+
+
+def in_slices(groups: Sequence[int], slices: int) -> InMemory:
+    """Each message in a slice of its own; the groups are `InMemory`'s."""
+    queue = InMemory(groups)
+    for sequence in range(MESSAGES + 1, MESSAGES + slices):
+        added = MessagesAdded(1, sequence, 1, Rows.of([pack_row("m", b"x" * 100)]), None)
+        queue.rows.add(added)
+        queue._apply(added)
+    for group in groups:
+        queue._apply(HandedOut(1, group, [(MESSAGES + 1, MESSAGES + slices - 1)]))
+    return queue
+
+
+def lines_of_the_last(slices: int, *, kept_by_another: int) -> int:
+    """Lines of code that let go of rows when the first group settles all of them at once, as the others have done
+    before; but the last one waits for one in so many of them, if any."""
+    groups = list(range(1, MANY + 1))
+    queue, last = in_slices(groups, slices), MESSAGES + slices - 1
+    for group in groups[1:-1]:
+        queue.acknowledge_run(group, 1, last)
+    for sequence in range(1, last + 1):
+        if not kept_by_another or sequence % kept_by_another:
+            queue.acknowledge(groups[-1], sequence)
+    lines = queue.acknowledge_run(1, 1, last)
+    assert bool(queue.rows.size) is bool(kept_by_another)
+    return lines
+
+
+@pytest.mark.parametrize("kept_by_another", [0, 1, 2])
+def test_one_ack_looks_at_all_groups_once_however_many_slices_it_settles(kept_by_another: int) -> None:
+    one, many = (lines_of_the_last(slices, kept_by_another=kept_by_another) for slices in (2, SLICES))
+    assert many < 3 * one
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_row_that_a_group_waits_for_is_let_go_of_and_no_slice_of_others_stays(seed: int) -> None:
+    random = Random(seed)
+    groups = list(range(1, 21))
+    queue = in_slices(groups, SLICES)
+    stored, last = queue.state.queues[1], MESSAGES + SLICES - 1
+    left = {group: set(range(1, last + 1)) for group in groups}
+    while any(left.values()):
+        for group in random.sample(groups, random.choice([1, 3, len(groups)])):
+            first = random.randrange(1, last + 1)
+            run = range(first, min(last, first + random.choice([0, 3, 20, last])) + 1, random.choice([1, 1, 2]))
+            settled = sorted(left[group].intersection(run))
+            if settled:
+                queue._apply(Settled(1, group, runs_of(settled)))
+                left[group].difference_update(settled)
+        queue.rows.forget(queue.state, queue.dirty.left)
+        queue.dirty.left.clear()
+        for sequence in range(1, last + 1):
+            assert queue.rows.read(1, sequence, sequence, 1_000) or not is_alive(stored, sequence)
+        for part in queue.rows.read(1, 1, last, 1 << 20):
+            assert any(is_alive(stored, part.first_sequence + index) for index in range(part.rows.count))
+    assert queue.rows.size == 0
+
+
+def test_groups_without_containers_get_none_from_letting_go_of_rows() -> None:
+    """A group that reads by ranges has none, and there may be very many of them."""
+    groups = list(range(1, MANY + 1))
+    queue = InMemory([])
+    for group in groups:
+        queue.state.queues[1].groups[group] = StoredGroup(group, f"g{group}", durable=True)
+    for settled in queue.state.queues[1].groups.values():
+        settled.head = MESSAGES + 1
+        queue.rows.forget(queue.state, {1: RunSet([(1, MESSAGES)])})
+    assert queue.rows.size == 0
+    assert all(group.is_bare for group in queue.state.queues[1].groups.values())

@@ -52,8 +52,11 @@ def _of_line(line: str) -> int:
 
 
 def sample_of(error: str) -> bytes:
-    """The beginning of an error text as UTF-8, cut between two characters."""
-    return _as_stored(error)[:SAMPLE_BYTES_MAX].encode()[:SAMPLE_BYTES_MAX].decode(errors="ignore").encode()
+    """The beginning of an error text as UTF-8, cut between two characters; of a Python traceback, its telling line."""
+    text = _as_stored(error)
+    if text.strip("\r\n \t").startswith(_TRACEBACK):
+        text = telling_line(text)
+    return text[:SAMPLE_BYTES_MAX].encode()[:SAMPLE_BYTES_MAX].decode(errors="ignore").encode()
 
 
 def _as_stored(error: str) -> str:

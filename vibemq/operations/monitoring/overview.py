@@ -34,12 +34,12 @@ TOTALS = {name: name for name in ("ready", "in_flight", "delayed", "dead", "cons
 
 _REMEDIES = {
     QueueState.FULL: "add consumers, or raise max_messages or max_bytes",
-    QueueState.STUCK: "see whether its consumers still work, and what they hold: vibemq-admin consumer ls QUEUE",
+    QueueState.STUCK: "see whether each group's consumers work, and what they hold: vibemq-admin consumer ls QUEUE",
     QueueState.NO_CONSUMER: "start a consumer; purge only what nobody needs",
 }
 _TEXTS = {
     QueueState.FULL: "queue {name} is full with {ready}",
-    QueueState.STUCK: "queue {name} is stuck with {ready}: its consumers take and settle nothing",
+    QueueState.STUCK: "queue {name} is stuck with {ready}: no message is taken or settled",
     QueueState.NO_CONSUMER: "queue {name} has {ready} and no consumer",
 }
 _STILL_CURSOR = "queue {name} is stuck: its cursor {group} has not moved for a minute and is {behind} behind"

@@ -1,5 +1,6 @@
 """Password hashing in threads of its own: each takes tens of milliseconds and megabytes, so few run at a time, and
-with less of a claim to the processors than the threads that serve messages."""
+with less of a claim to the processors than the threads that serve messages. Hashes of new passwords are made beside the
+checks of logins, which never wait for them."""
 
 import asyncio
 import logging
@@ -11,11 +12,15 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from vibemq.auth.passwords import hash_password
+from vibemq.errors import RateLimited
 
 HASHED_TOGETHER_MAX = 2
 HASHED_UNDER_ATTACK = 1
 """Together. After each that failed there is a rest as long as the check."""
 REST_S_MAX = 0.2
+MADE_TOGETHER_MAX = 1
+TO_BE_MADE_MAX = 64
+"""Hashes of new passwords that wait for their turn or are being made."""
 NICENESS = 5
 
 T = TypeVar("T")
@@ -28,24 +33,35 @@ class HashingThreads:
 
     def __init__(self) -> None:
         self._priority_told = False
-        self._threads = ThreadPoolExecutor(
-            HASHED_TOGETHER_MAX, thread_name_prefix="vibemq-hashing", initializer=self._step_back
-        )
+        self._checking = self._pool(HASHED_TOGETHER_MAX)
+        self._making = self._pool(MADE_TOGETHER_MAX)
+        self._to_be_made = 0
+
+    def _pool(self, threads: int) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(threads, thread_name_prefix="vibemq-hashing", initializer=self._step_back)
 
     async def run(self, work: Callable[..., T], *arguments: object) -> T:
-        """`work` hashes a password or checks one."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, lambda: work(*arguments))
+        """`work` checks a password."""
+        return await asyncio.get_running_loop().run_in_executor(self._checking, lambda: work(*arguments))
 
     async def rest(self, seconds: float) -> None:
         """Leave the processors to others."""
         await asyncio.sleep(seconds)
 
     async def hash_password(self, password: str) -> str:
-        return await self.run(hash_password, password)
+        """Of a new password. One that nobody waits for any more is not begun. Raises RateLimited."""
+        if self._to_be_made >= TO_BE_MADE_MAX:
+            raise RateLimited(f"{TO_BE_MADE_MAX} new passwords wait to be hashed already; try again later")
+        self._to_be_made += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._making, hash_password, password)
+        finally:
+            self._to_be_made -= 1
 
     def close(self) -> None:
         """Begin nothing more; what runs is not waited for."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._checking, self._making):
+            threads.shutdown(wait=False, cancel_futures=True)
 
     def _step_back(self) -> None:
         """Of a thread. One that cannot is used all the same: an error in here would end its pool."""

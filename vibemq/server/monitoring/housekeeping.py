@@ -13,6 +13,7 @@ from vibemq.config import Limits
 from vibemq.errors import StorageError, StorageFailed
 from vibemq.model.commands import Command, Pressure, SetPressure
 from vibemq.server.clock import Clock
+from vibemq.server.monitoring.machine_memory import MachineMemory, machine_memory
 from vibemq.server.monitoring.status import BrokerStatus, resident_bytes
 from vibemq.storage.interface import IStorageProvider, StorageStats
 
@@ -36,9 +37,16 @@ def memory_fraction(limits: Limits, memory_bytes: int) -> float:
     return memory_bytes / limits.memory_limit_bytes if limits.memory_limit_bytes else 0.0
 
 
-def memory_is_short(limits: Limits, memory_bytes: int) -> bool:
-    """Publishes are refused when it grows on."""
-    return memory_fraction(limits, memory_bytes) >= WATERMARKS[-1][0]
+def memory_is_short(limits: Limits, memory_bytes: int, machine: Callable[[], MachineMemory] = machine_memory) -> bool:
+    """Publishes are refused when it grows on; or, where no limit is set, the system ends the broker: then the memory of
+    the machine or the control group is the limit, and what others have taken of the machine's counts as well."""
+    short = WATERMARKS[-1][0]
+    if limits.memory_limit_bytes:
+        return memory_fraction(limits, memory_bytes) >= short
+    memory = machine()
+    if memory.limit_bytes and memory_bytes >= short * memory.limit_bytes:
+        return True
+    return bool(memory.available_bytes) and memory.total_bytes - memory.available_bytes >= short * memory.total_bytes
 
 
 def disk_fraction(limits: Limits, stats: StorageStats) -> float:

@@ -2,14 +2,15 @@
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from heapq import heapify, heapreplace
 
 from vibemq.model.options import Retention
 from vibemq.model.records import MessagesAdded, StageMoved
 from vibemq.model.runs import Run, RunSet, run_count
-from vibemq.model.stored import Chunk, Slice, StoredQueue, StoredState
+from vibemq.model.stored import Chunk, Slice, StoredGroup, StoredQueue, StoredState
 from vibemq.storage.kvstore.blocks import REWRITE_BELOW, clip, last_of, limit
-from vibemq.storage.state.liveness import MANY_GROUPS, alive_runs, count_waiting
+from vibemq.storage.state.liveness import MANY_GROUPS, alive_runs, count_waiting, first_waiting, waits_for_some
 from vibemq.storage.state.messages import group_order, is_kept
 
 COUNTED_GROUPS_MAX = 256
@@ -27,6 +28,32 @@ class _Hint:
     """The first group that may wait for so much of it that it stays as it is."""
     spread: int = 0
     """How often some of it was let go of since there is no such group."""
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What looks at all groups have found for one slice, for those behind it that are looked at together with it."""
+
+    much: StoredGroup | None = None
+    """A group that has kept a slice as it is."""
+    some: StoredGroup | None = None
+    """A group that waits for some of a slice."""
+    nexts: list[tuple[int, int]] = field(default_factory=list)
+    """A heap, once a slice was found that no group waits for: (what it waits for next, the group's id), or what it
+    waited for before, in an earlier slice."""
+
+    def look_at_all(self, queue: StoredQueue, first: int) -> None:
+        self.nexts = [(first_waiting(group, first), group.group_id) for group in queue.groups.values()]
+        heapify(self.nexts)
+
+    def is_settled(self, queue: StoredQueue, first: int, last: int) -> bool:
+        """Whether no group waits for any of it. Only those are looked at that have waited for something since
+        `look_at_all`."""
+        nexts = self.nexts
+        while nexts[0][0] < first:
+            group_id = nexts[0][1]
+            heapreplace(nexts, (first_waiting(queue.groups[group_id], first), group_id))
+        return nexts[0][0] > last
 
 
 class VolatileRows:
@@ -75,18 +102,19 @@ class VolatileRows:
                 for part in parts:
                     self._hints.pop((queue_id, part.first_sequence), None)
                 continue
+            seen = _Seen()
             for first, last in runs.runs():
-                self._forget(state, queue_id, parts, first, last)
+                self._forget(state.queues[queue_id], parts, first, last, seen)
 
-    def _forget(self, state: StoredState, queue_id: int, parts: list[Slice], first: int, last: int) -> None:
+    def _forget(self, queue: StoredQueue, parts: list[Slice], first: int, last: int, seen: _Seen) -> None:
         low = high = bisect_left(parts, first, key=last_of)
         kept: list[Slice] = []
         while high < len(parts) and parts[high].first_sequence <= last:
             part = parts[high]
-            runs = self._alive(state.queues[queue_id], part)
+            runs = self._alive(queue, part, seen)
             # A few live rows must not hold on to the bytes of many dead ones.
             if run_count(runs) * REWRITE_BELOW < part.rows.count:
-                self._hints.pop((queue_id, part.first_sequence), None)
+                self._hints.pop((queue.queue_id, part.first_sequence), None)
                 pieces = clip([part], runs)
                 self.size -= part.rows.size - sum(piece.rows.size for piece in pieces)
                 kept += pieces
@@ -95,17 +123,21 @@ class VolatileRows:
             high += 1
         parts[low:high] = kept
 
-    def _alive(self, queue: StoredQueue, part: Slice) -> list[Run]:
+    def _alive(self, queue: StoredQueue, part: Slice, seen: _Seen) -> list[Run]:
         """What of the slice is alive; all of it, while that is known to be much, or was not counted."""
         first, last, groups = part.first_sequence, last_of(part), len(queue.groups)
         if groups < MANY_GROUPS or queue.deleted or queue.options.retention is Retention.LOG:
             return alive_runs(queue, first, last)
+        if seen.nexts and seen.is_settled(queue, first, last):
+            return queue.dead.overlap(first, last)
         hint = self._hints.get((queue.queue_id, first))
         if hint is None:
             hint = self._hints[queue.queue_id, first] = _Hint(Chunk(first, last, 0, 0))
-        if _holds_much(queue, hint, part):
+        if _holds_much(queue, hint, part, seen):
             return [(first, last)]
-        if not is_kept(queue, hint.chunk):
+        if not _is_kept(queue, hint.chunk, seen):
+            # To look at all groups once is enough, however many slices they have settled.
+            seen.look_at_all(queue, first)
             return queue.dead.overlap(first, last)
         hint.spread += 1
         if groups > COUNTED_GROUPS_MAX or hint.spread % groups != 1:
@@ -113,15 +145,30 @@ class VolatileRows:
         return alive_runs(queue, first, last)
 
 
-def _holds_much(queue: StoredQueue, hint: _Hint, part: Slice) -> bool:
+def _holds_much(queue: StoredQueue, hint: _Hint, part: Slice, seen: _Seen) -> bool:
     """Whether there is a group that alone waits for so much of the slice that it stays as it is. Each is asked until it
-    does not any more, and then never again."""
+    does not any more, and then never again; before them the one that has kept an earlier slice."""
     first, last, order = part.first_sequence, last_of(part), group_order(queue)
+    enough = part.rows.count / REWRITE_BELOW
+    if hint.holder > order[-1]:
+        return False
+    if seen.much is not None and count_waiting(seen.much, first, last) >= enough:
+        return True
     for at in range(bisect_left(order, hint.holder), len(order)):
         hint.holder = order[at]
         group = queue.groups.get(hint.holder)
-        if group is not None and count_waiting(group, first, last) * REWRITE_BELOW >= part.rows.count:
+        if group is not None and count_waiting(group, first, last) >= enough:
+            seen.much = group
             return True
-    if order:
-        hint.holder = max(hint.holder, order[-1] + 1)
+    hint.holder = order[-1] + 1
     return False
+
+
+def _is_kept(queue: StoredQueue, chunk: Chunk, seen: _Seen) -> bool:
+    """`is_kept`, of a slice that is not settled as far as `seen` can tell: it may know the answer."""
+    if seen.nexts or (seen.some is not None and waits_for_some(seen.some, chunk.first, chunk.last)):
+        return True
+    if not is_kept(queue, chunk):
+        return False
+    seen.some = queue.groups[chunk.keeper]
+    return True

@@ -105,6 +105,19 @@ def any_waiting(queue: StoredQueue, first: int, last: int) -> bool:
     return bool(waiting_runs(queue, first, last))
 
 
+def first_waiting(group: StoredGroup, first: int) -> int:
+    """The first sequence from there on that the group has not settled."""
+    found = max(first, group.head)
+    if group.has("taken"):
+        for start, stop in group.taken.touching(found, found):
+            if start <= found:
+                found = max(found, stop + 1)
+    if group.has("pending"):
+        for pending, _ in group.pending.front(1, first):
+            found = min(found, pending)
+    return found
+
+
 def waits_for_some(group: StoredGroup, first: int, last: int) -> bool:
     """Whether the group has not settled some of [first, last]."""
     if group.head <= last and (not group.has("taken") or not group.taken.covers(max(first, group.head), last)):
@@ -114,7 +127,11 @@ def waits_for_some(group: StoredGroup, first: int, last: int) -> bool:
 
 def count_waiting(group: StoredGroup, first: int, last: int) -> int:
     """How many of [first, last] the group has not settled."""
-    fresh = run_count(gaps(group.taken, max(first, group.head), last))
+    start = max(first, group.head)
+    if group.has("taken"):
+        fresh = run_count(gaps(group.taken, start, last))
+    else:
+        fresh = max(0, last - start + 1)
     return fresh + (run_count(group.pending.overlap(first, last)) if group.has("pending") else 0)
 
 

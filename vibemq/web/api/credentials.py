@@ -103,7 +103,7 @@ class Credentials:
         digest = hmac.digest(self._key, f"{user}:{password}".encode(errors="surrogatepass"), "sha256")
         now_s = self._services.monotonic()
         principal, until = self._remembered.get(digest, (None, 0.0))
-        if principal is not None and now_s < until and not self.why_ended(principal):
+        if principal is not None and now_s < until and self._is_current(principal):
             return principal
         self._remembered.pop(digest, None)
         principal = await self.log_in(host, request_id, user=user, password=password)
@@ -111,6 +111,12 @@ class Credentials:
             self._remembered.popitem(last=False)
         self._remembered[digest] = (principal, now_s + REMEMBERED_S)
         return principal
+
+    def _is_current(self, principal: Principal) -> bool:
+        """Whether its password is the one of today: a request is a login of its own, and no connection that a change of
+        the password has left open."""
+        accounts, now = self._services.accounts, self._services.now()
+        return accounts.is_current(principal, now) if accounts.enabled else not self.why_ended(principal)
 
     def why_ended(self, principal: Principal) -> str:
         """ "" while the login counts."""

@@ -127,6 +127,12 @@ def test_a_sample_is_text_of_bounded_size(text: str) -> None:
     assert (sample_of(stored), fingerprint(stored)) == (sample, fingerprint(text))
 
 
+def test_a_sample_of_a_traceback_is_the_line_that_says_what_happened() -> None:
+    frames = "".join(f'  File "/srv/app/part{at}.py", line {at}, in handle\n    check(order)\n' for at in range(20))
+    error = f"Traceback (most recent call last):\n{frames}ValueError: total of order 7 is negative\n"
+    assert sample_of(error) == b"ValueError: total of order 7 is negative"
+
+
 @pytest.mark.parametrize("text", ["", "0" * 15, "0" * 17, "F" * 16, "g" * 16, "٣" * 16, " " * 16])
 def test_other_texts_are_no_fingerprint(text: str) -> None:
     with pytest.raises(ValueError, match="16 hex digits"):

@@ -1,5 +1,6 @@
 """The threads that check passwords: their priority, and a system that does not let it be lowered."""
 
+import asyncio
 import errno
 import logging
 import os
@@ -12,7 +13,9 @@ import anyio
 import pytest
 
 from vibemq.auth.passwords import verify_password
-from vibemq.server.access.hashing import NICENESS, HashingThreads
+from vibemq.errors import RateLimited
+from vibemq.server.access import hashing as hashing_module
+from vibemq.server.access.hashing import NICENESS, TO_BE_MADE_MAX, HashingThreads
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a priority for each thread")
 
@@ -71,3 +74,36 @@ def test_a_thread_is_as_nice_as_the_process_at_least(hashing: HashingThreads, ow
     before = _niceness()
     with ThreadPoolExecutor(1) as made:
         assert made.submit(run).result() == max(expected, before)
+
+
+def test_logins_are_checked_while_new_passwords_are_hashed(
+    hashing: HashingThreads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many are to be hashed; more than a few are refused, and what nobody waits for is not begun."""
+    held = threading.Event()
+    made: list[str] = []
+
+    def hash_slowly(password: str) -> str:
+        made.append(password)
+        held.wait()
+        return password
+
+    monkeypatch.setattr(hashing_module, "hash_password", hash_slowly)
+
+    async def main() -> list[object]:
+        waiting = [asyncio.create_task(hashing.hash_password(str(number))) for number in range(TO_BE_MADE_MAX)]
+        await asyncio.sleep(0)
+        with pytest.raises(RateLimited):
+            await hashing.hash_password("one more")
+        assert await hashing.run(lambda: "checked") == "checked"
+        for task in waiting[10:]:
+            task.cancel()
+        await asyncio.sleep(0)
+        held.set()
+        found = await asyncio.gather(*waiting, return_exceptions=True)
+        assert await hashing.hash_password("later") == "later"
+        return list(found)
+
+    found = asyncio.run(main())
+    assert found[:10] == [str(number) for number in range(10)]
+    assert made == [*map(str, range(10)), "later"]

@@ -58,7 +58,6 @@ def test_memory_counts_only_when_it_is_limited() -> None:
 
 
 def test_memory_is_short_from_the_first_watermark_on() -> None:
-    assert not memory_is_short(Limits(), 10**12)
     assert not memory_is_short(Limits(memory_limit_bytes=200), 159)
     assert memory_is_short(Limits(memory_limit_bytes=200), 160)
 

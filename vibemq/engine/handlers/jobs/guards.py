@@ -7,6 +7,11 @@ def why_held(job: StoredJob) -> str:
     """Why the job may not go on before somebody has looked; "" = it may. Whatever its state is."""
     died = job.dead_again - job.forgiven
     if job.in_canary and died:
+        if job.done == job.plan.selected:
+            return (
+                f"{died} of its {job.done} letters died again, and none is left; look at their errors, then resume the "
+                "job, which ends it"
+            )
         return (
             f"{died} of the first {job.done} letters died again, so no others were replayed; look at their errors, "
             "then resume the job or cancel it"

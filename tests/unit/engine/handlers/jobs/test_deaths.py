@@ -70,6 +70,15 @@ def test_each_job_counts_its_own(driver: JobsDriver) -> None:
     driver.check()
 
 
+def test_a_job_whose_first_letters_are_all_is_not_said_to_hold_others_back(driver: JobsDriver) -> None:
+    driver.start(canary=3, selected=3)
+    driver.replay([1, 2, 3])
+    kill(driver, 12)
+    job = driver.job()
+    assert job.state == JobState.HELD
+    assert "1 of its 3 letters died again, and none is left" in job.why
+
+
 def test_one_death_among_the_first_holds_the_job(driver: JobsDriver) -> None:
     driver.start(canary=3)
     driver.replay([1, 2, 3])

@@ -176,6 +176,9 @@ class GroupConsumers:
         if error is not None:
             self._forget(key.of_group, group)
             group.end()
+            # Some may have become known meanwhile, and have been told that they are subscribed.
+            if self._known.first_of_group(key.of_group) is not None:
+                self._lost.add(key.of_group, TRY_AGAIN_MS)
         else:
             all_kept = self._known.of_group(key.of_group)
             for kept in all_kept[:ADDED_AT_ONCE]:

@@ -54,7 +54,7 @@ function Login() {
     <p class="muted">With a user of this broker.</p>
     <form class="form" onSubmit=${submit}>
       <${Segments} label="How to log in" value=${kind} options=${[["password", "Password"], ["token", "Access token"]]} onChange=${(value) => { setKind(value); setSecret(""); }} />
-      ${kind === "password" && html`<${Field} label="User">${(id) => html`<input id=${id} name="user" value=${user} autocomplete="username" autocapitalize="none" spellcheck=${false} required onInput=${(event) => setUser(event.target.value)} />`}</${Field}>`}
+      ${kind === "password" && html`<${Field} label="User">${(id) => html`<input id=${id} name="user" autofocus value=${user} autocomplete="username" autocapitalize="none" spellcheck=${false} required onInput=${(event) => setUser(event.target.value)} />`}</${Field}>`}
       <${Field} label=${kind === "password" ? "Password" : "Access token"}>${(id) => html`<input id=${id} name="secret" type="password" value=${secret} autocomplete="current-password" required onInput=${(event) => setSecret(event.target.value)} />`}</${Field}>
       <button type="submit" class="button main" disabled=${isUnderWay}>${isUnderWay ? "Logging in…" : "Log in"}</button>
       ${problem && html`<${Trouble} problem=${problem} />`}

@@ -6,6 +6,7 @@ import { Commands } from "../parts/command.js";
 import { useData } from "../parts/data.js";
 import { Segments } from "../parts/filters.js";
 import { start } from "../parts/frame.js";
+import { isSuperuser, mayDo } from "../parts/session.js";
 import { Loaded, sentence, Trouble } from "../parts/states.js";
 import { Table } from "../parts/table.js";
 import { Ago, At, Count, Duration, Figures, Name, Outside, Rate, Size } from "../parts/text.js";
@@ -36,7 +37,7 @@ function Overview() {
 /** One sentence: all is well, or what is not, worst first. */
 function Verdict({ data }) {
   const sentences = [...data.sentences].sort((a, b) => (b.level === "alarm") - (a.level === "alarm"));
-  if (sentences.length === 0) return html`<p class="well good" role="status"><strong>All is well.</strong><span class="small">No alarm, no new dead letters, no queue that is stuck or full, no messages without a consumer.</span></p>`;
+  if (sentences.length === 0) return html`<p class="well good" role="status"><strong>All is well.</strong><span class="small">${isSuperuser() ? "" : "In the queues that you may inspect: "}No alarm, no new dead letters, no queue that is stuck or full, no messages without a consumer.</span></p>`;
   return html`<div role="status" class="verdict">${sentences.slice(0, SHOWN_AT_ONCE).map(Sentence)}
     ${sentences.length > SHOWN_AT_ONCE && html`<details class="card"><summary>${others(sentences.slice(SHOWN_AT_ONCE))}</summary><div class="verdict">${sentences.slice(SHOWN_AT_ONCE).map(Sentence)}</div></details>`}</div>`;
 }
@@ -92,7 +93,9 @@ export function meaning({ in: comes, ack }, ready) {
 
 function Charts({ range, isWhole }) {
   const series = ["in", "ack", "redelivered", "ready", "in_flight", ...(isWhole ? ["confirm_p99_ms", "fsync_p99_ms", "disk_free_bytes"] : [])];
-  const { data: history, problem } = useData("history", { query: { series, range }, every: EVERY[range] });
+  const isAllowed = mayDo("history.get");
+  const { data: history, problem } = useData(isAllowed ? "history" : null, { query: { series, range }, every: EVERY[range] });
+  if (!isAllowed) return html`<p class="muted">Each queue has its charts on its own page.</p>`;
   if (!history && problem) return html`<${Trouble} problem=${problem} />`;
   if (!history) return html`<div class="card"><p class="wait">Loading the charts…</p></div>`;
   return html`<div class="grid wide">

@@ -4,9 +4,10 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any, cast
 
-from vibemq.errors import LimitError, VibeMQError
+from vibemq.errors import LimitError, RequestFailed, VibeMQError
 from vibemq.model.commands import CreateQueue, Publish, Subscribe, Unsubscribe
 from vibemq.model.effects import Published, Reply, Subscribed
+from vibemq.protocols.eventmesh.http.push.consumers import TRY_AGAIN_MS
 from vibemq.protocols.eventmesh.http.push.hub import SubscriptionHub
 from vibemq.protocols.eventmesh.http.push.inner_session import CALLS_AT_ONCE, InnerSession
 from vibemq.protocols.eventmesh.http.settings import EventMeshHttpSettings
@@ -73,8 +74,17 @@ class HubRoom:
         if request.token is not None:
             session.apply([Reply(session.number, request.token, result)])
 
-    def subscribe(self, topic: str) -> None:
-        self.hub.subscribe(self.principal, "g", [SubscriptionItem(topic=topic)], URL, NOW, self.heard.append)
+    def refuse_to_consume(self) -> None:
+        """As `go_on`, but nobody gets a consumer."""
+        while requests := [(session, request) for session in self.sessions for request in session.commands()]:
+            for session, request in requests:
+                if isinstance(request, Subscribe):
+                    session.apply([Reply(session.number, request.token, RequestFailed("not now"))])
+                else:
+                    self._answer(session, request)
+
+    def subscribe(self, topic: str, url: str = URL) -> None:
+        self.hub.subscribe(self.principal, "g", [SubscriptionItem(topic=topic)], url, NOW, self.heard.append)
 
     def unsubscribe(self, topic: str) -> None:
         self.hub.unsubscribe(self.principal, "g", [topic], URL, self.heard.append)
@@ -142,3 +152,25 @@ def test_requests_at_the_same_time_make_no_more_subscriptions_than_there_may_be(
         room.subscribe(topic)
         room.go_on()
     assert room.heard == [None, None]
+
+
+def test_who_was_told_that_it_is_subscribed_is_served_although_another_one_of_its_group_was_refused() -> None:
+    """The queue is deleted while the first subscription is being kept, and the group asks anew for the second one."""
+    room = HubRoom()
+    consumers = room.hub.consumers
+    consumers.note_turns("t", turns=False)
+    room.subscribe("t")
+    room.take_up()
+    user = room.sessions[-1]
+    (wish,) = user.commands()
+    assert isinstance(wish, Subscribe)
+    room._answer(user, wish)
+    (group_key,) = consumers._groups
+    consumers.group_lost(group_key)
+    consumers.note_turns("t", turns=False)
+    room.subscribe("t", "http://192.0.2.2/")
+    room.refuse_to_consume()
+    assert [type(error) for error in room.heard] == [type(None), RequestFailed]
+    room.sessions[0].tick(room.sessions[0].now + TRY_AGAIN_MS)
+    room.go_on()
+    assert [lane.url for lane in consumers._groups[group_key].lanes] == [URL]

@@ -30,8 +30,8 @@ function Form({ title, button, isReady = true, send, onDone, onClose, commands, 
     ${commands && html`<${Commands} ...${commands} />`}${problem && html`<${Trouble} problem=${problem} />`}</${Modal}>`;
 }
 
-const Password = ({ label, value, set }) =>
-  html`<${Field} label=${label}>${(id) => html`<input id=${id} type="password" autocomplete="new-password" value=${value} required onInput=${(event) => set(event.target.value)} />`}</${Field}>`;
+const Password = ({ label, value, set, isFirst = false }) =>
+  html`<${Field} label=${label}>${(id) => html`<input id=${id} type="password" autofocus=${isFirst} autocomplete="new-password" value=${value} required onInput=${(event) => set(event.target.value)} />`}</${Field}>`;
 
 export function AddUser({ onClose, onDone }) {
   const [user, setUser] = useState("");
@@ -42,7 +42,7 @@ export function AddUser({ onClose, onDone }) {
   return html`<${Form} title="Add a user" button=${`Add user ${user}`} isReady=${isReady} onClose=${onClose}
     send=${() => post("users", { user, password, superuser }, { key: null })} onDone=${() => { say(`User ${user} is added. It may do nothing until it is granted something.`); onDone(user); }}
     commands=${{ admin: [["user", "add"], { options: { superuser }, names: [user || "NAME"] }] }}>
-    <${Field} label="Name" hint="Letters, digits, and - _ ." wrong=${user && !/^[A-Za-z0-9._-]{1,64}$/.test(user) ? "1 to 64 letters, digits, and - _ ." : null}>${(id, about) => html`<input id=${id} aria-describedby=${about} autocomplete="off" autocapitalize="none" spellcheck=${false} value=${user} required onInput=${(event) => setUser(event.target.value.trim())} />`}</${Field}>
+    <${Field} label="Name" hint="Letters, digits, and - _ ." wrong=${user && !/^[A-Za-z0-9._-]{1,64}$/.test(user) ? "1 to 64 letters, digits, and - _ ." : null}>${(id, about) => html`<input id=${id} aria-describedby=${about} autofocus autocomplete="off" autocapitalize="none" spellcheck=${false} value=${user} required onInput=${(event) => setUser(event.target.value.trim())} />`}</${Field}>
     <${Password} label="Password" value=${password} set=${setPassword} />
     <${Password} label="Password again" value=${again} set=${setAgain} />
     ${again !== "" && again !== password && html`<div class="wrong" role="alert">The two are different.</div>`}
@@ -57,7 +57,7 @@ export function ChangePassword({ user, onClose, onDone }) {
   return html`<${Form} title=${`Change the password of ${user}`} button="Change the password" isReady=${password !== "" && password === again} onClose=${onClose}
     send=${() => put(path`users/${user}/password`, { password, keep_connections: keep })} onDone=${() => { say(`The password of ${user} is changed.`); onDone(); }}
     commands=${{ admin: [["user", "passwd"], { options: { "keep-connections": keep }, names: [user] }] }}>
-    <${Password} label="New password" value=${password} set=${setPassword} />
+    <${Password} label="New password" isFirst=${true} value=${password} set=${setPassword} />
     <${Password} label="New password again" value=${again} set=${setAgain} />
     ${again !== "" && again !== password && html`<div class="wrong" role="alert">The two are different.</div>`}
     <label class="check"><input type="checkbox" checked=${keep} onChange=${() => setKeep(!keep)} />Leave connections open that logged in with the old one</label>
@@ -79,7 +79,7 @@ export function Grant({ user, onClose, onDone }) {
     send=${() => post(path`users/${user}/permissions`, body)} onDone=${() => { say(`${user} may ${chosen.join(", ")} on ${pattern}.`); onDone(); }}
     commands=${{ admin: [["user", "grant"], { names: [user, chosen.join(",") || "ACTIONS", resourceText(kind, pattern || "QUEUES")] }], request: { method: "POST", path: path`users/${user}/permissions`, body } }}>
     <div class="field"><span class="label">On</span><${Segments} label="On what" value=${kind} options=${KINDS.map(([key, text]) => [key, text.split(",")[0].split(" ")[0]])} onChange=${(value) => { setKind(value); setActions(new Set(value === "queues" ? [] : ACTIONS[value])); }} /></div>
-    <${Field} label=${KINDS.find(([key]) => key === kind)[1]} hint="A name, or a pattern: * stands for any characters.">${(id, about) => html`<input id=${id} aria-describedby=${about} autocomplete="off" spellcheck=${false} value=${pattern} required onInput=${(event) => setPattern(event.target.value.trim())} />`}</${Field}>
+    <${Field} label=${KINDS.find(([key]) => key === kind)[1]} hint="A name, or a pattern: * stands for any characters.">${(id, about) => html`<input id=${id} aria-describedby=${about} autofocus autocomplete="off" spellcheck=${false} value=${pattern} required onInput=${(event) => setPattern(event.target.value.trim())} />`}</${Field}>
     <fieldset><legend>Actions</legend><div class="checks">${ACTIONS[kind].map((action) => html`<label class="check"><input type="checkbox" checked=${actions.has(action)} onChange=${() => toggle(action)} />${action}</label>`)}</div></fieldset>
     <p class="muted small">What is allowed on the same pattern already stays.</p>
   </${Form}>`;
@@ -100,7 +100,7 @@ export function MakeToken({ user, onClose, onDone }) {
   return html`<${Form} title=${`Make an access token for ${user}`} button="Make a token" isReady=${ms !== null} onClose=${onClose}
     send=${() => post(path`users/${user}/tokens`, { label, ...(ms === undefined ? {} : { expires_ms: ms }) }, { key: null })} onDone=${setMade}
     commands=${{ admin: [["token", "create"], { options: { user, label, expires: expires.trim() } }] }}>
-    <${Field} label="What it is for">${(id) => html`<input id=${id} value=${label} maxlength="64" onInput=${(event) => setLabel(event.target.value)} />`}</${Field}>
+    <${Field} label="What it is for">${(id) => html`<input id=${id} autofocus value=${label} maxlength="64" onInput=${(event) => setLabel(event.target.value)} />`}</${Field}>
     <${Field} label="Valid for" hint="As 90d or 12h. Empty: until it is revoked." wrong=${ms === null ? "Write a number and its unit." : null}>${(id, about) => html`<input id=${id} aria-describedby=${about} value=${expires} onInput=${(event) => setExpires(event.target.value)} />`}</${Field}>
   </${Form}>`;
 }

@@ -42,7 +42,7 @@ export function LetterTable({ found, filter, meant, sum, ticked, onTick, may, op
 
 /** Buttons carry what they act on: the ticked letters, else all that fit. Purge stands apart. */
 function Actions({ ticked, onTick, meant, sum, may, open, isEmpty }) {
-  const what = ticked.size ? `${count(ticked.size)} ticked` : sum ? `all ${count(sum.count)}` : "all that fit";
+  const what = ticked.size ? `${count(ticked.size)} ticked` : sum?.exact ? `all ${count(sum.count)}` : "all that fit";
   const status = ticked.size
     ? html`<b>${counted(ticked.size, "letter")} ticked</b> <button type="button" class="button quiet slim" onClick=${() => onTick(new Set())}>Untick</button>`
     : sum && html`<span>${sum.exact === false ? "At least " : ""}<b>${counted(sum.count, "letter")}</b> ${sum.count === 1 ? "fits" : "fit"}</span>`;
@@ -50,7 +50,7 @@ function Actions({ ticked, onTick, meant, sum, may, open, isEmpty }) {
   return html`<span role="status" class="letter-status">${status}</span>
     <span class="buttons">
       ${may.replay && html`<button type="button" class="button main slim" onClick=${() => open("replay")}>Replay ${what}…</button>`}
-      ${!may.exportJob || ticked.size || (sum && isSmallExport(sum.count))
+      ${!may.exportJob || ticked.size || (sum?.exact && isSmallExport(sum.count))
         ? html`<a class="button slim" href=${urlOf("dead-letters/export", queryObject(meant)).href} download>Export ${what}</a>`
         : html`<button type="button" class="button slim" onClick=${() => open("export")}>Export ${what}…</button>`}
     </span>

@@ -24,16 +24,19 @@ export async function purge(filter, { onDone } = {}) {
     onDone?.();
     return;
   }
-  const body = { kind: "purge_dead", filter: bodyOfFilter(filter), at_most: preview.count };
+  // Where not all could be counted there is no number to keep to.
+  const isOpen = !preview.exact;
+  const most = isOpen ? undefined : preview.count;
+  const body = { kind: "purge_dead", filter: bodyOfFilter(filter), at_most: most };
   const job = await ask({
-    title: `Purge ${counted(preview.count, "dead letter")}?`,
+    title: `Purge ${isOpen ? "at least " : ""}${counted(preview.count, "dead letter")}?`,
     happens: html`<p>The letters are deleted with their bodies. Nobody can replay them then.</p><${Preview} preview=${preview} />`,
-    reversible: "This cannot be taken back. If more letters fit by then than are shown here, nothing is purged.",
-    instead: html`<p><a class="button slim" href=${urlOf("dead-letters/export", queryObject(filter)).href} download>Export ${count(preview.count)} first</a></p>`,
-    button: `Purge ${counted(preview.count, "letter")}`,
+    reversible: `This cannot be taken back. ${isOpen ? "Every letter that fits is purged." : "If more letters fit by then than are shown here, nothing is purged."}`,
+    instead: html`<p><a class="button slim" href=${urlOf("dead-letters/export", queryObject(filter)).href} download>Export ${isOpen ? "all that fit" : count(preview.count)} first</a></p>`,
+    button: isOpen ? "Purge all that fit" : `Purge ${counted(preview.count, "letter")}`,
     typed: levelOf("purge_dead", preview.count) === 2 ? preview.count : undefined,
     isDanger: true,
-    commands: { admin: hasOptions(filter) && [["dlq", "purge"], { options: { ...optionsOfFilter(filter), all: isEmpty(filter), "at-most": preview.count, yes: true } }], request: { method: "POST", path: "jobs", body } },
+    commands: { admin: hasOptions(filter) && [["dlq", "purge"], { options: { ...optionsOfFilter(filter), all: isEmpty(filter), "at-most": most, yes: true } }], request: { method: "POST", path: "jobs", body } },
     act: () => post("jobs", body),
   });
   if (!job) return;

@@ -43,13 +43,14 @@ export function ReplayDialog({ filter, first = {}, before = null, onClose }) {
   const asked = usePreview(question);
   const preview = asked.data ?? (asked.problem ? null : asked.before);
   const all = preview?.count ?? 0;
+  const isOpen = few === null && preview?.exact === false;
   const chosen = few === null ? all : Math.min(few, all);
   // What fits decides what the dialog begins with. How many of them go changes no guard.
   const guard = canary === undefined ? canaryFor(all) : canary;
   const isAllTrial = trialWithout(guard, chosen);
   const stuck = guard && !isAllTrial ? (preview?.targets ?? []).filter(({ state }) => state === "no_consumers").map(({ queue }) => queue) : [];
   const needsNumber = levelOf("replay", chosen) === 2;
-  const wanted = { filter, to, rate, limit: few, canary: guard, maxReady: maxReady === "" ? null : Number(maxReady), stopAfter: stopAfter === "" ? null : Number(stopAfter), note, atMost: few === null ? all : undefined };
+  const wanted = { filter, to, rate, limit: few, canary: guard, maxReady: maxReady === "" ? null : Number(maxReady), stopAfter: stopAfter === "" ? null : Number(stopAfter), note, atMost: few === null && !isOpen ? all : undefined };
   const where = targetText(preview?.targets, to);
   const isReady = asked.data !== null && chosen > 0 && !isUnderWay && (!needsNumber || typed.trim() === String(chosen));
   const start = async () => {
@@ -66,7 +67,7 @@ export function ReplayDialog({ filter, first = {}, before = null, onClose }) {
   };
   const footer = html`
     <button type="button" class="button" onClick=${onClose}>Cancel</button>
-    <button type="submit" class="button main" disabled=${!isReady}>Replay ${counted(chosen, "letter")} to <bdi>${where}</bdi></button>`;
+    <button type="submit" class="button main" disabled=${!isReady}>Replay ${isOpen ? "all that fit" : counted(chosen, "letter")} to <bdi>${where}</bdi></button>`;
   return html`<${Modal} title="Replay dead letters" broad=${true} onClose=${onClose} onSubmit=${start} footer=${footer}>
     <p>Each letter leaves the dead letters and enters its queue again in one step. Consumers get it as a new message. A letter that dies again comes back here.</p>
     ${asked.problem && html`<${Trouble} problem=${asked.problem} />`}
@@ -74,7 +75,7 @@ export function ReplayDialog({ filter, first = {}, before = null, onClose }) {
     ${preview ? html`<${Preview} preview=${preview} withTargets=${true} chosen=${chosen} to=${to} rate=${rate} />` : !asked.problem && html`<${Waiting} what="Looking what would happen" />`}
     <div class="options-row">
       <div class="field"><span class="label">How many</span>
-        <${Segments} label="How many letters" value=${few === null ? "all" : "few"} options=${[["all", `All ${count(all)}`], ["few", "Only the first"]]} onChange=${(value) => setFew(value === "all" ? null : FEW)} /></div>
+        <${Segments} label="How many letters" value=${few === null ? "all" : "few"} options=${[["all", preview?.exact === false ? "All that fit" : `All ${count(all)}`], ["few", "Only the first"]]} onChange=${(value) => setFew(value === "all" ? null : FEW)} /></div>
       ${few !== null && html`<${Whole} label="Letters" value=${few} set=${(value) => setFew(value === "" ? FEW : Number(value))} />`}
       <${Field} label="To queue" hint=${to ? null : "Empty: where each died."}>${(id, about) => html`<${DraftInput} id=${id} aria-describedby=${about} value=${to} autocomplete="off" spellcheck=${false} finish=${setTo} />`}</${Field}>
     </div>

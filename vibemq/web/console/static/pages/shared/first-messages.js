@@ -2,7 +2,7 @@
 import { html } from "../../vendor/ui.js";
 import { Copy } from "../../parts/command.js";
 import { useData } from "../../parts/data.js";
-import { mayDo, session } from "../../parts/session.js";
+import { mayAnywhere, mayDo, session } from "../../parts/session.js";
 import { Empty } from "../../parts/states.js";
 import { BASE } from "../../parts/api.js";
 import { segment } from "../../pure/commands.js";
@@ -12,7 +12,7 @@ export function linesFor(queue, native) {
   const url = `${native?.tls ? "vibemqs" : "vibemq"}://${location.hostname || "localhost"}:${native?.port ?? 2925}`;
   const token = session.value?.auth_enabled ? ` -H "Authorization: Bearer $VIBEMQ_ACCESS_TOKEN"` : "";
   return [
-    ["Python", `import vibemq.sync\n\nwith vibemq.sync.connect("${url}") as mq:\n    mq.create_queue("${queue}")\n    mq.publish("${queue}", {"number": 1})\n    for message in mq.subscribe("${queue}"):\n        print(message.payload)\n        message.ack()`],
+    ["Python", `import vibemq.sync\n\nwith vibemq.sync.connect("${url}") as mq:\n    mq.create_queue("${queue}")\n    mq.publish("${queue}", {"number": 1})\n    with mq.subscribe("${queue}") as messages:\n        for message in messages:\n            print(message.payload)\n            message.ack()`],
     ["CLI", `vibemq-admin queue create --url ${url} ${queue}\nvibemq pub --url ${url} ${queue} '{"number": 1}'\nvibemq sub --url ${url} ${queue}`],
     ["curl", `curl -sS -X PUT${token} -H 'content-type: application/json' --data '{}' ${new URL(`queues/${segment(queue)}`, BASE).href}\ncurl -sS${token} -H 'content-type: application/octet-stream' --data-binary '{"number": 1}' ${new URL(`queues/${segment(queue)}/messages`, BASE).href}`],
   ];
@@ -21,6 +21,9 @@ export function linesFor(queue, native) {
 export function FirstMessages({ onCreate }) {
   const { data } = useData(mayDo("listeners.list") ? "broker/listeners" : null, { every: 0 });
   const native = (data?.items ?? data?.listeners ?? []).find(({ protocol }) => protocol === "native");
+  if (!mayAnywhere("create")) {
+    return html`<${Empty} title="There is no queue that you may inspect"><p>A superuser grants <code>inspect</code>.</p></${Empty}>`;
+  }
   return html`<${Empty} title="This broker has no queues yet">
     <p>A queue keeps messages until a consumer has acknowledged them. Make one here, or publish and consume by one of these:</p>
     ${linesFor("orders", native).map(([what, lines]) => html`<div><h3>${what}</h3><div class="with-copy"><pre class="code wrapped">${lines}</pre><${Copy} text=${lines} what=${`the lines for ${what}`} /></div></div>`)}

@@ -60,7 +60,7 @@ function Consumers({ queue }) {
   if (found.data === undefined) return found.problem && html`<${Trouble} problem=${found.problem} retry=${found.refresh} />`;
   const rows = found.data.items;
   return html`<${Table} caption="Consumers" rows=${rows} columns=${CONSUMERS} keyOf=${({ consumer, connection }) => `${connection} ${consumer}`}
-    empty=${html`<div class="empty"><h2>Nobody consumes from this queue</h2><p>Start a consumer with <code>vibemq sub</code>, or in Python:</p><pre class="code wrapped">${`with vibemq.sync.connect("vibemq://${location.hostname}") as mq:\n    for message in mq.subscribe("${queue}"):\n        print(message.payload)\n        message.ack()`}</pre></div>`} />`;
+    empty=${html`<div class="empty"><h2>Nobody consumes from this queue</h2><p>Start a consumer with <code>vibemq sub</code>, or in Python:</p><pre class="code wrapped">${`with vibemq.sync.connect("vibemq://${location.hostname}") as mq:\n    with mq.subscribe("${queue}") as messages:\n        for message in messages:\n            print(message.payload)\n            message.ack()`}</pre></div>`} />`;
 }
 
 const groupColumns = (queue) => [
