@@ -179,8 +179,8 @@ class OperationRunner:
             return None
         self._metrics.rate_limited += 1
         refusal = RateLimited(
-            f"user {principal.name!r} changes its password and its tokens too often; more than {OWN_CHANGES_AT_ONCE} "
-            f"times at once, one such request is carried out every {OWN_CHANGE_EVERY_S} s; try again later"
+            f"user {principal.name!r} changes its password and its tokens too often; behind {OWN_CHANGES_AT_ONCE} at "
+            f"once, one such request is carried out every {OWN_CHANGE_EVERY_S} s; try again in {OWN_CHANGE_EVERY_S} s"
         )
         refusal.wait_s = OWN_CHANGE_EVERY_S
         return refusal
