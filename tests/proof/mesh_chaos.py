@@ -34,9 +34,10 @@ QUEUE: dict[str, Any] = {
     "lost_connection": "release",
 }
 ACK_TIMEOUT_MS = 1_500
-LONG_S, LONG_ACK_TIMEOUT_MS = 100, 10_000
+LONG_S, LONG_ACK_TIMEOUT_MS = 100, 4_000
 """In a run that is so long, other programs may keep this one from its turn for seconds, and a message whose reader has
-no turn within two ack timeouts is rightly a dead letter."""
+no turn within two ack timeouts is rightly a dead letter. Faults are further apart than that, or poison would never die
+and fill the windows of the members."""
 CALM_S = 60.0
 STALL_EVERY_S = 0.05
 LOST = (OSError, EOFError, asyncio.IncompleteReadError)

@@ -33,7 +33,7 @@ class ChaosPeer:
     @classmethod
     async def connected(cls, port: int, group: str, purpose: str) -> "ChaosPeer":
         peer = cls(*await asyncio.open_connection("127.0.0.1", port))
-        agent = {"group": group, "purpose": purpose, "version": "2", "unack": 50}
+        agent = {"group": group, "purpose": purpose, "version": "2", "unack": 200}
         try:
             await peer.asked("HELLO_REQUEST", agent)
         except BaseException:

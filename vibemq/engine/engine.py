@@ -275,7 +275,7 @@ class Engine:
         self._show_others(step)
         # Here alone: there is one tick in a turn of the loop, and any number of other steps.
         departure.reap(self._state, step, STEP_UNITS)
-        return self._finish(step, beside=False)
+        return self._finish(step)
 
     def _tell_dead_ids(self, step: Step) -> Outcome:
         """By itself: nothing that could be taken back is with it. What else is due stays due."""
@@ -409,24 +409,17 @@ class Engine:
         elif state.owes:
             state.owed_at = step.now + _OWED_RETRY_MS
 
-    def _finish(self, step: Step, units: int = STEP_UNITS, *, beside: bool = True) -> Outcome:
-        """Hand out what can be handed out now, within the units of one step; a tick that is due at once goes on.
-
-        Args:
-            beside: it is no tick. A turn of the loop has one tick and any number of other steps, so what is carried is
-                left to the tick.
-        """
+    def _finish(self, step: Step, units: int = STEP_UNITS) -> Outcome:
+        """Hand out what can be handed out now, within the units of one step; a tick that is due at once goes on."""
         state = self._state
         if state.carried is not None:
-            if beside and units < END:
-                units = 0
             step.dirty = state.carried.dirty | step.dirty
             step.freed |= state.carried.freed
             state.carried = None
         showing = state.showing
         while (step.dirty or step.freed or showing) and units > 0:
             if showing:
-                units -= self._call_groups(step, units)
+                units -= self._call_groups(step)
             while step.freed:
                 queue, _ = step.freed.popitem()
                 lifetime.see_to_left(state, queue)
@@ -463,11 +456,11 @@ class Engine:
                 state.open[awaited].waits.append(wait)
         return Outcome(step.records, step.effects, step.after_append, step.gated, step.durability, ticket)
 
-    def _call_groups(self, step: Step, units: int) -> int:
+    def _call_groups(self, step: Step) -> int:
         """Groups that share a tail which has moved get their turn with the others, first those that have waited for it
         longest; no more of them at once than a step deals with. Returns what it has cost beyond a unit for each."""
         showing = self._state.showing
-        units = min(units, STEP_UNITS) - len(step.dirty)
+        units = STEP_UNITS - len(step.dirty)
         extra = 0
         for _ in range(len(showing)):
             if units <= 0:
@@ -549,7 +542,9 @@ def _refuse(step: Step, command: "ask.Command", error: VibeMQError) -> None:
 def _describe(state: EngineState, step: Step, command: ask.DescribeQueue) -> Slices:
     queue = state.queues.get(command.queue)
     info: QueueInfo | None = None
-    if queue is not None:
+    if queue is not None and not command.figures:
+        info = views.named(queue)
+    elif queue is not None:
         step, info = yield from _described(step, queue, END)
     step.answer(command, info)
 

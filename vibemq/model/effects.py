@@ -280,7 +280,8 @@ class QueueInfo:
     counters: dict[str, int] = field(default_factory=dict)
     """published, delivered, settled, redelivered, dead_lettered, expired, dropped, refused since start."""
     restricted: bool = False
-    """In a list for somebody who may not inspect the queue: the figures are left out, all of them are 0."""
+    """The figures are left out, all of them are 0: nobody has asked for them, or somebody who may not inspect the queue
+    has asked for a list."""
 
     def without_figures(self) -> "QueueInfo":
         """Its name and options, and nothing of what is in it."""

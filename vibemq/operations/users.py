@@ -470,6 +470,7 @@ OPERATIONS: list[Operation[Any]] = [
         task=Users.password,
         logged=True,
         audited=True,
+        limited_per_user=True,
     ),
     Operation(
         "user.grant", "Allow a user something.", GrantArguments, Users, task=Users.grant, logged=True, audited=True

@@ -10,6 +10,7 @@ from vibemq.model.commands import (
     Command,
     CreateQueue,
     DeleteQueue,
+    DescribeQueue,
     JoinCursor,
     Publish,
     PurgeDead,
@@ -18,7 +19,7 @@ from vibemq.model.commands import (
     Settlement,
     Subscribe,
 )
-from vibemq.model.effects import Deliver, Outcome
+from vibemq.model.effects import Deliver, Outcome, Reply
 from vibemq.model.options import DeliveryMode, QueueOptions
 from vibemq.model.records import MessageExtra
 from vibemq.model.rows import Rows, pack_row
@@ -120,12 +121,22 @@ def test_a_message_for_a_thousand_groups_is_handed_out_over_many_steps() -> None
     assert received == {session: [1, 2, 3] for session in range(2, 1_002)}
 
 
-def test_steps_beside_the_tick_leave_a_crowd_to_it() -> None:
-    """Any number of them may come in one turn of the loop."""
-    messages = 10
-    given, received = hand_out_to(1_000, messages=messages)
-    assert sum(given[: 2 * messages]) <= 200
-    assert received == {session: list(range(1, messages + 1)) for session in range(2, 1_002)}
+def asks_what_kind_of_queue_it_is(groups: int) -> int:
+    engine = make_engine()
+    do(engine, CreateQueue(1, None, "q", QueueOptions(mode=DeliveryMode.FAN_OUT_WITH_ACK), False))
+    for number in range(groups):
+        do(engine, Subscribe(number + 2, None, 1, "q", capacity_messages=100))
+    answers: list[Outcome] = []
+    do(engine, DescribeQueue(1, "t", "q", figures=False))
+    lines = lines_of(lambda: answers.append(do(engine, DescribeQueue(1, "t", "q", figures=False))))
+    (reply,) = answers[0].effects
+    assert isinstance(reply, Reply)
+    assert (reply.result.options.mode, reply.result.restricted) == (DeliveryMode.FAN_OUT_WITH_ACK, True)
+    return lines
+
+
+def test_what_kind_of_queue_it_is_takes_no_look_at_its_groups() -> None:
+    assert asks_what_kind_of_queue_it_is(1_000) < asks_what_kind_of_queue_it_is(10) + 100
 
 
 def test_a_session_that_leaves_before_its_turn_is_handed_nothing() -> None:

@@ -96,6 +96,8 @@ class DescribeQueue:
     session: int
     token: Any
     queue: QueueName
+    figures: bool = True
+    """Else its name and options alone (`QueueInfo.restricted`): a figure takes a look at every group."""
 
 
 @dataclass(slots=True)

@@ -117,10 +117,12 @@ class HttpReader:
         end = buffer.find(END_OF_HEAD, searched, self._head_bytes_max + len(END_OF_HEAD))
         if end < 0:
             self._searched = len(buffer)
-            if len(buffer) > self._head_bytes_max:
-                raise Http1Error(f"the head of a request has at most {self._head_bytes_max:,} bytes here", 431)
-            if buffer.find(b"\n\n", searched) >= 0 or buffer.find(b"\n\r\n", searched) >= 0:
+            most = self._head_bytes_max
+            # However much has come beyond it.
+            if buffer.find(b"\n\n", searched, most) >= 0 or buffer.find(b"\n\r\n", searched, most) >= 0:
                 raise Http1Error("the lines of a head end with CR and LF here, and one of these ends with LF alone")
+            if len(buffer) > most:
+                raise Http1Error(f"the head of a request has at most {most:,} bytes here", 431)
             if self._ended and buffer:
                 raise Http1Error("the stream ended within the head of a request")
             return False

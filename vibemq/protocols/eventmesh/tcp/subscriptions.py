@@ -144,7 +144,8 @@ class EventMeshSubscriptions:
         while self._to_ask and self._asking < _ASKED_AT_ONCE:
             item, answer = self._to_ask.popleft()
             self._asking += 1
-            self._state.ask(DescribeQueue(self._state.session, TopicAsked(item, answer), item.topic))
+            token = TopicAsked(item, answer)
+            self._state.ask(DescribeQueue(self._state.session, token, item.topic, figures=False))
 
     def is_under_way(self) -> bool:
         """Something is done for each topic, and `go_on` has not come to its end. Nothing more is read until it has."""

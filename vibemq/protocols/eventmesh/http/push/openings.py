@@ -48,11 +48,10 @@ class GroupOpening:
         own = self._consumers.own
         turns = self._consumers.takes_turns.get(self._key.topic)
         if turns is not None:
-            # Describing a queue takes as long as it has groups.
             self._name = None if turns else self._key.group
             self._subscribe(self._ready_or_again)
             return
-        own.ask(DescribeQueue(own.number, self._described, self._key.topic))
+        own.ask(DescribeQueue(own.number, self._described, self._key.topic, figures=False))
 
     def _described(self, result: Any) -> None:
         if self._over:

@@ -1,0 +1,24 @@
+"""Requests out of a stream, however the network cut it."""
+
+import pytest
+
+from vibemq.protocols.eventmesh.http.request import HttpReader
+from vibemq.protocols.http1 import Http1Error
+
+
+def refusal_of(stream: bytes, step: int) -> int:
+    reader = HttpReader(head_bytes_max=100, body_bytes_max=100, send=lambda sent: None)
+    try:
+        for start in range(0, len(stream), step):
+            reader.receive_data(stream[start : start + step])
+            while reader.fresh:
+                assert reader.next_request() is None
+    except Http1Error as refused:
+        return refused.status
+    return 0
+
+
+@pytest.mark.parametrize("step", [1, 7, 2_000])
+def test_why_a_head_is_refused_does_not_depend_on_how_much_comes_behind_it(step: int) -> None:
+    assert refusal_of(b"GET / HTTP/1.1\r\nx: y\n\r\n" + b"z" * 1_000, step) == 400
+    assert refusal_of(b"GET / HTTP/1.1\r\nx: " + b"y" * 200 + b"\n\r\n", step) == 431
