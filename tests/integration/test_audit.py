@@ -58,7 +58,11 @@ def lines(tmp_path: Path) -> tuple[list[dict[str, Any]], str, str]:
             token = made["token"]
             with connected(port, "ann", token=token) as bearer:
                 assert bearer.admin("user.self")["token"] == made["token_id"]
-            root.admin("token.revoke", user="ann", token_id=made["token_id"])
+            root.admin("token.revoke", user="ann", token_id=token)
+            with pytest.raises(Refusal, match="TOKEN_NOT_FOUND"):
+                root.admin("token.revoke", user=token, token_id=f"{token}0")
+        with pytest.raises(Refusal, match="AUTH_FAILED"):
+            connected(port, token, password="pw").__enter__()
     finally:
         _, log = broker.end(signal.SIGTERM)
     found = [json.loads(line) for line in log.splitlines() if '"vibemq.audit"' in line]
@@ -75,11 +79,16 @@ def test_who_changed_what_from_where_and_what_became_of_it(lines: tuple[list[dic
     assert by_operation["user.add"]["outcome"] == "done"
     assert by_operation["user.remove"]["outcome"] == "failed"
     assert "no user 'nobody'" in by_operation["user.remove"]["reason"]
-    assert (
-        by_operation["token.create"]["arguments"]["token_id"] == by_operation["token.revoke"]["arguments"]["token_id"]
-    )
+    done, refused = (line["arguments"] for line in changed if line["operation"] == "token.revoke")
+    token_id = by_operation["token.create"]["arguments"]["token_id"]
+    assert done == {"user": "ann", "token_id": token_id}
+    assert refused == {"user": f"vmq_{token_id}_…", "token_id": f"vmq_{token_id}_…"}
     failed = [line for line in audit if line["event"] == "auth.failed"]
-    assert [(line["user"], line["outcome"]) for line in failed] == [("ann", "refused")] * 2
+    assert [(line["user"], line["outcome"]) for line in failed] == [
+        ("ann", "refused"),
+        ("ann", "refused"),
+        (f"vmq_{token_id}_…", "refused"),
+    ]
     denied = [line for line in audit if line["event"] == "access.denied"]
     assert [(line["user"], line["operation"], line["arguments"]) for line in denied] == [
         ("ann", "user.remove", {"user": "root"})

@@ -15,6 +15,7 @@ from pydantic import SecretStr
 import vibemq
 from tests.integration.access import cheap_hash
 from tests.integration.certificates import Authority, Signed
+from tests.integration.test_permissions import EXPECTED
 from vibemq.config import Auth, Http, Listener, Permission, Settings, StorageChoice, Tls, User
 from vibemq.errors import AuthFailed, AuthRequired, NotAuthorized
 
@@ -91,6 +92,22 @@ async def test_a_certificate_logs_its_user_in(tmp_path: Path, authority: Authori
             with pytest.raises(error):
                 async with connect(running, authority, signed, **credentials):
                     pass
+
+
+async def test_a_certificate_is_no_password(tmp_path: Path, authority: Authority) -> None:
+    """Else who has it once would have access after it was withdrawn: with a new password, or a token."""
+    ann, nobody = certificate_of(authority, "ann"), certificate_of(authority)
+    own = {name: each.arguments for name, each in EXPECTED.items() if each.needs == {"self"}}
+    assert {"token.create", "user.password", "connections.list"} <= set(own)
+    async with broker(tmp_path, authority) as running:
+        async with connect(running, authority, ann) as mq:
+            for name, arguments in own.items():
+                with pytest.raises(NotAuthorized, match="not with a token or a certificate"):
+                    await mq.admin(name, **{**arguments, "user": "ann"})
+        async with connect(running, authority, nobody, username="ann", password="secret") as mq:
+            assert (await mq.admin("token.create", user="ann"))["user"] == "ann"
+            shown = (await mq.admin("connections.list", user="ann"))["connections"]
+            assert {each["user"] for each in shown} == {"ann"}
 
 
 async def test_a_removed_user_is_hung_up_on_whatever_its_certificate(tmp_path: Path, authority: Authority) -> None:

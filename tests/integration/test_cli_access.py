@@ -180,7 +180,9 @@ def test_what_is_no_permission_is_a_usage_error(admin: Admin, name: str, words: 
 def test_a_password_is_changed(admin: Admin, name: str) -> None:
     admin.add(name)
     passwd = ("user", "passwd", "--password-stdin")
-    assert admin(*passwd, "--url", admin.url(name), given=b"second\r\n")[1] == [{"user": name}], "one's own"
+    assert admin(*passwd, "--url", admin.url(name), given=b"second\r\n")[1] == [{"user": name, "tokens": 0}], (
+        "one's own"
+    )
     assert admin("whoami", "--url", admin.url(name)) == (4, [], "AUTH_FAILED")
     assert admin("whoami", "--url", admin.url(name, "second"))[0] == 0
     assert admin(*passwd, name, given="drücke".encode())[0] == 0

@@ -15,6 +15,7 @@ import vibemq
 from tests.integration.http_api import API, ApiClient, everybody, serving
 from tests.integration.test_http_messages import BYTES, NDJSON, fetch, info, publish
 from tests.waiting import until
+from vibemq.web.api.streams import hub as hubs
 from vibemq.web.api.streams import stream as streams
 from vibemq.web.api.streams import tail as tails
 
@@ -341,6 +342,28 @@ async def test_streams_end_when_permissions_change(tmp_path: Path) -> None:
             for events in (one, two, three):
                 assert "permissions have changed" in events.of("bye")[0]["reason"]
             assert not other.ended, "those of others are as they were"
+
+
+async def test_a_stream_is_told_nothing_that_was_asked_for_with_other_rights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An earlier stream of the same user is still open, and figures are asked for once an hour."""
+    monkeypatch.setattr(streams, "LOOK_S", 3_600.0)
+    monkeypatch.setattr(hubs, "PERIOD_S", 3_600.0)
+    async with serving(tmp_path, auth=everybody()) as api:
+        await api.done("PUT", "/queues/a.q", "root", json={"durability": "transient"})
+        await api.done("POST", "/users", "root", json={"user": "eve", "password": "pw", "superuser": False})
+        rights = {"queues": "a.q", "actions": ["inspect"]}
+        path = "/events?topic=queue:a.q&topic=overview"
+        for number in range(2):
+            await api.done("POST", "/users/eve/permissions", "root", json=rights)
+            async with reading(api, path, "eve") as before:
+                await until(lambda: before.of("queue"))
+                assert "data" in before.of("queue")[0], number
+                assert (await api.ask("DELETE", "/users/eve/permissions?queues=a.q", "root")).is_success
+                async with reading(api, path, "eve") as after:
+                    await until(lambda: after.of("queue"))
+                    assert after.of("queue")[0]["error"]["code"] == "NOT_AUTHORIZED"
 
 
 async def test_a_topic_without_a_right_has_an_error_beside_the_others(tmp_path: Path) -> None:

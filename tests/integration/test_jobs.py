@@ -33,6 +33,7 @@ from vibemq.model.jobs.job import JobState
 from vibemq.operations.jobs import edits
 from vibemq.operations.jobs.counting import count_letters
 from vibemq.server.broker import Broker
+from vibemq.server.jobs.exporting import LetterExport
 from vibemq.server.jobs.letters import LetterPage, LetterPages
 from vibemq.server.jobs.worker import JobWorker
 from vibemq.testing.timed_broker import TimedBroker
@@ -392,6 +393,39 @@ async def test_a_job_ends_with_the_rights_of_its_maker(guarded: tuple[Broker, Ca
         await root.admin("job.change", job=number, state="running")
         await root.admin("token.revoke", user="temp", token_id=token["token_id"])
         assert "access token" in (await reached(root, number, "held"))["why"]
+
+
+@pytest.mark.parametrize("kind", ["replay", "purge_dead", "export_dead"])
+async def test_no_step_begins_after_a_revocation_was_answered(
+    guarded: tuple[Broker, Callable[[str], Any]], monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Also one that has been prepared: the rights go after the last thing that a step waits for."""
+    broker, login = guarded
+    of, name = (LetterExport, "add") if kind == "export_dead" else (JobWorker, "_command")
+    prepare: Callable[..., Awaitable[Any]] = getattr(of, name)
+    prepared: list[Any] = []
+    async with login("root") as root:
+        await root.admin("user.add", user="temp", password="a password")
+        await root.admin("user.grant", user="temp", queues="a", actions=["*"])
+
+        async def revoked(*arguments: Any) -> Any:
+            prepared.append(await prepare(*arguments))
+            await root.admin("user.revoke", user="temp", queues="a")
+            return prepared[-1]
+
+        monkeypatch.setattr(of, name, revoked)
+        async with vibemq.connect(broker.url, username="temp", password="a password") as temp:
+            number = (await temp.admin("job.start", kind=kind, filter={"queue": "a"}))["job"]
+        job = await reached(root, number, "held")
+        assert len(prepared) == 1
+        assert (job["done"], "user 'temp' does not have the permission" in job["why"]) == (0, True)
+        info = await root.queue_info("a")
+        assert info is not None
+        assert (info.ready, info.dead) == (0, 20)
+        monkeypatch.undo()
+        await root.admin("user.grant", user="temp", queues="a", actions=["*"])
+        await root.admin("job.change", job=number, state="running")
+        assert (await reached(root, number, "done"))["done"] == 20
 
 
 async def test_a_new_user_of_the_same_name_has_no_job_of_the_old_one(

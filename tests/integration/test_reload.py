@@ -271,6 +271,18 @@ def test_a_user_of_the_store_is_hidden_as_at_a_start(reloadable: Reloadable) -> 
     reloadable.connect("eve", "kept").close()
 
 
+def test_access_tokens_of_new_superusers_are_told_of(reloadable: Reloadable) -> None:
+    with reloadable.connect() as root:
+        root.admin("user.add", user="eve", password="kept")
+        for whose in ("ann", "eve", "eve"):
+            root.admin("token.create", user=whose)
+    superuser = f'[auth.users.eve]\npassword_hash = "{cheap_hash("other")}"\nsuperuser = true\n'
+    reloadable.write(user("ann") + superuser)
+    assert "superusers now, and so are their access tokens, except narrower ones: eve (2);" in reloadable.hang_up(
+        "access tokens"
+    )
+
+
 def test_a_thousand_users(reloadable: Reloadable) -> None:
     reloadable.write("\n".join(user(f"u{number}", queues("*", "publish", "create")) for number in range(1_000)))
     assert reloadable.reload()["changed"] == ["auth.users (1,001 of them)"]

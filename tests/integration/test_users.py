@@ -1,8 +1,11 @@
 """Users that the broker keeps: made, changed and removed while it runs, through a client and through .NET's frames."""
 
+import base64
 import json
 import signal
 import socket
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -11,7 +14,8 @@ from typing import Any
 import pytest
 
 import vibemq.sync
-from tests.integration.cursor_peer import Peer
+from tests.integration.access import cheap_hash, connected
+from tests.integration.cursor_peer import Peer, Refusal
 from tests.integration.test_server_process import Process
 from tests.waiting import wait_until
 from vibemq.cli.online import ONCE
@@ -26,6 +30,7 @@ from vibemq.errors import (
     VibeMQError,
 )
 from vibemq.protocols.native.codec.wire import CommandType, decode_body, encode_body
+from vibemq.server.net.operation_runner import OWN_CHANGES_AT_ONCE
 
 
 class Service:
@@ -185,6 +190,36 @@ def test_a_superuser_needs_no_name_to_revoke_a_token(service: Service) -> None:
         assert root.admin("token.revoke", token_id=token["token_id"])["user"] == "ann"
         with pytest.raises(AuthFailed):
             service.connect("", "", token=token["token"])
+
+
+def test_changes_of_oneself_are_limited_by_every_door_together(tmp_path: Path) -> None:
+    broker = Process(tmp_path / "data", VIBEMQ_AUTH__SUPERUSER="root", VIBEMQ_AUTH__SUPERUSER_PASSWORD="pw")
+    try:
+        with connected(broker.ports["native"], "root", password="pw") as root:
+            root.admin("user.add", user="ann", password_hash=cheap_hash("secret"))
+        with connected(broker.ports["native"], "ann", password="secret") as ann:
+            for _ in range(OWN_CHANGES_AT_ONCE // 2):
+                made = ann.admin("token.create", user="ann")
+                ann.admin("token.revoke", user="ann", token_id=made["token_id"])
+            with pytest.raises(Refusal, match="RATE_LIMITED"):
+                ann.admin("user.password", user="ann", password="other")
+        basic = base64.b64encode(b"ann:secret").decode()
+        status, _, answer = broker.get("/api/v1/users/ann/tokens", Authorization=f"Basic {basic}")
+        assert (status, json.loads(answer)["items"]) == (200, [])
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{broker.ports['http']}/api/v1/users/ann/tokens",
+            data=b"{}",
+            headers={"Authorization": f"Basic {basic}", "Content-Type": "application/json"},
+        )
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(request)
+        with refused.value as error:
+            assert (error.code, error.headers["Retry-After"]) == (429, "10")
+            assert json.load(error)["code"] == "RATE_LIMITED"
+        with connected(broker.ports["native"], "root", password="pw") as root:
+            assert root.admin("token.create", user="ann")["user"] == "ann"
+    finally:
+        broker.end(signal.SIGTERM)
 
 
 def call_for_ever(client: Any) -> None:

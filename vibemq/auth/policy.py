@@ -9,7 +9,7 @@ from typing import Any
 
 from vibemq.auth.matrix import Row, resource_name
 from vibemq.errors import NotAuthenticated, NotAuthorized
-from vibemq.model.access import Action, NeededPermission, Principal, ResourceKind, Rule, When
+from vibemq.model.access import Action, LoginKind, NeededPermission, Principal, ResourceKind, Rule, When
 from vibemq.model.options import is_own_queue
 
 _FREE = frozenset((Action.OWN, Action.LIST))
@@ -120,7 +120,7 @@ class Policy:
         if permission.action is Action.SELF:
             return NotAuthorized(
                 f"{operation or 'this request'} for another user than {name!r} requires a superuser; for {name!r} it "
-                "requires a login with the password, not with a token"
+                "requires a login with the password, not with a token or a certificate"
             )
         if permission.action in (Action.ADMIN, Action.NEVER):
             return NotAuthorized(
@@ -148,7 +148,7 @@ class Policy:
         if action in _FREE or self.is_superuser(principal):
             return True
         if action is Action.SELF:
-            return bool(resource) and resource == principal.name and not principal.token_id
+            return bool(resource) and resource == principal.name and principal.login is LoginKind.PASSWORD
         if action is Action.ADMIN:
             return False
         if principal.rules is not None and not _allow(principal.rules, action, permission.kind, resource):

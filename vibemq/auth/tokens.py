@@ -14,6 +14,8 @@ from vibemq.model.accounts import StoredToken
 PREFIX = "vmq_"
 LABEL_MAX = 128
 _FORM = re.compile(r"vmq_([0-9a-f]{12})_([0-9a-f]{64})")
+_SECRET = re.compile(r"(?<=vmq_[0-9a-f]{12}_)[0-9a-f]+", re.IGNORECASE)
+"""Whole or cut off: a part of a secret helps to find the rest."""
 
 
 def looks_like_token(text: str) -> bool:
@@ -34,6 +36,12 @@ def id_of(text: str) -> str:
     """The token_id; "" when the text is no token."""
     form = _FORM.fullmatch(text)
     return form[1] if form is not None else ""
+
+
+def masked(text: str) -> str:
+    """The text without the secrets of access tokens in it, for logs and refusals: peers put tokens in any place. The
+    token_id stays, so that the token can be revoked."""
+    return _SECRET.sub("…", text)
 
 
 def fits(text: str, kept: StoredToken) -> bool:

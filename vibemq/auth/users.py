@@ -16,7 +16,7 @@ from vibemq.auth import tokens
 from vibemq.auth.passwords import check_hash, cost_of, decoy_of, verify_password
 from vibemq.auth.policy import Policy
 from vibemq.errors import AuthFailed, AuthRequired, ConfigInvalid
-from vibemq.model.access import Principal, Rule
+from vibemq.model.access import LoginKind, Principal, Rule
 from vibemq.model.accounts import StoredToken, StoredUser
 from vibemq.model.records import AccountRecord, TokenRemoved, TokenStored, UserRemoved, UserStored
 
@@ -115,6 +115,8 @@ class ReplacedUsers:
     """Names whose logins may have ceased to count, or may do other things."""
     hidden: tuple[str, ...]
     """Users of the store that the settings hide from now on, sorted."""
+    promoted: tuple[tuple[str, int], ...] = ()
+    """(name, tokens) of those who become superusers with access tokens that were made before, sorted."""
 
     @property
     def enabled(self) -> bool:
@@ -189,6 +191,10 @@ class Accounts:
         """Their ids, sorted: at most so many behind `after`."""
         return _page(self._tokens_of.get(user, []), after, limit)
 
+    def valid_tokens(self, user: str, now: int) -> int:
+        """How many of the user's have not expired."""
+        return sum(not tokens.has_expired(self._tokens[token_id], now) for token_id in self._tokens_of.get(user, ()))
+
     def token_ids(self, after: str = "", limit: int | None = None) -> list[str]:
         """The same of all users."""
         return _page(self._token_ids, after, limit)
@@ -229,10 +235,23 @@ class Accounts:
         if shared_token != self._shared_token:
             changed.add(TOKEN_BEARER)
         hidden = (name for name in configured if name in self._stored and not self._is_configured(name))
+        promoted = ((name, len(self._tokens_of[name])) for name in superusers if self._is_promoted(name))
         decoys = self._decoys.of_others(user.password_hash for user in users.values())
         return ReplacedUsers(
-            users, sorted(users), rules, superusers, decoys, shared_token, frozenset(changed), tuple(sorted(hidden))
+            users,
+            sorted(users),
+            rules,
+            superusers,
+            decoys,
+            shared_token,
+            frozenset(changed),
+            tuple(sorted(hidden)),
+            tuple(sorted(promoted)),
         )
+
+    def _is_promoted(self, superuser: str) -> bool:
+        before = self._users.get(superuser)
+        return superuser in self._tokens_of and not (before is not None and before.superuser)
 
     def take(self, replaced: ReplacedUsers) -> ReplacedUsers:
         """Let it count; what was there before is returned, for very many users are not forgotten in an instant."""
@@ -407,7 +426,7 @@ class Accounts:
             raise AuthFailed("the password cannot be checked now; try again later") from error
         if not right or user is None:
             raise AuthFailed("user name or password is wrong")
-        return self._of_user(user, self._credential("password", username, user.secret))
+        return self._of_user(user, self._credential("password", username, user.secret), LoginKind.PASSWORD)
 
     def by_certificate(self, names: Collection[str], username: str) -> Principal:
         """Whom a certificate stands for that has been checked.
@@ -424,7 +443,7 @@ class Accounts:
         (user,) = known
         if username not in ("", user.name):
             raise AuthFailed(f"the certificate does not stand for user {username[:64]!r}; leave the name out")
-        return self._of_user(user, self._credential("certificate", user.name, ""))
+        return self._of_user(user, self._credential("certificate", user.name, ""), LoginKind.CERTIFICATE)
 
     def acting(self, name: str, token_id: str, now: int, since: int | None = None) -> Principal | None:
         """Who acts for a user without its secret, under the login that it had once: the password, or an access token.
@@ -444,10 +463,10 @@ class Accounts:
                 return None
             return self._of_token(kept, user)
         if user is not None:
-            return self._of_user(user, self._credential("password", name, user.secret))
+            return self._of_user(user, self._credential("password", name, user.secret), LoginKind.NONE)
         if name == TOKEN_BEARER and self._shared_token is not None:
             shared = self._shared_token
-            return Principal(TOKEN_BEARER, superuser=True, credential=self._credential("token", "", shared))
+            return self._bearer(shared)
         return None
 
     def _of_token(self, kept: StoredToken, user: KnownUser) -> Principal:
@@ -458,18 +477,23 @@ class Accounts:
             token_id=kept.token_id,
             rules=kept.rules,
             since=_made_at(user),
+            login=LoginKind.TOKEN,
         )
 
     @staticmethod
-    def _of_user(user: KnownUser, credential: bytes) -> Principal:
-        return Principal(user.name, user.superuser, credential, since=_made_at(user))
+    def _of_user(user: KnownUser, credential: bytes, login: LoginKind) -> Principal:
+        return Principal(user.name, user.superuser, credential, since=_made_at(user), login=login)
+
+    def _bearer(self, shared: bytes) -> Principal:
+        credential = self._credential("token", "", shared)
+        return Principal(TOKEN_BEARER, superuser=True, credential=credential, login=LoginKind.TOKEN)
 
     def _by_shared_token(self, username: str, password: str, text: str) -> Principal | None:
         """None when there is a user name to go by instead."""
         shared = self._shared_token
         if shared is not None:
             if hmac.compare_digest(text.encode(errors="surrogatepass"), shared):
-                return Principal(TOKEN_BEARER, superuser=True, credential=self._credential("token", "", text))
+                return self._bearer(shared)
             if username and password == text:
                 return None
             raise AuthFailed("the token is not valid")

@@ -6,6 +6,17 @@ from enum import StrEnum
 from functools import lru_cache
 
 
+class LoginKind(StrEnum):
+    """With what somebody has logged in."""
+
+    NONE = "none"
+    """With nothing: the broker asks for nothing, or acts for a user in its absence."""
+    PASSWORD = "password"  # noqa: S105
+    TOKEN = "token"  # noqa: S105
+    """An access token, or the shared token."""
+    CERTIFICATE = "certificate"
+
+
 @dataclass(frozen=True, slots=True)
 class Principal:
     """Who a session acts as. `anonymous` is the principal of a broker without authentication."""
@@ -16,11 +27,12 @@ class Principal:
     credential: bytes = field(default=b"", repr=False, compare=False)
     """Which credential it logged in with: a keyed digest that nobody else can make; empty without authentication."""
     token_id: str = field(default="", compare=False)
-    """Of the access token that it logged in with; "" = a password, or the shared token."""
+    """Of the access token that it logged in with; "" = none."""
     rules: tuple["Rule", ...] | None = field(default=None, compare=False)
     """Of a narrower token: nothing is allowed beyond them. None = all that the user may."""
     since: int = field(default=0, compare=False)
     """When its user was made; 0 = it stands in the settings. What is older belongs to somebody else of that name."""
+    login: LoginKind = field(default=LoginKind.NONE, compare=False)
 
 
 class Action(StrEnum):

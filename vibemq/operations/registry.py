@@ -8,6 +8,7 @@ An operation is declared once: its name, its arguments as a pydantic model, one 
 What it needs stands in `vibemq.auth.matrix`; an operation without a row there cannot be declared.
 """
 
+import json
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,6 +26,8 @@ A = TypeVar("A", bound=Arguments)
 _TOLD_OF_RESULTS = ("token_id", "job", "changes", "failed")
 """What the audit log names of an answer: what was made, and what an edit has changed, without its contents."""
 TOLD_AT_ONCE = 20
+TOLD_BYTES_AT_ONCE = 1_500
+"""Of names in one line of the audit log, which shows so many whole."""
 NAME_SHOWN = 64
 
 
@@ -75,6 +78,9 @@ class Operation(Generic[A]):
     down."""
     not_told: tuple[str, ...] = ()
     """Arguments that the audit log does not name, because of their size: the answer tells what became of them."""
+    limited_per_user: bool = False
+    """Of a long one: users may ask for it without any right, and each time leaves something behind. What one user does
+    so, of all these together, is limited; superusers are not."""
     told_in_pieces: str = ""
     """Of a long one: the list in its answer that stands in the audit log whole, in as many lines as it takes."""
     becomes: type[Any] | None = None
@@ -131,9 +137,21 @@ class Call:
         if not listed:
             yield told, None
             return
-        for first in range(0, len(listed), TOLD_AT_ONCE):
-            piece = listed[first : first + TOLD_AT_ONCE]
+        for piece in _pieces(listed):
             yield {**told, name: piece}, len(piece)
+
+
+def _pieces(listed: list[Any]) -> Iterator[list[Any]]:
+    piece: list[Any] = []
+    left = TOLD_BYTES_AT_ONCE
+    for one in listed:
+        size = len(json.dumps(one)) + 2
+        if piece and (len(piece) == TOLD_AT_ONCE or size > left):
+            yield piece
+            piece, left = [], TOLD_BYTES_AT_ONCE
+        piece.append(one)
+        left -= size
+    yield piece
 
 
 class Registry:

@@ -290,6 +290,8 @@ class Users:
 
     async def password(self, caller: Caller, wanted: PasswordArguments) -> dict[str, Any]:
         """Connections that logged in with the old one are closed, unless they shall be kept; not the one that asks.
+        The answer counts the access tokens that outlive it.
+
         Raises UserNotFound, Forbidden for a user of the settings, RateLimited."""
         meant = self._changeable(wanted.user)
         with self._own_changes_one_by_one(caller):
@@ -302,7 +304,7 @@ class Users:
             if not wanted.keep_connections:
                 keep = partial(self._accounts.keep_login_of, user.name, caller.principal)
             await self._change(user, keep, password_hash=hashed)
-        return {"user": wanted.user}
+        return {"user": wanted.user, "tokens": self._accounts.valid_tokens(wanted.user, self._clock.now())}
 
     @contextmanager
     def _own_changes_one_by_one(self, caller: Caller) -> Iterator[None]:
@@ -462,12 +464,13 @@ OPERATIONS: list[Operation[Any]] = [
     Operation("user.show", "One user and its permissions.", OfUser, Users, task=Users.show),
     Operation(
         "user.password",
-        "Change a user's password.",
+        "Change a user's password. The answer has the number of its access tokens, which stay valid.",
         PasswordArguments,
         Users,
         task=Users.password,
         logged=True,
         audited=True,
+        limited_per_user=True,
     ),
     Operation(
         "user.grant", "Allow a user something.", GrantArguments, Users, task=Users.grant, logged=True, audited=True

@@ -339,7 +339,7 @@ async def assemble(
         monotonic=time.monotonic,
     )
     store.memory = large_turns.outgoing
-    runner = OperationRunner(operations, background_tasks, metrics, audit, command_audit, fatal)
+    runner = OperationRunner(operations, background_tasks, metrics, audit, command_audit, fatal, time.monotonic)
     peer_services = PeerServices(
         clock=clock,
         metrics=metrics,

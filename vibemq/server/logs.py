@@ -2,7 +2,7 @@
 
 Peers choose names, ids and reasons, which end in messages, extras and tracebacks. One record is one line of JSON, or
 one line of text with a traceback indented below it, whatever these values hold: characters that end a line, steer a
-terminal or reverse the direction of writing are written as escapes.
+terminal or reverse the direction of writing are written as escapes. The secrets of access tokens are left out.
 """
 
 import json
@@ -17,6 +17,7 @@ from typing import Any
 
 import orjson
 
+from vibemq.auth.tokens import masked
 from vibemq.config import Log
 from vibemq.server.access.audit import AUDIT
 from vibemq.server.access.limits import TokenBucket
@@ -32,7 +33,7 @@ _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\
 
 def escaped(text: str) -> str:
     """On one line, with `\\n`, `\\x1b` and the like for what would do something rather than be read."""
-    return _UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return masked(_UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode(), text))
 
 
 class TextFormatter(logging.Formatter):
@@ -71,7 +72,8 @@ def _indented(text: str) -> str:
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object per line: ts, level, logger, msg, and whatever was given as `extra`. Values are kept exactly."""
+    """One JSON object per line: ts, level, logger, msg, and whatever was given as `extra`. Values are kept exactly, but
+    for the secrets of access tokens."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = {
@@ -83,7 +85,7 @@ class JsonFormatter(logging.Formatter):
         line.update({key: value for key, value in record.__dict__.items() if key not in _STANDARD})
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", _json(line))
+        return masked(_UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", _json(line)))
 
 
 def _json(line: dict[str, object]) -> str:

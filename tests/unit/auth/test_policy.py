@@ -9,7 +9,7 @@ from vibemq.auth.grants import KNOWN_MAX, Grants
 from vibemq.auth.matrix import COMMANDS, OPERATIONS, PUBLISH, check_total, permissions_of, resource_name
 from vibemq.auth.policy import Policy
 from vibemq.errors import NotAuthenticated, NotAuthorized
-from vibemq.model.access import Principal, ResourceKind, Rule, When
+from vibemq.model.access import LoginKind, Principal, ResourceKind, Rule, When
 from vibemq.model.commands import DeleteGroup, Publish, SetFlow, Stage, Subscribe
 from vibemq.model.rows import Rows
 
@@ -100,6 +100,16 @@ def test_a_command_says_for_whom_it_is_and_what_it_may() -> None:
         assert (new.create, old.create, consumer.create, stage.create) == (True, False, False, True)
         assert {consumer.user, stage.user, team.user} == {"ann"}
         assert (team.manage, other.manage) == (True, False)
+
+
+@pytest.mark.parametrize("kind", LoginKind)
+def test_users_look_after_themselves_with_their_password_alone(kind: LoginKind) -> None:
+    policy = Policy({"ann": []}, superusers=["root"])
+    ann = Principal("ann", login=kind)
+    assert policy.allows(ann, matrix.SELF, "ann") == (kind is LoginKind.PASSWORD)
+    assert not policy.allows(ann, matrix.SELF, "ben")
+    assert not policy.allows(Principal("ann"), matrix.SELF, "ann")
+    assert policy.allows(Principal("root", superuser=True, login=kind), matrix.SELF, "ann")
 
 
 def test_what_is_remembered_about_queue_names_is_bounded() -> None:

@@ -1,6 +1,7 @@
 """The registry: one declaration for each operation, arguments that are read by type, sentences that help."""
 
 import contextlib
+import json
 from typing import Any, cast
 
 import pytest
@@ -14,6 +15,7 @@ from vibemq.model.options import QueueOptions
 from vibemq.operations import OPERATIONS, Operation, Registry
 from vibemq.operations.arguments import INSTANT_MAX, Arguments, read
 from vibemq.operations.queues import Queues
+from vibemq.operations.registry import TOLD_AT_ONCE, TOLD_BYTES_AT_ONCE
 
 ROOT = Principal("root", superuser=True)
 ANN = Principal("ann")
@@ -178,3 +180,13 @@ def test_nothing_but_a_refusal_comes_of_whatever_is_sent(operation: Operation[An
         arguments: dict[str, Any] = {"queue": "q", "group": "g", "from": 1, "to": 2, name: value}
         with contextlib.suppress(InvalidPayload, InvalidQueueName):
             read(operation.arguments, operation.name, arguments)
+
+
+def test_long_names_are_told_whole_in_as_many_pieces_as_it_takes() -> None:
+    call = registry().admit(ROOT, "definitions.import", {"queues": []})
+    names = [f"{number}{'é' * 200}" for number in range(10)] + [f"q{number}" for number in range(100)]
+    pieces = [(told["created"], count) for told, count in call.told_pieces({"created": names})]
+    assert [name for piece, _ in pieces for name in piece] == names
+    assert all(count == len(piece) <= TOLD_AT_ONCE for piece, count in pieces)
+    assert all(len(json.dumps(piece)) <= TOLD_BYTES_AT_ONCE + 50 for piece, _ in pieces)
+    assert len(pieces) == 10 + 5

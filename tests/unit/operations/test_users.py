@@ -9,9 +9,20 @@ import pytest
 
 from tests.integration.access import cheap_hash
 from tests.unit.operations.test_tokens import FakeClock
+from vibemq.auth.rules import make_rule
 from vibemq.auth.tokens import make_token
 from vibemq.auth.users import Account, Accounts
-from vibemq.errors import AuthFailed, NotAuthorized, RateLimited, StorageFull, TokenNotFound, UserNotFound, VibeMQError
+from vibemq.errors import (
+    AuthFailed,
+    Forbidden,
+    InvalidPayload,
+    NotAuthorized,
+    RateLimited,
+    StorageFull,
+    TokenNotFound,
+    UserNotFound,
+    VibeMQError,
+)
 from vibemq.model.access import Principal
 from vibemq.model.accounts import StoredUser
 from vibemq.model.commands import ChangeAccounts
@@ -19,7 +30,7 @@ from vibemq.model.effects import Counted
 from vibemq.model.records import TokenStored, UserRemoved, UserStored
 from vibemq.operations import OPERATIONS
 from vibemq.operations.registry import Registry
-from vibemq.operations.tokens import Tokens
+from vibemq.operations.tokens import TOKEN_RULES_MAX, USER_RULES_MAX, Tokens
 from vibemq.operations.users import Users
 
 ROOT = Account("root", cheap_hash(), superuser=True)
@@ -148,6 +159,15 @@ def test_a_refused_change_of_a_password_ends_no_login_and_lets_none_stay(keep: b
     assert world.accounts.ended(second, 1), "nobody has asked to keep it"
 
 
+def test_a_change_of_a_password_says_how_many_tokens_outlive_it() -> None:
+    world = World()
+    world.store(user("ann"))
+    for whose, expires_at in (("ann", 0), ("ann", 10**15), ("ann", 1), ("root", 0)):
+        world.store(TokenStored(make_token(whose, label="", now=1, expires_at=expires_at, rules=None)[1]))
+    told = world.carry_out(world.log_in("root"), "user.password", {"user": "ann", "password": "new"})
+    assert told == {"user": "ann", "tokens": 2}
+
+
 def test_who_is_no_superuser_has_one_new_password_hashed_at_a_time() -> None:
     world = World()
     world.store(user("ann"), user("root", superuser=True))
@@ -177,7 +197,7 @@ def test_who_is_no_superuser_has_one_new_password_hashed_at_a_time() -> None:
     answers = asyncio.run(all_at_once())
     assert begun == ["own 0", "root's 0", "root's 1"]
     assert [type(answer) for answer in answers[1:30]] == [RateLimited] * 29
-    assert answers[0] == answers[31] == {"user": "ann"} or isinstance(answers[0], AuthFailed)
+    assert answers[0] == answers[31] == {"user": "ann", "tokens": 0} or isinstance(answers[0], AuthFailed)
 
 
 @pytest.mark.parametrize(
@@ -187,3 +207,40 @@ def test_a_token_that_is_not_there_is_said_to_be_nobodys(named: dict[str, str], 
     world = World()
     with pytest.raises(TokenNotFound, match=said):
         world.carry_out(world.log_in("root"), "token.revoke", {**named, "token_id": "x"})
+
+
+def test_a_whole_token_is_revoked_by_its_id_and_its_secret_is_not_repeated() -> None:
+    world = World()
+    world.store(user("ann"))
+    root = world.log_in("root")
+    made = world.carry_out(root, "token.create", {"user": "ann"})
+    call = world.registry.admit(root, "token.revoke", {"token_id": made["token"]})
+    assert call.told(None)["token_id"] == made["token_id"]
+    assert asyncio.run(call.run())["token_id"] == made["token_id"]
+    assert world.accounts.token_ids() == []
+    with pytest.raises(TokenNotFound) as refused:
+        world.carry_out(root, "token.revoke", {"token_id": f"{made['token']} "})
+    assert made["token"][17:40] not in str(refused.value)
+    assert made["token_id"] in str(refused.value)
+
+
+def test_the_permissions_of_tokens_are_bounded_for_each_and_for_each_user() -> None:
+    world = World()
+    world.store(user("ann"), user("bob"))
+    root = world.log_in("root")
+    rules = [{"queues": f"q{number}", "actions": ["publish"]} for number in range(TOKEN_RULES_MAX + 1)]
+    with pytest.raises(InvalidPayload, match=r"permissions of token\.create must have at most 50 items"):
+        world.carry_out(root, "token.create", {"user": "ann", "permissions": rules})
+    # Kept by an older version, which had another bound: it counts, and is valid.
+    many = tuple(map(make_rule, rules)) * (USER_RULES_MAX // len(rules))
+    text, old = make_token("ann", label="", now=1, expires_at=0, rules=many)
+    world.store(TokenStored(old))
+    assert world.accounts.authenticate("", "", text, world.clock.now()).name == "ann"
+    left = USER_RULES_MAX - len(many)
+    world.carry_out(root, "token.create", {"user": "ann", "permissions": rules[:left]})
+    with pytest.raises(Forbidden, match=f"have {USER_RULES_MAX} permissions, and 1 more would be more than"):
+        world.carry_out(root, "token.create", {"user": "ann", "permissions": rules[:1]})
+    world.carry_out(root, "token.create", {"user": "ann"})
+    world.carry_out(root, "token.create", {"user": "bob", "permissions": rules[:1]})
+    world.carry_out(root, "token.revoke", {"token_id": old.token_id})
+    world.carry_out(root, "token.create", {"user": "ann", "permissions": rules[:1]})

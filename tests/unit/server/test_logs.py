@@ -117,3 +117,11 @@ def test_what_strangers_cause_in_any_number_is_few_lines_and_a_count() -> None:
     now = 1.0
     assert written("conn.rejected") == [f"refused: 100 %s (and {1_000 - AT_ONCE_MAX} more before)"]
     assert written("conn.rejected") == ["refused: 100 %s"]
+
+
+def test_secrets_of_tokens_are_in_no_line() -> None:
+    whole = f"vmq_0123456789ab_{'5e' * 32}"
+    for formatter in (TextFormatter(), JsonFormatter()):
+        line = said(formatter, "vibemq.broker", whole)
+        assert "5e5e" not in line
+        assert "vmq_0123456789ab_" in line

@@ -9,9 +9,10 @@ summary now and then says how many there were.
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+from vibemq.auth.tokens import masked
 from vibemq.errors import Blocked
 from vibemq.model.access import Principal
 from vibemq.server.access.limits import TokenBucket
@@ -33,7 +34,12 @@ LISTED_MAX = 20
 TEXT_MAX = 128
 """Characters of what a peer has chosen."""
 ARGUMENT_MAX = 512
-"""Characters of an argument."""
+"""Characters of a text in an argument."""
+ARGUMENTS_BYTES_MAX = 2048
+"""Of all arguments of a record, as the file has them."""
+REASON_BYTES_MAX = 1024
+NESTED_MAX = 4
+"""Lists and objects of arguments inside each other."""
 RESOURCES = ("queue", "user", "app", "connection_id", "job", "dead_id", "target")
 """Arguments that name what an operation concerns; the first that is there."""
 FREES_SPACE = frozenset(
@@ -151,7 +157,7 @@ class AuditLog:
             "user": principal.name if principal is not None else "",
             "token": principal.token_id if principal is not None else "",
             "operation": operation,
-            "arguments": {name: _shortened(value) for name, value in arguments.items()},
+            "arguments": _bounded(arguments),
             "outcome": "failed" if reason else "done",
             **({"reason": reason} if reason else {}),
             **({"count": count} if count is not None else {}),
@@ -176,7 +182,7 @@ class AuditLog:
             "user": principal.name if principal is not None else "",
             "token": principal.token_id if principal is not None else "",
             "operation": operation,
-            "arguments": {name: shown(value) for name, value in told.items()},
+            "arguments": _bounded({name: shown(value) for name, value in told.items()}),
             "outcome": "refused",
             "reason": reason,
         }
@@ -224,6 +230,9 @@ class AuditLog:
     def _note(self, level: int, message: str, fields: Mapping[str, Any], peer: AuditedPeer | None) -> None:
         if self._off:
             return
+        fields = {name: _masked(value) for name, value in fields.items()}
+        if "reason" in fields:
+            fields["reason"], _ = _cut_text(fields["reason"], REASON_BYTES_MAX)
         log.log(level, "%s", message, extra={**fields, **(_place(peer) if peer is not None else {})})
         if self._file is not None:
             self._file.put(self._record(fields, peer))
@@ -260,15 +269,89 @@ def _place(peer: AuditedPeer) -> dict[str, str]:
     return {"remote": peer.host, "conn_id": peer.connection_id, "protocol": peer.protocol}
 
 
-def _shortened(value: Any) -> Any:
-    """A long list by its beginning and its length: thousands of sequences are one argument. A long text likewise."""
-    if isinstance(value, str) and len(value) > ARGUMENT_MAX:
-        return f"{value[:ARGUMENT_MAX]}… {len(value)} characters in all"
-    if not isinstance(value, list) or len(value) <= LISTED_MAX:
-        return value
-    return [*value[:LISTED_MAX], f"… {len(value)} in all"]
+def _masked(value: Any) -> Any:
+    """Whatever a peer has chosen, without the secrets of access tokens: people give whole ones as names and ids."""
+    if isinstance(value, str):
+        return masked(value)
+    if isinstance(value, Mapping):
+        return {_masked(name): _masked(member) for name, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [_masked(member) for member in value]
+    return value
+
+
+def _bounded(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments in about as many bytes of the file as a record may have, whatever they hold: whoever may cause a record
+    must not push out what others have changed. Small ones are whole; large ones share what these leave."""
+    told = {name: _cut(value, ARGUMENTS_BYTES_MAX) for name, value in arguments.items()}
+    left = ARGUMENTS_BYTES_MAX
+    for position, name in enumerate(sorted(told, key=lambda name: told[name][1])):
+        share = left // (len(told) - position)
+        if told[name][1] > share:
+            told[name] = _cut(arguments[name], share)
+        left = max(0, left - told[name][1] - len(name))
+    return {name: value for name, (value, _) in told.items()}
+
+
+def _cut(value: Any, room: int, depth: int = 0) -> tuple[Any, int]:
+    """What fits into so many bytes of ASCII JSON, and how many it takes. What was cut says how much there was in all:
+    thousands of sequences are one argument."""
+    if value is None or isinstance(value, bool | float) or (isinstance(value, int) and abs(value) < 1 << 64):
+        return value, 20
+    if depth < NESTED_MAX and isinstance(value, Mapping):
+        return _cut_mapping(value, room, depth)
+    if depth < NESTED_MAX and isinstance(value, list | tuple):
+        return _cut_list(value, room, depth)
+    if isinstance(value, str):
+        return _cut_text(value, min(room, 12 * ARGUMENT_MAX))
+    return _cut_text("…" if isinstance(value, Mapping | list | tuple | int) else str(value), room)
+
+
+def _cut_mapping(values: Mapping[Any, Any], room: int, depth: int) -> tuple[dict[str, Any], int]:
+    told: dict[str, Any] = {}
+    used = 2
+    for name, member in values.items():
+        if used >= room:
+            told["…"] = f"{len(values)} in all"
+            used += 30
+            break
+        key, key_size = _cut_text(str(name), min(room - used, TEXT_MAX))
+        told[key], size = _cut(member, room - used - key_size, depth + 1)
+        used += key_size + size + 4
+    return told, used
+
+
+def _cut_list(values: Sequence[Any], room: int, depth: int) -> tuple[list[Any], int]:
+    told: list[Any] = []
+    used = 2
+    for member in values:
+        if used >= room or len(told) == LISTED_MAX:
+            told.append(f"… {len(values)} in all")
+            used += 30
+            break
+        shortened, size = _cut(member, room - used, depth + 1)
+        told.append(shortened)
+        used += size + 2
+    return told, used
+
+
+def _cut_text(text: str, room: int) -> tuple[str, int]:
+    size = 2
+    for position, character in enumerate(text):
+        size += _escaped_size(character)
+        if size > room or position == ARGUMENT_MAX:
+            return f"{text[:position]}… {len(text)} characters in all", size + 40
+    return text, size
+
+
+def _escaped_size(character: str) -> int:
+    """Bytes of a character in JSON that is ASCII alone."""
+    if " " <= character <= "~":
+        return 2 if character in '"\\' else 1
+    return 6 if character < "\U00010000" else 12
 
 
 def shown(text: str) -> str:
-    """Text of a peer's choice: no line breaks, no escapes, not for ever."""
-    return text[:TEXT_MAX] if text.isprintable() else ascii(text[:TEXT_MAX])
+    """Text of a peer's choice: no line breaks, no escapes, no secrets of tokens, not for ever."""
+    text = masked(text[:TEXT_MAX])
+    return text if text.isprintable() else ascii(text)

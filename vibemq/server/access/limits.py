@@ -1,4 +1,4 @@
-"""Token buckets, and bounded tables of them by address. Pure: the caller brings the time."""
+"""Token buckets, and bounded tables of them. Pure: the caller brings the time."""
 
 import ipaddress
 from collections import OrderedDict
@@ -28,30 +28,44 @@ class TokenBucket:
         return True
 
 
-class AddressLimiter:
-    """Limits how often something happens per address; the least recently seen addresses are forgotten first."""
+class KeyedLimiter:
+    """A bucket for each key; the least recently seen keys are forgotten first."""
 
-    def __init__(self, per_minute: int, *, table_max: int = TABLE_MAX) -> None:
-        self._per_minute = per_minute
+    def __init__(self, rate: float, burst: float, *, table_max: int = TABLE_MAX) -> None:
+        self._rate = rate
+        self._burst = burst
         self._table_max = table_max
         self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._buckets)
 
-    def allows(self, host: str, now: float) -> bool:
-        """Count one event of that host. `now` in monotonic seconds. Loopback and local sockets are exempt."""
-        key = network_of(host)
-        if not self._per_minute or key is None:
-            return True
+    def take(self, key: str, now: float) -> bool:
+        """Count one event of that key. `now` in monotonic seconds."""
         bucket = self._buckets.get(key)
         if bucket is None:
-            bucket = self._buckets[key] = TokenBucket(self._per_minute / 60, self._per_minute, now)
+            bucket = self._buckets[key] = TokenBucket(self._rate, self._burst, now)
             if len(self._buckets) > self._table_max:
                 self._buckets.popitem(last=False)
         else:
             self._buckets.move_to_end(key)
         return bucket.take(1, now)
+
+
+class AddressLimiter:
+    """Limits how often something happens per address."""
+
+    def __init__(self, per_minute: int, *, table_max: int = TABLE_MAX) -> None:
+        self._per_minute = per_minute
+        self._seen = KeyedLimiter(per_minute / 60, per_minute, table_max=table_max)
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+    def allows(self, host: str, now: float) -> bool:
+        """Count one event of that host. `now` in monotonic seconds. Loopback and local sockets are exempt."""
+        key = network_of(host)
+        return not self._per_minute or key is None or self._seen.take(key, now)
 
 
 @lru_cache(maxsize=4096)

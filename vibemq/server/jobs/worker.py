@@ -79,6 +79,10 @@ class _NoTurn(_Wait):
     """Others go on. Once it was told what the job had to wait for, this is not told every second."""
 
 
+class _Held(Exception):
+    """The maker of the job may not have it done any more; the sentence says what is missing."""
+
+
 class JobWorker:
     def __init__(self, services: JobServices, job_id: int, runs: Runs) -> None:
         self.job_id = job_id
@@ -107,6 +111,8 @@ class JobWorker:
                 self._waits_for = ""
             except _Wait as wait:
                 await self._wait(wait)
+            except _Held as lost:
+                await self._end(JobState.HELD, str(lost))
             except (JobStateConflict, JobNotFound):
                 # Somebody has changed it meanwhile: look again.
                 self._page = None
@@ -145,11 +151,8 @@ class JobWorker:
     # -- one step -----------------------------------------------------------------------------------------------------
 
     async def _go_on(self, job: StoredJob) -> None:
-        """Do the next step. Raises _Wait, or what ends the job."""
-        lost = self._lost_rights(job)
-        if lost:
-            await self._end(JobState.HELD, lost)
-            return
+        """Do the next step. Raises _Wait, _Held, or what ends the job."""
+        self._check_rights(job)
         await self._take_turn()
         if job.left == 0:
             await self._finish(job, "its limit is reached")
@@ -206,7 +209,7 @@ class JobWorker:
         of = JobStep(job.job_id, step.cursor, step.examined, step.damaged, len(step.letters))
         try:
             await self._export.add(job, step.letters)
-            await self._ask(partial(_advance, of))
+            await self._ask(job, partial(_advance, of))
         except MustWait as why:
             self._page = None
             raise _Wait(str(why)) from None
@@ -228,7 +231,7 @@ class JobWorker:
             most = min(most, await self._room(queue, job.plan.max_ready))
         step = page.take(most)
         try:
-            stepped = await self._ask(await self._command(job, step))
+            stepped = await self._ask(job, await self._command(job, step))
         except BaseException:
             # Nothing of it is done, as far as anybody knows: what is gone is not found again.
             self._page = None
@@ -248,7 +251,10 @@ class JobWorker:
             return step.purge(of)
         return partial(_advance, of)
 
-    async def _ask(self, make: Callable[[int, Any], Command]) -> JobStepped:
+    async def _ask(self, job: StoredJob, make: Callable[[int, Any], Command]) -> JobStepped:
+        """Raises _Wait, _Held."""
+        # Nothing is awaited between this and the engine's turn: no step begins after a revocation was answered.
+        self._check_rights(job)
         try:
             stepped: JobStepped = await self._services.local.ask(make)
         except QueueNotFound as error:
@@ -261,20 +267,19 @@ class JobWorker:
 
     # -- guards -------------------------------------------------------------------------------------------------------
 
-    def _lost_rights(self, job: StoredJob) -> str:
-        """Why the maker of the job could not have it done now; "" = nothing is missing."""
+    def _check_rights(self, job: StoredJob) -> None:
+        """Whether the maker of the job could have it done now. Raises _Held."""
         accounts, plan = self._services.accounts, job.plan
         principal = accounts.acting(plan.user, plan.token_id, self._services.clock.now(), job.created_at)
         if principal is not None and accounts.enabled and not job.belongs_to(principal.name, principal.since):
             principal = None
         if principal is None:
             login = "the access token that it was started with" if plan.token_id else f"user {plan.user!r}"
-            return f"{login} does not exist any more; have the job made again by somebody who may"
+            raise _Held(f"{login} does not exist any more; have the job made again by somebody who may")
         try:
             check_work(accounts.policy, principal, plan.kind, queue_of(job), plan.to, "this job")
         except NotAuthorized as error:
-            return str(error)
-        return ""
+            raise _Held(str(error)) from None
 
     async def _look_at_canary(self, job: StoredJob) -> None:
         looking = self._services.engine.unsettled(job.job_id)

@@ -6,11 +6,13 @@ from typing import Any, Protocol
 
 from anyio import CapacityLimiter
 
+from vibemq.auth.tokens import masked
 from vibemq.errors import AuthError, NotAuthorized, RateLimited, StorageFailed, VibeMQError, forget_frames
 from vibemq.operations import Call, Registry
 from vibemq.protocols.session import Principal, Session
 from vibemq.server.access.audit import AuditedPeer, AuditLog
 from vibemq.server.access.command_audit import CommandAudit
+from vibemq.server.access.limits import KeyedLimiter
 from vibemq.server.background_tasks import BackgroundTasks
 from vibemq.server.monitoring.metrics import Metrics
 
@@ -18,6 +20,10 @@ log = logging.getLogger("vibemq.requests")
 
 PENDING_MAX = 32
 SCANS_TOGETHER_MAX = 8
+OWN_CHANGES_AT_ONCE = 60
+OWN_CHANGE_EVERY_S = 10
+"""Changes that users may make of themselves without any right: their records must not push others out of the audit
+files, and each is a write of the store."""
 
 
 class OperatingPeer(AuditedPeer, Protocol):
@@ -48,15 +54,23 @@ class OperationRunner:
         audit: AuditLog,
         command_audit: CommandAudit,
         fatal: Callable[[BaseException], None],
+        monotonic: Callable[[], float],
     ) -> None:
-        """`command_audit`: for the short ones, and for commands of other words."""
+        """
+        Args:
+            command_audit: for the short ones, and for commands of other words.
+            monotonic: seconds.
+        """
         self.command_audit = command_audit
         self._registry = registry
         self._background_tasks = background_tasks
         self._metrics = metrics
         self._audit = audit
         self._fatal = fatal
+        self._monotonic = monotonic
         self._scan_slots = CapacityLimiter(SCANS_TOGETHER_MAX)
+        self._own_changes = KeyedLimiter(1 / OWN_CHANGE_EVERY_S, OWN_CHANGES_AT_ONCE)
+        """By user."""
 
     def admit(self, peer: OperatingPeer, name: str, arguments: Mapping[str, Any]) -> Call:
         """As `Registry.admit`."""
@@ -119,6 +133,8 @@ class OperationRunner:
 
         `place`: where the request comes from.
         """
+        if (too_often := self._refusal_of_own(call)) is not None:
+            return too_often
         operation, principal = call.operation, call.caller.principal
         fields = {"event": "admin", "verb": operation.name, "user": principal.name if principal else ""}
         result: object
@@ -136,7 +152,7 @@ class OperationRunner:
             self._metrics.errors += 1
             result = VibeMQError("the broker could not carry out the request; its log has the reason")
         if operation.logged:
-            said = result if isinstance(result, VibeMQError) else "done"
+            said = masked(str(result)) if isinstance(result, VibeMQError) else "done"
             log.info("admin %s: %s", operation.name, said, extra={**fields, "remote": place.host})
         if operation.audited:
             reason = str(result) if isinstance(result, VibeMQError) else ""
@@ -154,6 +170,20 @@ class OperationRunner:
                     count=count if part is None else part,
                 )
         return result
+
+    def _refusal_of_own(self, call: Call) -> RateLimited | None:
+        principal = call.caller.principal
+        if not call.operation.limited_per_user or principal is None or principal.superuser:
+            return None
+        if self._own_changes.take(principal.name, self._monotonic()):
+            return None
+        self._metrics.rate_limited += 1
+        refusal = RateLimited(
+            f"user {principal.name!r} changes its password and its tokens too often; behind {OWN_CHANGES_AT_ONCE} at "
+            f"once, one such request is carried out every {OWN_CHANGE_EVERY_S} s; try again in {OWN_CHANGE_EVERY_S} s"
+        )
+        refusal.wait_s = OWN_CHANGE_EVERY_S
+        return refusal
 
     async def _run(self, call: Call) -> object:
         if not call.operation.scans:

@@ -175,6 +175,7 @@ class Reloader:
             self._check(replaced)
             old = self._accounts.take(replaced)
             self._let_count(settings, certificates)
+            _tell_of_promoted(replaced)
             await self._revocation.look_at_users(replaced.changed, asker=asker)
         # A program may use its settings again; those of a file are nobody else's.
         unused = before.auth.users if self._source is not None and auth.users is not before.auth.users else {}
@@ -245,6 +246,16 @@ def _forget(*tables: dict[str, Any]) -> None:
     for table in tables:
         while table:
             table.popitem()
+
+
+def _tell_of_promoted(replaced: ReplacedUsers) -> None:
+    if replaced.promoted:
+        names = _listed(f"{name} ({count:,})" for name, count in replaced.promoted)
+        log.warning(
+            "users are superusers now, and so are their access tokens, except narrower ones: %s; see token.list",
+            names,
+            extra={"event": "broker.tokens_promoted"},
+        )
 
 
 def told(answer: Mapping[str, Any]) -> str:

@@ -1,3 +1,4 @@
+import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,9 +8,11 @@ import pytest
 
 from vibemq.model.access import Principal
 from vibemq.server.access.audit import (
+    ARGUMENTS_BYTES_MAX,
     AT_ONCE_MAX,
     LOGINS_MAX,
     LOGINS_SUMMARY_S,
+    REASON_BYTES_MAX,
     SHOWN_MAX,
     SUMMED_MAX,
     TEXT_MAX,
@@ -59,6 +62,35 @@ def test_names_of_strangers_are_short_and_on_one_line(caplog: pytest.LogCaptureF
     shown = caplog.records[0].__dict__["user"]
     assert "\n" not in shown
     assert len(shown) <= TEXT_MAX + 4
+
+
+SECRET = "5e" * 32
+WHOLE = f"vmq_0123456789ab_{SECRET}"
+
+
+async def test_whole_tokens_in_the_place_of_names_are_written_without_their_secret(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    kept = Kept()
+    audit = AuditLog(lambda: 0.0, file=kept)
+    for _ in range(AT_ONCE_MAX - 1):
+        audit.login_failed(Somebody(), WHOLE, f"the token belongs to another user than {WHOLE[:64]!r}")
+    audit.denied(Somebody(), None, "queue.purge", f"may not {WHOLE}", {"queue": WHOLE}.get)
+    audit.login_failed(Somebody(), WHOLE, "wrong")
+    await audit.summarize()
+    nested = [{"queues": WHOLE.upper(), WHOLE: 1}]
+    audit.changed(Somebody(), ROOT, "token.revoke", {"token_id": WHOLE, "x": nested}, f"no {WHOLE!r}")
+    assert {record["event"] for record in kept.records} == {
+        "auth.failed",
+        "access.denied",
+        "auth.failures",
+        "access.changed",
+    }
+    for told in (kept.records, [record.__dict__ for record in caplog.records]):
+        text = json.dumps(told, default=str).lower()
+        assert SECRET[:8] not in text
+        assert "vmq_0123456789ab_" in text, "so that it can be revoked"
 
 
 def test_a_change_is_always_written(caplog: pytest.LogCaptureFixture) -> None:
@@ -164,3 +196,47 @@ def test_off_is_silent(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     AuditLog(lambda: 0.0, off=True).changed(Somebody(), ROOT, "queue.purge", {}, "")
     assert caplog.records == []
+
+
+RULES = [{"queues": "é" * 256, "actions": ["*"]}] * 20
+DEEP: Any = []
+for _ in range(500):
+    DEEP = [DEEP, {"x": DEEP}]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"user": "ann", "label": "é" * 128, "permissions": RULES},
+        {"user": "ann", "a": "🎈" * 5_000, "b": "🎈" * 5_000, "c": "\x00" * 5_000},
+        {"user": "ann", "permissions": [{f"{number}{'é' * 500}": "é" * 500 for number in range(500)}] * 500},
+        {"user": "ann", "permissions": DEEP, "number": 10**4_000},
+        {"user": "ann", "runs": [[2**63, 2**63]] * 100_000, "options": {f"o{number}": 2**63 for number in range(500)}},
+    ],
+    ids=["rules", "texts", "objects", "nested", "numbers"],
+)
+def test_a_record_is_small_whatever_its_arguments(arguments: dict[str, Any]) -> None:
+    kept = Kept()
+    audit = AuditLog(lambda: 0.0, file=kept)
+    audit.changed(Somebody(), Principal("ann"), "token.create", arguments, "é" * 5_000)
+    audit.changed(Somebody(), Principal("ann"), "token.create", {"user": "ann"}, "")
+    whole = json.dumps(kept.records[0])
+    assert len(whole) < ARGUMENTS_BYTES_MAX + REASON_BYTES_MAX + 800
+    assert len(json.dumps(kept.records[0]["arguments"])) < ARGUMENTS_BYTES_MAX + 300
+    assert kept.records[0]["arguments"]["user"] == "ann"
+    assert kept.records[0]["resource"] == "ann"
+    assert "… 5000 characters in all" in kept.records[0]["reason"]
+    assert set(kept.records[0]["arguments"]) == set(arguments)
+
+
+def test_what_was_cut_says_how_much_there_was() -> None:
+    kept = Kept()
+    options = {"max_attempts": 7, "filters": ["x" * 40, "y" * 600], "ttl_ms": None, "strict": True}
+    told = {"queue": "jobs", "options": options, "ids": list(range(1_000)), "rules": RULES}
+    AuditLog(lambda: 0.0, file=kept).changed(Somebody(), ROOT, "queue.create", told, "")
+    arguments = kept.records[0]["arguments"]
+    assert arguments["ids"] == [*range(20), "… 1000 in all"]
+    assert arguments["rules"][-1] == "… 20 in all"
+    assert arguments["options"] | {"filters": []} == options | {"filters": []}
+    assert arguments["options"]["filters"][0] == "x" * 40
+    assert arguments["options"]["filters"][1].endswith("y… 600 characters in all")

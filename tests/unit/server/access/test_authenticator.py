@@ -12,7 +12,7 @@ from vibemq.auth import users as auth_users
 from vibemq.auth.tokens import make_token
 from vibemq.auth.users import Account, Accounts
 from vibemq.errors import RateLimited, VibeMQError
-from vibemq.model.access import Principal
+from vibemq.model.access import LoginKind, Principal
 from vibemq.model.records import TokenStored
 from vibemq.protocols.session import Authenticate
 from vibemq.server.access.audit import AuditLog
@@ -294,7 +294,15 @@ async def test_the_form_of_an_access_token_is_no_way_around_the_wait_for_guesses
         assert peer.principal is None
 
 
-@pytest.mark.parametrize("means", ["password", "certificate", "access token", "shared token"])
+LOGINS = {
+    "password": LoginKind.PASSWORD,
+    "certificate": LoginKind.CERTIFICATE,
+    "access token": LoginKind.TOKEN,
+    "shared token": LoginKind.TOKEN,
+}
+
+
+@pytest.mark.parametrize("means", LOGINS)
 async def test_an_address_from_which_somebody_has_logged_in_may_connect_as_it_likes(means: str) -> None:
     world = World("shared")
     text = world.token_of_ann()
@@ -311,6 +319,7 @@ async def test_an_address_from_which_somebody_has_logged_in_may_connect_as_it_li
     await world.until_answered(peer)
     assert peer.principal is not None
     assert bool(peer.principal.token_id) == (means == "access token")
+    assert peer.principal.login is LOGINS[means]
     turns_away = world.guesses.turns_away
     assert not any(turns_away("198.51.100.1", world.now_s) for _ in range(100))
     assert any(turns_away("198.51.100.2", world.now_s) for _ in range(100))

@@ -1,21 +1,28 @@
 """Operations that wait until others have read enough."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
 
-from tests.unit.server.access.test_audit import Somebody
+from tests.unit.server.access.test_audit import Kept, Somebody
 from vibemq.auth.policy import Policy
-from vibemq.errors import NotAuthorized
+from vibemq.errors import NotAuthorized, RateLimited
 from vibemq.model.access import Principal, ResourceKind, Rule
-from vibemq.operations import Registry
+from vibemq.operations import OPERATIONS, Registry
 from vibemq.operations.arguments import Arguments
 from vibemq.operations.registry import Caller, Operation
+from vibemq.operations.users import OfUser
 from vibemq.server.access.audit import AuditLog
 from vibemq.server.access.command_audit import CommandAudit
 from vibemq.server.monitoring.metrics import Metrics
-from vibemq.server.net.operation_runner import SCANS_TOGETHER_MAX, OperationRunner
+from vibemq.server.net.operation_runner import (
+    OWN_CHANGE_EVERY_S,
+    OWN_CHANGES_AT_ONCE,
+    SCANS_TOGETHER_MAX,
+    OperationRunner,
+)
 
 pytestmark = pytest.mark.anyio
 EVERY_QUEUE = (Rule(ResourceKind.QUEUE, "*", frozenset({"purge"})),)
@@ -37,11 +44,19 @@ class SlowPurge:
         return 1
 
 
+def runner_of(registry: Registry, audit: AuditLog, monotonic: Callable[[], float] = lambda: 0.0) -> OperationRunner:
+    """Nothing is begun in tasks of its own."""
+    nothing = cast(Any, None)
+    return OperationRunner(
+        registry, nothing, Metrics(), audit, CommandAudit(audit, {}), lambda error: None, monotonic=monotonic
+    )
+
+
 async def test_who_loses_the_right_while_others_read_has_nothing_done() -> None:
     policy, slow = Policy({"ann": EVERY_QUEUE}), SlowPurge()
     operation = Operation("dlq.purge", "Slow.", Arguments, SlowPurge, task=SlowPurge.purge, scans=True)
     registry, audit = Registry(policy, [operation], [slow]), AuditLog(lambda: 0.0)
-    runner = OperationRunner(registry, cast(Any, None), Metrics(), audit, CommandAudit(audit, {}), lambda error: None)
+    runner = runner_of(registry, audit)
     calls = [registry.admit(Principal("ann"), "dlq.purge", {}) for _ in range(SCANS_TOGETHER_MAX + 1)]
     running = [asyncio.ensure_future(runner.carried_out(Somebody(), call)) for call in calls]
     while slow.begun < SCANS_TOGETHER_MAX:
@@ -52,3 +67,46 @@ async def test_who_loses_the_right_while_others_read_has_nothing_done() -> None:
     assert answers[:-1] == [1] * SCANS_TOGETHER_MAX
     assert isinstance(answers[-1], NotAuthorized)
     assert slow.begun == SCANS_TOGETHER_MAX
+
+
+class OwnThings:
+    def __init__(self) -> None:
+        self.changes = 0
+
+    async def change(self, caller: Caller, wanted: Arguments) -> None:
+        self.changes += 1
+
+
+async def test_what_users_change_of_themselves_without_any_right_is_limited() -> None:
+    now_s, own, kept = 0.0, OwnThings(), Kept()
+    operations = [
+        Operation(name, "Own.", OfUser, OwnThings, task=OwnThings.change, audited=True, limited_per_user=True)
+        for name in ("token.create", "token.revoke")
+    ]
+    registry = Registry(Policy({"ann": (), "bob": ()}, superusers=["root"]), operations, [own])
+    runner = runner_of(registry, AuditLog(lambda: now_s, file=kept), lambda: now_s)
+
+    async def change(user: Principal, operation: str = "token.create", *, protocol: str = "native") -> object:
+        call = registry.admit(user, operation, {"user": user.name})
+        return await runner.carried_out(Somebody(protocol=protocol), call)
+
+    ann = Principal("ann")
+    for number in range(OWN_CHANGES_AT_ONCE):
+        assert await change(ann, ("token.create", "token.revoke")[number % 2]) is None
+    for protocol in ("native", "http"):
+        refusal = await change(ann, protocol=protocol)
+        assert isinstance(refusal, RateLimited)
+        assert "'ann' changes its password and its tokens too often" in str(refusal)
+        assert refusal.wait_s == OWN_CHANGE_EVERY_S
+    assert own.changes == len(kept.records) == OWN_CHANGES_AT_ONCE, "what was refused so leaves nothing behind"
+    assert await change(Principal("bob")) is None
+    for _ in range(2 * OWN_CHANGES_AT_ONCE):
+        assert await change(Principal("root", True)) is None
+    now_s += OWN_CHANGE_EVERY_S
+    assert await change(ann) is None
+    assert isinstance(await change(ann), RateLimited)
+
+
+def test_what_is_limited_for_each_user() -> None:
+    limited = {operation.name for operation in OPERATIONS if operation.limited_per_user}
+    assert limited == {"token.create", "token.revoke", "user.password"}

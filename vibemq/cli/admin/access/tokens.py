@@ -77,6 +77,8 @@ def _row(token: dict[str, Any]) -> tuple[object, ...]:
     instants = (instant_text(token[name] or 0) for name in ("created_at", "expires_at", "used_at"))
     narrowed = token["permissions"]
     allowed = "all that the user may" if narrowed is None else " ".join(map(rules.rule_of, narrowed)) or "nothing"
+    if left_out := token.get("permissions_left_out"):
+        allowed += f" and {left_out} more"
     return (token["token_id"], token["user"], token["label"], *instants, allowed)
 
 

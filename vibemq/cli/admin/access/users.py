@@ -142,14 +142,18 @@ def passwd(
     timeout: Timeout = DEFAULT_TIMEOUT,
     json: Json = False,
 ) -> None:
-    """Change a password; the default is your own. Connections that logged in with the old one are closed.
+    """Change a password; the default is your own. Connections that logged in with the old one are closed. Access tokens
+    of the user stay valid; the answer says how many there are.
 
     Example: vibemq-admin user passwd ann
     """
     name = user or ask(url, timeout, "user.self")["user"]
     password = new_password(name, from_stdin=password_stdin)
     found = ask(url, timeout, "user.password", user=name, password=password, keep_connections=keep_connections)
-    Output(json=json).emit(found, f"user {name}: the password is changed")
+    # An older broker does not count them.
+    left = found.get("tokens", 0)
+    tokens = f"; its access tokens stay valid: {left} (vibemq-admin token ls --user {name})" if left else ""
+    Output(json=json).emit(found, f"user {name}: the password is changed{tokens}")
 
 
 @app.command()

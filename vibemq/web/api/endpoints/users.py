@@ -9,6 +9,7 @@ from vibemq.web.api.endpoints.shapes import (
     BOOLEAN,
     INSTANT,
     TEXT,
+    WHOLE,
     listed,
     nothing,
     record,
@@ -22,7 +23,12 @@ USER = record(
 )
 TOKEN = record(
     {"token_id": TEXT, "user": TEXT, "label": TEXT, "created_at": INSTANT},
-    {"expires_at": INSTANT, "used_at": INSTANT, "permissions": {"type": ["array", "null"], "items": RULE}},
+    {
+        "expires_at": INSTANT,
+        "used_at": INSTANT,
+        "permissions": {"type": ["array", "null"], "items": RULE},
+        "permissions_left_out": WHOLE,
+    },
 )
 NEW_TOKEN = {**TOKEN, "properties": {"token": TEXT, **TOKEN["properties"]}}
 NO_USER = (ErrorCode.USER_NOT_FOUND,)
@@ -84,7 +90,8 @@ _USERS = (
     Endpoint(
         method="PUT",
         path="/users/{user}/password",
-        summary="Change the password; sessions and connections that logged in with the old one end.",
+        summary="Change the password; sessions and connections that logged in with the old one end. Access tokens stay "
+        "valid; the answer counts them.",
         operation="user.password",
         kind=Kind.CHANGE,
         shape=nothing,

@@ -23,9 +23,21 @@ ANSWER_TIMEOUT_S = 10.0
 """A topic that takes longer is left out this time."""
 TOPICS_MAX = 16
 """Of one stream."""
-View = tuple[str, str]
-"""Who may see the same: superusers together, everybody else alone."""
-SUPERUSERS: View = ("", "")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicView:
+    """Who may see the same: superusers together, everybody else alone, and only with the same rights. What was told
+    with others stays with the streams that were opened with them, and these end."""
+
+    user: str = ""
+    token_id: str = ""
+    since: int = 0
+    rights: object = field(default=None, hash=False)
+    """Many rules are long to hash, and compared at once when they are the same object."""
+
+
+SUPERUSERS = TopicView()
 
 
 class EventTopic(NamedTuple):
@@ -94,7 +106,7 @@ class TopicReader:
 class EventHub:
     def __init__(self, services: ApiServices) -> None:
         self._services = services
-        self._subjects: dict[tuple[View, EventTopic], SharedTopic] = {}
+        self._subjects: dict[tuple[TopicView, EventTopic], SharedTopic] = {}
         self._running = False
         self._wanted = asyncio.Event()
         self.hides: Callable[[Principal], bool] = lambda principal: False
@@ -126,10 +138,11 @@ class EventHub:
         self._subjects = {key: subject for key, subject in self._subjects.items() if subject.readers}
         self._wanted.set()
 
-    def view(self, asker: Asker) -> View:
-        if self._services.accounts.policy.is_superuser(asker.principal):
+    def view(self, asker: Asker) -> TopicView:
+        policy, principal = self._services.accounts.policy, asker.principal
+        if policy.is_superuser(principal):
             return SUPERUSERS
-        return asker.principal.name, asker.principal.token_id
+        return TopicView(principal.name, principal.token_id, principal.since, policy.rights_of(principal))
 
     async def _run(self) -> None:
         try:

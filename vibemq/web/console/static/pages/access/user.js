@@ -47,7 +47,7 @@ export function User({ name, onGone }) {
             ${isKept && isSuperuser() && html`<div class="buttons"><button type="button" class="button" onClick=${() => setDialog("grant")}>Allow something…</button></div>`}`}
       </section>
       <${Loaded} found=${tokens} what="Loading tokens">${(data) => html`<${Table} caption="Access tokens" columns=${tokenColumns(name, done)} rows=${data.items} keyOf=${(token) => token.token_id}
-        bar=${html`<button type="button" class="button slim" onClick=${() => setDialog("token")}>Make a token…</button>`} empty=${html`<p class="wait">This user has no access tokens.</p>`} />`}</${Loaded}>
+        bar=${html`<button type="button" class="button slim" onClick=${() => setDialog("token")}>Make a token…</button>`} empty=${html`<p class="wait">This user has no access tokens.</p>`} />${data.next && html`<p class="muted">There are more tokens than these. <code>vibemq-admin token ls</code> lists all of them.</p>`}`}</${Loaded}>
       <${Commands} admin=${[["user", "show"], { names: [name] }]} request=${{ path: path`users/${name}` }} />
       ${dialog === "password" && html`<${ChangePassword} user=${name} onClose=${() => setDialog(null)} onDone=${done} />`}
       ${dialog === "grant" && html`<${Grant} user=${name} onClose=${() => setDialog(null)} onDone=${done} />`}
@@ -60,7 +60,7 @@ const tokenColumns = (user, done) => [
   { key: "label", label: "For", cell: (token) => html`<${Outside} text=${token.label} />` },
   { key: "used", label: "Last use", isTight: true, cell: (token) => (token.used_at ? html`<${Ago} at=${token.used_at} />` : html`<span class="muted">never</span>`) },
   { key: "expires", label: "Ends", isTight: true, cell: (token) => (token.expires_at ? html`<${At} at=${token.expires_at} />` : html`<span class="muted">when revoked</span>`) },
-  { key: "limits", label: "No more than", cell: (token) => (token.permissions ? token.permissions.map((rule) => html`<div><${Rule} rule=${rule} /></div>`) : html`<span class="muted">what the user may</span>`) },
+  { key: "limits", label: "No more than", cell: (token) => (token.permissions ? html`${token.permissions.map((rule) => html`<div><${Rule} rule=${rule} /></div>`)}${token.permissions_left_out && html`<div>and ${token.permissions_left_out} more</div>`}` : html`<span class="muted">what the user may</span>`) },
   { key: "revoke", label: html`<span class="hidden-text">Revoke</span>`, isTight: true, cell: (token) => html`<button type="button" class="button danger slim" onClick=${() => revokeToken(user, token, done)}>Revoke…</button>` },
 ];
 
