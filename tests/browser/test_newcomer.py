@@ -262,5 +262,5 @@ def test_a_queue_shows_its_limit_and_warns_before_it_is_full(own_broker: ServedB
         page.goto(f"{own_broker.console}queue?queue=near")
         page.get_by_role("definition").filter(has_text=re.compile(r"^9\s+of 10$")).wait_for()
         page.goto(own_broker.console)
-        page.get_by_text("Queue near is 90% full").wait_for()
+        page.get_by_text("Queue near is 90% full").wait_for(state="attached")
         mq.delete_queue("near")

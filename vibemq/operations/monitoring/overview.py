@@ -212,11 +212,17 @@ class _Found:
                 text = _TEXTS[state].format(name=name, ready=counted_messages(ready[row]))
                 told.append(sentence("warning", text, _REMEDIES[state].replace("QUEUE", name), "queue", queue=name))
             told += _of_the_rest(rows, state.value.replace("_", " "), _REMEDIES[state].partition(":")[0])
-        for row in self._nearly_full.items():
-            name, percent = reading.now.names[row], reading.now.columns["filled"][row]
-            text = f"queue {name} is {percent}% full"
-            told.append(sentence("warning", text, _REMEDIES[QueueState.FULL], "queue", queue=name))
-        return told + _of_the_rest(self._nearly_full, "nearly full", _REMEDIES[QueueState.FULL])
+            if state is QueueState.FULL:
+                told += self._of_nearly_full(reading)
+        return told
+
+    def _of_nearly_full(self, reading: QueuesReading) -> list[dict[str, Any]]:
+        names, filled, remedy = reading.now.names, reading.now.columns["filled"], _REMEDIES[QueueState.FULL]
+        told = [
+            sentence("warning", f"queue {names[row]} is {filled[row]}% full", remedy, "queue", queue=names[row])
+            for row in self._nearly_full.items()
+        ]
+        return told + _of_the_rest(self._nearly_full, "nearly full", remedy)
 
 
 def _of_the_rest(rows: Largest[int], word: str, remedy: str) -> list[dict[str, Any]]:
