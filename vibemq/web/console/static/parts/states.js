@@ -1,4 +1,4 @@
-// What stands where there is no data: nothing yet, nothing at all, not allowed, not reached.
+// What stands where there is no data.
 import { html } from "../vendor/ui.js";
 import { Outside } from "./text.js";
 

@@ -101,7 +101,7 @@ export function levelOf(kind, count) {
 
 export const EXPORT_JOB_FROM = 10_000;
 
-/** Whether a browser fetches so many letters in a moment; of more the broker had better write a file. */
+/** Whether a browser fetches so many letters in a moment. */
 export function isSmallExport(count) {
   return count < EXPORT_JOB_FROM;
 }

@@ -40,8 +40,7 @@ const SENTENCES = {
   paused: "The job is paused. Nothing is moved until it goes on.",
 };
 
-/** The state in sentences, or none. `queue`: what is known of the queue the letters go to, or null.
- * @param {{consumers: number, ready: number, in_flight: number, delayed: number} | null} queue @returns {string[]} */
+/** The state in sentences, or none. `queue`: what is known of the queue the letters go to, or null. */
 export function toldOf(job, queue = null) {
   if (isInTrial(job)) return trialOf(job, queue);
   if (job.state === "waiting") return [sentence(job.why), "The job goes on by itself as soon as it can."];

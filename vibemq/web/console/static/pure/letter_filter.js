@@ -61,8 +61,7 @@ export function queryOfFilter(filter) {
   return searchOfFilter(filter).map(([name, value]) => [name, name === "ids" ? String(idsOf(value)) : value]);
 }
 
-/** The object `filter` of a job, a preview or an export.
- * @param {LetterFilter} filter */
+/** The object `filter` of a job, a preview or an export. */
 export function bodyOfFilter(filter) {
   const { ids, ...rest } = filter;
   const body = Object.fromEntries(Object.entries(rest).filter(([, value]) => value !== undefined && value !== ""));
@@ -86,7 +85,7 @@ export function hasOptions(filter) {
   return filter.since === undefined && filter.until === undefined;
 }
 
-/** Options of `vibemq-admin dlq …`, as `adminLine` takes them. @param {LetterFilter} filter */
+/** Options of `vibemq-admin dlq …`, as `adminLine` takes them. */
 export function optionsOfFilter(filter) {
   const age = (ms) => (ms === undefined ? undefined : durationArgument(ms));
   return {
@@ -107,7 +106,7 @@ export function optionsOfFilter(filter) {
 }
 
 /** Each part in words, with its name, so that it can be taken out again.
- * @param {LetterFilter} filter @param {(fingerprint: string) => string | undefined} sampleOf the text of a kind of error */
+ * `sampleOf`: the text of a kind of error. */
 export function partsOf(filter, sampleOf = () => undefined) {
   const parts = [];
   const add = (part, label, value) => parts.push({ part, label, value });

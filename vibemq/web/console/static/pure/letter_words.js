@@ -24,7 +24,6 @@ const STATES = {
   no_consumers: (queue, letters) => `No consumer reads ${queue} now: ${letters === 1 ? "the letter waits" : "the letters wait"} there until one does.`,
 };
 
-/** @param {{replayed_before?: number, replayed_before_of?: number, targets?: {queue: string, count: number, state: string}[]}} preview */
 export function previewSentences(preview) {
   const told = [];
   const { replayed_before: again, replayed_before_of: read, targets = [] } = preview;
