@@ -291,6 +291,7 @@ def test_a_limited_user_sees_its_queues_and_no_button_that_would_be_refused(
     ):
         page.goto(f"{full_broker.console}connections")
         page.get_by_role("row", name=re.compile("of ben")).wait_for()
+        page.get_by_role("columnheader", name="Not reading since").wait_for()
         assert page.get_by_role("row").count() == 2, "the head, and ben's own connection"
         page.get_by_role("button", name="Close…").click()
         page.get_by_role("dialog").get_by_role("button", name="Close 1 connection").click()

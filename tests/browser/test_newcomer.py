@@ -251,3 +251,16 @@ def test_the_audit_has_times_pairs_reasons_and_links(own_broker: ServedBroker, o
     # The header is one line.
     assert page.locator(".top").evaluate("(top) => top.offsetHeight") < 60
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_a_queue_shows_its_limit_and_warns_before_it_is_full(own_broker: ServedBroker, opened: Opener) -> None:
+    with vibemq.sync.connect(own_broker.url) as mq:
+        mq.create_queue("near", max_messages=10)
+        for number in range(9):
+            mq.publish("near", str(number))
+        page = opened(own_broker.origin)
+        page.goto(f"{own_broker.console}queue?queue=near")
+        page.get_by_role("definition").filter(has_text=re.compile(r"^9\s+of 10$")).wait_for()
+        page.goto(own_broker.console)
+        page.get_by_text("Queue near is 90% full").wait_for()
+        mq.delete_queue("near")

@@ -299,6 +299,9 @@ class Survey:
                 steps = GROUPS_PER_STEP
                 yield None
         options = queue.options
+        filled = 100 * (behind + queue.unseen_count) // options.max_messages if options.max_messages else 0
+        if options.max_bytes:
+            filled = max(filled, 100 * size // options.max_bytes)
         return QueueFigures(
             queue.name,
             queue.queue_id,
@@ -317,7 +320,7 @@ class Survey:
             expired,
             dropped,
             queue.refused,
-            (0 < options.max_messages <= behind + queue.unseen_count) or (0 < options.max_bytes <= size),
+            filled,
             options.durability,
             cursors,
         )

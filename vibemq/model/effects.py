@@ -409,8 +409,8 @@ class QueueFigures(NamedTuple):
     expired: int
     dropped: int
     refused: int
-    full: int
-    """1 when not one more message fits."""
+    filled: int
+    """Percent of max_messages or max_bytes, of the one that is nearer; from 100 on not one more message fits."""
     durability: int
     cursors: list[CursorFigures]
 

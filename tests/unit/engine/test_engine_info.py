@@ -157,3 +157,21 @@ def test_the_notes_about_ages_of_messages_that_are_gone_are_forgotten(driver: Dr
     sizes = driver.engine._state.queues["a"].sizes
     assert len(sizes) <= 512
     assert sizes.mark_count <= 8 * 512
+
+
+@pytest.mark.parametrize(("options", "filled"), [({}, 0), ({"max_messages": 1_000}, 96), ({"max_messages": 961}, 99)])
+def test_how_full_a_queue_is(driver: Driver, options: dict[str, int], filled: int) -> None:
+    driver.create("a", **options)
+    driver.publish(950, "a")
+    driver.publish(10, "a", deliver_at=driver.now + 5_000)
+    assert agrees(driver, "a").filled == filled
+
+
+def test_the_nearer_of_two_limits_says_how_full_it_is(driver: Driver) -> None:
+    driver.create("a", max_messages=10)
+    driver.publish(9, "a")
+    size = agrees(driver, "a").size
+    for most, filled in ((size * 2, 90), (size + 1, 98), (size, 100)):
+        driver.create(f"b{most}", max_messages=10, max_bytes=most)
+        driver.publish(9, f"b{most}")
+        assert agrees(driver, f"b{most}").filled == filled

@@ -21,6 +21,7 @@ from vibemq.operations.registry import Caller, Operation
 
 RECENT_MS = 900_000
 """As `WholeBroker.deaths` counts."""
+NEARLY_FULL_PERCENT = 90
 LISTED_MAX = 10
 """Queues and groups that are named for one reason."""
 RATES = {
@@ -136,6 +137,8 @@ class _Found:
         self._oldest = -1
         self._rows: dict[QueueState, Largest[int]] = {state: Largest(LISTED_MAX) for state in _TEXTS}
         """Those with most messages."""
+        self._nearly_full: Largest[int] = Largest(LISTED_MAX)
+        """Those that are nearest to their limits, and not there yet."""
         self.cursors: Largest[CursorView] = Largest(LISTED_MAX)
         """Those furthest behind."""
         self.deaths: Largest[tuple[str, int]] = Largest(LISTED_MAX)
@@ -150,13 +153,15 @@ class _Found:
     ) -> Iterator[None]:
         """`sums`: whether those of the picture would count too much."""
         columns = reading.now.columns
-        oldest_at, ready = columns["oldest_at"], columns["ready"]
+        oldest_at, ready, filled = columns["oldest_at"], columns["ready"], columns["filled"]
         for row in rows:
             at = oldest_at[row]
             if at and (self._oldest < 0 or at < oldest_at[self._oldest]):
                 self._oldest = row
             if (named := self._rows.get(states[row])) is not None:
                 named.add(ready[row], row)
+            if filled[row] >= NEARLY_FULL_PERCENT and states[row] is not QueueState.FULL:
+                self._nearly_full.add(filled[row], row)
             if sums:
                 for column in self.sums:
                     self.sums[column] += columns[column][row]
@@ -206,13 +211,17 @@ class _Found:
                     continue
                 text = _TEXTS[state].format(name=name, ready=counted_messages(ready[row]))
                 told.append(sentence("warning", text, _REMEDIES[state].replace("QUEUE", name), "queue", queue=name))
-            if rows.count > LISTED_MAX:
-                word = state.value.replace("_", " ")
-                more = rows.count - LISTED_MAX
-                told.append(
-                    sentence("warning", f"{more:,} more queues: {word}", _REMEDIES[state].partition(":")[0], "queues")
-                )
-        return told
+            told += _of_the_rest(rows, state.value.replace("_", " "), _REMEDIES[state].partition(":")[0])
+        for row in self._nearly_full.items():
+            name, percent = reading.now.names[row], reading.now.columns["filled"][row]
+            text = f"queue {name} is {percent}% full"
+            told.append(sentence("warning", text, _REMEDIES[QueueState.FULL], "queue", queue=name))
+        return told + _of_the_rest(self._nearly_full, "nearly full", _REMEDIES[QueueState.FULL])
+
+
+def _of_the_rest(rows: Largest[int], word: str, remedy: str) -> list[dict[str, Any]]:
+    more = rows.count - LISTED_MAX
+    return [sentence("warning", f"{more:,} more queues: {word}", remedy, "queues")] if more > 0 else []
 
 
 def _queue_id(reading: QueuesReading, name: str) -> int | None:

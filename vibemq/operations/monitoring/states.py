@@ -38,7 +38,7 @@ def state_of(reading: QueuesReading, row: int) -> QueueState:
     columns = reading.now.columns
     ready = columns["ready"][row]
     moved = reading.moved
-    if columns["full"][row] or moved("refused", row) > 0:
+    if columns["filled"][row] >= 100 or moved("refused", row) > 0:
         return QueueState.FULL
     if ready:
         if not columns["consumers"][row] and not reading.is_read_by_range(row):

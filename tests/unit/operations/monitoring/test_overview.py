@@ -129,3 +129,16 @@ async def test_one_message_is_one() -> None:
     [told] = (await overview(picture({"jobs": {"ready": 1}})))["sentences"]
     assert told["text"] == "queue jobs has 1 message and no consumer"
     assert told["remedy"].startswith("start a consumer;")
+
+
+async def test_queues_near_their_limits_are_named_before_they_are_full() -> None:
+    queues = {"near": {"filled": 96}, "full": {"filled": 100}, "half": {"filled": 89}, "nearer": {"filled": 99}}
+    told = (await overview(picture(queues)))["sentences"]
+    assert [one["text"] for one in told] == [
+        "queue full is full with 0 messages",
+        "queue nearer is 99% full",
+        "queue near is 96% full",
+    ]
+    assert {one["remedy"] for one in told} == {"add consumers, or raise max_messages or max_bytes"}
+    many = await overview(picture({f"q{number}": {"filled": 90} for number in range(LISTED_MAX + 2)}))
+    assert many["sentences"][-1]["text"] == "2 more queues: nearly full"

@@ -8,6 +8,7 @@ import pytest
 
 from tests.unit.operations.monitoring.pictures import Shown, picture, reading
 from vibemq.config import Limits, Settings
+from vibemq.operations.monitoring.death_tolls import DEATHS_ALARM
 from vibemq.operations.monitoring.readings import QueuesReading
 from vibemq.server.around.look import DAY_MS, Around, ListenerFacts, _certificates
 from vibemq.server.monitoring.health import Report
@@ -92,6 +93,16 @@ async def test_messages_that_died_lately_are_told_with_their_queues() -> None:
     assert found["text"] == "3 messages became dead letters in the last 15 minutes in queue jobs"
 
 
+async def test_so_many_deaths_that_the_overview_has_an_alarm_are_among_the_alarms() -> None:
+    inside = Inside()
+    seen = picture({"jobs": {"dead_lettered": DEATHS_ALARM}, "mail": {"dead_lettered": DEATHS_ALARM - 1}})
+    taken = Snapshot(names=seen.names, columns=seen.columns, totals=seen.totals, taken_at=0.0)
+    list(inside.deaths.steps(taken, None))
+    assert await inside.levels() == {"dead letters": "warn", "alarms": "fail"}
+    told = (await inside.checks())["alarms"]["text"]
+    assert told == "1,000 messages became dead letters in the last 15 minutes in queue jobs"
+
+
 async def test_an_open_broker_on_the_network() -> None:
     inside = Inside()
     inside.listeners = [listener("127.0.0.1"), listener("0.0.0.0")]
@@ -133,7 +144,7 @@ async def test_no_memory_limit_and_slow_flushes() -> None:
 async def test_queues_that_nobody_reads_that_are_stuck_and_that_are_full() -> None:
     inside = Inside()
     inside.queues = {f"lonely-{number}": {"ready": 1} for number in range(9)}
-    inside.queues |= {"stuck": {"ready": 1, "consumers": 1}, "full": {"full": 1}}
+    inside.queues |= {"stuck": {"ready": 1, "consumers": 1}, "full": {"filled": 100}}
     inside.still_ms = {9: 60_000}
     found = await inside.checks()
     assert await inside.levels() == {"consumers": "warn", "stuck queues": "warn", "full queues": "warn"}

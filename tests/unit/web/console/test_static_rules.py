@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from vibemq.auth.rules import ACTIONS
 from vibemq.web.console.files import STATIC
 
 OWN = sorted(
@@ -56,6 +57,13 @@ def test_files_are_short() -> None:
     assert not long
     crowded = [folder.name for folder in {path.parent for path in OWN} if len(_files(folder)) > 16]
     assert not crowded
+
+
+def test_every_action_that_can_be_allowed_is_explained() -> None:
+    text = (STATIC / "pages" / "access" / "rules.js").read_text()
+    meanings = text.partition("MEANINGS = {")[2].partition("};")[0]
+    explained = re.findall(r'^  (\w+): "[^"]+",$', meanings, re.MULTILINE)
+    assert sorted(explained) == sorted({action.value for actions in ACTIONS.values() for action in actions})
 
 
 def _files(folder: Path) -> list[Path]:

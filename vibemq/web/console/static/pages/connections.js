@@ -26,7 +26,7 @@ function columns(close) {
     { key: "remote", label: "From", sort: "remote", isTight: true, cell: ({ remote }) => html`<${Outside} text=${remote} mono=${true} />` },
     { key: "consumers", label: "Consumers", sort: "consumers", isNum: true, cell: ({ consumers }) => html`<${Count} value=${consumers ?? null} />` },
     { key: "unsettled", label: "Unsettled", sort: "unsettled", isNum: true, title: "Messages that it holds", cell: ({ unsettled }) => html`<${Count} value=${unsettled ?? null} />` },
-    { key: "stuck", label: "Stuck since", sort: "stuck_since", isTight: true, title: "Since when it does not read what it is sent", cell: (row) => (row.stuck_since ? html`<span class="pill bad"><${Ago} at=${row.stuck_since} suffix="" /></span>` : html`<span class="muted">–</span>`) },
+    { key: "stuck", label: "Not reading since", sort: "stuck_since", isTight: true, cell: (row) => (row.stuck_since ? html`<span class="pill bad"><${Ago} at=${row.stuck_since} suffix="" /></span>` : html`<span class="muted">–</span>`) },
     { key: "in", label: "In/s", sort: "bytes_in_rate", isNum: true, title: "Bytes received in a second", cell: (row) => perSecond(row.bytes_in_rate) },
     { key: "out", label: "Out/s", sort: "bytes_out_rate", isNum: true, title: "Bytes sent in a second", cell: (row) => perSecond(row.bytes_out_rate) },
     { key: "since", label: "Connected", sort: "since", isTight: true, cell: (row) => html`<${Ago} at=${row.since} suffix="" />` },

@@ -1,4 +1,4 @@
-// Records of the audit log for people: arguments as pairs of a name and a short text, and what the records are about.
+// Records of the audit log in words.
 const TEXT_MAX = 160;
 const LIST_MAX = 5;
 /** Options that records have as numbers (`vibemq.model.options`). */

@@ -1,11 +1,10 @@
-// The difference between a message and its edited form, line by line, for people to check before it is sent.
+// A message and its edited form, line by line.
 
 const LINES_MAX = 2_000;
 /** Beyond this the middle is shown as one change: the table of the comparison would have millions of cells. */
 
 /** @typedef {{kind: "same" | "removed" | "added", text: string, before?: number, after?: number}} DiffLine */
 
-/** @param {string} before @param {string} after @returns {DiffLine[]} */
 export function diffLines(before, after) {
   const old = before.split("\n");
   const now = after.split("\n");
@@ -61,7 +60,7 @@ function table(old, now) {
   return rows;
 }
 
-/** Unchanged stretches folded to `context` lines around each change. @param {DiffLine[]} lines */
+/** Unchanged stretches folded to `context` lines around each change. */
 export function folded(lines, context = 3) {
   const near = lines.map(() => false);
   lines.forEach((line, at) => {

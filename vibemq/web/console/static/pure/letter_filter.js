@@ -1,4 +1,4 @@
-// Which dead letters are meant: one filter for the page's address, the API's query, the body of a job and the command line.
+// Which dead letters are meant: one filter for address, API, jobs and command line.
 //
 // In memory a filter is a plain object with the API's own names; a part that is not given is not there. Ids are kept as
 // runs ("17,20-25"), as the command line writes them.
@@ -107,8 +107,7 @@ export function optionsOfFilter(filter) {
 }
 
 /** Each part in words, with its name, so that it can be taken out again.
- * @param {LetterFilter} filter @param {(fingerprint: string) => string | undefined} sampleOf the text of a kind of error
- * @returns {{part: string, label: string, value: string}[]} */
+ * @param {LetterFilter} filter @param {(fingerprint: string) => string | undefined} sampleOf the text of a kind of error */
 export function partsOf(filter, sampleOf = () => undefined) {
   const parts = [];
   const add = (part, label, value) => parts.push({ part, label, value });
@@ -131,7 +130,7 @@ export function partsOf(filter, sampleOf = () => undefined) {
   return parts;
 }
 
-/** The filter without one of its parts, as `partsOf` names them. @param {LetterFilter} filter @param {string} part */
+/** The filter without one of its parts, as `partsOf` names them. */
 export function without(filter, part) {
   const rest = { ...filter };
   if (!part.startsWith("header:")) {
@@ -147,11 +146,6 @@ export function isEmpty(filter) {
   return searchOfFilter(filter).length === 0;
 }
 
-/** Whether the broker must read messages to decide, and not its index alone. */
-export function needsScan(filter) {
-  return Boolean(filter.error || filter.message_id || filter.header);
-}
-
 const REASONS = {
   max_attempts: "attempts used up",
   expired: "expired",
@@ -164,12 +158,11 @@ const REASONS = {
 };
 export const REASON_NAMES = ["max_attempts", "rejected", "expired", "deserialization", "overflow", "retention"];
 
-/** @param {string} reason */
 export function reasonText(reason) {
   return REASONS[reason] ?? String(reason).replaceAll("_", " ");
 }
 
-/** Why a letter with this reason is here, and what usually helps. @param {string} reason */
+/** Why a letter with this reason is here, and what usually helps. */
 export function reasonHelp(reason) {
   const helps = {
     max_attempts: [
@@ -197,8 +190,7 @@ export function reasonHelp(reason) {
   return helps[reason] ?? ["The message left its queue without being settled.", "Look at the error and at the body."];
 }
 
-/** The numbers that runs such as "17,20-25" stand for, ascending; null for anything else and for too many.
- * @param {string} text @returns {number[] | null} */
+/** The numbers that runs such as "17,20-25" stand for, ascending; null for anything else and for too many. */
 export function idsOf(text) {
   const ids = new Set();
   for (const part of text.split(",")) {
@@ -213,7 +205,7 @@ export function idsOf(text) {
   return [...ids].sort((a, b) => a - b);
 }
 
-/** Numbers as runs. @param {Iterable<number>} ids */
+/** Numbers as runs. */
 export function runsOf(ids) {
   const sorted = [...new Set([...ids].map(Number))].sort((a, b) => a - b);
   const runs = [];

@@ -50,15 +50,13 @@ function branches(groups, keyOf) {
   return [...parts.values()];
 }
 
-/** Whether a filter chooses this place of the tree. A kind of error is chosen also without its reason or its queue.
- * @param {{queue?: string, reason?: string, fingerprint?: string}} filter @param {{queue?: string, reason?: string, fingerprint?: string}} wanted */
+/** Whether a filter chooses this place of the tree. A kind of error is chosen also without its reason or its queue. */
 export function isChosenGroup(filter, wanted) {
   const names = ["queue", "reason", "fingerprint"];
   if (wanted.fingerprint && filter.fingerprint) return names.every((name) => filter[name] === undefined || filter[name] === wanted[name]);
   return names.every((name) => (filter[name] ?? null) === (wanted[name] ?? null));
 }
 
-/** @param {Group[]} groups */
 export function sumOf(groups) {
   const last = groups.reduce((best, group) => (best && later(best, group) <= 0 ? best : group), null);
   return {

@@ -1,4 +1,4 @@
-// What is known of the attempts of a dead letter, and what somebody should know before a replay, in words.
+// Attempts of a dead letter, and what to know before a replay, in words.
 import { count, counted } from "./format.js";
 
 /** "3, all of them failed": how often consumers got it, and how often they did not manage. */

@@ -8,7 +8,7 @@ import { Trouble } from "../../parts/states.js";
 import { Name } from "../../parts/text.js";
 import { path } from "../../pure/commands.js";
 import { parseDuration } from "../../pure/format.js";
-import { ACTIONS, KINDS, resourceText } from "./rules.js";
+import { ACTIONS, KINDS, MEANINGS, resourceText } from "./rules.js";
 
 /** A dialog with one request. `send` does it; what it throws is shown, and the dialog stays. */
 function Form({ title, button, isReady = true, send, onDone, onClose, commands, children }) {
@@ -78,9 +78,9 @@ export function Grant({ user, onClose, onDone }) {
   return html`<${Form} title=${`Allow ${user} something`} button="Allow it" isReady=${pattern !== "" && chosen.length > 0} onClose=${onClose}
     send=${() => post(path`users/${user}/permissions`, body)} onDone=${() => { say(`${user} may ${chosen.join(", ")} on ${pattern}.`); onDone(); }}
     commands=${{ admin: [["user", "grant"], { names: [user, chosen.join(",") || "ACTIONS", resourceText(kind, pattern || "QUEUES")] }], request: { method: "POST", path: path`users/${user}/permissions`, body } }}>
-    <div class="field"><span class="label">On</span><${Segments} label="On what" value=${kind} options=${KINDS.map(([key, text]) => [key, text.split(",")[0].split(" ")[0]])} onChange=${(value) => { setKind(value); setActions(new Set(value === "queues" ? [] : ACTIONS[value])); }} /></div>
+    <div class="field"><span class="label">On</span><${Segments} label="On what" value=${kind} options=${KINDS.map(([key, text]) => [key, text.split(/\W/)[0]])} onChange=${(value) => { setKind(value); setActions(new Set(value === "queues" ? [] : ACTIONS[value])); }} /></div>
     <${Field} label=${KINDS.find(([key]) => key === kind)[1]} hint="A name, or a pattern: * stands for any characters.">${(id, about) => html`<input id=${id} aria-describedby=${about} autofocus autocomplete="off" spellcheck=${false} value=${pattern} required onInput=${(event) => setPattern(event.target.value.trim())} />`}</${Field}>
-    <fieldset><legend>Actions</legend><div class="checks">${ACTIONS[kind].map((action) => html`<label class="check"><input type="checkbox" checked=${actions.has(action)} onChange=${() => toggle(action)} />${action}</label>`)}</div></fieldset>
+    <fieldset><legend>Actions</legend><div class="checks">${ACTIONS[kind].map((action) => html`<label class="check"><input type="checkbox" checked=${actions.has(action)} onChange=${() => toggle(action)} />${action}<span class="muted small">${MEANINGS[action]}</span></label>`)}</div></fieldset>
     <p class="muted small">What is allowed on the same pattern already stays.</p>
   </${Form}>`;
 }

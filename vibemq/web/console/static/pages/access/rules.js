@@ -7,6 +7,17 @@ export const ACTIONS = {
   groups: ["manage"],
   transactions: ["transact"],
 };
+export const MEANINGS = {
+  publish: "publish messages",
+  subscribe: "consume, read by ranges, create durable groups",
+  create: "create queues, change their options",
+  delete: "delete queues",
+  purge: "remove messages and dead letters",
+  inspect: "read options, figures and dead letters",
+  list: "see names in lists",
+  manage: "delete, move and limit groups of others",
+  transact: "stage and commit as the application",
+};
 export const KINDS = [["queues", "Queues"], ["groups", "Groups, as QUEUE/GROUP"], ["transactions", "Transactions of applications"]];
 
 /** [kind, pattern] of a rule: {queues: "orders.*", actions} or {kind: "queue", pattern, actions}. */

@@ -1,6 +1,6 @@
 // A queue as it is now: figures, charts, groups and consumers.
 import { html } from "../../vendor/ui.js";
-import { counted, count } from "../../pure/format.js";
+import { counted, count, size } from "../../pure/format.js";
 import { path } from "../../pure/commands.js";
 import { link, params, setParams } from "../../parts/address.js";
 import { Chart } from "../../parts/chart.js";
@@ -12,6 +12,7 @@ import { Ago, At, Count, Duration, Facts, Figures, Name, Outside, Size } from ".
 import { OPTIONS, shownValue } from "./options.js";
 
 const optionShown = (name, value) => shownValue(OPTIONS.find((option) => option.name === name), value);
+const limited = (most, shown) => (most ? html`<span class="unit"> of ${shown(most)}</span>` : "");
 const RANGES = [["15m", "15 min"], ["6h", "6 h"], ["48h", "48 h"]];
 const SERIES = ["ready", "in_flight", "dead", "in", "out", "ack"];
 
@@ -22,12 +23,12 @@ export function Now({ data }) {
   return html`
     <${Figures} label="Messages of the queue" items=${[
       ["Oldest waiting", data.oldest_at ? html`<${Ago} at=${data.oldest_at} suffix="" />` : "–"],
-      ["Ready", html`<a href=${link("queue", { queue, tab: "messages" })}><${Count} value=${data.ready} /></a>`],
+      ["Ready", html`<a href=${link("queue", { queue, tab: "messages" })}><${Count} value=${data.ready} /></a>${limited(data.options.max_messages, count)}`],
       ["In flight", html`<a href=${link("queue", { queue, tab: "messages", state: "in_flight" })}><${Count} value=${data.in_flight} /></a>`],
       ["Delayed", html`<a href=${link("queue", { queue, tab: "messages", state: "delayed" })}><${Count} value=${data.delayed} /></a>`],
       ["Dead letters", html`<a href=${link("dead-letters", { queue })}><${Count} value=${data.dead} /></a>`, data.dead ? "bad" : ""],
       ["Consumers", html`<${Count} value=${data.consumers} />`],
-      ["Waiting bytes", html`<${Size} bytes=${data.bytes} />`],
+      ["Waiting bytes", html`<${Size} bytes=${data.bytes} />${limited(data.options.max_bytes, size)}`],
     ]} />
     ${history && html`<div class="title"><h2>History</h2><span class="push"></span><${Segments} label="Range of the charts" value=${range} options=${RANGES} onChange=${(value) => setParams({ range: value === "15m" ? null : value })} /></div>
     <div class="grid wide">
