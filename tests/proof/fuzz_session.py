@@ -48,6 +48,13 @@ class _Watched:
         return self._inflater.inflate(packed, flag)
 
 
+_ANSWERS: dict[str, Any] = {
+    "user.list": {"users": [{"user": "a", "superuser": False, "created_at": NOW}], "next": None},
+    "user.show": {"user": "a", "permissions": [{"queues": "q*", "actions": ["publish"]}]},
+}
+"""Of operations whose answers the session looks into."""
+
+
 class Script(SessionScript):
     """A native session; a stranger's bytes are watched."""
 
@@ -103,7 +110,7 @@ class Script(SessionScript):
             case ListQueues():
                 return QueuePage(["q"], [_INFO])
             case OperationRequest():
-                return {}
+                return _ANSWERS.get(request.name, {})
             case _:
                 return super().result(request)
 
