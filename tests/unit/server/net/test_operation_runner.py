@@ -9,7 +9,7 @@ import pytest
 from tests.unit.server.access.test_audit import Kept, Somebody
 from vibemq.auth.policy import Policy
 from vibemq.errors import NotAuthorized, RateLimited
-from vibemq.model.access import Principal, ResourceKind, Rule
+from vibemq.model.access import LoginKind, Principal, ResourceKind, Rule
 from vibemq.operations import OPERATIONS, Registry
 from vibemq.operations.arguments import Arguments
 from vibemq.operations.registry import Caller, Operation
@@ -90,7 +90,7 @@ async def test_what_users_change_of_themselves_without_any_right_is_limited() ->
         call = registry.admit(user, operation, {"user": user.name})
         return await runner.carried_out(Somebody(protocol=protocol), call)
 
-    ann = Principal("ann")
+    ann = Principal("ann", login=LoginKind.PASSWORD)
     for number in range(OWN_CHANGES_AT_ONCE):
         assert await change(ann, ("token.create", "token.revoke")[number % 2]) is None
     for protocol in ("native", "http"):
@@ -99,7 +99,7 @@ async def test_what_users_change_of_themselves_without_any_right_is_limited() ->
         assert "'ann' changes its password and its tokens too often" in str(refusal)
         assert refusal.wait_s == OWN_CHANGE_EVERY_S
     assert own.changes == len(kept.records) == OWN_CHANGES_AT_ONCE, "what was refused so leaves nothing behind"
-    assert await change(Principal("bob")) is None
+    assert await change(Principal("bob", login=LoginKind.PASSWORD)) is None
     for _ in range(2 * OWN_CHANGES_AT_ONCE):
         assert await change(Principal("root", True)) is None
     now_s += OWN_CHANGE_EVERY_S

@@ -134,7 +134,7 @@ def search_queue(kv: KV, dead_id: int) -> Generator[None, None, int | None]:
         found = next(kv.scan(keys.dead_by_queue_key(queue_id, 0), keys.after(keys.DEAD_BY_QUEUE)), None)
         if found is None:
             return None
-        queue_id = keys.split_sequence_key(found[0])[0]
+        queue_id = keys.split_sequence_key(found[0], kv.where)[0]
         if kv.get(keys.dead_by_queue_key(queue_id, dead_id)) is not None:
             return queue_id
         queue_id += 1

@@ -46,7 +46,11 @@ def _audit_letters(kv: KV) -> Iterator[Problem]:
 
 def _audit_by_queue(kv: KV) -> Iterator[Problem]:
     for key, value in kv.scan(keys.DEAD_BY_QUEUE, keys.after(keys.DEAD_BY_QUEUE)):
-        queue_id, dead_id = keys.split_sequence_key(key)
+        try:
+            queue_id, dead_id = keys.split_sequence_key(key, kv.where)
+        except StorageDamaged as error:
+            yield _problem(kv, str(error))
+            continue
         if kv.get(keys.dead_key(dead_id)) is None:
             yield _problem(kv, f"the index by queue names dead letter {dead_id}, which is not there")
             continue

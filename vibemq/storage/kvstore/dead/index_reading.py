@@ -145,7 +145,7 @@ def stored_queues(kv: KV, after: int = 0) -> Iterator[int]:
     """Ids of the queues whose letters are stored, ascending, from behind that one on."""
     at = after + 1
     while found := next(kv.scan(keys.dead_by_queue_key(at, 0), keys.after(keys.DEAD_BY_QUEUE)), None):
-        queue_id = keys.split_sequence_key(found[0])[0]
+        queue_id = keys.split_sequence_key(found[0], kv.where)[0]
         yield queue_id
         at = queue_id + 1
 

@@ -179,7 +179,7 @@ def test_check_names_what_is_wrong_and_a_build_makes_it_right(what: str) -> None
     assert store.groups() == sound
 
 
-@pytest.mark.parametrize("table", [keys.DEAD_GROUP, keys.DEAD_BY_GROUP])
+@pytest.mark.parametrize("table", [keys.DEAD_GROUP, keys.DEAD_BY_GROUP, keys.DEAD_BY_QUEUE])
 def test_a_key_of_another_length_is_damage_that_is_named(table: bytes) -> None:
     store = Store()
     store.dead.add(entry(1))
