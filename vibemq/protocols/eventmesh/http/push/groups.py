@@ -154,6 +154,7 @@ class PushGroup:
         lane.busy += 1
         self.lanes.changed(lane)
         first = self._line.popleft()
+        self.session.works += 1
         self._tools.services.see_through(self._work, lane, first, slot)
 
     def _slot_came(self, lane: UrlLane) -> None:
@@ -188,6 +189,7 @@ class PushGroup:
                 message = None
             raise
         finally:
+            session.works -= 1
             lane.busy -= 1
             self.lanes.changed(lane)
             if message is not None:

@@ -51,6 +51,8 @@ class InnerSession:
         self._last_consumer = 0
         self._woken = False
         self._closing = False
+        self.works = 0
+        """Of the plug-in, that are under way and have something to say to it at their end."""
         self.now = context.now
         self._later: list[tuple[int, int, Callable[[], None]]] = []
         """A heap of (instant, number, what to call)."""
@@ -134,6 +136,17 @@ class InnerSession:
         if row:
             self._rows.append((row, what))
             self.wake()
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is consumed in it, and nothing is left to do or to say."""
+        return not (self._consumers or self.works or self._acked or self._later or self.unread)
+
+    def end(self) -> None:
+        """Nobody needs it any more."""
+        self._parted = _told_before
+        self._closing = True
+        self.wake()
 
     def go_on_after(self, other: "InnerSession") -> None:
         """Take over what the other one has still to call."""
