@@ -208,7 +208,8 @@ def test_a_session_in_which_nothing_is_consumed_ends_after_a_while() -> None:
     room.go_on()
     assert len(room.sessions) == 3
     room.pass_time(2 * UNUSED_MS)
-    assert not (own.closing or room.sessions[-1].closing)
+    assert not own.closing
+    assert not room.sessions[-1].closing
 
 
 def test_a_session_stays_when_something_is_subscribed_in_time() -> None:
