@@ -10,7 +10,7 @@ import { isSuperuser, mayDo } from "../parts/session.js";
 import { Loaded, sentence, Trouble } from "../parts/states.js";
 import { Table } from "../parts/table.js";
 import { Ago, At, Count, Duration, Figures, Name, Outside, Rate, Size } from "../parts/text.js";
-import { useKinds } from "./letters/kinds.js";
+import { Sample, useKinds } from "./letters/kinds.js";
 import { FirstMessages } from "./shared/first-messages.js";
 import { Resources } from "./shared/resources.js";
 
@@ -112,9 +112,9 @@ const queueColumn = { key: "queue", label: "Queue", isHead: true, cell: ({ queue
 /** What the letters of the last minutes died of. The text of an error that nobody remembers is its fingerprint. */
 function DiedOf({ rows }) {
   const textOf = useKinds(rows.map(({ fingerprint }) => fingerprint));
-  const error = ({ queue, fingerprint }) => {
+  const error = ({ queue, fingerprint, count: letters }) => {
     const text = fingerprint && textOf(fingerprint);
-    return html`<a href=${link("dead-letters", { queue, fingerprint })}>${text ? html`<${Outside} text=${text} />` : fingerprint ? html`<code>${fingerprint.slice(0, 8)}</code>` : "show"}</a>`;
+    return html`<a href=${link("dead-letters", { queue, fingerprint })}>${text ? html`<${Sample} group=${{ sample: text, count: letters }} />` : fingerprint ? html`<code>${fingerprint.slice(0, 8)}</code>` : "show"}</a>`;
   };
   if (rows.length === 0) return null;
   return html`<${Table} caption="Dead letters of the last 15 minutes" rows=${rows} keyOf=${({ queue, fingerprint }) => `${queue} ${fingerprint}`}
