@@ -296,9 +296,13 @@ def test_a_limited_user_sees_its_queues_and_no_button_that_would_be_refused(
         page.get_by_role("row", name=re.compile("of ben")).wait_for()
         page.get_by_role("columnheader", name="Not reading since").wait_for()
         assert page.get_by_role("row").count() == 2, "the head, and ben's own connection"
+        page.get_by_role("link", name="of ben").click()
+        page.get_by_role("heading", name="Connection of of ben").wait_for()
+        page.get_by_text("It consumes nothing.").wait_for()
         page.get_by_role("button", name="Close…").click()
         page.get_by_role("dialog").get_by_role("button", name="Close 1 connection").click()
         page.get_by_text("The connection is closed.").wait_for()
+        page.get_by_role("heading", name="This connection has gone").wait_for()
 
 
 def test_somebody_with_rights_on_some_queues_sees_the_letters_of_these_alone(

@@ -1,0 +1,92 @@
+"""What an operator looks at in single things: a connection, a token, a queue's state, a dialog that is filled in."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import vibemq.sync
+from tests.browser.brokers import ServedBroker
+from tests.browser.test_incident import admin, enter
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
+
+Opener = Callable[..., Any]
+
+
+def test_from_a_queue_with_a_stuck_consumer_to_the_connection_that_holds_its_messages(
+    full_broker: ServedBroker, opened: Opener
+) -> None:
+    page = opened(full_broker.origin)
+    with vibemq.sync.connect(full_broker.url, name="slow worker") as mq:
+        mq.create_queue("closer", max_messages=4)
+        mq.publish_many("closer", [b"x"] * 4)
+        with mq.subscribe("closer", prefetch=3, ack_timeout=0) as messages:
+            next(iter(messages))
+            # What consumers hold does not count.
+            mq.publish_many("closer", [b"x"] * 3)
+            enter(page, full_broker, "queue?queue=closer")
+            page.locator("#main h1 + .pill", has_text="Full").wait_for()
+            page.get_by_text("A limit of the queue is reached").wait_for()
+            row = page.get_by_role("row", name=re.compile("slow worker"))
+            row.get_by_text("no ack timeout").wait_for()
+            row.get_by_role("link", name="slow worker").click()
+            page.get_by_role("heading", name="Connection of slow worker").wait_for()
+            page.get_by_role("row", name=re.compile("closer.*3 . 3")).wait_for()
+            page.get_by_text("3 messages", exact=True).wait_for()
+            page.get_by_role("navigation", name="Where this is").get_by_role("link", name="Connections").click()
+            page.get_by_role("row", name=re.compile("slow worker")).wait_for()
+        mq.delete_queue("closer")
+
+
+def test_a_token_that_allows_a_part_of_what_its_user_may(full_broker: ServedBroker, opened: Opener) -> None:
+    page = opened(full_broker.origin)
+    enter(page, full_broker, "access?tab=users&user=ann")
+    page.get_by_role("button", name="Make a token…").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("What it is for").fill("looks and publishes")
+    dialog.get_by_role("button", name="Only a part").click()
+    make = dialog.get_by_role("button", name="Make a token")
+    assert make.is_disabled(), "a token that allows nothing"
+    dialog.get_by_label("Queues", exact=True).fill("orders*")
+    dialog.get_by_label(re.compile("^inspect")).check()
+    dialog.get_by_role("button", name="Add another").click()
+    dialog.get_by_label("Queues", exact=True).fill("orders.eu")
+    dialog.get_by_label(re.compile("^publish")).check()
+    make.click()
+    page.get_by_role("dialog", name="The token, only this once").get_by_text("inspect").wait_for()
+    page.get_by_role("button", name="I have it").click()
+    page.get_by_role("row", name=re.compile("looks and publishes.*inspect on orders.*publish on orders.eu")).wait_for()
+    [token] = [
+        one for one in admin(full_broker, "token.list", user="ann")["tokens"] if one["label"] == "looks and publishes"
+    ]
+    assert token["permissions"] == [
+        {"queues": "orders*", "actions": ["inspect"]},
+        {"queues": "orders.eu", "actions": ["publish"]},
+    ]
+    admin(full_broker, "token.revoke", user="ann", token_id=token["token_id"])
+
+
+def test_fields_below_a_preview_stay_where_they_are_while_another_one_comes(
+    full_broker: ServedBroker, opened: Opener
+) -> None:
+    page = opened(full_broker.origin)
+    enter(page, full_broker, "dead-letters?queue=orders.eu")
+    page.locator(".group-sample", has_text=re.compile("^e.g. ")).first.wait_for()
+    page.get_by_role("button", name=re.compile("^Replay all")).click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_text("Goes to").wait_for()
+    few = dialog.get_by_role("button", name="Only the first")
+    before = few.bounding_box()["y"]
+    few.click()
+    dialog.get_by_text("The first 10 of").wait_for()
+    # A queue that exists and has nothing to be told of: the preview has fewer lines.
+    page.route(
+        "**/dead-letters/preview",
+        lambda route: route.fulfill(json={"count": 1, "count_max": 1, "exact": True, "bytes": 1, "targets": []}),
+    )
+    dialog.get_by_label("To queue").fill("orders.us")
+    dialog.get_by_label("To queue").press("Tab")
+    dialog.get_by_text("1 letter", exact=True).wait_for()
+    assert few.bounding_box()["y"] == before
