@@ -90,3 +90,35 @@ def test_fields_below_a_preview_stay_where_they_are_while_another_one_comes(
     dialog.get_by_label("To queue").press("Tab")
     dialog.get_by_text("1 letter", exact=True).wait_for()
     assert few.bounding_box()["y"] == before
+
+
+def test_a_message_is_found_by_its_id_and_by_a_header_whatever_its_state(
+    full_broker: ServedBroker, opened: Opener
+) -> None:
+    page = opened(full_broker.origin)
+    with vibemq.sync.connect(full_broker.url) as mq:
+        mq.create_queue("searched")
+        for number in range(60):
+            mq.publish("searched", b"x", id=f"m{number}", headers={"tenant": f"t{number % 20}"})
+        assert len(mq.fetch("searched", max=25)) == 25
+        enter(page, full_broker, "queue?queue=searched&tab=messages")
+        page.get_by_label("Message id").fill("m33")
+        page.get_by_label("Message id").press("Enter")
+        page.get_by_text("1 message found among 60 looked at.").wait_for()
+        page.get_by_role("row", name=re.compile("34.*m33.*Ready")).wait_for()
+        page.keyboard.press("j")
+        assert page.evaluate("() => document.activeElement.innerText") == "34", (
+            "the filter is left, and j goes to a row"
+        )
+        page.get_by_label("Message id").fill("")
+        page.get_by_label("Header, as name:value").fill("tenant:t3")
+        page.get_by_label("Header, as name:value").press("Enter")
+        page.get_by_text("3 messages found among 60 looked at.").wait_for()
+        states = page.locator("tbody tr td[data-label=State]").all_inner_texts()
+        assert states == ["In flight", "In flight", "Ready"]
+        page.get_by_role("button", name=re.compile("^In flight")).click()
+        page.get_by_text("2 messages found").wait_for()
+        page.get_by_label("Header, as name:value").fill("tenant:nobody")
+        page.get_by_label("Header, as name:value").press("Enter")
+        page.get_by_role("heading", name="No message fits").wait_for()
+        mq.delete_queue("searched")
