@@ -1,7 +1,10 @@
 """What an operator looks at in single things: a connection, a token, a queue's state, a dialog that is filled in."""
 
+import hashlib
+import json
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -122,3 +125,37 @@ def test_a_message_is_found_by_its_id_and_by_a_header_whatever_its_state(
         page.get_by_label("Header, as name:value").press("Enter")
         page.get_by_role("heading", name="No message fits").wait_for()
         mq.delete_queue("searched")
+
+
+def test_a_large_body_is_shown_in_part_and_downloaded_byte_for_byte(full_broker: ServedBroker, opened: Opener) -> None:
+    page = opened(full_broker.origin)
+    body = json.dumps([{"id": 9007199254740993 + number, "note": "ü" * 20} for number in range(12_000)]).encode()
+    with vibemq.sync.connect(full_broker.url) as mq:
+        mq.create_queue("large")
+        mq.publish("large", body)
+        enter(page, full_broker, "message?queue=large&sequence=1")
+        page.get_by_text(re.compile("Shown are 64 KiB of 1.*MiB")).wait_for()
+        assert page.get_by_text(hashlib.sha256(body).hexdigest()).is_visible()
+        assert "9007199254740995" in page.get_by_role("region", name="Body").inner_text()
+        with page.expect_download() as begun:
+            page.get_by_role("link", name="Download").click()
+        assert Path(begun.value.path()).read_bytes() == body
+        mq.delete_queue("large")
+
+
+def test_a_publish_that_is_refused_says_why_and_keeps_what_was_typed(full_broker: ServedBroker, opened: Opener) -> None:
+    page = opened(full_broker.origin)
+    with vibemq.sync.connect(full_broker.url) as mq:
+        mq.create_queue("tight", max_messages=1)
+        mq.publish("tight", b"x")
+        enter(page, full_broker, "queue?queue=tight")
+        page.get_by_role("button", name="Publish", exact=True).click()
+        dialog = page.get_by_role("dialog")
+        dialog.get_by_label("Body", exact=True).fill('{"n": 1')
+        dialog.get_by_text(re.compile("It begins like JSON and is none: .*position")).wait_for()
+        dialog.get_by_label("Body", exact=True).fill('{"n": 1}')
+        dialog.get_by_role("button", name=re.compile("^Publish")).click()
+        dialog.get_by_role("alert").get_by_text("QUEUE_FULL").wait_for()
+        assert dialog.get_by_label("Body", exact=True).input_value() == '{"n": 1}'
+        page.keyboard.press("Escape")
+        mq.delete_queue("tight")
