@@ -32,6 +32,15 @@ def test_from_a_queue_with_a_stuck_consumer_to_the_connection_that_holds_its_mes
             enter(page, full_broker, "queue?queue=closer")
             page.locator("#main h1 + .pill", has_text="Full").wait_for()
             page.get_by_text("A limit of the queue is reached").wait_for()
+            told = {"level": "alarm", "text": "the disk is full", "remedy": "make room", "link": {"page": "broker"}}
+            assert page.get_by_text("make room", exact=False).count() == 0
+            page.route("**/api/v1/events*", lambda route: route.abort())
+            page.route(
+                "**/api/v1/overview",
+                lambda route: route.fulfill(json=route.fetch().json() | {"state": "alarm", "sentences": [told]}),
+            )
+            page.reload()
+            page.get_by_text("Alarm: The disk is full").wait_for()
             row = page.get_by_role("row", name=re.compile("slow worker"))
             row.get_by_text("no ack timeout").wait_for()
             row.get_by_role("link", name="slow worker").click()

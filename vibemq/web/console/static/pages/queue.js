@@ -16,6 +16,7 @@ import { Now } from "./shared/queue-now.js";
 import { Options } from "./shared/queue-options.js";
 import { Publish } from "./shared/queue-publish.js";
 import { QueueState } from "./shared/queue-state.js";
+import { Sentence } from "./shared/sentence.js";
 import { Tail } from "./shared/queue-tail.js";
 
 const TABS = [["now", "Now"], ["messages", "Messages"], ["options", "Options"], ["tail", "Tail"]];
@@ -34,6 +35,7 @@ function Queue() {
       ${(may("purge", queue) || may("delete", queue)) && html`<a class="button" href=${`${link("queue", { queue })}#end`} onClick=${(event) => toEnd(event, tab)}>Purge or delete…</a>`}
       ${may("publish", queue) && html`<button type="button" class="button main" onClick=${() => setPublishing(true)}>Publish</button>`}
     </div></div>
+    <${Stopped} />
     <${Tabs} label="About the queue" tabs=${TABS}><a class="away" href=${link("dead-letters", { queue })} title="Opens the page of dead letters, with those of this queue">Dead letters${found.data?.dead ? html` <span class="num">${count(found.data.dead)}</span>` : ""} <span aria-hidden="true">↗</span></a></${Tabs}>
     <${Loaded} found=${found} what="Loading the queue">${(data) => html`
       ${tab === "now" && html`<${Now} data=${data} />`}
@@ -44,6 +46,12 @@ function Queue() {
       ${isPublishing && html`<${Publish} queue=${queue} onClose=${() => { setPublishing(false); found.refresh(); }} />`}
     `}</${Loaded}>
     ${tab === "now" && html`<${Commands} admin=${[["queue", "info"], { names: [queue] }]} request=${{ path: path`queues/${queue}` }} />`}`;
+}
+
+/** What stops the whole broker stops this queue as well. */
+function Stopped() {
+  const { data } = useData("overview", { topic: "overview" });
+  return data?.sentences.filter(({ level, link: target }) => level === "alarm" && target.page === "broker").map(Sentence);
 }
 
 function State({ queue }) {
