@@ -11,7 +11,8 @@ from typing import Any, Protocol
 from vibemq.errors import StorageDamaged
 from vibemq.model.records import ALL_GROUPS
 from vibemq.model.runs import RunSet
-from vibemq.model.stored import StoredGroup, StoredQueue, StoredState, remembered, remembered_parts
+from vibemq.model.extras.dedup_table import remembered, remembered_parts
+from vibemq.model.stored import StoredGroup, StoredQueue, StoredState
 from vibemq.storage.kvstore import keys, values
 from vibemq.storage.kvstore.encoding import GARBAGE, seal, unseal
 from vibemq.storage.state.changes import RUN_PAGE_SHIFT, VALUE_PAGE_SHIFT, Dirty, PageKey, RunKind, ValueKind
@@ -115,7 +116,7 @@ def write_queue(kv: KV, queue: StoredQueue) -> None:
     _write_values(kv, queue_id, ALL_GROUPS, ValueKind.DELAYED, queue.delayed)
     for chunk in queue.chunks:
         _put(kv, keys.sequence_key(keys.CHUNK, queue_id, chunk.first), values.pack_chunk(chunk))
-    for dedup_id, known in queue.dedup.items():
+    for dedup_id, known in queue.dedup.oldest_first():
         sequence, published_at = remembered_parts(known)
         _put(kv, keys.sequence_key(keys.DEDUP, queue_id, sequence), values.pack_dedup(dedup_id, published_at))
 
@@ -248,7 +249,7 @@ def _write_dedup(kv: KV, state: StoredState, dirty: Dirty) -> None:
                 kv.delete(keys.sequence_key(keys.DEDUP, queue_id, marked))
         queue = state.queues.get(queue_id)
         # New ids stand at the end of the table.
-        for dedup_id, known in reversed(queue.dedup.items()) if queue is not None else ():
+        for dedup_id, known in queue.dedup.latest_first() if queue is not None else ():
             if not sequences:
                 break
             sequence, published_at = remembered_parts(known)

@@ -31,7 +31,8 @@ from vibemq.model.records import (
     StageMoved,
 )
 from vibemq.model.rows import Rows
-from vibemq.model.stored import StoredQueue, StoredState, remembered
+from vibemq.model.extras.dedup_table import remembered
+from vibemq.model.stored import StoredQueue, StoredState
 from vibemq.storage.state.messages import CHUNK_BYTES_MAX
 from vibemq.storage.state.reducer import (
     DeadTable,
