@@ -17,12 +17,12 @@ from vibemq.engine.queue.transaction import Transaction
 from vibemq.engine.stage_names import is_delay_mark, is_stage
 from vibemq.engine.state import EngineState, importer_of
 from vibemq.engine.step import Step
+from vibemq.model.extras.dedup_table import DEDUP_SEQUENCE_BITS, DEDUP_SEQUENCE_MASK
 from vibemq.model.instants import Instants
 from vibemq.model.options import Durability
 from vibemq.model.records import Attempts, TransactionsForgotten
 from vibemq.model.runs import END, RunSet
 from vibemq.model.selector import Selector
-from vibemq.model.extras.dedup_table import DEDUP_SEQUENCE_BITS, DEDUP_SEQUENCE_MASK
 from vibemq.model.stored import Chunk, StoredGroup, StoredQueue, StoredState
 from vibemq.model.upcoming import Upcoming
 

@@ -95,7 +95,7 @@ class DedupTable(Mapping[bytes, int]):
         """Whether none of them is known."""
         if not self._youngest.keys().isdisjoint(ids):
             return False
-        return not self._older or all([page.keys().isdisjoint(ids) for page in self._older])
+        return not self._older or all(page.keys().isdisjoint(ids) for page in self._older)
 
     def _page_of(self, dedup_id: bytes) -> dict[bytes, int]:
         for page in self._older:
