@@ -28,7 +28,7 @@ from vibemq.engine.handlers.append import has_time_for, show
 from vibemq.engine.handlers.expiry import expire
 from vibemq.engine.handlers.transfer import moves
 from vibemq.engine.jobs.job_table import JobTable
-from vibemq.engine.pacing import STEP_UNITS, Batch, work_off
+from vibemq.engine.pacing import STEP_UNITS, Batch, is_crowded, work_off
 from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import Added, Queue
 from vibemq.engine.range_views import Readers
@@ -161,9 +161,15 @@ class Engine:
         return self._finish(step)
 
     def shows_at_once(self, ticket: int) -> bool:
-        """Whether `committed` will be complete with its first call, so that its gated effects may be told before."""
+        """Whether `committed` will be complete with its first call and is little work, so that its gated effects may be
+        told before. While groups of some queue wait to be shown something, each call does a step's work for them."""
         state = self._state
-        return not any(added.extras or added.queue in state.unshown for added in state.open[ticket].added)
+        if state.showing or state.carried is not None:
+            return False
+        for added in state.open[ticket].added:
+            if added.extras or added.queue in state.unshown or is_crowded(added.queue):
+                return False
+        return True
 
     def failed(self, ticket: int, now: int, error: StorageFull) -> Outcome:
         """Nothing of that outcome was written (StorageFull), and what waited for it was not told.

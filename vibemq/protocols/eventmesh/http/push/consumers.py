@@ -26,6 +26,8 @@ changed, at once, for so may a permission."""
 ADDED_AT_ONCE = 25
 """URLs of a group."""
 TOPICS_REMEMBERED_MAX = 20_000
+UNUSED_MS = 10_000
+"""A user's session in which nothing is consumed ends after so long."""
 
 Connect = Callable[[Principal, Callable[[str], None]], InnerSession]
 
@@ -35,6 +37,8 @@ class _UserSession:
     session: InnerSession
     groups: dict[GroupKey, PushGroup] = field(default_factory=dict)
     """Those that consume in it."""
+    watched: bool = False
+    """It ends soon, if it stays unused."""
 
 
 class GroupConsumers:
@@ -212,6 +216,27 @@ class GroupConsumers:
         user = self._users.get(group_key[:3])
         if user is not None and user.session is group.session:
             user.groups.pop(group_key, None)
+            self._watch_unused(group_key[:3], user)
+
+    def _watch_unused(self, user_key: UserKey, user: _UserSession) -> None:
+        if user.groups or user.watched:
+            return
+        user.watched = True
+        # The time of that session is right in its own turn.
+        self.own.call_soon(partial(self._end_unused_later, user_key, user))
+
+    def _end_unused_later(self, user_key: UserKey, user: _UserSession) -> None:
+        self.own.call_at(self.own.now + UNUSED_MS, partial(self._end_unused, user_key, user))
+
+    def _end_unused(self, user_key: UserKey, user: _UserSession) -> None:
+        user.watched = False
+        if self._users.get(user_key) is not user:
+            return
+        if user.groups or not user.session.idle:
+            self._watch_unused(user_key, user)
+            return
+        del self._users[user_key]
+        user.session.end()
 
     def _ask_again(self, group_key: GroupKey) -> None:
         key = self._known.first_of_group(group_key)

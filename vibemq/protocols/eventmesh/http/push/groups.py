@@ -102,7 +102,7 @@ class PushGroup:
         """Give what waits to the URLs that are free, of very many some in each turn of the loop. A URL that waits for a
         slot when nothing is left is called in vain."""
         for _ in range(1 if self._goes_on else BEGUN_AT_ONCE):
-            if not self._line or self._ended or self._tools.services.stopping:
+            if not self._has_more:
                 return
             lane = self._free_lane(self._line[0].sequence)
             if lane is None:
@@ -154,6 +154,7 @@ class PushGroup:
         lane.busy += 1
         self.lanes.changed(lane)
         first = self._line.popleft()
+        self.session.works += 1
         self._tools.services.see_through(self._work, lane, first, slot)
 
     def _slot_came(self, lane: UrlLane) -> None:
@@ -188,16 +189,24 @@ class PushGroup:
                 message = None
             raise
         finally:
+            session.works -= 1
             lane.busy -= 1
             self.lanes.changed(lane)
             if message is not None:
                 session.settle(self.consumer, message.sequence, Settlement.RELEASE)
             self._tools.slots.give(slot)
             self.go_on()
+            if not self._has_more:
+                session.hand_in_acks()
+
+    @property
+    def _has_more(self) -> bool:
+        """Something waits, and is going to be pushed."""
+        return bool(self._line) and not (self._ended or self._tools.services.stopping)
 
     def _next(self, lane: UrlLane) -> _Line | None:
         """In turn: where the group has other URLs, one of them may be free."""
-        if not self._line or self._ended or self._tools.services.stopping:
+        if not self._has_more:
             return None
         if len(self.lanes) != 1 or lane not in self.lanes:
             return None
@@ -236,6 +245,6 @@ class PushGroup:
             return
         self._last_tries.pop(sequence, None)
         if verdict.outcome is PushOutcome.DONE:
-            session.acknowledge(consumer, sequence)
+            session.acknowledge(consumer, sequence, more=self._has_more)
         else:
             session.settle(consumer, sequence, Settlement.REJECT, reason=verdict.reason)
