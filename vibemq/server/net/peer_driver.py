@@ -150,6 +150,11 @@ class PeerDriver:
             if not self._keeps_back():
                 self.process()
 
+    def keep(self, data: bytes) -> None:
+        """The same, but `process` is called later."""
+        if not (self.parted or self.leaving):
+            self.session.receive_data(data)
+
     def process(self) -> None:
         """Take what the session has understood, have it decided, and write what is due in this turn."""
         self._take_requests()
