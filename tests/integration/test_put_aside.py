@@ -28,7 +28,7 @@ async def test_nothing_is_lost_or_passed_that_is_put_aside(tmp_path: Path, monke
     sent[100] = b"x" * (8 * backpressure.ASIDE_BYTES)
     async with Broker(settings=settings) as broker, vibemq.connect(broker.url) as mq:
         await mq.create_queue("q")
-        with MeshWire(broker.listening[1].port) as silent:
+        with MeshWire(broker.listening[1].port):
             await mq.publish_many("q", sent[:50])
             for payload in sent[50:150]:
                 await mq.publish("q", payload)
