@@ -1,7 +1,9 @@
 """Publishes of a request: what was said, as messages for the engine. What is large is read in steps."""
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
+from urllib.parse import unquote
 
 import orjson
 
@@ -24,6 +26,7 @@ BATCH = "application/cloudevents-batch+json"
 BATCH_MAX = 10_000
 _HOW_MANY = f"{{}} must be a JSON list of 1 to {BATCH_MAX:,} messages"
 _BLANK = " \t\r\n"
+_ESCAPED = re.compile(r"\\(.)")
 _EVENT = "ce-"
 _KEPT = ("bizseqno", "uniqueid", "producergroup", "tag", "ttl")
 """Fields of a form that consumers of all protocols are shown as properties."""
@@ -174,13 +177,31 @@ def read_event_of(request: HttpRequest, topic: str, limits: SessionLimits) -> St
             return (yield from _large_event(request.body, topic, limits))
         return _structured(request.body, topic)
     attributes: dict[str, Any] = {
-        name.removeprefix(_EVENT): value for name, value in request.headers.items() if name.startswith(_EVENT)
+        name.removeprefix(_EVENT): _attribute(value)
+        for name, value in request.headers.items()
+        if name.startswith(_EVENT)
     }
     if "content-type" in request.headers:
         attributes["datacontenttype"] = request.headers["content-type"]
     if topic:
         attributes.setdefault("subject", topic)
     return _at(topic, event_of(attributes, request.body))
+
+
+def _attribute(value: str) -> str:
+    """Of the header of an event in binary mode: in quotes perhaps, and percent-encoded where it is not plain ASCII. What
+    is no UTF-8 stays as it came.
+
+    Source: CloudEvents, HTTP protocol binding 1.0.2, 3.1.3.2.
+    """
+    if len(value) > 1 and value[0] == value[-1] == '"':
+        value = _ESCAPED.sub(r"\1", value[1:-1])
+    if "%" not in value:
+        return value
+    try:
+        return unquote(value, errors="strict")
+    except UnicodeDecodeError:
+        return value
 
 
 def events_of(body: bytes, topic: str, limits: SessionLimits) -> Messages:
