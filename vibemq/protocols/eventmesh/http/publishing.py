@@ -189,8 +189,8 @@ def read_event_of(request: HttpRequest, topic: str, limits: SessionLimits) -> St
 
 
 def _attribute(value: str) -> str:
-    """Of the header of an event in binary mode: in quotes perhaps, and percent-encoded where it is not plain ASCII. What
-    is no UTF-8 stays as it came.
+    """Of the header of an event in binary mode: perhaps in quotes, and percent-encoded where it is not plain ASCII.
+    What is no UTF-8 stays as it came.
 
     Source: CloudEvents, HTTP protocol binding 1.0.2, 3.1.3.2.
     """
