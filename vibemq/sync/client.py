@@ -300,7 +300,7 @@ class Client:
         messages: list[Message[Any]] = []
         try:
             messages = loop.call_or_undo(ask, _give_back)
-            route(messages, partial(ThreadSettler, self, loop))
+            route(messages, partial(ThreadSettler, loop, client=self))
             return messages
         except BaseException:
             if messages:

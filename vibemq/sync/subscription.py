@@ -33,14 +33,15 @@ class Subscription(Generic[T]):
     """See `vibemq.client.Subscription`. One thread iterates; any thread may settle what it was given."""
 
     def __init__(self, client: object, loop: LoopThread, subscription: asynchronous.Subscription[T]) -> None:
-        """`client`: goes on as long as this does, and while a message of it may be settled."""
+        """`client`: goes on as long as there is this object, or the subscription goes on."""
+        self._client = client
         self._loop = loop
         self._subscription = subscription
         self._draining = False
         self._working: set[int] = set()
         """Threads that iterate and work on a message."""
-        settler = subscription.settler = _GatheringSettler(client, loop, subscription)
-        subscription.expecting = settler.expect
+        self._settler = subscription.settler = _GatheringSettler(loop, subscription)
+        subscription.expecting = self._settler.expect
 
     def __await__(self) -> NoReturn:
         raise TypeError(BLOCKING)
@@ -89,9 +90,11 @@ class Subscription(Generic[T]):
     def __enter__(self) -> Self:
         inner = self._subscription
         try:
+            self._settler.client = self._client
             self._loop.call(inner.start)
             return self
         except BaseException:
+            self._settler.client = None
             # A signal's handler raises, and nobody leaves the block. What was refused has been left.
             with contextlib.suppress(VibeMQError):
                 self._loop.post(lambda: self._loop.start(inner.stop()))
@@ -107,6 +110,8 @@ class Subscription(Generic[T]):
         False."""
         if not self._loop.inherited:
             self._loop.call(partial(self._subscription.stop, release=release))
+            if release:
+                self._settler.client = None
 
     def set_prefetch(self, messages: int | None = None, bytes: int | None = None) -> None:  # noqa: A002  # as prefetch_bytes
         if not self._loop.inherited:
@@ -194,9 +199,10 @@ class Subscription(Generic[T]):
 class ThreadSettler:
     """Carries settlements from any thread to the loop, which takes all that are there at once."""
 
-    def __init__(self, client: object, loop: LoopThread, settler: Settler) -> None:
-        self._client = client
-        """A client that nothing refers to ends, and what it has delivered is given back."""
+    def __init__(self, loop: LoopThread, settler: Settler, client: object = None) -> None:
+        self.client = client
+        """One that nothing refers to ends, and what it has delivered is given back: so messages refer to it, as long as
+        they are not given back already. Not for longer, because a subscription and this refer to each other."""
         self._loop = loop
         self._settler = settler
 
@@ -221,8 +227,8 @@ class _GatheringSettler(ThreadSettler):
     """Of a subscription: acknowledgements gather here. The loop comes for them by itself, a moment after a delivery;
     only many of them, and such as come later, wake it."""
 
-    def __init__(self, client: object, loop: LoopThread, subscription: "asynchronous.Subscription[Any]") -> None:
-        super().__init__(client, loop, subscription)
+    def __init__(self, loop: LoopThread, subscription: "asynchronous.Subscription[Any]") -> None:
+        super().__init__(loop, subscription)
         self._subscription = subscription
         self._acknowledged: deque[tuple[Delivery, Sequence[Run]]] = deque()
         self._asked = False
