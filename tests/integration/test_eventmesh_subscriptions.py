@@ -289,3 +289,25 @@ async def test_a_heartbeat_beside_the_end_of_a_subscription_keeps_nothing_of_it(
             assert await ask(mesh, "subscribe", topics[:1], url) == 0
             await mesh.publish("t0", "again")
             await until(lambda: app.contents == ["again"])
+
+
+async def test_the_session_of_a_user_without_subscriptions_ends_and_what_is_subscribed_later_is_served(
+    tmp_path: Path,
+) -> None:
+    async with (
+        TimedBroker(settings=http_settings(tmp_path)) as broker,
+        subscriber() as app,
+        client(broker) as mesh,
+    ):
+        table = broker._running().connection_table
+        assert await ask(mesh, "subscribe", ["t"], app.url()) == 0
+        await mesh.publish("t", "before")
+        await until(lambda: app.contents == ["before"])
+        own_and_user = len(table.without_socket)
+        assert await ask(mesh, "unsubscribe", ["t"], app.url()) == 0
+        await mesh.publish("t", "between")
+        await until(lambda: broker.advance(1) or len(table.without_socket) == own_and_user - 1)
+        assert await ask(mesh, "subscribe", ["t"], app.url()) == 0
+        await mesh.publish("t", "after")
+        await until(lambda: app.contents == ["before", "between", "after"])
+        assert len(table.without_socket) == own_and_user

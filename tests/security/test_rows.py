@@ -1,22 +1,10 @@
 """The table of security rules is whole, and every test that it names is there and runs."""
 
-import ast
-from functools import cache
-from pathlib import Path
-
 import pytest
 
+from tests.named_tests import TESTS, assert_runs, functions_of
 from tests.security.http_rows import HTTP_ROWS
 from tests.security.rows import BAD_INPUT, ROWS
-
-TESTS = Path(__file__).parents[1]
-
-
-@cache
-def functions_of(file: str) -> dict[str, ast.FunctionDef | ast.AsyncFunctionDef]:
-    tree = ast.parse((TESTS / file).read_text())
-    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
-    return {node.name: node for node in ast.walk(tree) if isinstance(node, kinds)}
 
 
 def test_all_eighteen_rules_have_a_row() -> None:
@@ -32,13 +20,7 @@ def test_the_tests_of_a_row_are_there(name: str) -> None:
     row = {**ROWS, **BAD_INPUT, **HTTP_ROWS}[name]
     assert row.tests
     for test in row.tests:
-        file, _, function = test.partition("::")
-        assert function.startswith("test_"), test
-        assert function in functions_of(file), (
-            f"{test} is gone; say in the rows of tests/security which test shows {name}"
-        )
-        marks = [ast.unparse(mark) for mark in functions_of(file)[function].decorator_list]
-        assert not [mark for mark in marks if "mark.skip" in mark or "xfail" in mark], test
+        assert_runs(test)
     for module in row.measured:
         assert (TESTS.parent / module).exists(), module
 

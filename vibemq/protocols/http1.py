@@ -202,7 +202,7 @@ class BodyReader:
         self._fed = 0
         self.more = False
         """`take` has stopped because of its time, and can go on."""
-        if self._length:
+        if self._length < 0:
             kind = HttpRequestParser if isinstance(head, RequestHead) else HttpResponseParser
             self._parser = kind(self._heard)
             self._parser.feed_data(head.raw)
@@ -219,13 +219,30 @@ class BodyReader:
             return True
         if self._length == CHUNKED:
             self._take_chunks(buffer)
+        elif self._length == UNTIL_END:
+            if buffer:
+                self._feed(buffer, len(buffer))
         elif buffer:
-            self._feed(buffer, len(buffer) if self._length == UNTIL_END else self._length - self._fed)
+            self._take_known(buffer)
         if self._heard.whole or not ended or self.more:
             return self._heard.whole
         if self._length == UNTIL_END:
             return True
         raise Http1Error("the stream ended before the body was whole")
+
+    def _take_known(self, buffer: bytearray) -> None:
+        """A body whose length is known needs no parser."""
+        heard = self._heard
+        left = self._length - heard.size
+        if len(buffer) <= left:
+            piece = bytes(buffer)
+            buffer.clear()
+        else:
+            piece = bytes(memoryview(buffer)[:left])
+            del buffer[:left]
+        heard.on_body(piece)
+        if heard.size == self._length:
+            heard.on_message_complete()
 
     def _take_chunks(self, buffer: bytearray) -> None:
         """A body in chunks ends with an empty line; what is fed behind it would begin the next message."""

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from itertools import count
 
 from vibemq.engine import Batch, Engine, EngineSettings
+from vibemq.engine.pacing import STEP_UNITS
 from vibemq.model.commands import (
     CloseSession,
     Command,
@@ -85,6 +86,29 @@ def duplicates_among(open_outcomes: int) -> int:
 
 def test_duplicates_of_what_is_long_confirmed_do_not_look_through_what_is_on_its_way() -> None:
     assert duplicates_among(400) - duplicates_among(10) < 50
+
+
+def publish_to(engine: Engine, queue: str) -> int:
+    return engine.advance(Batch([Publish(1, None, queue, ROWS)]), 1).ticket
+
+
+def test_what_takes_long_to_show_is_not_put_behind_many_answers() -> None:
+    """A turn of the loop that answers many publishes has to do for each of them what showing it takes."""
+    engine = make_engine()
+    for number in range(2 * STEP_UNITS):
+        queue = QueueOptions(mode=DeliveryMode.FAN_OUT_WITH_ACK)
+        do(engine, CreateQueue(1, None, "crowded", queue, False))
+        do(engine, Subscribe(number + 2, None, 1, "crowded", capacity_messages=100))
+    do(engine, CreateQueue(1, None, "other", QueueOptions(), False))
+    other = publish_to(engine, "other")
+    crowded = publish_to(engine, "crowded")
+    assert engine.shows_at_once(other)
+    assert not engine.shows_at_once(crowded)
+    engine.committed(crowded, 1)
+    assert not engine.shows_at_once(other), "each call hands out to some of the groups that are left"
+    while engine.next_deadline() == 1:
+        engine.tick(1)
+    assert engine.shows_at_once(other)
 
 
 def hand_out_to(groups: int, messages: int) -> tuple[list[int], dict[int, list[int]]]:

@@ -101,8 +101,9 @@ class Teller:
         if self._behind is None or self._untold or self._tells_later:
             return False
         shows_at_once = self._engine.shows_at_once
-        if not all(not step.outcome.ticket or shows_at_once(step.outcome.ticket) for step in steps):
-            return False
+        for step in steps:
+            if step.outcome.ticket and not shows_at_once(step.outcome.ticket):
+                return False
         self._answered += steps
         # Before anybody is answered: an asker within the broker goes on in the loop's next turn, behind this.
         self._behind(self._answers_are_written)

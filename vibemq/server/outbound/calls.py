@@ -50,6 +50,8 @@ class OutboundCalls:
         """With the moment at which each is closed. The target that was called last is at the end."""
         self._idle_count = 0
         self._targets: dict[str, Target] = {}
+        self._last_lines: tuple[dict[str, str], bytes] = {}, b""
+        """Headers are the same from call to call."""
         self._sweep: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
 
@@ -92,7 +94,7 @@ class OutboundCalls:
         target = self._target(url)
         try:
             async with asyncio.timeout(self._timeout_s):
-                return await self._post(target, _lines(headers), body, owner)
+                return await self._post(target, self._lines(headers), body, owner)
         except TimeoutError:
             raise OutboundFailed(f"no answer from {target.authority} within {self._timeout_s:g} s") from None
 
@@ -112,6 +114,11 @@ class OutboundCalls:
                 self._targets.clear()
             self._targets[url] = target
         return target
+
+    def _lines(self, headers: Mapping[str, str]) -> bytes:
+        if headers != self._last_lines[0]:
+            self._last_lines = dict(headers), _lines(headers)
+        return self._last_lines[1]
 
     async def _post(self, target: Target, headers: bytes, body: bytes, owner: str) -> HttpAnswer:
         key = (target.secure, target.host, target.port)

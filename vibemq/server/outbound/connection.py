@@ -25,6 +25,8 @@ class OutboundConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
         self._head: ResponseHead | None = None
+        self._last: tuple[bytes, ResponseHead] | None = None
+        """Servers often send the same head again and again."""
         self._body: BodyReader | None = None
         self._interim = 0
         self._ended, self._why = False, ""
@@ -133,8 +135,11 @@ class OutboundConnection(asyncio.Protocol):
             if len(self._buffer) >= HEAD_BYTES_MAX:
                 raise Http1Error(f"its head is longer than {HEAD_BYTES_MAX:,} bytes")
             return False
-        self._head = response_head(bytes(self._buffer[:end]))
+        head = bytes(self._buffer[:end])
         del self._buffer[: end + len(END_OF_HEAD)]
+        if self._last is None or self._last[0] != head:
+            self._last = head, response_head(head)
+        self._head = self._last[1]
         self._body = BodyReader(self._head, ANSWER_BYTES_MAX)
         return True
 

@@ -48,12 +48,17 @@ class AnswerWriter:
             f"eventmeshcluster: {settings.cluster}\r\neventmeship: {settings.address}\r\n"
             f"eventmeshenv: {settings.environment}\r\neventmeshidc: {settings.idc}\r\n"
         ).encode()
+        self._last: tuple[tuple[str, bool, bool] | None, bytes] = None, b""
+        """Answers of a connection are mostly alike."""
 
     def headers(self, answer: EventMeshAnswer, style: AnswerStyle) -> bytes:
         """As lines."""
         quiet = style.code in QUIET_CODES and answer.ret_code is RetCode.SUCCESS
-        identity = b"" if quiet or answer.status != 200 else self._identity
-        return (_KEEP if style.keep else _CLOSE) % (_printable(style.code).encode(), identity)
+        asked = style.code, style.keep, quiet or answer.status != 200
+        if asked != self._last[0]:
+            code, identity = _printable(style.code).encode(), b"" if asked[2] else self._identity
+            self._last = asked, (_KEEP if style.keep else _CLOSE) % (code, identity)
+        return self._last[1]
 
     @staticmethod
     def body(answer: EventMeshAnswer, style: AnswerStyle, now: int) -> bytes:

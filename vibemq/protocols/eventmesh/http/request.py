@@ -139,7 +139,7 @@ class HttpReader:
     def answer(self, status: int, headers: bytes, body: bytes) -> None:
         """To the request that `next_request` has returned. `headers`: whole lines."""
         self._answering = False
-        self.fresh = True
+        self.fresh = self.has_more or self._ended
         head = b"HTTP/1.1 %d %s\r\n%scontent-length: %d\r\n\r\n" % (status, _reason(status), headers, len(body))
         self._send(head + body)
 

@@ -58,6 +58,8 @@ class EventMeshHttpSession:
         self._writer = AnswerWriter(settings)
         self._credentials: HttpCredentials | None = None
         """Of the principal."""
+        self._last: tuple[Mapping[str, str], HttpCredentials] = {}, HttpCredentials()
+        """The head that was looked at last, the same object for the same bytes, and who it says is there."""
         self._asked: HttpCredentials | None = None
         """Of a request with a large body, which is not read before they have been checked."""
         self._began_at = 0
@@ -112,7 +114,7 @@ class EventMeshHttpSession:
             try:
                 head = self._reader.next_head()
                 if head is not None and self._is_too_large_for_strangers(head):
-                    self._ask_for_login(_credentials_of(head.headers))
+                    self._ask_for_login(self._credentials_of(head.headers))
                     return True
                 request = self._reader.next_request(self._body_bytes_max(head))
             except Http1Error as refusal:
@@ -154,7 +156,12 @@ class EventMeshHttpSession:
         state = self._state
         if not state.context.authentication:
             return True
-        return state.principal is not None and _credentials_of(headers) == self._credentials
+        return state.principal is not None and self._credentials_of(headers) == self._credentials
+
+    def _credentials_of(self, headers: Mapping[str, str]) -> HttpCredentials:
+        if self._last[0] is not headers:
+            self._last = headers, _credentials_of(headers)
+        return self._last[1]
 
     def _body_bytes_max(self, head: RequestHead | None) -> int:
         most = self._state.settings.body_bytes_max
@@ -199,7 +206,7 @@ class EventMeshHttpSession:
         if request.headers.get("version", "1.0") not in VERSIONS:
             self._answer_bare(400, style)
             return
-        exchange = state.exchange = Exchange(request, {}, style, _credentials_of(request.headers))
+        exchange = state.exchange = Exchange(request, {}, style, self._credentials_of(request.headers))
         state.work = self._read_fields(exchange)
         self._work_on(state.work)
 
@@ -264,7 +271,7 @@ class EventMeshHttpSession:
             self._unread = True
         if not self._reader.keeps:
             self._closing = True
-        if begun:
+        if begun and (self._reader.fresh or not state.telling):
             # What comes behind it has come, or the answer was decided elsewhere: the session has to be looked at.
             state.context.wake()
 

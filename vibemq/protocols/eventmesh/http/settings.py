@@ -39,6 +39,8 @@ class EventMeshHttpSettings(BaseModel):
     """Of topics that are created so; None: the broker's default."""
     subscriptions_max: Annotated[int, Field(ge=1)] = 20_000
     """URLs that are subscribed, each topic counted by itself."""
+    subscriptions_per_user_max: Annotated[int, Field(ge=1)] = 10_000
+    """The same of one user. Without authentication, there is one."""
     heartbeat_expiry_ms: Annotated[int, Field(ge=1_000)] = 90_000
     """A URL for which a heartbeat has come once is forgotten when none has come for so long. Others stay."""
     push_allowed_networks: tuple[str, ...] = ()

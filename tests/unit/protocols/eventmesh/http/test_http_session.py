@@ -19,7 +19,7 @@ from vibemq.protocols.eventmesh.http import EventMeshHttpSession, EventMeshHttpS
 from vibemq.protocols.eventmesh.messages.json_scan import Steps
 from vibemq.protocols.eventmesh.messages.large_json import LARGE_JSON_BYTES
 from vibemq.protocols.session import Authenticate, Principal
-from vibemq.testing.session_conformance import context
+from vibemq.testing.session_conformance import NOW, context
 
 CHUNKED = b"transfer-encoding: chunked\r\n\r\n%x\r\ncontent=%s\r\n0\r\n\r\n"
 
@@ -40,6 +40,32 @@ def test_a_session_that_is_gone_frees_its_memory_at_once() -> None:
         publish.token(None)
     finally:
         gc.enable()
+
+
+PUBLISH = b"GET /?code=104&topic=t&content=x HTTP/1.1\r\n\r\n"
+
+
+@pytest.mark.parametrize("behind", [b"", PUBLISH[:9], PUBLISH])
+def test_a_session_is_looked_at_after_an_answer_only_if_something_has_come_behind_its_request(behind: bytes) -> None:
+    woken = list[None]()
+    session = EventMeshHttpSession.alone(
+        replace(context(), wake=lambda: woken.append(None)), EventMeshHttpSettings(keep_alive_ms=5_000)
+    )
+    session.receive_data(PUBLISH)
+    [login] = session.commands()
+    assert isinstance(login, Authenticate)
+    session.authenticated(login.token, Principal("anonymous", superuser=True))
+    [publish] = session.commands()
+    assert isinstance(publish, Publish)
+    if behind:
+        session.receive_data(behind)
+    assert not session.commands()
+    session.apply([Reply(1, publish.token, Published("t", 1, 1))])
+    assert session.data_to_send().startswith(b"HTTP/1.1 200 ")
+    assert len(woken) == bool(behind)
+    session.tick(NOW + 5_000)
+    assert session.closing is not bool(behind)
+    assert len(session.commands()) == (behind == PUBLISH)
 
 
 LARGE = b"x" * 1_000_000

@@ -8,24 +8,23 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from vibemq.errors import InvalidMessage, RequestFailed, ShuttingDown, VibeMQError
+from vibemq.errors import InvalidMessage, QueueNotFound, RequestFailed, ShuttingDown, VibeMQError
 from vibemq.model.commands import Unsubscribe
 from vibemq.protocols.eventmesh.http.push.groups import PushGroup, PushTools
 from vibemq.protocols.eventmesh.http.push.inner_session import InnerSession
 from vibemq.protocols.eventmesh.http.push.known import KnownSubscriptions
-from vibemq.protocols.eventmesh.http.push.lost_groups import LostGroups
+from vibemq.protocols.eventmesh.http.push.lost_groups import AGAIN_MS, LostGroups
 from vibemq.protocols.eventmesh.http.push.openings import GroupOpening
 from vibemq.protocols.eventmesh.http.push.registry import GroupKey, KeptSubscription, SubscriptionKey, UserKey
 from vibemq.protocols.eventmesh.http.settings import EventMeshHttpSettings
 from vibemq.protocols.eventmesh.http.state import Done
 from vibemq.protocols.session import Principal
 
-TRY_AGAIN_MS = 30_000
-"""A group that has lost its subscription asks again so often, for a queue may have come back; and when its user has
-changed, at once, for so may a permission."""
 ADDED_AT_ONCE = 25
 """URLs of a group."""
 TOPICS_REMEMBERED_MAX = 20_000
+UNUSED_MS = 10_000
+"""A user's session in which nothing is consumed ends after so long."""
 
 Connect = Callable[[Principal, Callable[[str], None]], InnerSession]
 
@@ -35,6 +34,8 @@ class _UserSession:
     session: InnerSession
     groups: dict[GroupKey, PushGroup] = field(default_factory=dict)
     """Those that consume in it."""
+    watched: bool = False
+    """It ends soon, if it stays unused."""
 
 
 class GroupConsumers:
@@ -160,7 +161,7 @@ class GroupConsumers:
         gone = self._users.pop(user_key)
         if self._tools.services.stopping:
             return
-        again_ms = TRY_AGAIN_MS if gone.session.closing else 0
+        again_ms = AGAIN_MS if gone.session.closing else 0
         self.own.call_for_each(gone.groups.items(), partial(self._without_session, again_ms))
 
     def _without_session(self, again_ms: int, known: tuple[GroupKey, PushGroup]) -> None:
@@ -178,8 +179,9 @@ class GroupConsumers:
             group.end()
             # Some may have become known meanwhile, and have been told that they are subscribed.
             if self._known.first_of_group(key.of_group) is not None:
-                self._lost.add(key.of_group, TRY_AGAIN_MS)
+                self._not_opened(key.of_group, error)
         else:
+            self._lost.forget(key.of_group)
             all_kept = self._known.of_group(key.of_group)
             for kept in all_kept[:ADDED_AT_ONCE]:
                 self._add_to(group, kept)
@@ -192,8 +194,12 @@ class GroupConsumers:
         if self._known.holds(kept) and self._groups.get(kept.key.of_group) is group:
             group.add(kept.key.url, sync=kept.sync)
 
-    def group_lost(self, group_key: GroupKey, again_ms: int = TRY_AGAIN_MS) -> None:
-        """Through no wish of its subscribers."""
+    def group_lost(self, group_key: GroupKey, again_ms: int | None = None) -> None:
+        """Through no wish of its subscribers.
+
+        Args:
+            again_ms: None: it was ended by itself, which is mostly because its queue was deleted.
+        """
         opening = self._openings.get(group_key)
         if opening is not None:
             opening.fail(RequestFailed("the subscription was ended while it was made; ask again"))
@@ -203,7 +209,11 @@ class GroupConsumers:
         self._forget(group_key, group)
         group.end()
         self.takes_turns.pop(group.topic, None)
-        if self._known.first_of_group(group_key) is not None:
+        if self._known.first_of_group(group_key) is None:
+            return
+        if again_ms is None:
+            self._lost.add_soon(group_key)
+        else:
             self._lost.add(group_key, again_ms)
 
     def _forget(self, group_key: GroupKey, group: PushGroup) -> None:
@@ -212,12 +222,41 @@ class GroupConsumers:
         user = self._users.get(group_key[:3])
         if user is not None and user.session is group.session:
             user.groups.pop(group_key, None)
+            self._watch_unused(group_key[:3], user)
+
+    def _watch_unused(self, user_key: UserKey, user: _UserSession) -> None:
+        if user.groups or user.watched:
+            return
+        user.watched = True
+        # The time of that session is right in its own turn.
+        self.own.call_soon(partial(self._end_unused_later, user_key, user))
+
+    def _end_unused_later(self, user_key: UserKey, user: _UserSession) -> None:
+        self.own.call_at(self.own.now + UNUSED_MS, partial(self._end_unused, user_key, user))
+
+    def _end_unused(self, user_key: UserKey, user: _UserSession) -> None:
+        user.watched = False
+        if self._users.get(user_key) is not user:
+            return
+        if user.groups or not user.session.idle:
+            self._watch_unused(user_key, user)
+            return
+        del self._users[user_key]
+        user.session.end()
 
     def _ask_again(self, group_key: GroupKey) -> None:
         key = self._known.first_of_group(group_key)
-        if key is not None:
+        if key is None:
+            self._lost.forget(group_key)
+        else:
             self.open(key, partial(self._opened_again, key))
 
     def _opened_again(self, key: SubscriptionKey, error: VibeMQError | None) -> None:
         if error is not None:
-            self._lost.add(key.of_group, TRY_AGAIN_MS)
+            self._not_opened(key.of_group, error)
+
+    def _not_opened(self, group_key: GroupKey, error: VibeMQError) -> None:
+        if isinstance(error, QueueNotFound):
+            self._lost.add_soon(group_key)
+        else:
+            self._lost.add(group_key, AGAIN_MS)

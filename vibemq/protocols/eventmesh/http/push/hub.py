@@ -8,6 +8,7 @@ exchanges   what clients have asked and is under way
 """
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -57,8 +58,8 @@ class SubscriptionHub:
         self.consumers = GroupConsumers(tools, self._known, self._own_now, self._connect, self._end_group)
         self._heartbeats = Heartbeats(self._own_now, settings.heartbeat_expiry_ms, lambda key: self._end(key, _nothing))
         self._exchanges = Exchanges(self._own_now)
-        self._being_made = 0
-        """New subscriptions that are not kept yet."""
+        self._being_made = Counter[str]()
+        """New subscriptions that are not kept yet, by user."""
 
     def start(self) -> None:
         self._own = self._connect(None, self._own_parted, own=True)
@@ -109,12 +110,10 @@ class SubscriptionHub:
         """`done` when all of the topics are subscribed and kept, or why not. Of a topic that comes twice, the last item
         counts. Their names have been checked."""
         wanted = {item.topic: item for item in items}
-        room = self._settings.subscriptions_max - len(self._known)
-        if (
-            len(wanted) > room
-            and sum(_key_of(principal, group, topic, url) not in self._known for topic in wanted) > room
-        ):
-            raise self._too_many()
+        if self._refusal(principal.name, len(wanted)) is not None:
+            new = sum(_key_of(principal, group, topic, url) not in self._known for topic in wanted)
+            if new and (refusal := self._refusal(principal.name, new)) is not None:
+                raise refusal
         if principal.rules is not None and not principal.token_id:
             raise InvalidMessage("a login that is limited cannot be kept; subscribe with a password or an access token")
         made = partial(_key_of, principal, group)
@@ -143,11 +142,12 @@ class SubscriptionHub:
     def _subscribe_one(self, kept: KeptSubscription, now: int, told: Done) -> None:
         before = self._known.get(kept.key)
         if before is None:
-            if len(self._known) + self._being_made >= self._settings.subscriptions_max:
-                told(self._too_many())
+            user = kept.key.user
+            if (refusal := self._refusal(user, 1)) is not None:
+                told(refusal)
                 return
-            self._being_made += 1
-            told = partial(self._made, told)
+            self._being_made[user] += 1
+            told = partial(self._made, user, told)
         else:
             kept.beating = before.beating
             if kept.key in self._heartbeats:
@@ -171,14 +171,24 @@ class SubscriptionHub:
 
         self.consumers.open(kept.key, subscribed)
 
-    def _made(self, told: Done, error: VibeMQError | None) -> None:
+    def _made(self, user: str, told: Done, error: VibeMQError | None) -> None:
         """Or not."""
-        self._being_made -= 1
+        self._being_made[user] -= 1
+        if not self._being_made[user]:
+            del self._being_made[user]
         told(error)
 
-    def _too_many(self) -> LimitError:
-        most = self._settings.subscriptions_max
-        return LimitError(f"{most:,} subscriptions are the limit (subscriptions_max); unsubscribe some")
+    def _refusal(self, user: str, more: int) -> LimitError | None:
+        """Of so many new ones of a user."""
+        settings, known, being_made = self._settings, self._known, self._being_made
+        most = settings.subscriptions_per_user_max
+        if known.count_of(user) + being_made[user] + more > most:
+            why = f"{most:,} subscriptions are the limit for one user (subscriptions_per_user_max)"
+            return LimitError(f"{why}; unsubscribe some of user {user!r}")
+        most = settings.subscriptions_max
+        if len(known) + being_made.total() + more > most:
+            return LimitError(f"{most:,} subscriptions are the limit (subscriptions_max); unsubscribe some")
+        return None
 
     def unsubscribe(self, principal: Principal, group: str, topics: Sequence[str], url: str, done: Done) -> None:
         """What nobody has subscribed is unsubscribed already."""

@@ -19,6 +19,9 @@ COMMANDS_AT_ONCE = 100
 """Decided in about a millisecond; when the broker starts, there may be thousands."""
 CALLS_AT_ONCE = 25
 """Of what is due or was put off."""
+ACKS_TOGETHER = 16
+ACK_WAIT_MS = 5
+"""An acknowledgement behind which others follow waits for them, so long at most."""
 Delivered = Callable[[Deliver, Sequence[Slice]], None]
 Ended = Callable[[VibeMQError], None]
 T = TypeVar("T")
@@ -41,10 +44,15 @@ class InnerSession:
         self._parted = parted
         self._requests: list[Request] = []
         self._acked: defaultdict[int, list[Run]] = defaultdict(list)
+        self._acks = 0
+        self._acks_wait_until = 0
+        self._watches_acks = False
         self._consumers: dict[int, tuple[Delivered, Ended]] = {}
         self._last_consumer = 0
         self._woken = False
         self._closing = False
+        self.works = 0
+        """Of the plug-in, that are under way and have something to say to it at their end."""
         self.now = context.now
         self._later: list[tuple[int, int, Callable[[], None]]] = []
         """A heap of (instant, number, what to call)."""
@@ -68,10 +76,32 @@ class InnerSession:
         self._requests.append(command)
         self.wake()
 
-    def acknowledge(self, consumer: int, sequence: int) -> None:
-        """Many of one turn of the loop become one command."""
+    def acknowledge(self, consumer: int, sequence: int, *, more: bool = False) -> None:
+        """Many become one command.
+
+        Args:
+            more: others are going to follow.
+        """
         self._acked[consumer].append((sequence, sequence))
-        self.wake()
+        self._acks += 1
+        if not more or self._acks >= ACKS_TOGETHER:
+            self.hand_in_acks()
+        elif self._acks == 1:
+            self._acks_wait_until = self.now + ACK_WAIT_MS
+            if not self._watches_acks:
+                self._watches_acks = True
+                self.call_at(self._acks_wait_until, self._look_at_acks)
+
+    def hand_in_acks(self) -> None:
+        """None follow."""
+        if self._acked:
+            self._acks_wait_until = 0
+            self.wake()
+
+    def _look_at_acks(self) -> None:
+        self._watches_acks = bool(self._acked) and self.now < self._acks_wait_until
+        if self._watches_acks:
+            self.call_at(self._acks_wait_until, self._look_at_acks)
 
     def settle(
         self, consumer: int, sequence: int, verb: Settlement, *, delay_ms: int | None = None, reason: str = ""
@@ -107,6 +137,17 @@ class InnerSession:
             self._rows.append((row, what))
             self.wake()
 
+    @property
+    def idle(self) -> bool:
+        """Nothing is consumed in it, and nothing is left to do or to say."""
+        return not (self._consumers or self.works or self._acked or self._later or self.unread)
+
+    def end(self) -> None:
+        """Nobody needs it any more."""
+        self._parted = _told_before
+        self._closing = True
+        self.wake()
+
     def go_on_after(self, other: "InnerSession") -> None:
         """Take over what the other one has still to call."""
         self._soon.extend(other._soon)
@@ -128,10 +169,14 @@ class InnerSession:
     def commands(self) -> Sequence[Request]:
         self._woken = False
         self._call_some()
-        if self._acked:
-            for consumer, runs in self._acked.items():
-                self._requests.append(Settle(self.number, None, consumer, Settlement.ACK, sorted(runs)))
+        if self._acked and (self._requests or self.now >= self._acks_wait_until):
+            # Before what else is asked: that may be the end of a consumer.
+            acked = self._acked.items()
+            self._requests[:0] = [
+                Settle(self.number, None, consumer, Settlement.ACK, sorted(runs)) for consumer, runs in acked
+            ]
             self._acked.clear()
+            self._acks = 0
         requests = self._requests[:COMMANDS_AT_ONCE]
         del self._requests[:COMMANDS_AT_ONCE]
         return requests

@@ -1,5 +1,6 @@
 """What is subscribed at one listener, in memory. Pure."""
 
+from collections import Counter
 from collections.abc import Iterator
 
 from vibemq.protocols.eventmesh.http.push.registry import GroupKey, KeptSubscription, SubscriptionKey
@@ -16,6 +17,7 @@ class KnownSubscriptions:
     def __init__(self) -> None:
         self._by_key: dict[SubscriptionKey, KeptSubscription] = {}
         self._by_group: dict[GroupKey, dict[SubscriptionKey, KeptSubscription]] = {}
+        self._by_user = Counter[str]()
 
     def __len__(self) -> int:
         return len(self._by_key)
@@ -29,12 +31,17 @@ class KnownSubscriptions:
     def get(self, key: SubscriptionKey) -> KeptSubscription | None:
         return self._by_key.get(key)
 
+    def count_of(self, user: str) -> int:
+        return self._by_user[user]
+
     def holds(self, kept: KeptSubscription) -> bool:
         """It is subscribed still, and as it is here."""
         return self._by_key.get(kept.key) is kept
 
     def add(self, kept: KeptSubscription) -> None:
         """In the place of the one with the same key, if there is one."""
+        if kept.key not in self._by_key:
+            self._by_user[kept.key.user] += 1
         self._by_key[kept.key] = kept
         self._by_group.setdefault(kept.key.of_group, {})[kept.key] = kept
 
@@ -42,6 +49,9 @@ class KnownSubscriptions:
         """Whether it was there."""
         if self._by_key.pop(key, None) is None:
             return False
+        self._by_user[key.user] -= 1
+        if not self._by_user[key.user]:
+            del self._by_user[key.user]
         others = self._by_group[key.of_group]
         del others[key]
         if not others:

@@ -75,5 +75,18 @@ def _reply_properties(headers: Mapping[str, str]) -> dict[str, str]:
     return {names.REPLY_TOKEN: address, names.REPLY_CLIENT: names.CLUSTER, names.REPLY_CLUSTER: names.CLUSTER}
 
 
+_BLANK, _PERCENT = b" %"
+_PLAIN = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-~"
+_FEW = 24
+"""Kinds of bytes to be escaped, of which each is replaced by itself."""
+
+
 def _escaped(value: bytes) -> bytes:
-    return quote_plus(value).encode("ascii")
+    kinds = set(value.translate(None, _PLAIN))
+    kinds.discard(_BLANK)
+    if len(kinds) > _FEW:
+        return quote_plus(value).encode("ascii")
+    # First what the escapes begin with.
+    for kind in sorted(kinds, key=_PERCENT.__ne__):
+        value = value.replace(bytes((kind,)), b"%%%02X" % kind)
+    return value.replace(b" ", b"+")

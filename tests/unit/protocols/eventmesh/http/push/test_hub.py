@@ -4,12 +4,15 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any, cast
 
+import pytest
+
 from vibemq.errors import LimitError, RequestFailed, VibeMQError
 from vibemq.model.commands import CreateQueue, Publish, Subscribe, Unsubscribe
 from vibemq.model.effects import Published, Reply, Subscribed
-from vibemq.protocols.eventmesh.http.push.consumers import TRY_AGAIN_MS
+from vibemq.protocols.eventmesh.http.push.consumers import UNUSED_MS
 from vibemq.protocols.eventmesh.http.push.hub import SubscriptionHub
 from vibemq.protocols.eventmesh.http.push.inner_session import CALLS_AT_ONCE, InnerSession
+from vibemq.protocols.eventmesh.http.push.lost_groups import AGAIN_MS
 from vibemq.protocols.eventmesh.http.settings import EventMeshHttpSettings
 from vibemq.protocols.eventmesh.topics import SubscriptionItem
 from vibemq.protocols.session import Peer, Principal, Services, SessionContext
@@ -59,6 +62,12 @@ class HubRoom:
         while requests := [(session, request) for session in self.sessions for request in session.commands()]:
             for session, request in requests:
                 self._answer(session, request)
+
+    def pass_time(self, ms: int) -> None:
+        for session in self.sessions:
+            session.tick(session.now + ms)
+        while any(session.unread for session in self.sessions):
+            self.go_on()
 
     def take_up(self) -> None:
         """The turn of the session that all share, in which it begins what was asked."""
@@ -154,6 +163,74 @@ def test_requests_at_the_same_time_make_no_more_subscriptions_than_there_may_be(
     assert room.heard == [None, None]
 
 
+def test_one_user_leaves_room_for_the_subscriptions_of_others() -> None:
+    room = HubRoom(subscriptions_max=3, subscriptions_per_user_max=2)
+    for topic in ("a", "b", "c", "a"):
+        room.subscribe(topic)
+    room.go_on()
+    refusals = [error for error in room.heard if error is not None]
+    assert len(room.heard) == 4
+    assert [str(error) for error in refusals] == [
+        "2 subscriptions are the limit for one user (subscriptions_per_user_max); unsubscribe some of user 'ann'"
+    ] * len(refusals)
+    assert len(refusals) == 2
+    with pytest.raises(LimitError, match="subscriptions_per_user_max"):
+        room.subscribe("c")
+    room.heard.clear()
+    room.principal = replace(ANN, name="bob")
+    room.subscribe("c")
+    room.go_on()
+    assert room.heard == [None]
+    with pytest.raises(LimitError, match=r"3 subscriptions are the limit \(subscriptions_max\)"):
+        room.subscribe("d")
+    room.principal = ANN
+    room.unsubscribe("a")
+    room.go_on()
+    room.heard.clear()
+    room.subscribe("d")
+    room.go_on()
+    assert room.heard == [None]
+
+
+def test_a_session_in_which_nothing_is_consumed_ends_after_a_while() -> None:
+    room = HubRoom()
+    room.subscribe("t")
+    room.go_on()
+    own, user = room.sessions
+    room.unsubscribe("t")
+    room.go_on()
+    user.works += 1
+    room.pass_time(UNUSED_MS)
+    assert not user.closing, "a push is under way, and what becomes of it is not said yet"
+    user.works -= 1
+    room.pass_time(UNUSED_MS)
+    assert user.closing
+    room.subscribe("t")
+    room.go_on()
+    assert len(room.sessions) == 3
+    room.pass_time(2 * UNUSED_MS)
+    assert not own.closing
+    assert not room.sessions[-1].closing
+
+
+def test_a_session_stays_when_something_is_subscribed_in_time() -> None:
+    room = HubRoom()
+    room.subscribe("t")
+    room.go_on()
+    room.unsubscribe("t")
+    room.go_on()
+    room.pass_time(UNUSED_MS - 1)
+    room.subscribe("other")
+    room.go_on()
+    room.pass_time(UNUSED_MS)
+    room.unsubscribe("other")
+    room.go_on()
+    room.pass_time(UNUSED_MS - 1)
+    assert [each.closing for each in room.sessions] == [False, False]
+    room.pass_time(1)
+    assert [each.closing for each in room.sessions] == [False, True]
+
+
 def test_who_was_told_that_it_is_subscribed_is_served_although_another_one_of_its_group_was_refused() -> None:
     """The queue is deleted while the first subscription is being kept, and the group asks anew for the second one."""
     room = HubRoom()
@@ -171,6 +248,6 @@ def test_who_was_told_that_it_is_subscribed_is_served_although_another_one_of_it
     room.subscribe("t", "http://192.0.2.2/")
     room.refuse_to_consume()
     assert [type(error) for error in room.heard] == [type(None), RequestFailed]
-    room.sessions[0].tick(room.sessions[0].now + TRY_AGAIN_MS)
+    room.sessions[0].tick(room.sessions[0].now + AGAIN_MS)
     room.go_on()
     assert [lane.url for lane in consumers._groups[group_key].lanes] == [URL]

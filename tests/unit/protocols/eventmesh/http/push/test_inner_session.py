@@ -2,7 +2,14 @@
 
 import pytest
 
-from vibemq.protocols.eventmesh.http.push.inner_session import CALLS_AT_ONCE, InnerSession
+from vibemq.model.commands import Settle, Unsubscribe
+from vibemq.model.runs import Run
+from vibemq.protocols.eventmesh.http.push.inner_session import (
+    ACK_WAIT_MS,
+    ACKS_TOGETHER,
+    CALLS_AT_ONCE,
+    InnerSession,
+)
 from vibemq.testing.session_conformance import NOW, context
 
 MANY = 10 * CALLS_AT_ONCE
@@ -74,3 +81,58 @@ def test_a_call_that_fails_takes_nothing_else_of_its_row_with_it() -> None:
         turns(session, called)
     turns(session, called)
     assert called == list(range(MANY + 1))
+
+
+def acks_in(session: InnerSession) -> list[tuple[int, list[Run]]]:
+    found = []
+    for command in session.commands():
+        assert isinstance(command, Settle)
+        found.append((command.consumer, command.runs))
+    return found
+
+
+def test_acknowledgements_behind_which_others_follow_wait_for_them() -> None:
+    session = inner_session()
+    for sequence in range(1, ACKS_TOGETHER):
+        session.acknowledge(7, sequence, more=True)
+        assert acks_in(session) == []
+    session.acknowledge(7, ACKS_TOGETHER, more=True)
+    assert acks_in(session) == [(7, [(each, each) for each in range(1, ACKS_TOGETHER + 1)])]
+    session.acknowledge(7, 99, more=True)
+    assert acks_in(session) == []
+    session.acknowledge(8, 1)
+    assert acks_in(session) == [(7, [(99, 99)]), (8, [(1, 1)])]
+
+
+def test_an_acknowledgement_waits_only_for_a_moment() -> None:
+    session = inner_session()
+    session.acknowledge(7, 1, more=True)
+    assert acks_in(session) == []
+    assert session.next_deadline() == NOW + ACK_WAIT_MS
+    session.tick(NOW + ACK_WAIT_MS)
+    assert acks_in(session) == [(7, [(1, 1)])]
+    assert session.next_deadline() is None
+
+
+def test_an_acknowledgement_that_waits_has_a_time_of_its_own() -> None:
+    """Those before it were handed in, and what had been waited for with them does not count for it."""
+    session = inner_session()
+    session.acknowledge(7, 1, more=True)
+    session.hand_in_acks()
+    assert acks_in(session) == [(7, [(1, 1)])]
+    session.tick(NOW + ACK_WAIT_MS - 1)
+    session.acknowledge(7, 2, more=True)
+    session.tick(NOW + ACK_WAIT_MS)
+    assert acks_in(session) == []
+    assert session.next_deadline() == NOW + 2 * ACK_WAIT_MS - 1
+    session.tick(NOW + 2 * ACK_WAIT_MS - 1)
+    assert acks_in(session) == [(7, [(2, 2)])]
+
+
+def test_what_waits_to_be_acknowledged_goes_before_the_end_of_its_consumer() -> None:
+    session = inner_session()
+    session.acknowledge(7, 1, more=True)
+    session.ask(Unsubscribe(session.number, None, 7))
+    first, second = session.commands()
+    assert isinstance(first, Settle)
+    assert isinstance(second, Unsubscribe)

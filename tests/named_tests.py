@@ -1,0 +1,24 @@
+"""Tests that tables name as `file::test`, below `tests/`."""
+
+import ast
+from functools import cache
+from pathlib import Path
+
+TESTS = Path(__file__).parent
+
+
+@cache
+def functions_of(file: str) -> dict[str, ast.FunctionDef | ast.AsyncFunctionDef]:
+    tree = ast.parse((TESTS / file).read_text(encoding="utf-8"))
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return {node.name: node for node in ast.walk(tree) if isinstance(node, kinds)}
+
+
+def assert_runs(test: str) -> None:
+    """It is there, and nothing keeps it from running."""
+    file, _, function = test.partition("::")
+    assert function.startswith("test_"), test
+    assert (TESTS / file).exists(), f"{file} is gone; correct the table that names {test}"
+    assert function in functions_of(file), f"{test} is gone; correct the table that names it"
+    marks = [ast.unparse(mark) for mark in functions_of(file)[function].decorator_list]
+    assert not [mark for mark in marks if "mark.skip" in mark or "xfail" in mark], test
