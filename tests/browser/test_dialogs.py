@@ -83,6 +83,11 @@ def test_dialogs_are_accessible_and_fit(full_broker: ServedBroker, opened: Opene
         inside = page.evaluate(
             "() => { const box = document.querySelector('dialog .inside'); return box.scrollWidth - box.clientWidth }"
         )
+        found += page.evaluate(
+            "() => [...document.querySelectorAll('dialog .inside > *')]"
+            ".filter((part) => part.scrollHeight > part.offsetHeight + 1)"
+            ".map((part) => `${part.className} overlaps what is below it`)"
+        )
         if inside > 0:
             found.append(f"{place}: the dialog scrolls sideways by {inside}")
     assert not found

@@ -104,8 +104,8 @@ const queueColumn = { key: "queue", label: "Queue", isHead: true, cell: ({ queue
 function DiedOf({ rows }) {
   const textOf = useKinds(rows.map(({ fingerprint }) => fingerprint));
   const error = ({ queue, fingerprint, count: letters }) => {
-    const text = fingerprint && textOf(fingerprint);
-    return html`<a href=${link("dead-letters", { queue, fingerprint })}>${text ? html`<${Sample} group=${{ sample: text, count: letters }} />` : fingerprint ? html`<code>${fingerprint.slice(0, 8)}</code>` : "show"}</a>`;
+    const text = fingerprint ? textOf(fingerprint) : undefined;
+    return html`<a href=${link("dead-letters", { queue, fingerprint })}>${text !== undefined ? html`<${Sample} group=${{ sample: text, count: letters }} />` : fingerprint ? html`<code>${fingerprint.slice(0, 8)}</code>` : "show"}</a>`;
   };
   if (rows.length === 0) return null;
   return html`<${Table} caption="Dead letters of the last 15 minutes" rows=${rows} keyOf=${({ queue, fingerprint }) => `${queue} ${fingerprint}`}

@@ -22,9 +22,9 @@ function read() {
 
 /** Groups that a page has: after a replay nobody else knows what their errors said. */
 export function remember(groups) {
-  const fresh = groups.filter(({ fingerprint, sample }) => sample && kinds.value[fingerprint] === undefined);
+  const fresh = groups.filter(({ fingerprint, sample }) => kinds.value[fingerprint] === undefined && sample !== null);
   if (fresh.length === 0) return;
-  const all = [...Object.entries(kinds.value), ...fresh.map(({ fingerprint, sample }) => [fingerprint, sample.slice(0, 200)])];
+  const all = [...Object.entries(kinds.value), ...fresh.map(({ fingerprint, sample }) => [fingerprint, (sample ?? "").slice(0, 200)])];
   kinds.value = Object.fromEntries(all.slice(-KEPT));
   try {
     sessionStorage.setItem(KEY, JSON.stringify(kinds.value));
