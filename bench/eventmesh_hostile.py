@@ -37,6 +37,7 @@ SETTINGS: dict[str, Any] = {
 }
 SUBSCRIPTIONS = 10_000
 TOPICS_AT_ONCE = 1_000
+SESSIONS = 8_000
 
 
 class Target:
@@ -303,6 +304,19 @@ def tcp_connections_lost(target: Target) -> None:
     time.sleep(1.0)
 
 
+def tcp_many_speak_together(target: Target) -> None:
+    """8,000 sessions are readable in one turn of the loop, and each says something."""
+    peers = [tcp_client(target, f"g{number}") for number in range(SESSIONS)]
+    with target.broker.standing_still():
+        for number, peer in enumerate(peers):
+            peer.sendall(frame("HEARTBEAT_REQUEST", str(number)))
+    for peer in peers:
+        said_yes(peer)
+    for peer in peers:
+        peer.close()
+    time.sleep(1.0)
+
+
 # -- HTTP --------------------------------------------------------------------------------------------------------------
 
 
@@ -426,7 +440,7 @@ def http_topics_deleted(target: Target) -> None:
 
 ATTACKS: tuple[Callable[[Target], None], ...] = (
     *(tcp_large_bodies, tcp_middle_bodies, tcp_flood_unread, tcp_heartbeats, tcp_headers, tcp_many_subscriptions),
-    *(tcp_subscriptions_lost, tcp_broadcasts_lost, tcp_pushes_unacked, tcp_connections_lost),
+    *(tcp_subscriptions_lost, tcp_broadcasts_lost, tcp_pushes_unacked, tcp_connections_lost, tcp_many_speak_together),
     *(http_large_bodies, http_batches, http_pipelined, http_header_floods, http_many_subscriptions),
     *(http_heartbeats_end, http_many_urls, http_many_groups, http_urls_down),
     http_topics_deleted,

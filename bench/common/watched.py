@@ -65,6 +65,15 @@ class WatchedBroker:
     def memory_mib(self) -> float:
         return memory_mib([self._process.pid], "VmRSS", children=False)
 
+    @contextmanager
+    def standing_still(self) -> Iterator[None]:
+        """What comes meanwhile is there all at once when it goes on."""
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
+
     def stop(self) -> None:
         self._process.terminate()
         self._process.wait()

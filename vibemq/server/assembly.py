@@ -37,7 +37,7 @@ from vibemq.server.assembling.handlers import OperationParts, operation_handlers
 from vibemq.server.background_tasks import BackgroundTasks
 from vibemq.server.checks import plugin_settings
 from vibemq.server.clock import Clock
-from vibemq.server.commit.backpressure import Backpressure, ReadTurns
+from vibemq.server.commit.backpressure import Backpressure, PutAside, ReadTurns
 from vibemq.server.commit.committer import Committer
 from vibemq.server.commit.loop_cycle import LoopCycle
 from vibemq.server.commit.message_memory import MessageMemory
@@ -353,6 +353,7 @@ async def assemble(
     per_second = settings.limits.messages_per_client_per_second
     backpressure = Backpressure(lambda: committer.backlog_bytes, connection_table)
     read_turns = ReadTurns(store.room_is_ready, wake=loop_cycle.wake)
+    put_aside = PutAside(wake=loop_cycle.wake, monotonic=time.monotonic)
     socket_services = SocketServices(
         peers=PeerFactory(peer_services, accounts.policy, timers, messages_per_second_max=per_second),
         connection_table=connection_table,
@@ -361,10 +362,11 @@ async def assemble(
         metrics=metrics,
         backpressure=backpressure,
         read_turns=read_turns,
+        put_aside=put_aside,
         unsent=partial(Unsent, store),
         fatal=fatal,
     )
-    loop_cycle.before += [committer.run_cycle, backpressure.apply, read_turns.begin]
+    loop_cycle.before += [put_aside.begin, committer.run_cycle, backpressure.apply, read_turns.begin]
     loop_cycle.before += [timers.look_at_engine, long_polls.look]
     housekeeping = Housekeeping(
         store=store,

@@ -6,6 +6,9 @@ a turn), and everybody's messages are appended and flushed together: a lone mess
 connection. So a connection is not read on in a turn of the loop in which it has been read its share, and of those who
 have used theirs a few are let on in each turn, in the order in which they ask. All of them wait while the store makes
 room: what it has left of it is for those who send little, because an append that needs more holds up everybody.
+
+However many sockets are readable in one turn, they are all read in it. What has come is worked off for a share of the
+turn; what comes behind it is put aside, and has its turn in the next ones.
 """
 
 import asyncio
@@ -25,6 +28,11 @@ AT_ONCE = 2
 """Connections that are let on in one turn."""
 LOOK_AGAIN_S = 0.001
 """While the store makes room."""
+WORK_SHARE_S = 0.002
+"""What has come is worked off for so long in one turn of the loop, beside the last of it."""
+ASIDE_BYTES = 65_536
+"""A peer is not read on when so much of it was put aside."""
+NEVER_ASKED = float("-inf")
 
 
 class Reading(Protocol):
@@ -131,3 +139,55 @@ class ReadTurns:
     def _look_again(self) -> None:
         self._looks_again = False
         self._wake()
+
+
+class AsideReading(Protocol):
+    """A connection that keeps what has come until it is told to `work_off` it."""
+
+    def work_off(self) -> None: ...
+
+
+class PutAside:
+    """Connections of which something has come that was not looked at, in the order in which it came.
+
+    Args:
+        wake: has `begin` called soon, at the start of a turn of the loop.
+        monotonic: seconds.
+    """
+
+    def __init__(self, *, wake: Callable[[], None], monotonic: Callable[[], float]) -> None:
+        self._wake = wake
+        self._monotonic = monotonic
+        self._waiting: OrderedDict[AsideReading, None] = OrderedDict()
+        self._end = self._asked = NEVER_ASKED
+        """When this turn's share is over, and when something has come last. After a while without, the turn is another
+        one, although nobody may have told so."""
+
+    def has_time(self) -> bool:
+        """Whether what has come just now may be worked off at once; if not, the connection is to be put aside."""
+        now = self._monotonic()
+        if now - self._asked > WORK_SHARE_S:
+            self._end = now + WORK_SHARE_S
+        self._asked = now
+        return now < self._end and not self._waiting
+
+    def add(self, connection: AsideReading) -> None:
+        self._waiting[connection] = None
+        self._wake()
+
+    def forget(self, connection: AsideReading) -> None:
+        """It has gone."""
+        self._waiting.pop(connection, None)
+
+    def begin(self) -> None:
+        """A turn of the loop begins."""
+        self._asked = NEVER_ASKED
+        if not self._waiting:
+            return
+        end = self._monotonic() + WORK_SHARE_S
+        while self._waiting:
+            self._waiting.popitem(last=False)[0].work_off()
+            if self._monotonic() >= end:
+                break
+        if self._waiting:
+            self._wake()

@@ -153,6 +153,11 @@ class PeerDriver:
         self.process()
         return False
 
+    def keep(self, data: bytes) -> None:
+        """The same, but `process` is called later."""
+        if not (self.parted or self.leaving):
+            self.session.receive_data(data)
+
     def process(self) -> None:
         """Take what the session has understood, have it decided, and write what is due in this turn."""
         self._take_requests()

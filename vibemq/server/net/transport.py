@@ -17,7 +17,7 @@ from typing import Any, Protocol, cast
 from vibemq.errors import Blocked, StorageError, VibeMQError
 from vibemq.model.rows import Rows
 from vibemq.protocols.session import Principal, Session
-from vibemq.server.commit.backpressure import Backpressure, ReadTurns
+from vibemq.server.commit.backpressure import ASIDE_BYTES, Backpressure, PutAside, ReadTurns
 from vibemq.server.commit.loop_cycle import LoopCycle
 from vibemq.server.monitoring.metrics import Metrics
 from vibemq.server.net.connections import ConnectionTable, ListenerEndpoint
@@ -53,6 +53,7 @@ class SocketServices(CarrierServices):
     metrics: Metrics
     backpressure: Backpressure
     read_turns: ReadTurns
+    put_aside: PutAside
     unsent: Callable[..., Unsent]
     """Makes one with the arguments that are a connection's."""
 
@@ -196,6 +197,7 @@ class Connection(asyncio.Protocol):
         self._services.connection_table.forget_memory(self)
         self._services.backpressure.paused.discard(self)
         self._services.read_turns.forget(self)
+        self._services.put_aside.forget(self)
         self._services.connection_table.remove(self)
         self.peer.part()
         log.debug("disconnected", extra={"event": "conn.closed", "conn_id": self.connection_id, "remote": self.host})
@@ -268,15 +270,21 @@ class Connection(asyncio.Protocol):
         self._services.metrics.bytes_received += len(data)
         if self._acknowledge is not None:
             self._acknowledge()
-        if self.peer.receive(data) and self._gather is not None:
-            self._begin_gathering(self._gather)
+        turns = self._services.read_turns
+        share_bytes = turns.share_bytes
+        if self._services.put_aside.has_time():
+            if self.peer.receive(data) and self._gather is not None:
+                self._begin_gathering(self._gather)
+        else:
+            self.peer.keep(data)
+            self._services.put_aside.add(self)
+            share_bytes = ASIDE_BYTES
         if self.peer.ending:
             # What still comes is thrown away, and the peer must not wait for room to write it.
             return
-        turns = self._services.read_turns
         turns.reads(self)
         self._turn_bytes += len(data)
-        if self._turn_bytes >= turns.share_bytes and self._reading:
+        if self._turn_bytes >= share_bytes and self._reading:
             # `flush`, in the next turn, reads on.
             self._share_used = True
             self._pause_reading()
@@ -290,6 +298,11 @@ class Connection(asyncio.Protocol):
     def read_on(self) -> None:
         """The session need not keep anything back any more, or has asked to be looked at."""
         if self._gathering is None or not self._gathering.read():
+            self.peer.process()
+
+    def work_off(self) -> None:
+        """What was put aside."""
+        if not (self._closed or self.peer.ending):
             self.peer.process()
 
     def eof_received(self) -> bool:

@@ -6,7 +6,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.waiting import until
-from vibemq.server.commit.backpressure import ALONE_SHARE_BYTES, ALONE_TURNS, AT_ONCE, SHARE_BYTES, ReadTurns
+from vibemq.server.commit.backpressure import (
+    ALONE_SHARE_BYTES,
+    ALONE_TURNS,
+    AT_ONCE,
+    SHARE_BYTES,
+    WORK_SHARE_S,
+    PutAside,
+    ReadTurns,
+)
 from vibemq.server.commit.loop_cycle import LoopCycle
 
 
@@ -128,3 +136,66 @@ def test_who_is_alone_for_a_while_has_a_larger_share() -> None:
         assert world.turns.share_bytes == SHARE_BYTES
 
     run(main)
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass(eq=False)
+class Spoken:
+    """Something of it has come."""
+
+    clock: Clock
+    cost_s: float
+    done: list["Spoken"]
+
+    def work_off(self) -> None:
+        self.clock.now += self.cost_s
+        self.done.append(self)
+
+
+def read_all(aside: PutAside, spoken: list[Spoken]) -> list[Spoken]:
+    """Those that were worked off at once."""
+    at_once = []
+    for each in spoken:
+        if aside.has_time():
+            each.work_off()
+            at_once.append(each)
+        else:
+            aside.add(each)
+    return at_once
+
+
+def test_what_many_have_sent_in_one_turn_is_worked_off_in_several_and_in_order() -> None:
+    clock, woken = Clock(), list[None]()
+    aside = PutAside(wake=lambda: woken.append(None), monotonic=clock)
+    done: list[Spoken] = []
+    spoken = [Spoken(clock, WORK_SHARE_S / 4, done) for _ in range(22)]
+    assert read_all(aside, spoken[:18]) == spoken[:4]
+    aside.forget(spoken[10])
+    aside.begin()
+    assert done == spoken[:8]
+    # Who sends now does not pass those that wait, nor does what comes behind it from one of them.
+    assert read_all(aside, [*spoken[18:], spoken[8]]) == []
+    while woken:
+        woken.clear()
+        before = len(done)
+        aside.begin()
+        assert len(done) - before <= 4
+    assert done == [*spoken[:10], *spoken[11:]]
+    assert aside.has_time()
+
+
+def test_each_turn_has_a_share_of_its_own() -> None:
+    clock = Clock()
+    aside = PutAside(wake=lambda: None, monotonic=clock)
+    long = Spoken(clock, WORK_SHARE_S, [])
+    for begin in (aside.begin, lambda: setattr(clock, "now", clock.now + 2 * WORK_SHARE_S)):
+        assert read_all(aside, [long]) == [long]
+        assert not aside.has_time()
+        begin()
+    assert aside.has_time()
