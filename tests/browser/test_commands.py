@@ -203,3 +203,36 @@ def test_the_lines_of_users_and_their_rights(
         page.get_by_role("listitem").filter(has_text="re*").get_by_role("button", name="Take away…").click()
         run(lines_of(page.get_by_role("dialog"))[kind])
         assert "re*" not in rules()
+
+
+@pytest.mark.long(covered_by="tests/browser/test_commands.py::test_the_lines_of_a_replay_start_the_same_job")
+def test_the_lines_of_a_search_of_a_connection_and_of_a_narrow_token(
+    full_broker: ServedBroker, opened: Opener, run: Callable[[str], str]
+) -> None:
+    page = opened(full_broker.origin)
+    with vibemq.sync.connect(full_broker.url, name="looked at") as mq:
+        mq.create_queue("lines")
+        for number in range(3):
+            mq.publish("lines", b"x", id=f"line {number}", headers={"n": f"a:{number}"})
+        with mq.subscribe("lines", prefetch=1) as messages:
+            next(iter(messages))
+            enter(page, full_broker, "queue?queue=lines&tab=messages&header=n:a:2")
+            page.get_by_text("1 message found among 3 looked at.").wait_for()
+            for kind, line in lines_of(page.locator("main")).items():
+                assert ("line 2" in run(line), "line 1" in run(line)) == (True, False), kind
+            [connection] = mq.admin("connections.list", name="looked at", limit=9)["connections"]
+            page.goto(f"{full_broker.console}connections?id={connection['connection_id']}")
+            page.get_by_role("row", name=re.compile("lines")).wait_for()
+            for line in lines_of(page.locator("main")).values():
+                assert "lines" in run(line)
+        mq.delete_queue("lines")
+    page.goto(f"{full_broker.console}access?tab=users&user=shop")
+    page.get_by_role("button", name="Make a token…").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("What it is for").fill("narrow")
+    dialog.get_by_role("button", name="Only a part").click()
+    dialog.get_by_label("Queues", exact=True).fill("re*")
+    dialog.get_by_label(re.compile("^inspect")).check()
+    run(lines_of(dialog)["CLI"])
+    [token] = [one for one in admin(full_broker, "token.list", user="shop")["tokens"] if one["label"] == "narrow"]
+    assert token["permissions"] == [{"queues": "re*", "actions": ["inspect"]}]

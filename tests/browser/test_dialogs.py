@@ -25,8 +25,6 @@ def test_from_the_filter_to_the_letter_and_back_without_a_mouse(full_broker: Ser
     page.keyboard.type("has no licence")
     page.keyboard.press("Enter")
     page.get_by_text("12 letters fit").wait_for()
-    page.keyboard.press("Tab")
-    page.evaluate("() => document.activeElement.blur()")
     page.keyboard.press("j")
     page.keyboard.press("j")
     second = page.evaluate(FOCUSED)

@@ -251,21 +251,24 @@ def test_letters_of_which_only_some_could_be_counted_are_replayed_all_the_same(
 ) -> None:
     """As with a filter by header over very many letters: the broker says how many there are at least."""
     page = opened(full_broker.origin)
+    partly = {"count": 2, "count_max": 1_900, "exact": False}
     page.route(
         "**/dead-letters/preview",
-        lambda route: (lambda found: route.fulfill(response=found, json={**found.json(), "count": 2, "exact": False}))(
-            route.fetch()
-        ),
+        lambda route: (lambda found: route.fulfill(response=found, json=found.json() | partly))(route.fetch()),
     )
     enter(page, full_broker, "dead-letters?queue=orders.asia&error=e")
     page.get_by_role("button", name="Purge all that fit…").click()
-    dialog = page.get_by_role("dialog", name="Purge at least 2 dead letters?")
-    dialog.get_by_text("Every letter that fits is purged.").wait_for()
+    dialog = page.get_by_role("dialog", name="Purge 2 to 1,900 dead letters?")
+    dialog.get_by_text("Every letter that fits is purged, and never more than 1,900.").wait_for()
+    dialog.get_by_label(re.compile("to confirm")).fill("1900")
+    page.route("**/api/v1/jobs", lambda route: route.abort())
+    with page.expect_request("**/api/v1/jobs") as sent:
+        dialog.get_by_role("button", name="Purge at most 1,900 letters").click()
+    assert (sent.value.post_data_json.get("at_most"), sent.value.post_data_json["limit"]) == (None, 1_900)
     page.keyboard.press("Escape")
     page.get_by_role("button", name="Replay all that fit…").click()
     dialog = page.get_by_role("dialog")
     with page.expect_request("**/api/v1/jobs") as sent:
-        page.route("**/api/v1/jobs", lambda route: route.abort())
         dialog.get_by_role("button", name="Replay all that fit to orders.asia").click()
     assert "at_most" not in sent.value.post_data_json
 
@@ -293,9 +296,13 @@ def test_a_limited_user_sees_its_queues_and_no_button_that_would_be_refused(
         page.get_by_role("row", name=re.compile("of ben")).wait_for()
         page.get_by_role("columnheader", name="Not reading since").wait_for()
         assert page.get_by_role("row").count() == 2, "the head, and ben's own connection"
+        page.get_by_role("link", name="of ben").click()
+        page.get_by_role("heading", name="Connection of of ben").wait_for()
+        page.get_by_text("It consumes nothing.").wait_for()
         page.get_by_role("button", name="Close…").click()
         page.get_by_role("dialog").get_by_role("button", name="Close 1 connection").click()
         page.get_by_text("The connection is closed.").wait_for()
+        page.get_by_role("heading", name="This connection has gone").wait_for()
 
 
 def test_somebody_with_rights_on_some_queues_sees_the_letters_of_these_alone(

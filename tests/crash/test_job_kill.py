@@ -1,10 +1,14 @@
 """kill -9 in the middle of a replay job: it goes on by itself, and its account balances."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
-from tests.crash.jobs_killed import killed
+import vibemq
+from tests.crash.jobs_killed import OTHER, SOURCE, fill, killed
+from tests.crash.ledger import BrokerProcess
+from vibemq.client.reconnect import ReconnectPolicy
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -39,3 +43,36 @@ async def test_commands_that_are_killed_with_the_broker_change_nothing(tmp_path:
     told = await killed(tmp_path / "data", "lmdb", letters=3_000, limit=2_900, kills=4, seed=8, rate=1_000, cli=True)
     assert told.complaints == []
     assert told.at_work == told.kills == 4
+
+
+async def test_an_edited_letter_is_a_letter_or_its_message_whenever_the_broker_is_killed(tmp_path: Path) -> None:
+    """Each time a little later after the request was sent; the last one is answered."""
+    broker, gone = BrokerProcess(tmp_path / "data", provider="lmdb"), 0
+    broker.start()
+    try:
+        ids = await fill(broker.url, 4)
+        for attempt, turns in enumerate((1, 20, 60, None), 1):
+            async with vibemq.connect(broker.url, reconnect=ReconnectPolicy(max_attempts=0)) as mq:
+                [letter, *_] = (await mq.admin("dlq.list"))["letters"]
+                asked = asyncio.ensure_future(mq.admin("dlq.edit", dead_id=letter["dead_id"], text=f"mended {attempt}"))
+                if turns is None:
+                    await asked
+                for _ in range(turns or 0):
+                    await asyncio.sleep(0)
+                broker.kill()
+                await asyncio.gather(asked, return_exceptions=True)
+            broker.start()
+            async with vibemq.connect(broker.url) as mq:
+                left = [one["id"] for one in (await mq.admin("dlq.list"))["letters"]]
+                back = [
+                    (one["id"], one["payload"])
+                    for queue in (SOURCE, OTHER)
+                    for one in await mq.admin("queue.peek", queue=queue)
+                ]
+            assert sorted(left + [name for name, _ in back]) == sorted(ids), "never both, never none"
+            assert len(back) - gone == (letter["id"] not in left)
+            assert letter["id"] in left or (letter["id"], f"mended {attempt}") in back
+            gone = len(back)
+        assert gone, "the edit that was answered"
+    finally:
+        broker.kill()

@@ -426,3 +426,37 @@ async def test_a_subscription_that_was_not_entered_says_so_at_once() -> None:
                 await anext(aiter(mq.subscribe("orders")))
             with pytest.raises(LocalProtocolError, match=r"async with mq.subscribe"):
                 await anext(aiter(mq.subscribe("orders").batches()))
+
+
+async def test_a_subscription_begins_once() -> None:
+    """A second time would consume what nobody sees."""
+    async with broker_and_client() as (broker, mq):
+        with anyio.fail_after(60):
+            messages = mq.subscribe("orders")
+            async with messages:
+                with pytest.raises(LocalProtocolError, match="has begun already; make another one"):
+                    await messages.start()
+                await mq.publish("orders", 1)
+                await (await anext(messages)).ack()
+            subscribed = broker.frames.count(CommandType.SUBSCRIBE)
+            with pytest.raises(LocalProtocolError, match=r"has ended; make another one with subscribe\('orders'"):
+                async with messages:
+                    pass
+            assert broker.frames.count(CommandType.SUBSCRIBE) == subscribed
+
+
+async def test_an_exception_is_a_reason_and_nothing_else_but_text_is() -> None:
+    async with broker_and_client() as (broker, mq):
+        await mq.publish_many("orders", range(4))
+        async with mq.subscribe("orders") as messages:
+            batch = await messages.next_batch()
+            first, *_ = batch
+            for refused in (first.reject, lambda reason: first.retry(reason=reason), batch.reject_all):
+                with pytest.raises(LocalProtocolError, match="a reason is text or an exception, not 7"):
+                    refused(7)
+            assert not any(message.settled for message in batch)
+            await first.reject(ValueError("no such order"))
+            await batch.reject_all(KeyError("x" * 5_000))
+            await settled(broker, "orders")
+        rejected = set(broker.queues["orders"].rejected.values())
+        assert rejected == {"ValueError: no such order", f"KeyError: '{'x' * 5_000}"[:1_000]}

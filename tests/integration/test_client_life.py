@@ -107,6 +107,42 @@ async def test_closing_takes_no_longer_than_command_timeout(away: bool) -> None:
         tasks.cancel_scope.cancel()
 
 
+async def test_a_close_that_is_cancelled_has_closed_the_client(caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing that waits for the broker's answer, or asks for one later, waits for ever."""
+    broker = FakeBroker()
+    failed: list[NotConnected] = []
+
+    async def publish() -> None:
+        with pytest.raises(NotConnected, match="closed") as raised:
+            await mq.publish("orders", 1)
+        failed.append(raised.value)
+
+    async with anyio.create_task_group() as tasks:
+        await broker.start(tasks)
+        mq = vibemq.connect(f"vibemq://127.0.0.1:{broker.port}", reconnect=QUICK, command_timeout=600.0)
+        await mq.open()
+        broker.silent = True
+        with anyio.fail_after(60):
+            async with anyio.create_task_group() as publishing:
+                publishing.start_soon(publish)
+                await until(lambda: mq.unconfirmed == 1)
+                await mq.publish("orders", 2, wait=False)
+                async with anyio.create_task_group() as closing:
+                    closing.start_soon(mq.close)
+                    await anyio.wait_all_tasks_blocked()
+                    assert not failed
+                    closing.cancel_scope.cancel()
+            assert failed
+            assert not mq.is_connected
+            with pytest.raises(NotConnected, match="closed"):
+                await mq.publish("orders", 3)
+            with pytest.raises(NotConnected, match="closed"):
+                await mq.fetch("orders", timeout=1)
+            await mq.close()
+        assert "1 message" in caplog.text, "what was published without waiting has failed, and the log says so"
+        tasks.cancel_scope.cancel()
+
+
 async def test_what_is_published_is_confirmed_before_the_end() -> None:
     broker = FakeBroker()
     async with anyio.create_task_group() as tasks:

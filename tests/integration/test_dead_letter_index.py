@@ -154,6 +154,25 @@ async def test_every_filter_finds_what_looking_at_all_letters_finds(broker: Brok
                 assert (preview["oldest_at"], preview["newest_at"]) == (expected[0]["dead_at"], expected[-1]["dead_at"])
 
 
+async def test_a_preview_that_cannot_look_at_all_says_how_many_there_are_at_most(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vibemq.operations.dead_letters.preview.SCAN_MAX", 4)
+    monkeypatch.setattr("vibemq.operations.dead_letters.reader.SLICE_SCAN", 2)
+    async with vibemq.connect(broker.url) as mq:
+        await dead(mq, broker, "orders", texts(30))
+        await dead(mq, broker, "mails", texts(9))
+        everywhere = await mq.admin("dlq.preview", error="a")
+        assert everywhere["exact"] is False
+        assert everywhere["count"] <= 4 < everywhere["count_max"] == 39
+        assert (await mq.admin("dlq.preview", error="a", queue="orders"))["count_max"] == 30
+        assert (await mq.admin("dlq.preview", error="a", from_id=11, to_id=20))["count_max"] == 10
+        named = await mq.admin("dlq.preview", replayed=False, ids=[1, 2, 3, 4, 5, 6])
+        assert (named["exact"], named["count_max"]) == (False, 6)
+        exact = await mq.admin("dlq.preview", queue="mails")
+        assert (exact["exact"], exact["count"], exact["count_max"]) == (True, 9, 9)
+
+
 async def test_a_preview_names_where_the_letters_would_go(broker: Broker) -> None:
     async with vibemq.connect(broker.url) as mq:
         await dead(mq, broker, "orders", texts(6))

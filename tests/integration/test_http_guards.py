@@ -115,6 +115,9 @@ async def test_what_is_hidden_cannot_be_searched_for(tmp_path: Path) -> None:
                 assert (response.status_code, response.json()["code"]) == (403, "NOT_AUTHORIZED")
                 assert "http.show_bodies" in response.json()["detail"]
                 assert (await api.get(f"{path}?queue=a.q&{query}", "root")).is_success
+        response = await api.get("/queues/a.q/messages?header=note:hush", "owner")
+        assert (response.status_code, response.json()["code"]) == (403, "NOT_AUTHORIZED")
+        await api.done("GET", "/queues/a.q/messages?message_id=x", "owner")
         for chosen in ({"error": "card"}, {"header": {"note": "hush"}}):
             question = {"filter": {"queue": "a.q", **chosen}}
             for path, body in (

@@ -27,12 +27,15 @@ from vibemq.errors import (
     PreconditionFailed,
     QueueFull,
     QueueNotFound,
+    StorageFull,
 )
 from vibemq.model.commands import Pressure, SetPressure
 from vibemq.model.jobs.job import JobState
+from vibemq.model.jobs.job_records import JobAdvanced
 from vibemq.operations.jobs import edits
 from vibemq.operations.jobs.counting import count_letters
 from vibemq.server.broker import Broker
+from vibemq.server.jobs import worker
 from vibemq.server.jobs.exporting import LetterExport
 from vibemq.server.jobs.letters import LetterPage, LetterPages
 from vibemq.server.jobs.worker import JobWorker
@@ -467,6 +470,48 @@ async def test_who_has_gone_before_a_restart_has_no_job_after_it(tmp_path: Path)
         vibemq.connect(broker.url, username="root", password=PASSWORD) as mq,
     ):
         assert "user 'worker' does not exist any more" in (await reached(mq, number, "held"))["why"]
+
+
+async def test_a_full_disk_stops_a_replay_until_there_is_room_and_doubles_nothing(
+    started: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, mq = started
+    await dead(mq, broker, "q", 500)
+    provider = broker._parts.store.provider  # type: ignore[union-attr]
+    append, steps, is_full = provider.append, [0], [True]
+
+    def with_little_room(records: Any, *more: Any) -> Any:
+        if any(isinstance(record, JobAdvanced) and record.done for record in records):
+            steps[0] += 1
+            if is_full[0] and steps[0] > 1:
+                raise StorageFull("no space left")
+        return append(records, *more)
+
+    monkeypatch.setattr(provider, "append", with_little_room)
+    number = (await mq.admin("job.start", kind="replay", rate=100))["job"]
+
+    async def waits() -> bool:
+        broker.advance(1)
+        return bool((await job_of(mq, number))["state"] == "waiting")
+
+    await until(waits)
+    waiting = await job_of(mq, number)
+    assert "the disk is full" in waiting["why"]
+    assert 0 < waiting["done"] < 500
+    is_full[0] = False
+    await mq.admin("job.change", job=number, rate=0)
+
+    async def is_done() -> bool:
+        broker.advance(worker.RETRY_MS / 1000)
+        return bool((await job_of(mq, number))["state"] == "done")
+
+    await until(is_done)
+    assert (await job_of(mq, number))["done"] == 500
+    messages = await take(mq, "q", 500)
+    assert len({message.id for message in messages}) == 500
+    info = await mq.queue_info("q")
+    assert info is not None
+    assert (info.ready, info.dead) == (0, 0)
 
 
 # -- refusals -----------------------------------------------------------------------------------------------------

@@ -95,6 +95,43 @@ async def test_each_state_has_its_messages(broker: Broker, mq: vibemq.Client) ->
     assert (await mq.admin("queue.peek", queue="q", state="in_flight"))["messages"] == []
 
 
+async def test_a_search_by_id_and_by_headers_goes_through_all_states(
+    broker: Broker, mq: vibemq.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for n in range(8):
+        await mq.publish("q", b"x" * 50, id=f"id{n % 4}", headers={"n": str(n), "even": str(n % 2 == 0)})
+    await mq.publish("q", b"later", id="id1", headers={"n": "8"}, delay=60)
+    await mq.fetch("q", max=2)
+    await until(lambda: figures(broker).in_flight == 2)
+
+    async def found(**wanted: Any) -> list[tuple[int, str]]:
+        page = await mq.admin("queue.peek", queue="q", **wanted)
+        assert (page["next"], page["examined"]) == (None, 9 - max(0, wanted.get("from", 1) - 1))
+        return [(one["sequence"], one["state"]) for one in page["messages"]]
+
+    assert await found(message_id="id1") == [(2, "in_flight"), (6, "ready"), (9, "delayed")]
+    assert await found(message_id="id1", state="delayed") == [(9, "delayed")]
+    assert await found(message_id="id1", header={"n": "5"}) == [(6, "ready")]
+    assert await found(header={"even": "True"}, **{"from": 4}) == [(5, "ready"), (7, "ready")]
+    assert await found(message_id="id") == await found(header={"even": "no"}) == []
+    page = await mq.admin("queue.peek", queue="q", message_id="id1", preview_bytes=2)
+    assert page["messages"][0]["holders"][0]["user"] == "anonymous"
+    assert page["messages"][2]["due_at"] == page["messages"][2]["published_at"] + 60_000
+    assert (page["messages"][1]["payload"], page["messages"][1]["truncated"]) == ("xx", True)
+    # In pages, by the limit, and by what may be looked at in one request.
+    one = await mq.admin("queue.peek", queue="q", message_id="id1", limit=1)
+    assert ([each["sequence"] for each in one["messages"]], one["next"], one["examined"]) == ([2], 3, 2)
+    monkeypatch.setattr("vibemq.operations.reading.peeks.SEARCH_S", -1)
+    monkeypatch.setattr("vibemq.operations.reading.peeks.SEARCH_LEAST", 1)
+    monkeypatch.setattr("vibemq.operations.reading.peeks.SEARCHED_BYTES", 1)
+    sequences, after, pages = [], 0, 0
+    while after is not None:
+        page = await mq.admin("queue.peek", queue="q", header={"even": "True"}, **{"from": after})
+        sequences += [each["sequence"] for each in page["messages"]]
+        after, pages = page["next"], pages + 1
+    assert (sequences, pages > 3) == ([1, 3, 5, 7], True)
+
+
 async def test_a_preview_ends_between_characters(mq: vibemq.Client) -> None:
     await mq.publish("q", "aéz".encode())
     await mq.publish("q", b"\xff\xfe\xfd")

@@ -15,7 +15,7 @@ from tests.watchdog import HOLD_S_MAX, longest_hold_s
 from vibemq.auth.passwords import hash_password
 from vibemq.client.reconnect import ReconnectPolicy
 from vibemq.config import Auth, Listener, Permission, Tls, User
-from vibemq.errors import InvalidPayload, QueueNotFound
+from vibemq.errors import InvalidPayload, NotAuthorized, QueueNotFound
 from vibemq.server.access.certificates import valid_until
 from vibemq.server.broker import Broker
 
@@ -90,6 +90,45 @@ async def test_consumers_are_shown_with_what_they_hold(broker: Broker, root: vib
         assert (await ann.admin("consumer.list", queue="mine"))["consumers"]
     with pytest.raises(QueueNotFound):
         await root.admin("consumer.list", queue="missing")
+
+
+async def test_what_a_connection_consumes_and_what_it_holds_without_a_timeout(
+    broker: Broker, root: vibemq.Client
+) -> None:
+    await root.publish_many("mine", [b"x"] * 5)
+    async with (
+        vibemq.connect(as_user(broker, "ann"), name="worker") as ann,
+        ann.subscribe("mine", prefetch=3, ack_timeout=0),
+        ann.subscribe("mine", prefetch=1, ack_timeout=30),
+    ):
+        [mine] = (await root.admin("connections.list", name="WORK", limit=9))["connections"]
+        own = {"connection_id": mine["connection_id"]}
+
+        async def consumed(asker: vibemq.Client = root, **more: Any) -> list[dict[str, Any]]:
+            return list((await asker.admin("connections.consumers", **own, **more))["consumers"])
+
+        async def full() -> bool:
+            return sorted(one["in_flight"] for one in await consumed()) == [1, 3]
+
+        await until(full)
+        endless, timed = await consumed()
+        assert [one["queue"] for one in (endless, timed)] == ["mine", "mine"]
+        assert (endless["ack_timeout_ms"], endless["oldest_held_ms"]) == (None, None)
+        assert timed["ack_timeout_ms"] == 30_000
+        assert timed["oldest_held_ms"] >= 0
+        first = await root.admin("connections.consumers", **own, limit=1)
+        rest = await root.admin("connections.consumers", **own, limit=1, after=first["next"])
+        assert [one["consumer"] for one in first["consumers"] + rest["consumers"]] == [
+            endless["consumer"],
+            timed["consumer"],
+        ]
+        assert rest["next"] is None
+        assert len(await consumed(ann, user="ann")) == 2
+        assert await consumed(user="somebody") == []
+        for others in ({}, {"user": "root"}):
+            with pytest.raises(NotAuthorized):
+                await consumed(ann, **others)
+    assert await root.admin("connections.consumers", connection_id="none") == {"consumers": [], "next": None}
 
 
 @pytest.mark.parametrize(("mode", "failures"), [("release", 0), ("fail", 1)])

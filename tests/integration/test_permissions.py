@@ -168,6 +168,7 @@ EXPECTED: dict[str, Operation] = {
     "token.list": admin("self", user="NAME"),
     "token.revoke": admin("self", user="NAME", token_id="none"),
     "connections.list": admin("self", user="NAME"),
+    "connections.consumers": admin("self", user="NAME", connection_id="none"),
     "connections.close": admin("self", user="NAME", connection_id="none"),
     "connections.redirect": admin("admin", connection_id="none", host="localhost", port=1),
     "user.allowed": admin("admin", action="publish", queues=Q),

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from vibemq.model.extras.dedup_table import DedupTable
 from vibemq.model.instants import Instants
 from vibemq.model.runs import RunSet
 from vibemq.model.stored import StoredGroup, StoredQueue, StoredState
@@ -28,7 +29,7 @@ def _copy_queue(queue: StoredQueue) -> StoredQueue:
         expires=Instants(queue.expires),
         delayed=Instants(queue.delayed),
         dead=RunSet(queue.dead.runs()),
-        dedup=dict(queue.dedup),
+        dedup=DedupTable(queue.dedup),
     )
 
 

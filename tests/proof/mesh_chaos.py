@@ -36,9 +36,11 @@ QUEUE: dict[str, Any] = {
 ACK_TIMEOUT_MS = 1_500
 LONG_S, LONG_ACK_TIMEOUT_MS = 100, 4_000
 """In a run that is so long, other programs may keep this one from its turn for seconds, and a message whose reader has
-no turn within two ack timeouts is rightly a dead letter. Faults are further apart than that, or poison would never die
-and fill the windows of the members."""
+no turn within two ack timeouts is rightly a dead letter."""
 CALM_S = 60.0
+LULL_EVERY = 40
+"""Faults. Poison can only die where nothing is cut for two ack timeouts; without a lull the poison of ten minutes fills
+the windows of all members, and everything behind it waits until the run has ended."""
 STALL_EVERY_S = 0.05
 LOST = (OSError, EOFError, asyncio.IncompleteReadError)
 
@@ -57,6 +59,8 @@ class MeshWorld:
     longest_stall_s: float = 0.0
     """Of this process: so long none of its clients has had a turn."""
     faults: dict[str, int] = field(default_factory=dict)
+    stuck: list[str] = field(default_factory=list)
+    """Poison that outlived a lull."""
 
     async def connect(self, group: str, purpose: str) -> ChaosPeer:
         """As soon as there is somebody to connect to."""
@@ -267,7 +271,27 @@ async def _blow(world: MeshWorld, budget: Budget, result: Result) -> None:
         await FAULTS[name](world)
         result.cases += 1
         await asyncio.sleep(world.rng.uniform(0.1, 0.4))
+        if result.cases % LULL_EVERY == 0:
+            await _lull(world)
     result.complete = result.cases >= budget.cases
+
+
+async def _lull(world: MeshWorld) -> None:
+    """All that was confirmed before it comes to both groups, or dies, while publishers go on."""
+    poison = {name for name in world.ledger.confirmed if POISON in name}
+    end = time.monotonic() + CALM_S
+    before = set(world.ledger.confirmed)
+    async with vibemq.connect(world.broker.url) as mq:
+        while True:
+            dead = Counter((await _dead_names(mq))[0])
+            alive = [name for name in poison if dead[name] < len(GROUPS)]
+            late = {name for group in GROUPS for name in world.ledger.lost(group)} & before - set(dead)
+            if not (alive or late):
+                return
+            if time.monotonic() > end:
+                world.stuck += sorted([*alive, *late])
+                return
+            await asyncio.sleep(1)
 
 
 async def _judge(world: MeshWorld, budget: Budget, result: Result) -> None:
@@ -302,6 +326,7 @@ async def _judge(world: MeshWorld, budget: Budget, result: Result) -> None:
     twice = [name for name in set(dead) if dead.count(name) > len(GROUPS)]
     undead = [name for name in wanted if dead.count(name) < len(GROUPS)]
     for what, names in (
+        (f"waited for {CALM_S:.0f} s without a fault", world.stuck),
         ("were lost", lost),
         ("came from nowhere", phantoms),
         ("came after they were settled", ledger.risen),

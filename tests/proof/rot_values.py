@@ -175,7 +175,7 @@ class RottenValues:
 
     def _of_block(self, rot: ValueRot) -> tuple[int, int]:
         """(queue_id, first sequence) of the messages in the block, which may stand under another key."""
-        at = keys.split_sequence_key(rot.key)
+        at = keys.split_sequence_key(rot.key, "the store")
         if rot.key[:1] == keys.BLOCK:
             for queue_id in self._state.queues:
                 for info in block_infos(_kv(self.pairs), queue_id):

@@ -117,11 +117,11 @@ def _assert_each_block_has_one_info(kv: MemoryKV) -> None:
     """Nothing is left of what was joined, rewritten or gone, wherever it stood."""
     homes: list[tuple[int, int]] = []
     for key, _ in kv.scan(keys.BLOCK_INFO, keys.after(keys.BLOCK_INFO)):
-        queue_id, first = keys.split_sequence_key(key)
+        queue_id, first = keys.split_sequence_key(key, kv.where)
         [info] = block_infos(kv, queue_id, first, first)
         assert load_block(kv, queue_id, info)
         homes.append((queue_id, first) if info.home is None else info.home[:2])
-    blocks = [keys.split_sequence_key(key) for key, _ in kv.scan(keys.BLOCK, keys.after(keys.BLOCK))]
+    blocks = [keys.split_sequence_key(key, kv.where) for key, _ in kv.scan(keys.BLOCK, keys.after(keys.BLOCK))]
     assert sorted(homes) == blocks
 
 

@@ -25,8 +25,8 @@ ROWS: dict[str, Row] = {
             "security/test_strangers.py::test_a_stranger_with_a_bomb_is_hung_up_on",
             "integration/test_server_broker.py::test_a_silent_stranger_is_sent_away",
             "integration/test_http_limits.py::test_silent_connections_take_no_probe_away",
-            "unit/protocols/native/test_native_session.py::test_before_connect_frames_are_small_and_plain",
-            "unit/protocols/native/test_native_session.py::"
+            "unit/protocols/native/test_handshake.py::test_before_connect_frames_are_small_and_plain",
+            "unit/protocols/native/test_handshake.py::"
             "test_a_stranger_cannot_fill_memory_while_its_credentials_are_checked",
             "unit/protocols/eventmesh/tcp/test_tcp_session.py::test_before_the_login_frames_are_small",
             "unit/protocols/eventmesh/tcp/test_tcp_session.py::"
@@ -97,7 +97,7 @@ ROWS: dict[str, Row] = {
             "unit/protocols/blazingmq/test_handshake.py::test_what_comes_behind_the_credentials_waits_for_their_check",
             "unit/protocols/blazingmq/test_handshake.py::test_a_second_login_gives_no_other_rights",
             "integration/test_ownership.py::test_a_second_connect_with_fewer_rights_ends_what_it_may_not",
-            "unit/protocols/native/test_native_session.py::test_a_failed_second_connect_leaves_the_session_as_it_was",
+            "unit/protocols/native/test_handshake.py::test_a_failed_second_connect_leaves_the_session_as_it_was",
         ),
     ),
     "S5": Row(

@@ -15,7 +15,7 @@ DIALS = {"create_connection", "open_connection", "open_unix_connection", "connec
 CLIENTS = {"urllib.request", "http.client", "httpx", "aiohttp", "requests", "smtplib", "ftplib", "vibemq.client"}
 EXECUTES = {"eval", "exec", "compile", "__import__", "system", "popen"}
 DESERIALISERS = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "yaml", "jsonpickle"}
-ONLY_READS = ("list", "info", "metrics", "show", "check", "checks", "settings", "allowed")
+ONLY_READS = ("list", "info", "metrics", "show", "check", "checks", "settings", "allowed", "consumers")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -16,6 +17,7 @@ import vibemq.sync
 from tests.crash.ledger import BrokerProcess
 from tests.docs.pages import DOCS, REPOSITORY, blocks, links
 from tests.spark.world import drained, endpoint, needs_spark
+from tests.waiting import wait_until
 from vibemq.demos.spark import tidy
 
 
@@ -74,12 +76,9 @@ def finish(query: Any) -> None:
 def program(arguments: list[str], without: str = "", code: int = 0) -> str:
     """Run an example as a program; what it said on its standard error."""
     with tidy.folder() as folder:
-        settings = {key: value for key, value in tidy.settings(folder).items() if key != without}
-        configured = [f"--conf {key}='{value}'" for key, value in settings.items()]
-        submit = " ".join(["--master local[2]", *configured, "pyspark-shell"])
         done = subprocess.run(
             [sys.executable, "-m", *arguments],
-            env=tidy.environment(folder) | {"PYSPARK_SUBMIT_ARGS": submit},
+            env=surroundings(folder, without),
             capture_output=True,
             text=True,
             check=False,
@@ -87,6 +86,14 @@ def program(arguments: list[str], without: str = "", code: int = 0) -> str:
         )
     assert done.returncode == code, done.stderr
     return done.stderr
+
+
+def surroundings(folder: Path, without: str = "") -> dict[str, str]:
+    """The environment of an example; `without` a setting."""
+    settings = {key: value for key, value in tidy.settings(folder).items() if key != without}
+    configured = [f"--conf {key}='{value}'" for key, value in settings.items()]
+    submit = " ".join(["--master local[2]", *configured, "pyspark-shell"])
+    return tidy.environment(folder) | {"PYSPARK_SUBMIT_ARGS": submit}
 
 
 def readings(first: int, count: int) -> list[dict[str, Any]]:
@@ -150,6 +157,26 @@ def test_a_program_that_fails_names_its_messages(mq: vibemq.sync.Client, to: lis
     assert "vibemq-admin group quarantine broken router 1-1" in said
 
 
+@pytest.mark.spark_cluster
+@spark_run
+def test_ctrl_c_ends_a_program_without_a_word(mq: vibemq.sync.Client, to: list[str]) -> None:
+    mq.create_queue("endless", mode=CURSORS_ONLY)
+    mq.publish_many("endless", [{"order": 1, "country": "FR"}])
+    arguments = ["vibemq.spark.examples.route", *to, "--source", "endless", "--prefix", "endless."]
+    with tidy.folder() as folder:
+        command = [sys.executable, "-m", *arguments]
+        with subprocess.Popen(command, env=surroundings(folder), stderr=subprocess.PIPE, text=True) as driver:
+            try:
+                wait_until(lambda: acknowledged_below(mq, "endless") == 2)
+                driver.send_signal(signal.SIGINT)
+                _, said = driver.communicate(timeout=ENOUGH_S)
+            finally:
+                driver.kill()
+    assert driver.returncode == 0, said
+    assert "Traceback" not in said
+    assert drained(mq, "endless.fr") == [{"order": 1, "country": "FR"}]
+
+
 @spark_run
 def test_rejects_and_what_becomes_of_them(
     spark: Any, mq: vibemq.sync.Client, to: list[str], capsys: pytest.CaptureFixture[str]
@@ -188,6 +215,13 @@ def test_rejects_and_what_becomes_of_them(
     assert len(drained_texts(mq, "repair")) == 3
     left = dead_letters.load(spark, dead_letters.options(args)).collect()
     assert [row["detail"] for row in left] == ["the amount is not positive"]
+
+
+def acknowledged_below(mq: vibemq.sync.Client, queue: str) -> int:
+    """Where the only group of the queue stands; 0 before there is one."""
+    info = mq.queue_info(queue)
+    assert info is not None
+    return max((group.head for group in info.groups), default=0)
 
 
 def drained_texts(mq: vibemq.sync.Client, queue: str) -> list[bytes]:

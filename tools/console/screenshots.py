@@ -8,12 +8,14 @@ import argparse
 import subprocess
 import sys
 import tempfile
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import sync_playwright
 
+import vibemq.sync
 from tests.browser.brokers import ServedBroker
 from tests.browser.conftest import CHROMIUM, SIZES
 from vibemq.web.console.pages import PAGES
@@ -28,6 +30,7 @@ SETTLED_MS = 1_500
 """Until charts are drawn and the first frame of the stream has come."""
 MORE = {
     "queue": [f"queue?queue=orders.eu&tab={tab}" for tab in ("now", "messages", "options", "tail")],
+    "connections": ["connections", "connections?id={connection}"],
     "message": ["message?queue=stock&sequence=60"],
     "letter": ["letter?id=1"],
     "job": ["job?id=1"],
@@ -43,6 +46,7 @@ def main() -> None:
         full = stack.enter_context(served(room / "full"))
         seed = [sys.executable, "-m", "tests.browser.seed", full.url, "--letters", str(LETTERS), "--no-users"]
         subprocess.run(seed, check=True, cwd=REPOSITORY)
+        connection = stack.enter_context(consumer(full))
         playwright = stack.enter_context(sync_playwright())
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         if only_docs:
@@ -54,14 +58,27 @@ def main() -> None:
             for size, (width, height) in SIZES.items():
                 for theme in ("light", "dark"):
                     for place in places():
-                        name = place.translate(str.maketrans("?&=", "---")) or "overview"
-                        take(browser, broker, place, OUT / kind / f"{name}-{size}-{theme}.png", (width, height), theme)
+                        name = place.translate(str.maketrans("?&=", "---", "{}")) or "overview"
+                        picture, address = (
+                            OUT / kind / f"{name}-{size}-{theme}.png",
+                            place.format(connection=connection),
+                        )
+                        take(browser, broker, address, picture, (width, height), theme)
     print(f"look at {OUT}")
 
 
 def served(room: Path) -> ServedBroker:
     room.mkdir()
     return ServedBroker(room)
+
+
+@contextmanager
+def consumer(broker: ServedBroker) -> Iterator[str]:
+    """Somebody who holds messages; the id of the connection."""
+    with vibemq.sync.connect(broker.url, name="stocktaking") as mq, mq.subscribe("stock", prefetch=5) as messages:
+        next(iter(messages))
+        [found] = mq.admin("connections.list", name="stocktaking", limit=1)["connections"]
+        yield found["connection_id"]
 
 
 def places() -> list[str]:

@@ -103,6 +103,7 @@ OPERATIONS: Mapping[str, Row] = {
     "transaction.list": (LIST,),
     # With their own name as `user`, users are shown and close their own.
     "connections.list": (SELF,),
+    "connections.consumers": (SELF,),
     "connections.close": (SELF,),
     "connections.redirect": (ADMIN,),
     "storage.backup": (ADMIN,),

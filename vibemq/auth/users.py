@@ -192,7 +192,7 @@ class Accounts:
         return _page(self._tokens_of.get(user, []), after, limit)
 
     def valid_tokens(self, user: str, now: int) -> int:
-        """How many of the user's have not expired."""
+        """How many of the user's have not expired. Looks at all of them, of which a user has 1,000 at most."""
         return sum(not tokens.has_expired(self._tokens[token_id], now) for token_id in self._tokens_of.get(user, ()))
 
     def token_ids(self, after: str = "", limit: int | None = None) -> list[str]:
@@ -526,7 +526,11 @@ class Accounts:
         if principal.token_id:
             return f"user {name!r} was removed" if user is None else self._token_ended(principal, now)
         # Whoever was given the name later may have the same password or certificate.
-        if user is not None and principal.since == _made_at(user) and self._counts_still(principal, user):
+        if (
+            user is not None
+            and principal.since == _made_at(user)
+            and (self._logs_in(principal, user) or self._is_kept(principal))
+        ):
             return ""
         shared = self._shared_token
         if shared is not None and hmac.compare_digest(principal.credential, self._credential("token", "", shared)):
@@ -545,8 +549,7 @@ class Accounts:
         user = self._users.get(principal.name)
         if principal.token_id or user is None or principal.since != _made_at(user):
             return True
-        kept = self._kept_credentials.get(principal.name, ())
-        return principal.credential not in kept and principal is not self._kept_principals.get(principal.name)
+        return self._logs_in(principal, user)
 
     def _token_ended(self, principal: Principal, now: int) -> str:
         kept = self._tokens.get(principal.token_id)
@@ -556,14 +559,18 @@ class Accounts:
             return "the token was revoked; connect with a valid one"
         return "the token has expired; connect with a valid one" if tokens.has_expired(kept, now) else ""
 
-    def _counts_still(self, principal: Principal, user: KnownUser) -> bool:
-        """Whether the password or certificate does with which the user has logged in."""
+    def _logs_in(self, principal: Principal, user: KnownUser) -> bool:
+        """Whether the password or certificate with which the user has logged in would do so now."""
         offered, name = principal.credential, principal.name
-        return (
-            hmac.compare_digest(offered, self._credential("password", name, user.secret))
-            or hmac.compare_digest(offered, self._credential("certificate", name, ""))
-            or offered in self._kept_credentials.get(name, ())
-            or principal is self._kept_principals.get(name)
+        return hmac.compare_digest(offered, self._credential("password", name, user.secret)) or hmac.compare_digest(
+            offered, self._credential("certificate", name, "")
+        )
+
+    def _is_kept(self, principal: Principal) -> bool:
+        """Whether connections that have the credential may go on with it after the change of the password."""
+        name = principal.name
+        return principal.credential in self._kept_credentials.get(name, ()) or principal is self._kept_principals.get(
+            name
         )
 
     def _credential(self, kind: str, name: str, secret: str | bytes) -> bytes:

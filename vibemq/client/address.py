@@ -24,6 +24,7 @@ DEFAULT_PORT = 2925
 MESSAGE_BYTES_MAX = 256 << 20
 COMPRESSIONS = ("brotli", "gzip")
 _SCHEMES = ("vibemq://", "vibemqs://")
+_TRUE, _FALSE = frozenset(("true", "1", "yes", "on")), frozenset(("false", "0", "no", "off"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,7 +227,10 @@ def _text(name: str) -> Callable[[str, str], dict[str, Any]]:
 
 def _bool(name: str, *, negated: bool = False) -> Callable[[str, str], dict[str, Any]]:
     def read(key: str, value: str) -> dict[str, Any]:
-        return {name: (value.strip().lower() in ("true", "1", "yes")) is not negated}
+        word = value.strip().lower()
+        if word not in _TRUE and word not in _FALSE:
+            raise ConfigInvalid(f"{key}={value!r} is neither true nor false; write {key}=true or {key}=false")
+        return {name: (word in _TRUE) is not negated}
 
     return read
 

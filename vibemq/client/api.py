@@ -207,6 +207,9 @@ class Client:
             await self._supervisor.close(wait_for_confirms=error is None)
             if error is not None:
                 unwaited.note_failures(error)
+        except BaseException as cancelled:
+            unwaited.note_failures(cancelled)
+            raise
         finally:
             await self._life.stop()
         unwaited.raise_failures()

@@ -11,7 +11,7 @@ from vibemq.client.observing.hooks import Hooks, ProcessScope
 from vibemq.client.payload import ReadPayload
 from vibemq.client.publishing.outgoing import Outgoing
 from vibemq.client.publishing.requests import REPLY_TO
-from vibemq.client.settlements import BACKOFF, delay_ms, limit_ms
+from vibemq.client.settlements import BACKOFF, Reason, delay_ms, limit_ms, reason_text
 from vibemq.errors import LocalProtocolError, RemoteProtocolError, RequesterGone
 from vibemq.model.commands import Settlement
 from vibemq.model.rows import Rows, RowView
@@ -20,7 +20,6 @@ from vibemq.model.runs import Run, runs_of
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-REASON_CHARACTERS_MAX = 1_000
 
 
 class Done:
@@ -233,12 +232,13 @@ class Message(ReadPayload, Generic[T]):
         """Done with it. Travels with the next flush, at the latest when the loop turns."""
         return self._settle(Settlement.ACK, BACKOFF, "")
 
-    def retry(self, delay: float | None = None, reason: str = "") -> Done:
+    def retry(self, delay: float | None = None, reason: Reason = "") -> Done:
         """It failed: hand it out again after `delay` seconds (None: the queue's backoff), or dead-letter it when its
         attempts are used up.
 
         Raises:
-            LocalProtocolError: the delay is negative, infinite or no number; the message is not settled.
+            LocalProtocolError: the delay is negative, infinite or no number, or the reason is neither text nor an
+                exception; the message is not settled.
         """
         return self._settle(Settlement.RETRY, delay_ms(delay, "delay"), reason)
 
@@ -246,8 +246,12 @@ class Message(ReadPayload, Generic[T]):
         """Give it back unharmed: no attempt counted, first in the queue again."""
         return self._settle(Settlement.RELEASE, BACKOFF, "")
 
-    def reject(self, reason: str = "") -> Done:
-        """Never to be retried: straight to the dead letters."""
+    def reject(self, reason: Reason = "") -> Done:
+        """Never to be retried: straight to the dead letters.
+
+        Raises:
+            LocalProtocolError: the reason is neither text nor an exception; the message is not settled.
+        """
         return self._settle(Settlement.REJECT, BACKOFF, reason)
 
     def extend(self, ack_timeout: float | None = None) -> Done:
@@ -304,12 +308,12 @@ class Message(ReadPayload, Generic[T]):
             f"message {self.sequence} of queue {self.queue!r} arrived damaged; a connection with TLS would have noticed"
         )
 
-    def _settle(self, verb: Settlement, delay_ms: int, reason: str) -> Done:
+    def _settle(self, verb: Settlement, delay_ms: int, reason: Reason) -> Done:
         if not self.settled:
+            told = reason_text(reason) if reason else ""
             self.settled = True
             sequence = self.sequence
-            reason = reason[:REASON_CHARACTERS_MAX]
-            self._delivery.settler.settle(self._delivery, verb, ((sequence, sequence),), delay_ms, reason)
+            self._delivery.settler.settle(self._delivery, verb, ((sequence, sequence),), delay_ms, told)
         return DONE
 
 
@@ -361,11 +365,10 @@ class Processing(Generic[T]):
             # Cancellation, Ctrl-C: the message is not to blame.
             message.release()
             return "release"
-        reason = f"{type(error).__name__}: {error}"
         if isinstance(error, self._reject_on):
-            message.reject(reason)
+            message.reject(error)
             return "reject"
-        message.retry(self._retry_delay, reason)
+        message.retry(self._retry_delay, error)
         return "retry"
 
     async def __aenter__(self) -> Message[T]:
@@ -446,17 +449,18 @@ class MessageBatch(Sequence[Message[T]]):
     def ack_all(self) -> Done:
         return self._settle_all(Settlement.ACK, BACKOFF, "")
 
-    def retry_all(self, delay: float | None = None, reason: str = "") -> Done:
+    def retry_all(self, delay: float | None = None, reason: Reason = "") -> Done:
         return self._settle_all(Settlement.RETRY, delay_ms(delay, "delay"), reason)
 
     def release_all(self) -> Done:
         return self._settle_all(Settlement.RELEASE, BACKOFF, "")
 
-    def reject_all(self, reason: str = "") -> Done:
+    def reject_all(self, reason: Reason = "") -> Done:
         return self._settle_all(Settlement.REJECT, BACKOFF, reason)
 
-    def _settle_all(self, verb: Settlement, delay_ms: int, reason: str) -> Done:
+    def _settle_all(self, verb: Settlement, delay_ms: int, reason: Reason) -> Done:
         """Settle what no message of the batch has settled on its own."""
+        told = reason_text(reason) if reason else ""
         runs: Sequence[Run]
         if self._messages is None:
             runs = () if self._settled else runs_of(self._sequences)
@@ -467,7 +471,7 @@ class MessageBatch(Sequence[Message[T]]):
                 message.settled = True
         self._settled = True
         if runs:
-            self._delivery.settler.settle(self._delivery, verb, runs, delay_ms, reason[:REASON_CHARACTERS_MAX])
+            self._delivery.settler.settle(self._delivery, verb, runs, delay_ms, told)
         return DONE
 
 

@@ -3,9 +3,13 @@
 from typing import NamedTuple
 
 from vibemq.client.publishing.outgoing import milliseconds
+from vibemq.errors import LocalProtocolError
 from vibemq.model.commands import Settlement
 from vibemq.model.runs import Run
 
+REASON_CHARACTERS_MAX = 1_000
+Reason = str | BaseException
+"""Why a message failed; of an exception, its type and its text."""
 BACKOFF = -1
 """delay_ms of a retry that leaves the delay to the queue."""
 
@@ -22,6 +26,19 @@ def limit_ms(timeout: float, name: str) -> int:
 def delay_ms(delay: float | None, name: str) -> int:
     """A delay for the wire. Raises LocalProtocolError as `limit_ms` does."""
     return BACKOFF if delay is None else milliseconds(delay, name, zero="at once")
+
+
+def reason_text(reason: Reason) -> str:
+    """As it is sent and kept, cut to what is kept.
+
+    Raises:
+        LocalProtocolError: it is neither text nor an exception.
+    """
+    if isinstance(reason, BaseException):
+        reason = f"{type(reason).__name__}: {reason}"
+    elif not isinstance(reason, str):
+        raise LocalProtocolError(f"a reason is text or an exception, not {reason!r:.100}; nothing is settled")
+    return reason[:REASON_CHARACTERS_MAX]
 
 
 class SettleRuns(NamedTuple):

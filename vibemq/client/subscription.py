@@ -250,8 +250,14 @@ class Subscription(Generic[T]):
         """Subscribe and wait until the broker knows.
 
         Raises:
+            LocalProtocolError: it has begun before; one subscription is consumed once.
             VibeMQError: the broker refuses, or does not answer in time.
         """
+        if self._started or self._stopped:
+            state = "has ended" if self._stopped else "has begun already"
+            raise LocalProtocolError(
+                f"this subscription of {self.queue!r} {state}; make another one with subscribe({self.queue!r}, ...)"
+            )
         self._started = True
         await self._link.connected()
         if self.options.prefetch is None:

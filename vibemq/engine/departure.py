@@ -1,5 +1,6 @@
 """The deletion of queues whose time has ended: a few in each step, and before anything else is done to them."""
 
+import dataclasses
 from collections import deque
 from collections.abc import Generator
 
@@ -51,7 +52,7 @@ USES: frozenset[type] = frozenset(
 
 def fields_of(kind: type) -> tuple[str, ...]:
     """Which fields of a command name queues."""
-    return tuple(name for name, held in kind.__annotations__.items() if held is ask.QueueName)
+    return tuple(field.name for field in dataclasses.fields(kind) if field.type is ask.QueueName)
 
 
 def look(state: EngineState, step: Step, command: ask.Command, fields: tuple[str, ...]) -> None:

@@ -249,6 +249,10 @@ class Readers:
         """Of one queue, step by step. Raises QueueNotFound."""
         return views.consumers_of(find_same(self._state, name, None))
 
+    def consumers_of_session(self, session: int, first: int, most: int) -> list[ConsumerFigures]:
+        """In the order of their subscriptions; none when the session has gone."""
+        return views.consumers_of_session(self._state, session, first, most)
+
     def session_load(self, session: int) -> tuple[int, int]:
         """(consumers, messages that they hold)."""
         return views.session_load(self._state, session)

@@ -17,12 +17,13 @@ from vibemq.engine.queue.transaction import Transaction
 from vibemq.engine.stage_names import is_delay_mark, is_stage
 from vibemq.engine.state import EngineState, importer_of
 from vibemq.engine.step import Step
+from vibemq.model.extras.dedup_table import DEDUP_SEQUENCE_BITS, DEDUP_SEQUENCE_MASK
 from vibemq.model.instants import Instants
 from vibemq.model.options import Durability
 from vibemq.model.records import Attempts, TransactionsForgotten
 from vibemq.model.runs import END, RunSet
 from vibemq.model.selector import Selector
-from vibemq.model.stored import DEDUP_SEQUENCE_BITS, DEDUP_SEQUENCE_MASK, Chunk, StoredGroup, StoredQueue, StoredState
+from vibemq.model.stored import Chunk, StoredGroup, StoredQueue, StoredState
 from vibemq.model.upcoming import Upcoming
 
 _FIRST = Attempts()
@@ -97,7 +98,7 @@ def _queue(stored: StoredQueue, now: int) -> Queue:
         queue.delayed = stored.delayed.copy()
         queue.upcoming = Upcoming()
     oldest = now - queue.options.dedup_window_ms
-    dedup = stored.dedup.items() if stored.has("dedup") else ()
+    dedup = stored.dedup.oldest_first() if stored.has("dedup") else ()
     for published_at, together in groupby(
         sorted(dedup, key=_published_at), lambda known: known[1] >> DEDUP_SEQUENCE_BITS
     ):

@@ -2,8 +2,10 @@
 
 from collections import Counter
 from collections.abc import Generator, Iterator
+from itertools import islice
 from typing import cast
 
+from vibemq.engine.queue.consumer import Consumer
 from vibemq.engine.queue.group import Group, GroupCounters
 from vibemq.engine.queue.queue import Queue
 from vibemq.engine.queue.unacked import NEVER
@@ -344,25 +346,34 @@ def consumers_of(queue: Queue) -> Generator[None, None, list[ConsumerFigures]]:
     found: list[ConsumerFigures] = []
     for number, group in enumerate(list(queue.groups.values()), 1):
         for consumer in list(group.consumers):
-            deadline = consumer.unacked.first_deadline() if consumer.unacked.count else NEVER
-            found.append(
-                ConsumerFigures(
-                    consumer.session.number,
-                    consumer.number,
-                    group.name,
-                    consumer.active,
-                    consumer.capacity_messages,
-                    consumer.unacked.count,
-                    0 if deadline == NEVER else deadline,
-                    consumer.ack_timeout_ms,
-                    consumer.settled_at,
-                )
-            )
+            found.append(_consumer_figures(consumer))
             if not len(found) % GROUPS_PER_STEP:
                 yield
         if not number % GROUPS_PER_STEP:
             yield
     return found
+
+
+def _consumer_figures(consumer: Consumer) -> ConsumerFigures:
+    deadline = consumer.unacked.first_deadline() if consumer.unacked.count else NEVER
+    return ConsumerFigures(
+        consumer.session.number,
+        consumer.number,
+        consumer.queue.name,
+        consumer.group.name,
+        consumer.active,
+        consumer.capacity_messages,
+        consumer.unacked.count,
+        0 if deadline == NEVER else deadline,
+        consumer.ack_timeout_ms,
+        consumer.settled_at,
+    )
+
+
+def consumers_of_session(state: EngineState, session: int, first: int, most: int) -> list[ConsumerFigures]:
+    """Up to `most` of a session's consumers, the `first` ones left out, in the order of their subscriptions."""
+    known = state.sessions.get(session)
+    return [] if known is None else list(map(_consumer_figures, islice(known.consumers.values(), first, first + most)))
 
 
 def session_load(state: EngineState, session: int) -> tuple[int, int]:

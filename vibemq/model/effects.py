@@ -420,6 +420,7 @@ class ConsumerFigures(NamedTuple):
 
     session: int
     number: int
+    queue: str
     group: str
     active: bool
     """False: it is given nothing new, and still holds something."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from vibemq.model.accounts import StoredToken, StoredUser
 from vibemq.model.dead.groups import EVERY_LETTER, LetterChoice
+from vibemq.model.extras.dedup_table import DedupTable
 from vibemq.model.instants import Instants
 from vibemq.model.jobs.job import StoredJob
 from vibemq.model.options import QueueOptions
@@ -24,21 +25,6 @@ from vibemq.model.runs import Run, RunSet
 
 _LATER: Any = object()
 """Stands for a container that is made when it is asked for: most of many queues and groups never need it."""
-
-
-DEDUP_SEQUENCE_BITS = 64
-DEDUP_SEQUENCE_MASK = (1 << DEDUP_SEQUENCE_BITS) - 1
-
-
-def remembered(sequence: int, published_at: int) -> int:
-    """What is remembered of a dedup_id. One number: of a tuple for each of very many ids Python's collector would look
-    at all of them, again and again."""
-    return published_at << DEDUP_SEQUENCE_BITS | sequence
-
-
-def remembered_parts(known: int) -> tuple[int, int]:
-    """(sequence, published_at)"""
-    return known & DEDUP_SEQUENCE_MASK, known >> DEDUP_SEQUENCE_BITS
 
 
 @dataclass(slots=True)
@@ -193,8 +179,8 @@ class StoredQueue(_OnFirstUse):
     """Messages with a dead letter; one that several groups have given up has several letters."""
     letters: int = 0
     """Dead letters of all groups."""
-    dedup: dict[bytes, int] = _LATER
-    """dedup_id -> sequence and published_at, see `remembered`, within the window."""
+    dedup: DedupTable = _LATER
+    """Within the window."""
     made: ClassVar[dict[str, Callable[[], Any]]] = {
         "group_order": list,
         "chunks": list,
@@ -203,7 +189,7 @@ class StoredQueue(_OnFirstUse):
         "expires": Instants,
         "delayed": Instants,
         "dead": RunSet,
-        "dedup": dict,
+        "dedup": DedupTable,
     }
 
 

@@ -5,6 +5,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable
+from itertools import islice
 from types import TracebackType
 from typing import Any, Self
 
@@ -43,8 +44,6 @@ class Inbox:
         self._wakeup = Wakeup()
         # Not by `close`: another thread may be about to read from it, and the number may be somebody else's by then.
         weakref.finalize(self, self._wakeup.close).atexit = False
-        self._told = False
-        """The descriptor has been made readable since it was last read."""
         self._closed = False
         self._inherited = False
         watch_forks(self)
@@ -78,7 +77,7 @@ class Inbox:
         for key, (_, mine) in list(self._subscriptions.items()):
             if mine is subscription:
                 self._subscriptions.pop(key, None)
-        self._tell()  # A thread that waits may have nothing to wait for.
+        self._wakeup.set()  # A thread that waits may have nothing to wait for.
         # A client that is closed has given everything back.
         with contextlib.suppress(NotConnected):
             subscription.stop()
@@ -119,21 +118,20 @@ class Inbox:
             NotConnected: the inbox, or the client of a subscription, is closed.
         """
         self._check()
-        # The descriptor before the messages: what comes in between makes it readable again.
-        self._wakeup.clear()
-        self._told = False
-        taken: list[tuple[Inner, Message[Any]]] = []
+        grabbed: list[tuple[Inner, Arrived]] = []
         try:
-            while len(taken) < max and not self._take_one(taken):
-                pass
-            return [message for inner, message in taken if _is_given(inner, message)]
+            try:
+                taken = [message for inner, message in self._take(grabbed, max) if _is_given(inner, message)]
+            finally:
+                self._clear_if_empty()
+            return taken
         except BaseException:
-            # A signal's handler has raised: the next call returns them.
-            self._arrived.extendleft(reversed(taken))
-            raise
-        finally:
+            # A signal's handler has raised, and the next call returns them; or a subscription has ended, which is not
+            # among them.
+            self._put_back(grabbed, 0)
             if self._arrived:
-                self._tell()
+                self._wakeup.set()
+            raise
 
     def get(self, timeout: float | None = None) -> Message[Any] | None:
         """Wait for one message; None when none came within `timeout` seconds. Raises as `take`, and LocalProtocolError
@@ -174,31 +172,56 @@ class Inbox:
         if self._closed:
             raise NotConnected(CLOSED)
 
-    def _take_one(self, taken: list[tuple[Inner, Message[Any]]]) -> bool:
-        """Whether that is all for now. Raises only while nothing is taken."""
-        try:
-            inner, arrived = self._arrived.popleft()
-        except IndexError:
-            return True
-        if isinstance(arrived, Message):
-            if arrived.settled:
-                # Acknowledged by a call that was interrupted before it returned: the broker has forgotten it.
-                taken.append((inner, arrived))
-            elif not arrived.stale:
-                self._take_message(inner, arrived, taken)
-            return False
-        if taken:
-            self._arrived.appendleft((inner, arrived))
-            return True
-        raise arrived()
+    def _clear_if_empty(self) -> None:
+        if not self._arrived:
+            self._wakeup.clear()
+            # What came in between has made it readable before it was read.
+            if self._arrived:
+                self._wakeup.set()
 
-    def _take_message(self, inner: Inner, message: Message[Any], taken: list[tuple[Inner, Message[Any]]]) -> None:
+    def _take(self, grabbed: list[tuple[Inner, Arrived]], most: int) -> list[tuple[Inner, Message[Any]]]:
+        """What may be given. At every instant, all that has left the inbox is in `grabbed`, because a signal's handler
+        may raise between any two lines."""
+        given: list[tuple[Inner, Message[Any]]] = []
+        while len(given) < most and (fresh := self._grab(grabbed, most - len(given))):
+            for position in range(len(grabbed) - fresh, len(grabbed)):
+                inner, arrived = grabbed[position]
+                if isinstance(arrived, Message):
+                    if self._may_be_given(inner, arrived):
+                        given.append((inner, arrived))
+                elif given:
+                    # The next call raises it.
+                    self._put_back(grabbed, position)
+                    return given
+                else:
+                    self._put_back(grabbed, position + 1)
+                    grabbed.clear()
+                    raise arrived()
+        return given
+
+    def _grab(self, grabbed: list[tuple[Inner, Arrived]], most: int) -> int:
+        """How many were there. One call in C, which no signal's handler interrupts."""
+        before = len(grabbed)
+        with contextlib.suppress(IndexError):
+            grabbed.extend(islice(iter(self._arrived.popleft, None), most))
+        return len(grabbed) - before
+
+    def _put_back(self, grabbed: list[tuple[Inner, Arrived]], start: int) -> None:
+        """What stands at `start` and behind it; in C as well."""
+        self._arrived.extendleft(islice(iter(grabbed.pop, None), len(grabbed) - start))
+
+    def _may_be_given(self, inner: Inner, message: Message[Any]) -> bool:
+        if message.settled:
+            # Acknowledged by a call that was interrupted before it returned: the broker has forgotten it.
+            return inner.options.auto_ack
+        if message.stale:
+            return False
         if inner.draining:
             # A client that was closed meanwhile has given everything back.
             with contextlib.suppress(NotConnected):
                 message.release()
-        elif inner.id in self._subscriptions:
-            taken.append((inner, message))
+            return False
+        return inner.id in self._subscriptions
 
     def _collect(self, inner: Inner) -> None:
         """Called in the loop of its client, when something has come or it has ended."""
@@ -210,11 +233,6 @@ class Inbox:
         if failure is not None and ended:
             self._arrived.append((inner, failure))
         if messages or ended or inner.stopped:
-            self._tell()
-
-    def _tell(self) -> None:
-        if not self._told:
-            self._told = True
             self._wakeup.set()
 
 

@@ -80,6 +80,12 @@ def test_peek_takes_nothing(vibemq: Run, queue: str) -> None:
         (3, '{"n": 2}', "v"),
         (4, '{"n": 3}', "v"),
     ]
+    wanted = found[1]["id"]
+    for search in (("--id", wanted), ("--header", "k=v", "--id", wanted, "--state", "ready")):
+        _, found, _ = vibemq("admin", "queue", "peek", queue, *search)
+        assert [(m["sequence"], m["id"]) for m in found] == [(4, wanted)], search
+    assert vibemq("admin", "queue", "peek", queue, "--header", "k=w")[1] == []
+    assert len(vibemq("admin", "queue", "peek", queue, "--header", "k=v", "--limit", "3")[1]) == 3
     assert info(vibemq, queue)["ready"] == 5
 
 

@@ -52,7 +52,9 @@ def test_figures_of_the_broker_and_of_its_queues(
     wait_until(lambda: [c["group"] for c in vibemq("admin", "cursor", "ls", "--queue", queue)[1]] == ["readers"])
     assert "readers" in text(capfdbinary, "cursor", "ls")
     assert vibemq("admin", "transaction", "ls")[0] == 0
-    assert vibemq("admin", "connections", "ls", "--sort", "-unsettled", "--protocol", "native")[1]
+    connections = vibemq("admin", "connections", "ls", "--sort", "-unsettled", "--protocol", "native")[1]
+    connection = connections[0]["connection_id"]
+    assert vibemq("admin", "connections", "consumers", connection)[:2] == (0, [])
     assert "queue.delete" in [r["operation"] for r in removed_and_recorded(vibemq, queue)]
     assert queue in text(capfdbinary, "audit", "ls", "--queue", queue)
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from tests.integration.cursor_peer import rows_of
-from tests.integration.every_call.peers import DEAD, NEWS
+from tests.integration.every_call.peers import DEAD, JOBS, NEWS
 from tests.integration.every_call.requests import deleted, given_up, having_requested, purged
 from tests.integration.every_call.world import Prepared, Row, World, admin
 
@@ -25,6 +25,9 @@ def all_groups(world: World) -> None:
 
 
 CROWD_ROWS: dict[str, Row | Prepared] = {
+    "messages with an id that none has": admin("queue.peek", queue=JOBS, message_id="none", limit=1_000),
+    "messages with a header that none has": admin("queue.peek", queue=JOBS, header={"k": "none"}, limit=1_000),
+    "messages with a header that all have": admin("queue.peek", queue=NEWS, header={"k": "v"}, limit=1_000),
     "dead letters of a queue, newest first": admin("dlq.list", queue=DEAD, order="newest", limit=1_000),
     "dead letters for a reason": admin("dlq.list", reason="expired", limit=1_000),
     "dead letters for a reason that none has": admin("dlq.list", queue=DEAD, reason="overflow"),

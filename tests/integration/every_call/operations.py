@@ -51,6 +51,7 @@ OPERATION_ROWS: dict[str, Row | Prepared] = {
     "audit.list": admin("audit.list", limit=1_000),
     "broker.reload": admin("broker.reload"),
     "connections.list": admin("connections.list"),
+    "connections.consumers": admin("connections.consumers", connection_id="nobody"),
     "connections.close": admin("connections.close", user="nobody"),
     "connections.redirect": admin("connections.redirect", user="nobody", host="localhost", port=1),
     "storage.backup": lambda w, n: w.peer.admin("storage.backup", target=str(w.folder / f"backup-{n}")),

@@ -56,6 +56,9 @@ def test_secrets_stay_out_of_the_representation() -> None:
         ("host=h;tls", "'tls' has no '='"),
         ("host=h;port=0", "out of range"),
         ("host=h;port=x", "not a whole number"),
+        ("vibemq://h?tls=ja", "tls='ja' is neither true nor false"),
+        ("vibemq://h?useTls=", "write useTls=true or useTls=false"),
+        ("host=h;publishConnection=maybe", "neither true nor false"),
         ("vibemq://h?commandTimeout=0", "out of range"),
         (f"vibemq://h?commandTimeout={'9' * 400}", "out of range"),
         (f"vibemq://h?reconnectMaxDelay={'9' * 400}", "out of range"),
@@ -69,6 +72,11 @@ def test_secrets_stay_out_of_the_representation() -> None:
 def test_what_cannot_be_used_is_refused_with_a_hint(text: str, hint: str) -> None:
     with pytest.raises(ConfigInvalid, match=hint):
         parse(text)
+
+
+@pytest.mark.parametrize(("word", "tls"), [("on", True), ("1", True), ("YES", True), ("off", False), ("0", False)])
+def test_a_truth_value_has_several_words(word: str, tls: bool) -> None:
+    assert parse(f"vibemq://h?tls={word}").tls is tls
 
 
 def test_a_delay_above_the_default_maximum_raises_the_maximum() -> None:

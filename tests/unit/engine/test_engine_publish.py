@@ -12,6 +12,7 @@ from vibemq.engine.handlers.append import show
 from vibemq.errors import InvalidQueueName, QueueNotFound, StorageFull
 from vibemq.model.commands import Publish, PurgeQueue, SetCapacity, StartAt, Subscribe
 from vibemq.model.effects import Counted, Incomplete, Outcome, Published
+from vibemq.model.extras.dedup_table import DedupTable
 from vibemq.model.options import Durability, QueueOptions
 from vibemq.model.records import MessageExtra, MessagesAdded
 
@@ -187,9 +188,11 @@ class Compared(int):
     __lt__, __le__, __gt__, __ge__ = map(_compare, ("__lt__", "__le__", "__gt__", "__ge__"))
 
 
-class Window(dict[bytes, int]):
-    def items(self) -> Any:
+class Window(DedupTable):
+    def __iter__(self) -> Any:
         raise AssertionError("all ids of the window are looked at")
+
+    oldest_first = latest_first = __iter__
 
 
 def remembered(driver: Driver, batches: int) -> dict[int, MessageExtra]:
@@ -222,7 +225,7 @@ def test_duplicates_of_messages_on_their_way_are_looked_for_once() -> None:
     extras = remembered(driver, 12)
     queue = driver.engine._state.queues["q"]
     assert len(queue.unseen) == 12
-    queue.dedup.ids = {key: Compared(known) for key, known in queue.dedup.ids.items()}
+    queue.dedup.ids = DedupTable({key: Compared(known) for key, known in queue.dedup.ids.items()})
     Compared.times = 0
     driver.handle(Publish(9, "again", "q", rows_of(300), extras))
     assert 300 <= Compared.times < 4 * 300

@@ -15,7 +15,7 @@ import pytest
 from bench.guard.counting import instructions
 from tests.simulation.engine_driver import rows_of
 from vibemq.engine import Engine, EngineSettings
-from vibemq.engine.engine import _HANDLERS
+from vibemq.engine.command_handlers import HANDLERS
 from vibemq.engine.stage_names import plain_stage
 from vibemq.errors import QueueNotFound, StorageFull
 from vibemq.model import commands as ask
@@ -544,7 +544,7 @@ LINEAR: dict[tuple[str, str], str] = {
 
 
 def test_every_command_is_tried() -> None:
-    assert set(ASKED) == set(get_args(ask.Command)) == set(_HANDLERS)
+    assert set(ASKED) == set(get_args(ask.Command)) == set(HANDLERS)
 
 
 @pytest.mark.parametrize("grow", GROWN)

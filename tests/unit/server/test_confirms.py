@@ -12,7 +12,7 @@ import pytest
 from tests.simulation.engine_driver import rows_of
 from vibemq import plugins
 from vibemq.engine import Engine, EngineSettings
-from vibemq.engine.engine import _HANDLERS
+from vibemq.engine.command_handlers import HANDLERS
 from vibemq.engine.stage_names import plain_stage
 from vibemq.errors import VibeMQError
 from vibemq.model import commands as ask
@@ -226,7 +226,7 @@ COMMANDS: dict[str, Make] = {
 
 def test_every_command_is_here() -> None:
     here = {type(make(1)) for make in COMMANDS.values()}
-    assert here | NEVER_ANSWERED == set(_HANDLERS)
+    assert here | NEVER_ANSWERED == set(HANDLERS)
 
 
 # A store in memory is asked by every command, and each of the others by every second one.

@@ -59,6 +59,7 @@ REQUESTS: dict[str, tuple[str, ...]] = {
     "token ls": ("token.list",),
     "token revoke": ("token.revoke",),
     "connections ls": ("connections.list",),
+    "connections consumers": ("connections.consumers",),
     "connections close": ("connections.close",),
     "connections redirect": ("connections.redirect",),
     "broker overview": ("broker.overview",),

@@ -11,9 +11,10 @@ from vibemq.cli.admin.transfer.move_command import move
 from vibemq.cli.exits import QueueMissing, Usage
 from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, DryRun, Json, Queue, Timeout, Url, Yes
 from vibemq.cli.messages import message_table
-from vibemq.cli.online import ask, ask_all
+from vibemq.cli.online import ask, ask_all, call
 from vibemq.cli.output import Output, bytes_text, count_text, facts, instant_text, table
-from vibemq.cli.values import NUMBER_MAX
+from vibemq.cli.values import NUMBER_MAX, key_values
+from vibemq.client import Client
 from vibemq.errors import NotAuthorized
 
 app = typer.Typer(help="Queues of a running broker.", no_args_is_help=True)
@@ -265,13 +266,39 @@ def peek(
     start: Annotated[
         int, typer.Option("--from", metavar="SEQUENCE", min=0, max=NUMBER_MAX, help="First sequence to show.")
     ] = 0,
+    state: Annotated[
+        str | None, typer.Option("--state", metavar="WORD", help="Only ready, delayed or in_flight; default: waiting.")
+    ] = None,
+    message_id: Annotated[str | None, typer.Option("--id", metavar="ID", help="Search: only with this id.")] = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option("--header", "-H", metavar="KEY=VALUE", help="Search: only with this header; may be repeated."),
+    ] = None,
     url: Url = DEFAULT_URL,
     timeout: Timeout = DEFAULT_TIMEOUT,
     json: Json = False,
 ) -> None:
-    """Show stored messages without delivering them."""
-    arguments: dict[str, Any] = {"queue": queue, "limit": limit, "from": start}
-    messages = ask(url, timeout, "queue.peek", **arguments)
+    """Show stored messages without delivering them.
+
+    A search looks at one message after the other, of all states if --state names none.
+    """
+    chosen: dict[str, Any] = {"queue": queue, "state": state, "message_id": message_id}
+    chosen = {name: value for name, value in chosen.items() if value is not None}
+    if header:
+        chosen["header"] = key_values(header)
+
+    async def work(mq: Client) -> list[dict[str, Any]]:
+        if len(chosen) == 1:
+            return list(await mq.admin("queue.peek", **chosen, limit=limit, **{"from": start}))
+        found: list[dict[str, Any]] = []
+        after: int | None = start
+        while after is not None and len(found) < limit:
+            page = await mq.admin("queue.peek", **chosen, limit=limit - len(found), **{"from": after})
+            found += page["messages"]
+            after = page["next"]
+        return found
+
+    messages = call(url, timeout, work)
     Output(json=json).emit_many(messages, message_table(messages))
 
 

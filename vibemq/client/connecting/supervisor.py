@@ -77,26 +77,33 @@ class Supervisor:
         """Say goodbye, within `command_timeout` in all: settlements and publishes first, then Disconnect, then the
         broker hangs up. Without a connection, publishes wait for the next one, but no longer than `offline_timeout`."""
         link = self._link
-        command_timeout = link.settings.command_timeout
-        deadline = anyio.current_time() + command_timeout
+        deadline = anyio.current_time() + link.settings.command_timeout
         offline = link.protocol is None
         for subscriber in list(link.subscriptions.values()):
             subscriber.halt()
             if offline:
                 link.restored.forget(subscriber)  # The next connection is for publishes only.
-        if wait_for_confirms and link.failure is None:
-            offline_timeout = link.settings.reconnect.offline_timeout if offline else None
-            with anyio.move_on_after(
-                min(command_timeout if offline_timeout is None else offline_timeout, command_timeout)
-            ):
-                await link.outbox.idle.wait()
-        self._closing = True
-        goodbye_s = min(GOODBYE_SECONDS, max(0.0, deadline - anyio.current_time()))
-        with anyio.move_on_after(goodbye_s, shield=True):
-            if self._connection is not None:
-                link.goodbye()
-                await self._ended.wait()
-        link.fail(_closed)
+        try:
+            if wait_for_confirms and link.failure is None:
+                await self._confirmed(deadline, offline=offline)
+            self._closing = True
+            goodbye_s = min(GOODBYE_SECONDS, max(0.0, deadline - anyio.current_time()))
+            with anyio.move_on_after(goodbye_s, shield=True):
+                if self._connection is not None:
+                    link.goodbye()
+                    await self._ended.wait()
+        finally:
+            # Also of a call that was cancelled: nobody keeps the client's time from now on.
+            self._closing = True
+            link.fail(_closed)
+
+    async def _confirmed(self, deadline: float, *, offline: bool) -> None:
+        policy = self._link.settings.reconnect
+        until = deadline
+        if offline and policy.offline_timeout is not None:
+            until = min(deadline, anyio.current_time() + policy.offline_timeout)
+        with anyio.CancelScope(deadline=until):
+            await self._link.outbox.idle.wait()
 
     async def _keep_connected(self) -> None:
         policy = self._link.settings.reconnect

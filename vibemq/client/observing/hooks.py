@@ -11,6 +11,8 @@ from vibemq.client.publishing.outgoing import HEADERS_MAX, Outgoing
 
 logger = logging.getLogger(__name__)
 
+OF_THE_CLIENT = 4
+"""Headers that the client may add itself: content type, priority, and the two of a request."""
 _ONE_BODY = (str, bytes, bytearray, memoryview, Mapping)
 
 
@@ -105,7 +107,7 @@ class PublishScope:
         if not self.headers:
             return headers
         both = {**self.headers, **(headers or {})}
-        return both if len(both) <= HEADERS_MAX else headers
+        return both if len(both) <= HEADERS_MAX - OF_THE_CLIENT else headers
 
     def add_to_each(self, messages: Iterable[Any]) -> Iterable[Any]:
         """Those that are bodies alone are left as they are. What is no iterable of messages is left to its reader."""

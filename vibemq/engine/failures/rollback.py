@@ -129,9 +129,17 @@ def owed_of(state: EngineState, records: list[Record], holes: Holes, *, refused:
         if isinstance(record, JobLettersDied) and record.queue_id in holes:
             state.jobs.revive(record, holes[record.queue_id])
         kept = _without(record, holes)
+        if isinstance(kept, JobAdvanced):
+            kept = _up_to_cursor(state, kept)
         if kept is not None:
             _append(owed, kept)
     return owed
+
+
+def _up_to_cursor(state: EngineState, record: JobAdvanced) -> JobAdvanced:
+    """A step before it may have been taken back: the job goes on at the letters of that one."""
+    job = state.jobs.by_id.get(record.job_id)
+    return record if job is None or record.cursor <= job.cursor else replace(record, cursor=job.cursor)
 
 
 def owe_what_followed(state: EngineState) -> None:

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from vibemq.model.extras.columns import columns_of
+from vibemq.model.extras.dedup_table import DEDUP_SEQUENCE_BITS, DEDUP_SEQUENCE_MASK, DedupTable, remembered
 from vibemq.model.options import DEDUP_IDS_MAX
 from vibemq.model.records import Extras
-from vibemq.model.stored import DEDUP_SEQUENCE_BITS, DEDUP_SEQUENCE_MASK, remembered
 
 _PRUNED_TOGETHER = 2_000
 
@@ -19,8 +19,7 @@ class DedupWindow:
     __slots__ = ("_batches", "_in_batches", "_pruned", "ids")
 
     def __init__(self) -> None:
-        self.ids: dict[bytes, int] = {}
-        """As `StoredQueue.dedup`."""
+        self.ids = DedupTable()
         self._batches: OrderedDict[int, tuple[int, tuple[bytes, ...]]] = OrderedDict()
         """Sequence of the first -> (published_at, ids), the oldest first. An id that is remembered again stands in
         both."""
@@ -35,9 +34,9 @@ class DedupWindow:
         """They are known for the window from then on."""
         stamp = remembered(0, published_at)
         if isinstance(sequences, range):
-            self.ids.update(zip(ids, range(stamp + sequences.start, stamp + sequences.stop), strict=True))
+            self.ids.add(ids, range(stamp + sequences.start, stamp + sequences.stop))
         else:
-            self.ids.update(zip(ids, [stamp + sequence for sequence in sequences], strict=True))
+            self.ids.add(ids, [stamp + sequence for sequence in sequences])
         # Python's collector soon leaves tuples alone that hold nothing it looks at, and lists never.
         self._batches[sequences[0]] = published_at, tuple(ids)
         self._in_batches += len(ids)
@@ -48,7 +47,7 @@ class DedupWindow:
         return 0 if found is None or found >> DEDUP_SEQUENCE_BITS < oldest else found & DEDUP_SEQUENCE_MASK
 
     def knows_none(self, ids: Sequence[bytes]) -> bool:
-        return self.ids.keys().isdisjoint(ids)
+        return self.ids.isdisjoint(ids)
 
     def forget(self, ids: Sequence[bytes], first: int, last: int) -> None:
         """Those among them that are of messages with these sequences, of one publish, may be published again."""
@@ -76,7 +75,7 @@ class DedupWindow:
 
     def prune(self, oldest: int, most: int = _PRUNED_TOGETHER) -> None:
         """Forget those that are older, and the oldest of too many: up to `most` of them."""
-        batches, known = self._batches, self.ids
+        batches = self._batches
         while batches and most > 0:
             published_at, ids = next(iter(batches.values()))
             if published_at >= oldest and self._in_batches <= DEDUP_IDS_MAX:
@@ -84,10 +83,7 @@ class DedupWindow:
             count = min(most, len(ids) - self._pruned)
             if published_at >= oldest:
                 count = min(count, self._in_batches - DEDUP_IDS_MAX)
-            for dedup_id in islice(ids, self._pruned, self._pruned + count):
-                found = known.get(dedup_id)
-                if found is not None and found >> DEDUP_SEQUENCE_BITS == published_at:
-                    del known[dedup_id]
+            self.ids.forget_published(islice(ids, self._pruned, self._pruned + count), published_at)
             most -= count
             self._in_batches -= count
             self._pruned += count

@@ -1,6 +1,6 @@
 """Groups, and those that read by ranges: cursors."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -116,8 +116,8 @@ class CommitCursor:
 
 
 @dataclass(slots=True)
-class PlanBatch:
-    """The batch that begins at one position ends at another, unless it was planned before. Reply: `Plan`, durable."""
+class ReaderBatch:
+    """A batch of a reader, by the position where it begins."""
 
     session: int
     token: Any
@@ -125,7 +125,17 @@ class PlanBatch:
     group: str
     epoch: int
     tag: str
-    """Of the position where it begins: `vibemq.model.records.tag_of`."""
+    """Of the position: `vibemq.model.records.tag_of`."""
+    incarnation: str | None = field(default=None, kw_only=True)
+    user: str = field(default="", kw_only=True)
+    manage: bool = field(default=True, kw_only=True)
+    """As in `DeleteGroup`."""
+
+
+@dataclass(slots=True)
+class PlanBatch(ReaderBatch):
+    """It ends at another position, unless it was planned before. Reply: `Plan`, durable."""
+
     end: str
     anew: bool = False
     """Forget earlier plans if none of them leads here."""
@@ -133,31 +143,16 @@ class PlanBatch:
     """A batch that began there had no rows: the reader's own name of it, so that it counts once."""
     elsewhere: bool = False
     """Another group of the reader keeps its plans, and is told who has read them; this one only notes this plan."""
-    incarnation: str | None = None
-    user: str = ""
-    manage: bool = True
-    """As in `DeleteGroup`."""
 
 
 @dataclass(slots=True)
-class EnterBatch:
-    """A planned batch is about to be read, as a batch of a query with a number. Reply: `Plan`, durable."""
+class EnterBatch(ReaderBatch):
+    """It is planned, and about to be read as a batch of a query with a number. Reply: `Plan`, durable."""
 
-    session: int
-    token: Any
-    queue: QueueName
-    group: str
-    epoch: int
-    tag: str
-    """As in `PlanBatch`."""
     end_tag: str
     query: str
     """"" = not known: then it is noted only that somebody reads the batch."""
     batch: int
-    incarnation: str | None = None
-    user: str = ""
-    manage: bool = True
-    """As in `DeleteGroup`."""
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ then the count says how many there are at least.
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import nsmallest
 from typing import Any, cast
 
@@ -16,7 +16,7 @@ from pydantic import Field
 from vibemq.auth.matrix import INSPECT
 from vibemq.auth.policy import Policy
 from vibemq.errors import QueueNotFound
-from vibemq.model.dead.fingerprint import fingerprint, sample_of
+from vibemq.model.dead.fingerprint import OTHER, fingerprint, sample_of
 from vibemq.model.dead.groups import DeadGroup, GroupKey, LetterStretch, joined
 from vibemq.model.effects import QueueInfo
 from vibemq.model.records import Reason
@@ -140,7 +140,20 @@ class LetterPreview:
         else:
             await self._count_letters(wanted, chosen, queue_ids, tally)
             sample, exact = await self._rows(wanted, chosen, queue_ids)
-        return await self._answer(caller, wanted, tally, sample, rows_are_all=exact)
+        whole = tally.is_whole and (exact or not wanted.need_rows)
+        most = None if whole else await self._most(wanted, chosen, queue_ids)
+        return await self._answer(caller, wanted, tally, sample, rows_are_all=exact, most=most)
+
+    async def _most(self, wanted: PreviewArguments, chosen: LetterFilter, queue_ids: frozenset[int] | None) -> int:
+        """No more letters than this can fit: so many are in the groups that the filter leaves."""
+        groups, count = chosen.groups(queue_ids), 0
+        whole = [groups]
+        if await self._reader.may_be_others(groups):
+            whole.append(replace(groups, fingerprint=OTHER))
+        for some in whole:
+            async for part in self._reader.groups(some):
+                count += sum(group.letters.count for group in part)
+        return min(count, max(0, chosen.below - chosen.after - 1), len(wanted.ids or ()) or count)
 
     async def _count_groups(self, chosen: LetterFilter, queue_ids: frozenset[int] | None, tally: _Tally) -> bool:
         """Return whether whole groups are meant, and were counted."""
@@ -198,10 +211,17 @@ class LetterPreview:
             await asyncio.sleep(0)
 
     async def _answer(
-        self, caller: Caller, wanted: PreviewArguments, tally: _Tally, rows: "_Rows", *, rows_are_all: bool
+        self,
+        caller: Caller,
+        wanted: PreviewArguments,
+        tally: _Tally,
+        rows: "_Rows",
+        *,
+        rows_are_all: bool,
+        most: int | None,
     ) -> dict[str, Any]:
+        """`most`: None when every letter was counted."""
         count = max(tally.count, rows.count)
-        exact = tally.is_whole and (rows_are_all or not wanted.need_rows)
         await tally.finish()
         size = rows.size
         if not rows_are_all and rows.count:
@@ -209,7 +229,8 @@ class LetterPreview:
         targets = await self._targets(caller, wanted, tally)
         answer = {
             "count": count,
-            "exact": exact,
+            "count_max": count if most is None else max(count, most),
+            "exact": most is None,
             "bytes": size,
             "bytes_exact": rows_are_all,
             "oldest_at": tally.oldest_at,

@@ -143,7 +143,7 @@ class Groups:
             wanted.anew,
             wanted.empty,
             wanted.elsewhere,
-            wanted.incarnation,
+            incarnation=wanted.incarnation,
         )
         return {"end": made.end, "empty": made.empty, "unread": not made.begun_at}
 
@@ -158,7 +158,7 @@ class Groups:
             wanted.end,
             wanted.query,
             wanted.batch,
-            wanted.incarnation,
+            incarnation=wanted.incarnation,
         )
         return {}
 

@@ -1,12 +1,12 @@
 """The consumers of a queue: who they are, what they hold, and whether they still settle."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 from pydantic import Field
 
 from vibemq.model.effects import ConsumerFigures
-from vibemq.operations.arguments import Arguments, Limit, QueueName, Whole, page_size
+from vibemq.operations.arguments import Arguments, Limit, QueueName, Text, Whole, page_size
 from vibemq.operations.contracts import EngineQuestions, InstantSource, Peers
 from vibemq.operations.monitoring.turns import in_slices, sort_steps
 from vibemq.operations.registry import Caller, Operation
@@ -16,6 +16,15 @@ PAGE_CONSUMERS = 100
 
 class ConsumerListArguments(Arguments):
     queue: QueueName = Field(description="Name of the queue.")
+    after: Whole | None = Field(None, description="Go on there: `next` of the page before.")
+    limit: Limit = None
+
+
+class OfConnectionArguments(Arguments):
+    connection_id: Text = Field(description="Of the connection, as connections.list shows it.")
+    user: Text | None = Field(
+        None, description="Only if the connection is of this user; who is no superuser gives the own name."
+    )
     after: Whole | None = Field(None, description="Go on there: `next` of the page before.")
     limit: Limit = None
 
@@ -39,9 +48,21 @@ class Consumers:
             "next": last if last < len(ordered) else None,
         }
 
+    async def of_connection(self, caller: Caller, wanted: OfConnectionArguments) -> dict[str, Any]:
+        """In the order of their subscriptions; none when there is no such connection."""
+        numbers: list[int] = []
+        await in_slices(_numbers(self._peers, wanted, numbers))
+        first, size = wanted.after or 0, page_size(wanted.limit, PAGE_CONSUMERS)
+        found = self._readers.consumers_of_session(numbers[0], first, size + 1) if numbers else []
+        return {
+            "consumers": [{"queue": one.queue} | self._shown(one) for one in found[:size]],
+            "next": first + size if len(found) > size else None,
+        }
+
     def _shown(self, one: ConsumerFigures) -> dict[str, Any]:
         """A consumer whose deadline is known holds its oldest message since an ack timeout before that; an extension
-        counts as a new hand-out. `prefetch` counts messages."""
+        counts as a new hand-out. Without an ack timeout nobody knows: no instant is kept of a hand-out that does not
+        end. `prefetch` counts messages."""
         peer = self._peers.peer(one.session)
         held = one.deadline and one.ack_timeout_ms
         return {
@@ -54,9 +75,19 @@ class Consumers:
             "active": one.active,
             "prefetch": one.prefetch,
             "in_flight": one.in_flight,
+            "ack_timeout_ms": one.ack_timeout_ms or None,
             "oldest_held_ms": max(0, self._clock.now() - one.deadline + one.ack_timeout_ms) if held else None,
             "last_ack_at": one.settled_at or None,
         }
+
+
+def _numbers(peers: Peers, wanted: OfConnectionArguments, into: list[int]) -> Iterator[None]:
+    for peer in peers.peers():
+        if peer.connection_id == wanted.connection_id:
+            if wanted.user is None or (peer.principal is not None and peer.principal.name == wanted.user):
+                into.append(peer.number)
+            return
+        yield
 
 
 def _steps(
@@ -72,5 +103,13 @@ OPERATIONS: list[Operation[Any]] = [
         ConsumerListArguments,
         Consumers,
         task=Consumers.page,
+    ),
+    Operation(
+        "connections.consumers",
+        "What a connection consumes: its consumers, of which queues, and what they hold.",
+        OfConnectionArguments,
+        Consumers,
+        task=Consumers.of_connection,
+        logged=True,
     ),
 ]

@@ -6,12 +6,14 @@ and name.
 """
 
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pydantic import Field
 
+from vibemq.auth.matrix import INSPECT
 from vibemq.auth.policy import Policy
 from vibemq.errors import InvalidPayload
 from vibemq.model.access import Principal
@@ -46,6 +48,7 @@ COLUMNS: dict[str, Value] = {
 
 
 class QueueRowsArguments(Arguments):
+    queue: str | None = Field(None, max_length=TEXT_MAX, description="Only the queue of this name.")
     name: str | None = Field(None, max_length=TEXT_MAX, description="Only queues whose names contain this.")
     state: Literal["idle", "delayed", "flowing", "falling_behind", "stuck", "full", "no_consumer"] | None = Field(
         None, description="Only queues in this state."
@@ -79,6 +82,8 @@ class QueueRows:
                 f"argument sort of queue.rows must be one of {', '.join(COLUMNS)}, with or without - before it"
             )
         place = _Place.read(wanted.after)
+        if wanted.queue is not None:
+            return await self._one(caller.principal, wanted.queue)
         kept = await self._list(caller.principal, wanted, place)
         order = kept.items
         here = kept.number == place.number
@@ -93,6 +98,16 @@ class QueueRows:
             "next": None if ends else _Place(kept.number, last, *_key_of(order, wanted, rows[-1])).text(),
             "sampled_at": order.reading.at_ms,
         }
+
+    async def _one(self, principal: Principal | None, queue: str) -> dict[str, Any]:
+        """A page of one row, or of none."""
+        reading = await self._readings.reading()
+        names, rows = reading.now.names, reading.by_name
+        position = bisect_left(rows, queue, key=names.__getitem__)
+        found: list[dict[str, Any]] = []
+        if position < len(rows) and names[rows[position]] == queue and self._policy.allows(principal, INSPECT, queue):
+            found.append(shown(reading, rows[position]))
+        return {"queues": found, "next": None, "sampled_at": reading.at_ms}
 
     async def _list(self, principal: Principal | None, wanted: QueueRowsArguments, place: "_Place") -> KeptList[_Order]:
         """The list that the place is in, if it is still there and the same is asked for; else one of now."""

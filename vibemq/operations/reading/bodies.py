@@ -17,9 +17,9 @@ from vibemq.operations.contracts import EngineQuestions, Peers
 from vibemq.operations.messages import part_json
 from vibemq.operations.queues import ANSWER_BYTES_MAX, QueueArguments
 from vibemq.operations.reading.decoding import DECODED_BYTES_MAX, decoded, decoded_whole
-from vibemq.operations.reading.peeks import facts_json, holders_json
+from vibemq.operations.reading.peeks import facts_json, whereabouts
 from vibemq.operations.registry import Caller, Operation
-from vibemq.operations.transfer.kept_messages import KeptMessages, in_turns
+from vibemq.operations.transfer.kept_messages import KeptMessages
 
 T = TypeVar("T")
 
@@ -30,7 +30,6 @@ ASIDE_BYTES_LEAST = 65_536
 """Shorter bodies are hashed on the loop."""
 ASIDE_MAX = 2
 """Bodies that are opened or hashed at a time."""
-HOLDERS_MAX = 100
 
 
 class MessageShowArguments(QueueArguments):
@@ -62,8 +61,9 @@ class MessageBodies:
         """What is known of the message, and a part of its body. `decoded_size` is null when there is more to open."""
         found = await self._found(wanted)
         view = RowView(found.row)
+        where = await whereabouts(self._readers, self._peers, wanted.queue, wanted.sequence)
         shown = facts_json(found.row, wanted.sequence, found.published_at, found.facts)
-        shown |= {"queue": wanted.queue, "incarnation": found.incarnation} | await self._whereabouts(wanted)
+        shown |= {"queue": wanted.queue, "incarnation": found.incarnation} | where
         if wanted.digest:
             shown["sha256"] = await self._digest(view.payload)
         end = wanted.offset + wanted.length
@@ -100,17 +100,6 @@ class MessageBodies:
             )
         part = page.slices[0]
         return FoundMessage(part.rows[0], part.published_at, incarnation, facts.get(sequence, NOTHING_KNOWN))
-
-    async def _whereabouts(self, wanted: MessageShowArguments) -> dict[str, Any]:
-        sequence = wanted.sequence
-        held = await in_turns(self._readers.held(wanted.queue, sequence, HOLDERS_MAX))
-        held = [one for one in held if one.sequence == sequence]
-        if held:
-            return {"state": "in_flight", "due_at": None, "holders": holders_json(held, self._peers)}
-        waiting = dict(self._readers.delayed(wanted.queue, sequence, 1))
-        if sequence in waiting:
-            return {"state": "delayed", "due_at": waiting[sequence], "holders": []}
-        return {"state": "ready", "due_at": None, "holders": []}
 
     async def _digest(self, payload: bytes) -> str:
         def digest() -> str:

@@ -10,16 +10,26 @@ from pydantic import Field
 from vibemq.model.effects import NOTHING_KNOWN, HeldMessage, MessageFacts
 from vibemq.model.rows import RowView
 from vibemq.model.runs import Run, run_count, runs_of
+from vibemq.model.stored import Slice
 from vibemq.operations.arguments import Limit, Text, Whole, page_size
-from vibemq.operations.contracts import EngineQuestions, HoldingPeer, Peers, StoreAccess
+from vibemq.operations.contracts import EngineQuestions, HoldingPeer, Peers, ReaderQuestions, StoreAccess
 from vibemq.operations.messages import message_json, part_of, priority_of
 from vibemq.operations.queues import ANSWER_BYTES_MAX, MESSAGES_PER_TURN, QueueArguments
 from vibemq.operations.registry import Caller, Operation
-from vibemq.operations.transfer.kept_messages import in_turns
+from vibemq.operations.transfer.kept_messages import KeptMessages, in_turns
 from vibemq.storage.reading import Piece, read_piece
 
 PREVIEW_BYTES = 1_024
 PREVIEW_BYTES_MAX = 4_096
+
+SEARCHED_BYTES = 256 << 10
+"""Read at a time while a search looks for messages."""
+SEARCH_S = 0.2
+"""How long one request looks for messages; `next` says where another one goes on."""
+SEARCH_LEAST = 1_000
+"""So many messages are looked at however long it takes."""
+HOLDERS_MAX = 100
+"""Shown of one message."""
 
 State = Literal["ready", "delayed", "in_flight"]
 
@@ -37,6 +47,12 @@ class PeekArguments(QueueArguments):
         le=PREVIEW_BYTES_MAX,
         description=f"Of each body, with `state`; left out: {PREVIEW_BYTES:,}.",
     )
+    message_id: Text | None = Field(
+        None,
+        description="Search: only messages with this id, in a page. A search looks at one message after the other, for "
+        "a moment, and tells in `examined` how many these were; it goes on at `next`.",
+    )
+    header: dict[str, str] = Field(default_factory=dict, description="Search: only messages that have these headers.")
 
 
 class Peeks:
@@ -45,12 +61,15 @@ class Peeks:
         self._readers = engine.readers
         self._store = store
         self._peers = peers
+        self._kept = KeptMessages(engine, store)
 
     async def peek(self, caller: Caller, wanted: PeekArguments) -> Any:
         limit = page_size(wanted.limit, 100)
+        preview = PREVIEW_BYTES if wanted.preview_bytes is None else wanted.preview_bytes
+        if wanted.message_id is not None or wanted.header:
+            return await self._found(wanted, limit, preview)
         if wanted.state is None:
             return await self._listed(wanted, limit)
-        preview = PREVIEW_BYTES if wanted.preview_bytes is None else wanted.preview_bytes
         match wanted.state:
             case "ready":
                 return await self._ready(wanted, limit, preview)
@@ -114,6 +133,32 @@ class Peeks:
         after = rest if rest is not None else (max(by_sequence) + 1 if full else None)
         return {"messages": shown, "next": after, "incarnation": head.incarnation}
 
+    async def _found(self, wanted: PeekArguments, limit: int, preview: int) -> dict[str, Any]:
+        """A page of a search: by sequence, of all states if none is named."""
+        head = self._readers.queue(wanted.queue, wanted.incarnation)
+        search = _Search(wanted, limit)
+        start: int | None = wanted.from_
+        deadline = asyncio.get_running_loop().time() + SEARCH_S
+        while start is not None and not search.is_full:
+            page = await self._kept.page(
+                wanted.queue, start=start, max_bytes=SEARCHED_BYTES, incarnation=head.incarnation
+            )
+            start = page.next
+            for part in page.slices:
+                await search.look(part)
+            if asyncio.get_running_loop().time() > deadline and search.examined >= SEARCH_LEAST:
+                break
+        sequences = [sequence for sequence, _, _ in search.found]
+        facts = self._readers.facts(wanted.queue, runs_of(sequences), head.incarnation)
+        shown: list[dict[str, Any]] = []
+        for sequence, row, published_at in search.found:
+            where = await whereabouts(self._readers, self._peers, wanted.queue, sequence)
+            if wanted.state in (None, where["state"]):
+                item = facts_json(row, sequence, published_at, facts.get(sequence, NOTHING_KNOWN))
+                shown.append(item | where | part_of(RowView(row), 0, preview))
+        after = sequences[-1] + 1 if search.is_full else start
+        return {"messages": shown, "next": after, "examined": search.examined, "incarnation": head.incarnation}
+
     async def _shown(
         self,
         wanted: PeekArguments,
@@ -139,6 +184,51 @@ class Peeks:
 
     async def _read(self, queue_id: int, runs: list[Run]) -> Piece:
         return await self._store.read_rows(partial(read_piece, self._store.provider), queue_id, runs, ANSWER_BYTES_MAX)
+
+
+class _Search:
+    """Messages that fit, as far as they were looked at."""
+
+    def __init__(self, wanted: PeekArguments, limit: int) -> None:
+        self._id = None if wanted.message_id is None else wanted.message_id.encode(errors="replace")
+        self._headers = wanted.header.items()
+        self._limit = limit
+        self._size = 0
+        self.found: list[tuple[int, bytes, int]] = []
+        """(sequence, row, published at)"""
+        self.examined = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether an answer has no room for more."""
+        return len(self.found) >= self._limit or self._size > ANSWER_BYTES_MAX
+
+    async def look(self, part: Slice) -> None:
+        """The loop has turns in between."""
+        rows = part.rows
+        for position, raw in enumerate(rows.ids()):
+            if self.is_full:
+                return
+            self.examined += 1
+            if self._id in (None, raw) and self._has_headers(row := rows[position]):
+                self.found.append((part.first_sequence + position, row, part.published_at))
+                self._size += len(row)
+            if not self.examined % MESSAGES_PER_TURN:
+                await asyncio.sleep(0)
+
+    def _has_headers(self, row: bytes) -> bool:
+        return not self._headers or self._headers <= RowView(row).headers.items()
+
+
+async def whereabouts(readers: ReaderQuestions, peers: Peers, queue: str, sequence: int) -> dict[str, Any]:
+    """The state of one message that the queue keeps, and who holds it."""
+    held = [one for one in await in_turns(readers.held(queue, sequence, HOLDERS_MAX)) if one.sequence == sequence]
+    if held:
+        return {"state": "in_flight", "due_at": None, "holders": holders_json(held, peers)}
+    waiting = dict(readers.delayed(queue, sequence, 1))
+    if sequence in waiting:
+        return {"state": "delayed", "due_at": waiting[sequence], "holders": []}
+    return {"state": "ready", "due_at": None, "holders": []}
 
 
 def facts_json(row: bytes, sequence: int, published_at: int, known: MessageFacts) -> dict[str, Any]:

@@ -82,6 +82,9 @@ class AdmittedConnection(CarriesLarge, Protocol):
     def memory_granted(self) -> None:
         """There is room for the large message that it has begun to send."""
 
+    def read_on(self) -> None:
+        """Its session is to be looked at."""
+
     def unwritten_bytes(self) -> int:
         """Bytes that the socket has not taken yet."""
 
@@ -282,7 +285,7 @@ class ConnectionTable:
     def _wake(self, number: int) -> None:
         connection = self._connections.get(number)
         if connection is not None and not connection.peer.ending:
-            connection.peer.process()
+            connection.read_on()
 
     def _reserve(self, number: int, size: int) -> MemoryShare | None:
         """By number: a session that refers to its connection would make a cycle."""

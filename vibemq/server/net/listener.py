@@ -6,6 +6,7 @@ import socket
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from vibemq import plugins
@@ -15,6 +16,7 @@ from vibemq.protocols.session import ProtocolPlugin
 from vibemq.server.checks import plugin_settings
 from vibemq.server.net.acceptor import Acceptor, Handshakes, bound_sockets
 from vibemq.server.net.connections import ListenerEndpoint, ListenerTroubles
+from vibemq.server.net.driving.rest import ReadingRest
 from vibemq.server.net.tls import ServerTls
 from vibemq.server.net.transport import Connection, SocketServices, acknowledge_at_once
 
@@ -67,7 +69,12 @@ async def listen(listener: Listener, number: int, endpoint: ListenerEndpoint, se
     host, chosen = sockets[0].getsockname()[:2]
     acceptor = Acceptor(
         sockets,
-        lambda connected: Connection(services, endpoint, acknowledge_at_once(connected) if await_acks else None),
+        lambda connected: Connection(
+            services,
+            endpoint,
+            acknowledge_at_once(connected) if await_acks else None,
+            gather=partial(ReadingRest, connected) if tls is None else None,
+        ),
         lambda host: table.refuses(host, endpoint, speaks=tls is None),
         tls=tls.context if tls is not None else None,
         handshake_timeout_s=table.limits.handshake_timeout_ms / 1000,

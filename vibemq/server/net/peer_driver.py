@@ -143,12 +143,15 @@ class PeerDriver:
 
     # -- bytes in -----------------------------------------------------------------------------------------------------
 
-    def receive(self, data: bytes) -> None:
-        """What the peer has sent; b"" is its end of stream."""
-        if not (self.parted or self.leaving):
-            self.session.receive_data(data)
-            if not self._keeps_back():
-                self.process()
+    def receive(self, data: bytes) -> bool:
+        """What the peer has sent; b"" is its end of stream. Returns whether the session keeps it back for a while."""
+        if self.parted or self.leaving:
+            return False
+        self.session.receive_data(data)
+        if self._keeps_back():
+            return True
+        self.process()
+        return False
 
     def keep(self, data: bytes) -> None:
         """The same, but `process` is called later."""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from vibemq.errors import Blocked, StorageError, VibeMQError
 from vibemq.model.rows import Rows
@@ -76,6 +76,16 @@ def _set_option(connected: socket.socket, level: int, option: int, value: int) -
         connected.setsockopt(level, option, value)
 
 
+class Gathering(Protocol):
+    """`vibemq.server.net.driving.rest.ReadingRest`."""
+
+    def begin(self) -> None: ...
+
+    def read(self) -> bool: ...
+
+    def end(self) -> None: ...
+
+
 class Connection(asyncio.Protocol):
     """Its whole life: connection_made, then anything, then connection_lost. Everything runs on the event loop."""
 
@@ -84,9 +94,18 @@ class Connection(asyncio.Protocol):
     peer: PeerDriver
 
     def __init__(
-        self, services: SocketServices, endpoint: ListenerEndpoint, acknowledge: Callable[[], None] | None = None
+        self,
+        services: SocketServices,
+        endpoint: ListenerEndpoint,
+        acknowledge: Callable[[], None] | None = None,
+        *,
+        gather: Callable[[Callable[[bytes], None]], Gathering] | None = None,
     ) -> None:
-        """`acknowledge`: see `acknowledge_at_once`; None: the kernel acknowledges when it likes."""
+        """
+        Args:
+            acknowledge: see `acknowledge_at_once`; None: the kernel acknowledges when it likes.
+            gather: makes what gathers what the peer sends, and hands it over; None: it is always read at once.
+        """
         self._services = services
         self.endpoint = endpoint
         self.number = 0
@@ -110,6 +129,9 @@ class Connection(asyncio.Protocol):
         """Its side of the stream: everything that it has sent was read."""
         self._closed = False
         self._acknowledge = acknowledge
+        self._gather = gather
+        self._gathering: Gathering | None = None
+        """Since the session has kept something back."""
         self._unsent: Unsent | None = None
         """A large row on its way, and what comes behind it; None while there is none."""
 
@@ -166,6 +188,10 @@ class Connection(asyncio.Protocol):
             self._lingering.cancel()
             self._lingering = None
         self._drop_unsent()
+        if self._gathering is not None:
+            self._gathering.end()
+            # It refers to this.
+            self._gathering = None
         if not self.number:
             return
         self._services.connection_table.forget_memory(self)
@@ -247,7 +273,8 @@ class Connection(asyncio.Protocol):
         turns = self._services.read_turns
         share_bytes = turns.share_bytes
         if self._services.put_aside.has_time():
-            self.peer.receive(data)
+            if self.peer.receive(data) and self._gather is not None:
+                self._begin_gathering(self._gather)
         else:
             self.peer.keep(data)
             self._services.put_aside.add(self)
@@ -261,6 +288,17 @@ class Connection(asyncio.Protocol):
             # `flush`, in the next turn, reads on.
             self._share_used = True
             self._pause_reading()
+
+    def _begin_gathering(self, make: Callable[[Callable[[bytes], None]], Gathering]) -> None:
+        if self._gathering is None:
+            self._gathering = make(self.data_received)
+        if self._reading:
+            self._gathering.begin()
+
+    def read_on(self) -> None:
+        """The session need not keep anything back any more, or has asked to be looked at."""
+        if self._gathering is None or not self._gathering.read():
+            self.peer.process()
 
     def work_off(self) -> None:
         """What was put aside."""
@@ -375,6 +413,8 @@ class Connection(asyncio.Protocol):
             return
         self._hung_up = True
         self.peer.part()
+        if self._gathering is not None:
+            self._gathering.end()
         if not self._reading:
             # Bytes that nobody has read would make the end of the stream a reset.
             self._reading = True
@@ -422,6 +462,8 @@ class Connection(asyncio.Protocol):
             self._pause_reading()
 
     def _pause_reading(self) -> None:
+        if self._gathering is not None:
+            self._gathering.end()
         self._reading = False
         self._services.backpressure.paused.add(self)
         self.transport.pause_reading()

@@ -1,6 +1,8 @@
 """What every example needs: a command line and a session."""
 
 import argparse
+import signal
+import threading
 from typing import Any
 
 from pyspark.errors import StreamingQueryException
@@ -10,6 +12,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from vibemq.spark import failed_batch
 
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
+LOOK_S = 1
+"""How long Ctrl-C may wait."""
 
 
 def command_line(description: str) -> argparse.ArgumentParser:
@@ -34,11 +38,21 @@ def trigger(once: bool) -> dict[str, Any]:
 
 
 def finish(query: StreamingQuery, group: str) -> None:
-    """Until it ends; an error names the messages of the batch that failed."""
+    """Until it ends, or Ctrl-C stops it; an error names the messages of the batch that failed."""
+    stopped = threading.Event()
+    # Spark's own handler raises in the middle of a call to the JVM, which says so in a hundred lines.
+    signal.signal(signal.SIGINT, lambda *_: stopped.set())
     try:
-        query.awaitTermination()
-    except StreamingQueryException as error:
-        raise SystemExit(f"{error}\n{failed_batch(error, group)}") from None
+        while not stopped.is_set() and not query.awaitTermination(LOOK_S):
+            pass
+        query.stop()
+    except Exception as error:
+        if stopped.is_set():
+            # Under spark-submit the JVM and the source's process have heard Ctrl-C too.
+            raise SystemExit(128 + signal.SIGINT) from None
+        if isinstance(error, StreamingQueryException):
+            raise SystemExit(f"{error}\n{failed_batch(error, group)}") from None
+        raise
 
 
 def session(name: str) -> SparkSession:

@@ -90,7 +90,7 @@ def _audit_lent(kv: KV) -> Iterator[Problem]:
     for key, value in kv.scan(keys.LENT, keys.after(keys.LENT)):
         try:
             queue_id, first, published_at = unpack_lent(unseal(key, value, kv.where))
-            home = Home(*keys.split_sequence_key(key), published_at)
+            home = Home(*keys.split_sequence_key(key, kv.where), published_at)
         except GARBAGE as exc:
             yield Problem(f"the value {key.hex()} cannot be read ({exc})", kv.where, repairable=True)
             continue
@@ -130,7 +130,7 @@ def _audit_dead(kv: KV, state: StoredState, held: dict[int, RunSet]) -> Iterator
             name = "" if queue is None else queue.name
             yield Problem(what, kv.where, None, name, sequence, sequence, repairable=True)
     for key, _ in kv.scan(keys.DEAD_BY_MESSAGE, keys.after(keys.DEAD_BY_MESSAGE)):
-        queue_id, sequence, dead_id = _pointer(kv, key)
+        queue_id, sequence, dead_id = keys.split_dead_by_message_key(key, kv.where)
         if kv.get(keys.dead_key(dead_id)) is None:
             queue = state.queues.get(queue_id)
             name = "" if queue is None else queue.name
@@ -138,11 +138,3 @@ def _audit_dead(kv: KV, state: StoredState, held: dict[int, RunSet]) -> Iterator
             yield Problem(what, kv.where, None, name, sequence, sequence, repairable=True)
     if count != state.dead_count:
         yield Problem(f"{count} dead letters are stored, {state.dead_count} are counted", kv.where, repairable=True)
-
-
-def _pointer(kv: KV, key: bytes) -> tuple[int, int, int]:
-    """(queue_id, sequence, dead_id). Raises StorageDamaged."""
-    try:
-        return keys.split_dead_by_message_key(key)
-    except GARBAGE as exc:
-        raise StorageDamaged(f"the key {key.hex()} cannot be read ({exc})", path=kv.where) from exc

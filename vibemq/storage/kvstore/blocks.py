@@ -376,13 +376,13 @@ def unpack_lent(body: bytes) -> Lent:
     return queue_id, first, published_at
 
 
-def lent_by(key: bytes, body: bytes) -> tuple[tuple[int, int], Lent] | None:
+def lent_by(key: bytes, body: bytes, where: str) -> tuple[tuple[int, int], Lent] | None:
     """What a block's info says of it: where the block stands, and who has it; None when that is the same queue. Raises
     one of `encoding.GARBAGE`."""
     if len(body) == _INFO.size:
         return None
     home = Home(*_HOME.unpack(body[_INFO.size :]))
-    return home[:2], (*keys.split_sequence_key(key), home.published_at)
+    return home[:2], (*keys.split_sequence_key(key, where), home.published_at)
 
 
 def _floor(kv: KV, queue_id: int, sequence: int) -> BlockInfo | None:
@@ -397,7 +397,7 @@ def _info(kv: KV, key: bytes, value: bytes) -> BlockInfo:
     try:
         home = Home(*_HOME.unpack(body[_INFO.size :])) if len(body) > _INFO.size else None
         last, rows, size, checksum = _INFO.unpack(body[: _INFO.size])
-        return BlockInfo(keys.split_sequence_key(key)[1], last, rows, size, checksum, home)
+        return BlockInfo(keys.split_sequence_key(key, kv.where)[1], last, rows, size, checksum, home)
     except GARBAGE as exc:
         raise StorageDamaged(f"stored value {key.hex()} cannot be read ({exc})", path=kv.where) from exc
 

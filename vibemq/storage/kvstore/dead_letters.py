@@ -129,7 +129,7 @@ class StoredDead:
         prefix = keys.sequence_key(keys.DEAD_BY_MESSAGE, queue_id, sequence)
         try:
             stored = self.kv.scan(prefix, keys.after(prefix))
-            return any(_dead_id(self.kv, key) not in self._removed for key, _ in stored)
+            return any(keys.split_dead_by_message_key(key, self.kv.where)[2] not in self._removed for key, _ in stored)
         except StorageDamaged:
             return True
 
@@ -346,10 +346,3 @@ def _unpack(kv: KV, key: bytes, value: bytes) -> DeadEntry:
         return values.unpack_dead(body)
     except GARBAGE as exc:
         raise StorageDamaged(f"stored value {key.hex()} cannot be read ({exc!r})", path=kv.where) from exc
-
-
-def _dead_id(kv: KV, key: bytes) -> int:
-    try:
-        return keys.split_dead_by_message_key(key)[2]
-    except GARBAGE as exc:
-        raise StorageDamaged(f"the key {key.hex()} cannot be read ({exc})", path=kv.where) from exc

@@ -179,19 +179,19 @@ def split_group_key(key: bytes) -> tuple[int, int]:
     return queue_id, group_id
 
 
-def split_page_key(key: bytes, where: str = "the store") -> tuple[int, int, int, int]:
+def split_page_key(key: bytes, where: str) -> tuple[int, int, int, int]:
     """(queue_id, group_id, kind, page). Raises StorageDamaged for a key that is none of its table."""
     _, queue_id, group_id, kind, page = _split(_PAGE, key, where)
     return queue_id, group_id, kind, page
 
 
-def split_sequence_key(key: bytes, where: str = "the store") -> tuple[int, int]:
+def split_sequence_key(key: bytes, where: str) -> tuple[int, int]:
     """(queue_id, sequence). Raises StorageDamaged for a key that is none of its table."""
     _, queue_id, sequence = _split(_SEQUENCE, key, where)
     return queue_id, sequence
 
 
-def split_dead_by_message_key(key: bytes, where: str = "the store") -> tuple[int, int, int]:
+def split_dead_by_message_key(key: bytes, where: str) -> tuple[int, int, int]:
     """(queue_id, sequence, dead_id). Raises StorageDamaged for a key that is none of its table."""
     _, queue_id, sequence, dead_id = _split(_DEAD_BY_MESSAGE, key, where)
     return queue_id, sequence, dead_id

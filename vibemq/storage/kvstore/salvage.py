@@ -95,16 +95,16 @@ class _Salvage:
             elif table == keys.BLOCK:
                 self._take_block(key, body)
             elif table == keys.LENT:
-                self._lent[keys.split_sequence_key(key)] = unpack_lent(body)
+                self._lent[keys.split_sequence_key(key, self._target.where)] = unpack_lent(body)
             elif table == keys.BLOCK_INFO:
                 # Made anew with its block. Who has the block stands in two places.
-                self._lent.update(filter(None, [lent_by(key, body)]))
+                self._lent.update(filter(None, [lent_by(key, body, self._target.where)]))
             elif table in self._rest:
                 self._rest[table].append((key, value))
             elif table == keys.DEAD:
                 self._letters.append((key, body))
             elif table == keys.DEAD_BY_MESSAGE:
-                pointed_at = keys.split_dead_by_message_key(key)
+                pointed_at = keys.split_dead_by_message_key(key, self._target.where)
                 self._pointers[pointed_at[:2]] = pointed_at[2]
         except GARBAGE as exc:
             self._lost(key, str(exc))
@@ -118,7 +118,7 @@ class _Salvage:
             self._bad_index += 1
 
     def _take_block(self, key: bytes, body: bytes) -> None:
-        queue_id = keys.split_sequence_key(key)[0]
+        queue_id = keys.split_sequence_key(key, self._target.where)[0]
         parts = decode_block(body)
         held = self._held.setdefault(queue_id, RunSet())
         if held.overlap(parts[0].first_sequence, last_of(parts[-1])):
@@ -132,7 +132,7 @@ class _Salvage:
         table = key[:1]
         try:
             if table in (keys.RUN_PAGE, keys.VALUE_PAGE):
-                self._restart.add(keys.split_page_key(key)[:2])
+                self._restart.add(keys.split_page_key(key, self._target.where)[:2])
             elif table == keys.GROUP:
                 self._restart.add(keys.split_group_key(key))
             elif table == keys.PLAN:

@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any, Protocol
 
 from vibemq.errors import StorageDamaged
+from vibemq.model.extras.dedup_table import remembered, remembered_parts
 from vibemq.model.records import ALL_GROUPS
 from vibemq.model.runs import RunSet
-from vibemq.model.stored import StoredGroup, StoredQueue, StoredState, remembered, remembered_parts
+from vibemq.model.stored import StoredGroup, StoredQueue, StoredState
 from vibemq.storage.kvstore import keys, values
 from vibemq.storage.kvstore.encoding import GARBAGE, seal, unseal
 from vibemq.storage.state.changes import RUN_PAGE_SHIFT, VALUE_PAGE_SHIFT, Dirty, PageKey, RunKind, ValueKind
@@ -115,7 +116,7 @@ def write_queue(kv: KV, queue: StoredQueue) -> None:
     _write_values(kv, queue_id, ALL_GROUPS, ValueKind.DELAYED, queue.delayed)
     for chunk in queue.chunks:
         _put(kv, keys.sequence_key(keys.CHUNK, queue_id, chunk.first), values.pack_chunk(chunk))
-    for dedup_id, known in queue.dedup.items():
+    for dedup_id, known in queue.dedup.oldest_first():
         sequence, published_at = remembered_parts(known)
         _put(kv, keys.sequence_key(keys.DEDUP, queue_id, sequence), values.pack_dedup(dedup_id, published_at))
 
@@ -248,7 +249,7 @@ def _write_dedup(kv: KV, state: StoredState, dirty: Dirty) -> None:
                 kv.delete(keys.sequence_key(keys.DEDUP, queue_id, marked))
         queue = state.queues.get(queue_id)
         # New ids stand at the end of the table.
-        for dedup_id, known in reversed(queue.dedup.items()) if queue is not None else ():
+        for dedup_id, known in queue.dedup.latest_first() if queue is not None else ():
             if not sequences:
                 break
             sequence, published_at = remembered_parts(known)
@@ -327,34 +328,35 @@ def _letters_of_group(kv: KV, key: bytes, value: bytes) -> int:
         return sum(1 for _ in kv.scan(prefix, keys.after(prefix)))
 
 
-Loader = Callable[[StoredState, bytes, bytes], None]
+Loader = Callable[[StoredState, bytes, bytes, str], None]
+"""(state, key, body, where). Raises one of `encoding.GARBAGE`."""
 
 
 def load_one(kv: KV, state: StoredState, key: bytes, value: bytes, load: Loader) -> None:
     body = unseal(key, value, kv.where)
     try:
-        load(state, key, body)
+        load(state, key, body, kv.where)
     except GARBAGE as exc:
         raise StorageDamaged(f"stored value {key.hex()} cannot be read ({exc!r})", path=kv.where) from exc
 
 
-def _load_meta(state: StoredState, key: bytes, body: bytes) -> None:
+def _load_meta(state: StoredState, key: bytes, body: bytes, where: str) -> None:
     if key == keys.STATE_META:
         values.unpack_meta(state, body)
 
 
-def _load_queue(state: StoredState, key: bytes, body: bytes) -> None:
+def _load_queue(state: StoredState, key: bytes, body: bytes, where: str) -> None:
     queue_id = keys.split_queue_key(key)
     state.queues[queue_id] = values.unpack_queue(queue_id, body)
 
 
-def _load_group(state: StoredState, key: bytes, body: bytes) -> None:
+def _load_group(state: StoredState, key: bytes, body: bytes, where: str) -> None:
     queue_id, group_id = keys.split_group_key(key)
     state.queues[queue_id].groups[group_id] = values.unpack_group(group_id, body)
 
 
-def _load_run_page(state: StoredState, key: bytes, body: bytes) -> None:
-    page = PageKey(*keys.split_page_key(key))
+def _load_run_page(state: StoredState, key: bytes, body: bytes, where: str) -> None:
+    page = PageKey(*keys.split_page_key(key, where))
     if page.kind >= RunKind.PRIORITY:
         state.queues[page.queue_id].priorities.setdefault(page.kind - RunKind.PRIORITY, RunSet())
     runs = _run_set(state, page)
@@ -364,46 +366,46 @@ def _load_run_page(state: StoredState, key: bytes, body: bytes) -> None:
         runs.add(first, last)
 
 
-def _load_value_page(state: StoredState, key: bytes, body: bytes) -> None:
-    page = PageKey(*keys.split_page_key(key))
+def _load_value_page(state: StoredState, key: bytes, body: bytes, where: str) -> None:
+    page = PageKey(*keys.split_page_key(key, where))
     entries = _values(state, page)
     if entries is None:
         raise ValueError(f"values of the missing group {page.group_id}")
     entries.update(values.unpack_page(ValueKind(page.kind), page.page, body))
 
 
-def _load_chunk(state: StoredState, key: bytes, body: bytes) -> None:
-    queue_id, first = keys.split_sequence_key(key)
+def _load_chunk(state: StoredState, key: bytes, body: bytes, where: str) -> None:
+    queue_id, first = keys.split_sequence_key(key, where)
     state.queues[queue_id].chunks.append(values.unpack_chunk(first, body))
 
 
-def _load_dedup(state: StoredState, key: bytes, body: bytes) -> None:
-    queue_id, sequence = keys.split_sequence_key(key)
+def _load_dedup(state: StoredState, key: bytes, body: bytes, where: str) -> None:
+    queue_id, sequence = keys.split_sequence_key(key, where)
     dedup_id, published_at = values.unpack_dedup(body)
     state.queues[queue_id].dedup[dedup_id] = remembered(sequence, published_at)
 
 
-def _load_plan(state: StoredState, key: bytes, body: bytes) -> None:
+def _load_plan(state: StoredState, key: bytes, body: bytes, where: str) -> None:
     queue_id, group_id, number = keys.split_plan_key(key)
     state.queues[queue_id].groups[group_id].plans[number] = values.unpack_plan(body)
 
 
-def _load_transaction(state: StoredState, key: bytes, body: bytes) -> None:
+def _load_transaction(state: StoredState, key: bytes, body: bytes, where: str) -> None:
     app = key[len(keys.TRANSACTION) :].decode()
     state.transactions[app] = values.unpack_transaction(body)
 
 
-def _load_user(state: StoredState, key: bytes, body: bytes) -> None:
+def _load_user(state: StoredState, key: bytes, body: bytes, where: str) -> None:
     name = key[len(keys.USER) :].decode()
     state.users[name] = values.unpack_user(name, body)
 
 
-def _load_token(state: StoredState, key: bytes, body: bytes) -> None:
+def _load_token(state: StoredState, key: bytes, body: bytes, where: str) -> None:
     token_id = key[len(keys.TOKEN) :].decode()
     state.tokens[token_id] = values.unpack_token(token_id, body)
 
 
-def _load_job(state: StoredState, key: bytes, body: bytes) -> None:
+def _load_job(state: StoredState, key: bytes, body: bytes, where: str) -> None:
     job = values.unpack_job(body)
     state.jobs[keys.split_job_key(key)] = job
     # The store-wide facts say so, too, unless they are damaged: then a job would take letters that died after it began.

@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from itertools import chain, islice
 
 from vibemq.model.extras.columns import ExtraColumns, columns_of
+from vibemq.model.extras.dedup_table import DEDUP_SEQUENCE_BITS, DEDUP_SEQUENCE_MASK, remembered
 from vibemq.model.instants import Instants
 from vibemq.model.options import DEDUP_IDS_MAX, Retention
 from vibemq.model.records import ALL_GROUPS, MessagesAdded, StageMoved
 from vibemq.model.runs import Run, RunSet, runs_of
-from vibemq.model.stored import DEDUP_SEQUENCE_BITS, DEDUP_SEQUENCE_MASK, Chunk, StoredQueue, remembered
+from vibemq.model.stored import Chunk, StoredQueue
 from vibemq.storage.state.changes import Dirty, RunKind, ValueKind
 from vibemq.storage.state.liveness import (
     alive_runs,
@@ -149,15 +150,17 @@ def _remember_ids(queue: StoredQueue, record: MessagesAdded, extras: ExtraColumn
     base = remembered(first, record.published_at)
     marks = None if dirty is None else dirty.dedup.setdefault(queue.queue_id, {})
     ids, indexes = extras.dedup_ids, extras.indexes
-    if isinstance(indexes, range) and b"" not in ids and table.keys().isdisjoint(ids) and len(set(ids)) == len(ids):
+    if isinstance(indexes, range) and b"" not in ids and table.isdisjoint(ids) and len(set(ids)) == len(ids):
         # All of them are new, as in most bulk.
-        table.update(zip(ids, range(base + indexes.start, base + indexes.stop), strict=True))
+        table.add(ids, range(base + indexes.start, base + indexes.stop))
         if marks is not None:
             marks.update(dict.fromkeys(range(first + indexes.start, first + indexes.stop), True))
         return
     for index, dedup_id in extras.with_dedup_ids():
         # Taken out first, so that the table stays in order of age and pruning can stop at the first young one.
-        known = table.pop(dedup_id, None)
+        known = table.get(dedup_id)
+        if known is not None:
+            del table[dedup_id]
         table[dedup_id] = base + index
         if marks is not None:
             if known is not None:
@@ -170,7 +173,7 @@ def _prune_dedup(queue: StoredQueue, now: int, most: int, dirty: Dirty | None) -
     window = queue.options.dedup_window_ms
     surplus = len(queue.dedup) - DEDUP_IDS_MAX
     gone: list[tuple[bytes, int]] = []
-    for dedup_id, known in islice(queue.dedup.items(), most):
+    for dedup_id, known in islice(queue.dedup.oldest_first(), most):
         # What is so far in the future was written under a clock that was ahead.
         if len(gone) >= surplus and abs((known >> DEDUP_SEQUENCE_BITS) - now) <= window:
             break

@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 
+from vibemq.model.extras.dedup_table import remembered
 from vibemq.model.records import (
     Attempts,
     CursorChanged,
@@ -30,7 +31,7 @@ from vibemq.model.records import (
     Settled,
 )
 from vibemq.model.rows import Rows, pack_row
-from vibemq.model.stored import StoredState, remembered
+from vibemq.model.stored import StoredState
 from vibemq.testing.storage_conformance.records import ALL, NO_LIMIT, added, assert_rows, letter, queue, sequences
 from vibemq.testing.storage_conformance.subject import Check, Subject, durable, restart
 from vibemq.testing.storage_workload import LOG, STRONG, TRANSIENT, rows

@@ -14,7 +14,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 import vibemq
 import vibemq.sync
-from vibemq.errors import VibeMQError
+from vibemq.errors import NoReply, VibeMQError
 from vibemq.integrations.otel import OpenTelemetryHook
 
 
@@ -229,6 +229,16 @@ def test_a_message_is_never_refused_because_it_is_traced(mq: vibemq.sync.Client,
     mq.publish(vibemq_queue, 2, headers=own)
     mq.publish_many(vibemq_queue, [vibemq.Outgoing(3, headers=full)])
     assert [m.headers for m in mq.fetch(vibemq_queue, max=3, timeout=9)] == [full, own, full]
+
+
+@pytest.mark.parametrize("headers", [44, 45, 46, 47, 48])
+def test_nor_because_of_headers_that_the_client_adds(headers: int, mq: vibemq.sync.Client, vibemq_queue: str) -> None:
+    full = {f"h{number}": "x" for number in range(headers)}
+    mq.publish(vibemq_queue, b"\xff", priority=3, headers=full)
+    [message] = mq.fetch(vibemq_queue, timeout=9)
+    assert full.items() <= message.headers.items()
+    with pytest.raises(NoReply):
+        mq.request(vibemq_queue, 1, headers=full, timeout=0.01)
 
 
 def test_a_request_lasts_until_its_reply_and_the_responder_belongs_to_its_trace(

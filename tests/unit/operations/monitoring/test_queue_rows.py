@@ -98,6 +98,17 @@ async def test_chosen_by_a_part_of_the_name_and_by_the_state() -> None:
     assert await table.names(state="idle", name="rs.") == ["Orders.us"]
 
 
+async def test_one_queue_by_its_whole_name_for_those_who_may_inspect_it() -> None:
+    queues = {"jobs": {}, "b": {}, "jobs.eu": {"ready": 1}}
+    table = Table(queues)
+    assert await table.names(queue="jobs") == ["jobs"]
+    assert await table.names(queue="job") == await table.names(queue="z") == []
+    assert (await table.page(queue="jobs.eu"))["queues"][0]["state"] == "no_consumer"
+    limited = Table(queues, Policy({"ann": [make_rule({"queues": "jobs.*", "actions": ["inspect"]})]}, enabled=True))
+    assert await limited.names(ANN, queue="jobs.eu") == ["jobs.eu"]
+    assert await limited.names(ANN, queue="jobs") == []
+
+
 def many(shift: int = 0) -> dict[str, dict[str, int]]:
     return {f"q{number:03}": {"ready": (number * 37 + shift) % 100} for number in range(250)}
 

@@ -334,3 +334,15 @@ def test_a_repair_gives_no_letter_an_id_that_a_job_has_chosen() -> None:
     saved = MemoryKV()
     assert salvage(list(kv.scan(b"", b"\xff")), saved)
     assert load_state(saved).next_dead_id == 501
+
+
+@pytest.mark.parametrize("table", [keys.RUN_PAGE, keys.VALUE_PAGE, keys.CHUNK, keys.DEDUP])
+def test_a_damaged_key_is_named_with_its_store(table: bytes) -> None:
+    kv = MemoryKV()
+    key = table + b"short"
+    kv.put(key, seal(key, bytes(24)))
+    with pytest.raises(StorageDamaged) as found:
+        load_state(kv)
+    assert f"a key of 6 bytes stands in table {table.decode()}" in str(found.value)
+    assert "memory" in str(found.value)
+    assert "the store" not in str(found.value)

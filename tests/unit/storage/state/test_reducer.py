@@ -6,6 +6,7 @@ from itertools import pairwise
 import pytest
 
 from vibemq.model.extras.columns import ExtraColumns
+from vibemq.model.extras.dedup_table import remembered
 from vibemq.model.jobs.job import JobKind, JobPlan, JobState, StoredJob
 from vibemq.model.jobs.job_records import JobStarted
 from vibemq.model.options import Durability, QueueOptions, Retention
@@ -31,7 +32,7 @@ from vibemq.model.records import (
     StageMoved,
 )
 from vibemq.model.rows import Rows
-from vibemq.model.stored import StoredQueue, StoredState, remembered
+from vibemq.model.stored import StoredQueue, StoredState
 from vibemq.storage.state.messages import CHUNK_BYTES_MAX
 from vibemq.storage.state.reducer import (
     DeadTable,

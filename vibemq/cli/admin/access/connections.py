@@ -6,6 +6,7 @@ import typer
 
 from vibemq.cli.admin.access import rules
 from vibemq.cli.admin.access.users import rule_table
+from vibemq.cli.admin.watch.readers import HELD_COLUMNS, held
 from vibemq.cli.exits import NotFound, Usage
 from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, Json, Timeout, Url, Yes, user_names
 from vibemq.cli.online import ask, ask_all, call
@@ -74,6 +75,31 @@ def list_connections(
         "unsettled",
     )
     Output(json=json).emit_many(found, table(columns, rows, whole=True))
+
+
+@app.command("consumers")
+def list_consumers_of(
+    connection: Annotated[
+        str, typer.Argument(metavar="CONNECTION", help="Of the connection, as `connections ls` shows it.")
+    ],
+    user: Annotated[
+        str | None,
+        typer.Option(
+            "--user",
+            "-u",
+            metavar="USER",
+            help="Only if it is of this user. Who is no superuser gives the own name.",
+            autocompletion=user_names,
+        ),
+    ] = None,
+    url: Url = DEFAULT_URL,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    json: Json = False,
+) -> None:
+    """List what a connection consumes: of which queues, what it holds and since when."""
+    found = ask_all(url, timeout, "connections.consumers", "consumers", connection_id=connection, user=user)
+    rows = [(one["queue"], one["group"] or "(default)", *held(one)) for one in found]
+    Output(json=json).emit_many(found, table(("queue", "group", *HELD_COLUMNS), rows, whole=True))
 
 
 @app.command()

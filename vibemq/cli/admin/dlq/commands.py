@@ -149,19 +149,18 @@ def purge(
         raise Usage("say which: a filter such as --queue or --reason, or --all")
     out = Output(json=json)
 
-    async def counted(mq: Client) -> tuple[int, bool]:
-        found, exact = await pages.count(mq, filters.arguments, limit)
-        if not found:
+    async def counted(mq: Client) -> tuple[int, int]:
+        found, most = await pages.count(mq, filters.arguments, limit)
+        if not most:
             await require_queue(mq, filters.queue)
-        return found, exact
+        return found, most
 
-    (count, exact), number = call(url, timeout, counted), None
-    if not dry_run and count:
-        out.confirm(f"Delete {'' if exact else 'at least '}{filters.chosen(count)}?", yes=yes)
+    (count, most), number = call(url, timeout, counted), None
+    if not dry_run and most:
+        least = "" if most == count else f"at least {count:,} and at most "
+        out.confirm(f"Delete {least}{filters.chosen(most)}?", yes=yes)
         # What dies while somebody is asked is not deleted.
-        most = count if exact else limit
-        more = {} if most is None else {"limit": most}
-        more |= {} if at_most is None else {"at_most": at_most}
+        more = {"limit": most} | ({} if at_most is None else {"at_most": at_most})
         job = ask(url, timeout, "job.start", kind="purge_dead", filter=filters.arguments, note=note, **more)
         if detach:
             out.emit(job, f"job {job['job']} deletes {count_text(count, 'dead letter')}")

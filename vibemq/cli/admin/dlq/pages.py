@@ -65,13 +65,14 @@ async def chosen(mq: Admin, arguments: dict[str, Any], limit: int | None) -> Rep
     return ReplayPlan(runs_of(ids), newest)
 
 
-async def count(mq: Admin, arguments: dict[str, Any], limit: int | None, to: str | None = None) -> tuple[int, bool]:
-    """How many letters fit by now, `limit` at most; False: at least so many, because counting all is long work."""
+async def count(mq: Admin, arguments: dict[str, Any], limit: int | None, to: str | None = None) -> tuple[int, int]:
+    """How many letters fit by now, `limit` at most: (at least, at most), because counting all may be long work."""
     more = {} if to is None else {"to": to}
     found = await mq.admin("dlq.preview", **arguments, **more)
-    if limit is not None and found["count"] >= limit:
-        return limit, True
-    return int(found["count"]), bool(found["exact"])
+    least = int(found["count"])
+    # A broker of before tells only how many it has counted.
+    most = int(found.get("count_max", least))
+    return (least, most) if limit is None else (min(least, limit), min(most, limit))
 
 
 class Replay:

@@ -1,5 +1,6 @@
 """`vibemq-admin consumer`, `cursor` and `transaction`: who reads a running broker's queues, and who writes together."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -20,22 +21,29 @@ def _a_group_of_verbs() -> None:
     """Else an application with one verb is that verb."""
 
 
+HELD_COLUMNS = ("in flight", "prefetch", "held for", "last ack")
+
+
+def held(one: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What a consumer holds, for `HELD_COLUMNS`."""
+    no_timeout = one["in_flight"] and not one.get("ack_timeout_ms", 1)
+    since = "no ack timeout" if no_timeout else _for(one["oldest_held_ms"])
+    return (one["in_flight"], one["prefetch"], since, instant_text(one["last_ack_at"] or 0))
+
+
 @consumers.command("ls")
 def list_consumers(
     queue: Queue, url: Url = DEFAULT_URL, timeout: Timeout = DEFAULT_TIMEOUT, json: Json = False
 ) -> None:
     """List the consumers of a queue, what they hold and since when."""
     found = ask_all(url, timeout, "consumer.list", "consumers", queue=queue)
-    columns = ("group", "client", "user", "in flight", "prefetch", "held for", "last ack", "connection")
+    columns = ("group", "client", "user", *HELD_COLUMNS, "connection")
     rows = [
         (
             one["group"] or "(default)",
             one["client"] or "–",
             one["user"] or "–",
-            one["in_flight"],
-            one["prefetch"],
-            _for(one["oldest_held_ms"]),
-            instant_text(one["last_ack_at"] or 0),
+            *held(one),
             one["connection"] or "–",
         )
         for one in found

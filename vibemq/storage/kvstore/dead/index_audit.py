@@ -1,7 +1,8 @@
 """Whether the index of dead letters says what the letters say."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import groupby
+from typing import TypeVar
 
 from vibemq.errors import StorageDamaged
 from vibemq.model.dead.fingerprint import OTHER, fingerprint, fingerprint_text
@@ -11,6 +12,8 @@ from vibemq.storage.kvstore import keys, values
 from vibemq.storage.kvstore.dead.index import IndexedLetter, indexed, load_order, unpack_group, unpack_indexed
 from vibemq.storage.kvstore.encoding import GARBAGE, unseal
 from vibemq.storage.kvstore.store import KV
+
+SaidByKey = TypeVar("SaidByKey")
 
 
 def audit_index(kv: KV) -> Iterator[Problem]:
@@ -45,12 +48,8 @@ def _audit_letters(kv: KV) -> Iterator[Problem]:
 
 
 def _audit_by_queue(kv: KV) -> Iterator[Problem]:
-    for key, value in kv.scan(keys.DEAD_BY_QUEUE, keys.after(keys.DEAD_BY_QUEUE)):
-        try:
-            queue_id, dead_id = keys.split_sequence_key(key, kv.where)
-        except StorageDamaged as error:
-            yield _problem(kv, str(error))
-            continue
+    damaged: list[Problem] = []
+    for (queue_id, dead_id), key, value in _rows(kv, keys.DEAD_BY_QUEUE, keys.split_sequence_key, damaged):
         if kv.get(keys.dead_key(dead_id)) is None:
             yield _problem(kv, f"the index by queue names dead letter {dead_id}, which is not there")
             continue
@@ -60,13 +59,14 @@ def _audit_by_queue(kv: KV) -> Iterator[Problem]:
             continue  # Named with its letter, unless that cannot be read either.
         if kv.get(keys.dead_by_group_key(found.group(queue_id), dead_id)) is None:
             yield _problem(kv, f"dead letter {dead_id} is missing in its group")
+    yield from damaged
 
 
 def _audit_groups(kv: KV) -> Iterator[Problem]:
     stored = dict[GroupKey, tuple[int, int, int, int, int]]()
-    for key, value in kv.scan(keys.DEAD_GROUP, keys.after(keys.DEAD_GROUP)):
+    damaged: list[Problem] = []
+    for group, key, value in _rows(kv, keys.DEAD_GROUP, keys.split_dead_group_key, damaged):
         try:
-            group = keys.split_dead_group_key(key, kv.where)
             found = unpack_group(kv, key, value)
             stored[group] = (found.count, found.first_id, found.first_at, found.last_id, found.last_at)
         except StorageDamaged as error:
@@ -75,11 +75,11 @@ def _audit_groups(kv: KV) -> Iterator[Problem]:
         count = sum(group.fingerprint != OTHER for group in some)
         if count > GROUPS_MAX:
             yield _problem(kv, f"queue {queue_id} has {count} groups of dead letters for reason {reason}")
-    damaged: list[Problem] = []
-    for group, members in groupby(_letters_of_groups(kv, damaged), key=lambda letter: letter[0]):
+    letters = _rows(kv, keys.DEAD_BY_GROUP, keys.split_dead_by_group_key, damaged)
+    for group, members in groupby(letters, key=lambda letter: letter[0][0]):
         ends = list[tuple[int, int]]()
         count = 0
-        for _, dead_id in members:
+        for (_, dead_id), *_ in members:
             count += 1
             letter = _sound(kv, group.queue_id, dead_id)
             if letter is not None and letter.group(group.queue_id) != group:
@@ -93,17 +93,17 @@ def _audit_groups(kv: KV) -> Iterator[Problem]:
         yield _problem(kv, f"{_name(group)} of dead letters has no letter")
 
 
-def _letters_of_groups(kv: KV, damaged: list[Problem]) -> Iterator[tuple[GroupKey, int]]:
-    """`damaged` takes what is no key of a letter."""
-    for key, _ in _by_group(kv):
+def _rows(
+    kv: KV, table: bytes, split: Callable[[bytes, str], SaidByKey], damaged: list[Problem]
+) -> Iterator[tuple[SaidByKey, bytes, bytes]]:
+    """What the key says, and the pair. `damaged` takes what is no key of the table; it is passed over."""
+    for key, value in kv.scan(table, keys.after(table)):
         try:
-            yield keys.split_dead_by_group_key(key, kv.where)
+            said = split(key, kv.where)
         except StorageDamaged as error:
             damaged.append(_problem(kv, str(error)))
-
-
-def _by_group(kv: KV) -> Iterator[tuple[bytes, bytes]]:
-    return kv.scan(keys.DEAD_BY_GROUP, keys.after(keys.DEAD_BY_GROUP))
+        else:
+            yield said, key, value
 
 
 def _sound(kv: KV, queue_id: int, dead_id: int) -> IndexedLetter | None:

@@ -4,11 +4,14 @@ from typing import Any
 
 from vibemq.errors import ErrorCode
 from vibemq.web.api.contract import Endpoint, Exchange
-from vibemq.web.api.endpoints.shapes import ANYTHING, TEXT, WHOLE, record
+from vibemq.web.api.endpoints.shapes import ANYTHING, INSTANT, TEXT, WHOLE, record
 from vibemq.web.api.errors import Problem
 from vibemq.web.api.kinds import Kind
 
 CONNECTION = record({"connection_id": TEXT}, {"protocol": TEXT, "user": TEXT, "remote": TEXT})
+
+
+CONSUMER_OF = record({"queue": TEXT, "consumer": WHOLE}, {"in_flight": WHOLE, "last_ack_at": INSTANT})
 
 
 def closed(result: dict[str, Any], exchange: Exchange) -> dict[str, Any]:
@@ -28,6 +31,14 @@ ENDPOINTS = (
         operation="connections.list",
         items="connections",
         response=CONNECTION,
+    ),
+    Endpoint(
+        method="GET",
+        path="/connections/{connection_id}/consumers",
+        summary="What a connection consumes: its consumers, of which queues, and what they hold.",
+        operation="connections.consumers",
+        items="consumers",
+        response=CONSUMER_OF,
     ),
     Endpoint(
         method="DELETE",

@@ -57,7 +57,7 @@ ENDPOINTS = (
         marks_max=LISTS_MARKS_MAX,
         arguments=question,
         response=record(
-            {"count": WHOLE, "exact": BOOLEAN, "bytes": WHOLE},
+            {"count": WHOLE, "count_max": WHOLE, "exact": BOOLEAN, "bytes": WHOLE},
             {"targets": listed(ANYTHING), "groups": listed(GROUP), "sentences": listed(TEXT)},
         ),
         errors=(ErrorCode.QUEUE_NOT_FOUND, ErrorCode.INVALID_OPTIONS),

@@ -5,7 +5,7 @@ from typing import Any
 
 from vibemq.errors import NotAuthorized
 
-SEARCHES = frozenset(("dlq.list", "dlq.groups", "dlq.preview", "job.start"))
+SEARCHES = frozenset(("dlq.list", "dlq.groups", "dlq.preview", "job.start", "queue.peek"))
 """Operations whose filters look into messages."""
 FILTERS = ("error", "header")
 """Those that do."""

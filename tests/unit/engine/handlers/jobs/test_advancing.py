@@ -54,6 +54,27 @@ def test_a_step_that_was_not_stored_has_not_happened(driver: JobsDriver) -> None
     assert (driver.job().done, driver.job().cursor, driver.engine.dead_count) == (5, 5, 5)
 
 
+@pytest.mark.parametrize("paid_at_once", [True, False])
+def test_a_step_behind_one_that_was_not_stored_does_not_pass_over_its_letters(
+    driver: JobsDriver, paid_at_once: bool
+) -> None:
+    """The letters of the first are back; what the second counts is owed, and the cursor stands before them."""
+    start = driver.start().cursor
+    driver.hold = True
+    driver.replay([1, 2], cursor=2)
+    driver.step(6)
+    driver.refuse()
+    driver.hold = False
+    assert (driver.job().cursor, driver.job().done, driver.job().examined) == (start, 0, 3)
+    if not paid_at_once:
+        assert driver.replay([1, 2], cursor=2).count == 2
+    driver.advance(5_000)
+    driver.check()
+    driver.restart()
+    cursor, done = (start, 0) if paid_at_once else (2, 2)
+    assert (driver.job().cursor, driver.job().done, driver.engine.dead_count) == (cursor, done, 10 - done)
+
+
 def test_a_purge_that_was_not_stored_is_owed_with_its_account(driver: JobsDriver) -> None:
     driver.start(JobKind.PURGE_DEAD)
     driver.hold = True

@@ -8,21 +8,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from vibemq.errors import InvalidMessage, RequestFailed, ShuttingDown, VibeMQError
+from vibemq.errors import InvalidMessage, QueueNotFound, RequestFailed, ShuttingDown, VibeMQError
 from vibemq.model.commands import Unsubscribe
 from vibemq.protocols.eventmesh.http.push.groups import PushGroup, PushTools
 from vibemq.protocols.eventmesh.http.push.inner_session import InnerSession
 from vibemq.protocols.eventmesh.http.push.known import KnownSubscriptions
-from vibemq.protocols.eventmesh.http.push.lost_groups import LostGroups
+from vibemq.protocols.eventmesh.http.push.lost_groups import AGAIN_MS, LostGroups
 from vibemq.protocols.eventmesh.http.push.openings import GroupOpening
 from vibemq.protocols.eventmesh.http.push.registry import GroupKey, KeptSubscription, SubscriptionKey, UserKey
 from vibemq.protocols.eventmesh.http.settings import EventMeshHttpSettings
 from vibemq.protocols.eventmesh.http.state import Done
 from vibemq.protocols.session import Principal
 
-TRY_AGAIN_MS = 30_000
-"""A group that has lost its subscription asks again so often, for a queue may have come back; and when its user has
-changed, at once, for so may a permission."""
 ADDED_AT_ONCE = 25
 """URLs of a group."""
 TOPICS_REMEMBERED_MAX = 20_000
@@ -164,7 +161,7 @@ class GroupConsumers:
         gone = self._users.pop(user_key)
         if self._tools.services.stopping:
             return
-        again_ms = TRY_AGAIN_MS if gone.session.closing else 0
+        again_ms = AGAIN_MS if gone.session.closing else 0
         self.own.call_for_each(gone.groups.items(), partial(self._without_session, again_ms))
 
     def _without_session(self, again_ms: int, known: tuple[GroupKey, PushGroup]) -> None:
@@ -182,8 +179,9 @@ class GroupConsumers:
             group.end()
             # Some may have become known meanwhile, and have been told that they are subscribed.
             if self._known.first_of_group(key.of_group) is not None:
-                self._lost.add(key.of_group, TRY_AGAIN_MS)
+                self._not_opened(key.of_group, error)
         else:
+            self._lost.forget(key.of_group)
             all_kept = self._known.of_group(key.of_group)
             for kept in all_kept[:ADDED_AT_ONCE]:
                 self._add_to(group, kept)
@@ -196,8 +194,12 @@ class GroupConsumers:
         if self._known.holds(kept) and self._groups.get(kept.key.of_group) is group:
             group.add(kept.key.url, sync=kept.sync)
 
-    def group_lost(self, group_key: GroupKey, again_ms: int = TRY_AGAIN_MS) -> None:
-        """Through no wish of its subscribers."""
+    def group_lost(self, group_key: GroupKey, again_ms: int | None = None) -> None:
+        """Through no wish of its subscribers.
+
+        Args:
+            again_ms: None: it was ended by itself, which is mostly because its queue was deleted.
+        """
         opening = self._openings.get(group_key)
         if opening is not None:
             opening.fail(RequestFailed("the subscription was ended while it was made; ask again"))
@@ -207,7 +209,11 @@ class GroupConsumers:
         self._forget(group_key, group)
         group.end()
         self.takes_turns.pop(group.topic, None)
-        if self._known.first_of_group(group_key) is not None:
+        if self._known.first_of_group(group_key) is None:
+            return
+        if again_ms is None:
+            self._lost.add_soon(group_key)
+        else:
             self._lost.add(group_key, again_ms)
 
     def _forget(self, group_key: GroupKey, group: PushGroup) -> None:
@@ -240,9 +246,17 @@ class GroupConsumers:
 
     def _ask_again(self, group_key: GroupKey) -> None:
         key = self._known.first_of_group(group_key)
-        if key is not None:
+        if key is None:
+            self._lost.forget(group_key)
+        else:
             self.open(key, partial(self._opened_again, key))
 
     def _opened_again(self, key: SubscriptionKey, error: VibeMQError | None) -> None:
         if error is not None:
-            self._lost.add(key.of_group, TRY_AGAIN_MS)
+            self._not_opened(key.of_group, error)
+
+    def _not_opened(self, group_key: GroupKey, error: VibeMQError) -> None:
+        if isinstance(error, QueueNotFound):
+            self._lost.add_soon(group_key)
+        else:
+            self._lost.add(group_key, AGAIN_MS)

@@ -29,6 +29,8 @@ WINDOW_BYTES = 1 << 20
 LAST_TRIES_MAX = 1_024
 SLOT_MS = 100
 """So long one URL has a slot, if a push takes no longer."""
+PASSED_MAX = 256
+"""Messages of the line that are looked at for a URL."""
 BEGUN_AT_ONCE = 25
 """Pushes, or wishes for a slot, in one turn of the loop."""
 PUSHES_MAX = 48
@@ -65,6 +67,11 @@ class PushGroup:
         self._tools = tools
         self._wishing: dict[UrlLane, None] = {}
         self._line: deque[_Line] = deque()
+        self._line_bytes = 0
+        self._keeps = False
+        """What is handed out does not go back: the queue wants no acknowledgements, and forgets it at once."""
+        self._full = False
+        """Of such a queue: nothing is handed out until the line is shorter."""
         self._last_tries: dict[int, str] = {}
         """The URL at which a message has failed, by sequence."""
         self._goes_on = False
@@ -88,15 +95,43 @@ class PushGroup:
         """Nobody is left: what waits goes back unharmed, and what is under way is still settled."""
         self._ended = True
         self.session.call_for_each(list(self._wishing), self._withdraw)
-        while self._line:
-            self.session.settle(self.consumer, self._line.popleft().sequence, Settlement.RELEASE)
+        self._give_back()
         self.session.forget(self.consumer)
 
     def deliver(self, deliver: Deliver, slices: Sequence[Slice]) -> None:
+        self._keeps = deliver.settled
         for piece in slices:
             for sequence, row in enumerate(piece.rows, piece.first_sequence):
                 self._line.append(_Line(sequence, row))
+                self._line_bytes += len(row)
+        if self._keeps and not self._full and not self._line_has_room(1):
+            self._full = True
+            self._allow(0, 0)
         self.go_on()
+
+    def _line_has_room(self, share: int) -> bool:
+        """Less than the `share`-th part of the window waits."""
+        return len(self._line) * share < WINDOW_MESSAGES and self._line_bytes * share < WINDOW_BYTES
+
+    def _take(self, position: int) -> _Line:
+        """Out of the line."""
+        message = self._line[position]
+        del self._line[position]
+        self._line_bytes -= len(message.row)
+        if self._full and self._line_has_room(2):
+            self._full = False
+            if not self._paused:
+                self._allow(WINDOW_MESSAGES, WINDOW_BYTES)
+        return message
+
+    def _give_back(self) -> None:
+        while self._line:
+            self.session.settle(self.consumer, self._line.popleft().sequence, Settlement.RELEASE)
+        self._line_bytes = 0
+
+    def _allow(self, messages: int, size: int) -> None:
+        """What the queue may hand out."""
+        self.session.ask(SetCapacity(self.session.number, None, self.consumer, messages, size))
 
     def go_on(self) -> None:
         """Give what waits to the URLs that are free, of very many some in each turn of the loop. A URL that waits for a
@@ -104,10 +139,10 @@ class PushGroup:
         for _ in range(1 if self._goes_on else BEGUN_AT_ONCE):
             if not self._has_more:
                 return
-            lane = self._free_lane(self._line[0].sequence)
-            if lane is None:
+            found = self._next_pushed()
+            if found is None:
                 return
-            self._begin(lane)
+            self._begin(*found)
         if not self._goes_on:
             self._goes_on = True
             self.session.call_soon(self._go_on)
@@ -116,12 +151,20 @@ class PushGroup:
         self._goes_on = False
         self.go_on()
 
-    def _free_lane(self, sequence: int) -> UrlLane | None:
+    def _next_pushed(self) -> tuple[UrlLane, int] | None:
+        """A URL that is free, and the place in the line of its message: one that has failed at this URL lets others
+        pass while it waits for another URL."""
         now = self.session.now
         if not self.lanes.has_awake(now):
             self._pause()
             return None
-        return self.lanes.next_free(now, self._last_tries.get(sequence))
+        for position, message in enumerate(self._line):
+            lane = self.lanes.next_free(now, self._last_tries.get(message.sequence))
+            if lane is not None:
+                return lane, position
+            if not self.lanes.has_free or position >= PASSED_MAX:
+                break
+        return None
 
     def _pause(self) -> None:
         """What waits goes back to the queue, and comes again in its order."""
@@ -129,21 +172,21 @@ class PushGroup:
         if self._paused or not self.lanes:
             return
         self._paused = True
-        session.ask(SetCapacity(session.number, None, self.consumer, 0))
-        while self._line:
-            session.settle(self.consumer, self._line.popleft().sequence, Settlement.RELEASE)
+        self._allow(0, 0)
+        if not self._keeps:
+            self._give_back()
         session.call_at(self.lanes.next_awake_at() + 1, self._resume)
 
     def _resume(self) -> None:
-        session = self.session
         if self._ended or not self._paused:
             return
         self._paused = False
-        session.ask(SetCapacity(session.number, None, self.consumer, WINDOW_MESSAGES, WINDOW_BYTES))
+        if not self._full:
+            self._allow(WINDOW_MESSAGES, WINDOW_BYTES)
         self.go_on()
 
-    def _begin(self, lane: UrlLane) -> None:
-        """Its next message, or its wish for a slot."""
+    def _begin(self, lane: UrlLane, position: int) -> None:
+        """The message at this place in the line, or the wish of the URL for a slot."""
         slot = PushSlot(self._user, lane.host, lane.standing(self.session.now), partial(self._slot_came, lane))
         if not self._tools.slots.take(slot):
             lane.wish = slot
@@ -153,7 +196,7 @@ class PushGroup:
             return
         lane.busy += 1
         self.lanes.changed(lane)
-        first = self._line.popleft()
+        first = self._take(position)
         self.session.works += 1
         self._tools.services.see_through(self._work, lane, first, slot)
 
@@ -210,7 +253,7 @@ class PushGroup:
             return None
         if len(self.lanes) != 1 or lane not in self.lanes:
             return None
-        return self._line.popleft()
+        return self._take(0)
 
     async def _push(self, lane: UrlLane, message: _Line) -> bool:
         """Whether the URL answers."""

@@ -44,9 +44,9 @@ def peeked(exchange: Exchange) -> dict[str, Any]:
     limit = query.get("limit", PEEK)
     return {
         "queue": exchange.path["queue"],
-        "state": query.get("state", "ready"),
+        **({} if query.keys() & {"message_id", "header"} else {"state": "ready"}),
         "limit": limit,
-        **{name: query[name] for name in ("from", "preview_bytes") if name in query},
+        **{name: query[name] for name in ("state", "from", "preview_bytes", "message_id", "header") if name in query},
     }
 
 
@@ -119,12 +119,27 @@ PEEK_MESSAGES = Endpoint(
     after="from",
     arguments=peeked,
     query=(
-        Parameter("state", {"type": "string", "enum": ["ready", "delayed", "in_flight"]}, "Which; left out: ready."),
+        Parameter(
+            "state",
+            {"type": "string", "enum": ["ready", "delayed", "in_flight"]},
+            "Which; left out: ready, and of a search all.",
+        ),
         Parameter("from", {"type": "integer", "minimum": 0}, "First sequence to look at."),
         Parameter(
             "preview_bytes",
             {"type": "integer", "minimum": 0, "maximum": PREVIEW_BYTES_MAX},
             "Most bytes of each body; left out: 1,024.",
+        ),
+        Parameter(
+            "message_id",
+            TEXT,
+            "Search: only messages with this id. A search looks at one message after the other, for a moment, and "
+            "tells in `examined` how many these were; the next page goes on there, and may find more.",
+        ),
+        Parameter(
+            "header",
+            {"type": "object", "additionalProperties": TEXT},
+            "Search: only messages that have these headers, each as `name:value`.",
         ),
     ),
     response=MESSAGE,

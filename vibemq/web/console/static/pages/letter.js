@@ -88,7 +88,6 @@ function Letter({ letter, filter, back, onSent }) {
             ["Group", letter.group ? html`<${Name} name=${letter.group} />` : null],
             ["Sequence", letter.sequence],
             ["Message id", html`<${Outside} text=${letter.id} mono=${true} />`],
-            ["Reason", reasonText(letter.reason)],
             ["Attempts", attemptsText(letter)],
             ["Replayed before", counted(letter.replay_count ?? 0, "time")],
             ["Edited", letter.headers?.["vibemq-edited"] ? html`<${Outside} text=${letter.headers["vibemq-edited"]} />` : null],

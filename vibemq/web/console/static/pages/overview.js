@@ -7,10 +7,11 @@ import { useData } from "../parts/data.js";
 import { Segments } from "../parts/filters.js";
 import { start } from "../parts/frame.js";
 import { isSuperuser, mayDo } from "../parts/session.js";
-import { Loaded, sentence, Trouble } from "../parts/states.js";
+import { Loaded, Trouble } from "../parts/states.js";
 import { Table } from "../parts/table.js";
-import { Ago, At, Count, Duration, Figures, Name, Outside, Rate, Size } from "../parts/text.js";
-import { useKinds } from "./letters/kinds.js";
+import { Ago, At, Count, Duration, Figures, Name, Rate, Size } from "../parts/text.js";
+import { Sample, useKinds } from "./letters/kinds.js";
+import { Sentence } from "./shared/sentence.js";
 import { FirstMessages } from "./shared/first-messages.js";
 import { Resources } from "./shared/resources.js";
 
@@ -51,16 +52,6 @@ function others(sentences) {
   if (alarms === 0) return counted(warnings, "more warning");
   return `${counted(alarms, "more alarm")}${warnings > 0 ? ` and ${counted(warnings, "warning")}` : ""}`;
 }
-
-function Sentence({ level, text, remedy, link: target }) {
-  return html`<p class=${`well ${level === "alarm" ? "bad" : "warn"}`}>
-    <strong>${level === "alarm" ? "Alarm: " : ""}<${Outside} text=${sentence(text)} /></strong>
-    ${remedy && html`<span class="small"><${Outside} text=${sentence(remedy)} /></span>`}
-    ${target && html`<a href=${link(target.page, { queue: target.queue })}>${WHERE[target.page] ?? "Show"}</a>`}
-  </p>`;
-}
-
-const WHERE = { queue: "Show the queue", cursors: "Show its cursors", "dead-letters": "Show the dead letters" };
 
 function Now({ data }) {
   const { rates, totals, oldest, died_recent: died } = data;
@@ -112,9 +103,9 @@ const queueColumn = { key: "queue", label: "Queue", isHead: true, cell: ({ queue
 /** What the letters of the last minutes died of. The text of an error that nobody remembers is its fingerprint. */
 function DiedOf({ rows }) {
   const textOf = useKinds(rows.map(({ fingerprint }) => fingerprint));
-  const error = ({ queue, fingerprint }) => {
+  const error = ({ queue, fingerprint, count: letters }) => {
     const text = fingerprint && textOf(fingerprint);
-    return html`<a href=${link("dead-letters", { queue, fingerprint })}>${text ? html`<${Outside} text=${text} />` : fingerprint ? html`<code>${fingerprint.slice(0, 8)}</code>` : "show"}</a>`;
+    return html`<a href=${link("dead-letters", { queue, fingerprint })}>${text ? html`<${Sample} group=${{ sample: text, count: letters }} />` : fingerprint ? html`<code>${fingerprint.slice(0, 8)}</code>` : "show"}</a>`;
   };
   if (rows.length === 0) return null;
   return html`<${Table} caption="Dead letters of the last 15 minutes" rows=${rows} keyOf=${({ queue, fingerprint }) => `${queue} ${fingerprint}`}

@@ -1,5 +1,5 @@
 import { html, useEffect, useState } from "../vendor/ui.js";
-import { path } from "../pure/commands.js";
+import { path, query as queryText } from "../pure/commands.js";
 import { link, params } from "../parts/address.js";
 import { remove, post } from "../parts/api.js";
 import { Commands, Copy } from "../parts/command.js";
@@ -15,6 +15,8 @@ import { Messages } from "./shared/queue-messages.js";
 import { Now } from "./shared/queue-now.js";
 import { Options } from "./shared/queue-options.js";
 import { Publish } from "./shared/queue-publish.js";
+import { QueueState } from "./shared/queue-state.js";
+import { Sentence } from "./shared/sentence.js";
 import { Tail } from "./shared/queue-tail.js";
 
 const TABS = [["now", "Now"], ["messages", "Messages"], ["options", "Options"], ["tail", "Tail"]];
@@ -28,11 +30,12 @@ function Queue() {
   document.title = `${queue} · VibeMQ`;
   return html`
     <nav class="crumbs" aria-label="Where this is"><a href="./queues">Queues</a><span aria-hidden="true">/</span></nav>
-    <div class="title"><h1><${Name} name=${queue} /></h1><span class="push"></span><div class="actions">
+    <div class="title"><h1><${Name} name=${queue} /></h1><${State} queue=${queue} /><span class="push"></span><div class="actions">
       ${found.data && html`<${Copy} text=${() => definition(found.data)} what="the definition of the queue" label="Copy definition" />`}
       ${(may("purge", queue) || may("delete", queue)) && html`<a class="button" href=${`${link("queue", { queue })}#end`} onClick=${(event) => toEnd(event, tab)}>Purge or delete…</a>`}
       ${may("publish", queue) && html`<button type="button" class="button main" onClick=${() => setPublishing(true)}>Publish</button>`}
     </div></div>
+    <${Stopped} />
     <${Tabs} label="About the queue" tabs=${TABS}><a class="away" href=${link("dead-letters", { queue })} title="Opens the page of dead letters, with those of this queue">Dead letters${found.data?.dead ? html` <span class="num">${count(found.data.dead)}</span>` : ""} <span aria-hidden="true">↗</span></a></${Tabs}>
     <${Loaded} found=${found} what="Loading the queue">${(data) => html`
       ${tab === "now" && html`<${Now} data=${data} />`}
@@ -43,6 +46,18 @@ function Queue() {
       ${isPublishing && html`<${Publish} queue=${queue} onClose=${() => { setPublishing(false); found.refresh(); }} />`}
     `}</${Loaded}>
     ${tab === "now" && html`<${Commands} admin=${[["queue", "info"], { names: [queue] }]} request=${{ path: path`queues/${queue}` }} />`}`;
+}
+
+/** What stops the whole broker stops this queue as well. */
+function Stopped() {
+  const { data } = useData("overview", { topic: "overview" });
+  return data?.sentences.filter(({ level, link: target }) => level === "alarm" && target.page === "broker").map(Sentence);
+}
+
+function State({ queue }) {
+  const query = { queue };
+  const found = useData("queues", { query, topic: `queues${queryText(query)}`, merge: ({ queues }) => ({ items: queues }) });
+  return found.data?.items.map(({ state }) => html`<${QueueState} state=${state} isWhole=${true} />`);
 }
 
 /** A frame of the stream is the description as the engine has it: its options are left out, they are those of the ETag. */

@@ -15,6 +15,11 @@ export function Filters({ fields, label = "Filter", children }) {
   </form>`;
 }
 
+/** Enter ends typing: the list has the focus then, for j and k. */
+export const onEnter = (done) => (event) => {
+  if (event.key === "Enter" && done() !== false) document.querySelector("main .table-scroll")?.focus({ preventScroll: true });
+};
+
 function FilterField({ field, isFirst }) {
   const id = useId();
   const value = params.value[field.name] ?? "";
@@ -47,7 +52,7 @@ function FilterField({ field, isFirst }) {
   return html`<div class="field"><label for=${id}>${field.label}</label>
     <input id=${id} type="search" value=${typed} size=${field.size ?? 18} placeholder=${field.placeholder ?? ""} autocomplete="off" spellcheck=${false}
       list=${field.list ? `${id}-list` : undefined} data-filter=${isFirst ? "" : undefined} onInput=${onInput}
-      onChange=${() => send(typed.trim())} onKeyDown=${(event) => event.key === "Enter" && send(typed.trim())} />
+      onChange=${() => send(typed.trim())} onKeyDown=${onEnter(() => send(typed.trim()))} />
     ${field.list && html`<datalist id=${`${id}-list`}>${field.list.map((one) => html`<option value=${one} />`)}</datalist>`}</div>`;
 }
 

@@ -9,9 +9,10 @@ import pytest
 from vibemq.errors import LimitError, RequestFailed, VibeMQError
 from vibemq.model.commands import CreateQueue, Publish, Subscribe, Unsubscribe
 from vibemq.model.effects import Published, Reply, Subscribed
-from vibemq.protocols.eventmesh.http.push.consumers import TRY_AGAIN_MS, UNUSED_MS
+from vibemq.protocols.eventmesh.http.push.consumers import UNUSED_MS
 from vibemq.protocols.eventmesh.http.push.hub import SubscriptionHub
 from vibemq.protocols.eventmesh.http.push.inner_session import CALLS_AT_ONCE, InnerSession
+from vibemq.protocols.eventmesh.http.push.lost_groups import AGAIN_MS
 from vibemq.protocols.eventmesh.http.settings import EventMeshHttpSettings
 from vibemq.protocols.eventmesh.topics import SubscriptionItem
 from vibemq.protocols.session import Peer, Principal, Services, SessionContext
@@ -247,6 +248,6 @@ def test_who_was_told_that_it_is_subscribed_is_served_although_another_one_of_it
     room.subscribe("t", "http://192.0.2.2/")
     room.refuse_to_consume()
     assert [type(error) for error in room.heard] == [type(None), RequestFailed]
-    room.sessions[0].tick(room.sessions[0].now + TRY_AGAIN_MS)
+    room.sessions[0].tick(room.sessions[0].now + AGAIN_MS)
     room.go_on()
     assert [lane.url for lane in consumers._groups[group_key].lanes] == [URL]

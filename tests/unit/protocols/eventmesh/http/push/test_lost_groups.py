@@ -3,7 +3,7 @@
 import pytest
 
 from vibemq.protocols.eventmesh.http.push.inner_session import InnerSession
-from vibemq.protocols.eventmesh.http.push.lost_groups import LostGroups
+from vibemq.protocols.eventmesh.http.push.lost_groups import AGAIN_MS, AGAIN_SOON_MS, LostGroups
 from vibemq.protocols.eventmesh.http.push.registry import GroupKey
 from vibemq.testing.session_conformance import context
 
@@ -60,3 +60,28 @@ def test_who_has_found_its_subscription_asks_no_more(wait_ms: int) -> None:
     assert asking.turns() == 0
     asking.groups.add(KEY, WAIT_MS)
     assert asking.wait() == 1
+
+
+def test_a_group_whose_queue_has_gone_asks_soon_and_then_less_often() -> None:
+    own = InnerSession(context(), None, parted=lambda reason: None)
+    asked: list[int] = []
+
+    def ask(key: GroupKey) -> None:
+        asked.append(own.now - began)
+        groups.add_soon(key)
+        groups.add_soon(key)
+
+    groups, began = LostGroups(lambda: own, ask), own.now
+    groups.add_soon(KEY)
+    for _ in range(9):
+        deadline = own.next_deadline()
+        assert deadline is not None
+        own.tick(deadline)
+        while own.unread:
+            own.commands()
+    waits = [later - earlier for earlier, later in zip([0, *asked], asked, strict=False)]
+    assert waits == [AGAIN_SOON_MS << step for step in range(6)] + [AGAIN_MS] * 3
+    groups.forget(KEY)
+    groups.users_changed({"ann"})
+    own.commands()
+    assert own.next_deadline() == own.now + AGAIN_MS, "its timer stays"

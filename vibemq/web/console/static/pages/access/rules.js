@@ -29,6 +29,12 @@ export function resourceOf(rule) {
 /** As the command line writes it: a queue by itself, others with their kind in front. */
 export const resourceText = (kind, pattern) => (kind === "queues" ? pattern : `${kind}:${pattern}`);
 
+/** A rule for `token create --allow`. */
+export function allowText(rule) {
+  const [kind, pattern] = resourceOf(rule);
+  return `${resourceText(kind, pattern)}=${rule.actions.join(",")}`;
+}
+
 export const actionsText = (actions) => (actions.includes("*") ? "everything" : actions.join(", "));
 
 export function Rule({ rule }) {

@@ -1,5 +1,6 @@
 // The filter bar of dead letters. One filter counts for the list, the preview, a replay, a purge and an export.
 import { html, useEffect, useState } from "../../vendor/ui.js";
+import { onEnter } from "../../parts/filters.js";
 import { Outside } from "../../parts/text.js";
 import { durationArgument, parseDuration } from "../../pure/format.js";
 import { sampleOf } from "./kinds.js";
@@ -81,11 +82,12 @@ function TextField({ label, name, size, value, set, list, search = false, placeh
     const made = read(text.trim());
     setWrong(made === null);
     if (made !== null && String(text.trim()) !== String(value ?? "")) set(made);
+    return made !== null;
   };
   const listId = `suggested-${name}`;
   return html`<label class="field"><span class="label">${label}</span>
     <input type=${search ? "search" : "text"} name=${name} size=${size} value=${text} placeholder=${placeholder} autocomplete="off" spellcheck="false" list=${list ? listId : undefined} data-filter=${search ? "" : undefined} aria-invalid=${isWrong ? "true" : undefined}
-      onInput=${(event) => setText(event.target.value)} onChange=${done} onKeyDown=${(event) => event.key === "Enter" && done()} />
+      onInput=${(event) => setText(event.target.value)} onChange=${done} onKeyDown=${onEnter(done)} />
     ${list && html`<datalist id=${listId}>${list.map((one) => html`<option value=${one} />`)}</datalist>`}
     ${isWrong && html`<span class="wrong" role="alert">${wrong}</span>`}
   </label>`;

@@ -1,9 +1,10 @@
 // Dead letters by queue, reason and kind of error: what went wrong, how often, and since when.
 import { html, useEffect, useRef } from "../../vendor/ui.js";
 import { linkHere, setParams, stay } from "../../parts/address.js";
-import { Ago, At, Name, Outside } from "../../parts/text.js";
+import { Ago, At, Name } from "../../parts/text.js";
 import { count, counted } from "../../pure/format.js";
 import { reasonText } from "../../pure/letter_filter.js";
+import { Sample } from "./kinds.js";
 import { isChosenGroup, treeOf } from "../../pure/letter_groups.js";
 
 const ORDERS = [
@@ -70,7 +71,7 @@ function QueueGroup({ queue, filter, largest }) {
 function Kind({ group, filter, largest }) {
   const wanted = { queue: group.queue, reason: group.reason, fingerprint: group.fingerprint };
   return html`<${Choice} wanted=${wanted} filter=${filter} className="group-kind">
-    <span class="group-sample">${group.sample ? html`<${Outside} text=${group.sample} />` : html`<span class="muted">no error text</span>`}</span>
+    <span class="group-sample"><${Sample} group=${group} /></span>
     <span class="group-figures">
       <b class="num">${count(group.count)}</b><span class="muted">last <${Ago} at=${group.last_at} /></span>
       ${group.count > 1 && html`<span class="muted first">first <${At} at=${group.first_at} /></span>`}

@@ -1,6 +1,11 @@
 // The texts of kinds of errors, whose fingerprints say nothing to anybody.
-import { signal } from "../../vendor/ui.js";
+import { html, signal } from "../../vendor/ui.js";
 import { useData } from "../../parts/data.js";
+import { Outside } from "../../parts/text.js";
+
+/** What one letter of a group says. */
+export const Sample = ({ group: { sample, count } }) =>
+  sample ? html`${count > 1 && html`<span class="muted">e.g. </span>`}<${Outside} text=${sample} />` : html`<span class="muted">no error text</span>`;
 
 const KEY = "vibemq.kinds";
 /** More than a page ever lists, or what one rendering forgets the next would learn again without an end. */

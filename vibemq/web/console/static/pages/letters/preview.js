@@ -1,7 +1,8 @@
 // What a replay or a purge would do, before it does: numbers, targets, kinds of errors, examples.
-import { html, useEffect, useState } from "../../vendor/ui.js";
+import { html, useEffect, useLayoutEffect, useRef, useState } from "../../vendor/ui.js";
 import { post } from "../../parts/api.js";
 import { Ago, Count, Name, Outside } from "../../parts/text.js";
+import { Sample } from "./kinds.js";
 import { count, counted, duration, size } from "../../pure/format.js";
 import { durationAt } from "../../pure/job_figures.js";
 import { previewSentences } from "../../pure/letter_words.js";
@@ -31,6 +32,15 @@ export function usePreview(question) {
   }, [key]);
   const isNew = state.key === key;
   return { data: isNew ? state.data : null, before: state.data, problem: isNew ? state.problem : null };
+}
+
+/** Keeps the room that it had, so that what is below stays where it is. */
+export function Steady({ children }) {
+  const box = useRef();
+  useLayoutEffect(() => {
+    box.current.style.minHeight = `${box.current.offsetHeight}px`;
+  });
+  return html`<div class="steady" ref=${box}>${children}</div>`;
 }
 
 const STATES = {
@@ -81,7 +91,7 @@ function Kinds({ groups }) {
   if (groups.length < 2) return null;
   const rest = groups.length - KINDS_SHOWN;
   return html`<details><summary>${counted(groups.length, "kind of error", "kinds of errors")}</summary>
-    <ul class="examples">${groups.slice(0, KINDS_SHOWN).map((group) => html`<li><b class="num">${count(group.count)}</b> · <${Name} name=${group.queue} /> · ${reasonText(group.reason)} · <${Outside} text=${group.sample} /></li>`)}
+    <ul class="examples">${groups.slice(0, KINDS_SHOWN).map((group) => html`<li><b class="num">${count(group.count)}</b> · <${Name} name=${group.queue} /> · ${reasonText(group.reason)} · <${Sample} group=${group} /></li>`)}
       ${rest > 0 && html`<li class="muted">and ${count(rest)} more</li>`}</ul>
   </details>`;
 }

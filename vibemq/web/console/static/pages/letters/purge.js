@@ -19,24 +19,24 @@ export async function purge(filter, { onDone } = {}) {
     say(problem.message);
     return;
   }
-  if (preview.count === 0) {
+  if (preview.count_max === 0) {
     say("No letter fits any more.");
     onDone?.();
     return;
   }
-  // Where not all could be counted there is no number to keep to.
-  const isOpen = !preview.exact;
-  const most = isOpen ? undefined : preview.count;
-  const body = { kind: "purge_dead", filter: bodyOfFilter(filter), at_most: most };
+  const { count: least, count_max: most, exact } = preview;
+  const guard = exact ? { at_most: least } : { limit: most };
+  const body = { kind: "purge_dead", filter: bodyOfFilter(filter), ...guard };
+  const number = exact ? count(least) : `${count(least)} to ${count(most)}`;
   const job = await ask({
-    title: `Purge ${isOpen ? "at least " : ""}${counted(preview.count, "dead letter")}?`,
+    title: `Purge ${exact ? counted(least, "dead letter") : `${number} dead letters`}?`,
     happens: html`<p>The letters are deleted with their bodies. Nobody can replay them then.</p><${Preview} preview=${preview} />`,
-    reversible: `This cannot be taken back. ${isOpen ? "Every letter that fits is purged." : "If more letters fit by then than are shown here, nothing is purged."}`,
-    instead: html`<p><a class="button slim" href=${urlOf("dead-letters/export", queryObject(filter)).href} download>Export ${isOpen ? "all that fit" : count(preview.count)} first</a></p>`,
-    button: isOpen ? "Purge all that fit" : `Purge ${counted(preview.count, "letter")}`,
-    typed: levelOf("purge_dead", preview.count) === 2 ? preview.count : undefined,
+    reversible: `This cannot be taken back. ${!exact ? `Every letter that fits is purged, and never more than ${count(most)}.` : "If more letters fit by then than are shown here, nothing is purged."}`,
+    instead: html`<p><a class="button slim" href=${urlOf("dead-letters/export", queryObject(filter)).href} download>Export ${exact ? count(least) : "all that fit"} first</a></p>`,
+    button: exact ? `Purge ${counted(least, "letter")}` : `Purge at most ${counted(most, "letter")}`,
+    typed: levelOf("purge_dead", most) === 2 ? most : undefined,
     isDanger: true,
-    commands: { admin: hasOptions(filter) && [["dlq", "purge"], { options: { ...optionsOfFilter(filter), all: isEmpty(filter), "at-most": most, yes: true } }], request: { method: "POST", path: "jobs", body } },
+    commands: { admin: hasOptions(filter) && [["dlq", "purge"], { options: { ...optionsOfFilter(filter), all: isEmpty(filter), "at-most": guard.at_most, limit: guard.limit, yes: true } }], request: { method: "POST", path: "jobs", body } },
     act: () => post("jobs", body),
   });
   if (!job) return;

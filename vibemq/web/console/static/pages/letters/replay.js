@@ -11,7 +11,7 @@ import { count, counted } from "../../pure/format.js";
 import { canaryFor, fewFirst, levelOf, targetText, trialWithout } from "../../pure/job_figures.js";
 import { bodyOfFilter, hasOptions, optionsOfFilter } from "../../pure/letter_filter.js";
 import { RateSlider } from "../jobs/rate.js";
-import { Preview, usePreview } from "./preview.js";
+import { Preview, Steady, usePreview } from "./preview.js";
 
 const FEW = 10;
 
@@ -70,9 +70,8 @@ export function ReplayDialog({ filter, first = {}, before = null, onClose }) {
     <button type="submit" class="button main" disabled=${!isReady}>Replay ${isOpen ? "all that fit" : counted(chosen, "letter")} to <bdi>${where}</bdi></button>`;
   return html`<${Modal} title="Replay dead letters" broad=${true} onClose=${onClose} onSubmit=${start} footer=${footer}>
     <p>Each letter leaves the dead letters and enters its queue again in one step. Consumers get it as a new message. A letter that dies again comes back here.</p>
-    ${asked.problem && html`<${Trouble} problem=${asked.problem} />`}
     ${before && preview && html`<p>Job ${before.job} has replayed <b>${counted(before.done, "letter")}</b>, and <b>${count(all)}</b> ${all === 1 ? "is" : "are"} left of the ${count(before.done + all)} that it might have.</p>`}
-    ${preview ? html`<${Preview} preview=${preview} withTargets=${true} chosen=${chosen} to=${to} rate=${rate} />` : !asked.problem && html`<${Waiting} what="Looking what would happen" />`}
+    <${Steady}>${preview ? html`<${Preview} preview=${preview} withTargets=${true} chosen=${chosen} to=${to} rate=${rate} />` : asked.problem ? html`<${Trouble} problem=${asked.problem} />` : html`<${Waiting} what="Looking what would happen" />`}</${Steady}>
     <div class="options-row">
       <div class="field"><span class="label">How many</span>
         <${Segments} label="How many letters" value=${few === null ? "all" : "few"} options=${[["all", preview?.exact === false ? "All that fit" : `All ${count(all)}`], ["few", "Only the first"]]} onChange=${(value) => setFew(value === "all" ? null : FEW)} /></div>

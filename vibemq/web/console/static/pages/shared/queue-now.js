@@ -8,7 +8,8 @@ import { useData } from "../../parts/data.js";
 import { Segments } from "../../parts/filters.js";
 import { Trouble } from "../../parts/states.js";
 import { Table } from "../../parts/table.js";
-import { Ago, At, Count, Duration, Facts, Figures, Name, Outside, Size } from "../../parts/text.js";
+import { Ago, At, Count, Facts, Figures, Name, Outside, Size } from "../../parts/text.js";
+import { HELD } from "./consumers.js";
 import { OPTIONS, shownValue } from "./options.js";
 
 const optionShown = (name, value) => shownValue(OPTIONS.find((option) => option.name === name), value);
@@ -50,10 +51,7 @@ export function Now({ data }) {
 const CONSUMERS = [
   { key: "client", label: "Client", isHead: true, cell: ({ client, connection }) => html`<a data-open href=${link("connections", { id: connection })}><${Outside} text=${client || connection || "unnamed"} /></a>` },
   { key: "user", label: "User", cell: ({ user }) => html`<${Outside} text=${user} />` },
-  { key: "group", label: "Group", cell: ({ group }) => html`<${Outside} text=${group} mono=${true} />` },
-  { key: "prefetch", label: "Prefetch used", isNum: true, title: "Messages that it holds, of those that it may hold", cell: ({ in_flight, prefetch }) => html`${count(in_flight)} / ${prefetch ? count(prefetch) : "∞"}` },
-  { key: "oldest", label: "Oldest held", isNum: true, cell: ({ oldest_held_ms }) => html`<${Duration} ms=${oldest_held_ms} />` },
-  { key: "last", label: "Last ack", isNum: true, cell: ({ last_ack_at }) => html`<${Ago} at=${last_ack_at} />` },
+  ...HELD,
 ];
 
 function Consumers({ queue }) {

@@ -2,7 +2,7 @@
 import { html, useState } from "../../vendor/ui.js";
 import { path } from "../../pure/commands.js";
 import { count, parseDuration } from "../../pure/format.js";
-import { laidOut, tokens } from "../../pure/json.js";
+import { jsonProblem, laidOut, tokens } from "../../pure/json.js";
 import { link } from "../../parts/address.js";
 import { newKey, post } from "../../parts/api.js";
 import { Commands } from "../../parts/command.js";
@@ -40,7 +40,7 @@ export function Publish({ queue, onClose, like }) {
   };
   const footer = html`<button type="button" class="button" onClick=${onClose}>Close</button><button type="submit" class="button main">Publish ${sent ? "another" : "message"}</button>`;
   return html`<${Modal} broad=${true} title=${html`Publish to <${Name} name=${queue} />`} onClose=${onClose} onSubmit=${send} footer=${footer}>
-    <${Field} label="Body" hint=${isJson ? "It is valid JSON." : looksLikeJson ? "It begins like JSON and is none. It can be published as it is." : "Text, as it is."}>${(id, about) => html`<textarea id=${id} aria-describedby=${about} value=${body} autofocus spellcheck=${false} onInput=${(event) => setBody(event.target.value)}></textarea>`}</${Field}>
+    <${Field} label="Body" hint=${isJson ? "It is valid JSON." : looksLikeJson ? `It begins like JSON and is none: ${jsonProblem(body)} It can be published as it is.` : "Text, as it is."}>${(id, about) => html`<textarea id=${id} aria-describedby=${about} value=${body} autofocus spellcheck=${false} onInput=${(event) => setBody(event.target.value)}></textarea>`}</${Field}>
     ${isJson && html`<div><button type="button" class="button slim" onClick=${() => setBody(laidOut(body))}>Lay out</button></div>`}
     <fieldset class="form"><legend>Headers</legend>
       ${headers.map((header, at) => html`<div class="buttons" key=${at}>

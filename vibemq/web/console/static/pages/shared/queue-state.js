@@ -11,7 +11,8 @@ export const STATES = {
   no_consumer: { text: "No consumer", tone: "warn", title: "Messages wait and nobody consumes" },
 };
 
-export function QueueState({ state }) {
+/** `isWhole`: with what the word means, where it tells of something to look after. */
+export function QueueState({ state, isWhole = false }) {
   const { text, tone, title } = STATES[state] ?? { text: state ?? "–", tone: "", title: "" };
-  return html`<span class=${`pill ${tone}`} title=${title}>${text}</span>`;
+  return html`<span class=${`pill ${tone}`} title=${title}>${text}</span>${isWhole && tone === "warn" && html`<span class="muted small">${title}</span>`}`;
 }

@@ -1,0 +1,170 @@
+"""What an operator looks at in single things: a connection, a token, a queue's state, a dialog that is filled in."""
+
+import hashlib
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import vibemq.sync
+from tests.browser.brokers import ServedBroker
+from tests.browser.test_incident import admin, enter
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
+
+Opener = Callable[..., Any]
+
+
+def test_from_a_queue_with_a_stuck_consumer_to_the_connection_that_holds_its_messages(
+    full_broker: ServedBroker, opened: Opener
+) -> None:
+    page = opened(full_broker.origin)
+    with vibemq.sync.connect(full_broker.url, name="slow worker") as mq:
+        mq.create_queue("closer", max_messages=4)
+        mq.publish_many("closer", [b"x"] * 4)
+        with mq.subscribe("closer", prefetch=3, ack_timeout=0) as messages:
+            next(iter(messages))
+            # What consumers hold does not count.
+            mq.publish_many("closer", [b"x"] * 3)
+            enter(page, full_broker, "queue?queue=closer")
+            page.locator("#main h1 + .pill", has_text="Full").wait_for()
+            page.get_by_text("A limit of the queue is reached").wait_for()
+            told = {"level": "alarm", "text": "the disk is full", "remedy": "make room", "link": {"page": "broker"}}
+            assert page.get_by_text("make room", exact=False).count() == 0
+            page.route("**/api/v1/events*", lambda route: route.abort())
+            page.route(
+                "**/api/v1/overview",
+                lambda route: route.fulfill(json=route.fetch().json() | {"state": "alarm", "sentences": [told]}),
+            )
+            page.reload()
+            page.get_by_text("Alarm: The disk is full").wait_for()
+            row = page.get_by_role("row", name=re.compile("slow worker"))
+            row.get_by_text("no ack timeout").wait_for()
+            row.get_by_role("link", name="slow worker").click()
+            page.get_by_role("heading", name="Connection of slow worker").wait_for()
+            page.get_by_role("row", name=re.compile("closer.*3 . 3")).wait_for()
+            page.get_by_text("3 messages", exact=True).wait_for()
+            page.get_by_role("navigation", name="Where this is").get_by_role("link", name="Connections").click()
+            page.get_by_role("row", name=re.compile("slow worker")).wait_for()
+        mq.delete_queue("closer")
+
+
+def test_a_token_that_allows_a_part_of_what_its_user_may(full_broker: ServedBroker, opened: Opener) -> None:
+    page = opened(full_broker.origin)
+    enter(page, full_broker, "access?tab=users&user=ann")
+    page.get_by_role("button", name="Make a token…").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("What it is for").fill("looks and publishes")
+    dialog.get_by_role("button", name="Only a part").click()
+    make = dialog.get_by_role("button", name="Make a token")
+    assert make.is_disabled(), "a token that allows nothing"
+    dialog.get_by_label("Queues", exact=True).fill("orders*")
+    dialog.get_by_label(re.compile("^inspect")).check()
+    dialog.get_by_role("button", name="Add another").click()
+    dialog.get_by_label("Queues", exact=True).fill("orders.eu")
+    dialog.get_by_label(re.compile("^publish")).check()
+    make.click()
+    page.get_by_role("dialog", name="The token, only this once").get_by_text("inspect").wait_for()
+    page.get_by_role("button", name="I have it").click()
+    page.get_by_role("row", name=re.compile("looks and publishes.*inspect on orders.*publish on orders.eu")).wait_for()
+    [token] = [
+        one for one in admin(full_broker, "token.list", user="ann")["tokens"] if one["label"] == "looks and publishes"
+    ]
+    assert token["permissions"] == [
+        {"queues": "orders*", "actions": ["inspect"]},
+        {"queues": "orders.eu", "actions": ["publish"]},
+    ]
+    admin(full_broker, "token.revoke", user="ann", token_id=token["token_id"])
+
+
+def test_fields_below_a_preview_stay_where_they_are_while_another_one_comes(
+    full_broker: ServedBroker, opened: Opener
+) -> None:
+    page = opened(full_broker.origin)
+    enter(page, full_broker, "dead-letters?queue=orders.eu")
+    page.locator(".group-sample", has_text=re.compile("^e.g. ")).first.wait_for()
+    page.get_by_role("button", name=re.compile("^Replay all")).click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_text("Goes to").wait_for()
+    few = dialog.get_by_role("button", name="Only the first")
+    before = few.bounding_box()["y"]
+    few.click()
+    dialog.get_by_text("The first 10 of").wait_for()
+    # A queue that exists and has nothing to be told of: the preview has fewer lines.
+    page.route(
+        "**/dead-letters/preview",
+        lambda route: route.fulfill(json={"count": 1, "count_max": 1, "exact": True, "bytes": 1, "targets": []}),
+    )
+    dialog.get_by_label("To queue").fill("orders.us")
+    dialog.get_by_label("To queue").press("Tab")
+    dialog.get_by_text("1 letter", exact=True).wait_for()
+    assert few.bounding_box()["y"] == before
+
+
+def test_a_message_is_found_by_its_id_and_by_a_header_whatever_its_state(
+    full_broker: ServedBroker, opened: Opener
+) -> None:
+    page = opened(full_broker.origin)
+    with vibemq.sync.connect(full_broker.url) as mq:
+        mq.create_queue("searched")
+        for number in range(60):
+            mq.publish("searched", b"x", id=f"m{number}", headers={"tenant": f"t{number % 20}"})
+        assert len(mq.fetch("searched", max=25)) == 25
+        enter(page, full_broker, "queue?queue=searched&tab=messages")
+        page.get_by_label("Message id").fill("m33")
+        page.get_by_label("Message id").press("Enter")
+        page.get_by_text("1 message found among 60 looked at.").wait_for()
+        page.get_by_role("row", name=re.compile("34.*m33.*Ready")).wait_for()
+        page.keyboard.press("j")
+        assert page.evaluate("() => document.activeElement.innerText") == "34", (
+            "the filter is left, and j goes to a row"
+        )
+        page.get_by_label("Message id").fill("")
+        page.get_by_label("Header, as name:value").fill("tenant:t3")
+        page.get_by_label("Header, as name:value").press("Enter")
+        page.get_by_text("3 messages found among 60 looked at.").wait_for()
+        states = page.locator("tbody tr td[data-label=State]").all_inner_texts()
+        assert states == ["In flight", "In flight", "Ready"]
+        page.get_by_role("button", name=re.compile("^In flight")).click()
+        page.get_by_text("2 messages found").wait_for()
+        page.get_by_label("Header, as name:value").fill("tenant:nobody")
+        page.get_by_label("Header, as name:value").press("Enter")
+        page.get_by_role("heading", name="No message fits").wait_for()
+        mq.delete_queue("searched")
+
+
+def test_a_large_body_is_shown_in_part_and_downloaded_byte_for_byte(full_broker: ServedBroker, opened: Opener) -> None:
+    page = opened(full_broker.origin)
+    body = json.dumps([{"id": 9007199254740993 + number, "note": "ü" * 20} for number in range(12_000)]).encode()
+    with vibemq.sync.connect(full_broker.url) as mq:
+        mq.create_queue("large")
+        mq.publish("large", body)
+        enter(page, full_broker, "message?queue=large&sequence=1")
+        page.get_by_text(re.compile("Shown are 64 KiB of 1.*MiB")).wait_for()
+        assert page.get_by_text(hashlib.sha256(body).hexdigest()).is_visible()
+        assert "9007199254740995" in page.get_by_role("region", name="Body").inner_text()
+        with page.expect_download() as begun:
+            page.get_by_role("link", name="Download").click()
+        assert Path(begun.value.path()).read_bytes() == body
+        mq.delete_queue("large")
+
+
+def test_a_publish_that_is_refused_says_why_and_keeps_what_was_typed(full_broker: ServedBroker, opened: Opener) -> None:
+    page = opened(full_broker.origin)
+    with vibemq.sync.connect(full_broker.url) as mq:
+        mq.create_queue("tight", max_messages=1)
+        mq.publish("tight", b"x")
+        enter(page, full_broker, "queue?queue=tight")
+        page.get_by_role("button", name="Publish", exact=True).click()
+        dialog = page.get_by_role("dialog")
+        dialog.get_by_label("Body", exact=True).fill('{"n": 1')
+        dialog.get_by_text(re.compile("It begins like JSON and is none: .*position")).wait_for()
+        dialog.get_by_label("Body", exact=True).fill('{"n": 1}')
+        dialog.get_by_role("button", name=re.compile("^Publish")).click()
+        dialog.get_by_role("alert").get_by_text("QUEUE_FULL").wait_for()
+        assert dialog.get_by_label("Body", exact=True).input_value() == '{"n": 1}'
+        page.keyboard.press("Escape")
+        mq.delete_queue("tight")

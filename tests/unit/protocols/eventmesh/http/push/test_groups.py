@@ -1,0 +1,140 @@
+"""The line of one group: its bound where nothing is acknowledged, and messages that wait for another URL."""
+
+from collections.abc import Callable, Coroutine, Generator, Mapping
+from typing import Any, cast
+
+from vibemq.model.commands import SetCapacity, Settle, Settlement
+from vibemq.model.effects import Deliver
+from vibemq.model.rows import Rows, pack_row
+from vibemq.model.stored import Slice
+from vibemq.protocols.eventmesh.http.push.groups import WINDOW_BYTES, WINDOW_MESSAGES, PushGroup, PushTools
+from vibemq.protocols.eventmesh.http.push.inner_session import InnerSession
+from vibemq.protocols.eventmesh.http.push.slots import PushSlots
+from vibemq.protocols.eventmesh.http.settings import EventMeshHttpSettings
+from vibemq.protocols.session import HttpAnswer, HttpCalls, Services
+from vibemq.testing.session_conformance import context
+
+ONE, OTHER = "http://192.0.2.1/", "http://192.0.2.2/"
+DONE, RETRY = HttpAnswer(200, {}, b'{"retCode": 1}'), HttpAnswer(200, {}, b'{"retCode": 2}')
+
+
+class _Called:
+    def __init__(self, url: str, content: str) -> None:
+        self.url, self.content = url, content
+
+    def __await__(self) -> Generator["_Called", HttpAnswer, HttpAnswer]:
+        return (yield self)
+
+
+class Pushing:
+    """A group whose pushes are answered when the test says so."""
+
+    stopping = False
+
+    def __init__(self, *urls: str) -> None:
+        self.session = InnerSession(context(), None, parted=lambda reason: None)
+        tools = PushTools(
+            cast(Services, self),
+            cast(HttpCalls, self),
+            EventMeshHttpSettings(push_concurrency=1),
+            PushSlots(48, 16, self.session.call_soon),
+        )
+        self.group = PushGroup("t", self.session, tools)
+        self.group.consumer = self.session.consumer(self.group.deliver, lambda error: None)
+        for url in urls:
+            self.group.add(url, sync=False)
+        self.last = 0
+        self.called: dict[_Called, Coroutine[Any, HttpAnswer, None]] = {}
+
+    @property
+    def outbound(self) -> "Pushing":
+        return self
+
+    async def __aenter__(self) -> None:
+        """A slot is there."""
+
+    async def __aexit__(self, *_: object) -> None:
+        """It is given back."""
+
+    def see_through(self, work: Callable[..., Coroutine[Any, HttpAnswer, None]], *arguments: Any) -> None:
+        self._go_on(work(*arguments), None)
+
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes, *, owner: str) -> HttpAnswer:
+        return await _Called(url, body.decode())
+
+    def _go_on(self, work: Coroutine[Any, HttpAnswer, None], answer: HttpAnswer | None) -> None:
+        try:
+            called = work.send(cast(HttpAnswer, answer))
+        except StopIteration:
+            return
+        self.called[cast(_Called, called)] = work
+
+    def answer(self, url: str, answer: HttpAnswer) -> None:
+        [called] = [called for called in self.called if called.url == url]
+        self._go_on(self.called.pop(called), answer)
+
+    def pushed(self, url: str) -> str:
+        """What the URL has not answered yet."""
+        [content] = [called.content for called in self.called if called.url == url]
+        return content
+
+    def deliver(self, *bodies: bytes, settled: bool = False) -> None:
+        rows = [pack_row(f"m{number}", body) for number, body in enumerate(bodies, self.last + 1)]
+        piece = Slice(self.last + 1, 0, Rows.of(rows))
+        runs = [(self.last + 1, self.last + len(rows))]
+        self.last += len(rows)
+        self.redeliver(piece, runs, settled=settled)
+
+    def redeliver(self, piece: Slice, runs: list[tuple[int, int]], *, settled: bool = False) -> None:
+        deliver = Deliver(self.session.number, self.group.consumer, "t", 1, 1, runs, settled=settled)
+        self.session.deliver(deliver, [piece])
+
+    def asked(self, kind: type[Any]) -> list[Any]:
+        requests: list[Any] = []
+        while more := self.session.commands():
+            requests += more
+        return [request for request in requests if isinstance(request, kind)]
+
+
+def test_what_a_queue_forgets_at_once_is_bounded_by_the_line() -> None:
+    """Its window bounds nothing: what is handed out is settled."""
+    pushing = Pushing(ONE)
+    pushing.deliver(*[b"1"] * (WINDOW_MESSAGES + 9), settled=True)
+    [full] = pushing.asked(SetCapacity)
+    assert full.capacity_messages == 0
+    pushing.deliver(b"1", settled=True)
+    assert not pushing.asked(SetCapacity), "it is said once"
+    while len(pushing.group._line) > WINDOW_MESSAGES // 2:
+        assert not pushing.asked(SetCapacity)
+        pushing.answer(ONE, DONE)
+    pushing.answer(ONE, DONE)
+    [room] = pushing.asked(SetCapacity)
+    assert (room.capacity_messages, room.capacity_bytes) == (WINDOW_MESSAGES, WINDOW_BYTES)
+
+
+def test_also_by_its_bytes() -> None:
+    pushing = Pushing(ONE)
+    pushing.deliver(b"1", b"2" * WINDOW_BYTES, settled=True)
+    assert [asked.capacity_messages for asked in pushing.asked(SetCapacity)] == [0]
+    pushing.answer(ONE, DONE)
+    assert [asked.capacity_messages for asked in pushing.asked(SetCapacity)] == [WINDOW_MESSAGES]
+
+
+def test_the_window_bounds_what_is_acknowledged() -> None:
+    pushing = Pushing(ONE)
+    pushing.deliver(*[b"1"] * WINDOW_MESSAGES)
+    assert not pushing.asked(SetCapacity)
+
+
+def test_a_message_that_waits_for_another_url_lets_others_pass() -> None:
+    pushing = Pushing(ONE, OTHER)
+    pushing.deliver(b'"bad"', b'"slow"')
+    pushing.answer(ONE, RETRY)
+    [retried] = pushing.asked(Settle)
+    assert retried.verb is Settlement.RETRY
+    pushing.redeliver(Slice(1, 0, Rows.of([pack_row("m1", b'"bad"')])), [(1, 1)])
+    assert [called.url for called in pushing.called] == [OTHER], "it has failed at the one that is free"
+    pushing.deliver(b'"next"')
+    assert "next" in pushing.pushed(ONE)
+    pushing.answer(OTHER, DONE)
+    assert "bad" in pushing.pushed(OTHER)

@@ -1,0 +1,95 @@
+"""Requests about queues, and operations by name."""
+
+import orjson
+import pytest
+
+from tests.unit.protocols.native.native_peer import admin, bulk, frame, plain
+from vibemq.errors import QueueExists, QueueNotFound
+from vibemq.model import commands as c
+from vibemq.model.effects import Counted, GroupInfo, QueueInfo, QueuePage
+from vibemq.model.options import Overflow, QueueOptions
+from vibemq.protocols.native.codec.wire import CommandType as T
+from vibemq.protocols.native.codec.wire import WireMessage
+from vibemq.protocols.session import OperationRequest
+from vibemq.testing.session_conformance import NOW
+
+
+def described(name: str = "q") -> QueueInfo:
+    groups = [GroupInfo("g", True, 1, 2, 0, 0, 1)]
+    return QueueInfo(name, 1, "ab", QueueOptions(), NOW, 4, 0, 0, 0, 2, 0, 1, 5, NOW, groups, {"published": 4})
+
+
+def test_queue_commands_are_answered_by_their_own_type() -> None:
+    peer = plain()
+    create = peer.ask(T.CREATE_QUEUE, "1", "q", b'{"maxQueueSize":5,"overflowStrategy":1}')
+    assert isinstance(create, c.CreateQueue)
+    assert create.options is not None
+    assert (create.options.max_messages, create.options.overflow) == (5, Overflow.DROP_NEWEST)
+    assert peer.answer(create, None) == WireMessage(T.CREATE_QUEUE, "1", "q")
+    delete = peer.ask(T.DELETE_QUEUE, "2", "q")
+    assert isinstance(delete, c.DeleteQueue)
+    assert peer.answer(delete, None) == WireMessage(T.DELETE_QUEUE, "2", "q")
+    info = peer.ask(T.QUEUE_INFO, "3", "q")
+    assert orjson.loads(peer.answer(info, described()).payload or b"")["deliveryMode"] == 0
+    names = peer.ask(T.LIST_QUEUES, "4")
+    assert peer.answer(names, QueuePage(["a", "b"], [])).payload == b'["a","b"]'
+
+
+def test_an_unknown_queue_has_an_answer_without_payload() -> None:
+    peer = plain()
+    for result in (None, QueueNotFound("q")):
+        assert peer.answer(peer.ask(T.QUEUE_INFO, "3", "q"), result) == WireMessage(T.QUEUE_INFO, "3", "q")
+
+
+def test_bad_options_do_not_close_the_connection() -> None:
+    peer = plain()
+    assert list(peer.hear(frame(T.CREATE_QUEUE, "1", "q", b'{"mode":99}'))) == []
+    assert (peer.one().error_code, peer.session.closing) == ("INVALID_OPTIONS", False)
+
+
+def test_an_answer_too_large_for_a_frame_becomes_an_error() -> None:
+    peer = plain()
+    queues = QueuePage(["q" * 200 + str(number) for number in range(6_000)], [])
+    assert peer.answer(peer.ask(T.LIST_QUEUES, "4"), queues).error_code == "MESSAGE_TOO_LARGE"
+
+
+def test_operations_are_handed_over_by_name() -> None:
+    [request] = bulk().hear(admin("queue.remove", queue="q", runs=[[5, 6], [1, 2]]))
+    assert isinstance(request, OperationRequest)
+    assert (request.name, request.arguments) == ("queue.remove", {"queue": "q", "runs": [[5, 6], [1, 2]]})
+
+
+def test_admin_results_are_json() -> None:
+    peer = bulk()
+    for data, result, expected in (
+        (admin("queue.delete", queue="q"), None, {}),
+        (admin("queue.purge", queue="q"), Counted(5), {"count": 5}),
+        (admin("queue.info", queue="q"), None, None),
+        (admin("queue.info", queue="q"), QueueNotFound("q"), None),
+        (admin("broker.info"), {"version": "9"}, {"version": "9"}),
+    ):
+        [request] = peer.hear(data)
+        answer = peer.answer(request, result)
+        assert (answer.type, answer.id, orjson.loads(answer.payload or b"")) == (T.ADMIN, "a", expected)
+    [request] = peer.hear(admin("queue.list"))
+    page = orjson.loads(peer.answer(request, QueuePage(["q"], [described()])).payload or b"")
+    [info] = page["queues"]
+    assert (info["name"], info["options"]["overflow"], info["groups"][0]["name"]) == ("q", 1, "g")
+    assert page["next"] is None
+    [request] = peer.hear(admin("queue.create", queue="q", must_match=True))
+    assert peer.answer(request, QueueExists("q", "mode")).error_code == "QUEUE_EXISTS"
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (frame(T.ADMIN, "a"), "INVALID_PAYLOAD"),
+        (frame(T.ADMIN, "a", payload=b"[]"), "INVALID_PAYLOAD"),
+        (frame(T.ADMIN, "a", payload=b"\xff"), "INVALID_PAYLOAD"),
+        (admin(5), "INVALID_PAYLOAD"),
+    ],
+)
+def test_bad_admin_requests_are_refused(data: bytes, code: str) -> None:
+    peer = bulk()
+    assert list(peer.hear(data)) == []
+    assert (peer.one().error_code, peer.session.closing) == (code, False)

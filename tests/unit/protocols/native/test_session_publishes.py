@@ -1,0 +1,216 @@
+"""Publishes in both forms, the refused ones, extras, and large messages."""
+
+import pytest
+
+from tests.unit.protocols.native.native_peer import Peer, bulk, frame, plain, publish_many
+from vibemq.errors import Blocked, NotAuthorized, QueueFull, RemoteProtocolError
+from vibemq.model import commands as c
+from vibemq.model.effects import Published, Reply
+from vibemq.model.records import MessageExtra
+from vibemq.model.rows import Rows, pack_row
+from vibemq.protocols.native.codec import extensions
+from vibemq.protocols.native.codec.extra_columns import encode_extras
+from vibemq.protocols.native.codec.frames import HEADER, encode_frame
+from vibemq.protocols.native.codec.wire import CommandType as T
+from vibemq.protocols.native.codec.wire import body_type
+from vibemq.protocols.session import SessionLimits
+from vibemq.testing.session_conformance import NOW, SESSION
+
+
+def test_publish_is_acknowledged_in_both_forms() -> None:
+    peer = plain()
+    publish = peer.ask(T.PUBLISH, "m1", "q", b"1")
+    ack = peer.answer(publish, Published("q", 1, 1))
+    assert (ack.type, ack.id, ack.queue, ack.payload) == (T.PUBLISH_ACK, "m1", "q", None)
+    assert ack.headers == {"messageId": "m1", "queueName": "q"}
+
+
+def test_refused_messages_get_errors_and_never_acks() -> None:
+    peer = plain()
+    [publish] = peer.hear(b"".join(frame(T.PUBLISH, f"m{number}", "q", b"1") for number in range(4)))
+    refused = {1: QueueFull("q", "2 messages"), 3: QueueFull("q", "2 messages")}
+    peer.session.apply([Reply(SESSION, publish.token, Published("q", 5, 4, refused, {2: 1}))])  # type: ignore[union-attr]
+    answers = {message.id: (message.type, message.error_code) for message in peer.frames()}
+    assert answers == {
+        "m0": (T.PUBLISH_ACK, None),
+        "m1": (T.ERROR, "QUEUE_FULL"),
+        "m2": (T.PUBLISH_ACK, None),
+        "m3": (T.ERROR, "QUEUE_FULL"),
+    }
+
+
+def test_a_command_refused_whole_is_answered_for_each_message() -> None:
+    peer = plain()
+    [publish] = peer.hear(frame(T.PUBLISH, "a", "q", b"1") + frame(T.PUBLISH, "b", "q", b"1"))
+    peer.session.refused(publish.token, NotAuthorized("not yours"))  # type: ignore[union-attr]
+    assert [(message.id, message.error_code) for message in peer.frames()] == [
+        ("a", "NOT_AUTHORIZED"),
+        ("b", "NOT_AUTHORIZED"),
+    ]
+
+
+def test_relative_times_count_from_the_last_tick() -> None:
+    peer = plain()
+    peer.session.tick(NOW + 500)
+    publish = peer.ask(T.PUBLISH, "m", "q", b"1", headers={"vibemq-delay-ms": "1000", "priority": "low"})
+    assert isinstance(publish, c.Publish)
+    assert publish.extras == {0: MessageExtra(0, 0, NOW + 1_500)}
+
+
+def test_invalid_content_is_refused_with_the_frames_id_and_the_connection_stays() -> None:
+    peer = plain()
+    peer.hear(
+        frame(T.PUBLISH, "m1", "", b"1")
+        + frame(T.PUBLISH, "m2", "bad name", b"1")
+        + frame(T.SUBSCRIBE, "m3")
+        + frame(T.SUBSCRIBE, "m4", "bad name")
+        + frame(T.LIST_QUEUES, "m5", headers=[(f"k{number}", "v") for number in range(51)])
+        + frame(T.LIST_QUEUES, "m6", headers={"k": "v" * 4_097})
+        + frame(77, "m7")
+        + frame(T.ADMIN_CREATE_USER, "m8")
+        + frame(T.NACK, "m9")
+        + frame(T.ADMIN, "m10", payload=b"{}")
+        + frame(T.PUBLISH_MANY, "m11")
+        + frame(T.PUBLISH_ACK, "m12")
+    )
+    assert [(message.id, message.error_code) for message in peer.frames()] == [
+        ("m1", "INVALID_QUEUE"),
+        ("m2", "INVALID_MESSAGE"),
+        ("m3", "INVALID_QUEUE"),
+        ("m4", "INVALID_MESSAGE"),
+        ("m5", "INVALID_MESSAGE"),
+        ("m6", "INVALID_MESSAGE"),
+        ("m7", "UNKNOWN_COMMAND"),
+        ("m8", "INVALID_PAYLOAD"),
+        ("m9", "UNKNOWN_COMMAND"),
+        ("m10", "UNKNOWN_COMMAND"),
+        ("m11", "UNKNOWN_COMMAND"),
+        ("m12", "UNKNOWN_COMMAND"),
+    ]
+    assert not peer.session.closing
+
+
+def test_what_came_before_a_broken_frame_counts_and_the_peer_is_told_why() -> None:
+    peer = plain()
+    [publish] = peer.hear(frame(T.PUBLISH, "m", "q", b"1") + b"\0\0\0\1\0")
+    assert not peer.session.closing
+    assert peer.session.next_deadline() == NOW, "there is something to be done at once"
+    assert peer.answer(publish, Published("q", 1, 1)).type == T.PUBLISH_ACK
+    for _ in range(2):
+        with pytest.raises(RemoteProtocolError):
+            peer.session.commands()
+    assert peer.session.closing
+    assert peer.one().error_code == "INVALID_MESSAGE", "said once, last"
+
+
+def test_an_uncalled_for_error_ends_with_the_next_tick_at_the_latest() -> None:
+    peer = plain()
+    peer.hear(frame(T.PUBLISH, "m", "q", b"1") + b"\0\0\0\1\0")
+    peer.session.tick(NOW)
+    assert (peer.session.closing, peer.one().error_code) == (True, "INVALID_MESSAGE")
+
+
+def test_publish_many_passes_rows_through() -> None:
+    peer = bulk()
+    rows = [pack_row("a", b"\xff"), pack_row("b", b"1", [("priority", "high")])]
+    extras = {1: {"priority": 3, "ttl_ms": 5, "delay_ms": 6, "dedup_id": "d"}}
+    [publish] = peer.hear(publish_many(*rows, extras=extras))
+    assert isinstance(publish, c.Publish)
+    assert list(publish.rows) == rows
+    assert publish.extras == {1: MessageExtra(3, NOW + 5, NOW + 6, b"d")}
+    peer.session.apply([Reply(SESSION, publish.token, Published("q", 9, 2, {0: QueueFull("q", "x")}, {1: 4}))])
+    [body] = peer.bodies()
+    ack = extensions.parse_publish_many_ack(body)
+    assert (ack.id, ack.first_sequence, ack.count, ack.duplicates) == ("r", 9, 2, {1: 4})
+    assert ack.refused[0][0] == "QUEUE_FULL"
+
+
+def test_extras_by_columns_are_offered_and_read() -> None:
+    peer = bulk("batch/1,extras/1")
+    assert peer.ack.headers["negotiated-extensions"] == "batch/1,extras/1"
+    rows = Rows.of([pack_row(f"{number}", b"1") for number in range(8)])
+    columns = encode_extras(8, {}, {"delay_ms": 6})
+    [publish] = peer.hear(encode_frame(extensions.publish_many("r", "q", rows, columns=columns)))
+    assert isinstance(publish, c.Publish)
+    assert publish.extras == dict.fromkeys(range(8), MessageExtra(deliver_at=NOW + 6))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        publish_many(pack_row("a", b"1"), b"broken"),
+        publish_many(pack_row("a", b"1"), queue=""),
+        publish_many(pack_row("a", b"1"), queue="bad name"),
+        publish_many(pack_row("a", b"1"), extras={1: {}}),
+        publish_many(pack_row("a", b"1"), extras={0: 5}),
+        publish_many(pack_row("a", b"1"), extras={0: {"colour": 1}}),
+        publish_many(pack_row("a", b"1"), extras={0: {"ttl_ms": 0}}),
+        publish_many(pack_row("a", b"1"), extras={0: {"dedup_id": 5}}),
+    ],
+)
+def test_a_bad_publish_many_is_refused_whole_and_the_connection_stays(data: bytes) -> None:
+    peer = bulk()
+    assert list(peer.hear(data)) == []
+    error = peer.one()
+    assert (error.type, error.id) == (T.ERROR, "r")
+    assert not peer.session.closing
+
+
+def test_an_empty_publish_many_is_confirmed() -> None:
+    peer = bulk()
+    assert list(peer.hear(publish_many())) == []
+    [body] = peer.bodies()
+    assert body_type(body) == T.PUBLISH_MANY_ACK
+
+
+# All refused; and the worst that fits into a frame of 1 MiB, where every other row is a known one with a dedup id.
+@pytest.mark.parametrize(("count", "known"), [(20_000, 0), (80_000, 0), (40_000, 20_000)])
+def test_more_refusals_than_fit_are_told_without_sentences_or_as_runs(count: int, known: int) -> None:
+    duplicates = {2 * index: 2**63 + index for index in range(known)}
+    peer = bulk()
+    [publish] = peer.hear(publish_many(pack_row("a", b"1")))
+    indexes = [index for index in range(count) if index not in duplicates]
+    refused = dict.fromkeys(indexes, QueueFull("q", "the limit is some number of messages"))
+    result = Published("q", 0, count, refused, duplicates)
+    peer.session.apply([Reply(SESSION, publish.token, result)])  # type: ignore[arg-type,union-attr]
+    [body] = peer.bodies()
+    assert body_type(body) == T.PUBLISH_MANY_ACK
+    ack = extensions.parse_publish_many_ack(body)
+    assert (list(ack.refused), ack.duplicates) == (indexes, duplicates)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        encode_frame(extensions.settle("s", 9, [(1, 1)])),
+        encode_frame(extensions.settle("s", 0, [(2, 1)])),
+        encode_frame(extensions.flow("s", 1)[:-1]),
+        encode_frame(extensions.publish_many("r", "q", Rows.of([pack_row("a", b"1")]))[:-1]),
+    ],
+)
+def test_broken_extension_frames_end_the_connection(data: bytes) -> None:
+    peer = bulk()
+    with pytest.raises(RemoteProtocolError):
+        peer.hear(data)
+    assert peer.session.closing
+
+
+@pytest.mark.parametrize("how", ["cut off", "stalled"])
+def test_what_comes_of_a_large_message_behind_its_end_is_no_command(how: str) -> None:
+    peer = Peer(connect={"supported-extensions": "batch/1", "max-body-bytes": "16777216"})
+    hidden = encode_frame(extensions.publish_many("x", "other", Rows.of([pack_row("x", b"hidden")])))
+    body = extensions.publish_many("r", "q", Rows.of([pack_row("m", bytes(1_100_000) + hidden + bytes(2_000_000))]))
+    sent = HEADER.pack(len(body), 0) + body
+    at = sent.index(hidden)
+    assert peer.hear(sent[:at]) == []
+    assert peer.session.large_left
+    if how == "cut off":
+        peer.session.fail(Blocked("others wait"))
+        assert peer.hear(sent[at : at + len(hidden)]) == []
+    else:
+        peer.session.tick(NOW + 1)
+        peer.session.receive_data(sent[at : at + len(hidden)])
+        peer.session.tick(NOW + SessionLimits().message_timeout_ms + 1_000)
+        assert peer.session.commands() == []
+    assert (peer.session.closing, peer.session.large_left, peer.session.unread) == (True, 0, False)
+    assert peer.hear(hidden) == []

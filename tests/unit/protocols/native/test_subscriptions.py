@@ -1,0 +1,340 @@
+"""Plain subscriptions, those of bulk, settlements and selectors."""
+
+import pytest
+
+from tests.unit.protocols.native.native_peer import ALL, Peer, bulk, frame, plain
+from vibemq.errors import NotAuthorized, QueueNotFound
+from vibemq.model import commands as c
+from vibemq.model.effects import ConsumerEnded, Deliver, Reply, Subscribed
+from vibemq.model.rows import Rows, pack_row
+from vibemq.model.runs import END
+from vibemq.model.selector import Selector
+from vibemq.model.stored import Slice
+from vibemq.protocols.native.codec import extensions
+from vibemq.protocols.native.codec.frames import encode_frame
+from vibemq.protocols.native.codec.wire import CommandType as T
+from vibemq.protocols.native.codec.wire import encode_body
+from vibemq.testing.session_conformance import NOW, SESSION
+
+
+def test_subscribing_twice_is_one_subscription() -> None:
+    peer = plain(prefetch=33)
+    first = peer.ask(T.SUBSCRIBE, "s1", "q")
+    assert isinstance(first, c.Subscribe)
+    assert (first.capacity_messages, first.create, first.group) == (33, True, None)
+    assert list(peer.hear(frame(T.SUBSCRIBE, "s2", "q"))) == []
+    peer.session.apply([Reply(SESSION, first.token, Subscribed("q", "", first.consumer, 1))])
+    acks = peer.frames()
+    assert [(ack.type, ack.id, ack.queue) for ack in acks] == [
+        (T.SUBSCRIBE_ACK, "s1", "q"),
+        (T.SUBSCRIBE_ACK, "s2", "q"),
+    ]
+    assert acks[0].headers == {"queueName": "q", "subscriptionId": "s1"}
+    assert list(peer.hear(frame(T.SUBSCRIBE, "s3", "q"))) == []
+    assert peer.one().id == "s3"
+
+
+def test_a_refused_subscription_can_be_tried_again() -> None:
+    peer = plain()
+    first = peer.ask(T.SUBSCRIBE, "s1", "q")
+    assert peer.answer(first, NotAuthorized("no")).error_code == "NOT_AUTHORIZED"
+    assert isinstance(peer.ask(T.SUBSCRIBE, "s2", "q"), c.Subscribe)
+
+
+def test_acks_name_the_delivered_id_or_a_header() -> None:
+    peer = plain()
+    consumer = peer.subscribed("s")
+    peer.deliver(consumer, 5, pack_row("a", b"1"), pack_row("b", b"2"), pack_row("c", b"3"))
+    assert [message.id for message in peer.frames()] == ["a", "b", "c"]
+    data = frame(T.ACK, "b") + frame(T.ACK, "ack-1", headers={"messageId": "a"}) + frame(T.ACK, "unknown")
+    [settle] = peer.hear(data)
+    assert settle == c.Settle(SESSION, None, consumer, c.Settlement.ACK, [(5, 6)])
+    assert peer.frames() == [], "an ack is never answered"
+
+
+def test_an_ack_of_invalid_utf8_finds_its_message() -> None:
+    peer = plain()
+    consumer = peer.subscribed("s")
+    peer.deliver(consumer, 5, pack_row(b"\xff\xfe", b"1"))
+    body = encode_body(T.ACK, "ab").replace(b"ab", b"\xff\xfe")
+    [settle] = peer.hear(encode_frame(body))
+    assert isinstance(settle, c.Settle)
+    assert settle.runs == [(5, 5)]
+
+
+def test_deliveries_that_need_no_ack_are_not_remembered() -> None:
+    peer = plain()
+    consumer = peer.subscribed("s")
+    peer.deliver(consumer, 5, pack_row("a", b"1"), settled=True)
+    assert peer.one().id == "a"
+    assert list(peer.hear(frame(T.ACK, "a"))) == []
+
+
+def test_unsubscribe_ends_deliveries_and_always_succeeds() -> None:
+    peer = plain()
+    consumer = peer.subscribed("s")
+    peer.deliver(consumer, 5, pack_row("a", b"1"))
+    peer.frames()
+    request = peer.ask(T.UNSUBSCRIBE, "u", "q")
+    assert isinstance(request, c.Unsubscribe)
+    peer.deliver(consumer, 6, pack_row("b", b"1"))
+    assert peer.one().id == "b", "deliveries may arrive until the answer"
+    ack = peer.answer(request, None)
+    assert (ack.type, ack.id, ack.queue) == (T.UNSUBSCRIBE_ACK, "u", "q")
+    peer.deliver(consumer, 7, pack_row("c", b"1"))
+    assert peer.frames() == []
+    assert list(peer.session.commands()) == [c.Settle(SESSION, None, consumer, c.Settlement.RELEASE, [(7, 7)])]
+    [settle] = peer.hear(frame(T.ACK, "a"))
+    assert isinstance(settle, c.Settle)
+    assert settle.runs == [(5, 5)], "what was delivered may still be settled"
+    assert list(peer.hear(frame(T.UNSUBSCRIBE, "u2", "never"))) == []
+    assert peer.one().id == "u2"
+
+
+def test_a_row_too_large_goes_back_to_the_engine() -> None:
+    peer = plain()
+    consumer = peer.subscribed("s")
+    peer.deliver(consumer, 5, pack_row("a", b'"' + b"x" * 1_048_576 + b'"'), pack_row("b", b"1"))
+    assert peer.one().id == "b"
+    assert peer.session.next_deadline() == NOW
+    [settle] = peer.session.commands()
+    assert settle == c.Settle(
+        SESSION, None, consumer, c.Settlement.REJECT, [(5, 5)], reason="too large for this protocol"
+    )
+
+
+def test_a_plain_subscription_outlives_its_queue() -> None:
+    peer = plain()
+    consumer = peer.subscribed("s")
+    peer.session.apply([ConsumerEnded(SESSION, consumer, "q", QueueNotFound("q"))])
+    assert peer.frames() == []
+    assert peer.session.next_deadline() == NOW + 1_000
+    peer.session.tick(NOW + 1_000)
+    [again] = peer.session.commands()
+    assert isinstance(again, c.Subscribe)
+    assert not again.create, "a deleted queue is not brought back by its subscribers"
+    peer.session.apply([Reply(SESSION, again.token, QueueNotFound("q"))])
+    assert peer.session.next_deadline() == NOW + 3_000, "later and later"
+    peer.session.tick(NOW + 3_000)
+    [again] = peer.session.commands()
+    assert isinstance(again, c.Subscribe)
+    peer.session.apply([Reply(SESSION, again.token, Subscribed("q", "", again.consumer, 1))])
+    peer.deliver(again.consumer, 1, pack_row("a", b"1"))
+    assert [message.type for message in peer.frames()] == [T.DELIVER]
+    peer.session.tick(NOW + 60_000)
+    assert list(peer.session.commands()) == []
+
+
+def test_a_new_subscribe_takes_the_place_of_a_renewal() -> None:
+    peer = plain()
+    peer.session.apply([ConsumerEnded(SESSION, peer.subscribed("s"), "q", QueueNotFound("q"))])
+    peer.session.tick(NOW + 1_000)
+    [renewal] = peer.session.commands()
+    fresh = peer.ask(T.SUBSCRIBE, "s2", "q")
+    assert isinstance(renewal, c.Subscribe)
+    assert isinstance(fresh, c.Subscribe)
+    assert fresh.create
+    peer.session.apply([Reply(SESSION, renewal.token, Subscribed("q", "", renewal.consumer, 1))])
+    [superfluous] = peer.session.commands()
+    assert superfluous == c.Unsubscribe(SESSION, None, renewal.consumer)
+    assert peer.answer(fresh, Subscribed("q", "", fresh.consumer, 1)).id == "s2"
+
+
+def test_subscriptions_are_counted() -> None:
+    peer = plain(subscriptions_max=1)
+    peer.subscribed("s1", "q1")
+    assert list(peer.hear(frame(T.SUBSCRIBE, "s2", "q2"))) == []
+    assert peer.one().error_code == "RATE_LIMITED"
+
+
+def test_nack_and_extend_for_plain_deliveries() -> None:
+    peer = bulk("settle/1")
+    consumer = peer.subscribed("s")
+    peer.deliver(consumer, 1, *(pack_row(name, b"1") for name in "abc"))
+    peer.frames()
+    data = (
+        frame(T.EXTEND, "a", headers={"ack-timeout-ms": "9000"})
+        + frame(T.NACK, "a", headers={"verb": "retry", "delay-ms": "50", "reason": "not now"})
+        + frame(T.NACK, "n1", headers={"messageId": "b", "verb": "release"})
+        + frame(T.NACK, "c", headers={"verb": "reject"})
+        + frame(T.NACK, "c")
+    )
+    assert list(peer.hear(data)) == [
+        c.Extend(SESSION, None, consumer, [(1, 1)], 9_000),
+        c.Settle(SESSION, None, consumer, c.Settlement.RETRY, [(1, 1)], 50, "not now"),
+        c.Settle(SESSION, None, consumer, c.Settlement.RELEASE, [(2, 2)]),
+        c.Settle(SESSION, None, consumer, c.Settlement.REJECT, [(3, 3)]),
+    ]
+    peer.hear(frame(T.NACK, "x", headers={"verb": "explode"}))
+    assert (peer.one().error_code, peer.session.closing) == ("INVALID_MESSAGE", False)
+
+
+def test_bulk_subscribe_says_what_it_wants() -> None:
+    peer = bulk()
+    headers = {
+        "group": "g",
+        "prefetch": "7",
+        "prefetch-bytes": "1000",
+        "credit": "3",
+        "consumer-priority": "2",
+        "ack-timeout-ms": "500",
+        "start": "sequence:12",
+    }
+    request = peer.ask(T.SUBSCRIBE, "s1", "q", headers=headers)
+    assert isinstance(request, c.Subscribe)
+    assert (request.group, request.capacity_messages, request.capacity_bytes, request.credit) == ("g", 7, 1_000, 3)
+    assert (request.priority, request.ack_timeout_ms, request.start, request.start_sequence) == (
+        2,
+        500,
+        c.StartAt.SEQUENCE,
+        12,
+    )
+    ack = peer.answer(request, Subscribed("q", "g", request.consumer, 12))
+    assert ack.headers == {"queueName": "q", "subscriptionId": "s1", "group": "g"}
+
+
+@pytest.mark.parametrize(
+    "headers", [{"prefetch": "-1"}, {"credit": "x"}, {"start": "sequence:x"}, {"start": "yesterday"}]
+)
+def test_bad_subscribe_headers(headers) -> None:
+    peer = bulk()
+    assert list(peer.hear(frame(T.SUBSCRIBE, "s1", "q", headers=headers))) == []
+    assert peer.one().error_code == "INVALID_MESSAGE"
+    assert isinstance(peer.ask(T.SUBSCRIBE, "s1", "q"), c.Subscribe), "the id is free again"
+
+
+@pytest.mark.parametrize(("names", "failed"), [("batch/1", {}), ("batch/1,failures/1", {6: 1})])
+def test_peers_that_ask_for_it_are_told_which_attempts_have_failed(names: str, failed: dict[int, int]) -> None:
+    peer = bulk(names)
+    consumer = peer.subscribed("s1")
+    peer.deliver(consumer, 5, *(pack_row(name, b"") for name in "abc"), acquired={6: 3, 7: 2}, failed={6: 1})
+    [body] = peer.bodies()
+    told = extensions.parse_deliver_many(body)
+    assert (told.acquired, told.failed) == ({6: 3, 7: 2}, failed)
+
+
+@pytest.mark.parametrize("names", ["batch/1", "batch/1,failures/1,scattered/1"])
+def test_messages_far_apart_travel_in_one_frame_in_their_order(names: str) -> None:
+    peer = bulk(names)
+    consumer = peer.subscribed("s1")
+    order = [9, 3, *range(40, 46), 7, 1]
+    large = pack_row("large", b"x" * 300_000)
+    slices = [Slice(n, NOW - n, Rows.of([large if n == 3 else pack_row(f"m{n}", b"")])) for n in (9, 3)]
+    slices.append(Slice(40, NOW, Rows.of([pack_row(f"m{n}", b"") for n in range(40, 46)])))
+    slices += [Slice(n, NOW - n, Rows.of([pack_row(f"m{n}", b"")])) for n in (7, 1)]
+    told = Deliver(SESSION, consumer, "q", 1, 0, [(n, n) for n in order], acquired={7: 3, 40: 2}, failed={7: 1})
+    peer.session.deliver(told, slices)
+    bodies = peer.bodies()
+    assert [body[1] for body in bodies] == ([62] * 5 if names == "batch/1" else [62, 62, 62, 74])
+    seen: list[tuple[int, str, int]] = []
+    for body in bodies:
+        scattered = body[1] == T.DELIVER_SCATTERED
+        frame = (extensions.parse_deliver_scattered if scattered else extensions.parse_deliver_many)(body)
+        numbers = frame.sequences or range(frame.first_sequence, frame.first_sequence + frame.rows.count)
+        instants = frame.instants or [frame.published_at] * frame.rows.count
+        seen += zip(numbers, frame.rows.ids(), instants, strict=True)
+        if 7 in numbers:
+            assert (frame.acquired, frame.failed) == ({7: 3}, {7: 1} if scattered else {})
+    ids = {n: b"large" if n == 3 else b"m%d" % n for n in order}
+    assert seen == [(n, ids[n], NOW if n >= 40 else NOW - n) for n in order]
+
+
+def test_bulk_subscriptions_deliver_settle_extend_and_flow_by_id() -> None:
+    peer = bulk()
+    one, two = peer.subscribed("s1"), peer.subscribed("s2")
+    assert one != two
+    rows = [pack_row("a", b"\xff"), pack_row("b", b"")]
+    peer.deliver(two, 5, *rows, acquired={6: 2})
+    [body] = peer.bodies()
+    frame_in = extensions.parse_deliver_many(body)
+    assert (frame_in.id, frame_in.first_sequence, list(frame_in.rows), frame_in.acquired) == ("s2", 5, rows, {6: 2})
+    data = b"".join(
+        encode_frame(each)
+        for each in (
+            extensions.settle("s2", 0, [(5, 6)]),
+            extensions.settle("s1", 1, [(1, 1)], delay_ms=9, reason="r"),
+            extensions.extend_many("s2", [(5, 6)], ack_timeout_ms=50),
+            extensions.flow("s2", 10, 20, 30),
+            extensions.settle("unknown", 0, [(5, 6)]),
+            extensions.flow("unknown", 10),
+        )
+    )
+    assert list(peer.hear(data)) == [
+        c.Settle(SESSION, None, two, c.Settlement.ACK, [(5, 6)]),
+        c.Settle(SESSION, None, one, c.Settlement.RETRY, [(1, 1)], 9, "r"),
+        c.Extend(SESSION, None, two, [(5, 6)], 50),
+        c.SetCapacity(SESSION, None, two, 10, 20, 30),
+    ]
+
+
+def test_a_flow_for_a_subscription_of_a_share_is_for_the_share() -> None:
+    peer = bulk()
+    headers = {"share": "worker", "prefetch": "4", "prefetch-bytes": "9"}
+    first = peer.ask(T.SUBSCRIBE, "s1", "q", headers=headers)
+    assert isinstance(first, c.Subscribe)
+    assert (first.share, first.capacity_messages, first.capacity_bytes) == (c.SharedCapacity("worker", 4, 9), None, 0)
+    other = peer.ask(T.SUBSCRIBE, "s2", "q", headers={"share": "worker"})
+    assert isinstance(other, c.Subscribe)
+    assert other.share == c.SharedCapacity("worker")
+    assert list(peer.hear(encode_frame(extensions.flow("s2", 6, 7)))) == [c.SetShare(SESSION, None, "worker", 6, 7)]
+    assert list(peer.hear(encode_frame(extensions.flow("s1", 6, 7, 3)))) == [
+        c.SetShare(SESSION, None, "worker", 6, 7),
+        c.SetCapacity(SESSION, None, first.consumer, END, 0, 3),
+    ]
+    peer.frames()
+    peer.hear(frame(T.SUBSCRIBE, "s3", "q", headers={"share": "s" * 257}))
+    answer = peer.one()
+    assert (answer.id, answer.error_code) == ("s3", "INVALID_MESSAGE")
+
+
+def test_bulk_unsubscribe_names_the_subscription_and_settling_goes_on() -> None:
+    peer = bulk()
+    consumer = peer.subscribed("s1")
+    request = peer.ask(T.UNSUBSCRIBE, "u", "q", headers={"subscription-id": "s1"})
+    assert peer.answer(request, None).headers["subscriptionId"] == "s1"
+    [settle] = peer.hear(encode_frame(extensions.settle("s1", 0, [(1, 2)])))
+    assert isinstance(settle, c.Settle)
+    assert settle.consumer == consumer
+
+
+def test_a_bulk_subscription_that_ends_is_told() -> None:
+    peer = bulk()
+    consumer = peer.subscribed("s1")
+    peer.session.apply([ConsumerEnded(SESSION, consumer, "q", QueueNotFound("q"))])
+    [body] = peer.bodies()
+    ended = extensions.parse_subscription_ended(body)
+    assert (ended.id, ended.queue, ended.code) == ("s1", "q", "QUEUE_NOT_FOUND")
+
+
+def test_a_subscription_id_is_used_once_at_a_time() -> None:
+    peer = bulk()
+    peer.subscribed("s1")
+    assert list(peer.hear(frame(T.SUBSCRIBE, "s1", "other"))) == []
+    assert peer.one().error_code == "INVALID_MESSAGE"
+
+
+def test_a_subscription_has_a_selector_and_a_weight() -> None:
+    peer = Peer(connect={"supported-extensions": f"{ALL},where/1"})
+    request = peer.ask(T.SUBSCRIBE, "s1", "q", headers={"where": "total > 1", "consumer-weight": "3"})
+    assert isinstance(request, c.Subscribe)
+    assert (request.where, request.weight) == (Selector.parse("total > 1"), 3)
+    plain = peer.ask(T.SUBSCRIBE, "s2", "q")
+    assert isinstance(plain, c.Subscribe)
+    assert (plain.where, plain.weight) == (None, 1)
+
+
+def test_a_selector_that_cannot_be_read_is_refused_and_the_connection_stays() -> None:
+    peer = Peer(connect={"supported-extensions": f"{ALL},where/1"})
+    assert list(peer.hear(frame(T.SUBSCRIBE, "s1", "q", headers={"where": "total = 1"}))) == []
+    (error,) = peer.frames()
+    assert (error.id, error.error_code, peer.session.closing) == ("s1", "INVALID_SELECTOR", False)
+    assert "character 7" in error.error_message
+    # The id was not taken.
+    assert isinstance(peer.ask(T.SUBSCRIBE, "s1", "q", headers={"where": "total == 1"}), c.Subscribe)
+
+
+def test_who_has_not_negotiated_selectors_has_none() -> None:
+    peer = Peer(connect={"supported-extensions": "batch/1"})
+    request = peer.ask(T.SUBSCRIBE, "s1", "q", headers={"where": "total = 1"})
+    assert isinstance(request, c.Subscribe)
+    assert request.where is None
