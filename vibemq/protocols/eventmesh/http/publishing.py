@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote
 
@@ -158,12 +159,12 @@ def reply_message(
 
 def is_event(headers: Mapping[str, str]) -> bool:
     """Whether the body itself is one CloudEvent, or several: structured, binary or batched mode of CloudEvents."""
-    kind = _media_type(headers)
+    kind = media_type(headers)
     return kind in (STRUCTURED, BATCH) or "ce-specversion" in headers
 
 
 def is_batch(headers: Mapping[str, str]) -> bool:
-    return _media_type(headers) == BATCH
+    return media_type(headers) == BATCH
 
 
 def read_event_of(request: HttpRequest, topic: str, limits: SessionLimits) -> Steps[ReceivedMessage]:
@@ -172,7 +173,7 @@ def read_event_of(request: HttpRequest, topic: str, limits: SessionLimits) -> St
     Raises:
         EventMeshRefusal, InvalidMessage, MessageTooLarge
     """
-    if _media_type(request.headers) == STRUCTURED:
+    if media_type(request.headers) == STRUCTURED:
         if len(request.body) > LARGE_JSON_BYTES:
             return (yield from _large_event(request.body, topic, limits))
         return _structured(request.body, topic)
@@ -278,11 +279,23 @@ def _posted_object(body: bytes, limits: SessionLimits) -> Steps[str]:
 def check_size(message: ReceivedMessage, limits: SessionLimits) -> ReceivedMessage:
     """Raises MessageTooLarge, InvalidMessage, InvalidQueueName."""
     most = limits.body_bytes_max
-    size = len(message.payload) + sum(len(name) + 3 * len(value) for name, value in message.headers)
+    size = len(message.payload)
+    for name, value in message.headers:
+        size += len(name) + 3 * len(value)
     if size > most and len(message.payload) + sum(len(n) + len(v.encode()) for n, v in message.headers) > most:
         raise MessageTooLarge(f"Event size exceeds the limit: {most}")
     return message.check(headers_max=limits.headers_max, header_value_units_max=limits.header_value_units_max)
 
 
-def _media_type(headers: Mapping[str, str]) -> str:
-    return headers.get("content-type", "").partition(";")[0].strip().lower()
+def media_type(headers: Mapping[str, str]) -> str:
+    """Nearly all requests have one of a few."""
+    given = headers.get("content-type", "")
+    return _known_type(given) if len(given) <= _TYPE_CHARACTERS_MAX else _type_in(given)
+
+
+def _type_in(given: str) -> str:
+    return given.partition(";")[0].strip().lower()
+
+
+_TYPE_CHARACTERS_MAX = 128
+_known_type = lru_cache(maxsize=64)(_type_in)
