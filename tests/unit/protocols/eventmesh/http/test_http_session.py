@@ -75,7 +75,7 @@ def test_credentials_that_cannot_be_read_are_none(given: str) -> None:
     session.receive_data(head.encode())
     [login] = session.commands()
     assert isinstance(login, Authenticate)
-    assert (login.username, login.password, login.token) == ("", "", "")
+    assert (login.username, login.password) == ("", "")
 
 
 LARGE = b"x" * 1_000_000
