@@ -16,7 +16,7 @@ from vibemq.client.message import Message, MessageBatch, batch_of
 T = TypeVar("T")
 
 
-class Arrivals(Generic[T]):
+class UntakenMessages(Generic[T]):
     """In the order in which they came; what has begun comes first."""
 
     def __init__(self) -> None:
