@@ -1,5 +1,6 @@
 """BlazingMQ's protocol on a real broker and real sockets, by a client that dies of what a real SDK dies of."""
 
+import random
 import socket
 import struct
 import sys
@@ -97,6 +98,24 @@ def test_posted_messages_are_acknowledged_pushed_and_confirmed(client: ModelClie
         other.open_reader(uri, flags=READ | WRITE)
         other.post_and_wait(0, b"next")
         assert other.pushed(1) == [b"next"], "what was confirmed is gone"
+
+
+def test_a_stream_of_posts_cut_anywhere_is_acknowledged_whole_and_in_order(client: ModelClient) -> None:
+    """Most of it comes while a flush is under way, and is gathered by the kernel."""
+    uri = new_uri()
+    client.ask(client.sdk.open(uri, 0, flags=WRITE))
+    rng = random.Random(5)
+    data = b"".join(client.sdk.post(0, b"%d" % number) for number in range(3_000))
+    at = 0
+    while at < len(data):
+        size = rng.choice((7, 300, 5_360, 70_000))
+        client.say(data[at : at + size])
+        at += size
+    client.until(lambda: not client.sdk.unacked)
+    assert [status for _, status in client.sdk.got.acks] == [0] * 3_000
+    with ModelClient(client._port) as other:
+        other.open_reader(uri, flags=READ)
+        assert other.pushed(1_000) == [b"%d" % number for number in range(1_000)]
 
 
 def test_posts_to_several_queues_in_one_event(client: ModelClient) -> None:

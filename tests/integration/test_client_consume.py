@@ -460,3 +460,26 @@ async def test_an_exception_is_a_reason_and_nothing_else_but_text_is() -> None:
             await settled(broker, "orders")
         rejected = set(broker.queues["orders"].rejected.values())
         assert rejected == {"ValueError: no such order", f"KeyError: '{'x' * 5_000}"[:1_000]}
+
+
+@pytest.mark.parametrize(("queue", "group"), [("orders", "g" * 70_000), ("q" * 70_000, None)])
+async def test_what_fits_into_no_frame_is_refused_and_not_asked_for_again(queue: str, group: str | None) -> None:
+    """Also on the connections that come."""
+    async with broker_and_client() as (broker, mq), anyio.create_task_group() as tasks:
+        with anyio.fail_after(60):
+            with pytest.raises(LocalProtocolError, match="70,000 bytes does not fit"):
+                await mq.subscribe(queue, group=group).start()
+            await broker.stop()
+            await until(lambda: not mq.is_connected)
+            waiting = mq.subscribe(queue, group=group)
+            await broker.start(tasks)
+            with pytest.raises(LocalProtocolError, match="70,000 bytes does not fit"):
+                await waiting.start()
+            assert (await mq.publish("orders", 1)).sequence == 1
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_name_that_is_no_text_is_refused() -> None:
+    async with broker_and_client() as (_, mq):
+        with pytest.raises(LocalProtocolError, match=r"group is '\\ud800'; it must be text that has a UTF-8 form"):
+            mq.subscribe("orders", group="\ud800")

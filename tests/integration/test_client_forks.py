@@ -1,25 +1,31 @@
 """Clients in forked processes: the child never waits for what only the parent has, and the parent notices nothing."""
 
 import asyncio
+import contextlib
 import multiprocessing
 import os
 import signal
+import socket
 import stat
 import subprocess
 import sys
 import textwrap
 import traceback
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from threading import RLock, Thread
 from typing import Any
 
+import anyio
 import pytest
 
 import vibemq
-from tests.integration.fake_broker import FakeBroker
+from tests.integration.fake_broker import QUICK, FakeBroker
 from tests.integration.test_client_sync import address, serving_in_a_thread
-from tests.waiting import WAIT_S, exit_code_of
-from vibemq.errors import ClientForked, NotConnected
+from tests.waiting import WAIT_S, exit_code_of, wait_until
+from vibemq.client.connecting import forking
+from vibemq.errors import ClientForked, NotConnected, VibeMQError
 
 
 @pytest.fixture
@@ -43,16 +49,14 @@ def in_a_child(work: Callable[[], object]) -> None:
     assert exit_code_of(child) == 0
 
 
-def sockets() -> set[int]:
-    """Descriptors of connections, but for those that a loop wakes itself with."""
-    found = set()
+def connections_to(port: int) -> set[int]:
+    """Inodes of this process's sockets, also of those that are not connected yet."""
+    ours = set()
     for name in os.listdir("/proc/self/fd"):
-        try:
-            if stat.S_ISSOCK(os.fstat(int(name)).st_mode):
-                found.add(int(name))
-        except OSError:
-            continue  # The descriptor of the listing itself.
-    return found
+        with contextlib.suppress(OSError):  # The descriptor of the listing itself.
+            ours.add(os.fstat(int(name)).st_ino)
+    rows = [line.split() for line in Path("/proc/self/net/tcp").read_text().splitlines()[1:]]
+    return ours & {int(row[9]) for row in rows if int(row[2].partition(":")[2], 16) == port}
 
 
 def test_a_child_publishes_by_a_connection_of_its_own(broker: FakeBroker) -> None:
@@ -91,17 +95,117 @@ def test_a_child_ends_whatever_it_does_with_the_client(broker: FakeBroker, use: 
     clients[0].close()
 
 
-def test_a_child_does_not_keep_the_parents_connection_open(broker: FakeBroker) -> None:
-    before = sockets()
+@pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
+def test_a_child_does_not_keep_the_parents_connection_open(
+    broker: FakeBroker, loop: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if loop == "asyncio":
+        monkeypatch.setitem(sys.modules, "uvloop", None)
     with vibemq.sync.connect(address(broker)) as mq:
         mq.publish("orders", 1)
-        connection = mq._running.client._supervisor._connection.descriptor  # type: ignore[union-attr]
-        assert connection in sockets() - before
+        assert connections_to(broker.port)
 
         def work() -> None:
-            assert connection not in sockets()
+            assert not connections_to(broker.port)
 
         in_a_child(work)
+
+
+async def _connect(url: str) -> None:
+    async with vibemq.connect(url):
+        pass
+
+
+@pytest.mark.parametrize(("scheme", "backend"), [("vibemq", "asyncio"), ("vibemqs", "asyncio"), ("vibemq", "trio")])
+@pytest.mark.parametrize("reached", [False, True])
+def test_a_child_does_not_keep_what_the_parent_is_connecting(scheme: str, backend: str, reached: bool) -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as listening, contextlib.ExitStack() as peers:
+        port = listening.getsockname()[1]
+        if not reached:
+            # The backlog is full, and nobody else is answered.
+            peers.enter_context(socket.create_connection(("127.0.0.1", port)))
+        before = connections_to(port)
+        url = f"{scheme}://127.0.0.1:{port}"
+
+        def connect() -> None:
+            with pytest.raises(VibeMQError):
+                anyio.run(_connect, url, backend=backend)
+
+        thread = Thread(target=connect)
+        thread.start()
+        if reached:
+            peer = peers.enter_context(listening.accept()[0])
+            assert peer.recv(1), "it shakes hands"
+        wait_until(lambda: connections_to(port) - before)
+
+        def work() -> None:
+            assert connections_to(port) == before
+
+        in_a_child(work)
+    thread.join()
+
+
+def test_a_child_does_not_keep_what_the_parent_is_connecting_anew(broker: FakeBroker) -> None:
+    with vibemq.sync.connect(address(broker), reconnect=QUICK) as mq:
+        running = mq._running
+        assert running is not None
+        connection = running.client._supervisor._connection
+        assert connection is not None
+        broker.silent = True
+        running.loop.post(lambda: connection.end("of the test"))
+        wait_until(lambda: broker.accepted == 2 and len(connections_to(broker.port)) == 1)
+
+        def work() -> None:
+            assert not connections_to(broker.port)
+
+        in_a_child(work)
+        broker.silent = False
+        assert mq.publish("orders", 1).sequence == 1
+
+
+class CountingLock:
+    """Counts who has come for it."""
+
+    def __init__(self) -> None:
+        self.came = 0
+        self._lock = RLock()
+
+    def acquire(self) -> None:
+        self.came += 1
+        self._lock.acquire()
+
+    def release(self) -> None:
+        self._lock.release()
+
+    __enter__ = acquire
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+def test_no_process_is_forked_while_a_socket_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    lock, made = CountingLock(), list[socket.socket]()
+    monkeypatch.setattr(forking, "_making", lock)
+
+    def work() -> None:
+        [inherited] = made
+        assert not stat.S_ISSOCK(os.fstat(inherited.fileno()).st_mode)
+
+    with ThreadPoolExecutor(1) as pool:
+        forks: list[Future[None]] = []
+
+        def make(*arguments: Any) -> socket.socket:
+            """It is there, another thread forks, and nobody knows of it yet."""
+            made.append(original(*arguments))
+            forks.append(pool.submit(in_a_child, work))
+            wait_until(lambda: lock.came == 2 or forks[0].done())
+            return made[0]
+
+        original = socket.socket
+        monkeypatch.setattr(socket, "socket", make)
+        with forking.open_socket(socket.AF_INET):
+            monkeypatch.setattr(socket, "socket", original)
+            forks[0].result(WAIT_S)
 
 
 def test_what_the_parent_was_given_is_refused_in_the_child(broker: FakeBroker) -> None:

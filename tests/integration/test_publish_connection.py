@@ -14,7 +14,7 @@ import pytest
 
 import vibemq
 from tests.integration.fake_broker import QUICK, FakeBroker
-from tests.integration.test_client_forks import in_a_child
+from tests.integration.test_client_forks import connections_to, in_a_child
 from tests.integration.test_client_sync import address, serving_in_a_thread
 from tests.waiting import wait_until
 from vibemq.client import ClientSettings
@@ -664,13 +664,28 @@ def test_after_a_reconnection_it_is_made_anew(broker: FakeBroker) -> None:
         assert direct(mq)._made is not made
 
 
+def test_a_child_does_not_keep_what_is_being_made(broker: FakeBroker) -> None:
+    with vibemq.sync.connect(address(broker)) as mq:
+        broker.silent = True
+        publishing, _ = in_a_thread(lambda: mq.publish("orders", 1))
+        wait_until(lambda: broker.accepted == 2)
+        assert len(connections_to(broker.port)) == 2
+
+        def work() -> None:
+            assert not connections_to(broker.port)
+
+        in_a_child(work)
+        broker.silent = False
+        publishing.join()
+
+
 def test_a_child_lets_go_of_it_and_the_parent_keeps_it(broker: FakeBroker) -> None:
     with with_two_connections(broker) as mq:
         made = direct(mq)._made
         assert made is not None
 
         def work() -> None:
-            assert not stat.S_ISSOCK(os.fstat(made.descriptor).st_mode)
+            assert not stat.S_ISSOCK(os.fstat(made._socket.fileno()).st_mode)
             assert mq.publish("orders", 1).sequence == 1
             mq.close()
 

@@ -475,6 +475,14 @@ class MessageBatch(Sequence[Message[T]]):
         return DONE
 
 
+def batch_of(messages: list[Message[T]]) -> MessageBatch[T]:
+    """Messages of one batch, those that are left of it."""
+    rows = Rows.of([message._row for message in messages])
+    batch: MessageBatch[T] = MessageBatch(messages[0]._delivery, [message.sequence for message in messages], rows)
+    batch._messages = messages
+    return batch
+
+
 def route(messages: Iterable[Message[Any]], wrap: Callable[[Settler], Settler]) -> None:
     """Make the messages, and all that came with them, settle through `wrap(their settler)`."""
     for delivery in {id(message._delivery): message._delivery for message in messages}.values():

@@ -17,6 +17,7 @@ from vibemq.client.link import CLIENT_CLOSED, ClientLink
 from vibemq.client.message import DONE, Delivery, Done, Message, MessageBatch, Settler
 from vibemq.client.protocol import ClientProtocol
 from vibemq.client.publishing.outgoing import Outgoing
+from vibemq.client.receiving.arrivals import Arrivals
 from vibemq.client.receiving.held import HeldMessages
 from vibemq.client.receiving.options import SubscribeOptions, SubscriptionStats, check_wait
 from vibemq.client.receiving.prefetch import DEFAULT, Prefetch
@@ -29,6 +30,7 @@ from vibemq.protocols.native.codec.extensions import DeliverMany
 from vibemq.protocols.native.codec.wire import CommandType
 
 T = TypeVar("T")
+A = TypeVar("A")
 
 TURN_MESSAGES = 64
 """Messages handed to the program before the loop gets a turn, so that acks flow while a burst is worked off."""
@@ -67,11 +69,9 @@ class Subscription(Generic[T]):
         self._validate = validate
         self._epoch = 0
         """Of the connection that delivers; 0 = none."""
-        self._buffer: deque[MessageBatch[T]] = deque()
-        self._untaken: Iterator[Message[T]] = iter(())
-        """The rest of the batch that an iteration is in."""
-        self._current: Iterator[Message[T]] = self._untaken
-        """The same, each acknowledged when it is taken, if that is wanted."""
+        self._arrivals: Arrivals[T] = Arrivals()
+        self._current: Iterator[Message[T]] = iter(())
+        """The rest of the batch that an iteration is in, each acknowledged when it is taken, if that is wanted."""
         self._turn = TURN_MESSAGES
         self._turn_at = 0.0
         self._changed = Latch()
@@ -124,7 +124,7 @@ class Subscription(Generic[T]):
     @property
     def buffered(self) -> int:
         """Messages delivered that the program has not taken yet, those of the batch it is in left out."""
-        return sum(map(len, list(self._buffer)))  # A copy: threads take batches out at any time.
+        return len(self._arrivals)
 
     # -- for the program -------------------------------------------------------------------------------------------
 
@@ -148,21 +148,18 @@ class Subscription(Generic[T]):
             await checkpoint()
         message = next(self._current, None)
         if message is None:
-            self._begin_batch((await self._next_batch()).messages)
+            rest = await self._arrived(self.begin_next)
+            self._current = map(_acknowledged, rest) if self.options.auto_ack else rest
             self._turn = TURN_MESSAGES
             return next(self._current)
         return message
-
-    def _begin_batch(self, messages: list[Message[T]]) -> None:
-        self._untaken = iter(messages)
-        self._current = map(_acknowledged, self._untaken) if self.options.auto_ack else self._untaken
 
     def batches(self) -> AsyncIterator[MessageBatch[T]]:
         """Messages as they came, many at a time: `async for batch in sub.batches(): …; batch.ack_all()`."""
         return _Batches(self)
 
     async def next_batch(self) -> MessageBatch[T]:
-        """Wait for messages.
+        """Wait for messages: what an iteration has left of its batch, or the next one.
 
         Raises:
             StopAsyncIteration: the subscription was stopped.
@@ -170,44 +167,58 @@ class Subscription(Generic[T]):
             ConnectionLost: the connection is lost, and `restore` is False.
             VibeMQError: the broker ended it, or the connection is lost for good.
         """
-        batch = await self._next_batch()
+        batch = await self._arrived(self.take_next)
         if self.options.auto_ack:
             batch.ack_all()
         return batch
 
-    async def _next_batch(self) -> MessageBatch[T]:
+    async def _arrived(self, take: Callable[[], A | None]) -> A:
         self._link.check_loop()
         self.check_started()
         # A turn for the loop after a while, so that a busy program starves nobody; who waits for messages gives it one.
-        if self._buffer and self._clock() >= self._turn_at:
+        if self._arrivals and self._clock() >= self._turn_at:
             await checkpoint()
             self._turn_at = self._clock() + TURN_S
-        while (batch := self.take_next()) is None:
+        while (arrived := take()) is None:
             if self._stopped:
                 raise StopAsyncIteration
             await self._changed.wait()
-        return batch
+        return arrived
 
     def take_next(self) -> MessageBatch[T] | None:
-        """The messages that came next; None when there are none yet, or the subscription was stopped. Any thread may
+        """The messages that come next; None when there are none yet, or the subscription was stopped. Any thread may
         call it; one that means to wait puts a lock of its own into `parked` before.
 
         Raises:
             VibeMQError: the broker ended it, or the connection is lost for good.
         """
-        if self._stopped:
-            return None
-        try:
-            return self._buffer.popleft()
-        except IndexError:
-            if self._failure is not None:
-                raise self._failure() from None
+        batch = self._arrivals.take_batch(begun_only=self._stopped)
+        if batch is None:
+            self._check_goes_on()
+        return batch
+
+    def begin_next(self) -> Iterator[Message[T]] | None:
+        """As `take_next`, for an iteration: what it does not take stays here, and other threads may take it, too."""
+        messages = self._arrivals.begin(begun_only=self._stopped)
+        if messages is None:
+            self._check_goes_on()
+        elif self.parked:
+            self._wake_threads()
+        return messages
+
+    def put_back(self, given: Message[T] | MessageBatch[T]) -> None:
+        """By a thread that took it and was interrupted before the program had it: it comes next."""
+        self._arrivals.put_back(given)
+        self._wake_threads()
+
+    def _check_goes_on(self) -> None:
+        if not self._stopped:
+            self.check()
             self._link.check()
-            return None
 
     def something_came(self) -> bool:
         """Whether there is no reason to wait."""
-        return bool(self._buffer) or self._stopped or self._failure is not None
+        return bool(self._arrivals) or self._stopped or self._failure is not None
 
     def check_started(self) -> None:
         """
@@ -237,14 +248,12 @@ class Subscription(Generic[T]):
 
     async def arrival(self) -> None:
         """Wait until messages are there, or the subscription has ended."""
-        while not self._buffer and not self._stopped and self._failure is None:
+        while not self.something_came():
             await self._changed.wait()
 
     def take_buffered(self) -> list[Message[T]]:
         """Every message that is there, also after `stop(release=False)`."""
-        messages = [message for batch in self._buffer for message in batch]
-        self._buffer.clear()
-        return messages
+        return [message for batch in self._arrivals.take_batches() for message in batch]
 
     async def start(self) -> None:
         """Subscribe and wait until the broker knows.
@@ -294,8 +303,7 @@ class Subscription(Generic[T]):
         self._stopped = True
         self._releasing = release
         if release:
-            self._begin_batch([])
-            self._buffer.clear()
+            self._arrivals.clear()
         self._notify()
         if self.id not in self._link.subscriptions or self._link.restored.withdraw(self):
             return None
@@ -309,7 +317,7 @@ class Subscription(Generic[T]):
         """Leave without waiting, and give back what has come, even if leaving was meant to keep it."""
         if self._stopped:
             self._releasing = True
-            self._buffer.clear()
+            self._arrivals.clear()
             if self._left:
                 self._link.mark(self)
         else:
@@ -371,17 +379,16 @@ class Subscription(Generic[T]):
         if self._stopped:
             return None
         self._draining = True
-        untaken = list(self._untaken)
         left = self.leave(release=False)
-        for message in untaken:
-            message.release()
-        self._give_back_buffered()
+        self._give_back_arrivals()
         return left
 
-    def _give_back_buffered(self) -> None:
-        while self._buffer:
-            with contextlib.suppress(IndexError):  # A thread has taken it meanwhile, and gives it back.
-                self._buffer.popleft().release_all()
+    def _give_back_arrivals(self) -> None:
+        """What a thread takes meanwhile, it gives back."""
+        for message in self._arrivals.take_begun():
+            message.release()
+        for batch in self._arrivals.take_batches():
+            batch.release_all()
 
     async def _settlements_known(self) -> None:
         """What was sent before an answered ping has been carried out."""
@@ -431,9 +438,9 @@ class Subscription(Generic[T]):
         self.stats.received += rows.count
         if self._link.hooks is not None:
             self._link.hooks.received(self.queue, rows.count)
-        self._buffer.append(MessageBatch(delivery, sequences, rows))
+        self._arrivals.add(MessageBatch(delivery, sequences, rows))
         if self._draining:
-            self._give_back_buffered()
+            self._give_back_arrivals()
         if self.expecting is not None:
             self.expecting()
         self._notify()
@@ -473,8 +480,7 @@ class Subscription(Generic[T]):
     def forget_inherited(self) -> None:
         """In a forked child: what was delivered is the parent's."""
         self._epoch = 0
-        self._buffer.clear()
-        self._begin_batch([])
+        self._arrivals.clear()
 
     def take_frames(self, protocol: ClientProtocol) -> Iterator[bytes]:
         yield from self._held.take_frames(protocol, self.id)
@@ -582,6 +588,9 @@ class Subscription(Generic[T]):
         watch = self.watch  # Another thread may take it away meanwhile.
         if watch is not None:
             watch()
+        self._wake_threads()
+
+    def _wake_threads(self) -> None:
         while self.parked:
             with contextlib.suppress(IndexError):  # The thread has not waited for longer.
                 self.parked.popleft().release()
@@ -589,8 +598,7 @@ class Subscription(Generic[T]):
     def _forget_deliveries(self) -> None:
         """The broker hands all of it out again: settle nothing of it, show nothing more of it."""
         self._epoch = 0
-        self._buffer.clear()
-        self._begin_batch([])
+        self._arrivals.clear()
         self._held = HeldMessages()
 
 

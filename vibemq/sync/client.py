@@ -1,15 +1,13 @@
 """The blocking client."""
 
-import atexit
-import logging
-import time
+import contextlib
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from functools import partial
 from threading import RLock
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, NoReturn, Self, TypeVar, overload
+from typing import Any, Literal, NoReturn, Self, TypeVar, overload
 
 from vibemq import client as asynchronous
 from vibemq.client import (
@@ -29,13 +27,11 @@ from vibemq.client.publishing.outbox import PublishBatch
 from vibemq.client.publishing.outgoing import PriorityLike, Seconds
 from vibemq.client.publishing.receipts import receipt
 from vibemq.client.queues import Difference, OnConflict
-from vibemq.errors import NotConnected
+from vibemq.errors import NotConnected, VibeMQError
 from vibemq.model.effects import QueueInfo
-from vibemq.sync.direct_publishes import DirectPublishes
 from vibemq.sync.loop_thread import CLOSED, Answer, LoopThread
+from vibemq.sync.open_client import OpenClient
 from vibemq.sync.subscription import BLOCKING, Subscription, ThreadSettler
-
-logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -43,26 +39,18 @@ _HANDED_OVER_MAX = 256 * 1024
 """Bytes of messages that a thread hands over without waiting."""
 _COST_OF_A_MESSAGE = 512
 """Besides its bytes."""
-_open_clients: "weakref.WeakSet[Client]" = weakref.WeakSet()
 
 
 def connect(address: str | ClientSettings = "vibemq://localhost", **options: Any) -> "Client":
     """Connect, with the options of `vibemq.connect`. Close it with a `with` block, or `close()`; a client that is
-    still open when the interpreter ends disconnects then.
+    still open when the process ends, or when nothing refers to it any more, waits for its confirms and disconnects
+    then.
 
     Raises:
         ConfigInvalid: the address or an option cannot be used.
         VibeMQError: no connection.
     """
     return Client(asynchronous.connect(address, **options))
-
-
-class _OpenClient(NamedTuple):
-    """A client and the thread whose loop it runs in."""
-
-    loop: LoopThread
-    client: asynchronous.Client
-    direct: DirectPublishes
 
 
 class Client:
@@ -81,9 +69,9 @@ class Client:
         self.hooks = client.hooks
         self._handed_over = 0
         """About so many bytes since the last call that waited for room."""
-        self._running: _OpenClient | None = _open(client)
+        self._running: OpenClient | None = None
+        self._run(OpenClient(client))
         watch_forks(self)
-        _open_clients.add(self)
 
     def __enter__(self) -> Self:
         return self
@@ -91,12 +79,12 @@ class Client:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        _open_clients.discard(self)
         with self._lock:
             self._closed = True
             running = self._running
         if running is not None:
-            _end(running, kind, error, trace)
+            self._dropped.detach()
+            running.end(kind, error, trace)
 
     def close(self) -> None:
         """Disconnect and end the loop; further calls raise. Closing twice is fine."""
@@ -115,15 +103,19 @@ class Client:
         """See `vibemq.client.connecting.forking.Forkable`."""
         # Another thread of the parent may have held the lock.
         self._lock = RLock()
-        if self._running is not None:
-            self._running.direct.forked()
-            self._running.loop.abandon(self._running)
-            self._running = None
+        self._dropped.detach()
+        self._running = None
 
     def _is_closed(self) -> bool:
         return self._closed
 
-    def _current(self) -> _OpenClient:
+    def _run(self, running: OpenClient) -> None:
+        self._dropped = weakref.finalize(self, running.let_go)
+        # It ends with the process by itself.
+        self._dropped.atexit = False
+        self._running = running
+
+    def _current(self) -> OpenClient:
         """Of this process.
 
         Raises:
@@ -136,13 +128,17 @@ class Client:
                 if running is None:
                     if self._is_closed():
                         raise NotConnected(CLOSED)
-                    running = _open(asynchronous.Client(self._settings, self._listeners, self.hooks))
+                    running = OpenClient(asynchronous.Client(self._settings, self._listeners, self.hooks))
                     if self._is_closed():
                         # By a signal's handler, while this thread connected.
-                        _end(running, None, None, None)
+                        running.end()
                         raise NotConnected(CLOSED)
-                    self._running = running
+                    self._run(running)
         return running
+
+    def _connected(self) -> tuple[LoopThread, asynchronous.Client]:
+        running = self._current()
+        return running.loop, running.client
 
     @property
     def settings(self) -> ClientSettings:
@@ -166,7 +162,7 @@ class Client:
         return running.client.unconfirmed + running.direct.under_way if running is not None else 0
 
     def ping(self) -> float:
-        loop, client, _ = self._current()
+        loop, client = self._connected()
         return loop.call(client.ping)
 
     @overload
@@ -222,11 +218,11 @@ class Client:
                 return self._publish(running, queue, message, wait=wait)
         return self._publish(running, queue, message, wait=wait)
 
-    def _publish(self, running: _OpenClient, queue: str, message: Outgoing, *, wait: bool) -> Receipt | None:
-        publishing = running.client.publishing
+    def _publish(self, running: OpenClient, queue: str, message: Outgoing, *, wait: bool) -> Receipt | None:
         if not wait:
-            self._begin_publish(running.loop, publishing, queue, message)
+            self._begin_publish(running, queue, message)
             return None
+        publishing = running.client.publishing
         running.loop.check_caller()
         packed = publishing.pack(queue, message)
         found: Receipt | None = running.direct.publish(packed)
@@ -234,8 +230,9 @@ class Client:
             found = running.loop.call_with_answer(partial(_publish, publishing, running.loop, packed))
         return found
 
-    def _begin_publish(self, loop: LoopThread, publishing: Publishing, queue: str, message: Outgoing) -> None:
+    def _begin_publish(self, running: OpenClient, queue: str, message: Outgoing) -> None:
         """What is handed over and not taken yet is bounded by calls that wait, one for many messages."""
+        loop, publishing = running.loop, running.client.publishing
         if publishing.unwaited.failed:
             loop.call(publishing.unwaited.raise_failures)
         packed = publishing.pack(queue, message)
@@ -245,7 +242,7 @@ class Client:
             self._handed_over = 0
             loop.call(publishing.room)
         loop.post(partial(publishing.add_unwaited, packed))
-        if self._closed:
+        if running.ending:
             # Another thread closes it: what was handed over behind its goodbye is sent by nobody.
             raise NotConnected(f"{CLOSED}; this message may or may not have been published")
 
@@ -259,7 +256,7 @@ class Client:
         headers: Mapping[str, str] | None = None,
         priority: PriorityLike | None = None,
     ) -> Response:
-        loop, client, _ = self._current()
+        loop, client = self._connected()
         message = Outgoing(body, id, headers, priority)
         if self.hooks is None:
             return loop.call(client.publishing.ask, queue, message, timeout)
@@ -268,13 +265,12 @@ class Client:
 
     def flush(self) -> None:
         if self._running is not None:
-            loop, client, _ = self._running
-            loop.call(client.flush)
+            self._running.loop.call(self._running.client.flush)
 
     def publish_many(self, queue: str, messages: Iterable[Any], **options: Any) -> PublishReport:
         """`messages` is iterated in the loop's thread: a generator that waits would hold up everything else of this
         client."""
-        loop, client, _ = self._current()
+        loop, client = self._connected()
         if self.hooks is None:
             return loop.call(partial(client.publish_many_unobserved, queue, messages, **options))
         with self.hooks.publishing(queue) as scope:
@@ -290,8 +286,8 @@ class Client:
 
     def subscribe(self, queue: str, **options: Any) -> "Subscription[Any]":
         """With the options of `vibemq.client.Client.subscribe`."""
-        loop, client, _ = self._current()
-        return Subscription(loop, loop.call(partial(client.subscribe, queue, **options)))
+        loop, client = self._connected()
+        return Subscription(self, loop, loop.call(partial(client.subscribe, queue, **options)))
 
     def on_connection_change(self, callback: Listener) -> Callable[[], None]:
         """As `vibemq.client.Client.on_connection_change`. It is called in the client's own thread, where a
@@ -299,41 +295,50 @@ class Client:
         return self._listeners.add(callback)
 
     def fetch(self, queue: str, *, max: int = 1, timeout: float = 5.0, **options: Any) -> list[Message[Any]]:  # noqa: A002  # the name users know
-        loop, client, _ = self._current()
-        messages: list[Message[Any]] = loop.call(partial(client.fetch, queue, max=max, timeout=timeout, **options))
-        route(messages, partial(ThreadSettler, loop))
-        return messages
+        loop, client = self._connected()
+        ask = partial(client.fetch, queue, max=max, timeout=timeout, **options)
+        messages: list[Message[Any]] = []
+        try:
+            messages = loop.call_or_undo(ask, _give_back)
+            route(messages, partial(ThreadSettler, loop, client=self))
+            return messages
+        except BaseException:
+            if messages:
+                # A signal's handler raises, and the program never has them. A client that closes gives them back.
+                with contextlib.suppress(VibeMQError):
+                    loop.post(partial(_give_back, messages))
+            raise
 
     def create_queue(self, queue: str, *, must_match: bool = False, **options: Any) -> None:
-        loop, client, _ = self._current()
+        loop, client = self._connected()
         loop.call(partial(client.create_queue, queue, must_match=must_match, **options))
 
     def declare(self, queue: str, *, on_conflict: OnConflict = "ignore", **options: Any) -> list[Difference]:
-        loop, client, _ = self._current()
+        loop, client = self._connected()
         return loop.call(partial(client.declare, queue, on_conflict=on_conflict, **options))
 
     def change_queue(self, queue: str, **changes: Any) -> None:
-        loop, client, _ = self._current()
+        loop, client = self._connected()
         loop.call(partial(client.change_queue, queue, **changes))
 
     def delete_queue(self, queue: str) -> None:
-        loop, client, _ = self._current()
+        loop, client = self._connected()
         loop.call(client.delete_queue, queue)
 
     def purge_queue(self, queue: str) -> int:
-        loop, client, _ = self._current()
+        loop, client = self._connected()
         return loop.call(client.purge_queue, queue)
 
     def queue_info(self, queue: str) -> QueueInfo | None:
-        loop, client, _ = self._current()
+        loop, client = self._connected()
         return loop.call(client.queue_info, queue)
 
     def list_queues(self) -> list[QueueInfo]:
-        loop, client, _ = self._current()
+        loop, client = self._connected()
         return loop.call(client.list_queues)
 
     def admin(self, verb: str, **arguments: Any) -> Any:
-        loop, client, _ = self._current()
+        loop, client = self._connected()
         return loop.call(partial(client.admin, verb, **arguments))
 
 
@@ -376,32 +381,14 @@ class Publisher:
         return self._at
 
     def _open(self) -> tuple[LoopThread, asynchronous.Publisher]:
-        loop, client, _ = self._client._current()
+        loop, client = self._client._connected()
         return loop, loop.call(partial(client.publisher, self._queue, dedup=self._dedup))
 
 
-def _open(client: asynchronous.Client) -> _OpenClient:
-    loop = LoopThread("vibemq-client")
-    try:
-        loop.call(client.open)
-    except BaseException:
-        loop.close()
-        raise
-    return _OpenClient(loop, client, DirectPublishes(loop, client))
-
-
-def _end(
-    running: _OpenClient, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-) -> None:
-    if running.loop.closed:
-        return
-    until = time.monotonic() + running.client.settings.command_timeout
-    running.direct.begin_closing()
-    try:
-        running.loop.call(running.client.__aexit__, kind, error, trace)
-    finally:
-        running.direct.close(max(0.0, until - time.monotonic()))
-        running.loop.close()
+def _give_back(messages: list[Message[Any]]) -> None:
+    """Called in the loop."""
+    for message in messages:
+        message.release()
 
 
 def _publish(publishing: Publishing, loop: LoopThread, packed: PackedPublish, answer: Answer) -> None:
@@ -420,12 +407,3 @@ def _receipt(answer: Answer, batch: PublishBatch, index: int) -> None:
         answer.give(receipt(batch, index))
     except BaseException as error:
         answer.fail(error)
-
-
-@atexit.register
-def _close_open_clients() -> None:
-    for client in list(_open_clients):
-        try:
-            client.close()
-        except Exception:
-            logger.exception("a client could not be closed at the end of the program")

@@ -19,7 +19,6 @@ from vibemq import client as asynchronous
 from vibemq.client import Receipt
 from vibemq.client.connecting.connection import PATIENCE
 from vibemq.client.connecting.dialing import dial
-from vibemq.client.connecting.forking import detach_sockets
 from vibemq.client.connecting.plain_socket import PlainSocket
 from vibemq.client.publisher import PackedPublish
 from vibemq.errors import ErrorCode, RequestTimeout, VibeMQError
@@ -132,8 +131,6 @@ class DirectPublishes:
     def forked(self) -> None:
         """In a forked child: it is the parent's."""
         self._closed = True
-        if self._made is not None:
-            detach_sockets([self._made.descriptor])
 
     # -- inside -------------------------------------------------------------------------------------------------------
 

@@ -35,7 +35,7 @@ _abandoned: list[object] = []
 class Answer:
     """One outcome that one thread waits for. The first one counts."""
 
-    __slots__ = ("_error", "_lock", "_open", "_result", "done")
+    __slots__ = ("_error", "_lock", "_open", "_result", "done", "given")
 
     def __init__(self) -> None:
         self._open: set[Answer] | None = None
@@ -44,6 +44,8 @@ class Answer:
         self._result: Any = None
         self._error: BaseException | None = None
         self.done = False
+        self.given = False
+        """Done, with a result."""
 
     def note(self, open_answers: "set[Answer]") -> None:
         """Be in the set until there is an outcome."""
@@ -53,6 +55,7 @@ class Answer:
     def give(self, result: Any) -> None:
         if not self.done:
             self._result = result
+            self.given = True
             self._finish()
 
     def fail(self, error: BaseException) -> None:
@@ -75,6 +78,11 @@ class Answer:
             finally:
                 # The traceback would keep this frame, and with it the answer.
                 self._error = None
+        return self._result
+
+    @property
+    def result(self) -> Any:
+        """Once it is given."""
         return self._result
 
 
@@ -141,15 +149,22 @@ class LoopThread:
             ClientForked: it is the parent's.
             LocalProtocolError: the caller is the loop's own thread, which would wait for itself.
         """
-        call = _Call(function, args, self)
+        return self._wait_for(_Call(function, args, self))
+
+    def call_or_undo(self, function: Callable[[], Awaitable[R]], undo: Callable[[R], object]) -> R:
+        """As `call`, of what must not be done if the thread has no result of it: if it is interrupted too late to
+        cancel it, `undo` is called with the result, in the loop."""
+        return self._wait_for(_Call(function, (), self, undo=undo))  # type: ignore[no-any-return]
+
+    def _wait_for(self, call: "_Call") -> Any:
         try:
             self._begin(call.begin, call.answer)
             return call.answer.wait()
         except BaseException as error:
-            if not call.answer.done and not isinstance(error, RecursionError):
+            if call.may_be_withdrawn and not isinstance(error, RecursionError):
                 # Closed meanwhile, it is cancelled anyway, and what interrupts the thread is what counts.
                 with contextlib.suppress(VibeMQError):
-                    self.post(call.cancel)
+                    self.post(call.withdraw)
             raise
 
     def call_with_answer(self, begin: Callable[[Answer], object]) -> Any:
@@ -254,6 +269,10 @@ class LoopThread:
                 raise
         if get_ident() != self._thread.ident:
             self._thread.join()
+
+    def join(self) -> None:
+        """Wait for the end of the thread, which something in it brings about."""
+        self._thread.join()
 
     def abandon(self, belongings: object) -> None:
         """In a forked child, where the thread does not exist: never touch any of it again, nor of what runs in it."""
@@ -365,7 +384,7 @@ class LoopThread:
 class _Call:
     """One call that a thread waits for."""
 
-    __slots__ = ("_args", "_function", "_loop", "_task", "answer")
+    __slots__ = ("_args", "_function", "_loop", "_task", "_undo", "_withdrawn", "answer")
 
     def __init__(
         self,
@@ -373,10 +392,13 @@ class _Call:
         args: tuple[Any, ...],
         loop: LoopThread,
         answer: Answer | None = None,
+        undo: Callable[[Any], object] | None = None,
     ) -> None:
         self._function = function
         self._args = args
         self._loop = loop
+        self._undo = undo
+        self._withdrawn = False
         self._task: asyncio.Task[Any] | None = None
         self.answer = answer or Answer()
 
@@ -397,8 +419,16 @@ class _Call:
         self._loop._tasks.add(task)
         task.add_done_callback(partial(self._ended, work))
 
-    def cancel(self) -> None:
-        if self._task is not None:
+    @property
+    def may_be_withdrawn(self) -> bool:
+        return not self.answer.done or (self._undo is not None and self.answer.given)
+
+    def withdraw(self) -> None:
+        """The thread that waited is gone."""
+        self._withdrawn = True
+        if self._undo is not None and self.answer.given:
+            self._undo(self.answer.result)
+        elif self._task is not None:
             self._task.cancel()
 
     async def _answered(self, work: Coroutine[Any, Any, Any]) -> None:
@@ -411,6 +441,9 @@ class _Call:
             self.answer.fail(error)
         else:
             self.answer.give(result)
+            if self._withdrawn and self._undo is not None:
+                # It was too late to cancel it.
+                self._undo(result)
 
     def _ended(self, work: Coroutine[Any, Any, Any], task: asyncio.Task[Any]) -> None:
         self._loop._tasks.discard(task)

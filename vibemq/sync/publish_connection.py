@@ -75,10 +75,6 @@ class PublishConnection:
         connected.setblocking(True)
         self._wait_at_most(self._patience_s)
 
-    @property
-    def descriptor(self) -> int:
-        return self._socket.fileno()
-
     def publish(self, packed: PackedPublish) -> Receipt | VibeMQError:
         """Returns the receipt, or why there is none.
 
@@ -138,7 +134,7 @@ class PublishConnection:
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        # A child that was forked during the handshake may have the socket as well: closing it would not end it.
+        # A child that is forked in the middle of the closing has the socket as well: closing alone would not end it.
         self.interrupt()
         self._socket.close()
         self.returned.set()

@@ -1,5 +1,6 @@
 """The blocking form of a subscription, and how settlements get from any thread to the loop."""
 
+import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -14,12 +15,13 @@ from vibemq.client.connecting.waking import LINGER_S
 from vibemq.client.message import DONE, Delivery, Done, Settler
 from vibemq.client.receiving.options import check_wait
 from vibemq.client.settlements import BACKOFF
-from vibemq.errors import LocalProtocolError
+from vibemq.errors import LocalProtocolError, VibeMQError
 from vibemq.model.commands import Settlement
 from vibemq.model.runs import Run
 from vibemq.sync.loop_thread import LoopThread
 
 T = TypeVar("T")
+A = TypeVar("A")
 
 BLOCKING = (
     "vibemq.sync has the blocking client, which is used without await, `async with` and `async for`: write `with` and"
@@ -30,14 +32,16 @@ BLOCKING = (
 class Subscription(Generic[T]):
     """See `vibemq.client.Subscription`. One thread iterates; any thread may settle what it was given."""
 
-    def __init__(self, loop: LoopThread, subscription: asynchronous.Subscription[T]) -> None:
+    def __init__(self, client: object, loop: LoopThread, subscription: asynchronous.Subscription[T]) -> None:
+        """`client`: goes on as long as there is this object, or the subscription goes on."""
+        self._client = client
         self._loop = loop
         self._subscription = subscription
         self._draining = False
-        self._iterating: int | None = None
-        """The thread that works on messages."""
-        settler = subscription.settler = _GatheringSettler(loop, subscription)
-        subscription.expecting = settler.expect
+        self._working: set[int] = set()
+        """Threads that iterate and work on a message."""
+        self._settler = subscription.settler = _GatheringSettler(loop, subscription)
+        subscription.expecting = self._settler.expect
 
     def __await__(self) -> NoReturn:
         raise TypeError(BLOCKING)
@@ -84,8 +88,17 @@ class Subscription(Generic[T]):
         return self._subscription.stats
 
     def __enter__(self) -> Self:
-        self._loop.call(self._subscription.start)
-        return self
+        inner = self._subscription
+        try:
+            self._settler.client = self._client
+            self._loop.call(inner.start)
+            return self
+        except BaseException:
+            self._settler.client = None
+            # A signal's handler raises, and nobody leaves the block. What was refused has been left.
+            with contextlib.suppress(VibeMQError):
+                self._loop.post(lambda: self._loop.start(inner.stop()))
+            raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -97,6 +110,8 @@ class Subscription(Generic[T]):
         False."""
         if not self._loop.inherited:
             self._loop.call(partial(self._subscription.stop, release=release))
+            if release:
+                self._settler.client = None
 
     def set_prefetch(self, messages: int | None = None, bytes: int | None = None) -> None:  # noqa: A002  # as prefetch_bytes
         if not self._loop.inherited:
@@ -110,7 +125,7 @@ class Subscription(Generic[T]):
         Raises:
             LocalProtocolError: it would wait for a message that its own thread works on.
         """
-        if timeout != 0 and self._iterating == get_ident():
+        if timeout != 0 and get_ident() in self._working:
             raise LocalProtocolError(
                 "this thread works on a message of the subscription, so drain() would wait for itself; write"
                 " drain(timeout=0), after which the iteration ends"
@@ -119,59 +134,75 @@ class Subscription(Generic[T]):
         return 0 if self._loop.inherited else self._loop.call(self._subscription.drain, timeout)
 
     def __iter__(self) -> Iterator[Message[T]]:
-        auto_ack = self._subscription.options.auto_ack
-        while (batch := self._next(None)) is not None:
-            messages = iter(batch)
+        """What is not taken when the loop ends stays, and comes first in the next one, or in `next_batch`."""
+        inner = self._subscription
+        auto_ack = inner.options.auto_ack
+        while (messages := self._wait(inner.begin_next, None)) is not None:
             for message in messages:
-                if self._draining:
-                    message.release()
-                    for untaken in messages:
-                        untaken.release()
-                    return
-                if not message.stale:
+                try:
+                    if self._draining:
+                        message.release()
+                        for untaken in messages:
+                            untaken.release()
+                        return
+                    if message.stale:
+                        continue
                     if auto_ack:
                         message.ack()
-                    self._iterating = get_ident()
-                    try:
-                        yield message
-                    finally:
-                        self._iterating = None
+                    thread = get_ident()
+                    self._working.add(thread)
+                except BaseException:
+                    inner.put_back(message)
+                    raise
+                try:
+                    yield message
+                finally:
+                    self._working.discard(thread)
 
     def batches(self) -> Iterator[MessageBatch[T]]:
         while (batch := self.next_batch()) is not None:
             yield batch
 
     def next_batch(self, timeout: float | None = None) -> MessageBatch[T] | None:
-        """Wait for messages; None when the subscription was stopped, or nothing came within `timeout` seconds.
+        """Wait for messages: what a loop has left of its batch, or the next one. None when the subscription was
+        stopped, or nothing came within `timeout` seconds.
 
         Raises:
             VibeMQError: the broker ended it, or the connection is lost for good.
         """
         if timeout is not None:
             check_wait(timeout)
-        batch = self._next(timeout)
-        if batch is not None and self._subscription.options.auto_ack:
-            batch.ack_all()
+        inner = self._subscription
+        batch = self._wait(inner.take_next, timeout)
+        if batch is not None and inner.options.auto_ack:
+            try:
+                batch.ack_all()
+            except BaseException:
+                inner.put_back(batch)
+                raise
         return batch
 
-    def _next(self, timeout: float | None) -> MessageBatch[T] | None:
+    def _wait(self, take: Callable[[], A | None], timeout: float | None) -> A | None:
         """Without a hop to the loop: the thread takes what is there, and the loop wakes it when something comes."""
         inner = self._subscription
         self._loop.check()
         inner.check_started()
         until = None if timeout is None else time.monotonic() + timeout
-        while (batch := inner.take_next()) is None and not inner.stopped:
+        while (taken := take()) is None and not inner.stopped:
             left = None if until is None else until - time.monotonic()
             if left is not None and left <= 0:
                 break
             self._loop.park(inner.parked, inner.something_came, left)
-        return batch
+        return taken
 
 
 class ThreadSettler:
     """Carries settlements from any thread to the loop, which takes all that are there at once."""
 
-    def __init__(self, loop: LoopThread, settler: Settler) -> None:
+    def __init__(self, loop: LoopThread, settler: Settler, client: object = None) -> None:
+        self.client = client
+        """One that nothing refers to ends, and what it has delivered is given back: so messages refer to it, as long as
+        they are not given back already. Not for longer, because a subscription and this refer to each other."""
         self._loop = loop
         self._settler = settler
 

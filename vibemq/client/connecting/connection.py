@@ -32,11 +32,6 @@ class ClientConnection:
         self._fault: Exception | None = None
         """Of ours, noticed where nobody would hear of it."""
 
-    @property
-    @abstractmethod
-    def descriptor(self) -> int:
-        """Of the socket; -1 when it is closed."""
-
     @abstractmethod
     async def _carry(self) -> None:
         """Read and write until cancelled."""

@@ -1,6 +1,8 @@
 """Making a connection: name, address, TLS, handshake, and what to say when one of them fails."""
 
+import errno
 import os
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,9 +13,8 @@ from anyio.abc import ByteStream, SocketStream
 from anyio.streams.tls import TLSStream
 
 from vibemq.client.address import ClientSettings
-from vibemq.client.connecting.names import Address, addresses_of, first_reached
 from vibemq.client.connecting.own_task import on_asyncio
-from vibemq.client.connecting.plain_socket import connect_plain
+from vibemq.client.connecting.plain_socket import PlainSocket, connected_socket
 from vibemq.client.protocol import ClientProtocol
 from vibemq.errors import ConfigInvalid, NotABroker, NotConnected, RemoteProtocolError, RequestTimeout
 from vibemq.protocols.native.codec.wire import WireMessage
@@ -122,8 +123,8 @@ def _file_sentence(error: Exception, settings: ClientSettings) -> str:
 
 async def _open(settings: ClientSettings, context: ssl.SSLContext | None) -> ByteStream:
     if context is None and on_asyncio():
-        return await connect_plain(settings.host, settings.port)
-    stream = await _connect_tcp(settings.host, settings.port)
+        return PlainSocket(await connected_socket(settings.host, settings.port))
+    stream = await _stream_of(await connected_socket(settings.host, settings.port))
     if context is None:
         return stream
     try:
@@ -140,30 +141,13 @@ async def _open(settings: ClientSettings, context: ssl.SSLContext | None) -> Byt
         raise
 
 
-async def _connect_tcp(host: str, port: int) -> SocketStream:
-    """`anyio.connect_tcp`, but that nothing is looked up by the event loop: see `names`."""
-    made: list[SocketStream] = []
-
-    async def reach(address: Address) -> SocketStream:
-        try:
-            made.append(await anyio.connect_tcp(address[1], port))
-        except OSError as error:
-            # anyio says only that all attempts failed: its cause is the reason.
-            raise (error.__cause__ if isinstance(error.__cause__, OSError) else error) from None
-        return made[-1]
-
+async def _stream_of(connected: socket.socket) -> SocketStream:
     try:
-        stream, others = await first_reached(await addresses_of(host, port), reach)
-    except BaseException:
-        await _close(made)
-        raise
-    await _close(others)
-    return stream
-
-
-async def _close(streams: list[SocketStream]) -> None:
-    for each in streams:
-        await anyio.aclose_forcefully(each)
+        return await SocketStream.from_socket(connected)
+    except ValueError:
+        # anyio has asked for the name of a peer that has hung up since.
+        connected.close()
+        raise OSError(errno.ECONNRESET, os.strerror(errno.ECONNRESET)) from None
 
 
 async def _shake_hands(stream: ByteStream, settings: ClientSettings) -> ClientProtocol:

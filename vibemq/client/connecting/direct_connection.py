@@ -29,7 +29,6 @@ class DirectConnection(ClientConnection, asyncio.Protocol):
         self._socket = connected
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._descriptor = connected.descriptor
         self._carried = False
         """The loop has the socket, and tells when it is lost. It does not of a transport whose making was cancelled."""
         self._lost = asyncio.Event()
@@ -42,10 +41,6 @@ class DirectConnection(ClientConnection, asyncio.Protocol):
         self._row: bytes | None = None
         self._row_at = 0
         self._row_begun = 0.0
-
-    @property
-    def descriptor(self) -> int:
-        return self._descriptor
 
     async def _carry(self) -> None:
         connected = self._socket.hand_over()
@@ -69,7 +64,6 @@ class DirectConnection(ClientConnection, asyncio.Protocol):
         if self._carried:
             with anyio.CancelScope(shield=True):
                 await self._lost.wait()
-        self._descriptor = -1
 
     # -- the link's carrier ------------------------------------------------------------------------------------------
 
@@ -105,7 +99,6 @@ class DirectConnection(ClientConnection, asyncio.Protocol):
         self.end("the broker closed the connection")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._descriptor = -1
         self._lost.set()
         if not self._over:
             self.end("the broker closed the connection" if exc is None else f"the connection broke ({exc})")

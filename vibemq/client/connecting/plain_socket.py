@@ -1,6 +1,7 @@
-"""Connected sockets that no event loop carries yet. asyncio only.
+"""Connected sockets that no event loop carries yet.
 
-They are what a `DirectConnection` begins with: `anyio.connect_tcp` does not give away the transport of its streams.
+They are made here, and not by `anyio.connect_tcp`: that looks names up in the event loop (see `names`), its sockets are
+not known to `forking`, and it does not give away the transport, with which a `DirectConnection` begins.
 """
 
 import asyncio
@@ -11,18 +12,16 @@ import socket
 import anyio
 from anyio.abc import ByteStream
 
+from vibemq.client.connecting.forking import open_socket
 from vibemq.client.connecting.names import Address, addresses_of, first_reached
+from vibemq.client.connecting.own_task import on_asyncio
 
 
 class PlainSocket(ByteStream):
-    """Reads and writes of a handshake, until the socket is handed over."""
+    """Reads and writes of a handshake, until the socket is handed over. asyncio only."""
 
     def __init__(self, connected: socket.socket) -> None:
         self._socket: socket.socket | None = connected
-
-    @property
-    def descriptor(self) -> int:
-        return self._open().fileno()
 
     def hand_over(self) -> socket.socket:
         """Whoever takes it closes it."""
@@ -52,8 +51,8 @@ class PlainSocket(ByteStream):
         return self._socket
 
 
-async def connect_plain(host: str, port: int) -> PlainSocket:
-    """As `anyio.connect_tcp`, but that nothing is looked up by the event loop: see `names`.
+async def connected_socket(host: str, port: int) -> socket.socket:
+    """Non-blocking, on asyncio and trio; whoever takes it closes it.
 
     Raises:
         OSError: the name is not known; or no address could be reached, whose reasons are its cause.
@@ -70,7 +69,7 @@ async def connect_plain(host: str, port: int) -> PlainSocket:
         _close(made)
         raise
     _close(others)
-    return PlainSocket(connected)
+    return connected
 
 
 def _close(sockets: list[socket.socket]) -> None:
@@ -79,7 +78,7 @@ def _close(sockets: list[socket.socket]) -> None:
 
 
 async def _connect(family: socket.AddressFamily, address: str, port: int) -> socket.socket:
-    connected = socket.socket(family, socket.SOCK_STREAM)
+    connected = open_socket(family)
     try:
         connected.setblocking(False)
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -92,6 +91,11 @@ async def _connect(family: socket.AddressFamily, address: str, port: int) -> soc
 
 async def _connected(connecting: socket.socket, address: tuple[str, int]) -> None:
     """As the loop's `sock_connect`, which has uvloop look up addresses, too, in libuv's pool: see `names`."""
+    if not on_asyncio():
+        import trio
+
+        await trio.socket.from_stdlib_socket(connecting).connect(address)
+        return
     if os.name == "nt":  # Where there is no uvloop, and no loop that waits for a socket to become writable.
         await asyncio.get_running_loop().sock_connect(connecting, address)
         return

@@ -1,7 +1,7 @@
 """A connection over a stream of anyio: TLS, and everything under trio. A task reads, and a task writes."""
 
 import anyio
-from anyio.abc import ByteStream, SocketAttribute
+from anyio.abc import ByteStream
 from anyio.lowlevel import checkpoint
 
 from vibemq.client.connecting.connection import PIECE_BYTES, ClientConnection
@@ -19,10 +19,6 @@ class StreamConnection(ClientConnection):
         super().__init__(protocol, link)
         self._stream = stream
         self._waking = Waking()
-
-    @property
-    def descriptor(self) -> int:
-        return int(self._stream.extra(SocketAttribute.raw_socket).fileno())  # noqa: S610  # anyio's
 
     async def _carry(self) -> None:
         self._link.carried_by(self._waking)

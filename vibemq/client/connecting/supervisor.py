@@ -9,7 +9,7 @@ import anyio
 from vibemq.client.connecting.connection import GOODBYE_SECONDS, ClientConnection
 from vibemq.client.connecting.dialing import dial
 from vibemq.client.connecting.direct_connection import DirectConnection
-from vibemq.client.connecting.forking import FORKED, detach_sockets
+from vibemq.client.connecting.forking import FORKED
 from vibemq.client.connecting.plain_socket import PlainSocket
 from vibemq.client.connecting.stream_connection import StreamConnection
 from vibemq.client.link import CLIENT_CLOSED, ClientLink
@@ -70,8 +70,6 @@ class Supervisor:
     def forked(self) -> None:
         """In a forked child: the connection is the parent's."""
         self._link.forget_inherited(_forked)
-        if self._connection is not None:
-            detach_sockets([self._connection.descriptor])
 
     async def close(self, *, wait_for_confirms: bool) -> None:
         """Say goodbye, within `command_timeout` in all: settlements and publishes first, then Disconnect, then the

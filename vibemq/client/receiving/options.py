@@ -53,6 +53,9 @@ class SubscribeOptions:
             raise LocalProtocolError(f"share is {self.share[:64]!r}; it must be a text of 1 to 256 characters")
         if not 1 <= self.weight <= WEIGHT_MAX:
             raise LocalProtocolError(f"weight is {self.weight}; it must be 1 to {WEIGHT_MAX:,}")
+        for name, text in (("queue", self.queue), ("group", self.group), ("share", self.share)):
+            if text is not None and not _is_text(text):
+                raise LocalProtocolError(f"{name} is {text[:64]!r}; it must be text that has a UTF-8 form")
         if self.where is not None:
             Selector.parse(self.where)
         if self.ack_timeout is not None:
@@ -82,6 +85,14 @@ class SubscribeOptions:
             "start": f"sequence:{self.start}" if isinstance(self.start, int) else self.start,
         }
         return {name: str(value) for name, value in values.items() if value is not None}
+
+
+def _is_text(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def check_wait(timeout: float) -> None:

@@ -5,13 +5,14 @@ A subscription goes out at once, or when its queue is there again: to subscribe 
 
 import logging
 from collections.abc import Iterable
+from functools import partial
 from typing import Protocol
 
 from vibemq.client.failures import PASSING, Failure, error_of, failure_of
 from vibemq.client.passing import PassingQueues
 from vibemq.client.protocol import ClientProtocol
 from vibemq.client.receiving.put_off import Creation, PutOff, Restoration
-from vibemq.errors import QueueExclusive, StorageFull, UnknownCommand, VibeMQError
+from vibemq.errors import LocalProtocolError, QueueExclusive, StorageFull, UnknownCommand, VibeMQError
 from vibemq.protocols.native.codec.extensions import DeliverMany
 from vibemq.protocols.native.codec.wire import CommandType
 
@@ -238,6 +239,11 @@ class RestoredSubscriptions:
             # This broker, another one than before perhaps, does not know what it asks for.
             self.forget(subscriber)
             subscriber.ended(failure_of(error.code, str(error), subscriber.queue))
+            return
+        except LocalProtocolError as error:
+            # A name that no frame takes would be met again on every connection, and end it.
+            self.forget(subscriber)
+            subscriber.ended(partial(LocalProtocolError, str(error)))
             return
         self.subscribing[subscriber.id] = now
         self._sender.put(frame)

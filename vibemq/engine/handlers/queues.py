@@ -99,8 +99,9 @@ def create_queue(state: EngineState, step: Step, command: CreateQueue) -> None:
         if command.must_match:
             _check_match(existing, command.options or _defaults(state))
         _check_groups(command)
-        for group in command.filters:
-            check_filter(existing, existing.groups.get(group))
+        for group, where in command.filters.items():
+            if where is not None:
+                check_filter(existing, existing.groups.get(group))
         if _add_groups(state, step, existing, command):
             step.answer_standing(command, None, durable_need(existing))
         else:
@@ -110,7 +111,7 @@ def create_queue(state: EngineState, step: Step, command: CreateQueue) -> None:
     options = command.options or _defaults(state)
     check_new_queue(state, name, options)
     _check_groups(command)
-    if command.filters and not options.is_fan_out:
+    if not options.is_fan_out and any(where is not None for where in command.filters.values()):
         raise InvalidOptions(f"queue {name!r} is to be a work queue, and only groups of fan-out queues have filters")
     if options.exclusive and not command.session:
         raise InvalidOptions(

@@ -92,13 +92,15 @@ def vibemq_client(vibemq_url: str) -> "Iterator[vibemq.sync.Client]":
 
 @pytest.fixture
 def vibemq_async(request: pytest.FixtureRequest) -> Any:
-    """A client of the test's event loop, open, and closed after the test: under pytest-asyncio and under the plugin of
-    anyio, also with trio."""
+    """A client of the test's event loop, open, and closed after the test: under pytest-asyncio, whatever `loop_scope`
+    the test has, and under the plugin of anyio, also with trio."""
     plugins = request.config.pluginmanager
     if plugins.hasplugin("vibemq-anyio") and "anyio_backend" in request.fixturenames:
         return request.getfixturevalue("_vibemq_client_of_anyio")
     if plugins.hasplugin("vibemq-asyncio"):
-        return request.getfixturevalue("_vibemq_client_of_asyncio")
+        from vibemq.integrations.pytest.asyncio_fixtures import client_fixture_of
+
+        return request.getfixturevalue(client_fixture_of(request.node))
     raise pytest.UsageError(
         "vibemq_async needs a test that runs in an event loop: mark it with pytest.mark.anyio, or install"
         " pytest-asyncio and mark it with pytest.mark.asyncio; vibemq_client is for tests without a loop"
@@ -120,11 +122,15 @@ def vibemq_queue(request: pytest.FixtureRequest, vibemq_broker: "RunningBroker")
 def pytest_fixture_setup(
     fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
 ) -> Generator[None, object, object]:
+    state = request.config.stash[_STATE]
+    if fixturedef.scope == "function":
+        return (yield)
+    # It may be set up in the middle of a test, which has made queues of its own by then.
+    before = state.tidying.queues() if state.tidying is not None else set()
     result = yield
-    tidying = request.config.stash[_STATE].tidying
-    if tidying is not None and fixturedef.scope != "function":
+    if state.tidying is not None:
         # What a fixture of several tests has made stays for all of them.
-        tidying.keep_what_is_there()
+        state.tidying.keep(state.tidying.queues() - before)
     return result
 
 

@@ -1,6 +1,7 @@
 """No test finds what another one has left."""
 
 import hashlib
+from contextlib import suppress
 from itertools import count
 from types import TracebackType
 from typing import Any, Self
@@ -11,6 +12,7 @@ from vibemq.integrations.pytest.running import RunningBroker
 from vibemq.model.options import QUEUE_NAME_UNITS_MAX
 
 LETTERS_SHOWN = 10
+PAGE = 1_000
 
 
 class Tidying:
@@ -20,7 +22,7 @@ class Tidying:
         self._broker = broker
         self._client = vibemq.sync.connect(broker.url, name="vibemq tests: tidying")
         self._names = count(1)
-        self._kept = {queue.name for queue in broker.queues()}
+        self._kept = self.queues()
 
     def __enter__(self) -> Self:
         return self
@@ -40,25 +42,37 @@ class Tidying:
         self._client.create_queue(name, **options)
         return name
 
-    def keep_what_is_there(self) -> None:
-        """The queues that exist now are not removed after tests."""
-        self._kept.update(queue.name for queue in self._broker.queues())
+    def queues(self) -> set[str]:
+        """Names of those that exist now."""
+        return {queue.name for queue in self._broker.queues()}
+
+    def keep(self, queues: set[str]) -> None:
+        """They are not removed after tests, as long as they exist."""
+        self._kept |= queues
 
     def remove_the_rest(self) -> None:
-        """Delete the queues that came since, with their messages and dead letters."""
-        for queue in self._broker.queues():
-            if queue.name in self._kept:
-                continue
-            try:
-                self._client.delete_queue(queue.name)
-                while self._client.admin("dlq.purge", queue=queue.name, limit=1_000)["count"]:
+        """Delete the queues that are not kept, and the dead letters of all that are no more."""
+        queues = self.queues()
+        # One that has been deleted and comes again is another one.
+        self._kept &= queues
+        for queue in queues - self._kept:
+            # An exclusive one goes with its connection, which a fixture of more than one test has.
+            with suppress(QueueExclusive, QueueNotFound):
+                self._client.delete_queue(queue)
+        for queue in self._with_letters() - self.queues():
+            # Whoever has neither messages nor letters is not found.
+            with suppress(QueueNotFound):
+                while self._client.admin("dlq.purge", queue=queue, limit=PAGE)["count"]:
                     pass
-            except QueueExclusive:
-                # It goes with its connection, which a fixture of more than one test has.
-                continue
-            except QueueNotFound:
-                # It has left no letters.
-                continue
+
+    def _with_letters(self) -> set[str]:
+        found: set[str] = set()
+        after: int | None = 0
+        while after is not None:
+            page = self._client.admin("dlq.list", after=after, limit=PAGE)
+            found |= {letter["queue"] for letter in page["letters"]}
+            after = page["next"]
+        return found
 
     def report(self) -> str:
         """What is in the queues, a line each, and their newest dead letters; empty when there is nothing."""

@@ -96,8 +96,9 @@ class Domain(BaseModel):
         return self
 
     def filters(self) -> dict[str, Selector | None]:
-        """By application."""
-        return {app_id: Selector.parse(expression) for app_id, expression in self.subscriptions.items()}
+        """Of all applications; None: one without an expression gets everything, whatever its group was told before."""
+        expressions = self.subscriptions
+        return {app: Selector.parse(expressions[app]) if app in expressions else None for app in self.app_ids}
 
     @property
     def flushes(self) -> bool:

@@ -7,14 +7,14 @@ import anyio
 import pytest
 
 from vibemq.client.connecting import names, plain_socket
-from vibemq.client.connecting.plain_socket import connect_plain
+from vibemq.client.connecting.plain_socket import PlainSocket, connected_socket
 
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def known_as(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
 
 async def test_an_address_is_not_looked_up(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     known_as(monkeypatch)
-    connected = (await connect_plain("127.0.0.1", port)).hand_over()
+    connected = await connected_socket("127.0.0.1", port)
     assert connected.getpeername() == ("127.0.0.1", port)
     assert not connected.getblocking()
     connected.close()
@@ -44,8 +44,7 @@ async def test_an_address_is_not_looked_up(port: int, monkeypatch: pytest.Monkey
 
 async def test_every_address_of_a_name_is_tried(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     known_as(monkeypatch, "127.0.0.2", "::1", "127.0.0.1")
-    stream = await connect_plain("broker", port)
-    await stream.aclose()
+    (await connected_socket("broker", port)).close()
 
 
 async def test_a_slow_address_does_not_keep_the_next_one_waiting(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,9 +63,9 @@ async def test_a_slow_address_does_not_keep_the_next_one_waiting(port: int, monk
 
     monkeypatch.setattr(plain_socket, "_connect", slow_or_real)
     with anyio.fail_after(60):
-        stream = await connect_plain("broker", port)
+        connected = await connected_socket("broker", port)
     assert ended == ["127.0.0.9"], "nobody tries any more"
-    await stream.aclose()
+    connected.close()
 
 
 @pytest.mark.parametrize("addresses", [["127.0.0.1"], ["127.0.0.1", "127.0.0.2"]])
@@ -75,15 +74,16 @@ async def test_the_reasons_are_told(addresses: list[str], monkeypatch: pytest.Mo
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))  # Nobody listens, and nobody else takes the port.
         with pytest.raises(OSError, match="no address") as told:
-            await connect_plain("broker", bound.getsockname()[1])
+            await connected_socket("broker", bound.getsockname()[1])
     cause = told.value.__cause__
     reasons = cause.exceptions if isinstance(cause, ExceptionGroup) else [cause]
     assert [type(reason) for reason in reasons] == [ConnectionRefusedError] * len(addresses)
 
 
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_the_end_of_the_stream_and_a_closed_socket(port: int) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        stream = await connect_plain("127.0.0.1", listening.getsockname()[1])
+        stream = PlainSocket(await connected_socket("127.0.0.1", listening.getsockname()[1]))
         peer, _ = listening.accept()
         await stream.send(b"hello")
         assert peer.recv(5) == b"hello"
@@ -99,4 +99,4 @@ async def test_the_end_of_the_stream_and_a_closed_socket(port: int) -> None:
 @pytest.mark.parametrize("host", ["\u2028x", "a" * 70 + ".invalid", "bücher.invalid"])
 async def test_what_is_no_name_is_refused_like_one_that_nobody_knows(host: str) -> None:
     with pytest.raises(OSError, match=r"no name of a host|not known|resolution|failure"):
-        await connect_plain(host, 1)
+        await connected_socket(host, 1)

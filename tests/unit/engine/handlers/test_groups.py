@@ -246,6 +246,8 @@ def test_cursors_and_filters_do_not_go_together() -> None:
     assert "is a cursor" in str(refused)
     refused = driver.ask(CreateQueue(9, None, "q", groups=["reader"], filters={"reader": EVEN}))
     assert isinstance(refused, InvalidOptions)
+    assert driver.ask(CreateQueue(9, None, "q", groups=["reader"], filters={"reader": None})) is None
+    assert driver.ask(CreateQueue(9, None, "work", groups=["g"], filters={"g": None})) is None
 
 
 def test_where_filters_are_refused() -> None:

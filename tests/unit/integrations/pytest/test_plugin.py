@@ -140,6 +140,54 @@ def test_queues_of_a_test_go_with_it_and_those_of_wider_fixtures_stay(run: Run) 
     assert "RuntimeError: at its end" in printed
 
 
+def test_what_a_test_has_made_goes_with_it_whatever_is_set_up_in_the_middle(run: Run) -> None:
+    printed = run(
+        """
+        import pytest, vibemq.sync
+
+        @pytest.fixture(scope="module")
+        def late(vibemq_url):
+            with vibemq.sync.connect(vibemq_url) as mq:
+                mq.create_queue("of-the-module")
+                yield
+
+        @pytest.fixture
+        def own(vibemq_client):
+            vibemq_client.create_queue("own")
+
+        @pytest.mark.asyncio(loop_scope="session")
+        async def test_loop(vibemq_async, vibemq_queue, own):
+            await vibemq_async.publish(vibemq_queue, 1)
+
+        def test_fixture(vibemq_broker, vibemq_client, request):
+            assert vibemq_broker.queues() == []
+            vibemq_client.publish("own", 1)
+            request.getfixturevalue("late")
+            vibemq_client.publish("own", 2)
+
+        def test_the_fixtures_queue_stays(vibemq_broker, vibemq_client):
+            assert [q.name for q in vibemq_broker.queues()] == ["of-the-module"]
+            vibemq_client.publish_many("of-the-module", range(3))
+            for message in vibemq_client.fetch("of-the-module", max=2):
+                message.reject("no")
+            vibemq_client.delete_queue("of-the-module")
+
+        def test_it_is_not_the_fixtures_any_more(vibemq_broker, vibemq_client):
+            assert vibemq_broker.queues() == []
+            assert vibemq_client.admin("dlq.list")["letters"] == []
+            vibemq_client.publish("of-the-module", 1)
+
+        def test_nothing(vibemq_broker):
+            assert vibemq_broker.queues() == []
+        """,
+        "-o",
+        "asyncio_default_fixture_loop_scope=function",
+        plugins=(),
+    )
+    assert set(outcomes(printed).values()) == {"PASSED"}, printed
+    assert len(outcomes(printed)) == 5
+
+
 def test_what_is_left_is_listed_when_a_test_fails(run: Run) -> None:
     printed = run(
         """
@@ -227,6 +275,42 @@ def test_beside_pytest_asyncio(run: Run) -> None:
         plugins=(),
     )
     assert outcomes(printed) == {"test_it": "PASSED", "test_anyio[asyncio]": "PASSED", "test_anyio[trio]": "PASSED"}
+
+
+def test_in_every_loop_of_pytest_asyncio(run: Run) -> None:
+    printed = run(
+        """
+        import pytest
+
+        async def works(client, queue):
+            await client.publish(queue, 1)
+            [message] = await client.fetch(queue)
+            assert message.body == 1
+
+        @pytest.mark.asyncio
+        async def test_default(vibemq_async, vibemq_queue):
+            await works(vibemq_async, vibemq_queue)
+
+        @pytest.mark.asyncio(loop_scope="class")
+        class TestOfAClass:
+            async def test_it(self, vibemq_async, vibemq_queue):
+                await works(vibemq_async, vibemq_queue)
+
+        @pytest.mark.parametrize("scope", [
+            pytest.param(scope, marks=pytest.mark.asyncio(loop_scope=scope))
+            for scope in ("function", "module", "package", "session")
+        ])
+        async def test_marked(vibemq_async, vibemq_queue, scope):
+            await works(vibemq_async, vibemq_queue)
+        """,
+        "-o",
+        "asyncio_default_fixture_loop_scope=session",
+        "-o",
+        "asyncio_default_test_loop_scope=session",
+        plugins=(),
+    )
+    assert set(outcomes(printed).values()) == {"PASSED"}, printed
+    assert len(outcomes(printed)) == 6
 
 
 def test_each_worker_of_xdist_has_its_broker(run: Run) -> None:

@@ -8,7 +8,7 @@ import base64
 import binascii
 import re
 from codecs import getincrementaldecoder
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
@@ -59,7 +59,11 @@ def read_form(text: bytes) -> Steps[dict[str, str]]:
             plain = text.replace(b"+", b" ").decode()
         except UnicodeDecodeError as error:
             raise _no_form(error) from None
-        return _folded(pair.partition("=")[::2] for pair in plain.split("&") if pair)
+        for each in plain.split("&"):
+            if each:
+                field, _, said = each.partition("=")
+                fields.setdefault(field.lower(), said)
+        return fields
     meter = StepMeter(FIELDS_MAX)
     for pair in text.split(b"&"):
         if meter.is_due(len(pair)):
@@ -165,13 +169,6 @@ def _check_values(text: bytes | str, what: str) -> None:
         return
     if len(text) > PARSED_BYTES_MAX or values_in(text) > VALUES_MAX:
         raise EventMeshRefusal(RetCode.PROTOCOL_BODY_ERR, f"{what} has more JSON than is read at once")
-
-
-def _folded(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
-    fields: dict[str, str] = {}
-    for name, value in pairs:
-        fields.setdefault(name.lower(), value)
-    return fields
 
 
 def needed(fields: Mapping[str, str], *names: str) -> str:

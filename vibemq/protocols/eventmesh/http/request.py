@@ -111,7 +111,7 @@ class HttpReader:
 
     def _read_head(self) -> bool:
         buffer = self._buffer
-        while buffer[:2] == b"\r\n":
+        while buffer.startswith(b"\r\n"):
             del buffer[:2]
         searched = max(0, self._searched - 3)
         end = buffer.find(END_OF_HEAD, searched, self._head_bytes_max + len(END_OF_HEAD))

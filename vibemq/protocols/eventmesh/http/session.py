@@ -15,7 +15,7 @@ from vibemq.model.stored import Slice
 from vibemq.protocols.eventmesh.http import operations, uri_endpoints
 from vibemq.protocols.eventmesh.http.codes import RetCode
 from vibemq.protocols.eventmesh.http.fields import form_fields, read_form, read_json_fields
-from vibemq.protocols.eventmesh.http.publishing import is_event
+from vibemq.protocols.eventmesh.http.publishing import is_event, media_type
 from vibemq.protocols.eventmesh.http.replies import AnswerStyle, AnswerWriter, EventMeshAnswer, refusal_answer
 from vibemq.protocols.eventmesh.http.request import HttpReader, HttpRequest
 from vibemq.protocols.eventmesh.http.settings import EventMeshHttpSettings
@@ -216,8 +216,7 @@ class EventMeshHttpSession:
         fields = form_fields(request.query.encode("latin-1")) if request.query else {}
         body = request.body
         if body and not is_event(request.headers) and not uri_endpoints.takes_body(request):
-            kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-            read = read_json_fields if kind == _JSON else read_form
+            read = read_json_fields if media_type(request.headers) == _JSON else read_form
             fields = {**fields, **(yield from read(body))}
         exchange.fields = fields
         if "code" not in request.headers and "code" in fields:
@@ -331,8 +330,10 @@ class EventMeshHttpSession:
     def tick(self, now: int) -> None:
         self._state.now = max(self._state.now, now)
         self._answered_at_once = 0
+        if self._reader.fresh or self._state.exchange is not None:
+            return
         deadline = self.next_deadline()
-        if deadline is not None and now >= deadline and not self._reader.fresh:
+        if deadline is not None and now >= deadline:
             self._closing = True
 
     def next_deadline(self) -> int | None:

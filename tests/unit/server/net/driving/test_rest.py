@@ -116,6 +116,17 @@ async def test_a_rest_in_which_nothing_came_is_over(peer: Peer, patient: None) -
     assert not peer.rest.read()
 
 
+async def test_what_has_come_when_a_rest_ends_is_read(peer: Peer, patient: None) -> None:
+    peer.rest.begin()
+    peer.other.sendall(b"little")
+    await until(lambda: peer.has_come(6))
+    await some_turns()
+    assert peer.pieces == []
+    peer.rest.end()
+    await until(lambda: peer.heard == b"little")
+    assert peer.read_by_transport == 1
+
+
 async def test_what_comes_in_a_rest_is_looked_at_by_itself(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rest, "REST_S", 0)
     peer.rest.begin()
