@@ -395,6 +395,8 @@ async def test_declare_compares_with_what_is_there() -> None:
         assert [(d.option, d.severity) for d in found] == [("message_ttl_ms", "soft")]
         with pytest.raises(QueueExists, match="message_ttl_ms"):
             await mq.declare("orders", message_ttl=60, on_conflict="fail")
+        with pytest.raises(LocalProtocolError, match="on_conflict is 'overide'; it must be one of ignore, fail, over"):
+            await mq.declare("orders", message_ttl=60, on_conflict="overide")  # type: ignore[arg-type]
         await mq.declare("orders", max_attempts=6, on_conflict="fail")
         await mq.declare("orders", message_ttl=60, on_conflict="override")
         info = await mq.queue_info("orders")

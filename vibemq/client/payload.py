@@ -5,8 +5,9 @@ The protocol's payload is JSON unless the header `content-type` says otherwise, 
 """
 
 import sys
-from collections.abc import Callable
-from typing import Any, Final, get_args
+from collections.abc import Callable, Iterable
+from dataclasses import is_dataclass
+from typing import Any, Final, get_args, get_type_hints, is_typeddict
 
 import orjson
 
@@ -46,7 +47,7 @@ def encode(body: object) -> tuple[bytes, bool]:
 
 def _json_form(value: Any) -> Any:
     """What orjson has no form for: models of other libraries."""
-    if _is_struct(type(value)):
+    if _contains_struct(type(value)):
         import msgspec
 
         return orjson.Fragment(msgspec.json.encode(value))
@@ -125,10 +126,25 @@ def validator(model: type[Any] | None) -> Callable[[bytes], Any] | None:
 
 
 def _contains_struct(model: Any) -> bool:
-    return _is_struct(model) or any(_contains_struct(part) for part in get_args(model))
-
-
-def _is_struct(kind: Any) -> bool:
     """Without importing msgspec: a program that has a Struct has imported it."""
     msgspec = sys.modules.get("msgspec")
-    return msgspec is not None and isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+    return msgspec is not None and _contains(model, msgspec.Struct, set())
+
+
+def _contains(model: Any, wanted: type[Any], seen: set[type[Any]]) -> bool:
+    """Also in fields of dataclasses and typed dictionaries; `seen` are those that were looked into."""
+    if isinstance(model, type):
+        if issubclass(model, wanted):
+            return True
+        if model not in seen and (is_dataclass(model) or is_typeddict(model)):
+            seen.add(model)
+            return any(_contains(kind, wanted, seen) for kind in _kinds_of_fields(model))
+    return any(_contains(part, wanted, seen) for part in get_args(model))
+
+
+def _kinds_of_fields(model: type[Any]) -> Iterable[Any]:
+    try:
+        return get_type_hints(model).values()
+    except NameError:
+        # A name that only the library finds, or nobody.
+        return ()

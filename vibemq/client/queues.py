@@ -4,7 +4,7 @@ import contextlib
 import logging
 from dataclasses import dataclass, fields
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import anyio
 import orjson
@@ -97,6 +97,9 @@ class ClientQueues:
         return [queue_info(entry) for entry in await every_item(admin, "queue.list", "queues")]
 
     async def declare(self, queue: str, options: dict[str, Any], on_conflict: OnConflict) -> list[Difference]:
+        if on_conflict not in get_args(OnConflict):
+            words = ", ".join(get_args(OnConflict))
+            raise LocalProtocolError(f"on_conflict is {on_conflict!r}; it must be one of {words}")
         try:
             existing = await self.info(queue)
         except NotAuthorized:

@@ -1,5 +1,5 @@
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
 import pydantic
@@ -59,6 +59,16 @@ class Total(msgspec.Struct):
     tags: tuple[str, ...] = ()
 
 
+@dataclass
+class Invoice:
+    total: Total
+    next: "Invoice | None" = None
+
+
+class Bill(TypedDict):
+    invoices: list[Invoice]
+
+
 @pytest.mark.parametrize(
     ("body", "payload"),
     [
@@ -83,6 +93,8 @@ def test_the_error_names_what_has_no_json_form() -> None:
         (list[Total], b'[{"sum":3}]', [Total(3)]),
         (Total | None, b"null", None),
         (Order, b'{"id":3}', Order(id=3)),
+        (Invoice, b'{"total":{"sum":3}}', Invoice(Total(3))),
+        (Bill, b'{"invoices":[{"total":{"sum":3}}]}', {"invoices": [Invoice(Total(3))]}),
         (list[Order], b'[{"id":3}]', [Order(id=3)]),
         (Point, b'{"x":3}', Point(3)),
         (dict[str, int], b'{"x":3}', {"x": 3}),

@@ -46,6 +46,8 @@ def _by_body(body: bytes) -> PushVerdict:
     code = value.get("retCode") if isinstance(value, dict) else None
     if isinstance(code, str) and code.isascii() and code.isdigit():
         code = int(code[:9])
+    if isinstance(code, float) and code.is_integer():
+        code = int(code)
     if type(code) is int and code in _DONE:
         return _OK
     if code == _RETRY:
