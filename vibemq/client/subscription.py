@@ -148,7 +148,7 @@ class Subscription(Generic[T]):
             await checkpoint()
         message = next(self._current, None)
         if message is None:
-            rest = await self._arrived(self.begin_next)
+            rest = await self._arrived(self._untaken.begin)
             self._current = map(_acknowledged, rest) if self.options.auto_ack else rest
             self._turn = TURN_MESSAGES
             return next(self._current)
@@ -167,21 +167,22 @@ class Subscription(Generic[T]):
             ConnectionLost: the connection is lost, and `restore` is False.
             VibeMQError: the broker ended it, or the connection is lost for good.
         """
-        batch = await self._arrived(self.take_next)
+        batch = await self._arrived(self._untaken.take_batch)
         if self.options.auto_ack:
             batch.ack_all()
         return batch
 
-    async def _arrived(self, take: Callable[[], A | None]) -> A:
+    async def _arrived(self, take: Callable[[bool], A | None]) -> A:
         self._link.check_loop()
         self.check_started()
         # A turn for the loop after a while, so that a busy program starves nobody; who waits for messages gives it one.
-        if self._untaken and self._clock() >= self._turn_at:
+        if self._untaken.batches and self._clock() >= self._turn_at:
             await checkpoint()
             self._turn_at = self._clock() + TURN_S
-        while (arrived := take()) is None:
+        while (arrived := take(self._stopped)) is None:
             if self._stopped:
                 raise StopAsyncIteration
+            self._check_goes_on()
             await self._changed.wait()
         return arrived
 
@@ -192,16 +193,17 @@ class Subscription(Generic[T]):
         Raises:
             VibeMQError: the broker ended it, or the connection is lost for good.
         """
-        batch = self._untaken.take_batch(begun_only=self._stopped)
-        if batch is None:
+        batch = self._untaken.take_batch(self._stopped)
+        if batch is None and not self._stopped:
             self._check_goes_on()
         return batch
 
     def begin_next(self) -> Iterator[Message[T]] | None:
         """As `take_next`, for an iteration: what it does not take stays here, and other threads may take it, too."""
-        messages = self._untaken.begin(begun_only=self._stopped)
+        messages = self._untaken.begin(self._stopped)
         if messages is None:
-            self._check_goes_on()
+            if not self._stopped:
+                self._check_goes_on()
         elif self.parked:
             self._wake_threads()
         return messages
@@ -212,9 +214,10 @@ class Subscription(Generic[T]):
         self._wake_threads()
 
     def _check_goes_on(self) -> None:
-        if not self._stopped:
-            self.check()
-            self._link.check()
+        if self._failure is not None:
+            raise self._failure()
+        if self._link.failure is not None:
+            raise self._link.failure()
 
     def something_came(self) -> bool:
         """Whether there is no reason to wait."""
@@ -588,7 +591,8 @@ class Subscription(Generic[T]):
         watch = self.watch  # Another thread may take it away meanwhile.
         if watch is not None:
             watch()
-        self._wake_threads()
+        if self.parked:
+            self._wake_threads()
 
     def _wake_threads(self) -> None:
         while self.parked:

@@ -6,7 +6,7 @@ takes it, and a thread that is interrupted puts it back.
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from operator import length_hint
 from typing import Generic, TypeVar
@@ -20,56 +20,68 @@ class UntakenMessages(Generic[T]):
     """In the order in which they came; what has begun comes first."""
 
     def __init__(self) -> None:
-        self._batches: deque[MessageBatch[T]] = deque()
+        self.batches: deque[MessageBatch[T]] = deque()
+        """Those that have not begun."""
+        self.add: Callable[[MessageBatch[T]], None] = self.batches.append
         self._begun: deque[Iterator[Message[T]]] = deque()
         """Each is shared by everybody who iterates; one that is there twice does no harm."""
 
     def __bool__(self) -> bool:
         """False for sure only when there is nothing."""
-        return bool(self._batches or self._begun)
+        return bool(self.batches or self._begun)
 
     def __len__(self) -> int:
         """Messages of batches that have not begun."""
-        return sum(map(len, list(self._batches)))  # A copy: threads take batches out at any time.
+        return sum(map(len, list(self.batches)))  # A copy: threads take batches out at any time.
 
-    def add(self, batch: MessageBatch[T]) -> None:
-        self._batches.append(batch)
-
-    def begin(self, *, begun_only: bool = False) -> Iterator[Message[T]] | None:
+    def begin(self, begun_only: bool) -> Iterator[Message[T]] | None:
         """What an iteration goes on with: messages that nobody has taken. They stay here until somebody does."""
-        rest = self._rest()
-        if rest is not None or begun_only:
-            return rest
+        begun, batches = self._begun, self.batches
+        rest = None
+        # As `_rest` and `_move_next`: a call costs more than either, and this is done for each lone message twice.
+        while begun:
+            try:
+                rest = begun[0]
+                if length_hint(rest):
+                    return rest
+                begun.remove(rest)
+            except (IndexError, ValueError):
+                continue
+        if begun_only or not batches:
+            return None
+        rest = None
         taken: list[MessageBatch[T]] = []
         try:
-            self._move_next(taken)
-            if taken:
-                rest = iter(taken[0].messages)
-                self._begun.append(rest)
+            try:
+                taken.extend(islice(iter(batches.popleft, None), 1))
+            except IndexError:
+                return None
+            rest = iter(taken[0].messages)
+            begun.append(rest)
             return rest
         except BaseException:
             if rest is not None:
                 self._begun.appendleft(rest)
             else:
-                self._batches.extendleft(taken)
+                self.batches.extendleft(taken)
             raise
 
-    def take_batch(self, *, begun_only: bool = False) -> MessageBatch[T] | None:
+    def take_batch(self, begun_only: bool) -> MessageBatch[T] | None:
         """The rest of one that has begun, or the one that came next."""
         left: list[Message[T]] = []
         taken: list[MessageBatch[T]] = []
         try:
-            while (rest := self._rest()) is not None:
+            while self._begun and (rest := self._rest()) is not None:
                 left.extend(rest)
                 if left:
                     return batch_of(left)
-            if not begun_only:
+            if not begun_only and self.batches:
                 self._move_next(taken)
             return taken[0] if taken else None
         except BaseException:
             if left:
                 self._begun.appendleft(iter(left))
-            self._batches.extendleft(taken)
+            self.batches.extendleft(taken)
             raise
 
     def put_back(self, given: Message[T] | MessageBatch[T]) -> None:
@@ -86,14 +98,14 @@ class UntakenMessages(Generic[T]):
     def take_batches(self) -> list[MessageBatch[T]]:
         """Those that have not begun."""
         taken: list[MessageBatch[T]] = []
-        while self._batches:
+        while self.batches:
             self._move_next(taken)
         return taken
 
     def clear(self) -> None:
         """Also for the iterations that are in it."""
         self.take_begun()
-        self._batches.clear()
+        self.batches.clear()
 
     def _rest(self) -> Iterator[Message[T]] | None:
         """The first one that has messages left."""
@@ -111,6 +123,6 @@ class UntakenMessages(Generic[T]):
     def _move_next(self, taken: list[MessageBatch[T]]) -> None:
         """Nothing, when there is none."""
         try:
-            taken.extend(islice(iter(self._batches.popleft, None), 1))
+            taken.extend(islice(iter(self.batches.popleft, None), 1))
         except IndexError:  # `suppress` would cost more than all the rest
             pass
