@@ -25,9 +25,10 @@ SENT = 100
 
 @pytest.fixture
 def broker() -> Iterator[FakeBroker]:
+    before = set(open_client._open)
     with serving_in_a_thread() as broker:
         yield broker
-    wait_until(lambda: not open_client._open)
+        wait_until(lambda: open_client._open <= before)
 
 
 def publish(mq: sync.Client) -> None:
@@ -84,6 +85,13 @@ def test_a_dropped_client_has_neither_thread_nor_connection_any_more(broker: Fak
     loop.join()
     wait_until(lambda: not broker.sessions)
     assert broker.unsettled("orders") == SENT
+
+
+def test_a_client_whose_loop_is_over_is_forgotten(broker: FakeBroker) -> None:
+    mq = sync.connect(address(broker))
+    mq._current().loop.close()
+    assert mq._running in open_client._open
+    del mq
 
 
 def test_a_client_may_be_dropped_in_its_own_thread(broker: FakeBroker) -> None:

@@ -14,6 +14,7 @@ from tests.interrupting import interrupted
 from tests.waiting import wait_until
 from vibemq import sync
 from vibemq.client import Message
+from vibemq.errors import LocalProtocolError
 
 Take = Callable[[sync.Subscription[Any]], list[Any]]
 
@@ -221,6 +222,15 @@ def test_an_interrupted_beginning_of_a_subscription_is_undone(broker: FakeBroker
         wait_until(lambda: len(broker.queue("orders").ready) == 3)
     assert last > 10
     entered[0].stop()
+
+
+def test_a_block_in_the_block_of_the_same_subscription_leaves_that_alone(mq: sync.Client) -> None:
+    mq.publish("orders", 1)
+    with mq.subscribe("orders") as messages:
+        with pytest.raises(LocalProtocolError, match="has begun already"), messages:
+            pass
+        mq.ping()
+        assert of_a_loop(messages) == [1]
 
 
 @pytest.mark.parametrize("auto_ack", [False, True])

@@ -50,9 +50,20 @@ async def test_a_guard_that_is_null_is_none(api: ApiClient) -> None:
         for path, body in (("/queues/q/purge", {}), ("/jobs", {"kind": "purge_dead"})):
             response = await api.ask("POST", path, json={**body, "at_most": None})
             assert (response.status_code, response.json()["errors"][0]["pointer"]) == (422, "/at_most"), response.text
+        response = await api.ask("POST", "/definitions", json={"queues": [{"queue": "new"}], "dry_run": None})
+        assert (response.status_code, response.json()["errors"][0]["pointer"]) == (422, "/dry_run"), response.text
+        assert await api.code("GET", "/queues/new") == (404, "QUEUE_NOT_FOUND")
         assert (await api.done("GET", "/queues/q"))["ready"] == 1
         assert await api.code("POST", "/queues/q/purge", json={"at_most": 0}) == (412, "PRECONDITION_FAILED")
         assert (await api.done("POST", "/queues/q/purge", json={"at_most": 1})) == {"count": 1}
+
+
+async def test_what_is_no_filter_does_not_mean_every_letter(api: ApiClient) -> None:
+    for path, body in (("/dead-letters/preview", {}), ("/jobs", {"kind": "purge_dead"})):
+        for nothing in ([None, None], "queue=q", 0, False):
+            response = await api.ask("POST", path, json={**body, "filter": nothing})
+            assert (response.status_code, response.json()["code"]) == (422, "INVALID_PAYLOAD"), (path, nothing)
+    await api.done("POST", "/dead-letters/preview", json={"filter": None})
 
 
 @pytest.mark.parametrize("rate", [1e-300, 0.05, -1])

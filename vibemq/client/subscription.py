@@ -17,10 +17,10 @@ from vibemq.client.link import CLIENT_CLOSED, ClientLink
 from vibemq.client.message import DONE, Delivery, Done, Message, MessageBatch, Settler
 from vibemq.client.protocol import ClientProtocol
 from vibemq.client.publishing.outgoing import Outgoing
-from vibemq.client.receiving.arrivals import Arrivals
 from vibemq.client.receiving.held import HeldMessages
 from vibemq.client.receiving.options import SubscribeOptions, SubscriptionStats, check_wait
 from vibemq.client.receiving.prefetch import DEFAULT, Prefetch
+from vibemq.client.receiving.untaken import UntakenMessages
 from vibemq.client.settlements import BACKOFF, SettleRuns, limit_ms
 from vibemq.client.waiting.latch import Latch
 from vibemq.errors import ConnectionLost, LocalProtocolError, NotConnected
@@ -69,7 +69,7 @@ class Subscription(Generic[T]):
         self._validate = validate
         self._epoch = 0
         """Of the connection that delivers; 0 = none."""
-        self._arrivals: Arrivals[T] = Arrivals()
+        self._untaken: UntakenMessages[T] = UntakenMessages()
         self._current: Iterator[Message[T]] = iter(())
         """The rest of the batch that an iteration is in, each acknowledged when it is taken, if that is wanted."""
         self._turn = TURN_MESSAGES
@@ -124,7 +124,7 @@ class Subscription(Generic[T]):
     @property
     def buffered(self) -> int:
         """Messages delivered that the program has not taken yet, those of the batch it is in left out."""
-        return len(self._arrivals)
+        return len(self._untaken)
 
     # -- for the program -------------------------------------------------------------------------------------------
 
@@ -176,7 +176,7 @@ class Subscription(Generic[T]):
         self._link.check_loop()
         self.check_started()
         # A turn for the loop after a while, so that a busy program starves nobody; who waits for messages gives it one.
-        if self._arrivals and self._clock() >= self._turn_at:
+        if self._untaken and self._clock() >= self._turn_at:
             await checkpoint()
             self._turn_at = self._clock() + TURN_S
         while (arrived := take()) is None:
@@ -192,14 +192,14 @@ class Subscription(Generic[T]):
         Raises:
             VibeMQError: the broker ended it, or the connection is lost for good.
         """
-        batch = self._arrivals.take_batch(begun_only=self._stopped)
+        batch = self._untaken.take_batch(begun_only=self._stopped)
         if batch is None:
             self._check_goes_on()
         return batch
 
     def begin_next(self) -> Iterator[Message[T]] | None:
         """As `take_next`, for an iteration: what it does not take stays here, and other threads may take it, too."""
-        messages = self._arrivals.begin(begun_only=self._stopped)
+        messages = self._untaken.begin(begun_only=self._stopped)
         if messages is None:
             self._check_goes_on()
         elif self.parked:
@@ -208,7 +208,7 @@ class Subscription(Generic[T]):
 
     def put_back(self, given: Message[T] | MessageBatch[T]) -> None:
         """By a thread that took it and was interrupted before the program had it: it comes next."""
-        self._arrivals.put_back(given)
+        self._untaken.put_back(given)
         self._wake_threads()
 
     def _check_goes_on(self) -> None:
@@ -218,7 +218,7 @@ class Subscription(Generic[T]):
 
     def something_came(self) -> bool:
         """Whether there is no reason to wait."""
-        return bool(self._arrivals) or self._stopped or self._failure is not None
+        return bool(self._untaken) or self._stopped or self._failure is not None
 
     def check_started(self) -> None:
         """
@@ -253,7 +253,7 @@ class Subscription(Generic[T]):
 
     def take_buffered(self) -> list[Message[T]]:
         """Every message that is there, also after `stop(release=False)`."""
-        return [message for batch in self._arrivals.take_batches() for message in batch]
+        return [message for batch in self._untaken.take_batches() for message in batch]
 
     async def start(self) -> None:
         """Subscribe and wait until the broker knows.
@@ -303,7 +303,7 @@ class Subscription(Generic[T]):
         self._stopped = True
         self._releasing = release
         if release:
-            self._arrivals.clear()
+            self._untaken.clear()
         self._notify()
         if self.id not in self._link.subscriptions or self._link.restored.withdraw(self):
             return None
@@ -317,7 +317,7 @@ class Subscription(Generic[T]):
         """Leave without waiting, and give back what has come, even if leaving was meant to keep it."""
         if self._stopped:
             self._releasing = True
-            self._arrivals.clear()
+            self._untaken.clear()
             if self._left:
                 self._link.mark(self)
         else:
@@ -380,14 +380,14 @@ class Subscription(Generic[T]):
             return None
         self._draining = True
         left = self.leave(release=False)
-        self._give_back_arrivals()
+        self._give_back_untaken()
         return left
 
-    def _give_back_arrivals(self) -> None:
+    def _give_back_untaken(self) -> None:
         """What a thread takes meanwhile, it gives back."""
-        for message in self._arrivals.take_begun():
+        for message in self._untaken.take_begun():
             message.release()
-        for batch in self._arrivals.take_batches():
+        for batch in self._untaken.take_batches():
             batch.release_all()
 
     async def _settlements_known(self) -> None:
@@ -438,9 +438,9 @@ class Subscription(Generic[T]):
         self.stats.received += rows.count
         if self._link.hooks is not None:
             self._link.hooks.received(self.queue, rows.count)
-        self._arrivals.add(MessageBatch(delivery, sequences, rows))
+        self._untaken.add(MessageBatch(delivery, sequences, rows))
         if self._draining:
-            self._give_back_arrivals()
+            self._give_back_untaken()
         if self.expecting is not None:
             self.expecting()
         self._notify()
@@ -480,7 +480,7 @@ class Subscription(Generic[T]):
     def forget_inherited(self) -> None:
         """In a forked child: what was delivered is the parent's."""
         self._epoch = 0
-        self._arrivals.clear()
+        self._untaken.clear()
 
     def take_frames(self, protocol: ClientProtocol) -> Iterator[bytes]:
         yield from self._held.take_frames(protocol, self.id)
@@ -598,7 +598,7 @@ class Subscription(Generic[T]):
     def _forget_deliveries(self) -> None:
         """The broker hands all of it out again: settle nothing of it, show nothing more of it."""
         self._epoch = 0
-        self._arrivals.clear()
+        self._untaken.clear()
         self._held = HeldMessages()
 
 

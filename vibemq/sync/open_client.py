@@ -82,7 +82,7 @@ class OpenClient:
         try:
             self.loop.post(self._begin_leaving)
         except VibeMQError:
-            pass  # It has ended, or is the parent's.
+            _open.discard(self)  # It has ended, or is the parent's.
         except BaseException:
             self._is_let_go = False
             raise

@@ -90,12 +90,15 @@ class Subscription(Generic[T]):
     def __enter__(self) -> Self:
         inner = self._subscription
         try:
-            self._settler.client = self._client
             self._loop.call(inner.start)
+            self._settler.client = self._client
             return self
+        except VibeMQError:
+            # It never began, or had begun before and goes on.
+            raise
         except BaseException:
+            # A signal's handler raises, and nobody leaves the block.
             self._settler.client = None
-            # A signal's handler raises, and nobody leaves the block. What was refused has been left.
             with contextlib.suppress(VibeMQError):
                 self._loop.post(lambda: self._loop.start(inner.stop()))
             raise

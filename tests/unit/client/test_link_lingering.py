@@ -52,7 +52,7 @@ def held(link: ClientLink, prefetch: int) -> MessageBatch[object]:
     link.subscriptions[subscription.id] = subscription
     rows = Rows.of([pack_row(f"m{number}", b"") for number in range(COUNT)])
     subscription.deliver(DeliverMany(subscription.id, "q", 1, 0, rows))
-    return subscription._arrivals._batches[0]
+    return subscription._untaken._batches[0]
 
 
 async def is_sent_now(writer: Waking) -> bool:

@@ -46,7 +46,7 @@ def delivered() -> tuple[MessageBatch[Any], Settled]:
     )
     assert subscription.stats.received == len(SEQUENCES)
     settled = Settled()
-    [batch] = subscription._arrivals._batches
+    [batch] = subscription._untaken._batches
     batch._delivery.settler = settled  # type: ignore[assignment]
     return batch, settled
 

@@ -43,6 +43,15 @@ def test_requests_cut_anywhere_are_the_same() -> None:
     assert taken([REQUESTS[at : at + 1] for at in range(len(REQUESTS))]) == whole
 
 
+@pytest.mark.parametrize("before", [b"", b"\r\n"])
+def test_a_head_that_begins_with_lf_alone_is_refused_however_it_is_cut(before: bytes) -> None:
+    stream = before + b"\n\r\nPOST / HTTP/1.1\r\ntransfer-encoding: gzip\r\n\r\n"
+    for step in range(1, len(stream) + 1):
+        with pytest.raises(Http1Error, match="LF alone") as refused:
+            taken([stream[at : at + step] for at in range(0, len(stream), step)])
+        assert refused.value.status == 400
+
+
 def test_a_request_that_would_rather_go_on_in_another_protocol_is_read_as_any_other() -> None:
     """As Java's client asks by default."""
     wish = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAA\r\n"

@@ -15,8 +15,8 @@ from vibemq.web.api.contract import Contract, Endpoint, Exchange, Parameter
 from vibemq.web.api.idempotency import HEADER, checked_key
 
 CURSOR = Parameter("cursor", {"type": "string"}, "Where the page begins: `next` of the page before.")
-GUARD = "at_most"
-"""A field that keeps a request from doing more than was meant: one that a program has left empty guards nothing."""
+GUARDS = ("at_most", "dry_run")
+"""Fields that keep a request from doing more than was meant: one that a program has left empty guards nothing."""
 PARAMETERS_MAX = 200
 _WHOLE = re.compile(r"-?\d{1,20}", re.ASCII)
 
@@ -108,8 +108,11 @@ class RequestReader:
     def arguments(self, exchange: Exchange) -> dict[str, Any]:
         """Of the operation. Raises InvalidPayload."""
         endpoint = exchange.endpoint
-        if isinstance(exchange.body, dict) and exchange.body.get(GUARD, 0) is None:
-            raise InvalidPayload(f"{GUARD} is null, which would guard nothing; give a number, or leave it out", GUARD)
+        for guard in GUARDS if isinstance(exchange.body, dict) else ():
+            if exchange.body.get(guard, 0) is None:
+                raise InvalidPayload(
+                    f"{guard} is null, which would guard nothing; give a value, or leave it out", guard
+                )
         if endpoint.arguments is not None:
             return endpoint.arguments(exchange)
         given = exchange.query if endpoint.method in ("GET", "DELETE") else (exchange.body or {})

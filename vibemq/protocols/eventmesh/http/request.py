@@ -7,6 +7,7 @@ from urllib.parse import unquote
 
 from vibemq.protocols.http1 import END_OF_HEAD, BodyReader, Http1Error, RequestHead, request_head
 
+_LF_ALONE = "the lines of a head end with CR and LF here, and one of these ends with LF alone"
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -113,6 +114,8 @@ class HttpReader:
         buffer = self._buffer
         while buffer.startswith(b"\r\n"):
             del buffer[:2]
+        if buffer.startswith(b"\n"):
+            raise Http1Error(_LF_ALONE)
         searched = max(0, self._searched - 3)
         end = buffer.find(END_OF_HEAD, searched, self._head_bytes_max + len(END_OF_HEAD))
         if end < 0:
@@ -120,7 +123,7 @@ class HttpReader:
             most = self._head_bytes_max
             # However much has come beyond it.
             if buffer.find(b"\n\n", searched, most) >= 0 or buffer.find(b"\n\r\n", searched, most) >= 0:
-                raise Http1Error("the lines of a head end with CR and LF here, and one of these ends with LF alone")
+                raise Http1Error(_LF_ALONE)
             if len(buffer) > most:
                 raise Http1Error(f"the head of a request has at most {most:,} bytes here", 431)
             if self._ended and buffer:

@@ -4,7 +4,6 @@ Requests are answered one after the other, in the order in which they came.
 """
 
 import base64
-import binascii
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from weakref import WeakMethod
@@ -372,7 +371,8 @@ def _credentials_of(headers: Mapping[str, str]) -> HttpCredentials:
     if kind.lower() == "basic":
         try:
             name, _, password = base64.b64decode(given.strip(), validate=True).decode().partition(":")
-        except (binascii.Error, UnicodeDecodeError):
+        except ValueError:
+            # It is no base64, is not even ASCII, or holds no UTF-8.
             return HttpCredentials()
         return HttpCredentials(name, password)
     return HttpCredentials(headers.get("username", ""), headers.get("passwd", ""), headers.get("token", ""))

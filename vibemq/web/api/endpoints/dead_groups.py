@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from vibemq.errors import ErrorCode
+from vibemq.errors import ErrorCode, InvalidPayload
 from vibemq.operations.dead_letters.rates import RATE_MAX
 from vibemq.web.api.contract import Endpoint, Exchange
 from vibemq.web.api.endpoints.shapes import ANYTHING, BOOLEAN, INSTANT, TEXT, WHOLE, listed, record
@@ -31,9 +31,12 @@ QUESTION = {
 
 
 def question(exchange: Exchange) -> dict[str, Any]:
+    """Raises InvalidPayload: what is no filter would mean every letter."""
     body = dict(exchange.body or {})
     chosen = body.pop("filter", None)
-    return {**(chosen if isinstance(chosen, dict) else {}), **body}
+    if not isinstance(chosen, dict | None):
+        raise InvalidPayload("filter must be an object, as in GET /dead-letters", "filter")
+    return {**(chosen or {}), **body}
 
 
 ENDPOINTS = (

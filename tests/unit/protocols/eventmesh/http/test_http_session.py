@@ -68,6 +68,16 @@ def test_a_session_is_looked_at_after_an_answer_only_if_something_has_come_behin
     assert len(session.commands()) == (behind == PUBLISH)
 
 
+@pytest.mark.parametrize("given", ["Basic Content-Length\xf8: 19", "Basic YQ", "Basic /w==", "Basic"])
+def test_credentials_that_cannot_be_read_are_none(given: str) -> None:
+    session = session_of_a_stranger()
+    head = f"GET /?code=104&topic=t&content=x HTTP/1.1\r\nauthorization: {given}\r\nusername: ann\r\n\r\n"
+    session.receive_data(head.encode())
+    [login] = session.commands()
+    assert isinstance(login, Authenticate)
+    assert (login.username, login.password) == ("", "")
+
+
 LARGE = b"x" * 1_000_000
 HEAD = (
     b"POST /?code=104&topic=t HTTP/1.1\r\nusername: ann\r\npasswd: secret\r\n"

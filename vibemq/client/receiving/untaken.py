@@ -5,7 +5,6 @@ wait, or raise. So everything moves in one step of the interpreter, from where i
 takes it, and a thread that is interrupted puts it back.
 """
 
-import contextlib
 from collections import deque
 from collections.abc import Iterator
 from itertools import islice
@@ -17,7 +16,7 @@ from vibemq.client.message import Message, MessageBatch, batch_of
 T = TypeVar("T")
 
 
-class Arrivals(Generic[T]):
+class UntakenMessages(Generic[T]):
     """In the order in which they came; what has begun comes first."""
 
     def __init__(self) -> None:
@@ -98,16 +97,20 @@ class Arrivals(Generic[T]):
 
     def _rest(self) -> Iterator[Message[T]] | None:
         """The first one that has messages left."""
-        while self._begun:
-            with contextlib.suppress(IndexError):  # Another thread has put it away.
-                rest = self._begun[0]
+        begun = self._begun
+        while begun:
+            try:
+                rest = begun[0]
                 if length_hint(rest):
                     return rest
-                with contextlib.suppress(ValueError):
-                    self._begun.remove(rest)
+                begun.remove(rest)
+            except (IndexError, ValueError):
+                continue  # Another thread has put it away.
         return None
 
     def _move_next(self, taken: list[MessageBatch[T]]) -> None:
         """Nothing, when there is none."""
-        with contextlib.suppress(IndexError):
+        try:
             taken.extend(islice(iter(self._batches.popleft, None), 1))
+        except IndexError:  # `suppress` would cost more than all the rest
+            pass
