@@ -47,6 +47,9 @@ class Account:
     """Why else drivers ended by themselves."""
     too_slow: int = 0
     """Drivers that ended because a Python process of Spark's had not started within its ten seconds."""
+    planners: int = 0
+    """Drivers that ended because the Python process that was killed was one that plans or commits: Spark runs it once,
+    and its error ends the query."""
     stalls: int = 0
 
     def ended(self, why: str) -> None:
@@ -57,6 +60,8 @@ class Account:
             self.gaps += 1
         elif "failed to connect back" in why:
             self.too_slow += 1
+        elif "Python worker exited unexpectedly" in why:
+            self.planners += 1
         else:
             self.other.append(why)
 
@@ -116,7 +121,7 @@ class Account:
             f"asked for what was acknowledged: {self.gone}; gaps: {self.gaps}; stored twice by publishers:"
             f" {sum(map(self.stored_twice, SINKS))}\n"
             f"drivers that ended by themselves: {len(self.other)}; too slow for Spark: {self.too_slow};"
-            f" without progress: {self.stalls}"
+            f" with the process that plans or commits: {self.planners}; without progress: {self.stalls}"
         )
 
 
