@@ -1,7 +1,5 @@
 """What BlazingMQ's SDKs post is read by a real Spark, and what Spark writes comes to them, with its types."""
 
-import os
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +11,12 @@ pytest.importorskip("pyarrow", reason="needs pyspark and pyarrow: pip install 'v
 from tests.integration.conditions import running
 from tests.interop.blazingmq.broker import PRIORITY, BlazingmqBroker, ModelClient
 from tests.interop.blazingmq.model_sdk import READ, WRITE
+from tests.spark.marks import OF_QUERIES
 from vibemq.protocols.blazingmq.codec.properties import MessageProperty, PropertyType, build_area, parse_area
 from vibemq.protocols.blazingmq.codec.put import ACK_REQUESTED, MESSAGE_PROPERTIES, build_puts, put_message
 from vibemq.spark import register
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.spark,
-    pytest.mark.skipif(
-        not (os.environ.get("JAVA_HOME") or shutil.which("java")),
-        reason="needs a JDK 17 or later: java is not on PATH and JAVA_HOME is not set",
-    ),
-    pytest.mark.filterwarnings("default"),
-]
+pytestmark = OF_QUERIES
 TYPED = [
     MessageProperty("region", PropertyType.STRING, "eu"),
     MessageProperty("total", PropertyType.INT64, 250),

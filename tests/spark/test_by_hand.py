@@ -1,6 +1,5 @@
 """What people do to checkpoints and groups by hand, and what a real query then does: the same batches, or a refusal."""
 
-import os
 import shutil
 from typing import Any
 
@@ -11,19 +10,11 @@ pytest.importorskip("pyarrow", reason="needs pyspark and pyarrow: pip install 'v
 
 from pyspark.sql.functions import col, timestamp_seconds, window
 
+from tests.spark.marks import OF_QUERIES
 from tests.spark.queries import CEILING_S, World, failure_of
 from tests.unit.spark.hand import new_checkpoint
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.spark,
-    pytest.mark.skipif(
-        not (os.environ.get("JAVA_HOME") or shutil.which("java")),
-        reason="needs a JDK 17 or later: java is not on PATH and JAVA_HOME is not set",
-    ),
-    # Spark's own: of pandas' version, and of sockets to its JVM.
-    pytest.mark.filterwarnings("default"),
-]
+pytestmark = OF_QUERIES
 REFUSED = "BATCH_CHANGED"
 
 

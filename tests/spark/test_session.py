@@ -1,7 +1,6 @@
 """The source and the sink inside a real Spark."""
 
 import json
-import os
 import random
 import shutil
 import sys
@@ -24,6 +23,7 @@ import vibemq.sync
 from tests.crash.ledger import BrokerProcess
 from tests.integration.conditions import running
 from tests.spark import mutants
+from tests.spark.marks import OF_QUERIES
 from tests.spark.queries import CEILING_S, World, failure_of, until
 from tests.spark.torture.hands import Hands, checkpoint_of
 from tests.unit.spark.hand import new_checkpoint, restored
@@ -32,16 +32,7 @@ from vibemq.spark import REGISTRY_LOGGER, DefaultSource, LagListener, failed_bat
 from vibemq.spark.connection.client import BrokerClient
 from vibemq.spark.options import parse
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.spark,
-    pytest.mark.skipif(
-        not (os.environ.get("JAVA_HOME") or shutil.which("java")),
-        reason="needs a JDK 17 or later: java is not on PATH and JAVA_HOME is not set",
-    ),
-    # Spark's own: of pandas' version, and of sockets to its JVM.
-    pytest.mark.filterwarnings("default"),
-]
+pytestmark = OF_QUERIES
 MANAGERS = "org.apache.spark.sql.execution.streaming.checkpointing"
 
 
