@@ -83,8 +83,8 @@ test-long: install ## the tests that repeat others with more kinds of input, or 
 test-fast: install ## the tests that start no processes
 	$(BIN)/pytest -m "not slow and not long and not docker" -n $(WORKERS) --dist worksteal $(ARGS)
 
-jobs-proof: install ## 100,000 dead letters replayed, and exported, by a job, with 20 kills of the broker and of the command line
-	$(BIN)/python -m tests.crash.jobs_killed
+jobs-proof: install ## 100,000 dead letters replayed, and exported, by a job, with 20 kills of the broker and of the command line; ARGS="--provider sqlite --kind replay"
+	$(BIN)/python -m tests.crash.jobs_killed $(ARGS)
 
 crash: install ## ten minutes of the proof that nothing confirmed is lost; prints a table
 	$(BIN)/python -m tests.proof crash $(ARGS)

@@ -4,7 +4,8 @@
 
 The store is filled through a provider's own appends. The broker runs in a process of its own, which measures the
 processor time of its loop's thread between two turns. Requests are asked one after the other. Then publishes and
-acknowledgements of 1 KiB messages are counted with and without three readers of the console's requests, in turn.
+acknowledgements of 1 KiB messages are counted with and without three open consoles and a scrape, in turn; these have a
+process of their own (`bench.web_readers`).
 """
 
 import argparse
@@ -14,7 +15,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from bench.common.options import switches
 from bench.common.watched import WatchedBroker, watched_broker
 from bench.scale.stores import AT_ONCE, HOUR_MS, Batches, build, queues
 from bench.scale.subscribers import Subscriber
+from bench.web_readers import open_consoles
 from vibemq.model.records import DeadFacts, DeadLettered, HandedOut, MessagesAdded, Reason
 from vibemq.model.rows import Rows, pack_row
 
@@ -145,34 +147,14 @@ async def load(broker: WatchedBroker, seconds: float) -> tuple[float, float]:
         return count / took, (broker.cpu_s() - cpu) / count * 100_000
 
 
-async def watch(broker: WatchedBroker) -> None:
-    """Three readers: the requests that the overview, a busy queue and the dead letters make once a second; a scrape."""
-    async with console(broker) as http:
-
-        async def every(period_s: float, *paths: str) -> None:
-            while True:
-                for path in paths:
-                    await http.get(path)
-                await anyio.sleep(period_s)
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(every, 1.0, PAGES["overview"])
-            tasks.start_soon(every, 1.0, f"/queues/{LOAD}", f"/queues/{LOAD}/consumers")
-            tasks.start_soon(every, 1.0, PAGES["groups of letters"], PAGES["newest letters"])
-            tasks.start_soon(every, 15.0, f"http://127.0.0.1:{broker.http_port}/metrics/prometheus")
-
-
 async def pairs(broker: WatchedBroker, count: int, seconds: float) -> None:
     ratios: dict[str, list[float]] = {"throughput": [], "processor time": []}
     await load(broker, min(seconds, 3))
     for number in range(count):
         found: dict[bool, tuple[float, float]] = {}
         for watched in (False, True) if number % 2 else (True, False):
-            async with anyio.create_task_group() as tasks:
-                if watched:
-                    tasks.start_soon(watch, broker)
+            with open_consoles(broker.http_port, LOAD) if watched else nullcontext():
                 found[watched] = await load(broker, seconds)
-                tasks.cancel_scope.cancel()
         ratios["throughput"].append(found[True][0] / found[False][0])
         ratios["processor time"].append(found[True][1] / found[False][1])
         print(f"pair {number + 1}: {found[False][0]:,.0f}/s alone, {found[True][0]:,.0f}/s watched", flush=True)

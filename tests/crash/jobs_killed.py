@@ -1,6 +1,7 @@
 """A replay job, and kills of the broker while it runs: each letter is exactly once in its queue or still dead. And an
 export: each letter is in its file, once."""
 
+import argparse
 import base64
 import subprocess
 import sys
@@ -216,9 +217,16 @@ def judge(ids: set[str], back: list[str], dead: list[str], limit: int, job: dict
     return found
 
 
+PROVIDERS, KINDS = ("lmdb", "sqlite"), ("replay", "export_dead")
+
+
 def main() -> int:
     """100,000 letters, 20 kills: `make jobs-proof`. Prints what it was; 1 = something does not add up."""
-    for provider, kind in product(("lmdb", "sqlite"), ("replay", "export_dead")):
+    parser = argparse.ArgumentParser(prog="jobs-proof", description=__doc__)
+    parser.add_argument("--provider", choices=PROVIDERS, action="append", help="left out: each")
+    parser.add_argument("--kind", choices=KINDS, action="append", help="left out: each")
+    given = parser.parse_args()
+    for provider, kind in product(given.provider or PROVIDERS, given.kind or KINDS):
         with tempfile.TemporaryDirectory() as folder:
             work = partial(killed, Path(folder) / "data", provider, letters=100_000, limit=95_000, kills=20)
             told = anyio.run(partial(work, seed=20, rate=3_000, cli=kind == "replay", kind=kind))

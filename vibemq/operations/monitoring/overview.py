@@ -120,9 +120,11 @@ class Overview:
         if found is None:
             found = _Found()
             states = await states_of_all(reading)
-            await in_slices(found.look(reading, rows, states, sums=not whole))
-            await in_slices(found.look_behind(reading, self._broker.deaths(), None if whole else rows))
+            spent_s = await in_slices(found.look(reading, rows, states, sums=not whole))
+            spent_s += await in_slices(found.look_behind(reading, self._broker.deaths(), None if whole else rows))
             found.death_sentences = _of_deaths(found.died)
+            if whole:
+                reading.spent_s += spent_s
             if len(reading.findings) < KEPT_MAX:
                 reading.findings[key] = found
         return found

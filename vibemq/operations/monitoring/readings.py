@@ -10,6 +10,8 @@ from typing import Any, Protocol
 from vibemq.model.access import Principal
 
 _LOOKED_AT_ONCE = 1_000
+_HELD = ("ready", "in_flight", "delayed")
+_MOVING = ("published", "delivered", "settled", "refused")
 STUCK_MS = 60_000
 """A queue whose consumers take and settle nothing for so long, although something waits for them, is stuck."""
 
@@ -92,6 +94,8 @@ class QueuesReading:
     """What `vibemq.operations.monitoring.visible` has found out."""
     findings: dict[object, Any] = field(default_factory=dict)
     """What others have found out about the picture, and will be asked for again."""
+    spent_s: float = 0.0
+    """How long the loop was held to find out what is shared by all who look, beside the picture itself."""
     _rows_before: "_RowsBefore | None" = None
     _read_by_range: Set[str] | None = None
 
@@ -121,6 +125,18 @@ class QueuesReading:
         """Whether something was published, handed out or settled since the earlier picture."""
         moved = self.moved
         return moved("published", row) > 0 or moved("delivered", row) > 0 or moved("settled", row) > 0
+
+    def are_at_rest(self, first: int, last: int) -> bool:
+        """Whether in all these rows nothing is ready, delayed or in flight, nothing has moved since the earlier
+        picture, and none is full. Many rows cost little more than one: of many queues most are idle."""
+        columns = self.now.columns
+        if any(any(columns[name][first:last]) for name in _HELD) or max(columns["filled"][first:last]) >= 100:
+            return False
+        if self.before is None:
+            return not any(any(columns[name][first:last]) for name in _MOVING)
+        # With the ids equal, the rows are those of the same queues.
+        before = self.before.columns
+        return all(before[name][first:last] == columns[name][first:last] for name in ("queue_id", *_MOVING))
 
     def total_rate(self, counter: str) -> float:
         """Of all queues together, those that are gone included."""

@@ -6,8 +6,8 @@ slices of at most SLICE_S, between which the loop serves its sockets. What a rea
 one queue     figures of one instant (of a few neighbouring ones when it has many groups)
 all queues    figures that are at most as far apart as the picture took, `duration_s`
 age           at most AGE_S_MAX, and less where a picture is cheap: a share of 1/EFFORT of the time is spent on them.
-              Who looks again and again (`sampled`) shares one that is at most AGE_S_MAX old, or older where that took
-              more than 1/SAMPLING_EFFORT of the time
+              Who looks again and again (`sampled`) shares one that is at most AGE_S_MAX old, or older where that, with
+              what is found out from it, took more than 1/SAMPLING_EFFORT of the time
 deleted       a queue that is deleted while the picture is taken is left out; sums "since the start" keep its counters
               and never fall
 created       a queue that is created meanwhile is in the next picture
@@ -190,9 +190,13 @@ class Snapshots:
         """A picture that is fresh enough, see the module."""
         return await self._one(lambda picture: min(AGE_S_MAX, EFFORT * picture.duration_s))
 
-    async def sampled(self) -> Snapshot:
-        """A picture for those who look again and again, see the module."""
-        return await self._one(lambda picture: max(AGE_S_MAX, SAMPLING_EFFORT * picture.cost_s))
+    async def sampled(self, spent_s: float = 0.0) -> Snapshot:
+        """A picture for those who look again and again, see the module.
+
+        Args:
+            spent_s: how long the loop was held for what was found out from the latest picture.
+        """
+        return await self._one(lambda picture: max(AGE_S_MAX, SAMPLING_EFFORT * (picture.cost_s + spent_s)))
 
     async def _one(self, age_s_max: Callable[[Snapshot], float]) -> Snapshot:
         while (latest := self._fresh(age_s_max)) is None:

@@ -9,7 +9,7 @@ import logging
 import time
 from array import array
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 import anyio
 import anyio.lowlevel
@@ -25,6 +25,8 @@ log = logging.getLogger("vibemq.monitoring")
 WINDOW_S = 5.0
 SAMPLE_S = 5.0
 UNWATCHED_EFFORT = 200
+TOGETHER = 256
+"""Queues that are looked at together, to see whether something is ready in any of them."""
 
 
 class Trail:
@@ -60,7 +62,8 @@ class Trail:
     async def reading(self) -> QueuesReading:
         """The latest, at most as old as `Snapshots.sampled` says."""
         while True:
-            snapshot = await self._snapshots.sampled()
+            latest = self._reading
+            snapshot = await self._snapshots.sampled(latest.spent_s if latest is not None else 0.0)
             async with self._turn:
                 reading = self._reading
                 if reading is None or reading.now is not snapshot:
@@ -73,7 +76,7 @@ class Trail:
             cost_s = 0.0
             try:
                 reading = await self.reading()
-                cost_s = self._pictures[-1].cost_s
+                cost_s = self._pictures[-1].cost_s + reading.spent_s
                 for take in taken:
                     await take(reading)
             except Exception:
@@ -84,7 +87,7 @@ class Trail:
     async def _compare(self, snapshot: Snapshot) -> QueuesReading:
         at_ms = int(1000 * (self._wall() - (self._monotonic() - snapshot.taken_at)))
         last = self._pictures[-1] if self._pictures else None
-        await self._in_slices(self._steps(snapshot, last))
+        spent_s = await self._in_slices(self._steps(snapshot, last))
         self.confirms.note(snapshot.taken_at, self._metrics.publish_ack_seconds)
         self.flushes.note(snapshot.taken_at, self._metrics.fsync_seconds)
         pictures = self._pictures
@@ -100,15 +103,19 @@ class Trail:
             still_ms={queue_id: int(1000 * (snapshot.taken_at - at)) for queue_id, at in self._still_since.items()},
             by_name=self._by_name,
         )
-        await self._in_slices(reading.prepare())
+        reading.spent_s = spent_s + await self._in_slices(reading.prepare())
         return reading
 
-    async def _in_slices(self, steps: Iterator[None]) -> None:
-        slice_ends = self._monotonic() + SLICE_S
+    async def _in_slices(self, steps: Iterator[None]) -> float:
+        """How long the loop was held, in seconds."""
+        monotonic, held_s = self._monotonic, 0.0
+        slice_began = monotonic()
         for _ in steps:
-            if self._monotonic() >= slice_ends:
+            if (now := monotonic()) - slice_began >= SLICE_S:
+                held_s += now - slice_began
                 await self._pause()
-                slice_ends = self._monotonic() + SLICE_S
+                slice_began = monotonic()
+        return held_s + monotonic() - slice_began
 
     def _steps(self, snapshot: Snapshot, last: Snapshot | None) -> Iterator[None]:
         if snapshot.names != self._names:
@@ -126,13 +133,13 @@ class Trail:
         moved: dict[int, int] = {}
         if last is not None:
             before = last.columns
-            for row, queue_id in enumerate(before["queue_id"]):
-                if before["ready"][row]:
-                    moved[queue_id] = before["delivered"][row] + before["settled"][row]
+            for row in _waiting(before["ready"]):
+                if row is not None:
+                    moved[before["queue_id"][row]] = before["delivered"][row] + before["settled"][row]
                 yield
         since: dict[int, float] = {}
-        for row, ready in enumerate(columns["ready"]):
-            if ready:
+        for row in _waiting(columns["ready"]):
+            if row is not None:
                 queue_id = ids[row]
                 if moved.get(queue_id) == delivered[row] + settled[row]:
                     since[queue_id] = self._still_since.get(queue_id, snapshot.taken_at)
@@ -140,3 +147,14 @@ class Trail:
                     since[queue_id] = snapshot.taken_at
             yield
         self._still_since = since
+
+
+def _waiting(ready: Sequence[int]) -> Iterator[int | None]:
+    """Rows in which something is ready; now and then None, between which there is little to do."""
+    for first in range(0, len(ready), TOGETHER):
+        part = ready[first : first + TOGETHER]
+        if any(part):
+            for row, count in enumerate(part, first):
+                if count:
+                    yield row
+        yield None

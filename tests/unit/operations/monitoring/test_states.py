@@ -3,7 +3,7 @@
 import pytest
 
 from tests.unit.operations.monitoring.pictures import Cursor, Picture, picture, reading
-from vibemq.operations.monitoring.states import QueueState, state_of
+from vibemq.operations.monitoring.states import TOGETHER, QueueState, state_of, states_of_all
 
 WORKED_ON = {"ready": 5, "consumers": 1}
 
@@ -61,3 +61,42 @@ def test_a_queue_made_anew_begins_at_nothing() -> None:
     now: Picture = picture({"jobs": {"queue_id": 2, "published": 5}})
     found = reading(now, picture({"jobs": {"queue_id": 1, "published": 100}}))
     assert found.rate("published", 0) == 0.5
+
+
+IDLE_QUEUES = 2 * TOGETHER + 10
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+@pytest.mark.parametrize("first_picture", [True, False])
+@pytest.mark.parametrize(
+    "figures",
+    [
+        {"ready": 1},
+        {"in_flight": 1},
+        {"delayed": 1},
+        {"filled": 100},
+        {"published": 1},
+        {"delivered": 1},
+        {"settled": 1},
+        {"refused": 1},
+    ],
+)
+async def test_one_queue_among_many_idle_ones_is_not_overlooked(
+    figures: dict[str, int], anyio_backend: str, *, first_picture: bool
+) -> None:
+    idle: dict[str, dict[str, int]] = {f"q{number}": {"dead": 3} for number in range(IDLE_QUEUES)}
+    for place in (0, TOGETHER - 1, TOGETHER, IDLE_QUEUES - 1):
+        now = reading(picture(idle | {f"q{place}": figures}), None if first_picture else picture(idle))
+        found = await states_of_all(now)
+        assert list(found) == [state_of(now, row) for row in range(IDLE_QUEUES)]
+        assert [row for row, state in enumerate(found) if state is not QueueState.IDLE] == [place]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_rows_of_other_queues_in_the_earlier_picture_are_not_taken_for_the_same(anyio_backend: str) -> None:
+    """The first queue has gone; every other one has another row than before, with what the queue there had counted."""
+    early = {f"q{number}": {"queue_id": number, "published": IDLE_QUEUES - number} for number in range(IDLE_QUEUES)}
+    late = {name: of | {"published": of["published"] + 1} for name, of in early.items() if name != "q0"}
+    assert set(await states_of_all(reading(picture(late), picture(early)))) == {QueueState.FLOWING}

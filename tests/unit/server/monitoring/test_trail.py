@@ -8,8 +8,8 @@ import pytest
 
 from vibemq.model.effects import QueueDepth, QueueFigures
 from vibemq.server.monitoring.metrics import Metrics
-from vibemq.server.monitoring.snapshot import Snapshots
-from vibemq.server.monitoring.trail import SAMPLE_S, UNWATCHED_EFFORT, WINDOW_S, Trail
+from vibemq.server.monitoring.snapshot import SAMPLING_EFFORT, Snapshots
+from vibemq.server.monitoring.trail import SAMPLE_S, TOGETHER, UNWATCHED_EFFORT, WINDOW_S, Trail
 
 pytestmark = pytest.mark.anyio
 
@@ -105,6 +105,26 @@ async def test_a_queue_is_still_since_nothing_moves_in_it() -> None:
     assert found.still_ms == {0: 8_000, 1: 0}
     watched.queues["still"] = {"ready": 2, "delivered": 2}
     assert (await watched.trail.reading()).still_ms == {0: 0, 1: 2_000}
+
+
+async def test_a_still_queue_is_found_among_many_that_are_empty() -> None:
+    watched = Watched()
+    watched.queues = {f"q{number}": {} for number in range(2 * TOGETHER + 2)}
+    for number in (0, TOGETHER, 2 * TOGETHER + 1):
+        watched.queues[f"q{number}"] = {"ready": 1}
+    await watched.trail.reading()
+    watched.now += 2
+    assert (await watched.trail.reading()).still_ms == {0: 2_000, TOGETHER: 2_000, 2 * TOGETHER + 1: 2_000}
+
+
+async def test_what_is_found_out_counts_for_how_often_a_picture_is_taken() -> None:
+    watched = Watched()
+    first = await watched.trail.reading()
+    first.spent_s += 0.05
+    watched.now += 0.05 * SAMPLING_EFFORT - 0.1
+    assert await watched.trail.reading() is first
+    watched.now += 0.2
+    assert await watched.trail.reading() is not first
 
 
 async def test_rows_by_name_follow_the_queues() -> None:
