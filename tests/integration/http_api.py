@@ -57,7 +57,9 @@ def everybody() -> Auth:
 
 
 @asynccontextmanager
-async def serving(folder: Path, *, auth: Auth | None = None, **http: Any) -> AsyncIterator[ApiClient]:
+async def serving(
+    folder: Path, *, auth: Auth | None = None, broker_type: type[Broker] = Broker, **http: Any
+) -> AsyncIterator[ApiClient]:
     """`http`: settings; nobody is slowed down unless they say so."""
     settings = Settings(
         data_dir=folder,
@@ -67,7 +69,7 @@ async def serving(folder: Path, *, auth: Auth | None = None, **http: Any) -> Asy
         auth=auth or Auth(),
         http=Http.model_validate({"port": 0, "requests_per_second": 0, **http}),
     )
-    async with Broker(settings=settings) as broker:
+    async with broker_type(settings=settings) as broker:
         client = ApiClient(broker)
         async with client.http:
             yield client

@@ -60,10 +60,22 @@ async def test_a_guard_that_is_null_is_none(api: ApiClient) -> None:
 
 async def test_what_is_no_filter_does_not_mean_every_letter(api: ApiClient) -> None:
     for path, body in (("/dead-letters/preview", {}), ("/jobs", {"kind": "purge_dead"})):
-        for nothing in ([None, None], "queue=q", 0, False):
+        for nothing in (None, [None, None], "queue=q", 0, False):
             response = await api.ask("POST", path, json={**body, "filter": nothing})
             assert (response.status_code, response.json()["code"]) == (422, "INVALID_PAYLOAD"), (path, nothing)
-    await api.done("POST", "/dead-letters/preview", json={"filter": None})
+    await api.done("POST", "/dead-letters/preview", json={"filter": {}})
+
+
+async def test_null_is_refused_where_the_description_has_none(api: ApiClient) -> None:
+    await api.done("PUT", "/queues/q", json={"durability": "transient"})
+    for method, path, body, field in (
+        ("POST", "/connections/close", {"user": "ann", "mode": None}, "mode"),
+        ("POST", "/jobs", {"kind": "replay", "note": None}, "note"),
+    ):
+        response = await api.ask(method, path, json=body)
+        assert (response.status_code, response.json()["errors"][0]["pointer"]) == (422, f"/{field}"), response.text
+    job = {"kind": "replay", "filter": {}, "to": None, "rate": None, "limit": None, "canary": None}
+    assert (await api.done("POST", "/jobs", json=job))["kind"] == "replay"
 
 
 @pytest.mark.parametrize("rate", [1e-300, 0.05, -1])

@@ -15,8 +15,12 @@ from vibemq.web.api.contract import Contract, Endpoint, Exchange, Parameter
 from vibemq.web.api.idempotency import HEADER, checked_key
 
 CURSOR = Parameter("cursor", {"type": "string"}, "Where the page begins: `next` of the page before.")
-GUARDS = ("at_most", "dry_run")
-"""Fields that keep a request from doing more than was meant: one that a program has left empty guards nothing."""
+GUARDS = {
+    "at_most": "which would guard nothing; give a value, or leave it out",
+    "dry_run": "which would guard nothing; give a value, or leave it out",
+    "filter": "which would mean every letter; give an object, {} for every letter",
+}
+"""Fields that keep a request from doing more than was meant, and why one that a program has left empty is refused."""
 PARAMETERS_MAX = 200
 _WHOLE = re.compile(r"-?\d{1,20}", re.ASCII)
 
@@ -108,17 +112,15 @@ class RequestReader:
     def arguments(self, exchange: Exchange) -> dict[str, Any]:
         """Of the operation. Raises InvalidPayload."""
         endpoint = exchange.endpoint
-        for guard in GUARDS if isinstance(exchange.body, dict) else ():
+        for guard, why in GUARDS.items() if isinstance(exchange.body, dict) else ():
             if exchange.body.get(guard, 0) is None:
-                raise InvalidPayload(
-                    f"{guard} is null, which would guard nothing; give a value, or leave it out", guard
-                )
+                raise InvalidPayload(f"{guard} is null, {why}", guard)
         if endpoint.arguments is not None:
             return endpoint.arguments(exchange)
         given = exchange.query if endpoint.method in ("GET", "DELETE") else (exchange.body or {})
         given = {**given, **{name: exchange.query[name] for name in ("limit",) if name in exchange.query}}
         if endpoint.method not in ("GET", "DELETE"):
-            self._refuse_unknown(endpoint, given)
+            self._check_fields(endpoint, given)
         path = {name: self._typed_path(endpoint, name, value) for name, value in exchange.path.items()}
         merged = {endpoint.renamed.get(name, name): value for name, value in {**given, **path}.items()}
         merged.pop("cursor", None)
@@ -133,12 +135,14 @@ class RequestReader:
         except ValueError as error:
             raise InvalidPayload(f"an instant cannot be read: {error}") from None
 
-    def _refuse_unknown(self, endpoint: Endpoint, body: Mapping[str, Any]) -> None:
+    def _check_fields(self, endpoint: Endpoint, body: Mapping[str, Any]) -> None:
         known = self.free_arguments(endpoint)
-        for name in body:
+        for name, value in body.items():
             if name not in known:
                 takes = ", ".join(known) or "none"
                 raise InvalidPayload(f"field {name[:40]!r} is unknown here; known are {takes}; leave it out", name[:40])
+            if value is None and not _may_be_null(known[name][0]):
+                raise InvalidPayload(f"{name} is null; give a value, or leave it out", name)
 
     def _typed_path(self, endpoint: Endpoint, name: str, value: str) -> Any:
         operation: Operation[Any] = self._contract.operations[endpoint.operation]
@@ -185,6 +189,14 @@ def typed(parameter: Parameter, values: list[str]) -> Any:
         case "boolean" if value in ("true", "false"):
             return value == "true"
     return value
+
+
+def _may_be_null(schema: Mapping[str, Any]) -> bool:
+    """One that says nothing of types takes everything."""
+    if "anyOf" in schema:
+        return any(choice.get("type") == "null" for choice in schema["anyOf"])
+    kind = schema.get("type", "" if "$ref" in schema else "null")
+    return "null" in ([kind] if isinstance(kind, str) else kind)
 
 
 def _told(schema: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -33,10 +33,10 @@ QUESTION = {
 def question(exchange: Exchange) -> dict[str, Any]:
     """Raises InvalidPayload: what is no filter would mean every letter."""
     body = dict(exchange.body or {})
-    chosen = body.pop("filter", None)
-    if not isinstance(chosen, dict | None):
+    chosen = body.pop("filter", {})
+    if not isinstance(chosen, dict):
         raise InvalidPayload("filter must be an object, as in GET /dead-letters", "filter")
-    return {**(chosen or {}), **body}
+    return {**chosen, **body}
 
 
 ENDPOINTS = (
