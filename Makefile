@@ -22,11 +22,12 @@ unexport PYTHONDONTWRITEBYTECODE
 
 REPLAYED ?= 1000000
 RECONNECTS ?= 200
+MINUTES ?= 120
 ARGS ?=
 # Most slow tests wait for child processes and flushes, so one worker more than there are cores pays.
 WORKERS ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$(( cores < 8 ? cores + 1 : 8 )))
 
-.PHONY: help install fmt lint types compiled test test-long test-fast crash jobs-proof torture demo bench bench-mixed bench-growth bench-scale bench-delays bench-access bench-peers console-vendor fuzz-api docs site docker-test interop clean
+.PHONY: help install fmt lint types compiled test test-long test-fast crash jobs-proof console-soak torture demo bench bench-mixed bench-growth bench-scale bench-delays bench-access bench-peers console-vendor fuzz-api docs site docker-test interop clean
 
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -88,6 +89,9 @@ jobs-proof: install ## 100,000 dead letters replayed, and exported, by a job, wi
 
 crash: install ## ten minutes of the proof that nothing confirmed is lost; prints a table
 	$(BIN)/python -m tests.proof crash $(ARGS)
+
+console-soak: install ## 20 people click about in consoles for MINUTES (120) while messages flow: memory, files and readers stay, no errors
+	$(BIN)/python -m tests.proof.console_soak --minutes $(MINUTES) $(ARGS)
 
 fuzz-api: install ## schemathesis asks the HTTP API for ten minutes what its description allows and what it does not
 	$(BIN)/python -m tests.integration.http_schema $(ARGS)

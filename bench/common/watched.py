@@ -62,8 +62,12 @@ class WatchedBroker:
     def cpu_s(self) -> float:
         return cpu_seconds([self._process.pid])
 
-    def memory_mib(self) -> float:
-        return memory_mib([self._process.pid], "VmRSS", children=False)
+    def memory_mib(self, kind: str = "VmRSS") -> float:
+        """`kind`: see `bench.common.accounting.memory_mib`."""
+        return memory_mib([self._process.pid], kind, children=False)
+
+    def open_files(self) -> int:
+        return len(list(Path(f"/proc/{self._process.pid}/fd").iterdir()))
 
     @contextmanager
     def standing_still(self) -> Iterator[None]:
@@ -77,6 +81,7 @@ class WatchedBroker:
     def stop(self) -> None:
         self._process.terminate()
         self._process.wait()
+        self._said.close()
 
 
 @contextmanager

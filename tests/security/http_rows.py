@@ -201,6 +201,7 @@ HTTP_ROWS: dict[str, Row] = {
     "H29": _row(
         "Rates are exact, and Retry-After is true.",
         GUARDRAILS + "test_rates.py::test_the_rate_is_exact_and_the_wait_is_true",
+        "integration/test_http_clocks.py::test_limits_of_requests_are_exact_and_retry_after_is_true",
         API + "test_who_asks_too_often_waits_and_nobody_else_does",
     ),
     "H30": _row(
