@@ -133,6 +133,33 @@ async def test_a_search_by_id_and_by_headers_goes_through_all_states(
     assert (sequences, pages > 3) == ([1, 3, 5, 7], True)
 
 
+async def test_what_a_log_keeps_is_settled_when_no_group_wants_it_any_more(broker: Broker, mq: vibemq.Client) -> None:
+    durability = {} if broker.settings.storage.provider != "memory" else {"durability": "transient"}
+    await mq.create_queue("log", mode="fan_out_with_ack", retention="log", **durability)
+    for group in ("early", "late"):
+        assert await mq.fetch("log", group=group, max=1, timeout=0) == []
+    for n in range(6):
+        await mq.publish("log", f"{n}", headers={"k": "v"})
+
+    async def states() -> list[str]:
+        found = (await mq.admin("queue.peek", queue="log", header={"k": "v"}))["messages"]
+        for one in found:
+            shown = await mq.admin("message.show", queue="log", sequence=one["sequence"])
+            assert shown["state"] == one["state"]
+        return [one["state"] for one in found]
+
+    assert await states() == ["ready"] * 6
+    await mq.fetch("log", group="late", max=1)
+    for message in await mq.fetch("log", group="early", max=4):
+        await message.ack()
+    assert await states() == ["in_flight"] + ["ready"] * 5
+    for message in await mq.fetch("log", group="late", max=2):
+        await message.ack()
+    assert await states() == ["in_flight", "settled", "settled", "ready", "ready", "ready"]
+    found = await mq.admin("queue.peek", queue="log", header={"k": "v"}, state="ready")
+    assert [one["sequence"] for one in found["messages"]] == [4, 5, 6]
+
+
 async def test_a_preview_ends_between_characters(mq: vibemq.Client) -> None:
     await mq.publish("q", "aéz".encode())
     await mq.publish("q", b"\xff\xfe\xfd")

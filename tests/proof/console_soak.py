@@ -242,12 +242,18 @@ async def _look(broker: WatchedBroker, told: Soaked) -> None:
         told.longest_hold_ms = max(told.longest_hold_ms, broker.longest_hold_ms())
 
 
+def thirds_of(samples: list[float]) -> list[float]:
+    """The median of each third; none of a run that was too short."""
+    third = len(samples) // 3
+    parts = (samples[:third], samples[third : 2 * third], samples[2 * third :]) if third else ()
+    return [statistics.median(part) for part in parts]
+
+
 def judge_memory(samples: list[float]) -> list[str]:
     """Whether the last third is above the second: in the first the broker fills what it keeps."""
-    third = len(samples) // 3
-    if not third:
+    if not (thirds := thirds_of(samples)):
         return []
-    middle, last = statistics.median(samples[third : 2 * third]), statistics.median(samples[2 * third :])
+    _, middle, last = thirds
     return [f"memory has grown from {middle:.0f} to {last:.0f} MiB"] if last > middle + GROWN_MIB_MAX else []
 
 
@@ -287,7 +293,7 @@ def main() -> int:
     given = parser.parse_args()
     with TemporaryDirectory(prefix="vibemq-soak-") as folder:
         told = soaked(Path(folder), seed=given.seed, sessions=given.sessions, clicks=50, seconds=60 * given.minutes)
-    memory = f"{min(told.memory_mib):.0f} to {max(told.memory_mib):.0f} MiB" if told.memory_mib else "not sampled"
+    memory = f"{', '.join(f'{third:.0f}' for third in thirds_of(told.memory_mib))} MiB in the thirds"
     print(f"clicks {dict(told.clicks)}, answers {dict(sorted(told.answers.items()))}, events {told.events:,}")
     print(f"messages {told.messages:,}, memory {memory}, longest hold {told.longest_hold_ms:.1f} ms, seed {given.seed}")
     for complaint in told.complaints[:50]:

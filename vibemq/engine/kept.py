@@ -137,6 +137,16 @@ def delayed_from(queue: Queue, start: int, most: int, now: int) -> list[tuple[in
     return sorted(found.items())[:most]
 
 
+def is_wanted(queue: Queue, sequence: int) -> Generator[None, None, bool]:
+    """Whether a group has the message to hand out, or holds it. A log keeps others, too, which are settled."""
+    for number, group in enumerate(list(queue.groups.values()), 1):
+        if group.waiting_within(sequence, sequence) or group.held_within([(sequence, sequence)]):
+            return True
+        if not number % GROUPS_PER_STEP:
+            yield
+    return not queue.groups
+
+
 def ready_from(queue: Queue, start: int, most: int) -> list[Run]:
     """Up to `most` messages from `start` on that the group furthest behind would hand out next, in that order."""
     group = furthest_behind(queue)

@@ -10,7 +10,7 @@ from vibemq.engine.handlers.cursors import lookup, ranges
 from vibemq.engine.handlers.cursors.plans import unknown_plan
 from vibemq.engine.handlers.queues import find_same
 from vibemq.engine.handlers.transfer.moves import check_route
-from vibemq.engine.kept import delayed_from, facts_of, held_from, kept_within, ready_from
+from vibemq.engine.kept import delayed_from, facts_of, held_from, is_wanted, kept_within, ready_from
 from vibemq.engine.queue.cursor import Cursor
 from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import WAITING_NAME, Queue
@@ -190,6 +190,10 @@ class Readers:
     def ready(self, name: str, start: int, most: int) -> list[Run]:
         """Those that may be handed out, in that order."""
         return ready_from(find_same(self._state, name, None), start, most)
+
+    def is_wanted(self, name: str, sequence: int) -> Generator[None, None, bool]:
+        """Whether a message that the queue keeps is still to be settled: see `vibemq.engine.kept`."""
+        return is_wanted(find_same(self._state, name, None), sequence)
 
     def is_ordered(self, name: str) -> bool:
         """Whether messages are handed out by priority."""

@@ -230,14 +230,15 @@ class _Search:
 
 
 async def whereabouts(readers: ReaderQuestions, peers: Peers, queue: str, sequence: int) -> dict[str, Any]:
-    """The state of one message that the queue keeps, and who holds it."""
+    """The state of one message that the queue keeps, and who holds it; `settled` where a log keeps it all the same."""
     held = [one for one in await in_turns(readers.held(queue, sequence, HOLDERS_MAX)) if one.sequence == sequence]
     if held:
         return {"state": "in_flight", "due_at": None, "holders": holders_json(held, peers)}
     waiting = dict(readers.delayed(queue, sequence, 1))
     if sequence in waiting:
         return {"state": "delayed", "due_at": waiting[sequence], "holders": []}
-    return {"state": "ready", "due_at": None, "holders": []}
+    wanted = await in_turns(readers.is_wanted(queue, sequence))
+    return {"state": "ready" if wanted else "settled", "due_at": None, "holders": []}
 
 
 def facts_json(row: bytes, sequence: int, published_at: int, known: MessageFacts) -> dict[str, Any]:

@@ -31,7 +31,7 @@ function columnsOf(queue, state) {
     { key: "sequence", label: "Sequence", isHead: true, cell: ({ sequence }) => html`<a data-open href=${link("message", { queue, sequence })}>${count(sequence)}</a>` },
     { key: "id", label: "Id", className: "clip", cell: ({ id }) => html`<${Outside} text=${id} mono=${true} />` },
     { key: "published", label: "Published", isTight: true, cell: ({ published_at }) => html`<${Ago} at=${published_at} />` },
-    !state && { key: "state", label: "State", isTight: true, cell: (row) => STATES.find(([key]) => key === row.state)?.[1] },
+    !state && { key: "state", label: "State", isTight: true, cell: (row) => STATES.find(([key]) => key === row.state)?.[1] ?? "Settled" },
     state === "delayed" && { key: "due", label: "Due", isTight: true, cell: ({ due_at }) => html`<${At} at=${due_at} />` },
     state === "in_flight" && { key: "holder", label: "Held by", cell: ({ holders }) => html`${(holders ?? []).map(({ client, connection, user, group }) => html`<div><a href=${link("connections", { id: connection })}><${Outside} text=${client || user || connection} /></a>${group ? html` <span class="muted">(<${Outside} text=${group} />)</span>` : ""}</div>`)}` },
     state === "in_flight" && { key: "deadline", label: "Deadline", isTight: true, cell: ({ holders }) => html`<${At} at=${holders?.[0]?.deadline_at} />` },
