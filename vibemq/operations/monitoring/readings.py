@@ -95,7 +95,7 @@ class QueuesReading:
     findings: dict[object, Any] = field(default_factory=dict)
     """What others have found out about the picture, and will be asked for again."""
     spent_s: float = 0.0
-    """How long the loop was held to find out what is shared by all who look, beside the picture itself."""
+    """Processor time of the loop to find out what is shared by all who look, beside the picture itself."""
     _rows_before: "_RowsBefore | None" = None
     _read_by_range: Set[str] | None = None
 

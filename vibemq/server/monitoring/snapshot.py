@@ -111,7 +111,7 @@ class Snapshot:
     """Monotonic seconds."""
     duration_s: float = 0.0
     cost_s: float = 0.0
-    """How long the loop was held for it, all slices together."""
+    """Processor time of the loop for it, all slices together: on a busy machine that is less than it was held."""
 
     @property
     def queue_count(self) -> int:
@@ -173,11 +173,13 @@ class Snapshots:
         observed: Observed | None = None,
         *,
         monotonic: Callable[[], float] = time.monotonic,
+        work: Callable[[], float] = time.thread_time,
         pause: Callable[[], Awaitable[None]] = anyio.lowlevel.checkpoint,
     ) -> None:
-        """`pause` lets everything run that is ready to."""
+        """`work`: seconds that this thread has worked. `pause` lets everything run that is ready to."""
         self._observed = observed or NothingYet()
         self._monotonic = monotonic
+        self._work = work
         self._pause = pause
         self._latest: Snapshot | None = None
         self._loop_cycle = anyio.Lock()
@@ -194,7 +196,7 @@ class Snapshots:
         """A picture for those who look again and again, see the module.
 
         Args:
-            spent_s: how long the loop was held for what was found out from the latest picture.
+            spent_s: processor time for what was found out from the latest picture.
         """
         return await self._one(lambda picture: max(AGE_S_MAX, SAMPLING_EFFORT * (picture.cost_s + spent_s)))
 
@@ -240,14 +242,16 @@ class Snapshots:
     async def _take(self) -> None:
         monotonic, observed = self._monotonic, self._observed
         snapshot, begun = Snapshot(), monotonic()
+        snapshot.cost_s = -self._work()
         slice_ends = begun + SLICE_S
         for _ in snapshot_steps(observed, snapshot):
-            if (now := monotonic()) >= slice_ends:
-                snapshot.cost_s += now - slice_ends + SLICE_S
+            if monotonic() >= slice_ends:
+                snapshot.cost_s += self._work()
                 await self._pause()
+                snapshot.cost_s -= self._work()
                 slice_ends = monotonic() + SLICE_S
         snapshot.taken_at = monotonic()
-        snapshot.cost_s += snapshot.taken_at - slice_ends + SLICE_S
+        snapshot.cost_s += self._work()
         snapshot.duration_s = snapshot.taken_at - begun
         if observed is self._observed:
             self._latest = snapshot

@@ -37,14 +37,16 @@ class Trail:
         *,
         wall: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
+        work: Callable[[], float] = time.thread_time,
         pause: Callable[[], Awaitable[None]] = anyio.lowlevel.checkpoint,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
-        """`pause` lets everything run that is ready to."""
+        """`work`: seconds that this thread has worked. `pause` lets everything run that is ready to."""
         self._snapshots = snapshots
         self._metrics = metrics
         self._wall = wall
         self._monotonic = monotonic
+        self._work = work
         self._pause = pause
         self._sleep = sleep
         self._started_at = monotonic()
@@ -107,15 +109,16 @@ class Trail:
         return reading
 
     async def _in_slices(self, steps: Iterator[None]) -> float:
-        """How long the loop was held, in seconds."""
-        monotonic, held_s = self._monotonic, 0.0
-        slice_began = monotonic()
+        """The processor time of it, in seconds."""
+        monotonic, spent_s = self._monotonic, -self._work()
+        slice_ends = monotonic() + SLICE_S
         for _ in steps:
-            if (now := monotonic()) - slice_began >= SLICE_S:
-                held_s += now - slice_began
+            if monotonic() >= slice_ends:
+                spent_s += self._work()
                 await self._pause()
-                slice_began = monotonic()
-        return held_s + monotonic() - slice_began
+                spent_s -= self._work()
+                slice_ends = monotonic() + SLICE_S
+        return spent_s + self._work()
 
     def _steps(self, snapshot: Snapshot, last: Snapshot | None) -> Iterator[None]:
         if snapshot.names != self._names:

@@ -71,7 +71,7 @@ async def test_those_with_most_are_named_of_what_the_user_sees() -> None:
 
 async def test_the_loop_has_its_turn_between_groups_queues_and_deaths(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = count()
-    monkeypatch.setattr(turns, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
+    monkeypatch.setattr(turns, "time", SimpleNamespace(monotonic=lambda: float(next(clock)), thread_time=float))
     had = 0
 
     async def others() -> None:

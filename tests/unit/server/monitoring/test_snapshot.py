@@ -58,7 +58,7 @@ class Broker:
         self._since = self.now
 
     def snapshots(self) -> Snapshots:
-        return Snapshots(self, monotonic=lambda: self.now, pause=self.pause)
+        return Snapshots(self, monotonic=lambda: self.now, work=lambda: self.now, pause=self.pause)
 
 
 class Survey:

@@ -29,10 +29,11 @@ class Watched:
         self.slept: list[float] = []
         self.surveys = 0
         self.trail = Trail(
-            Snapshots(self, monotonic=self.clock, pause=self.pause),
+            Snapshots(self, monotonic=self.clock, work=self.clock, pause=self.pause),
             Metrics(),
             wall=lambda: self.now + 1_000,
             monotonic=self.clock,
+            work=self.clock,
             pause=self.pause,
             sleep=self.sleep,
         )
