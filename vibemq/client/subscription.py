@@ -284,7 +284,10 @@ class Subscription(Generic[T]):
             while not self._epoch:
                 if self._failure is not None:
                     raise self._failure()
-                await self._changed.wait()
+                # Its Subscribe may be lost with a connection, and goes out again with the next one.
+                await self._link.connected()
+                if not self._epoch and self._failure is None:
+                    await self._changed.wait()
         except BaseException:
             self.leave(release=True)
             raise
