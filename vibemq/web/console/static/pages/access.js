@@ -9,8 +9,7 @@ import { isSuperuser, session } from "../parts/session.js";
 import { Empty, Loaded } from "../parts/states.js";
 import { Table } from "../parts/table.js";
 import { Ago, Facts, Name, Outside } from "../parts/text.js";
-import { ACTIONS, Rule, Rules } from "./access/rules.js";
-import { AddUser, User } from "./access/user.js";
+import { ACTIONS, AddUser, Rule, Rules, User } from "./access/user.js";
 
 function Access() {
   const { tab, user } = params.value;
@@ -47,6 +46,7 @@ function Me({ here }) {
     ${!here.token && here.user && html`<${User} name=${here.user} onGone=${() => {}} />`}`;
 }
 
+/** @type {Columns<Row<"users">>} */
 const USER_COLUMNS = [
   { key: "user", label: "User", isHead: true, cell: ({ user }) => html`<a data-open href=${linkHere({ user })} onClick=${(event) => stay(event, { user })}><${Name} name=${user} /></a>` },
   { key: "super", label: "Superuser", isTight: true, cell: ({ superuser }) => (superuser ? "yes" : html`<span class="muted">no</span>`) },

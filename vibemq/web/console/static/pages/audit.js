@@ -34,6 +34,7 @@ function On({ row: { resource, arguments: given, operation } }) {
 }
 
 const isDone = (outcome) => outcome === "done" || outcome === "unchanged";
+/** @type {Columns<Row<"audit">>} */
 const COLUMNS = [
   { key: "at", label: "When", isHead: true, isTight: true, cell: ({ at }) => html`<${At} at=${at} />` },
   { key: "user", label: "Who", isTight: true, cell: ({ user }) => html`<${Outside} text=${user} />` },

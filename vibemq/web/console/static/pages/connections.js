@@ -13,7 +13,7 @@ import { Table } from "../parts/table.js";
 import { Ago, At, Count, Facts, Name, Outside, Size } from "../parts/text.js";
 import { path } from "../pure/commands.js";
 import { counted } from "../pure/format.js";
-import { HELD } from "./shared/consumers.js";
+import { HELD } from "./shared/state.js";
 
 const LIMIT = 100;
 const PROTOCOLS = [["", "Any protocol"], ["native", "native"], ["omq", "omq"], ["blazingmq", "blazingmq"], ["eventmesh", "eventmesh"], ["eventmesh-http", "eventmesh-http"]];
@@ -69,6 +69,7 @@ function All() {
     ${closing && html`<${CloseDialog} row=${closing} onClose=${() => setClosing(null)} onDone=${() => { setClosing(null); found.refresh(); }} />`}`;
 }
 
+/** @type {Columns<Row<"connections/{connection_id}/consumers">>} */
 const CONSUMERS = [
   { key: "queue", label: "Queue", isHead: true, cell: ({ queue }) => html`<a data-open href=${link("queue", { queue })}><${Name} name=${queue} /></a>` },
   ...HELD,

@@ -26,6 +26,7 @@ function StateOf({ row }) {
   return html`<span class="pill">behind</span>`;
 }
 
+/** @type {Columns<Row<"cursors">>} */
 const COLUMNS = [
   { key: "group", label: "Cursor", sort: "name", isHead: true, cell: (row) => html`<button type="button" class="button quiet slim" data-open onClick=${() => setParams({ at: keyOf(row) })}><${Name} name=${row.group} /></button>` },
   { key: "queue", label: "Queue", isTight: true, cell: ({ queue }) => html`<a href=${link("queue", { queue })}><${Name} name=${queue} /></a>` },
@@ -58,6 +59,7 @@ function Cursors() {
     <${Transactions} />`;
 }
 
+/** @type {Columns<Row<"transactions">>} */
 const APPLICATIONS = [
   { key: "app", label: "Application", isHead: true, cell: ({ app }) => html`<${Name} name=${app} />` },
   { key: "version", label: "Last version", isNum: true, cell: ({ version }) => html`<${Count} value=${version ?? null} />` },

@@ -11,16 +11,11 @@ import { Empty, Loaded, Trouble } from "../parts/states.js";
 import { At, Facts, Figures, Name, Outside, Size } from "../parts/text.js";
 import { path } from "../pure/commands.js";
 import { count, counted } from "../pure/format.js";
-import { actionsOf, hasEnded, isCounted, levelOf, settled, verbOf } from "../pure/job_figures.js";
-import { isInTrial, isTrialStuck, mayHaveLeft, restOf, sentence, targetOf, toldOf } from "../pure/job_words.js";
-import { filterOfBody } from "../pure/letter_filter.js";
-import { FilterWords, lettersLink } from "./jobs/filter_words.js";
-import { JobBar, StatePill } from "./jobs/progress.js";
+import { actionsOf, hasEnded, isCounted, isInTrial, isTrialStuck, levelOf, mayHaveLeft, restOf, sentence, settled, targetOf, toldOf, verbOf } from "../pure/jobs.js";
+import { filterOfBody } from "../pure/letters.js";
+import { FilterWords, JobBar, StatePill, lettersLink } from "./jobs/progress.js";
 import { useKinds } from "./letters/kinds.js";
-import { RateSlider } from "./jobs/rate.js";
-import { exportLetters } from "./letters/export.js";
-import { replayRequest, ReplayDialog } from "./letters/replay.js";
-import { purge } from "./letters/purge.js";
+import { RateSlider, ReplayDialog, exportLetters, purge, replayRequest } from "./letters/actions.js";
 
 function JobPage() {
   const { id = "" } = params.value;

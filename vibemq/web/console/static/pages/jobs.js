@@ -9,13 +9,13 @@ import { Empty, Loaded } from "../parts/states.js";
 import { Table } from "../parts/table.js";
 import { Ago, Count, Outside, Name } from "../parts/text.js";
 import { rate } from "../pure/format.js";
-import { hasEnded, verbOf } from "../pure/job_figures.js";
-import { FilterWords } from "./jobs/filter_words.js";
+import { hasEnded, verbOf } from "../pure/jobs.js";
+import { FilterWords, SmallBar, StatePill } from "./jobs/progress.js";
 import { useKinds } from "./letters/kinds.js";
-import { SmallBar, StatePill } from "./jobs/progress.js";
 
 const LIMIT = 50;
 const STATES = [["", "Any state"], ["running", "Running"], ["waiting", "Waiting"], ["paused", "Paused"], ["held", "Held"], ["queued", "Waits for its turn"], ["done", "Done"], ["cancelled", "Cancelled"], ["failed", "Failed"]];
+/** @type {Columns<Row<"jobs">>} */
 const COLUMNS = [
   { key: "job", label: "Job", isHead: true, isTight: true, cell: (job) => html`<a data-open href=${link("job", { id: job.job })}>${job.job}</a>` },
   { key: "state", label: "State", isTight: true, cell: (job) => html`<${StatePill} job=${job} />` },

@@ -11,13 +11,11 @@ import { may } from "../parts/session.js";
 import { Empty, Loaded } from "../parts/states.js";
 import { Name } from "../parts/text.js";
 import { count, counted } from "../pure/format.js";
-import { Messages } from "./shared/queue-messages.js";
+import { Messages, Tail } from "./shared/queue-messages.js";
 import { Now } from "./shared/queue-now.js";
-import { Options } from "./shared/queue-options.js";
+import { Options } from "./shared/options.js";
 import { Publish } from "./shared/queue-publish.js";
-import { QueueState } from "./shared/queue-state.js";
-import { Sentence } from "./shared/sentence.js";
-import { Tail } from "./shared/queue-tail.js";
+import { QueueState, Sentence } from "./shared/state.js";
 
 const TABS = [["now", "Now"], ["messages", "Messages"], ["options", "Options"], ["tail", "Tail"]];
 

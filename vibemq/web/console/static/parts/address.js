@@ -2,12 +2,14 @@
 import { signal } from "../vendor/ui.js";
 import { query } from "../pure/commands.js";
 
+/** @returns {Record<string, any>} */
 function asObject() {
   const found = new URLSearchParams(location.search);
-  return Object.fromEntries([...new Set(found.keys())].map((name) => [name, found.getAll(name).length > 1 ? found.getAll(name) : found.get(name)]));
+  const all = found.getAll("header");
+  return { ...Object.fromEntries([...found.keys()].map((name) => [name, found.get(name)])), ...(all.length > 1 ? { header: all } : {}) };
 }
 
-/** The parameters of the address, as an object of texts; of one that is there several times a list. */
+/** The parameters of the address, as an object of texts. Of \`header\`, which may stand there several times, a list; of others the first counts. */
 export const params = signal(asObject());
 addEventListener("popstate", () => {
   params.value = asObject();

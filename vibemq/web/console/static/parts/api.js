@@ -57,7 +57,7 @@ export async function call(method, path, options = {}) {
       const response = await fetch(url, { method, headers, body, signal: options.signal, credentials: "same-origin" });
       lostSince.value = 0;
       options.onAnswer?.(response);
-      return await valueOf(response, url.href, kept);
+      return await valueIn(response, url.href, kept);
     } catch (error) {
       if (error.name === "AbortError") throw error;
       const problem = error instanceof Problem ? error : unreached();
@@ -69,7 +69,7 @@ export async function call(method, path, options = {}) {
   }
 }
 
-async function valueOf(response, href, kept) {
+async function valueIn(response, href, kept) {
   if (response.status === 304 && kept) return kept.value;
   const text = await response.text();
   const value = parsed(text);

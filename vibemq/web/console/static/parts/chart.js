@@ -28,7 +28,7 @@ function addStyle() {
 /** `history`: an answer of GET /history. `lines`: [{name: of the series, label}], at most four. `unit`: rate, count, bytes,
  * ms. */
 export function Chart({ title, history, lines, unit = "count" }) {
-  const box = useRef();
+  const box = useRef(null);
   const show = UNITS[unit];
   const { step_ms, from_at, series = {}, restarts = [] } = history ?? {};
   const begin = from_at ? new Date(from_at).getTime() : 0;
@@ -115,7 +115,9 @@ function optionsOf({ uPlot, lines, unit, show, restarts, width }) {
       ...lines.map(({ label }, at) => ({ label, width: 1.75, points: { show: false }, spanGaps: false, stroke: () => computed(`--chart-${at + 1}`) })),
     ],
     hooks: {
-      draw: [(plot) => restarts.forEach((at) => mark(plot, new Date(at).getTime() / 1000))],
+      draw: [(plot) => {
+        for (const at of restarts) mark(plot, new Date(at).getTime() / 1000);
+      }],
     },
     plugins: [tip(lines, show)],
   };

@@ -78,7 +78,7 @@ function Columns({ name, columns, hiddenAtFirst }) {
 
 /** Pages by cursors: the address has the one of this page, the browser's history those before. */
 function Pager({ rows, next }) {
-  const region = useRef();
+  const region = useRef(null);
   const isFirst = !params.value.cursor;
   return html`<nav class="pager" aria-label="Pages of this list" ref=${region}>
     <span class="num">${counted(rows.length, "row")}${isFirst && !next ? "" : " on this page"}</span>

@@ -1,8 +1,7 @@
 // The body of a message, as it is: JSON laid out but kept digit for digit, text, or hexadecimal; whole as a download.
 import { html, useEffect, useMemo, useState } from "../vendor/ui.js";
-import { fromBase64, hexLines, kindOf, textOf } from "../pure/bytes.js";
+import { fromBase64, hexLines, kindOf, layout, textOf } from "../pure/body.js";
 import { counted, size } from "../pure/format.js";
-import { layout } from "../pure/json.js";
 import { urlOf } from "./api.js";
 import { Copy } from "./command.js";
 import { Segments } from "./filters.js";

@@ -4,7 +4,7 @@ import { onEnter } from "../../parts/filters.js";
 import { Outside } from "../../parts/text.js";
 import { durationArgument, parseDuration } from "../../pure/format.js";
 import { sampleOf } from "./kinds.js";
-import { idsOf, isEmpty, partsOf, REASON_NAMES, reasonText, without } from "../../pure/letter_filter.js";
+import { REASON_NAMES, idsOf, isEmpty, partsOf, reasonText, without } from "../../pure/letters.js";
 
 const AGES = [
   ["", "at any time"],

@@ -20,7 +20,7 @@ export function linesFor(queue, native) {
 
 export function FirstMessages({ onCreate }) {
   const { data } = useData(mayDo("listeners.list") ? "broker/listeners" : null, { every: 0 });
-  const native = (data?.items ?? data?.listeners ?? []).find(({ protocol }) => protocol === "native");
+  const native = (data?.listeners ?? []).find(({ protocol }) => protocol === "native");
   if (!mayAnywhere("create")) {
     return html`<${Empty} title="There is no queue that you may inspect"><p>A superuser grants <code>inspect</code>.</p></${Empty}>`;
   }

@@ -9,7 +9,7 @@ import { Segments } from "../../parts/filters.js";
 import { Trouble } from "../../parts/states.js";
 import { Table } from "../../parts/table.js";
 import { Ago, At, Count, Facts, Figures, Name, Outside, Size } from "../../parts/text.js";
-import { HELD } from "./consumers.js";
+import { HELD } from "./state.js";
 import { OPTIONS, shownValue } from "./options.js";
 
 const optionShown = (name, value) => shownValue(OPTIONS.find((option) => option.name === name), value);
@@ -48,6 +48,7 @@ export function Now({ data }) {
     <section class="card"><h2>Since the broker started</h2><${Facts} items=${Object.entries(data.counters).map(([name, value]) => [name.replaceAll("_", " "), html`<span class="num">${count(value)}</span>`])} /></section></div>`;
 }
 
+/** @type {Columns<Row<"queues/{queue}/consumers">>} */
 const CONSUMERS = [
   { key: "client", label: "Client", isHead: true, cell: ({ client, connection }) => html`<a data-open href=${link("connections", { id: connection })}><${Outside} text=${client || connection || "unnamed"} /></a>` },
   { key: "user", label: "User", cell: ({ user }) => html`<${Outside} text=${user} />` },

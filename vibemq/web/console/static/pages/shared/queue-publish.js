@@ -2,7 +2,7 @@
 import { html, useState } from "../../vendor/ui.js";
 import { path } from "../../pure/commands.js";
 import { count, parseDuration } from "../../pure/format.js";
-import { jsonProblem, laidOut, tokens } from "../../pure/json.js";
+import { jsonProblem, laidOut, tokens } from "../../pure/body.js";
 import { link } from "../../parts/address.js";
 import { newKey, post } from "../../parts/api.js";
 import { Commands } from "../../parts/command.js";

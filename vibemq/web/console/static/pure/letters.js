@@ -2,8 +2,7 @@
 //
 // In memory a filter is a plain object with the API's own names; a part that is not given is not there. Ids are kept as
 // runs ("17,20-25"), as the command line writes them.
-
-import { duration, durationArgument, instant } from "./format.js";
+import { count, counted, duration, durationArgument, instant } from "./format.js";
 
 const TEXTS = ["queue", "reason", "fingerprint", "error", "message_id"];
 const NUMBERS = ["older_than_ms", "newer_than_ms", "since", "until", "from_id", "to_id"];
@@ -107,7 +106,7 @@ export function optionsOfFilter(filter) {
 
 /** Each part in words, with its name, so that it can be taken out again.
  * `sampleOf`: the text of a kind of error. */
-export function partsOf(filter, sampleOf = () => undefined) {
+export function partsOf(filter, sampleOf = (_) => "") {
   const parts = [];
   const add = (part, label, value) => parts.push({ part, label, value });
   if (filter.queue) add("queue", "queue", filter.queue);
@@ -214,4 +213,106 @@ export function runsOf(ids) {
     else runs.push([id, id]);
   }
   return runs.map(([first, last]) => (first === last ? `${first}` : `${first}-${last}`)).join(",");
+}
+
+// Groups of dead letters as a tree: queue, then reason, then kind of error.
+
+/** @typedef {{queue: string, reason: string, fingerprint: string, count: number, first_at: string, last_at: string,
+ *   first_id: number, last_id: number, sample: string}} Group */
+
+const ORDERS = {
+  count: (a, b) => b.count - a.count || later(a, b),
+  latest: (a, b) => later(a, b) || b.count - a.count,
+  queue: (a, b) => a.key.localeCompare(b.key) || b.count - a.count,
+};
+
+function later(a, b) {
+  return msOf(b.last_at) - msOf(a.last_at);
+}
+
+function msOf(value) {
+  return typeof value === "number" ? value : Date.parse(value);
+}
+
+/** @param {Group[]} groups @param {"count" | "latest" | "queue"} order */
+export function treeOf(groups, order = "count") {
+  const compare = ORDERS[order] ?? ORDERS.count;
+  const queues = branches(groups, (group) => group.queue).map((queue) => ({
+    ...queue,
+    reasons: branches(queue.groups, (group) => group.reason)
+      .map((reason) => ({
+        ...reason,
+        groups: reason.groups.map((group) => ({ ...group, key: group.fingerprint })).sort(compare),
+      }))
+      .sort(compare),
+  }));
+  return queues.sort(compare);
+}
+
+/** Split by a key, with the sum, the first and the last of each part. */
+function branches(groups, keyOf) {
+  const parts = new Map();
+  for (const group of groups) {
+    const key = keyOf(group);
+    const part = parts.get(key);
+    if (!part) {
+      parts.set(key, { key, count: group.count, first_at: group.first_at, last_at: group.last_at, groups: [group] });
+      continue;
+    }
+    part.count += group.count;
+    if (msOf(group.first_at) < msOf(part.first_at)) part.first_at = group.first_at;
+    if (msOf(group.last_at) > msOf(part.last_at)) part.last_at = group.last_at;
+    part.groups.push(group);
+  }
+  return [...parts.values()];
+}
+
+/** Whether a filter chooses this place of the tree. A kind of error is chosen also without its reason or its queue. */
+export function isChosenGroup(filter, wanted) {
+  const names = ["queue", "reason", "fingerprint"];
+  if (wanted.fingerprint && filter.fingerprint) return names.every((name) => filter[name] === undefined || filter[name] === wanted[name]);
+  return names.every((name) => (filter[name] ?? null) === (wanted[name] ?? null));
+}
+
+export function sumOf(groups) {
+  const last = groups.reduce((best, group) => (best && later(best, group) <= 0 ? best : group), null);
+  return {
+    count: groups.reduce((sum, group) => sum + group.count, 0),
+    queues: new Set(groups.map((group) => group.queue)).size,
+    kinds: new Set(groups.map((group) => `${group.reason} ${group.fingerprint}`)).size,
+    last_at: last?.last_at ?? null,
+  };
+}
+
+// Attempts of a dead letter, and what to know before a replay, in words.
+
+/** "3, all of them failed": how often consumers got it, and how often they did not manage. */
+export function attemptsText({ attempts, failed }) {
+  if (!attempts) return "none: no consumer got it";
+  if (!failed) return `${count(attempts)}; a rejection does not count as a failed attempt`;
+  if (failed === attempts) return attempts === 1 ? "1, which failed" : `${count(attempts)}, all of them failed`;
+  return `${count(attempts)}, of which ${count(failed)} failed`;
+}
+
+/** What the queue allows now, where a letter died of its attempts and the queue allows another number; else "".
+ * @param {{reason: string, attempts: number, failed: number, queue: string}} letter @param {number | null} most */
+export function attemptsSentence(letter, most) {
+  const failed = letter.failed || letter.attempts;
+  if (letter.reason !== "max_attempts" || most === null || most === failed) return "";
+  const now = most > 1_000_000 ? "any number of attempts" : counted(most, "attempt");
+  return `It died after ${counted(failed, "failed attempt")}, and ${letter.queue} allows ${now} now: its max_attempts may have been another one at that time.`;
+}
+
+const STATES = {
+  missing: (queue) => `The queue ${queue} does not exist. Create it, or name another one at "To queue".`,
+  full: (queue) => `The queue ${queue} is full and takes no letters now.`,
+  no_consumers: (queue, letters) => `No consumer reads ${queue} now: ${letters === 1 ? "the letter waits" : "the letters wait"} there until one does.`,
+};
+
+export function previewSentences(preview) {
+  const told = [];
+  const { replayed_before: again, replayed_before_of: read, targets = [] } = preview;
+  if (again > 0) told.push(`${count(again)} of ${counted(read ?? preview.count, "letter")} ${again === 1 ? "has" : "have"} been replayed before, and died again.`);
+  for (const { queue, count: letters, state } of targets) if (STATES[state]) told.push(STATES[state](queue, letters));
+  return told;
 }
