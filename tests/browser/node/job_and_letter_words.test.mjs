@@ -5,7 +5,7 @@ const pure = new URL("../../../vibemq/web/console/static/pure/", import.meta.url
 const { trialWithout } = await import(new URL("jobs.js", pure));
 const { isTrialStuck, mayHaveLeft, restOf, sentence, toldOf } = await import(new URL("jobs.js", pure));
 const { jsonProblem } = await import(new URL("body.js", pure));
-const { isChosenGroup } = await import(new URL("letters.js", pure));
+const { isChosenGroup } = await import(new URL("letter_groups.js", pure));
 const { attemptsSentence, attemptsText } = await import(new URL("letters.js", pure));
 const { previewSentences } = await import(new URL("letters.js", pure));
 

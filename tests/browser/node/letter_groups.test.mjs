@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { sumOf, treeOf } from "../../../vibemq/web/console/static/pure/letters.js";
+import { sumOf, treeOf } from "../../../vibemq/web/console/static/pure/letter_groups.js";
 
 const at = (minute) => `2026-11-22T10:${String(minute).padStart(2, "0")}:00.000Z`;
 const group = (queue, reason, fingerprint, count, first, last) => ({

@@ -7,9 +7,8 @@ import { Commands, Copy } from "../parts/command.js";
 import { useData } from "../parts/data.js";
 import { Filters } from "../parts/filters.js";
 import { start } from "../parts/frame.js";
-import { Empty, Loaded } from "../parts/states.js";
+import { At, Count, Empty, Loaded, Outside } from "../parts/text.js";
 import { Table } from "../parts/table.js";
-import { At, Count, Outside } from "../parts/text.js";
 
 const LIMIT = 100;
 const PAIRS_MAX = 6;

@@ -2,16 +2,14 @@
 import { html, useState } from "../vendor/ui.js";
 import { namedPieces } from "../pure/names.js";
 import { link, params } from "../parts/address.js";
-import { post } from "../parts/api.js";
+import { mayDo, post } from "../parts/api.js";
 import { Commands } from "../parts/command.js";
 import { useData } from "../parts/data.js";
 import { ask, Modal, say } from "../parts/dialog.js";
 import { Field, Filters, Tabs } from "../parts/filters.js";
 import { start } from "../parts/frame.js";
-import { mayDo } from "../parts/session.js";
-import { Empty, Loaded, Trouble } from "../parts/states.js";
+import { At, Count, Empty, Facts, Loaded, Name, Outside, Size, Trouble } from "../parts/text.js";
 import { Table } from "../parts/table.js";
-import { At, Count, Facts, Name, Outside, Size } from "../parts/text.js";
 import { adminLine, quote } from "../pure/commands.js";
 import { count, duration } from "../pure/format.js";
 

@@ -1,16 +1,14 @@
 // Cursors: how far each reader has come, who it is, what it has lost; and the transactions that wait.
 import { html, useState } from "../vendor/ui.js";
 import { link, params, setParams } from "../parts/address.js";
-import { post, remove } from "../parts/api.js";
+import { may, post, remove } from "../parts/api.js";
 import { Commands } from "../parts/command.js";
 import { useData, useSteady } from "../parts/data.js";
 import { ask, Modal, say } from "../parts/dialog.js";
 import { Field, Filters, Segments } from "../parts/filters.js";
 import { start } from "../parts/frame.js";
-import { may } from "../parts/session.js";
-import { Empty, Loaded, Trouble } from "../parts/states.js";
+import { Ago, Count, Empty, Facts, Loaded, Name, Outside, Size, Trouble } from "../parts/text.js";
 import { Table } from "../parts/table.js";
-import { Ago, Count, Facts, Name, Outside, Size } from "../parts/text.js";
 import { path } from "../pure/commands.js";
 import { count, counted, duration } from "../pure/format.js";
 

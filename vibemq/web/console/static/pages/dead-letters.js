@@ -4,13 +4,13 @@ import { params, setParams } from "../parts/address.js";
 import { Commands } from "../parts/command.js";
 import { useData } from "../parts/data.js";
 import { start } from "../parts/frame.js";
-import { may } from "../parts/session.js";
-import { Loaded } from "../parts/states.js";
-import { bodyOfFilter, filterOfSearch, hasOptions, isEmpty, optionsOfFilter, runsOf, searchOfFilter, sumOf } from "../pure/letters.js";
-import { Groups, NoLetters, NothingFits, Summary } from "./letters/groups.js";
+import { may } from "../parts/api.js";
+import { Loaded } from "../parts/text.js";
+import { sumOf } from "../pure/letter_groups.js";
+import { bodyOfFilter, filterOfSearch, hasOptions, isEmpty, optionsOfFilter, runsOf, searchOfFilter } from "../pure/letters.js";
+import { Groups, LetterFilters, NoLetters, NothingFits, Summary } from "./letters/filters.js";
 import { remember } from "./letters/kinds.js";
 import { ReplayDialog, exportLetters, purge, usePreview } from "./letters/actions.js";
-import { LetterFilters } from "./letters/filters.js";
 import { addressObject, LetterTable, queryObject } from "./letters/list.js";
 
 const LIMIT = 50;

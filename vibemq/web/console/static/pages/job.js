@@ -1,14 +1,12 @@
 // One job: how far, how fast, what became of its letters; pause, go on, cancel, the rate, and the same again.
 import { html, useState } from "../vendor/ui.js";
 import { link, params } from "../parts/address.js";
-import { newKey, patch, post, remove, urlOf } from "../parts/api.js";
+import { isSuperuser, may, newKey, patch, post, remove, session, urlOf } from "../parts/api.js";
 import { Commands } from "../parts/command.js";
 import { useData } from "../parts/data.js";
 import { ask } from "../parts/dialog.js";
 import { start } from "../parts/frame.js";
-import { isSuperuser, may, session } from "../parts/session.js";
-import { Empty, Loaded, Trouble } from "../parts/states.js";
-import { At, Facts, Figures, Name, Outside, Size } from "../parts/text.js";
+import { At, Empty, Facts, Figures, Loaded, Name, Outside, Size, Trouble } from "../parts/text.js";
 import { path } from "../pure/commands.js";
 import { count, counted } from "../pure/format.js";
 import { actionsOf, hasEnded, isCounted, isInTrial, isTrialStuck, levelOf, mayHaveLeft, restOf, sentence, settled, targetOf, toldOf, verbOf } from "../pure/jobs.js";

@@ -1,7 +1,7 @@
 // Charts over time with uPlot, each with a table of the same values. Restarts are lines, gaps are gaps.
 import { html, useEffect, useMemo, useRef } from "../vendor/ui.js";
 import { count, duration, instant, rate, size } from "../pure/format.js";
-import { theme, zone } from "./choices.js";
+import { theme, zone } from "./address.js";
 
 const HEIGHT = 168;
 const UNITS = { rate, count, bytes: size, ms: duration, number: (value) => (value === null ? "–" : String(Math.round(value * 100) / 100)) };

@@ -2,8 +2,7 @@
 import { html, useState } from "../vendor/ui.js";
 import { adminLine, curlLine } from "../pure/commands.js";
 import { visible } from "../pure/symbols.js";
-import { urlOf } from "./api.js";
-import { session } from "./session.js";
+import { session, urlOf } from "./api.js";
 import { Icon } from "./frame.js";
 
 /** `admin`: [verb words, {options, names, program}], or a line. `request`: {method, path, query, body, headers, data}.

@@ -1,8 +1,7 @@
 // Dialogs: `Modal` for forms, `ask` for what changes something, `say` for what has happened, `Menu` for a few choices.
 import { html, signal, useEffect, useId, useLayoutEffect, useRef, useState } from "../vendor/ui.js";
 import { Commands } from "./command.js";
-import { Trouble } from "./states.js";
-import { Outside } from "./text.js";
+import { Outside, Trouble } from "./text.js";
 
 /** A dialog that is open while it is rendered. Escape and the cross close it; the focus goes back to where it was. */
 export function Modal({ title, onClose, footer, broad, children, onSubmit }) {

@@ -1,12 +1,10 @@
 // The frame of every page: navigation, header, banners, dialogs. A page calls `start(View)`.
 import { html, render, signal, useEffect, useState } from "../vendor/ui.js";
-import { lostSince } from "./api.js";
-import { letterKeys, theme, zone } from "./choices.js";
+import { loadSession, logOut, lostSince, mayDo, session, sessionProblem } from "./api.js";
+import { letterKeys, theme, zone } from "./address.js";
 import { live, streaming, useData } from "./data.js";
 import { Menu, Modal, Notices, Question } from "./dialog.js";
-import { loadSession, logOut, mayDo, session, sessionProblem } from "./session.js";
-import { Trouble, Waiting } from "./states.js";
-import { At, Outside } from "./text.js";
+import { At, Outside, Trouble, Waiting } from "./text.js";
 import { duration } from "../pure/format.js";
 
 /** Page, name, icon; `of`: pages that belong to it; `needs`: an operation without which the page would be empty. */

@@ -65,15 +65,21 @@ export function kindOf(bytes) {
 // So 9007199254740993 stays what it is, repeated keys stay, and so does the order.
 
 const TOKEN = /\s+|"(?:[^"\\\u0000-\u001f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null|[{}[\],:]/y;
+const UNFINISHED = /^("|([-.]|[eE][-+]?|tr?u?|fa?l?s?|nu?l?)$)/;
 const DEPTH_MAX = 200;
 
-/** Tokens [kind, text] of a JSON text; null if it is none. Kinds: text, number, word, and the character of a mark. */
-export function tokens(source) {
+/** Tokens [kind, text] of a JSON text; null if it is none. Kinds: text, number, word, and the character of a mark.
+ * `isCut`: it may end anywhere; what is left of its last token is of kind "rest". */
+export function tokens(source, isCut = false) {
   const found = [];
   TOKEN.lastIndex = 0;
-  while (TOKEN.lastIndex < source.length) {
+  for (let at = 0; at < source.length; at = TOKEN.lastIndex) {
     const match = TOKEN.exec(source);
-    if (match === null) return null;
+    if (match === null) {
+      if (!isCut || !UNFINISHED.test(source.slice(at))) return null;
+      found.push(["rest", source.slice(at)]);
+      break;
+    }
     const text = match[0];
     const first = text[0];
     if (first === " " || first === "\n" || first === "\r" || first === "\t") continue;
@@ -83,7 +89,7 @@ export function tokens(source) {
     else if (first === "t" || first === "f" || first === "n") found.push(["word", text]);
     else found.push([text, text]);
   }
-  return isValue(found) ? found : null;
+  return isValue(found, isCut) ? found : null;
 }
 
 /** Why a text is no JSON and where, in a sentence; "" if it is JSON. */
@@ -98,10 +104,11 @@ export function jsonProblem(source) {
 }
 
 /** Whether the tokens are one value of JSON. Without recursion: a text may nest 100,000 deep. */
-function isValue(found) {
+function isValue(found, isCut) {
   const open = [];
   let wanted = "value";
   for (const [kind] of found) {
+    if (kind === "rest") return true;
     const isScalar = kind === "text" || kind === "number" || kind === "word";
     if (wanted === "value" || wanted === "value or ]") {
       if (isScalar) wanted = open.length ? "next" : "end";
@@ -124,7 +131,7 @@ function isValue(found) {
       else return false;
     } else return false;
   }
-  return wanted === "end";
+  return isCut || wanted === "end";
 }
 
 function close(open) {
@@ -132,9 +139,42 @@ function close(open) {
   return open.length ? "next" : "end";
 }
 
+const PIECE_COST = 30;
+
+/** Pieces in slices of about `most` characters, to be shown one after the other: [{pieces, isWhole}]. A whole one has whole
+ * lines, and the line end behind it is not in it; the others belong to a line that is too long. */
+export function slices(pieces, most = 32768) {
+  const made = [];
+  let now = [];
+  let room = most;
+  let isAtStart = true;
+  const end = (isAtEnd) => {
+    made.push({ pieces: now, isWhole: isAtStart && isAtEnd });
+    [now, room, isAtStart] = [[], most, isAtEnd];
+  };
+  for (const [kind, whole] of pieces) {
+    let text = whole;
+    while (text.length + PIECE_COST > room) {
+      const before = text.lastIndexOf("\n", Math.max(0, room));
+      const line = before >= 0 ? before : text.indexOf("\n");
+      const isFar = (line < 0 ? text.length : line) > room + most;
+      if (line < 0 && !isFar) break;
+      let to = isFar ? most : line;
+      if (isFar && (text.charCodeAt(to - 1) & 0xfc00) === 0xd800) to += 1;
+      now.push([kind, text.slice(0, isFar || isAtStart ? to : to + 1)]);
+      text = text.slice(isFar ? to : to + 1);
+      end(!isFar);
+    }
+    now.push([kind, text]);
+    room -= text.length + PIECE_COST;
+  }
+  end(true);
+  return made;
+}
+
 /** Pieces [kind, text] to show one behind the other; kinds: key, text, number, word, or "" for marks and white space. */
-export function layout(source) {
-  const found = tokens(source);
+export function layout(source, isCut = false) {
+  const found = tokens(source, isCut);
   if (found === null) return null;
   const made = [];
   let depth = 0;

@@ -2,9 +2,8 @@
 import { html } from "../../vendor/ui.js";
 import { Copy } from "../../parts/command.js";
 import { useData } from "../../parts/data.js";
-import { mayAnywhere, mayDo, session } from "../../parts/session.js";
-import { Empty } from "../../parts/states.js";
-import { BASE } from "../../parts/api.js";
+import { BASE, mayAnywhere, mayDo, session } from "../../parts/api.js";
+import { Empty } from "../../parts/text.js";
 import { segment } from "../../pure/commands.js";
 
 /** `native`: the listener of the native protocol, as the broker tells it to those who may ask. */

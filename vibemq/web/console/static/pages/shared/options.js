@@ -1,10 +1,9 @@
 // The options of queues: what each means, what a change of it does, and what cannot be changed.
 import { html, useState } from "../../vendor/ui.js";
-import { get, patch } from "../../parts/api.js";
+import { get, may, patch } from "../../parts/api.js";
 import { Commands } from "../../parts/command.js";
 import { ask, say } from "../../parts/dialog.js";
 import { Field } from "../../parts/filters.js";
-import { may } from "../../parts/session.js";
 import { Name } from "../../parts/text.js";
 import { flag } from "./queue-create.js";
 import { path } from "../../pure/commands.js";

@@ -5,7 +5,7 @@ import { put } from "../../parts/api.js";
 import { Commands } from "../../parts/command.js";
 import { Modal } from "../../parts/dialog.js";
 import { Field } from "../../parts/filters.js";
-import { Trouble } from "../../parts/states.js";
+import { Trouble } from "../../parts/text.js";
 import { path } from "../../pure/commands.js";
 import { NAME_RULE, nameProblem } from "../../pure/names.js";
 import { OptionField, OPTIONS, fieldValue, readValue } from "./options.js";

@@ -8,8 +8,7 @@ import { newKey, post } from "../../parts/api.js";
 import { Commands } from "../../parts/command.js";
 import { Modal } from "../../parts/dialog.js";
 import { Field } from "../../parts/filters.js";
-import { Trouble } from "../../parts/states.js";
-import { Name } from "../../parts/text.js";
+import { Name, Trouble } from "../../parts/text.js";
 
 const PRIORITIES = [["", "normal"], ["low", "low"], ["high", "high"], ["critical", "critical"]];
 

@@ -1,8 +1,7 @@
 // How the broker, its queues and their consumers do: a word, a sentence, a bar, the columns of a table.
 import { html } from "../../vendor/ui.js";
 import { link } from "../../parts/address.js";
-import { sentence } from "../../parts/states.js";
-import { Ago, Duration, Outside } from "../../parts/text.js";
+import { Ago, Duration, Outside, sentence } from "../../parts/text.js";
 import { count, size } from "../../pure/format.js";
 
 export const STATES = {
