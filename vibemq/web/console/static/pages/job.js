@@ -9,7 +9,7 @@ import { start } from "../parts/frame.js";
 import { At, Empty, Facts, Figures, Loaded, Name, Outside, Size, Trouble } from "../parts/text.js";
 import { path } from "../pure/commands.js";
 import { count, counted } from "../pure/format.js";
-import { actionsOf, hasEnded, isCounted, isInTrial, isTrialStuck, levelOf, mayHaveLeft, restOf, sentence, settled, targetOf, toldOf, verbOf } from "../pure/jobs.js";
+import { actionsOf, hasEnded, isCounted, isElsewhere, isInTrial, isTrialStuck, levelOf, mayHaveLeft, restOf, sentence, settled, targetOf, toldOf, verbOf } from "../pure/jobs.js";
 import { filterOfBody } from "../pure/letters.js";
 import { FilterWords, JobBar, StatePill, lettersLink } from "./jobs/progress.js";
 import { useKinds } from "./letters/kinds.js";
@@ -98,7 +98,7 @@ function Job({ job, refresh }) {
         ${hasEnded(job) && mine && html`<button type="button" class="button" onClick=${again}>${mayHaveLeft(job) ? "Replay what is left…" : "Run the same again…"}</button>`}
       </div>
     </div>
-    <p>${verbOf(job.kind)} <${FilterWords} body=${job.filter} />${job.kind === "replay" && html` to ${target ? html`<b><${Name} name=${target} /></b>` : "the queues they died in"}`}</p>
+    <p>${verbOf(job.kind)}: <${FilterWords} body=${job.filter} />${job.kind === "replay" && html`. They go ${isElsewhere(job) ? html`to queue <b><${Name} name=${job.to} /></b>` : job.filter?.queue ? "back to their own queue" : "back to the queues they died in"}`}.</p>
     ${problem && html`<${Trouble} problem=${problem} />`}
     <${Told} job=${job} queue=${queue} />
     <section class="card" aria-label="Progress"><${JobBar} job=${job} />

@@ -8,7 +8,7 @@ import { start } from "../parts/frame.js";
 import { Ago, Count, Empty, Loaded, Name, Outside } from "../parts/text.js";
 import { Table } from "../parts/table.js";
 import { rate } from "../pure/format.js";
-import { hasEnded, verbOf } from "../pure/jobs.js";
+import { hasEnded, isElsewhere, verbOf } from "../pure/jobs.js";
 import { FilterWords, SmallBar, StatePill } from "./jobs/progress.js";
 import { useKinds } from "./letters/kinds.js";
 
@@ -18,7 +18,7 @@ const STATES = [["", "Any state"], ["running", "Running"], ["waiting", "Waiting"
 const COLUMNS = [
   { key: "job", label: "Job", isHead: true, isTight: true, cell: (job) => html`<a data-open href=${link("job", { id: job.job })}>${job.job}</a>` },
   { key: "state", label: "State", isTight: true, cell: (job) => html`<${StatePill} job=${job} />` },
-  { key: "what", label: "What", className: "wrap", cell: (job) => html`<b>${verbOf(job.kind)}</b> <${FilterWords} body=${job.filter} />${job.to && html` to <b><${Name} name=${job.to} /></b>`}` },
+  { key: "what", label: "What", className: "wrap", cell: (job) => html`<b>${verbOf(job.kind)}</b> <${FilterWords} body=${job.filter} />${isElsewhere(job) && html` to <b><${Name} name=${job.to} /></b>`}` },
   { key: "progress", label: "Done", isTight: true, cell: (job) => html`<${SmallBar} job=${job} />` },
   { key: "rate", label: "Now/s", isNum: true, cell: (job) => (hasEnded(job) ? "–" : rate(job.rate_now ?? 0)) },
   { key: "again", label: "Died again", isNum: true, cell: (job) => html`<${Count} value=${job.kind === "replay" ? job.dead_again : null} />` },

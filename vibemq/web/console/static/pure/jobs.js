@@ -151,6 +151,8 @@ export function sentence(text) {
   return /[.!?…]$/.test(first) ? first : `${first}.`;
 }
 
+/** Whether the letters of a replay go to another queue than the one they died in. @param {Row<"jobs">} job */
+export const isElsewhere = ({ to, filter }) => Boolean(to) && to !== filter?.queue;
 /** The queue all letters of a replay go to; null when they go where each died. */
 export const targetOf = (job) => (job.kind === "replay" ? job.to || job.filter?.queue || null : null);
 
