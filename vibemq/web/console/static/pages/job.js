@@ -98,7 +98,7 @@ function Job({ job, refresh }) {
         ${hasEnded(job) && mine && html`<button type="button" class="button" onClick=${again}>${mayHaveLeft(job) ? "Replay what is left…" : "Run the same again…"}</button>`}
       </div>
     </div>
-    <p>${verbOf(job.kind)}: <${FilterWords} body=${job.filter} />${job.kind === "replay" && html`. They go ${isElsewhere(job) ? html`to queue <b><${Name} name=${job.to} /></b>` : job.filter?.queue ? "back to their own queue" : "back to the queues they died in"}`}.</p>
+    <p>${verbOf(job.kind)}: <${FilterWords} body=${job.filter} />${job.kind === "replay" && html`. The letters go ${isElsewhere(job) ? html`to queue <b><${Name} name=${job.to} /></b>` : job.filter?.queue ? "back to their own queue" : "back to the queues they died in"}`}.</p>
     ${problem && html`<${Trouble} problem=${problem} />`}
     <${Told} job=${job} queue=${queue} />
     <section class="card" aria-label="Progress"><${JobBar} job=${job} />
@@ -106,7 +106,7 @@ function Job({ job, refresh }) {
     </section>
     <${Figures} label="What became of the letters" items=${[
       [verbOf(job.kind, 2), count(job.done)],
-      ["Left", isCounted(job) ? count(Math.max(0, job.selected - settled(job))) : "–"],
+      ["To go", isCounted(job) ? count(Math.max(0, job.selected - settled(job))) : "–"],
       job.kind === "replay" && ["Died again", html`${count(job.dead_again)}${job.dead_again > 0 ? html`<span class="more"><a href=${lettersLink({ ...(job.filter?.queue ? { queue: job.to || job.filter.queue } : {}), replayed: true, from_id: job.last_id + 1 })}>show them</a></span>` : ""}`, job.dead_again > 0 ? "bad" : ""],
       ["Skipped", html`${count(job.skipped)}${job.skipped > 0 ? html`<span class="more">taken by somebody else</span>` : ""}`],
       job.damaged > 0 && ["Unreadable", count(job.damaged), "bad"],

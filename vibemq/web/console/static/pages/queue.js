@@ -12,8 +12,8 @@ import { Ago, At, Count, Duration, Empty, Facts, Figures, Loaded, Name, Outside,
 import { Table } from "../parts/table.js";
 import { Options, OPTIONS, shownValue } from "./shared/options.js";
 import { Publish } from "./shared/queue-publish.js";
-import { HELD, QueueState, Sentence } from "./shared/state.js";
-import { path, query as queryText } from "../pure/commands.js";
+import { HELD, QueueState, Sentence, useNativeUrl } from "./shared/state.js";
+import { adminLine, path, query as queryText } from "../pure/commands.js";
 import { count, counted, size } from "../pure/format.js";
 import { visible } from "../pure/symbols.js";
 
@@ -174,10 +174,11 @@ const CONSUMERS = [
 
 function Consumers({ queue }) {
   const found = useData(path`queues/${queue}/consumers`);
+  const url = useNativeUrl();
   if (found.data === undefined) return found.problem && html`<${Trouble} problem=${found.problem} retry=${found.refresh} />`;
   const rows = found.data.items;
   return html`<${Table} caption="Consumers" rows=${rows} columns=${CONSUMERS} keyOf=${({ consumer, connection }) => `${connection} ${consumer}`}
-    empty=${html`<div class="empty"><h2>Nobody consumes from this queue</h2><p>Start a consumer with <code>vibemq sub</code>, or in Python:</p><pre class="code wrapped">${`with vibemq.sync.connect("vibemq://${location.hostname}") as mq:\n    with mq.subscribe("${queue}") as messages:\n        for message in messages:\n            print(message.payload)\n            message.ack()`}</pre></div>`} />`;
+    empty=${html`<div class="empty"><h2>Nobody consumes from this queue</h2><p>Start a consumer with <code>${adminLine(["sub"], { options: { url }, names: [queue], program: "vibemq" })}</code>, or in Python:</p><pre class="code wrapped">${`import vibemq.sync\n\nwith vibemq.sync.connect("${url}") as mq:\n    with mq.subscribe("${queue}") as messages:\n        for message in messages:\n            print(message.payload)\n            message.ack()`}</pre></div>`} />`;
 }
 
 const groupColumns = (queue) => [

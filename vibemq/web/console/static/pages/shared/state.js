@@ -1,8 +1,17 @@
 // How the broker, its queues and their consumers do: a word, a sentence, a bar, the columns of a table.
 import { html } from "../../vendor/ui.js";
 import { link } from "../../parts/address.js";
+import { mayDo } from "../../parts/api.js";
+import { useData } from "../../parts/data.js";
 import { Ago, Duration, Outside, sentence } from "../../parts/text.js";
 import { count, size } from "../../pure/format.js";
+
+/** Where clients connect: the listener of the native protocol, as the broker tells it to those who may ask. */
+export function useNativeUrl() {
+  const { data } = useData(mayDo("listeners.list") ? "broker/listeners" : null, { every: 0 });
+  const native = data?.listeners.find(({ protocol }) => protocol === "native");
+  return `${native?.tls ? "vibemqs" : "vibemq"}://${location.hostname || "localhost"}:${native?.port ?? 2925}`;
+}
 
 export const STATES = {
   idle: { text: "Idle", tone: "", title: "Nothing waits and nothing moves" },
@@ -24,10 +33,13 @@ export function QueueState({ state, isWhole = false }) {
 
 const WHERE = { queue: "Show the queue", cursors: "Show its cursors", "dead-letters": "Show the dead letters" };
 
+/** What helps; commands stand between backticks. */
+export const Remedy = ({ text }) => (text ? text.split("`").map((part, at) => (at % 2 ? html`<code>${part}</code>` : part && html`<${Outside} text=${part} />`)) : html`<${Outside} />`);
+
 export function Sentence({ level, text, remedy, link: target }) {
   return html`<p class=${`well ${level === "alarm" ? "bad" : "warn"}`}>
     <strong>${level === "alarm" ? "Alarm: " : ""}<${Outside} text=${sentence(text)} /></strong>
-    ${remedy && html`<span class="small"><${Outside} text=${sentence(remedy)} /></span>`}
+    ${remedy && html`<span class="small"><${Remedy} text=${sentence(remedy)} /></span>`}
     ${target && html`<a href=${link(target.page, { queue: target.queue })}>${WHERE[target.page] ?? "Show"}</a>`}
   </p>`;
 }
