@@ -3,26 +3,21 @@ import { html, useEffect, useState } from "../vendor/ui.js";
 import { link, params } from "../parts/address.js";
 import { Commands, Copy } from "../parts/command.js";
 import { useData } from "../parts/data.js";
-import { get, urlOf } from "../parts/api.js";
+import { get, may, urlOf } from "../parts/api.js";
 import { start } from "../parts/frame.js";
-import { may } from "../parts/session.js";
-import { Empty, Loaded } from "../parts/states.js";
-import { Ago, At, Facts, Name, Outside } from "../parts/text.js";
+import { Ago, At, Empty, Facts, Loaded, Name, Outside } from "../parts/text.js";
 import { Headers, Viewer } from "../parts/viewer.js";
 import { path } from "../pure/commands.js";
 import { count, counted, duration, size, toDate } from "../pure/format.js";
-import { filterOfSearch, reasonHelp, reasonText } from "../pure/letter_filter.js";
-import { attemptsSentence, attemptsText } from "../pure/letter_words.js";
-import { earlierLife, hasBody } from "./letters/body.js";
-import { EditDialog } from "./letters/edit.js";
+import { attemptsSentence, attemptsText, filterOfSearch, reasonHelp, reasonText } from "../pure/letters.js";
+import { EditDialog, earlierLife, hasBody } from "./letters/edit.js";
 import { addressObject, letterLink, queryObject } from "./letters/list.js";
-import { purgeOne } from "./letters/purge.js";
-import { ReplayDialog } from "./letters/replay.js";
+import { ReplayDialog, purgeOne } from "./letters/actions.js";
 
 function LetterPage() {
   const { id = "" } = params.value;
   const [sent, setSent] = useState(null);
-  const filter = filterOfSearch(new URLSearchParams((params.value, location.search)));
+  const filter = filterOfSearch(new URLSearchParams(params.value && location.search));
   const isId = /^\d{1,18}$/.test(id);
   const found = useData(isId && sent?.id !== id ? path`dead-letters/${id}` : null, { every: 0 });
   const back = link("dead-letters", addressObject(filter));
@@ -123,7 +118,7 @@ function Why({ letter }) {
 function Life({ letter }) {
   const between = (from, to) => {
     const [a, b] = [toDate(from), toDate(to)];
-    return a && b ? duration(Math.max(0, b - a)) : null;
+    return a && b ? duration(Math.max(0, b.getTime() - a.getTime())) : null;
   };
   const earlier = earlierLife(letter.headers);
   const waited = between(letter.published_at, letter.first_failed_at ?? letter.dead_at);
@@ -154,7 +149,7 @@ function Twins({ letter }) {
 
 /** The letters beside this one, in the filter that one came from. */
 function Neighbours({ id, filter }) {
-  const [beside, setBeside] = useState({});
+  const [beside, setBeside] = useState({ after: null, before: null });
   const key = JSON.stringify([id, filter]);
   useEffect(() => {
     const leaving = new AbortController();

@@ -5,12 +5,12 @@ import { urlOf } from "../../parts/api.js";
 import { Table } from "../../parts/table.js";
 import { Ago, Count, Name, Outside } from "../../parts/text.js";
 import { count, counted } from "../../pure/format.js";
-import { isSmallExport } from "../../pure/job_figures.js";
-import { queryOfFilter, reasonText, searchOfFilter } from "../../pure/letter_filter.js";
+import { isSmallExport } from "../../pure/jobs.js";
+import { queryOfFilter, reasonText, searchOfFilter } from "../../pure/letters.js";
 
 const asQuery = (pairs) => {
   const made = {};
-  for (const [name, value] of pairs) (made[name] ??= []).push(value);
+  for (const [name, value] of pairs) made[name] = [...(made[name] ?? []), value];
   return made;
 };
 export const queryObject = (filter) => asQuery(queryOfFilter(filter));
