@@ -16,7 +16,7 @@ import pytest
 import vibemq
 from tests.integration.fake_broker import FakeBroker, broker_and_client
 from tests.integration.test_client_sync import address, serving_in_a_thread
-from vibemq.client import Client, ClientSettings, Publisher, ReconnectPolicy
+from vibemq.client import Client, ClientSettings, Outgoing, Publisher, ReconnectPolicy
 from vibemq.errors import VibeMQError
 from vibemq.sync.client import Client as BlockingClient
 from vibemq.sync.inbox import Inbox
@@ -99,9 +99,9 @@ def complaints_of(call: Callable[..., Any], good: dict[str, Any], *, of: Any = N
     return [f"{(of or call).__qualname__} {told}" for told in found if told]
 
 
-async def awaited_complaints_of(call: Callable[..., Any], good: dict[str, Any]) -> list[str]:
+async def awaited_complaints_of(call: Callable[..., Any], good: dict[str, Any], *, of: Any = None) -> list[str]:
     found = []
-    for name, value in wrong_of(call):
+    for name, value in wrong_of(call, of=of):
         error = None
         try:
             with anyio.fail_after(30):
@@ -183,6 +183,23 @@ def test_the_blocking_client_names_them_alike(broker: FakeBroker) -> None:
             complaints += complaints_of(messages.stop, {})
         assert not complaints, "\n".join(complaints)
         assert mq.publish("orders", 1).queue == "orders"
+        assert mq.reconnects == 0
+
+
+@pytest.mark.anyio
+async def test_many_messages_name_them() -> None:
+    async with broker_and_client() as (_, mq):
+
+        async def publish(**options: Any) -> None:
+            await mq.publish_many("orders", [Outgoing(**options)])
+
+        complaints = await awaited_complaints_of(publish, {"body": 1}, of=Outgoing)
+        assert not complaints, "\n".join(complaints)
+        for body in (SURROGATE, {SURROGATE: 1}, [SURROGATE]):
+            with pytest.raises(VibeMQError, match="surrogates"):
+                await mq.publish("orders", body)
+        with pytest.raises(VibeMQError, match=r"body is .* surrogates"):
+            await mq.publish_many("orders", [SURROGATE], headers={"content-type": "text/plain"})
         assert mq.reconnects == 0
 
 

@@ -8,7 +8,7 @@ window. So `publish_many` and `Publisher` do it on request (`dedup=True`); witho
 """
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -20,6 +20,7 @@ from vibemq.client.observing.hooks import Hooks
 from vibemq.client.publishing.explaining import UNPACKED, explain, explain_parts
 from vibemq.client.publishing.outbox import PublishBatch
 from vibemq.client.publishing.outgoing import Extra, Outgoing, PriorityLike, RowPacker, Seconds, extra_of, milliseconds
+from vibemq.client.publishing.packing import packed_batches
 from vibemq.client.publishing.receipts import PublishReport, Receipt, raise_for, receipt
 from vibemq.client.publishing.requests import Response
 from vibemq.client.publishing.unwaited import UnwaitedPublishes
@@ -110,7 +111,9 @@ class Publishing:
             )
         batches: list[PublishBatch] = []
         try:
-            await self._send(queue, messages, common, batches, dedup=dedup)
+            for batch in packed_batches(self._packer, queue, messages, common, dedup=dedup):
+                await self._put(batch)
+                batches.append(batch)
         except Exception as error:
             for batch in batches:
                 await batch.done.wait()
@@ -122,52 +125,6 @@ class Publishing:
         for batch in batches:
             await batch.done.wait()
         return PublishReport(queue, batches)
-
-    async def _send(
-        self,
-        queue: str,
-        messages: Iterable[Any],
-        common: Outgoing | None,
-        batches: list[PublishBatch],
-        *,
-        dedup: bool,
-    ) -> None:
-        """Put all on their way, in `batches`."""
-        batch = PublishBatch(queue)
-        if common is not None:
-            row_of, common_extra = self._packing(common)
-        else:
-            row_of, common_extra = self._packer.plain_row, None
-        for item in messages:
-            if isinstance(item, Outgoing):
-                try:
-                    row, extra = self._packer.row(item), extra_of(item)
-                except UNPACKED:
-                    explain_parts(item)
-                    raise
-            else:
-                row, extra = row_of(item), common_extra
-            own_dedup = dedup and (extra is None or "dedup_id" not in extra)
-            if own_dedup:
-                extra = {**(extra or {}), "dedup_id": self._packer.new_dedup_id()}
-            if not batch.offer(row, extra):
-                await self._put(batch)
-                batches.append(batch)
-                batch = PublishBatch(queue)
-                batch.offer(row, extra)
-            if own_dedup:
-                batch.own_dedup.add(batch.count - 1)
-        if batch.count:
-            await self._put(batch)
-            batches.append(batch)
-
-    def _packing(self, common: Outgoing) -> tuple[Callable[[object], bytes], Extra | None]:
-        """What packs bodies with all that they have in common, and their common part of the extras."""
-        try:
-            return self._packer.packing(common), extra_of(common)
-        except UNPACKED:
-            explain_parts(common)
-            raise
 
     async def submit(
         self, queue: str, message: Outgoing, *, dedup: bool, lane: object = None

@@ -32,8 +32,6 @@ def explain_parts(message: Outgoing) -> None:
     if message.deliver_at is not None:
         _check_moment(message.deliver_at)
     check_optional_text("dedup_id", message.dedup_id)
-    if isinstance(message.body, str):
-        check_text("body", message.body)
 
 
 def _check_moment(value: Any) -> None:

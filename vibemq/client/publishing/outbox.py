@@ -93,6 +93,12 @@ class PublishBatch:
         self.count += 1
         return True
 
+    def count_rows(self, size: int) -> None:
+        """Rows without extras were appended to `rows`, within the bounds of a frame; `size`: bytes of all by now, with
+        what their extras need."""
+        self.count = len(self.rows)
+        self.size = size
+
     def _tell(self, extra: Extra) -> int:
         """The next row comes with it; the bytes that it needs beyond those of its row."""
         if extra is self._common and self.count == self._common_count:

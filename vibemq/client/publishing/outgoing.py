@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from vibemq.client import payload as payloads
 from vibemq.errors import LocalProtocolError, MessageTooLarge
-from vibemq.model.arguments import SECONDS_OR_TIMEDELTA, misfit
+from vibemq.model.arguments import NOT_SENDABLE, SECONDS_OR_TIMEDELTA, misfit
 from vibemq.model.options import PRIORITY_MAX, Priority, enum_of
 from vibemq.model.quantities import whole_ms
 
@@ -27,8 +27,11 @@ HEADER_VALUE_UNITS_MAX: Final = 4_096
 
 _U16 = struct.Struct("!H")
 _U32 = struct.Struct("!I")
+pack_size: Final = _U32.pack
 _NO_HEADERS = b"\0\0"
 _ID_SIZE = 32
+_FIRST_NUMBER = 16**11
+"""The first of 12 hex digits: numbers need no padding."""
 SECONDS_MAX: Final = 9_000_000_000_000
 """The largest time that a message can carry, in seconds."""
 
@@ -51,26 +54,27 @@ class Outgoing:
 class RowPacker:
     """Packs rows with ids of its own making: 20 random hex digits that stay, then 12 that count."""
 
-    __slots__ = ("_dedup_prefix", "_head", "_largest", "_numbers", "_of_priority", "_prefix")
+    __slots__ = ("_dedup_prefix", "_largest", "_of_priority", "_prefix", "head", "numbers")
 
     def __init__(self, largest: Callable[[], int] | None = None) -> None:
         """`largest`: the size of the largest row that the connection carries; asked for rows above `ROW_BYTES_MAX`.
         None: for requests and replies, which fit into an ordinary frame."""
         self._largest = largest
         self._prefix = secrets.token_hex(10)
-        self._head = _U16.pack(_ID_SIZE) + self._prefix.encode()
+        self.head = _U16.pack(_ID_SIZE) + self._prefix.encode()
         """How every row with an id of ours begins."""
         self._dedup_prefix = secrets.token_urlsafe(9)
-        self._numbers = count(1)
+        self.numbers = count(_FIRST_NUMBER)
+        """Of ids and dedup ids; 12 hex digits each."""
         self._of_priority: dict[int, Callable[[object], bytes]] = {}
         """What packs bodies that come with a priority and no headers."""
 
     def new_id(self) -> str:
-        return f"{self._prefix}{next(self._numbers):012x}"
+        return f"{self._prefix}{next(self.numbers):x}"
 
     def new_dedup_id(self) -> str:
         """Shorter than an id: the broker remembers it for the whole dedup window."""
-        return f"{self._dedup_prefix}{next(self._numbers):x}"
+        return f"{self._dedup_prefix}{next(self.numbers) - _FIRST_NUMBER:x}"
 
     def row(self, message: Outgoing) -> bytes:
         """
@@ -86,11 +90,11 @@ class RowPacker:
             headers = _completed(headers, message, json=json)
         block = header_block(headers) if headers else _NO_HEADERS
         if message.id is None:
-            row = b"%b%012x%b%b%b" % (self._head, next(self._numbers), _U32.pack(len(raw)), raw, block)
+            row = b"%b%x%b%b%b" % (self.head, next(self.numbers), pack_size(len(raw)), raw, block)
         else:
             row = _pack(message.id, raw, block)
         if len(row) > ROW_BYTES_MAX:
-            self._check_size(len(row))
+            self.check_size(len(row))
         return row
 
     def _packing_of(self, priority: PriorityLike | None) -> Callable[[object], bytes]:
@@ -115,9 +119,9 @@ class RowPacker:
             block = blocks.get(json)
             if block is None:
                 block = blocks[json] = header_block(_completed(headers, common, json=json))
-            packed = b"%b%012x%b%b%b" % (self._head, next(self._numbers), _U32.pack(len(raw)), raw, block)
+            packed = b"%b%x%b%b%b" % (self.head, next(self.numbers), pack_size(len(raw)), raw, block)
             if len(packed) > ROW_BYTES_MAX:
-                self._check_size(len(packed))
+                self.check_size(len(packed))
             return packed
 
         return row
@@ -125,16 +129,16 @@ class RowPacker:
     def plain_row(self, body: object) -> bytes:
         """The same for a body alone, in one formatting step: half the time of `row`."""
         if type(body) is bytes and body and body[0] not in payloads.JSON_STARTS:
-            raw, headers = body, _BINARY_HEADERS
+            raw, headers = body, BINARY_HEADERS
         else:
             raw, json = payloads.encode(body)
-            headers = _NO_HEADERS if json else _BINARY_HEADERS
-        row = b"%b%012x%b%b%b" % (self._head, next(self._numbers), _U32.pack(len(raw)), raw, headers)
+            headers = _NO_HEADERS if json else BINARY_HEADERS
+        row = b"%b%x%b%b%b" % (self.head, next(self.numbers), pack_size(len(raw)), raw, headers)
         if len(row) > ROW_BYTES_MAX:
-            self._check_size(len(row))
+            self.check_size(len(row))
         return row
 
-    def _check_size(self, size: int) -> None:
+    def check_size(self, size: int) -> None:
         if self._largest is None:
             raise MessageTooLarge(
                 f"a request or reply of {size:,} bytes does not fit; with id and headers it has at most"
@@ -243,7 +247,7 @@ def _pack(message_id: str, payload: bytes, headers: bytes) -> bytes:
     id_size = len(raw_id)
     if not 0 < id_size <= 0xFFFF:
         raise LocalProtocolError(f"a message id has 1 to 65,535 bytes, not {id_size}")
-    return b"".join((_U16.pack(id_size), raw_id, _U32.pack(len(payload)), payload, headers))
+    return b"".join((_U16.pack(id_size), raw_id, pack_size(len(payload)), payload, headers))
 
 
 def too_large(size: int, most: int) -> MessageTooLarge:
@@ -257,7 +261,10 @@ def too_large(size: int, most: int) -> MessageTooLarge:
 def _labelled(body: object) -> tuple[bytes, bool]:
     """Payload of a message whose content type its publisher names: no need to look whether bytes are JSON."""
     if isinstance(body, str):
-        return body.encode(), True
+        try:
+            return body.encode(), True
+        except UnicodeEncodeError:
+            raise misfit("body", body, NOT_SENDABLE) from None
     if isinstance(body, bytes | bytearray | memoryview):
         return bytes(body), True
     return payloads.encode(body)
@@ -286,4 +293,5 @@ def _epoch_ms(moment: datetime | float) -> int:
     return at
 
 
-_BINARY_HEADERS = header_block({payloads.CONTENT_TYPE: payloads.BINARY})
+BINARY_HEADERS: Final = header_block({payloads.CONTENT_TYPE: payloads.BINARY})
+"""Of a body in bytes that is no JSON."""
