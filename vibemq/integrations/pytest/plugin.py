@@ -96,15 +96,15 @@ def vibemq_async(request: pytest.FixtureRequest) -> Any:
     the test has, and under the plugin of anyio, also with trio."""
     plugins = request.config.pluginmanager
     has_asyncio = plugins.hasplugin("vibemq-asyncio")
-    # In its mode `auto`, pytest-asyncio marks every test that is a coroutine, and runs it: those of anyio's plugin, too.
+    # In its mode `auto`, pytest-asyncio marks and runs every test that is a coroutine, those of anyio's plugin, too.
     is_asyncios = has_asyncio and request.node.get_closest_marker("asyncio") is not None
     if plugins.hasplugin("vibemq-anyio") and "anyio_backend" in request.fixturenames:
         if not is_asyncios:
             return request.getfixturevalue("_vibemq_client_of_anyio")
         raise pytest.UsageError(
             "two plugins would run this test, in a loop each: that of anyio, because of pytest.mark.anyio or"
-            " anyio_backend, and pytest-asyncio, because of asyncio_mode = auto or pytest.mark.asyncio. Set asyncio_mode"
-            " = strict and keep pytest.mark.anyio, which trio needs; or leave pytest-asyncio alone with it"
+            " anyio_backend, and pytest-asyncio, because of asyncio_mode = auto or pytest.mark.asyncio. Set"
+            " asyncio_mode = strict and keep pytest.mark.anyio, which trio needs; or leave pytest-asyncio alone with it"
         )
     if has_asyncio:
         from vibemq.integrations.pytest.asyncio_fixtures import client_fixture_of
