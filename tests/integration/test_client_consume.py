@@ -2,6 +2,7 @@
 
 from collections import Counter
 from typing import Any
+from unittest.mock import AsyncMock
 
 import anyio
 import pytest
@@ -10,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 import vibemq
 from tests.integration.fake_broker import FakeBroker, broker_and_client, give_little_time
 from tests.waiting import until
+from vibemq.client.link import ClientLink
 from vibemq.errors import InvalidOptions, LocalProtocolError, NotConnected, QueueExists, QueueNotFound
 from vibemq.protocols.native.codec.wire import CommandType
 
@@ -445,6 +447,20 @@ async def test_a_subscription_begins_once() -> None:
                 async with messages:
                     pass
             assert broker.frames.count(CommandType.SUBSCRIBE) == subscribed
+
+
+async def test_a_subscription_that_found_no_connection_may_begin_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with broker_and_client() as (_, mq):
+        messages = mq.subscribe("orders")
+        for raised in (NotConnected("no connection within 30 s"), KeyboardInterrupt()):
+            with monkeypatch.context() as patched:
+                patched.setattr(ClientLink, "connected", AsyncMock(side_effect=raised))
+                with pytest.raises(type(raised)):
+                    await messages.start()
+        await mq.publish("orders", 1)
+        with anyio.fail_after(60):
+            async with messages:
+                assert (await anext(messages)).body == 1
 
 
 async def test_an_exception_is_a_reason_and_nothing_else_but_text_is() -> None:

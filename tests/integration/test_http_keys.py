@@ -75,3 +75,18 @@ async def test_a_large_body_is_compared_beside_the_event_loop(api: ApiClient, mo
         other = await api.ask("POST", path, "root", headers=headers, content=b"y" * size)
         assert other.json()["code"] == "IDEMPOTENCY_CONFLICT"
     assert aside == [*[False] * 3, *[True] * 3]
+
+
+async def test_published_messages_of_others_with_the_same_key_are_no_duplicates(api: ApiClient) -> None:
+    await api.done("PUT", "/queues/a.q", "root", json={"durability": "transient"})
+    rule = {"queues": "a.*", "actions": ["publish"]}
+    binary = {**KEY, "Content-Type": "application/octet-stream"}
+    lines = {"Idempotency-Key": "lines", "Content-Type": "application/x-ndjson"}
+    for count, user in enumerate(("first", "second"), 1):
+        await api.done("POST", "/users", "root", json={"user": user, "password_hash": cheap_hash()})
+        await api.done("POST", f"/users/{user}/permissions", "root", json=rule)
+        for _ in range(2):
+            shown = await api.done("POST", "/queues/a.q/messages", user, content=user.encode(), headers=binary)
+            assert shown["duplicate"] is False
+        await api.done("POST", "/queues/a.q/messages", user, content=b'{"payload": "x"}', headers=lines)
+        assert (await api.done("GET", "/queues/a.q", "root"))["ready"] == 2 * count

@@ -1,7 +1,10 @@
 """What has come is put aside each time, as behind very many others: everything is carried out in a later turn."""
 
+import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 
+import anyio
 import pytest
 
 import vibemq
@@ -10,6 +13,7 @@ from tests.waiting import until
 from vibemq.config import Http, Listener, Settings
 from vibemq.server.broker import Broker
 from vibemq.server.commit import backpressure
+from vibemq.server.net.transport import Connection
 
 pytestmark = pytest.mark.anyio
 
@@ -43,3 +47,88 @@ async def test_nothing_is_lost_or_passed_that_is_put_aside(tmp_path: Path, monke
                 if len(got) == len(sent):
                     break
         assert got == sent
+
+
+@pytest.fixture
+def connections(monkeypatch: pytest.MonkeyPatch) -> list[Connection]:
+    """Those that have been accepted, in order."""
+    accepted: list[Connection] = []
+    begin = Connection._begin
+
+    def note(connection: Connection) -> None:
+        accepted.append(connection)
+        begin(connection)
+
+    monkeypatch.setattr(Connection, "_begin", note)
+    return accepted
+
+
+def put_aside(monkeypatch: pytest.MonkeyPatch, connection: Connection) -> None:
+    """What comes of it from now on waits as behind very many others."""
+    receive = Connection.data_received
+    aside = connection._services.put_aside
+
+    def data_received(one: Connection, data: bytes) -> None:
+        if one is not connection:
+            receive(one, data)
+            return
+        with monkeypatch.context() as patched:
+            patched.setattr(aside, "has_time", lambda: False)
+            patched.setattr(aside, "add", lambda _: None)
+            receive(one, data)
+
+    monkeypatch.setattr(Connection, "data_received", data_received)
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    settings = Settings(data_dir=tmp_path, listeners=(Listener(port=0),), http=Http(enabled=False))
+    async with Broker(settings=settings) as broker:
+        yield broker
+
+
+async def test_what_was_put_aside_of_a_connection_that_is_lost_is_carried_out(
+    broker: Broker, connections: list[Connection], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with vibemq.connect(broker.url) as mq:
+        await mq.create_queue("q")
+        await mq.publish("q", b"one")
+        async with vibemq.connect(broker.url) as other:
+            theirs = connections[1]
+            async with other.subscribe("q") as messages:
+                message = await anext(messages)
+                put_aside(monkeypatch, theirs)
+                await message.ack()
+                await until(lambda: theirs.peer.kept)
+                theirs.transport.abort()
+                await until(lambda: theirs._closed)
+        # As long as its session lasts, the message is in flight.
+        await until(lambda: broker.connection_count == 1)
+        assert await mq.fetch("q", timeout=0.2) == []
+        info = await mq.admin("queue.info", queue="q")
+    assert (info["ready"], info["in_flight"], info["dead"]) == (0, 0, 0)
+
+
+async def test_no_more_is_put_aside_of_a_connection_that_hears_answers(
+    broker: Broker, connections: list[Connection], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bodies = [b"\xff" * 60_000] * 100
+    async with vibemq.connect(broker.url) as mq:
+        await mq.create_queue("q")
+        (ours,) = connections
+        put_aside(monkeypatch, ours)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(mq.publish_many, "q", bodies)
+            await until(lambda: not ours.is_read)
+            before = ours.bytes_received
+            for _ in range(50):
+                # As each answer and each hand-out does.
+                ours.wake()
+                await asyncio.sleep(0)
+            assert ours.peer.kept
+            assert not ours.is_read
+            assert ours.bytes_received - before < 2 * backpressure.SHARE_BYTES
+            monkeypatch.undo()
+            ours.work_off()
+        info = await mq.admin("queue.info", queue="q")
+    assert info["ready"] == len(bodies)

@@ -198,11 +198,11 @@ def test_changes_of_oneself_are_limited_by_every_door_together(tmp_path: Path) -
         with connected(broker.ports["native"], "root", password="pw") as root:
             root.admin("user.add", user="ann", password_hash=cheap_hash("secret"))
         with connected(broker.ports["native"], "ann", password="secret") as ann:
-            for _ in range(OWN_CHANGES_AT_ONCE // 2):
+            for _ in range(OWN_CHANGES_AT_ONCE):
                 made = ann.admin("token.create", user="ann")
                 ann.admin("token.revoke", user="ann", token_id=made["token_id"])
             with pytest.raises(Refusal, match="RATE_LIMITED"):
-                ann.admin("user.password", user="ann", password="other")
+                ann.admin("token.create", user="ann")
         basic = base64.b64encode(b"ann:secret").decode()
         status, _, answer = broker.get("/api/v1/users/ann/tokens", Authorization=f"Basic {basic}")
         assert (status, json.loads(answer)["items"]) == (200, [])

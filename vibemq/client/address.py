@@ -25,6 +25,7 @@ DEFAULT_PORT = 2925
 MESSAGE_BYTES_MAX = 256 << 20
 COMPRESSIONS = ("brotli", "gzip")
 _SCHEMES = ("vibemq://", "vibemqs://")
+_NO_HOST = frozenset(" \t\r\n,;=/?#@")
 _TRUE, _FALSE = frozenset(("true", "1", "yes", "on")), frozenset(("false", "0", "no", "off"))
 
 
@@ -80,6 +81,8 @@ class ClientSettings:
         if self.tls_ca or self.tls_certificate or self.tls_server_name:
             # Whoever names certificates means TLS; without it they would be ignored in silence.
             object.__setattr__(self, "tls", True)
+        if not self.host or set(self.host) & _NO_HOST or self.host.count(":") == 1:
+            raise ConfigInvalid(f"host must be a name or an address without its port, not {self.host!r}")
         if not 0 < self.port <= 65535:
             raise ConfigInvalid(f"port must be 1 to 65535, not {self.port}")
         if not 0 < self.max_message_bytes <= MESSAGE_BYTES_MAX:
@@ -159,8 +162,11 @@ def compressions(text: str) -> tuple[str, ...]:
 
 
 def _parse_url(url: str) -> ClientSettings:
+    if not url.isprintable():
+        raise ConfigInvalid("the URL has a line break or another character that is not printable")
     try:
         parts = urlsplit(url, allow_fragments=False)
+        _check_path(parts.path)
         port = parts.port
     except ValueError as exc:
         raise ConfigInvalid(f"this URL cannot be read: {exc}") from None
@@ -171,16 +177,33 @@ def _parse_url(url: str) -> ClientSettings:
     if port is not None:
         changes["port"] = port
     if parts.username:
-        changes["username"] = unquote(parts.username)
-        changes["password"] = unquote(parts.password or "")
+        changes["username"] = _unquoted(parts.username)
+        changes["password"] = _unquoted(parts.password or "")
     elif parts.password:
         if settings.token is not None:
             raise ConfigInvalid("the URL has two tokens; leave one of them out")
         # A password of nobody is a token.
-        changes["token"] = unquote(parts.password)
+        changes["token"] = _unquoted(parts.password)
     if parts.scheme == "vibemqs":
         changes["tls"] = True
     return replace(settings, **changes)
+
+
+def _check_path(path: str) -> None:
+    """Behind the host stand options or nothing: what was meant as one must not be passed over."""
+    if "#" in path:
+        raise ConfigInvalid("the URL has a '#'; write %23 for it in a user name, password or value")
+    if "@" in path:
+        raise ConfigInvalid("the URL has a '/' in front of its '@'; write %2F for it in a user name or password")
+    if path not in ("", "/"):
+        raise ConfigInvalid(f"the URL has {path!r} behind its host; write options as vibemq://host:port?key=value&…")
+
+
+def _unquoted(text: str) -> str:
+    try:
+        return unquote(text, errors="strict")
+    except UnicodeDecodeError:
+        raise ConfigInvalid("the URL has percent-encoded bytes that are no UTF-8") from None
 
 
 def _query_items(query: str) -> Iterable[tuple[str, str]]:
@@ -188,7 +211,7 @@ def _query_items(query: str) -> Iterable[tuple[str, str]]:
         key, equals, value = item.partition("=")
         if not equals:
             raise ConfigInvalid(f"query item {item!r} has no '='; write key=value")
-        yield unquote(key), unquote(value)
+        yield _unquoted(key), _unquoted(value)
 
 
 def _key_values(text: str) -> Iterable[tuple[str, str]]:
@@ -219,7 +242,10 @@ def _value(text: str, at: int) -> tuple[str, int]:
         character = text[at]
         if character == '"':
             end = text.find(";", at)
-            return "".join(characters), len(text) if end < 0 else end + 1
+            end = len(text) if end < 0 else end
+            if text[at + 1 : end].strip():
+                raise ConfigInvalid("text stands between the closing \" of a value and the next ';'")
+            return "".join(characters), end + 1
         if character == "\\" and text[at + 1 : at + 2] in ('"', "\\", ";", "="):
             at += 1
             character = text[at]
@@ -239,6 +265,8 @@ def _settings(
             raise ConfigInvalid(_unknown(key, known))
         for name, read in reader(key, value).items():
             target = policy if name in ReconnectPolicy.__slots__ else changes
+            if name in target:
+                raise ConfigInvalid(f"the connection string says {key!r} twice; leave one of them out")
             target[name] = read
     if policy:
         base = ReconnectPolicy()

@@ -272,7 +272,12 @@ class Subscription(Generic[T]):
                 f"this subscription of {self.queue!r} {state}; make another one with subscribe({self.queue!r}, ...)"
             )
         self._started = True
-        await self._link.connected()
+        try:
+            await self._link.connected()
+        except BaseException:
+            # Nothing was asked for: it may begin later.
+            self._started = False
+            raise
         if self.options.prefetch is None:
             self._adopt_prefetch()
         self._link.restored.subscribe(self, anyio.current_time())

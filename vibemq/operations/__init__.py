@@ -29,7 +29,7 @@ from vibemq.operations.monitoring import (
     queue_rows,
 )
 from vibemq.operations.reading import bodies, peeks
-from vibemq.operations.registry import Call, Caller, Operation, Registry
+from vibemq.operations.registry import Call, Caller, Operation, OwnLimit, Registry
 from vibemq.operations.transfer import definitions, exports, imports, moves, removal
 
 OPERATIONS: tuple[Operation[Any], ...] = (
@@ -68,4 +68,4 @@ OPERATIONS: tuple[Operation[Any], ...] = (
 AUDITED_COMMANDS: Mapping[type, str] = {o.becomes: o.name for o in OPERATIONS if o.becomes is not None}
 """The operation that each audited command of the engine is, whichever words asked for it."""
 
-__all__ = ["AUDITED_COMMANDS", "OPERATIONS", "Call", "Caller", "Operation", "Registry"]
+__all__ = ["AUDITED_COMMANDS", "OPERATIONS", "Call", "Caller", "Operation", "OwnLimit", "Registry"]

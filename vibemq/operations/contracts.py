@@ -192,6 +192,10 @@ class StoreAccess(Protocol):
 
 
 class PasswordHashing(Protocol):
+    @property
+    def makes_hashes(self) -> bool:
+        """Whether a new password is being hashed, or waits for it."""
+
     async def hash_password(self, password: str) -> str:
         """In a thread; few at a time."""
 

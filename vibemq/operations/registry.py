@@ -11,6 +11,7 @@ What it needs stands in `vibemq.auth.matrix`; an operation without a row there c
 import json
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -56,6 +57,14 @@ AsTask = Callable[[Any, Caller, A], Awaitable[Any]]
 """(service, caller, arguments) -> something JSON-ready, or a `Fetched`."""
 
 
+class OwnLimit(Enum):
+    """For whom requests are counted."""
+
+    USER = auto()
+    USER_AND_ADDRESS = auto()
+    """Whoever knows a user's password at another address does not use up what the user may do."""
+
+
 @dataclass(frozen=True, slots=True)
 class Operation(Generic[A]):
     """One declaration."""
@@ -78,9 +87,9 @@ class Operation(Generic[A]):
     down."""
     not_told: tuple[str, ...] = ()
     """Arguments that the audit log does not name, because of their size: the answer tells what became of them."""
-    limited_per_user: bool = False
-    """Of a long one: users may ask for it without any right, and each time leaves something behind. What one user does
-    so, of all these together, is limited; superusers are not."""
+    limited_per: OwnLimit | None = None
+    """Of a long one: users may ask for it without any right, and each time leaves something behind. How often one does
+    it is limited; superusers are not."""
     told_in_pieces: str = ""
     """Of a long one: the list in its answer that stands in the audit log whole, in as many lines as it takes."""
     becomes: type[Any] | None = None

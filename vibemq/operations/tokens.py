@@ -15,7 +15,7 @@ from vibemq.model.accounts import StoredToken
 from vibemq.model.records import TokenRemoved, TokenStored
 from vibemq.operations.arguments import LIMIT_MAX, Arguments, Limit, Text, Whole, page_size
 from vibemq.operations.contracts import InstantSource
-from vibemq.operations.registry import Caller, Operation
+from vibemq.operations.registry import Caller, Operation, OwnLimit
 from vibemq.operations.users import Users
 
 TOKENS_MAX = 1000
@@ -193,7 +193,7 @@ OPERATIONS: list[Operation[Any]] = [
         task=Tokens.create,
         logged=True,
         audited=True,
-        limited_per_user=True,
+        limited_per=OwnLimit.USER,
     ),
     Operation(
         "token.list", "Access tokens, in pages of about 256 KiB at most.", TokenListArguments, Tokens, task=Tokens.page
@@ -206,6 +206,6 @@ OPERATIONS: list[Operation[Any]] = [
         task=Tokens.revoke,
         logged=True,
         audited=True,
-        limited_per_user=True,
+        limited_per=OwnLimit.USER_AND_ADDRESS,
     ),
 ]

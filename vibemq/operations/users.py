@@ -35,7 +35,7 @@ from vibemq.model.commands import ChangeAccounts
 from vibemq.model.records import AccountRecord, TokenRemoved, UserRemoved, UserStored
 from vibemq.operations.arguments import LIMIT_MAX, Arguments, Limit, Text, page_size
 from vibemq.operations.contracts import CommandSession, InstantSource, PasswordHashing
-from vibemq.operations.registry import Caller, Operation
+from vibemq.operations.registry import Caller, Operation, OwnLimit
 
 RULES_MAX = 1000
 """Of one user."""
@@ -322,11 +322,11 @@ class Users:
             self._hashed_for.remove(principal.name)
 
     async def rehash(self, name: str, password: str, outdated: str) -> None:
-        """Hash a password by today's rules that has just been right, unless it was changed meanwhile."""
-        try:
-            hashed = await self._hashing.hash_password(password)
-        except RateLimited:
-            return  # After the next login, then.
+        """Hash a password by today's rules that has just been right, unless it was changed meanwhile. New passwords
+        have precedence, and one is hashed again at a time: the others are after a later login."""
+        if self._hashing.makes_hashes:
+            return
+        hashed = await self._hashing.hash_password(password)
         async with self.changing:
             user = self._accounts.stored_user(name)
             if user is not None and user.password_hash == outdated:
@@ -470,7 +470,7 @@ OPERATIONS: list[Operation[Any]] = [
         task=Users.password,
         logged=True,
         audited=True,
-        limited_per_user=True,
+        limited_per=OwnLimit.USER_AND_ADDRESS,
     ),
     Operation(
         "user.grant", "Allow a user something.", GrantArguments, Users, task=Users.grant, logged=True, audited=True

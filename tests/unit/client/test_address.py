@@ -6,7 +6,7 @@ from vibemq.errors import ConfigInvalid
 
 def test_a_url_with_everything() -> None:
     settings = parse(
-        "VibeMQ://al%40ice:s%3Aecret+@broker.example:3000/ignored"
+        "VibeMQ://al%40ice:s%3Aecret+@broker.example:3000/"
         "?tls=yes&skipCertValidation=1&keepAlive=20&commandTimeout=7&compression=gzip,brotli&compressionThreshold=0"
         "&reconnectMaxAttempts=0&reconnectInitialDelay=2&reconnectMaxDelay=60&reconnectExponentialBackoff=false"
         "&queues=a,%20b&name=my%20app&token=t"
@@ -44,6 +44,22 @@ def test_secrets_stay_out_of_the_representation() -> None:
 @pytest.mark.parametrize(
     ("text", "hint"),
     [
+        ("vibemq://h:2925/tls=true", "'/tls=true' behind its host"),
+        ("vibemq://h/orders?name=x", "'/orders' behind its host"),
+        ("vibemq://h#&tls=true", "write %23"),
+        ("vibemq://user:pass#word@h", "write %23"),
+        ("vibemq://user:pass/word@h", "write %2F"),
+        ("vibemq://h?tls=true&tls=false", "'tls' twice"),
+        ("vibemq://h?tls=true&useTls=true", "'useTls' twice"),
+        ("vibemq://h?reconnectMaxDelay=3&reconnectMaxDelay=4", "'reconnectMaxDelay' twice"),
+        ("vibemq://h;tls=true", "host must be"),
+        ("vibemq://a,b", "host must be"),
+        ("vibemq://h\n?tls=true", "line break"),
+        ("vibemq://u%ff:p@h", "no UTF-8"),
+        ("host=a;host=b", "'host' twice"),
+        ("host=", "host must be"),
+        ("host=h:3", "without its port"),
+        ('host=h;username=u;password="abc"def', "between the closing"),
         ("vibemq://h?comandTimeout=3", "did you mean 'commandtimeout'"),
         ("host=h;usrname=x", "did you mean 'username'"),
         ("host=h;zzz=x", "known are"),

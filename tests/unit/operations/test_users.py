@@ -44,6 +44,8 @@ class World:
     clock: FakeClock = field(default_factory=FakeClock)
     stored: list[list[Any]] = field(default_factory=list)
     full: bool = False
+    makes_hashes: bool = False
+    """Whether a new password is being hashed."""
     hashing: Callable[[], None] = field(default=lambda: None)
     """What happens while a password is hashed."""
 
@@ -244,3 +246,17 @@ def test_the_permissions_of_tokens_are_bounded_for_each_and_for_each_user() -> N
     world.carry_out(root, "token.create", {"user": "bob", "permissions": rules[:1]})
     world.carry_out(root, "token.revoke", {"token_id": old.token_id})
     world.carry_out(root, "token.create", {"user": "ann", "permissions": rules[:1]})
+
+
+def test_a_password_that_was_right_is_hashed_again_when_nobody_waits_for_a_new_one() -> None:
+    world, hashed = World(), []
+    world.store(user("ann"))
+    world.hashing = lambda: hashed.append("ann")
+    stored = world.accounts.stored_user("ann")
+    assert stored is not None
+    world.makes_hashes = True
+    asyncio.run(world.users.rehash("ann", "pw", stored.password_hash))
+    assert (hashed, world.stored) == ([], [])
+    world.makes_hashes = False
+    asyncio.run(world.users.rehash("ann", "pw", stored.password_hash))
+    assert (hashed, len(world.stored)) == (["ann"], 1)

@@ -48,6 +48,11 @@ class HashingThreads:
         """Leave the processors to others."""
         await asyncio.sleep(seconds)
 
+    @property
+    def makes_hashes(self) -> bool:
+        """Whether a new password is being hashed, or waits for it."""
+        return self._to_be_made > 0
+
     async def hash_password(self, password: str) -> str:
         """Of a new password. One that nobody waits for any more is not begun. Raises RateLimited."""
         if self._to_be_made >= TO_BE_MADE_MAX:

@@ -8,10 +8,11 @@ from anyio import CapacityLimiter
 
 from vibemq.auth.tokens import masked
 from vibemq.errors import AuthError, NotAuthorized, RateLimited, StorageFailed, VibeMQError, forget_frames
-from vibemq.operations import Call, Registry
+from vibemq.operations import Call, OwnLimit, Registry
 from vibemq.protocols.session import Principal, Session
 from vibemq.server.access.audit import AuditedPeer, AuditLog
 from vibemq.server.access.command_audit import CommandAudit
+from vibemq.server.access.guessing import address_of
 from vibemq.server.access.limits import KeyedLimiter
 from vibemq.server.background_tasks import BackgroundTasks
 from vibemq.server.monitoring.metrics import Metrics
@@ -133,7 +134,7 @@ class OperationRunner:
 
         `place`: where the request comes from.
         """
-        if (too_often := self._refusal_of_own(call)) is not None:
+        if (too_often := self._refusal_of_own(place, call)) is not None:
             return too_often
         operation, principal = call.operation, call.caller.principal
         fields = {"event": "admin", "verb": operation.name, "user": principal.name if principal else ""}
@@ -171,16 +172,18 @@ class OperationRunner:
                 )
         return result
 
-    def _refusal_of_own(self, call: Call) -> RateLimited | None:
-        principal = call.caller.principal
-        if not call.operation.limited_per_user or principal is None or principal.superuser:
+    def _refusal_of_own(self, place: AuditedPeer, call: Call) -> RateLimited | None:
+        """By operation, so that nobody who makes tokens with a leaked password keeps its owner from changing it."""
+        principal, operation = call.caller.principal, call.operation
+        if operation.limited_per is None or principal is None or principal.superuser:
             return None
-        if self._own_changes.take(principal.name, self._monotonic()):
+        address = address_of(place.host) if operation.limited_per is OwnLimit.USER_AND_ADDRESS else ""
+        if self._own_changes.take(f"{operation.name} {address} {principal.name}", self._monotonic()):
             return None
         self._metrics.rate_limited += 1
         refusal = RateLimited(
-            f"user {principal.name!r} changes its password and its tokens too often; behind {OWN_CHANGES_AT_ONCE} at "
-            f"once, one such request is carried out every {OWN_CHANGE_EVERY_S} s; try again in {OWN_CHANGE_EVERY_S} s"
+            f"user {principal.name!r} asks for {operation.name} too often; behind {OWN_CHANGES_AT_ONCE} at once, one "
+            f"such request is carried out every {OWN_CHANGE_EVERY_S} s; try again in {OWN_CHANGE_EVERY_S} s"
         )
         refusal.wait_s = OWN_CHANGE_EVERY_S
         return refusal

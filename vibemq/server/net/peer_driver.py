@@ -82,6 +82,8 @@ class PeerDriver:
         """Instant of the nearest tick that the timers know for this session."""
         self.pending = 0
         """Requests answered by tasks of their own (credentials, admin verbs) that are under way."""
+        self.kept = False
+        """Something has come that nobody has looked at: `work_off` is due."""
         self.leaving = False
         """Nothing more is read; only what was asked is still answered."""
         self.broken = False
@@ -154,9 +156,15 @@ class PeerDriver:
         return False
 
     def keep(self, data: bytes) -> None:
-        """The same, but `process` is called later."""
+        """The same, but `work_off` is called later."""
         if not (self.parted or self.leaving):
+            self.kept = True
             self.session.receive_data(data)
+
+    def work_off(self) -> None:
+        """What was kept."""
+        self.kept = False
+        self.process()
 
     def process(self) -> None:
         """Take what the session has understood, have it decided, and write what is due in this turn."""
@@ -292,8 +300,10 @@ class PeerDriver:
         if room > 0:
             self._tick_session()
             self.delivery_queue.pump(room)
-            # Encoding may have turned a row down; what the session wants done about it stands in its commands.
-            self._take_requests(told=True)
+            # Encoding may have turned a row down; what the session wants done about it stands in its commands. What
+            # was kept waits for its turn, and that stands in front of it.
+            if not self.kept:
+                self._take_requests(told=True)
 
     def _finished(self) -> bool:
         """Whether everything that was asked is answered and it is time to part; then the goodbye is said."""
@@ -345,6 +355,8 @@ class PeerDriver:
         """What it had still asked for, and the end. Its release queue stays until then: what is handed out to it
         meanwhile goes back, too."""
         yield from self._decider.steps(Batch([*self._settle_written(), *self._requests.last(self)]))
+        # Also what came behind a batch that is decided in steps.
+        self.kept = True
         while self._read_on():
             yield
             yield from self._decider.steps(Batch(self._requests.last(self)))
@@ -360,9 +372,11 @@ class PeerDriver:
 
     def _read_on(self) -> bool:
         """Take requests that came before the end and that nobody has looked at; whether there were any."""
-        if self.leaving or not self.session.unread:
+        if self.leaving or not (self.session.unread or self.kept):
             return False
+        self.kept = False
         try:
+            self._tick_session()
             self._requests.waiting.extend(self.session.commands())
         except RemoteProtocolError:
             self.leaving = True

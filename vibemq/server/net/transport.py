@@ -303,7 +303,7 @@ class Connection(asyncio.Protocol):
     def work_off(self) -> None:
         """What was put aside."""
         if not (self._closed or self.peer.ending):
-            self.peer.process()
+            self.peer.work_off()
 
     def eof_received(self) -> bool:
         if self._hung_up:
@@ -327,7 +327,8 @@ class Connection(asyncio.Protocol):
     def flush(self) -> None:
         """Write what is due; called once per loop turn. Raises nothing: other connections come after."""
         peer = self.peer
-        self._turn_bytes = 0
+        if not peer.kept:
+            self._turn_bytes = 0
         if self._closed or peer.parted:
             return
         try:
@@ -451,7 +452,7 @@ class Connection(asyncio.Protocol):
     def _limit_reading(self, buffered: int) -> None:
         reading = buffered < 4 * self.high_water and not (self._services.backpressure.overloaded or self.peer.busy)
         reading = reading and not self._services.connection_table.waits_for_memory(self)
-        if reading == self._reading or (self._share_used and reading and not self._services.read_turns.admits(self)):
+        if reading == self._reading or (reading and self._waits_for_turn()):
             return
         self._reading = reading
         self._share_used = False
@@ -460,6 +461,10 @@ class Connection(asyncio.Protocol):
             self.transport.resume_reading()
         else:
             self._pause_reading()
+
+    def _waits_for_turn(self) -> bool:
+        """Somebody of whom much has come is read on when that was looked at, and others have had their turns."""
+        return self.peer.kept or (self._share_used and not self._services.read_turns.admits(self))
 
     def _pause_reading(self) -> None:
         if self._gathering is not None:

@@ -10,7 +10,7 @@ from tests.unit.server.access.test_audit import Kept, Somebody
 from vibemq.auth.policy import Policy
 from vibemq.errors import NotAuthorized, RateLimited
 from vibemq.model.access import LoginKind, Principal, ResourceKind, Rule
-from vibemq.operations import OPERATIONS, Registry
+from vibemq.operations import OPERATIONS, OwnLimit, Registry
 from vibemq.operations.arguments import Arguments
 from vibemq.operations.registry import Caller, Operation
 from vibemq.operations.users import OfUser
@@ -80,23 +80,23 @@ class OwnThings:
 async def test_what_users_change_of_themselves_without_any_right_is_limited() -> None:
     now_s, own, kept = 0.0, OwnThings(), Kept()
     operations = [
-        Operation(name, "Own.", OfUser, OwnThings, task=OwnThings.change, audited=True, limited_per_user=True)
-        for name in ("token.create", "token.revoke")
+        Operation(name, "Own.", OfUser, OwnThings, task=OwnThings.change, audited=True, limited_per=limit)
+        for name, limit in (("token.create", OwnLimit.USER), ("token.revoke", OwnLimit.USER_AND_ADDRESS))
     ]
     registry = Registry(Policy({"ann": (), "bob": ()}, superusers=["root"]), operations, [own])
     runner = runner_of(registry, AuditLog(lambda: now_s, file=kept), lambda: now_s)
 
-    async def change(user: Principal, operation: str = "token.create", *, protocol: str = "native") -> object:
+    async def change(user: Principal, operation: str = "token.create", **place: str) -> object:
         call = registry.admit(user, operation, {"user": user.name})
-        return await runner.carried_out(Somebody(protocol=protocol), call)
+        return await runner.carried_out(Somebody(**place), call)
 
     ann = Principal("ann", login=LoginKind.PASSWORD)
-    for number in range(OWN_CHANGES_AT_ONCE):
-        assert await change(ann, ("token.create", "token.revoke")[number % 2]) is None
-    for protocol in ("native", "http"):
-        refusal = await change(ann, protocol=protocol)
+    for _ in range(OWN_CHANGES_AT_ONCE):
+        assert await change(ann) is None
+    for place in ({"protocol": "native"}, {"protocol": "http"}, {"host": "192.0.2.7"}):
+        refusal = await change(ann, **place)
         assert isinstance(refusal, RateLimited)
-        assert "'ann' changes its password and its tokens too often" in str(refusal)
+        assert "'ann' asks for token.create too often" in str(refusal)
         assert refusal.wait_s == OWN_CHANGE_EVERY_S
     assert own.changes == len(kept.records) == OWN_CHANGES_AT_ONCE, "what was refused so leaves nothing behind"
     assert await change(Principal("bob", login=LoginKind.PASSWORD)) is None
@@ -107,6 +107,30 @@ async def test_what_users_change_of_themselves_without_any_right_is_limited() ->
     assert isinstance(await change(ann), RateLimited)
 
 
+async def test_who_has_a_leaked_password_does_not_use_up_what_its_owner_may_do() -> None:
+    own = OwnThings()
+    operations = [
+        Operation(name, "Own.", OfUser, OwnThings, task=OwnThings.change, audited=True, limited_per=limit)
+        for name, limit in (("token.create", OwnLimit.USER), ("user.password", OwnLimit.USER_AND_ADDRESS))
+    ]
+    registry = Registry(Policy({"ann": ()}, superusers=["root"]), operations, [own])
+    runner = runner_of(registry, AuditLog(lambda: 0.0, file=Kept()), lambda: 0.0)
+
+    async def change(operation: str, host: str) -> object:
+        call = registry.admit(Principal("ann", login=LoginKind.PASSWORD), operation, {"user": "ann"})
+        return await runner.carried_out(Somebody(host=host), call)
+
+    for _ in range(2 * OWN_CHANGES_AT_ONCE):
+        last = [await change(operation, "192.0.2.66") for operation in ("token.create", "user.password")]
+    assert all(isinstance(answer, RateLimited) for answer in last)
+    assert isinstance(await change("token.create", "192.0.2.1"), RateLimited)
+    assert await change("user.password", "192.0.2.1") is None
+
+
 def test_what_is_limited_for_each_user() -> None:
-    limited = {operation.name for operation in OPERATIONS if operation.limited_per_user}
-    assert limited == {"token.create", "token.revoke", "user.password"}
+    limited = {operation.name: operation.limited_per for operation in OPERATIONS if operation.limited_per is not None}
+    assert limited == {
+        "token.create": OwnLimit.USER,
+        "token.revoke": OwnLimit.USER_AND_ADDRESS,
+        "user.password": OwnLimit.USER_AND_ADDRESS,
+    }

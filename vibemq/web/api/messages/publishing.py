@@ -5,6 +5,7 @@ A body is bytes: as text or as base64, never as a JSON value, so no number and n
 
 import base64
 import binascii
+import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ from vibemq.model.records import MessageExtra
 from vibemq.model.rows import LARGE_ROW_BYTES, Rows, pack_row
 from vibemq.operations.reading import instants
 from vibemq.web.api.guardrails.json_shapes import LISTS_MARKS_MAX, check_shape
+from vibemq.web.api.messages.leases import PrincipalKey
 
 MESSAGES_MAX = 1_000
 """Of one request."""
@@ -58,18 +60,26 @@ class NewMessage:
     extra: MessageExtra | None
 
 
+def dedup_id_of(owner: PrincipalKey, key: str) -> str:
+    """The dedup id of messages that are published with an Idempotency-Key: a queue's dedup ids are everybody's, and
+    the keys of others, who count in the same way, must not meet it."""
+    return hashlib.blake2s("\0".join((*map(str, owner), key)).encode(), digest_size=16).hexdigest()
+
+
 class MessageMaker:
     """Args:
     now: instant from which times to live and delays count.
     size_max: bytes of a message with its headers.
     key: Idempotency-Key of the request; "" = none.
+    key_id: the dedup id that stands for it, see `dedup_id_of`.
     new_id: makes ids for messages that bring none.
     """
 
-    def __init__(self, *, now: int, size_max: int, key: str, new_id: Any) -> None:
+    def __init__(self, *, now: int, size_max: int, key: str, key_id: str, new_id: Any) -> None:
         self._now = now
         self._size_max = min(size_max, LARGE_ROW_BYTES)
         self._key = key
+        self._key_id = key_id
         self._new_id = new_id
 
     def from_request(self, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> NewMessage:
@@ -96,7 +106,7 @@ class MessageMaker:
                     "Idempotency-Key and VibeMQ-Dedup-Id differ, and a message has one of them; leave one out",
                     "vibemq-dedup-id",
                 )
-            fields["dedup_id"] = self._key
+            fields.setdefault("dedup_id", self._key_id)
         given = fields.get("headers", {})
         if not isinstance(given, dict):
             raise InvalidPayload("the header vibemq-headers must be a JSON object of names and texts", "vibemq-headers")
@@ -114,12 +124,12 @@ class MessageMaker:
                 )
         fields = {name: inner for name, inner in value.items() if inner is not None}
         if self._key:
-            fields.setdefault("dedup_id", f"{self._key}/{index}")
+            fields.setdefault("dedup_id", f"{self._key_id}/{index}")
         return self._made(fields, _payload(fields))
 
     def from_body(self, body: bytes, index: int) -> NewMessage:
         """A line that is the body itself."""
-        return self._made({"dedup_id": f"{self._key}/{index}"} if self._key else {}, body)
+        return self._made({"dedup_id": f"{self._key_id}/{index}"} if self._key else {}, body)
 
     def _made(self, fields: Mapping[str, Any], payload: bytes) -> NewMessage:
         message_id = _text(fields, "id", TEXT_BYTES_MAX) or self._new_id()

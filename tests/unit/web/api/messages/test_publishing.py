@@ -19,7 +19,7 @@ NOW = 1_000_000
 
 
 def maker(key: str = "") -> MessageMaker:
-    return MessageMaker(now=NOW, size_max=1_048_576, key=key, new_id=lambda: "made")
+    return MessageMaker(now=NOW, size_max=1_048_576, key=key, key_id=key and f"id-of-{key}", new_id=lambda: "made")
 
 
 def test_the_extras_of_a_message() -> None:
@@ -27,10 +27,10 @@ def test_the_extras_of_a_message() -> None:
     assert maker().from_json(value, 0).extra == MessageExtra(3, NOW + 5, NOW + 7, b"d")
     assert maker().from_json({"deliver_at": "1970-01-01T00:30:00+00:00"}, 0).extra == MessageExtra(1, 0, 1_800_000)
     assert maker().from_json({"payload": "x", "priority": "normal"}, 0).extra is None
-    assert maker("key").from_json({}, 4).extra == MessageExtra(dedup_id=b"key/4")
+    assert maker("key").from_json({}, 4).extra == MessageExtra(dedup_id=b"id-of-key/4")
     assert maker("key").from_json({"dedup_id": "own"}, 4).extra == MessageExtra(dedup_id=b"own")
-    assert maker("key").from_request([], b"").extra == MessageExtra(dedup_id=b"key")
-    assert maker("key").from_body(b"x", 2).extra == MessageExtra(dedup_id=b"key/2")
+    assert maker("key").from_request([], b"").extra == MessageExtra(dedup_id=b"id-of-key")
+    assert maker("key").from_body(b"x", 2).extra == MessageExtra(dedup_id=b"id-of-key/2")
 
 
 @given(st.binary(max_size=200), st.dictionaries(st.text(min_size=1, max_size=9), st.text(min_size=1, max_size=9)))

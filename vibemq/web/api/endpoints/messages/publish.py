@@ -16,11 +16,13 @@ from vibemq.web.api.endpoints.shapes import ANYTHING, NULLABLE_TEXT, TEXT, WHOLE
 from vibemq.web.api.errors import Problem, as_problem
 from vibemq.web.api.guardrails.json_shapes import LISTS_BYTES_MAX
 from vibemq.web.api.kinds import Kind
+from vibemq.web.api.messages.leases import key_of
 from vibemq.web.api.messages.publishing import (
     MessageMaker,
     NewMessage,
     NewMessages,
     RefusedMessage,
+    dedup_id_of,
     read_batch,
     read_lines,
     strict_json,
@@ -60,10 +62,12 @@ async def publish(exchange: Exchange) -> Response:
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     state, queue = exchange.state, exchange.path["queue"]
     peer = state.door.peers.of(exchange.user.principal, exchange.user.host)
+    key = headers.get("idempotency-key", "")
     maker = MessageMaker(
         now=exchange.services.now(),
         size_max=exchange.services.messages.body_bytes_max,
-        key=headers.get("idempotency-key", ""),
+        key=key,
+        key_id=dedup_id_of(key_of(exchange.user.principal), key),
         new_id=peer.session.new_id,
     )
     try:
