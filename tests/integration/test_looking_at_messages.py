@@ -4,6 +4,7 @@ import base64
 import gzip
 import hashlib
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 import vibemq
 from tests.waiting import until
 from vibemq.errors import InvalidPayload, MessageNotFound, QueueNotFound, WrongIncarnation
-from vibemq.operations.reading import decoding
+from vibemq.operations.reading import decoding, peeks
 from vibemq.server.broker import Broker
 from vibemq.testing.timed_broker import TimedBroker
 
@@ -39,8 +40,8 @@ async def mq(broker: Broker) -> AsyncIterator[vibemq.Client]:
         yield mq
 
 
-def figures(broker: Broker) -> Any:
-    info = broker.queue_info("q")
+def figures(broker: Broker, queue: str = "q") -> Any:
+    info = broker.queue_info(queue)
     assert info is not None
     return info
 
@@ -212,3 +213,24 @@ async def test_what_is_not_there_is_told(mq: vibemq.Client) -> None:
             await mq.admin("queue.peek", queue="q", state=state, incarnation="another")
     with pytest.raises(InvalidPayload, match="state"):
         await mq.admin("queue.peek", queue="q", state="gone")
+
+
+async def test_a_search_ends_its_page_behind_many_holders(
+    broker: Broker, mq: vibemq.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peeks, "HOLDERS_PER_ANSWER", 5)
+    durability = (await mq.queue_info("q")).options.durability
+    await mq.create_queue("all", mode="fan_out_with_ack", durability=durability)
+    async with AsyncExitStack() as stack:
+        for group in range(3):
+            await stack.enter_async_context(mq.subscribe("all", group=f"g{group}", prefetch=100))
+        await mq.publish_many("all", [vibemq.Outgoing(b"x", headers={"a": "b"})] * 7)
+        await until(lambda: figures(broker, "all").in_flight == 21)
+        seen: list[int] = []
+        pages, after = 0, 1
+        while after is not None:
+            page = await mq.admin("queue.peek", queue="all", header={"a": "b"}, **{"from": after})
+            assert sum(len(message["holders"]) for message in page["messages"]) <= 6
+            seen += [message["sequence"] for message in page["messages"]]
+            pages, after = pages + 1, page["next"]
+        assert (seen, pages) == ([1, 2, 3, 4, 5, 6, 7], 4)

@@ -154,6 +154,6 @@ def _contains(model: Any, wanted: type[Any], seen: set[type[Any]]) -> bool:
 def _kinds_of_fields(model: type[Any]) -> Iterable[Any]:
     try:
         return get_type_hints(model).values()
-    except NameError:
-        # A name that only the library finds, or nobody.
+    except (NameError, AttributeError, TypeError):
+        # A name that only the library finds, or nobody, or an annotation that is no type.
         return ()

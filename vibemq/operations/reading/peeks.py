@@ -30,6 +30,8 @@ SEARCH_LEAST = 1_000
 """So many messages are looked at however long it takes."""
 HOLDERS_MAX = 100
 """Shown of one message."""
+HOLDERS_PER_ANSWER = 1_000
+"""Of a search; behind them the page ends."""
 
 State = Literal["ready", "delayed", "in_flight"]
 
@@ -151,12 +153,19 @@ class Peeks:
         sequences = [sequence for sequence, _, _ in search.found]
         facts = self._readers.facts(wanted.queue, runs_of(sequences), head.incarnation)
         shown: list[dict[str, Any]] = []
+        after = sequences[-1] + 1 if search.is_full else start
+        holders, deadline = 0, asyncio.get_running_loop().time() + SEARCH_S
         for sequence, row, published_at in search.found:
+            if sequence != sequences[0] and (
+                holders >= HOLDERS_PER_ANSWER or asyncio.get_running_loop().time() > deadline
+            ):
+                after = sequence
+                break
             where = await whereabouts(self._readers, self._peers, wanted.queue, sequence)
             if wanted.state in (None, where["state"]):
+                holders += len(where["holders"])
                 item = facts_json(row, sequence, published_at, facts.get(sequence, NOTHING_KNOWN))
                 shown.append(item | where | part_of(RowView(row), 0, preview))
-        after = sequences[-1] + 1 if search.is_full else start
         return {"messages": shown, "next": after, "examined": search.examined, "incarnation": head.incarnation}
 
     async def _shown(
