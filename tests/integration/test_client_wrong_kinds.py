@@ -242,3 +242,14 @@ def test_options_of_connections_name_them() -> None:
 def test_a_broker_names_them(tmp_path: Path) -> None:
     complaints = complaints_of(vibemq.Broker, {"data_dir": tmp_path}, of=vibemq.Broker.__init__)
     assert not complaints, "\n".join(complaints)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_running_broker_names_them(anyio_backend: str) -> None:
+    async with vibemq.Broker(storage="memory") as broker:
+        complaints: list[str] = []
+        for method in (broker.queue_info, broker.reload, broker.replace_users):
+            complaints += await awaited_complaints_of(method, {})
+        assert not complaints, "\n".join(complaints)
+        assert broker.queue_info("orders") is None
