@@ -27,7 +27,7 @@ ARGS ?=
 # Most slow tests wait for child processes and flushes, so one worker more than there are cores pays.
 WORKERS ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$(( cores < 8 ? cores + 1 : 8 )))
 
-.PHONY: help install fmt lint types compiled test test-long test-fast crash jobs-proof console-soak torture demo bench bench-mixed bench-growth bench-scale bench-delays bench-access bench-peers console-vendor fuzz-api docs site docker-test interop clean
+.PHONY: help install fmt lint types compiled test test-long test-fast crash jobs-proof console-soak torture demo bench bench-mixed bench-growth bench-scale bench-delays bench-access bench-peers console-check console-vendor fuzz-api docs site docker-test interop clean
 
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -130,6 +130,10 @@ bench-peers: install ## measure VibeMQ beside RabbitMQ, NATS, Redis, PostgreSQL 
 
 screenshots: install ## take pictures of every page of the console into build/screenshots; ARGS=--docs: those of the documentation
 	$(BIN)/python -m tools.console.screenshots $(ARGS)
+
+console-check: ## TypeScript and Biome read the console's source, node runs its pure parts; needs node and npm
+	python3 -m tools.console.check
+	node --test tests/browser/node
 
 console-vendor: ## make the console's vendored libraries anew with npm, in exact versions; ARGS=--check compares
 	python3 -m tools.console.vendor $(ARGS)

@@ -4,6 +4,7 @@ import http.client
 import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import threading
@@ -13,6 +14,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+
+from tests.integration.certificates import Signed
 
 SERVE = [sys.executable, "-m", "vibemq", "serve"]
 
@@ -73,9 +76,9 @@ class ServedBroker:
 
 
 class StrippingProxy:
-    """Serves a broker below a path of its own, and takes that path away before it asks."""
+    """Serves a broker below a path of its own, and takes that path away before it asks. `signed`: over TLS."""
 
-    def __init__(self, origin: str, prefix: str) -> None:
+    def __init__(self, origin: str, prefix: str, signed: Signed | None = None) -> None:
         target = urlsplit(origin).netloc
 
         class Handler(BaseHTTPRequestHandler):
@@ -94,15 +97,20 @@ class StrippingProxy:
                 with closing(http.client.HTTPConnection(target, timeout=60)) as upstream:
                     upstream.request(self.command, self.path.removeprefix(prefix), body or None, dict(self.headers))
                     with upstream.getresponse() as answer:
-                        content = answer.read()
+                        self._answer(answer)
+
+            def _answer(self, answer: http.client.HTTPResponse) -> None:
+                """As it comes: a stream has no length, and ends with its connection."""
                 self.send_response(answer.status)
                 for name, value in answer.getheaders():
-                    if name.lower() not in ("transfer-encoding", "connection", "date", "server", "content-length"):
+                    if name.lower() not in ("transfer-encoding", "connection", "date", "server"):
                         self.send_header(name, value)
-                self.send_header("content-length", str(len(content)))
+                if answer.length is None:
+                    self.send_header("connection", "close")
+                    self.close_connection = True
                 self.end_headers()
-                if self.command != "HEAD":
-                    self.wfile.write(content)
+                while part := answer.read1(65536):
+                    self.wfile.write(part)
 
             def log_message(self, *arguments: Any) -> None:
                 pass
@@ -113,9 +121,14 @@ class StrippingProxy:
 
         self._server = Server(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
+        if signed is not None:
+            tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            tls.load_cert_chain(signed.certificate, signed.key)
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self.origin = f"http://127.0.0.1:{self._server.server_port}"
-        self.console = f"{self.origin}{prefix}/console/"
+        self.origin = f"{'https' if signed else 'http'}://127.0.0.1:{self._server.server_port}"
+        self.base = f"{self.origin}{prefix}/"
+        self.console = f"{self.base}console/"
 
     def __enter__(self) -> "StrippingProxy":
         self._thread.start()

@@ -96,6 +96,18 @@ def test_queues_with_odd_names_are_reached_and_deleted_from_their_pages(
 
 
 @pytest.mark.parametrize(
+    "place",
+    ["connections?user=a&user=b", "broker?tab=settings&search=a&search=b", "queues?name=a&name=b"],
+)
+def test_of_a_parameter_that_stands_there_twice_the_first_counts(
+    hostile_broker: ServedBroker, opened: Opener, place: str
+) -> None:
+    page = opened(hostile_broker.origin)
+    show(page, hostile_broker, place)
+    assert "a" in [field.input_value() for field in page.get_by_role("searchbox").all()]
+
+
+@pytest.mark.parametrize(
     ("size", "theme"),
     [
         ("large", "light"),

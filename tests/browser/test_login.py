@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.browser.brokers import ServedBroker, StrippingProxy
+from tests.browser.brokers import ServedBroker
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
 
@@ -105,21 +105,6 @@ def test_a_limited_user_sees_no_button_that_would_be_refused(closed_broker: Serv
     page.get_by_role("heading", name="Queues", exact=True).wait_for()
     assert page.get_by_role("link", name="Audit").count() == 0
     assert page.get_by_role("button", name="Create queue").count() == 0
-
-
-def test_the_whole_console_works_below_a_path_that_a_proxy_takes_away(
-    closed_broker: ServedBroker, opened: Opener
-) -> None:
-    with StrippingProxy(closed_broker.origin, "/a/b") as proxy:
-        page = opened(proxy.origin)
-        page.goto(f"{proxy.console}queues?name=orders")
-        log_in(page)
-        page.get_by_role("heading", name="Queues", exact=True).wait_for()
-        assert page.url == f"{proxy.console}queues?name=orders"
-        page.get_by_role("navigation", name="Pages", exact=True).get_by_role("link", name="Overview").click()
-        page.get_by_role("heading", name="Overview").wait_for()
-        assert page.url == proxy.console
-        page.context.close()
 
 
 def test_the_command_line_opens_a_browser_that_is_logged_in_once(closed_broker: ServedBroker, opened: Opener) -> None:

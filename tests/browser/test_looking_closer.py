@@ -11,11 +11,24 @@ import pytest
 
 import vibemq.sync
 from tests.browser.brokers import ServedBroker
-from tests.browser.test_incident import admin, enter
+from tests.browser.test_incident import admin, dead_in, enter
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
 
 Opener = Callable[..., Any]
+ROWS = 12_000
+SMALLER_ROWS = 6_400
+"""Of a letter that an answer of the API may hold: just below 1 MiB."""
+PARTS_MIN = 50
+ELEMENTS_MAX = 2_000
+COUNT_PER_FRAME = """() => { window.elements = [];
+  const body = document.querySelector('[aria-label=Body]');
+  const count = (nodes) => [...nodes].reduce((sum, one) => sum + 1 + (one.querySelectorAll?.('*').length ?? 0), 0);
+  new MutationObserver((changes) => window.elements.push(
+    changes.filter(({ target }) => target === body).reduce((sum, { addedNodes }) => sum + count(addedNodes), 0)))
+    .observe(body, { childList: true }) }"""
+"""How many elements each turn of the page's script has added to the body."""
 
 
 def test_from_a_queue_with_a_stuck_consumer_to_the_connection_that_holds_its_messages(
@@ -136,11 +149,15 @@ def test_a_message_is_found_by_its_id_and_by_a_header_whatever_its_state(
         mq.delete_queue("searched")
 
 
+def body_of(rows: int) -> bytes:
+    return json.dumps([{"id": 9007199254740993 + number, "note": "ü" * 20} for number in range(rows)]).encode()
+
+
 def test_a_large_body_is_shown_in_part_and_downloaded_byte_for_byte(full_broker: ServedBroker, opened: Opener) -> None:
     page = opened(full_broker.origin)
-    body = json.dumps([{"id": 9007199254740993 + number, "note": "ü" * 20} for number in range(12_000)]).encode()
+    body = body_of(ROWS)
     with vibemq.sync.connect(full_broker.url) as mq:
-        mq.create_queue("large")
+        mq.create_queue("large", max_attempts=1)
         mq.publish("large", body)
         enter(page, full_broker, "message?queue=large&sequence=1")
         page.get_by_text(re.compile("Shown are 64 KiB of 1.*MiB")).wait_for()
@@ -148,7 +165,27 @@ def test_a_large_body_is_shown_in_part_and_downloaded_byte_for_byte(full_broker:
         assert "9007199254740995" in page.get_by_role("region", name="Body").inner_text()
         with page.expect_download() as begun:
             page.get_by_role("link", name="Download").click()
-        assert Path(begun.value.path()).read_bytes() == body
+        downloaded = Path(begun.value.path()).read_bytes()
+        assert hashlib.sha256(downloaded).hexdigest() == hashlib.sha256(body).hexdigest()
+        shown = page.get_by_role("region", name="Body")
+        assert shown.get_by_text('"id"').first.is_visible(), "what is shown first is laid out, too"
+        smaller_body = body_of(SMALLER_ROWS)
+        mq.publish("large", smaller_body)
+        for settle in (lambda message: message.ack(), lambda message: message.reject("too large for a text field")):
+            [message] = mq.fetch("large", max=1)
+            settle(message)
+        wait_until(lambda: dead_in(full_broker, "large") == 1)
+        [smaller] = admin(full_broker, "dlq.list", queue="large")["letters"]
+        page.goto(f"{full_broker.console}letter?id={smaller['dead_id']}")
+        page.get_by_text(re.compile("Shown are 64 KiB of ")).wait_for()
+        page.evaluate(COUNT_PER_FRAME)
+        page.get_by_role("button", name="Show all").click()
+        shown.get_by_text(str(9007199254740993 + SMALLER_ROWS - 1)).wait_for()
+        parts = page.evaluate("() => window.elements")
+        assert len(parts) > PARTS_MIN
+        assert max(parts) < ELEMENTS_MAX, "a frame makes a part of the body, so none is long"
+        assert json.loads(page.locator(".viewer .code").inner_text()) == json.loads(smaller_body)
+        admin(full_broker, "dlq.purge", queue="large")
         mq.delete_queue("large")
 
 

@@ -1,4 +1,4 @@
-"""The pure parts of the console under node, where there is one."""
+"""The console under node, where there is one: its pure parts run, all of it is read by TypeScript and Biome."""
 
 import shutil
 import subprocess
@@ -6,11 +6,30 @@ from pathlib import Path
 
 import pytest
 
+from tools.console.check import STATIC, NotFetched, fetch, findings
+
 NODE = shutil.which("node")
 
+pytestmark = pytest.mark.skipif(NODE is None, reason="no node on the path (Debian: apt-get install nodejs npm)")
 
-@pytest.mark.skipif(NODE is None, reason="no node on the path (Debian: apt-get install nodejs)")
+
 def test_the_pure_parts_of_the_console() -> None:
     assert NODE is not None
     run = subprocess.run([NODE, "--test", str(Path(__file__).parent / "node")], capture_output=True, text=True)
     assert run.returncode == 0, run.stdout[-5000:]
+
+
+def test_typescript_and_biome_find_nothing_to_mend_but_what_was_broken(tmp_path: Path) -> None:
+    """Both in one test: they share a copy of the source."""
+    try:
+        fetch()
+    except NotFetched as error:
+        pytest.skip(f"TypeScript and Biome: {error}")
+    assert findings() == ""
+    broken = tmp_path / "static"
+    shutil.copytree(STATIC, broken)
+    page = broken / "pages" / "jobs.js"
+    page.write_text(page.read_text().replace("job.rate_now", "job.rate_then") + "\nconst unused = 1;\n")
+    found = findings(static=broken)
+    assert "'rate_then' does not exist" in found
+    assert "noUnusedVariables" in found

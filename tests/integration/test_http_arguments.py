@@ -71,6 +71,7 @@ async def test_null_is_refused_where_the_description_has_none(api: ApiClient) ->
     for method, path, body, field in (
         ("POST", "/connections/close", {"user": "ann", "mode": None}, "mode"),
         ("POST", "/jobs", {"kind": "replay", "note": None}, "note"),
+        ("POST", "/dead-letters/preview", {"unknown": None}, "unknown"),
     ):
         response = await api.ask(method, path, json=body)
         assert (response.status_code, response.json()["errors"][0]["pointer"]) == (422, f"/{field}"), response.text

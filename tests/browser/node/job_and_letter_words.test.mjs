@@ -2,12 +2,12 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 const pure = new URL("../../../vibemq/web/console/static/pure/", import.meta.url);
-const { trialWithout } = await import(new URL("job_figures.js", pure));
-const { isTrialStuck, mayHaveLeft, restOf, sentence, toldOf } = await import(new URL("job_words.js", pure));
-const { jsonProblem } = await import(new URL("json.js", pure));
+const { trialWithout } = await import(new URL("jobs.js", pure));
+const { isElsewhere, isTrialStuck, mayHaveLeft, restOf, sentence, toldOf } = await import(new URL("jobs.js", pure));
+const { jsonProblem } = await import(new URL("body.js", pure));
 const { isChosenGroup } = await import(new URL("letter_groups.js", pure));
-const { attemptsSentence, attemptsText } = await import(new URL("letter_words.js", pure));
-const { previewSentences } = await import(new URL("letter_words.js", pure));
+const { attemptsSentence, attemptsText } = await import(new URL("letters.js", pure));
+const { previewSentences } = await import(new URL("letters.js", pure));
 
 const JOB = { job: "7", kind: "replay", state: "done", filter: { queue: "orders.eu" }, to: null, selected: 5, done: 5, skipped: 0, damaged: 0, dead_again: 0, limit: 5, why: "its limit is reached" };
 const UNREAD = { consumers: 0, ready: 5, in_flight: 0, delayed: 0 };
@@ -84,4 +84,12 @@ test("an export says whether its file is there", () => {
   const job = { kind: "export_dead", state: "done", done: 1_284, skipped: 2, has_result: true };
   assert.equal(toldOf(job).join(" "), "Done. 1,284 letters are in the file. 2 letters had gone before the job came to them. The broker deletes the file seven days after the end of the job. Its last line counts the letters.");
   assert.match(toldOf({ ...job, has_result: false })[0], /file was deleted/);
+});
+
+test("a replay to the queue that its letters died in goes nowhere else", () => {
+  assert.equal(isElsewhere({ to: null, filter: {} }), false);
+  assert.equal(isElsewhere({ to: null, filter: { queue: "payments" } }), false);
+  assert.equal(isElsewhere({ to: "payments", filter: { queue: "payments" } }), false);
+  assert.equal(isElsewhere({ to: "payments", filter: { queue: "orders" } }), true);
+  assert.equal(isElsewhere({ to: "payments", filter: {} }), true);
 });

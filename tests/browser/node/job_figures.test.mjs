@@ -12,7 +12,7 @@ import {
   SLIDER_MAX,
   sliderOfRate,
   targetText,
-} from "../../../vibemq/web/console/static/pure/job_figures.js";
+} from "../../../vibemq/web/console/static/pure/jobs.js";
 
 test("how far a job is counts letters that were skipped and damaged", () => {
   assert.equal(fraction({ state: "running", selected: 100, done: 40, skipped: 8, damaged: 2 }), 0.5);

@@ -13,7 +13,7 @@ import {
   runsOf,
   searchOfFilter,
   without,
-} from "../../../vibemq/web/console/static/pure/letter_filter.js";
+} from "../../../vibemq/web/console/static/pure/letters.js";
 
 const FULL = {
   queue: "orders.eu",

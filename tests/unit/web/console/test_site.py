@@ -181,8 +181,7 @@ def test_a_page_is_fetched_with_few_bytes_and_the_wheel_grows_little() -> None:
         size = sum(len(assets[name].encoded("br")[1]) for name in modules) + styles
         assert size < (48 if page.path == "" else 64) * 1024, f"{page.module}: {size}"
     own = (asset for name, asset in assets.items() if name.endswith((".js", ".css")) and not name.startswith("vendor/"))
-    # 126,000 until the page of one connection, the search in a queue and tokens with a part of the rights were added.
-    assert sum(len(asset.encoded("br")[1]) for asset in own) < 130_000
+    assert sum(len(asset.encoded("br")[1]) for asset in own) <= 120 * 1024
     vendored = [path for path in (STATIC / "vendor").iterdir() if path.suffix in (".js", ".css")]
     assert sum(path.stat().st_size for path in vendored) < 80 * 1024
     assert sum(len(asset.encoded("gzip")[1]) for asset in assets.values()) < 300 * 1024

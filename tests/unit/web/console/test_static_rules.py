@@ -60,7 +60,7 @@ def test_files_are_short() -> None:
 
 
 def test_every_action_that_can_be_allowed_is_explained() -> None:
-    text = (STATIC / "pages" / "access" / "rules.js").read_text()
+    text = (STATIC / "pages" / "access.js").read_text()
     meanings = text.partition("MEANINGS = {")[2].partition("};")[0]
     explained = re.findall(r'^  (\w+): "[^"]+",$', meanings, re.MULTILINE)
     assert sorted(explained) == sorted({action.value for actions in ACTIONS.values() for action in actions})

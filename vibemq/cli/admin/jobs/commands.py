@@ -125,6 +125,12 @@ def discard(job: Number, url: Url = DEFAULT_URL, timeout: Timeout = DEFAULT_TIME
     Output(json=json).emit(found, f"the file of job {job} ({found['size_bytes']:,} bytes) is deleted")
 
 
+def target_text(job: dict[str, Any]) -> str:
+    if job["to"] and job["to"] != job["filter"].get("queue"):
+        return str(job["to"])
+    return "its own queue" if "queue" in job["filter"] else "the queues they died in"
+
+
 def _emit(job: dict[str, Any], *, json: bool) -> None:
     Output(json=json).emit(job, _sheet(job))
 
@@ -137,7 +143,7 @@ def _sheet(job: dict[str, Any]) -> RenderableType:
         ("kind", job["kind"]),
         ("state", job["state"] + (f": {job['why']}" if job["why"] else "")),
         ("letters", filters),
-        *([("to", job["to"])] if job["to"] else []),
+        *([("to", target_text(job))] if job["kind"] == "replay" else []),
         ("done", f"{job['done']:,}{of}"),
         ("skipped", f"{job['skipped']:,}"),
         ("damaged", f"{job['damaged']:,}"),

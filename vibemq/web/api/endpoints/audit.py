@@ -1,9 +1,12 @@
 """Who changed what."""
 
 from vibemq.web.api.contract import Endpoint
-from vibemq.web.api.endpoints.shapes import INSTANT, NULLABLE_TEXT, TEXT, record
+from vibemq.web.api.endpoints.shapes import INSTANT, NULLABLE_TEXT, NULLABLE_WHOLE, TEXT, record
 
-RECORD = record({"at": INSTANT, "operation": TEXT, "outcome": TEXT}, {"user": NULLABLE_TEXT, "address": NULLABLE_TEXT})
+RECORD = record(
+    {"at": INSTANT, "operation": TEXT, "outcome": TEXT},
+    {**dict.fromkeys(("user", "address", "protocol", "request_id", "reason"), NULLABLE_TEXT), "count": NULLABLE_WHOLE},
+)
 
 ENDPOINTS = (
     Endpoint(

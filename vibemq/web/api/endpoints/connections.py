@@ -4,14 +4,14 @@ from typing import Any
 
 from vibemq.errors import ErrorCode
 from vibemq.web.api.contract import Endpoint, Exchange
-from vibemq.web.api.endpoints.shapes import ANYTHING, INSTANT, TEXT, WHOLE, record
+from vibemq.web.api.endpoints.shapes import ANYTHING, CONSUMER, TEXT, WHOLE, record
 from vibemq.web.api.errors import Problem
 from vibemq.web.api.kinds import Kind
 
 CONNECTION = record({"connection_id": TEXT}, {"protocol": TEXT, "user": TEXT, "remote": TEXT})
 
 
-CONSUMER_OF = record({"queue": TEXT, "consumer": WHOLE}, {"in_flight": WHOLE, "last_ack_at": INSTANT})
+CONSUMER_OF = record({"queue": TEXT, "consumer": WHOLE}, CONSUMER)
 
 
 def closed(result: dict[str, Any], exchange: Exchange) -> dict[str, Any]:

@@ -13,7 +13,7 @@ GROUP = record(
     {"queue": TEXT, "reason": TEXT, "fingerprint": TEXT, "count": WHOLE},
     {"first_id": WHOLE, "first_at": INSTANT, "last_id": WHOLE, "last_at": INSTANT, "sample": TEXT},
 )
-QUESTION = {
+QUESTION: dict[str, Any] = {
     "type": "object",
     "additionalProperties": False,
     "properties": {
@@ -33,6 +33,10 @@ QUESTION = {
 def question(exchange: Exchange) -> dict[str, Any]:
     """Raises InvalidPayload: what is no filter would mean every letter."""
     body = dict(exchange.body or {})
+    for name in body.keys() - QUESTION["properties"].keys():
+        raise InvalidPayload(
+            f"field {name[:40]!r} is unknown here; known are filter, to, rate; leave it out", name[:40]
+        )
     chosen = body.pop("filter", {})
     if not isinstance(chosen, dict):
         raise InvalidPayload("filter must be an object, as in GET /dead-letters", "filter")

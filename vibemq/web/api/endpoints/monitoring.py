@@ -6,7 +6,18 @@ from vibemq.errors import ErrorCode
 from vibemq.operations.monitoring.queue_rows import PAGE_ROWS_MAX
 from vibemq.operations.reading.instants import written
 from vibemq.web.api.contract import Endpoint, Exchange
-from vibemq.web.api.endpoints.shapes import ANYTHING, INSTANT, NULLABLE_TEXT, TEXT, WHOLE, listed, record
+from vibemq.web.api.endpoints.shapes import (
+    ANYTHING,
+    BOOLEAN,
+    CONSUMER,
+    INSTANT,
+    NULLABLE_WHOLE,
+    NUMBER,
+    TEXT,
+    WHOLE,
+    listed,
+    record,
+)
 
 OVERVIEW = record(
     {
@@ -17,7 +28,17 @@ OVERVIEW = record(
     {"rates": ANYTHING, "oldest": {"type": ["object", "null"]}, "sampled_at": INSTANT, "version": TEXT},
 )
 _FIGURES = ("ready", "in_flight", "delayed", "dead", "consumers", "bytes")
-ROW = record({"queue": TEXT, "state": TEXT, **dict.fromkeys(_FIGURES, WHOLE)})
+_RATES = ("in_rate", "out_rate", "ack_rate")
+ROW = record(
+    {"queue": TEXT, "state": TEXT, **dict.fromkeys(_FIGURES, WHOLE)},
+    {"oldest_age_ms": WHOLE, **dict.fromkeys(_RATES, NUMBER), "durability": TEXT},
+)
+
+
+LISTENER = record(
+    {"protocol": TEXT, "host": TEXT, "port": WHOLE, "tls": BOOLEAN},
+    dict.fromkeys(("certificate_until", "connections", "refused", "handshakes_failed"), NULLABLE_WHOLE),
+)
 
 
 def with_restarts(told: dict[str, Any], exchange: Exchange) -> dict[str, Any]:
@@ -58,7 +79,7 @@ ENDPOINTS = (
         summary="The consumers of a queue: their connections, what they hold and since when.",
         operation="consumer.list",
         items="consumers",
-        response=record({"consumer": WHOLE}, {"connection": NULLABLE_TEXT, "in_flight": WHOLE, "last_ack_at": INSTANT}),
+        response=record({"consumer": WHOLE}, CONSUMER),
         errors=(ErrorCode.QUEUE_NOT_FOUND,),
     ),
     Endpoint(
@@ -80,6 +101,6 @@ ENDPOINTS = (
         path="/broker/listeners",
         summary="Where the broker listens: protocol, address, TLS, the certificate's last day, connections, refusals.",
         operation="listeners.list",
-        response=record({"listeners": listed(record({"protocol": TEXT}))}),
+        response=record({"listeners": listed(LISTENER)}),
     ),
 )

@@ -12,6 +12,12 @@ INSTANT: dict[str, Any] = {"type": ["string", "null"], "format": "date-time"}
 ANYTHING: dict[str, Any] = {"type": "object"}
 NULLABLE_TEXT: dict[str, Any] = {"type": ["string", "null"]}
 NULLABLE_WHOLE: dict[str, Any] = {"type": ["integer", "null"]}
+CONSUMER: dict[str, Any] = {
+    **dict.fromkeys(("connection", "client", "user", "protocol", "group"), NULLABLE_TEXT),
+    "in_flight": WHOLE,
+    **dict.fromkeys(("prefetch", "ack_timeout_ms", "oldest_held_ms"), NULLABLE_WHOLE),
+    "last_ack_at": INSTANT,
+}
 MESSAGE_HEADERS: dict[str, Any] = {"type": "object", "additionalProperties": NULLABLE_TEXT}
 
 

@@ -1,8 +1,20 @@
 """Applications that commit transactions."""
 
 from vibemq.web.api.contract import Endpoint
-from vibemq.web.api.endpoints.shapes import ANYTHING, INSTANT, NULLABLE_TEXT, TEXT, WHOLE, nothing, record
+from vibemq.web.api.endpoints.shapes import ANYTHING, INSTANT, NULLABLE_TEXT, TEXT, WHOLE, listed, nothing, record
 from vibemq.web.api.kinds import Kind
+
+STAGE = record({"stage": TEXT, "version": WHOLE, "age_ms": WHOLE, "bytes": WHOLE})
+APPLICATION = record(
+    {"app": TEXT, "version": WHOLE},
+    {
+        "user": NULLABLE_TEXT,
+        "committed_at": INSTANT,
+        "stage_count": WHOLE,
+        "stage_bytes": WHOLE,
+        "stages": listed(STAGE),
+    },
+)
 
 ENDPOINTS = (
     Endpoint(
@@ -11,7 +23,7 @@ ENDPOINTS = (
         summary="Applications that commit transactions: the last version, and the stages that are open.",
         operation="transaction.list",
         items="applications",
-        response=record({"app": TEXT, "version": WHOLE}, {"user": NULLABLE_TEXT, "committed_at": INSTANT}),
+        response=APPLICATION,
     ),
     Endpoint(
         method="GET",

@@ -6,8 +6,7 @@ import { Commands } from "../parts/command.js";
 import { useData } from "../parts/data.js";
 import { Filters } from "../parts/filters.js";
 import { start } from "../parts/frame.js";
-import { Empty, Loaded } from "../parts/states.js";
-import { Outside } from "../parts/text.js";
+import { Empty, Loaded, Outside } from "../parts/text.js";
 import { byTag, exampleOf, operationsOf } from "../pure/openapi.js";
 
 function Api() {

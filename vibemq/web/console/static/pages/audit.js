@@ -7,9 +7,8 @@ import { Commands, Copy } from "../parts/command.js";
 import { useData } from "../parts/data.js";
 import { Filters } from "../parts/filters.js";
 import { start } from "../parts/frame.js";
-import { Empty, Loaded } from "../parts/states.js";
+import { At, Count, Empty, Loaded, Outside } from "../parts/text.js";
 import { Table } from "../parts/table.js";
-import { At, Count, Outside } from "../parts/text.js";
 
 const LIMIT = 100;
 const PAIRS_MAX = 6;
@@ -34,6 +33,7 @@ function On({ row: { resource, arguments: given, operation } }) {
 }
 
 const isDone = (outcome) => outcome === "done" || outcome === "unchanged";
+/** @type {Columns<Row<"audit">>} */
 const COLUMNS = [
   { key: "at", label: "When", isHead: true, isTight: true, cell: ({ at }) => html`<${At} at=${at} />` },
   { key: "user", label: "Who", isTight: true, cell: ({ user }) => html`<${Outside} text=${user} />` },

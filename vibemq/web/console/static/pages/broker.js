@@ -1,17 +1,16 @@
 // The broker: is everything in order, who may connect where, how much room is left, how it is set.
 import { html, useState } from "../vendor/ui.js";
 import { namedPieces } from "../pure/names.js";
+import { Remedy } from "./shared/state.js";
 import { link, params } from "../parts/address.js";
-import { post } from "../parts/api.js";
+import { mayDo, post } from "../parts/api.js";
 import { Commands } from "../parts/command.js";
 import { useData } from "../parts/data.js";
 import { ask, Modal, say } from "../parts/dialog.js";
 import { Field, Filters, Tabs } from "../parts/filters.js";
 import { start } from "../parts/frame.js";
-import { mayDo } from "../parts/session.js";
-import { Empty, Loaded, Trouble } from "../parts/states.js";
+import { At, Count, Empty, Facts, Loaded, Name, Outside, Size, Trouble } from "../parts/text.js";
 import { Table } from "../parts/table.js";
-import { At, Count, Facts, Name, Outside, Size } from "../parts/text.js";
 import { adminLine, quote } from "../pure/commands.js";
 import { count, duration } from "../pure/format.js";
 
@@ -52,7 +51,7 @@ function Doctor() {
         { key: "name", label: "Check", isHead: true, isTight: true, cell: ({ name }) => name.replaceAll("_", " ") },
         { key: "level", label: "Result", isTight: true, cell: ({ level }) => html`<span class=${`pill ${LEVELS[level]?.[0] ?? ""}`}>${LEVELS[level]?.[1] ?? level}</span>` },
         { key: "text", label: "What was found", className: "wrap", cell: ({ text, queues, name }) => namedPieces(text, queues ?? []).map(([piece, isName]) => (isName ? html`<a href=${link(name === "dead letters" ? "dead-letters" : "queue", { queue: piece })}><${Name} name=${piece} /></a>` : html`<${Outside} text=${piece} />`)) },
-        { key: "remedy", label: "What helps", className: "wrap", cell: ({ remedy }) => html`<${Outside} text=${remedy} />` },
+        { key: "remedy", label: "What helps", className: "wrap", cell: ({ remedy }) => html`<${Remedy} text=${remedy} />` },
       ]} />
       <${Commands} admin=${[["doctor"]]} request=${{ path: "broker/checks" }} />`;
   }}</${Loaded}>`;

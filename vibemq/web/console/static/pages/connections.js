@@ -1,19 +1,17 @@
 // Connections: who is there, what they hold, and hanging up on them.
 import { html, useState } from "../vendor/ui.js";
 import { link, params, setParams } from "../parts/address.js";
-import { remove } from "../parts/api.js";
+import { isSuperuser, mayDo, remove, session } from "../parts/api.js";
 import { Commands } from "../parts/command.js";
 import { useData, useSteady } from "../parts/data.js";
 import { Modal, say } from "../parts/dialog.js";
 import { Field, Filters } from "../parts/filters.js";
 import { start } from "../parts/frame.js";
-import { isSuperuser, mayDo, session } from "../parts/session.js";
-import { Empty, Loaded, Trouble } from "../parts/states.js";
+import { Ago, At, Count, Empty, Facts, Loaded, Name, Outside, Size, Trouble } from "../parts/text.js";
 import { Table } from "../parts/table.js";
-import { Ago, At, Count, Facts, Name, Outside, Size } from "../parts/text.js";
 import { path } from "../pure/commands.js";
 import { counted } from "../pure/format.js";
-import { HELD } from "./shared/consumers.js";
+import { HELD } from "./shared/state.js";
 
 const LIMIT = 100;
 const PROTOCOLS = [["", "Any protocol"], ["native", "native"], ["omq", "omq"], ["blazingmq", "blazingmq"], ["eventmesh", "eventmesh"], ["eventmesh-http", "eventmesh-http"]];
@@ -69,6 +67,7 @@ function All() {
     ${closing && html`<${CloseDialog} row=${closing} onClose=${() => setClosing(null)} onDone=${() => { setClosing(null); found.refresh(); }} />`}`;
 }
 
+/** @type {Columns<Row<"connections/{connection_id}/consumers">>} */
 const CONSUMERS = [
   { key: "queue", label: "Queue", isHead: true, cell: ({ queue }) => html`<a data-open href=${link("queue", { queue })}><${Name} name=${queue} /></a>` },
   ...HELD,

@@ -1,16 +1,14 @@
 // Cursors: how far each reader has come, who it is, what it has lost; and the transactions that wait.
 import { html, useState } from "../vendor/ui.js";
 import { link, params, setParams } from "../parts/address.js";
-import { post, remove } from "../parts/api.js";
+import { may, post, remove } from "../parts/api.js";
 import { Commands } from "../parts/command.js";
 import { useData, useSteady } from "../parts/data.js";
 import { ask, Modal, say } from "../parts/dialog.js";
 import { Field, Filters, Segments } from "../parts/filters.js";
 import { start } from "../parts/frame.js";
-import { may } from "../parts/session.js";
-import { Empty, Loaded, Trouble } from "../parts/states.js";
+import { Ago, Count, Empty, Facts, Loaded, Name, Outside, Size, Trouble } from "../parts/text.js";
 import { Table } from "../parts/table.js";
-import { Ago, Count, Facts, Name, Outside, Size } from "../parts/text.js";
 import { path } from "../pure/commands.js";
 import { count, counted, duration } from "../pure/format.js";
 
@@ -26,6 +24,7 @@ function StateOf({ row }) {
   return html`<span class="pill">behind</span>`;
 }
 
+/** @type {Columns<Row<"cursors">>} */
 const COLUMNS = [
   { key: "group", label: "Cursor", sort: "name", isHead: true, cell: (row) => html`<button type="button" class="button quiet slim" data-open onClick=${() => setParams({ at: keyOf(row) })}><${Name} name=${row.group} /></button>` },
   { key: "queue", label: "Queue", isTight: true, cell: ({ queue }) => html`<a href=${link("queue", { queue })}><${Name} name=${queue} /></a>` },
@@ -58,6 +57,7 @@ function Cursors() {
     <${Transactions} />`;
 }
 
+/** @type {Columns<Row<"transactions">>} */
 const APPLICATIONS = [
   { key: "app", label: "Application", isHead: true, cell: ({ app }) => html`<${Name} name=${app} />` },
   { key: "version", label: "Last version", isNum: true, cell: ({ version }) => html`<${Count} value=${version ?? null} />` },

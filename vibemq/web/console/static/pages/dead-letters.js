@@ -4,19 +4,14 @@ import { params, setParams } from "../parts/address.js";
 import { Commands } from "../parts/command.js";
 import { useData } from "../parts/data.js";
 import { start } from "../parts/frame.js";
-import { may } from "../parts/session.js";
-import { Loaded } from "../parts/states.js";
-import { bodyOfFilter, filterOfSearch, hasOptions, isEmpty, optionsOfFilter, runsOf, searchOfFilter } from "../pure/letter_filter.js";
+import { may } from "../parts/api.js";
+import { Loaded } from "../parts/text.js";
 import { sumOf } from "../pure/letter_groups.js";
-import { NoLetters, NothingFits } from "./letters/empty.js";
+import { bodyOfFilter, filterOfSearch, hasOptions, isEmpty, optionsOfFilter, runsOf, searchOfFilter } from "../pure/letters.js";
+import { Groups, LetterFilters, NoLetters, NothingFits, Summary } from "./letters/filters.js";
 import { remember } from "./letters/kinds.js";
-import { exportLetters } from "./letters/export.js";
-import { LetterFilters } from "./letters/filters.js";
-import { Groups, Summary } from "./letters/groups.js";
+import { ReplayDialog, exportLetters, purge, usePreview } from "./letters/actions.js";
 import { addressObject, LetterTable, queryObject } from "./letters/list.js";
-import { purge } from "./letters/purge.js";
-import { ReplayDialog } from "./letters/replay.js";
-import { usePreview } from "./letters/preview.js";
 
 const LIMIT = 50;
 const GROUPS_MAX = 500;
@@ -24,7 +19,7 @@ const FILTERS = ["queue", "reason", "fingerprint", "error", "message_id", "older
 const NONE = Object.fromEntries(FILTERS.map((name) => [name, null]));
 
 function DeadLetters() {
-  const filter = filterOfSearch(new URLSearchParams((params.value, location.search)));
+  const filter = filterOfSearch(new URLSearchParams(params.value && location.search));
   const { cursor, order = "newest", groups: groupOrder = "count" } = params.value;
   const change = (made) => setParams({ ...NONE, cursor: null, ...addressObject(made) });
   const query = { ...queryObject(filter), order, limit: LIMIT, cursor };
@@ -47,7 +42,7 @@ function DeadLetters() {
   const open = (kind) => {
     if (kind === "replay") setDialog({ filter: meant, count: ticked.size || sum?.count });
     else if (kind === "export") exportLetters(meant, sum?.exact ? sum.count : null);
-    else purge(meant, { onDone: () => { found.refresh(); grouped.refresh(); setTicks({ key, ids: new Set() }); } });
+    else purge(meant, () => { found.refresh(); grouped.refresh(); setTicks({ key, ids: new Set() }); });
   };
   const isNone = grouped.data && groups.length === 0 && isEmpty(filter) && found.data?.items.length === 0;
   const empty = isEmpty(filter) ? html`<${NoLetters} />` : html`<${NothingFits} filter=${filter} change=${change} />`;

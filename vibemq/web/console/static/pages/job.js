@@ -1,26 +1,19 @@
 // One job: how far, how fast, what became of its letters; pause, go on, cancel, the rate, and the same again.
 import { html, useState } from "../vendor/ui.js";
 import { link, params } from "../parts/address.js";
-import { newKey, patch, post, remove, urlOf } from "../parts/api.js";
+import { isSuperuser, may, newKey, patch, post, remove, session, urlOf } from "../parts/api.js";
 import { Commands } from "../parts/command.js";
 import { useData } from "../parts/data.js";
 import { ask } from "../parts/dialog.js";
 import { start } from "../parts/frame.js";
-import { isSuperuser, may, session } from "../parts/session.js";
-import { Empty, Loaded, Trouble } from "../parts/states.js";
-import { At, Facts, Figures, Name, Outside, Size } from "../parts/text.js";
+import { At, Empty, Facts, Figures, Loaded, Name, Outside, Size, Trouble } from "../parts/text.js";
 import { path } from "../pure/commands.js";
 import { count, counted } from "../pure/format.js";
-import { actionsOf, hasEnded, isCounted, levelOf, settled, verbOf } from "../pure/job_figures.js";
-import { isInTrial, isTrialStuck, mayHaveLeft, restOf, sentence, targetOf, toldOf } from "../pure/job_words.js";
-import { filterOfBody } from "../pure/letter_filter.js";
-import { FilterWords, lettersLink } from "./jobs/filter_words.js";
-import { JobBar, StatePill } from "./jobs/progress.js";
+import { actionsOf, hasEnded, isCounted, isElsewhere, isInTrial, isTrialStuck, levelOf, mayHaveLeft, restOf, sentence, settled, targetOf, toldOf, verbOf } from "../pure/jobs.js";
+import { filterOfBody } from "../pure/letters.js";
+import { FilterWords, JobBar, StatePill, lettersLink } from "./jobs/progress.js";
 import { useKinds } from "./letters/kinds.js";
-import { RateSlider } from "./jobs/rate.js";
-import { exportLetters } from "./letters/export.js";
-import { replayRequest, ReplayDialog } from "./letters/replay.js";
-import { purge } from "./letters/purge.js";
+import { RateSlider, ReplayDialog, exportLetters, purge, replayRequest } from "./letters/actions.js";
 
 function JobPage() {
   const { id = "" } = params.value;
@@ -105,7 +98,7 @@ function Job({ job, refresh }) {
         ${hasEnded(job) && mine && html`<button type="button" class="button" onClick=${again}>${mayHaveLeft(job) ? "Replay what is left…" : "Run the same again…"}</button>`}
       </div>
     </div>
-    <p>${verbOf(job.kind)} <${FilterWords} body=${job.filter} />${job.kind === "replay" && html` to ${target ? html`<b><${Name} name=${target} /></b>` : "the queues they died in"}`}</p>
+    <p>${verbOf(job.kind)}: <${FilterWords} body=${job.filter} />${job.kind === "replay" && html`. The letters go ${isElsewhere(job) ? html`to queue <b><${Name} name=${job.to} /></b>` : job.filter?.queue ? "back to their own queue" : "back to the queues they died in"}`}.</p>
     ${problem && html`<${Trouble} problem=${problem} />`}
     <${Told} job=${job} queue=${queue} />
     <section class="card" aria-label="Progress"><${JobBar} job=${job} />
@@ -113,7 +106,7 @@ function Job({ job, refresh }) {
     </section>
     <${Figures} label="What became of the letters" items=${[
       [verbOf(job.kind, 2), count(job.done)],
-      ["Left", isCounted(job) ? count(Math.max(0, job.selected - settled(job))) : "–"],
+      ["To go", isCounted(job) ? count(Math.max(0, job.selected - settled(job))) : "–"],
       job.kind === "replay" && ["Died again", html`${count(job.dead_again)}${job.dead_again > 0 ? html`<span class="more"><a href=${lettersLink({ ...(job.filter?.queue ? { queue: job.to || job.filter.queue } : {}), replayed: true, from_id: job.last_id + 1 })}>show them</a></span>` : ""}`, job.dead_again > 0 ? "bad" : ""],
       ["Skipped", html`${count(job.skipped)}${job.skipped > 0 ? html`<span class="more">taken by somebody else</span>` : ""}`],
       job.damaged > 0 && ["Unreadable", count(job.damaged), "bad"],

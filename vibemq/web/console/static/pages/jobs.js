@@ -5,21 +5,20 @@ import { Commands } from "../parts/command.js";
 import { useData, useSteady } from "../parts/data.js";
 import { Filters } from "../parts/filters.js";
 import { start } from "../parts/frame.js";
-import { Empty, Loaded } from "../parts/states.js";
+import { Ago, Count, Empty, Loaded, Name, Outside } from "../parts/text.js";
 import { Table } from "../parts/table.js";
-import { Ago, Count, Outside, Name } from "../parts/text.js";
 import { rate } from "../pure/format.js";
-import { hasEnded, verbOf } from "../pure/job_figures.js";
-import { FilterWords } from "./jobs/filter_words.js";
+import { hasEnded, isElsewhere, verbOf } from "../pure/jobs.js";
+import { FilterWords, SmallBar, StatePill } from "./jobs/progress.js";
 import { useKinds } from "./letters/kinds.js";
-import { SmallBar, StatePill } from "./jobs/progress.js";
 
 const LIMIT = 50;
 const STATES = [["", "Any state"], ["running", "Running"], ["waiting", "Waiting"], ["paused", "Paused"], ["held", "Held"], ["queued", "Waits for its turn"], ["done", "Done"], ["cancelled", "Cancelled"], ["failed", "Failed"]];
+/** @type {Columns<Row<"jobs">>} */
 const COLUMNS = [
   { key: "job", label: "Job", isHead: true, isTight: true, cell: (job) => html`<a data-open href=${link("job", { id: job.job })}>${job.job}</a>` },
   { key: "state", label: "State", isTight: true, cell: (job) => html`<${StatePill} job=${job} />` },
-  { key: "what", label: "What", className: "wrap", cell: (job) => html`<b>${verbOf(job.kind)}</b> <${FilterWords} body=${job.filter} />${job.to && html` to <b><${Name} name=${job.to} /></b>`}` },
+  { key: "what", label: "What", className: "wrap", cell: (job) => html`<b>${verbOf(job.kind)}</b> <${FilterWords} body=${job.filter} />${isElsewhere(job) && html` to <b><${Name} name=${job.to} /></b>`}` },
   { key: "progress", label: "Done", isTight: true, cell: (job) => html`<${SmallBar} job=${job} />` },
   { key: "rate", label: "Now/s", isNum: true, cell: (job) => (hasEnded(job) ? "–" : rate(job.rate_now ?? 0)) },
   { key: "again", label: "Died again", isNum: true, cell: (job) => html`<${Count} value=${job.kind === "replay" ? job.dead_again : null} />` },

@@ -3,10 +3,8 @@ import { html, render, useEffect, useState } from "../vendor/ui.js";
 import { placeAfterLogin } from "../pure/names.js";
 import { get, post } from "../parts/api.js";
 import { params } from "../parts/address.js";
-import "../parts/choices.js";
 import { Field, Segments } from "../parts/filters.js";
-import { Trouble } from "../parts/states.js";
-import { Outside } from "../parts/text.js";
+import { Outside, Trouble } from "../parts/text.js";
 
 function Login() {
   const [kind, setKind] = useState("password");

@@ -2,14 +2,12 @@ import { html, useState } from "../vendor/ui.js";
 import { path } from "../pure/commands.js";
 import { count, counted, size } from "../pure/format.js";
 import { link, params, setParams } from "../parts/address.js";
-import { remove } from "../parts/api.js";
+import { may, remove } from "../parts/api.js";
 import { Commands } from "../parts/command.js";
 import { useData } from "../parts/data.js";
 import { ask } from "../parts/dialog.js";
 import { start } from "../parts/frame.js";
-import { may } from "../parts/session.js";
-import { Empty, Loaded } from "../parts/states.js";
-import { At, Facts, Name, Outside } from "../parts/text.js";
+import { At, Empty, Facts, Loaded, Name, Outside } from "../parts/text.js";
 import { Headers, Viewer } from "../parts/viewer.js";
 import { Publish } from "./shared/queue-publish.js";
 

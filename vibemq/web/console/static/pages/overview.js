@@ -6,14 +6,12 @@ import { Commands } from "../parts/command.js";
 import { useData } from "../parts/data.js";
 import { Segments } from "../parts/filters.js";
 import { start } from "../parts/frame.js";
-import { isSuperuser, mayDo } from "../parts/session.js";
-import { Loaded, Trouble } from "../parts/states.js";
+import { isSuperuser, mayDo } from "../parts/api.js";
+import { Ago, At, Count, Duration, Figures, Loaded, Name, Rate, Size, Trouble } from "../parts/text.js";
 import { Table } from "../parts/table.js";
-import { Ago, At, Count, Duration, Figures, Name, Rate, Size } from "../parts/text.js";
 import { Sample, useKinds } from "./letters/kinds.js";
-import { Sentence } from "./shared/sentence.js";
+import { Resources, Sentence } from "./shared/state.js";
 import { FirstMessages } from "./shared/first-messages.js";
-import { Resources } from "./shared/resources.js";
 
 export const RANGES = [["15m", "15 min"], ["6h", "6 h"], ["48h", "48 h"]];
 const EVERY = { "15m": 5000, "6h": 60000, "48h": 300000 };
@@ -37,7 +35,7 @@ function Overview() {
 
 /** One sentence: all is well, or what is not, worst first. */
 function Verdict({ data }) {
-  const sentences = [...data.sentences].sort((a, b) => (b.level === "alarm") - (a.level === "alarm"));
+  const sentences = [...data.sentences].sort((a, b) => Number(b.level === "alarm") - Number(a.level === "alarm"));
   if (sentences.length === 0) return html`<p class="well good" role="status"><strong>All is well.</strong><span class="small">${isSuperuser() ? "" : "In the queues that you may inspect: "}No alarm, no new dead letters, no queue that is stuck or full, no messages without a consumer.</span></p>`;
   return html`<div role="status" class="verdict">${sentences.slice(0, SHOWN_AT_ONCE).map(Sentence)}
     ${sentences.length > SHOWN_AT_ONCE && html`<details class="card"><summary>${others(sentences.slice(SHOWN_AT_ONCE))}</summary><div class="verdict">${sentences.slice(SHOWN_AT_ONCE).map(Sentence)}</div></details>`}</div>`;

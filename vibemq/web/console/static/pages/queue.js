@@ -1,23 +1,21 @@
-import { html, useEffect, useState } from "../vendor/ui.js";
-import { path, query as queryText } from "../pure/commands.js";
-import { link, params } from "../parts/address.js";
-import { remove, post } from "../parts/api.js";
+// One queue: as it is now, what waits in it, its options, new messages as they come, and its end.
+import { html, useEffect, useRef, useState } from "../vendor/ui.js";
+import { link, params, setParams } from "../parts/address.js";
+import { may, post, remove } from "../parts/api.js";
+import { Chart } from "../parts/chart.js";
 import { Commands, Copy } from "../parts/command.js";
-import { useData } from "../parts/data.js";
+import { live, readEvents, useData } from "../parts/data.js";
 import { ask, say } from "../parts/dialog.js";
-import { Tabs } from "../parts/filters.js";
+import { Filters, Segments, Tabs } from "../parts/filters.js";
 import { start } from "../parts/frame.js";
-import { may } from "../parts/session.js";
-import { Empty, Loaded } from "../parts/states.js";
-import { Name } from "../parts/text.js";
-import { count, counted } from "../pure/format.js";
-import { Messages } from "./shared/queue-messages.js";
-import { Now } from "./shared/queue-now.js";
-import { Options } from "./shared/queue-options.js";
+import { Ago, At, Count, Duration, Empty, Facts, Figures, Loaded, Name, Outside, Size, Trouble } from "../parts/text.js";
+import { Table } from "../parts/table.js";
+import { Options, OPTIONS, shownValue } from "./shared/options.js";
 import { Publish } from "./shared/queue-publish.js";
-import { QueueState } from "./shared/queue-state.js";
-import { Sentence } from "./shared/sentence.js";
-import { Tail } from "./shared/queue-tail.js";
+import { HELD, QueueState, Sentence, useNativeUrl } from "./shared/state.js";
+import { adminLine, path, query as queryText } from "../pure/commands.js";
+import { count, counted, size } from "../pure/format.js";
+import { visible } from "../pure/symbols.js";
 
 const TABS = [["now", "Now"], ["messages", "Messages"], ["options", "Options"], ["tail", "Tail"]];
 
@@ -128,5 +126,186 @@ function End({ data, onChange }) {
 }
 
 const ExportFirst = ({ queue }) => html`<${Commands} admin=${[["queue", "export"], { options: { out: "messages.jsonl" }, names: [queue] }]} label="Export first" />`;
+
+// A queue as it is now: figures, charts, groups and consumers.
+
+const optionShown = (name, value) => shownValue(OPTIONS.find((option) => option.name === name), value);
+const limited = (most, shown) => (most ? html`<span class="unit"> of ${shown(most)}</span>` : "");
+const RANGES = [["15m", "15 min"], ["6h", "6 h"], ["48h", "48 h"]];
+const SERIES = ["ready", "in_flight", "dead", "in", "out", "ack"];
+
+function Now({ data }) {
+  const { queue } = data;
+  const range = params.value.range ?? "15m";
+  const { data: history } = useData("history", { query: { queue, series: SERIES, range }, every: range === "15m" ? 5000 : 60000 });
+  return html`
+    <${Figures} label="Messages of the queue" items=${[
+      ["Oldest waiting", data.oldest_at ? html`<${Ago} at=${data.oldest_at} suffix="" />` : "–"],
+      ["Ready", html`<a href=${link("queue", { queue, tab: "messages" })}><${Count} value=${data.ready} /></a>${limited(data.options.max_messages, count)}`],
+      ["In flight", html`<a href=${link("queue", { queue, tab: "messages", state: "in_flight" })}><${Count} value=${data.in_flight} /></a>`],
+      ["Delayed", html`<a href=${link("queue", { queue, tab: "messages", state: "delayed" })}><${Count} value=${data.delayed} /></a>`],
+      ["Dead letters", html`<a href=${link("dead-letters", { queue })}><${Count} value=${data.dead} /></a>`, data.dead ? "bad" : ""],
+      ["Consumers", html`<${Count} value=${data.consumers} />`],
+      ["Waiting bytes", html`<${Size} bytes=${data.bytes} />${limited(data.options.max_bytes, size)}`],
+    ]} />
+    ${history && html`<div class="title"><h2>History</h2><span class="push"></span><${Segments} label="Range of the charts" value=${range} options=${RANGES} onChange=${(value) => setParams({ range: value === "15m" ? null : value })} /></div>
+    <div class="grid wide">
+      <div class="card"><${Chart} title="Messages per second" history=${history} unit="rate" lines=${[{ name: "in", label: "in" }, { name: "ack", label: "acknowledged" }, { name: "out", label: "out" }]} /></div>
+      <div class="card"><${Chart} title="Messages" history=${history} lines=${[{ name: "ready", label: "ready" }, { name: "in_flight", label: "in flight" }, { name: "dead", label: "dead" }]} /></div>
+    </div>`}
+    <${Consumers} queue=${queue} />
+    <${Groups} queue=${queue} groups=${data.groups} />
+    <div class="grid"><section class="card"><h2>Facts</h2><${Facts} items=${[
+      ["Created", html`<${At} at=${data.created_at} />`],
+      ["Mode", optionShown("mode", data.options.mode)],
+      ["Durability", optionShown("durability", data.options.durability)],
+      ["Sequences", html`<span class="num">${data.first_sequence < data.next_sequence ? `${count(data.first_sequence)} to ${count(data.next_sequence - 1)}` : `next is ${count(data.next_sequence)}`}</span>`],
+      ["Incarnation", html`<code>${data.incarnation}</code><br /><span class="muted small">Another one once the queue has been deleted and made again.</span>`],
+    ]} /></section>
+    <section class="card"><h2>Since the broker started</h2><${Facts} items=${Object.entries(data.counters).map(([name, value]) => [name.replaceAll("_", " "), html`<span class="num">${count(value)}</span>`])} /></section></div>`;
+}
+
+/** @type {Columns<Row<"queues/{queue}/consumers">>} */
+const CONSUMERS = [
+  { key: "client", label: "Client", isHead: true, cell: ({ client, connection }) => html`<a data-open href=${link("connections", { id: connection })}><${Outside} text=${client || connection || "unnamed"} /></a>` },
+  { key: "user", label: "User", cell: ({ user }) => html`<${Outside} text=${user} />` },
+  ...HELD,
+];
+
+function Consumers({ queue }) {
+  const found = useData(path`queues/${queue}/consumers`);
+  const url = useNativeUrl();
+  if (found.data === undefined) return found.problem && html`<${Trouble} problem=${found.problem} retry=${found.refresh} />`;
+  const rows = found.data.items;
+  return html`<${Table} caption="Consumers" rows=${rows} columns=${CONSUMERS} keyOf=${({ consumer, connection }) => `${connection} ${consumer}`}
+    empty=${html`<div class="empty"><h2>Nobody consumes from this queue</h2><p>Start a consumer with <code>${adminLine(["sub"], { options: { url }, names: [queue], program: "vibemq" })}</code>, or in Python:</p><pre class="code wrapped">${`import vibemq.sync\n\nwith vibemq.sync.connect("${url}") as mq:\n    with mq.subscribe("${queue}") as messages:\n        for message in messages:\n            print(message.payload)\n            message.ack()`}</pre></div>`} />`;
+}
+
+const groupColumns = (queue) => [
+  { key: "name", label: "Group", isHead: true, cell: ({ name }) => html`<a href=${link("cursors", { queue, group: name })}><${Name} name=${name} /></a>` },
+  { key: "waiting", label: "Waiting", isNum: true, cell: ({ waiting }) => html`<${Count} value=${waiting} />` },
+  { key: "in_flight", label: "In flight", isNum: true, cell: ({ in_flight }) => html`<${Count} value=${in_flight} />` },
+  { key: "where", label: "Filter", className: "clip", cell: ({ where }) => html`<${Outside} text=${where} mono=${true} />` },
+  { key: "consumers", label: "Consumers", isNum: true, cell: ({ consumers }) => html`<${Count} value=${consumers} />` },
+];
+
+function Groups({ queue, groups }) {
+  const named = (groups ?? []).filter(({ name }) => name);
+  if (named.length === 0) return null;
+  return html`<${Table} caption=${counted(named.length, "group")} rows=${named} keyOf=${({ name }) => name} columns=${groupColumns(queue)} />`;
+}
+
+// What waits in a queue, by what becomes of it next. Looking takes nothing and changes nothing.
+
+const STATES = [["ready", "Ready"], ["delayed", "Delayed"], ["in_flight", "In flight"]];
+const NOTHING = {
+  ready: ["Nothing is ready", "Messages that can be handed out to the next consumer are here."],
+  delayed: ["Nothing is delayed", "Messages that were published with a delay, and those that wait for their next attempt, are here."],
+  in_flight: ["Nothing is in flight", "Messages that consumers hold and have not settled are here, with who holds them and until when."],
+};
+const LIMIT = 50;
+const PREVIEW_BYTES = 200;
+
+const previewOf = ({ payload, payload_base64, truncated }) =>
+  payload_base64 !== undefined ? html`<span class="muted">binary</span>` : html`<${Outside} text=${visible((payload ?? "").slice(0, PREVIEW_BYTES))} mono=${true} />${truncated ? "…" : ""}`;
+
+/** "name:value, name:value" as the API takes it; what is no pair is left out. */
+const headersOf = (text) => text?.split(",").map((pair) => pair.trim()).filter((pair) => pair.indexOf(":") > 0);
+
+function columnsOf(queue, state) {
+  return [
+    { key: "sequence", label: "Sequence", isHead: true, cell: ({ sequence }) => html`<a data-open href=${link("message", { queue, sequence })}>${count(sequence)}</a>` },
+    { key: "id", label: "Id", className: "clip", cell: ({ id }) => html`<${Outside} text=${id} mono=${true} />` },
+    { key: "published", label: "Published", isTight: true, cell: ({ published_at }) => html`<${Ago} at=${published_at} />` },
+    !state && { key: "state", label: "State", isTight: true, cell: (row) => STATES.find(([key]) => key === row.state)?.[1] ?? "Settled" },
+    state === "delayed" && { key: "due", label: "Due", isTight: true, cell: ({ due_at }) => html`<${At} at=${due_at} />` },
+    state === "in_flight" && { key: "holder", label: "Held by", cell: ({ holders }) => html`${(holders ?? []).map(({ client, connection, user, group }) => html`<div><a href=${link("connections", { id: connection })}><${Outside} text=${client || user || connection} /></a>${group ? html` <span class="muted">(<${Outside} text=${group} />)</span>` : ""}</div>`)}` },
+    state === "in_flight" && { key: "deadline", label: "Deadline", isTight: true, cell: ({ holders }) => html`<${At} at=${holders?.[0]?.deadline_at} />` },
+    { key: "attempts", label: "Attempts", isNum: true, cell: ({ attempts }) => count(attempts ?? 0) },
+    { key: "size", label: "Size", isNum: true, cell: ({ payload_size }) => html`<${Size} bytes=${payload_size} />` },
+    { key: "body", label: "Body", className: "clip", cell: previewOf },
+  ];
+}
+
+function Messages({ data }) {
+  const { queue } = data;
+  const { from, cursor, message_id, header } = params.value;
+  const headers = headersOf(header);
+  const isSearch = Boolean(message_id || headers?.length);
+  // A search is for all states, unless one is chosen.
+  const state = params.value.state ?? (isSearch ? "" : "ready");
+  const query = { state, from, message_id, header: headers, cursor, limit: LIMIT, preview_bytes: PREVIEW_BYTES };
+  const found = useData(path`queues/${queue}/messages`, { query, every: isSearch ? 0 : undefined });
+  return html`
+    <div class="buttons"><${Segments} label="Which messages" value=${state} options=${[...(isSearch ? [["", "All"]] : []), ...STATES.map(([key, text]) => [key, html`${text} <span class="num">${count(data[key])}</span>`])]} onChange=${(value) => setParams({ state: value === (isSearch ? "" : "ready") ? null : value, cursor: null })} /></div>
+    <${Filters} label="Search" fields=${[
+      { name: "message_id", label: "Message id", size: 24 },
+      { name: "header", label: "Header, as name:value", size: 24 },
+      { name: "from", label: "From sequence", placeholder: count(data.first_sequence), size: 12 },
+    ]} />
+    <${Loaded} found=${found} what="Looking into the queue">${(page) => html`
+      <${Table} name="messages" caption=${`${state ? STATES.find(([key]) => key === state)[1] : "Found"} messages`} isQuiet=${true} rows=${page.items} keyOf=${({ sequence }) => sequence} columns=${columnsOf(queue, state)} next=${page.next ?? null}
+        bar=${page.examined !== undefined && html`<span role="status">${counted(page.items.length, "message")} found among ${count(page.examined)} ${page.next ? "that could be looked at in a moment; the next page goes on there" : "looked at"}.</span>`}
+        empty=${isSearch ? html`<${Empty} title=${page.next ? "Nothing found so far" : "No message fits"}><p>Messages that failed for good are among the <a href=${link("dead-letters", { queue, message_id, header: headers })}>dead letters</a>.</p></${Empty}>` : html`<${Empty} title=${NOTHING[state][0]}><p>${NOTHING[state][1]}</p></${Empty}>`} />`}</${Loaded}>
+    <p class="muted small">Looking takes nothing: no message is handed out, counted or moved. Oldest ready: <${Duration} ms=${data.oldest_at ? Math.max(0, Date.now() - new Date(data.oldest_at).getTime()) : null} />.</p>
+    <${Commands} admin=${state === "ready" || isSearch ? [["queue", "peek"], { options: { limit: LIMIT, from, state: isSearch && state, id: message_id, header: headers?.map((pair) => pair.replace(":", "=")) }, names: [queue] }] : null} request=${{ path: path`queues/${queue}/messages`, query }} />`;
+}
+
+// New messages as they come. It makes no group and no consumer; what is too much is left out, and counted.
+
+const KEPT = 200;
+const SHOWN_CHARACTERS = 2000;
+
+function Tail({ queue }) {
+  const [rows, setRows] = useState([]);
+  const [skipped, setSkipped] = useState(0);
+  const [problem, setProblem] = useState(null);
+  const [isOpen, setOpen] = useState(false);
+  const [attempt, setAttempt] = useState(0);
+  const waiting = useRef([]);
+  const isLive = live.value;
+  useEffect(() => {
+    if (!isLive) return undefined;
+    const leaving = new AbortController();
+    const onEvent = ({ event, data }) => {
+      if (event !== "messages") return;
+      const told = JSON.parse(data);
+      waiting.current.push(...told.messages);
+      if (told.skipped) setSkipped((before) => before + told.skipped);
+    };
+    const follow = async () => {
+      try {
+        setProblem(null);
+        await readEvents(path`queues/${queue}/tail`, {}, { signal: leaving.signal, onEvent, onOpen: () => setOpen(true) });
+        if (!leaving.signal.aborted) setTimeout(() => setAttempt((before) => before + 1), 1000 + Math.random() * 1000);
+      } catch (found) {
+        if (found.name !== "AbortError") setProblem(found);
+      }
+      setOpen(false);
+    };
+    follow();
+    // Many at once are one change of the page.
+    const timer = setInterval(() => {
+      if (waiting.current.length === 0) return;
+      const fresh = waiting.current.splice(0).reverse();
+      setRows((before) => [...fresh, ...before].slice(0, KEPT));
+    }, 250);
+    return () => {
+      leaving.abort();
+      clearInterval(timer);
+    };
+  }, [queue, isLive, attempt]);
+  return html`
+    <div class="table-box">
+      <div class="table-bar"><span class=${`pill ${isOpen ? "good" : ""}`}>${isOpen ? "Following" : isLive ? "Connecting" : "Paused"}</span>
+        <span class="muted small">${skipped > 0 ? `${count(skipped)} left out: more come than are shown (50 a second).` : "New messages are shown at the top, and stay in the queue."}</span>
+        <span class="push"></span>${rows.length > 0 && html`<button type="button" class="button slim" onClick=${() => { setRows([]); setSkipped(0); }}>Clear</button>`}</div>
+      ${rows.length === 0 ? html`<${Empty} title="Waiting for the next message"><p>What is published to this queue from now on is shown here, up to 50 messages a second.</p></${Empty}>` : html`<ul class="tail" tabindex="0" aria-label="New messages">${rows.map((row) => html`<li key=${row.sequence}>
+        <span class="line"><a data-open href=${link("message", { queue, sequence: row.sequence })}>${count(row.sequence)}</a><${At} at=${row.published_at} millis=${true} /><span>${size(row.payload_size)}</span><${Outside} text=${row.id} mono=${true} /></span>
+        <span class="body">${row.payload_base64 !== undefined ? html`<span class="muted">binary</span>` : html`<${Outside} text=${(row.payload ?? "").slice(0, SHOWN_CHARACTERS)} lines=${true} />`}</span></li>`)}</ul>`}
+    </div>
+    ${problem && html`<${Trouble} problem=${problem} retry=${() => setAttempt(attempt + 1)} />`}
+    <${Commands} request=${{ path: path`queues/${queue}/tail`, headers: { accept: "text/event-stream" }, stream: true }} />`;
+}
 
 start(Queue);

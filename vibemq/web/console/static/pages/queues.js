@@ -5,16 +5,16 @@ import { Commands } from "../parts/command.js";
 import { useData, useSteady } from "../parts/data.js";
 import { Filters } from "../parts/filters.js";
 import { start } from "../parts/frame.js";
-import { mayAnywhere } from "../parts/session.js";
-import { Empty, Loaded } from "../parts/states.js";
+import { mayAnywhere } from "../parts/api.js";
+import { Ago, Count, Duration, Empty, Loaded, Name, Rate, Size } from "../parts/text.js";
 import { Table } from "../parts/table.js";
-import { Ago, Count, Duration, Name, Rate, Size } from "../parts/text.js";
-import { QueueState, STATES } from "./shared/queue-state.js";
+import { QueueState, STATES } from "./shared/state.js";
 import { CreateQueue } from "./shared/queue-create.js";
 import { FirstMessages } from "./shared/first-messages.js";
 
 const LIMIT = 50;
 
+/** @type {Columns<Row<"queues">>} */
 const COLUMNS = [
   { key: "queue", label: "Queue", sort: "name", isHead: true, cell: ({ queue }) => html`<a data-open href=${link("queue", { queue })}><${Name} name=${queue} /></a>` },
   { key: "state", label: "State", sort: "state", isTight: true, cell: ({ state }) => html`<${QueueState} state=${state} />` },

@@ -1,7 +1,7 @@
 // Charts over time with uPlot, each with a table of the same values. Restarts are lines, gaps are gaps.
 import { html, useEffect, useMemo, useRef } from "../vendor/ui.js";
 import { count, duration, instant, rate, size } from "../pure/format.js";
-import { theme, zone } from "./choices.js";
+import { theme, zone } from "./address.js";
 
 const HEIGHT = 168;
 const UNITS = { rate, count, bytes: size, ms: duration, number: (value) => (value === null ? "–" : String(Math.round(value * 100) / 100)) };
@@ -28,7 +28,7 @@ function addStyle() {
 /** `history`: an answer of GET /history. `lines`: [{name: of the series, label}], at most four. `unit`: rate, count, bytes,
  * ms. */
 export function Chart({ title, history, lines, unit = "count" }) {
-  const box = useRef();
+  const box = useRef(null);
   const show = UNITS[unit];
   const { step_ms, from_at, series = {}, restarts = [] } = history ?? {};
   const begin = from_at ? new Date(from_at).getTime() : 0;
@@ -115,7 +115,9 @@ function optionsOf({ uPlot, lines, unit, show, restarts, width }) {
       ...lines.map(({ label }, at) => ({ label, width: 1.75, points: { show: false }, spanGaps: false, stroke: () => computed(`--chart-${at + 1}`) })),
     ],
     hooks: {
-      draw: [(plot) => restarts.forEach((at) => mark(plot, new Date(at).getTime() / 1000))],
+      draw: [(plot) => {
+        for (const at of restarts) mark(plot, new Date(at).getTime() / 1000);
+      }],
     },
     plugins: [tip(lines, show)],
   };

@@ -2,9 +2,8 @@
 import { html, useState } from "../vendor/ui.js";
 import { adminLine, curlLine } from "../pure/commands.js";
 import { visible } from "../pure/symbols.js";
-import { urlOf } from "./api.js";
-import { session } from "./session.js";
-import { Icon } from "./icons.js";
+import { session, urlOf } from "./api.js";
+import { Icon } from "./frame.js";
 
 /** `admin`: [verb words, {options, names, program}], or a line. `request`: {method, path, query, body, headers, data}.
  * `more`: others like these, each with a `label`. */

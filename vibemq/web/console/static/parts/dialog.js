@@ -1,12 +1,11 @@
 // Dialogs: `Modal` for forms, `ask` for what changes something, `say` for what has happened, `Menu` for a few choices.
 import { html, signal, useEffect, useId, useLayoutEffect, useRef, useState } from "../vendor/ui.js";
 import { Commands } from "./command.js";
-import { Trouble } from "./states.js";
-import { Outside } from "./text.js";
+import { Outside, Trouble } from "./text.js";
 
 /** A dialog that is open while it is rendered. Escape and the cross close it; the focus goes back to where it was. */
 export function Modal({ title, onClose, footer, broad, children, onSubmit }) {
-  const element = useRef();
+  const element = useRef(null);
   const id = useId();
   useLayoutEffect(() => {
     const before = document.activeElement;
@@ -100,23 +99,23 @@ export const Notices = () => html`<div class="notices" role="status">${said.valu
 /** A button that opens a few choices below itself. Escape and a click elsewhere close it. */
 export function Menu({ label, title, children, tool }) {
   const [isOpen, setOpen] = useState(false);
-  const box = useRef();
+  const box = useRef(null);
   const id = useId();
   useEffect(() => {
     if (!isOpen) return undefined;
     const outside = (event) => !box.current.contains(event.target) && setOpen(false);
-    const escape = (event) => {
+    const close = (event) => {
       if (event.key !== "Escape") return;
       setOpen(false);
       box.current.querySelector("button").focus();
     };
     document.addEventListener("pointerdown", outside);
     document.addEventListener("focusin", outside);
-    document.addEventListener("keydown", escape);
+    document.addEventListener("keydown", close);
     return () => {
       document.removeEventListener("pointerdown", outside);
       document.removeEventListener("focusin", outside);
-      document.removeEventListener("keydown", escape);
+      document.removeEventListener("keydown", close);
     };
   }, [isOpen]);
   return html`<span class="menu" ref=${box}>

@@ -1,16 +1,11 @@
 // The frame of every page: navigation, header, banners, dialogs. A page calls `start(View)`.
-import { html, render, useEffect, useState } from "../vendor/ui.js";
-import { duration } from "../pure/format.js";
-import { lostSince } from "./api.js";
-import { theme, zone, letterKeys } from "./choices.js";
-import { live, useData } from "./data.js";
+import { html, render, signal, useEffect, useState } from "../vendor/ui.js";
+import { loadSession, logOut, lostSince, mayDo, session, sessionProblem } from "./api.js";
+import { letterKeys, theme, zone } from "./address.js";
+import { live, streaming, useData } from "./data.js";
 import { Menu, Modal, Notices, Question } from "./dialog.js";
-import { Icon } from "./icons.js";
-import { streaming } from "./events.js";
-import { helpOpen } from "./frame/keyboard.js";
-import { loadSession, logOut, mayDo, session, sessionProblem } from "./session.js";
-import { Trouble, Waiting } from "./states.js";
-import { At, Outside } from "./text.js";
+import { At, Outside, Trouble, Waiting } from "./text.js";
+import { duration } from "../pure/format.js";
 
 /** Page, name, icon; `of`: pages that belong to it; `needs`: an operation without which the page would be empty. */
 export const PLACES = [
@@ -133,4 +128,78 @@ function Help() {
     <label class="check"><input type="checkbox" checked=${letterKeys.value === "on"} onChange=${() => { letterKeys.value = letterKeys.value === "on" ? "off" : "on"; }} />Keys of single letters are on</label>
     <p class="muted">Everything that the console does, <code>vibemq-admin</code> and the HTTP API do too: see <em>Command</em> beside each list and action.</p>
   </${Modal}>`;
+}
+
+// Icons as elements, in the colour of the text beside them. None says anything that the text does not.
+
+const PATHS = {
+  overview: "M3 13a9 9 0 0 1 18 0M12 13l4-4M3 19h18",
+  queues: "M4 6h16M4 12h16M4 18h10",
+  dead: "M12 3l9 16H3zM12 9v5M12 16.5v.5",
+  jobs: "M4 12a8 8 0 0 1 14-5l2 2M20 4v5h-5M20 12a8 8 0 0 1-14 5l-2-2M4 20v-5h5",
+  connections: "M9 7V3M15 7V3M6 7h12v4a6 6 0 0 1-12 0zM12 17v4",
+  cursors: "M5 4v16M5 12h10M11 8l4 4-4 4M19 4v16",
+  broker: "M4 4h16v7H4zM4 13h16v7H4zM8 7.5h.5M8 16.5h.5",
+  access: "M12 12a4 4 0 1 0 0-8 4 4 0 0 0 0 8zM4 21a8 8 0 0 1 16 0",
+  audit: "M6 3h9l4 4v14H6zM9 11h7M9 15h7M9 7h3",
+  api: "M8 6l-6 6 6 6M16 6l6 6-6 6",
+  menu: "M4 6h16M4 12h16M4 18h16",
+  pause: "M8 5v14M16 5v14",
+  play: "M7 5l12 7-12 7z",
+  clock: "M12 21a9 9 0 1 0 0-18 9 9 0 0 0 0 18zM12 7v5l3 2",
+  sun: "M12 16a4 4 0 1 0 0-8 4 4 0 0 0 0 8zM12 2v2M12 20v2M2 12h2M20 12h2M5 5l1.4 1.4M17.6 17.6L19 19M5 19l1.4-1.4M17.6 6.4L19 5",
+  moon: "M20 14.5A8 8 0 0 1 9.5 4 8 8 0 1 0 20 14.5z",
+  auto: "M12 21a9 9 0 1 0 0-18 9 9 0 0 0 0 18zM12 3v18M12 8h6.5M12 13h7.5M12 17h5",
+  help: "M9 9a3 3 0 1 1 4 2.8c-.7.3-1 .8-1 1.7M12 17v.5M12 21a9 9 0 1 0 0-18 9 9 0 0 0 0 18z",
+  copy: "M9 9h11v11H9zM5 15H4V4h11v1",
+};
+
+export const Icon = ({ name }) => html`<svg viewBox="0 0 24 24" fill="none" stroke="currentColor" stroke-width="1.8" stroke-linecap="round" stroke-linejoin="round" aria-hidden="true"><path d=${PATHS[name]} /></svg>`;
+
+// Keys: / filters, g and a letter goes to a page, j and k move by rows, ? helps. They can be switched off.
+
+const PAGE_OF_KEY = { o: "", q: "queues", d: "dead-letters", j: "jobs", c: "connections", u: "cursors", b: "broker", a: "access", t: "audit", i: "api" };
+const WAIT_MS = 1500;
+
+export const helpOpen = signal(false);
+let isGoing = 0;
+
+addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || letterKeys.value === "off" || isTyping(event.target)) return;
+  if (document.querySelector("dialog[open]")) return;
+  if (isGoing && event.timeStamp - isGoing < WAIT_MS) {
+    isGoing = 0;
+    if (event.key in PAGE_OF_KEY) {
+      event.preventDefault();
+      location.assign(`./${PAGE_OF_KEY[event.key]}`);
+    }
+    return;
+  }
+  isGoing = 0;
+  if (event.key === "g") isGoing = event.timeStamp;
+  else if (event.key === "?") helpOpen.value = true;
+  else if (event.key === "/") focusFilter(event);
+  else if (event.key === "j" || event.key === "k") moveByRow(event);
+});
+
+function isTyping(target) {
+  return target instanceof HTMLElement && (target.isContentEditable || /^(INPUT|SELECT|TEXTAREA)$/.test(target.tagName));
+}
+
+function focusFilter(event) {
+  const field = document.querySelector("[data-filter]");
+  if (!field) return;
+  event.preventDefault();
+  field.focus();
+  field.select?.();
+}
+
+/** To the link or button that opens the next row; the first one when no row has the focus. */
+function moveByRow(event) {
+  const rows = [...document.querySelectorAll("tbody [data-open]")];
+  if (rows.length === 0) return;
+  event.preventDefault();
+  const here = document.activeElement?.closest("tr")?.querySelector("[data-open]");
+  const at = here ? rows.indexOf(here) + (event.key === "j" ? 1 : -1) : 0;
+  rows[Math.max(0, Math.min(rows.length - 1, at))].focus();
 }

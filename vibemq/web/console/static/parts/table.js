@@ -1,8 +1,7 @@
 // Tables: a caption, sorted columns that say so, a scroll region of their own, columns to choose, ticks, pages.
 import { html, useId, useRef } from "../vendor/ui.js";
 import { counted } from "../pure/format.js";
-import { params, setParams } from "./address.js";
-import { hiddenColumns } from "./choices.js";
+import { hiddenColumns, params, setParams } from "./address.js";
 import { Menu } from "./dialog.js";
 
 /** Columns: {key, label, cell(row), isNum?, isTight?, className?, sort?: name for the API, isHead?: names the row, title?}.
@@ -78,7 +77,7 @@ function Columns({ name, columns, hiddenAtFirst }) {
 
 /** Pages by cursors: the address has the one of this page, the browser's history those before. */
 function Pager({ rows, next }) {
-  const region = useRef();
+  const region = useRef(null);
   const isFirst = !params.value.cursor;
   return html`<nav class="pager" aria-label="Pages of this list" ref=${region}>
     <span class="num">${counted(rows.length, "row")}${isFirst && !next ? "" : " on this page"}</span>

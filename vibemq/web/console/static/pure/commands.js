@@ -22,7 +22,7 @@ export function adminLine(verb, { options = {}, names = [], program = "vibemq-ad
 }
 
 /** The request as a line for curl. Of a secret it only has the name of the variable that holds it. */
-export function curlLine(method, url, { body, headers = {}, withToken = false, data, stream = false } = {}) {
+export function curlLine(method, url, { body = undefined, headers = {}, withToken = false, data = undefined, stream = false } = {}) {
   const words = ["curl", stream ? "-sSN" : "-sS"];
   if (method !== "GET") words.push("-X", method);
   if (withToken) words.push("-H", '"Authorization: Bearer $VIBEMQ_ACCESS_TOKEN"');

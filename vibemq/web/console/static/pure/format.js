@@ -45,6 +45,7 @@ export function duration(ms) {
   if (ms < 1000) return `${Math.round(ms)} ms`;
   const seconds = Math.floor(ms / 1000);
   if (seconds < 10 && ms % 1000 >= 100) return `${(Math.floor(ms / 100) / 10).toFixed(1)} s`;
+  /** @type {[number, string][]} */
   const parts = [
     [Math.floor(seconds / 86400), "d"],
     [Math.floor(seconds / 3600) % 24, "h"],

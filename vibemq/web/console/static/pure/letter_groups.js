@@ -10,10 +10,10 @@ const ORDERS = {
 };
 
 function later(a, b) {
-  return instant(b.last_at) - instant(a.last_at);
+  return msOf(b.last_at) - msOf(a.last_at);
 }
 
-function instant(value) {
+function msOf(value) {
   return typeof value === "number" ? value : Date.parse(value);
 }
 
@@ -43,8 +43,8 @@ function branches(groups, keyOf) {
       continue;
     }
     part.count += group.count;
-    if (instant(group.first_at) < instant(part.first_at)) part.first_at = group.first_at;
-    if (instant(group.last_at) > instant(part.last_at)) part.last_at = group.last_at;
+    if (msOf(group.first_at) < msOf(part.first_at)) part.first_at = group.first_at;
+    if (msOf(group.last_at) > msOf(part.last_at)) part.last_at = group.last_at;
     part.groups.push(group);
   }
   return [...parts.values()];

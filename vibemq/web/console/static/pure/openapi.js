@@ -14,7 +14,7 @@ export function operationsOf(description) {
         tag: operation.tags?.[0] ?? path.split("/")[1] ?? "",
         summary: operation.summary ?? "",
         text: (operation.description ?? "").replaceAll("`", ""),
-        parameters: [...parametersOf(operation, methods, description), ...fieldsOf(schema, description)],
+        parameters: [...parametersOf(operation, methods, description), ...fieldsOf(schema)],
         schema,
         content: Object.keys(operation.requestBody?.content ?? {})[0],
       };

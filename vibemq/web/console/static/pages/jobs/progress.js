@@ -1,7 +1,12 @@
 // How far a job is: a bar with its figures, for the page of the job and for lists.
 import { html } from "../../vendor/ui.js";
+import { link } from "../../parts/address.js";
+import { Outside } from "../../parts/text.js";
+import { sampleOf } from "../letters/kinds.js";
+import { addressObject } from "../letters/list.js";
 import { count, counted, duration, rate } from "../../pure/format.js";
-import { fraction, hasEnded, isCounted, leftMs, settled, stateOf, verbOf } from "../../pure/job_figures.js";
+import { fraction, hasEnded, isCounted, leftMs, settled, stateOf, verbOf } from "../../pure/jobs.js";
+import { filterOfBody, partsOf } from "../../pure/letters.js";
 
 export function StatePill({ job }) {
   const [word, tone] = stateOf(job);
@@ -33,3 +38,19 @@ export function SmallBar({ job }) {
   return html`<progress class="slim-progress" max="1" value=${part ?? undefined} aria-label=${`Progress of job ${job.job}`}></progress>
     <span class="num"> ${count(job.done)}${whole}</span>`;
 }
+
+// What a job works on, in words.
+
+/** "queue orders.eu, reason rejected"; a long list of ids is cut. */
+export function FilterWords({ body }) {
+  const parts = partsOf(filterOfBody(body), sampleOf);
+  // In a list of jobs there is only their number.
+  if (body?.id_count) parts.push({ part: "ids", label: "ids", value: `${body.id_count} chosen` });
+  if (parts.length === 0) return html`<span>all dead letters</span>`;
+  return html`<span>${parts.map(
+    ({ label, value }, at) => html`${at > 0 ? ", " : ""}${label} <b><${Outside} text=${value.length > 80 ? `${value.slice(0, 80)}…` : value} /></b>`,
+  )}</span>`;
+}
+
+/** The page of the letters that fit the filter of a job. */
+export const lettersLink = (body, more = {}) => link("dead-letters", { ...addressObject(filterOfBody(body)), ...more });

@@ -4,15 +4,12 @@ import { get, post } from "../../parts/api.js";
 import { Commands } from "../../parts/command.js";
 import { Modal } from "../../parts/dialog.js";
 import { Field } from "../../parts/filters.js";
-import { Trouble } from "../../parts/states.js";
-import { Name, Outside } from "../../parts/text.js";
+import { Name, Outside, Trouble } from "../../parts/text.js";
 import { bytesOf } from "../../parts/viewer.js";
-import { fromBase64, textOf, toBase64 } from "../../pure/bytes.js";
+import { fromBase64, jsonProblem, laidOut, textOf, toBase64 } from "../../pure/body.js";
 import { path } from "../../pure/commands.js";
 import { diffHeaders, diffLines, folded } from "../../pure/diff.js";
 import { count, counted } from "../../pure/format.js";
-import { jsonProblem, laidOut } from "../../pure/json.js";
-import { hasBody, producerHeaders } from "./body.js";
 
 const EDITED_BYTES_MAX = 256 * 1024;
 const LOOKED_AT = 5;
@@ -155,4 +152,22 @@ function Review({ before, body, changed, letter, to, broken }) {
 function laidOutPair(before, after) {
   const [a, b] = [laidOut(before), laidOut(after)];
   return a !== null && b !== null ? [a, b] : [before, after];
+}
+
+// What a letter says of its message: the body, the headers of its producer, its earlier life.
+
+const OWN_HEADERS = new Set(["vibemq-replay-of", "vibemq-replay-count", "vibemq-edited", "vibemq-dedup-id"]);
+
+/** A body that fits into no answer is not there, only its size. */
+export const hasBody = (letter) => typeof letter.payload === "string" || typeof letter.payload_base64 === "string";
+
+/** Headers that the producer has set; the broker's own change with every replay. */
+export function producerHeaders(headers) {
+  return Object.fromEntries(Object.entries(headers ?? {}).filter(([name]) => !OWN_HEADERS.has(name)));
+}
+
+/** The letter that this message was before it was replayed, as its headers say; null for a first life. */
+export function earlierLife(headers) {
+  const id = headers?.["vibemq-replay-of"];
+  return /^\d{1,18}$/.test(id ?? "") ? id : null;
 }

@@ -1,15 +1,12 @@
 // For a broker without queues: three ways to publish the first message and to consume it.
 import { html } from "../../vendor/ui.js";
 import { Copy } from "../../parts/command.js";
-import { useData } from "../../parts/data.js";
-import { mayAnywhere, mayDo, session } from "../../parts/session.js";
-import { Empty } from "../../parts/states.js";
-import { BASE } from "../../parts/api.js";
+import { BASE, mayAnywhere, session } from "../../parts/api.js";
+import { Empty } from "../../parts/text.js";
 import { segment } from "../../pure/commands.js";
+import { useNativeUrl } from "./state.js";
 
-/** `native`: the listener of the native protocol, as the broker tells it to those who may ask. */
-export function linesFor(queue, native) {
-  const url = `${native?.tls ? "vibemqs" : "vibemq"}://${location.hostname || "localhost"}:${native?.port ?? 2925}`;
+function linesFor(queue, url) {
   const token = session.value?.auth_enabled ? ` -H "Authorization: Bearer $VIBEMQ_ACCESS_TOKEN"` : "";
   return [
     ["Python", `import vibemq.sync\n\nwith vibemq.sync.connect("${url}") as mq:\n    mq.create_queue("${queue}")\n    mq.publish("${queue}", {"number": 1})\n    with mq.subscribe("${queue}") as messages:\n        for message in messages:\n            print(message.payload)\n            message.ack()`],
@@ -19,14 +16,13 @@ export function linesFor(queue, native) {
 }
 
 export function FirstMessages({ onCreate }) {
-  const { data } = useData(mayDo("listeners.list") ? "broker/listeners" : null, { every: 0 });
-  const native = (data?.items ?? data?.listeners ?? []).find(({ protocol }) => protocol === "native");
+  const url = useNativeUrl();
   if (!mayAnywhere("create")) {
     return html`<${Empty} title="There is no queue that you may inspect"><p>A superuser grants <code>inspect</code>.</p></${Empty}>`;
   }
   return html`<${Empty} title="This broker has no queues yet">
     <p>A queue keeps messages until a consumer has acknowledged them. Make one here, or publish and consume by one of these:</p>
-    ${linesFor("orders", native).map(([what, lines]) => html`<div><h3>${what}</h3><div class="with-copy"><pre class="code wrapped">${lines}</pre><${Copy} text=${lines} what=${`the lines for ${what}`} /></div></div>`)}
+    ${linesFor("orders", url).map(([what, lines]) => html`<div><h3>${what}</h3><div class="with-copy"><pre class="code wrapped">${lines}</pre><${Copy} text=${lines} what=${`the lines for ${what}`} /></div></div>`)}
     ${onCreate && html`<p><button type="button" class="button main" onClick=${onCreate}>Create a queue</button></p>`}
   </${Empty}>`;
 }

@@ -5,11 +5,10 @@ import { put } from "../../parts/api.js";
 import { Commands } from "../../parts/command.js";
 import { Modal } from "../../parts/dialog.js";
 import { Field } from "../../parts/filters.js";
-import { Trouble } from "../../parts/states.js";
+import { Trouble } from "../../parts/text.js";
 import { path } from "../../pure/commands.js";
 import { NAME_RULE, nameProblem } from "../../pure/names.js";
-import { fieldValue, OPTIONS, readValue } from "./options.js";
-import { OptionField } from "./option-field.js";
+import { OptionField, OPTIONS, fieldValue, readValue } from "./options.js";
 
 const FIRST = ["mode", "durability", "max_attempts", "ack_timeout_ms"];
 

@@ -2,14 +2,13 @@
 import { html, useState } from "../../vendor/ui.js";
 import { path } from "../../pure/commands.js";
 import { count, parseDuration } from "../../pure/format.js";
-import { jsonProblem, laidOut, tokens } from "../../pure/json.js";
+import { jsonProblem, laidOut, tokens } from "../../pure/body.js";
 import { link } from "../../parts/address.js";
 import { newKey, post } from "../../parts/api.js";
 import { Commands } from "../../parts/command.js";
 import { Modal } from "../../parts/dialog.js";
 import { Field } from "../../parts/filters.js";
-import { Trouble } from "../../parts/states.js";
-import { Name } from "../../parts/text.js";
+import { Name, Trouble } from "../../parts/text.js";
 
 const PRIORITIES = [["", "normal"], ["low", "low"], ["high", "high"], ["critical", "critical"]];
 

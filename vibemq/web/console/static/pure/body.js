@@ -1,0 +1,203 @@
+// Bytes of messages: base64, hexadecimal lines, and what they seem to be.
+
+export function fromBase64(text) {
+  const binary = atob(text);
+  const bytes = new Uint8Array(binary.length);
+  for (let at = 0; at < binary.length; at += 1) bytes[at] = binary.charCodeAt(at);
+  return bytes;
+}
+
+export function toBase64(bytes) {
+  let binary = "";
+  for (let at = 0; at < bytes.length; at += 8192) binary += String.fromCharCode(...bytes.subarray(at, at + 8192));
+  return btoa(binary);
+}
+
+/** The text of valid UTF-8, without a change of any byte; null for what is not valid. */
+export function textOf(bytes) {
+  try {
+    return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
+  } catch {
+    return null;
+  }
+}
+
+/** Lines of 16 bytes: offset, hexadecimal, ASCII. */
+export function hexLines(bytes, { from = 0 } = {}) {
+  const lines = [];
+  for (let at = 0; at < bytes.length; at += 16) {
+    const row = [...bytes.subarray(at, at + 16)];
+    const hex = row.map((byte) => byte.toString(16).padStart(2, "0"));
+    const halves = `${hex.slice(0, 8).join(" ")}  ${hex.slice(8).join(" ")}`.padEnd(48);
+    const ascii = row.map((byte) => (byte >= 0x20 && byte < 0x7f ? String.fromCharCode(byte) : ".")).join("");
+    lines.push(`${(from + at).toString(16).padStart(8, "0")}  ${halves}  ${ascii}`);
+  }
+  return lines;
+}
+
+/** @type {[string, number[]][]} */
+const MAGIC = [
+  ["gzip", [0x1f, 0x8b]],
+  ["zstd", [0x28, 0xb5, 0x2f, 0xfd]],
+  ["PNG image", [0x89, 0x50, 0x4e, 0x47]],
+  ["JPEG image", [0xff, 0xd8, 0xff]],
+  ["PDF", [0x25, 0x50, 0x44, 0x46]],
+  ["ZIP", [0x50, 0x4b, 0x03, 0x04]],
+  ["Parquet", [0x50, 0x41, 0x52, 0x31]],
+  ["Avro file", [0x4f, 0x62, 0x6a, 0x01]],
+  ["Arrow file", [0x41, 0x52, 0x52, 0x4f, 0x57, 0x31]],
+];
+
+/** In words: by the first bytes, then by whether it is text, then by whether the text looks like JSON. */
+export function kindOf(bytes) {
+  if (bytes.length === 0) return "empty";
+  for (const [name, magic] of MAGIC) {
+    if (magic.every((byte, at) => bytes[at] === byte)) return name;
+  }
+  const text = textOf(bytes);
+  if (text === null) return "binary";
+  const first = text.trimStart()[0];
+  if (first === "{" || first === "[") return "JSON";
+  return "text";
+}
+
+// JSON laid out without being understood: the text is cut into tokens, and only the white space between them changes.
+// So 9007199254740993 stays what it is, repeated keys stay, and so does the order.
+
+const TOKEN = /\s+|"(?:[^"\\\u0000-\u001f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null|[{}[\],:]/y;
+const UNFINISHED = /^("|([-.]|[eE][-+]?|tr?u?|fa?l?s?|nu?l?)$)/;
+const DEPTH_MAX = 200;
+
+/** Tokens [kind, text] of a JSON text; null if it is none. Kinds: text, number, word, and the character of a mark.
+ * `isCut`: it may end anywhere; what is left of its last token is of kind "rest". */
+export function tokens(source, isCut = false) {
+  const found = [];
+  TOKEN.lastIndex = 0;
+  for (let at = 0; at < source.length; at = TOKEN.lastIndex) {
+    const match = TOKEN.exec(source);
+    if (match === null) {
+      if (!isCut || !UNFINISHED.test(source.slice(at))) return null;
+      found.push(["rest", source.slice(at)]);
+      break;
+    }
+    const text = match[0];
+    const first = text[0];
+    if (first === " " || first === "\n" || first === "\r" || first === "\t") continue;
+    if (/\s/.test(first)) return null;
+    if (first === '"') found.push(["text", text]);
+    else if (first === "-" || (first >= "0" && first <= "9")) found.push(["number", text]);
+    else if (first === "t" || first === "f" || first === "n") found.push(["word", text]);
+    else found.push([text, text]);
+  }
+  return isValue(found, isCut) ? found : null;
+}
+
+/** Why a text is no JSON and where, in a sentence; "" if it is JSON. */
+export function jsonProblem(source) {
+  if (tokens(source) !== null) return "";
+  try {
+    JSON.parse(source);
+  } catch (error) {
+    return `${error.message.replace(/[.\s]+$/, "")}.`;
+  }
+  return "It is nested too deep to be laid out.";
+}
+
+/** Whether the tokens are one value of JSON. Without recursion: a text may nest 100,000 deep. */
+function isValue(found, isCut) {
+  const open = [];
+  let wanted = "value";
+  for (const [kind] of found) {
+    if (kind === "rest") return true;
+    const isScalar = kind === "text" || kind === "number" || kind === "word";
+    if (wanted === "value" || wanted === "value or ]") {
+      if (isScalar) wanted = open.length ? "next" : "end";
+      else if (kind === "{" || kind === "[") {
+        open.push(kind);
+        wanted = kind === "{" ? "key or }" : "value or ]";
+      } else if (kind === "]" && wanted === "value or ]") wanted = close(open);
+      else return false;
+    } else if (wanted === "key" || wanted === "key or }") {
+      if (kind === "text") wanted = ":";
+      else if (kind === "}" && wanted === "key or }") wanted = close(open);
+      else return false;
+    } else if (wanted === ":") {
+      if (kind !== ":") return false;
+      wanted = "value";
+    } else if (wanted === "next") {
+      const inside = open.at(-1);
+      if (kind === ",") wanted = inside === "{" ? "key" : "value";
+      else if ((kind === "}" && inside === "{") || (kind === "]" && inside === "[")) wanted = close(open);
+      else return false;
+    } else return false;
+  }
+  return isCut || wanted === "end";
+}
+
+function close(open) {
+  open.pop();
+  return open.length ? "next" : "end";
+}
+
+const PIECE_COST = 30;
+
+/** Pieces in slices of about `most` characters, to be shown one after the other: [{pieces, isWhole}]. A whole one has whole
+ * lines, and the line end behind it is not in it; the others belong to a line that is too long. */
+export function slices(pieces, most = 32768) {
+  const made = [];
+  let now = [];
+  let room = most;
+  let isAtStart = true;
+  const end = (isAtEnd) => {
+    made.push({ pieces: now, isWhole: isAtStart && isAtEnd });
+    [now, room, isAtStart] = [[], most, isAtEnd];
+  };
+  for (const [kind, whole] of pieces) {
+    let text = whole;
+    while (text.length + PIECE_COST > room) {
+      const before = text.lastIndexOf("\n", Math.max(0, room));
+      const line = before >= 0 ? before : text.indexOf("\n");
+      const isFar = (line < 0 ? text.length : line) > room + most;
+      if (line < 0 && !isFar) break;
+      let to = isFar ? most : line;
+      if (isFar && (text.charCodeAt(to - 1) & 0xfc00) === 0xd800) to += 1;
+      now.push([kind, text.slice(0, isFar || isAtStart ? to : to + 1)]);
+      text = text.slice(isFar ? to : to + 1);
+      end(!isFar);
+    }
+    now.push([kind, text]);
+    room -= text.length + PIECE_COST;
+  }
+  end(true);
+  return made;
+}
+
+/** Pieces [kind, text] to show one behind the other; kinds: key, text, number, word, or "" for marks and white space. */
+export function layout(source, isCut = false) {
+  const found = tokens(source, isCut);
+  if (found === null) return null;
+  const made = [];
+  let depth = 0;
+  const line = () => `\n${"  ".repeat(Math.min(depth, DEPTH_MAX))}`;
+  for (let at = 0; at < found.length; at += 1) {
+    const [kind, text] = found[at];
+    const next = found[at + 1]?.[0];
+    if (kind === "{" || kind === "[") {
+      const isEmpty = next === "}" || next === "]";
+      if (!isEmpty) depth += 1;
+      made.push(["", text + (isEmpty ? "" : line())]);
+    } else if (kind === "}" || kind === "]") {
+      const before = found[at - 1][0];
+      if (before === "{" || before === "[") made.push(["", text]);
+      else {
+        depth -= 1;
+        made.push(["", line() + text]);
+      }
+    } else if (kind === ",") made.push(["", text + line()]);
+    else if (kind === ":") made.push(["", ": "]);
+    else made.push([kind === "text" && next === ":" ? "key" : kind, text]);
+  }
+  return made;
+}
+
+export const laidOut = (source) => layout(source)?.map(([, text]) => text).join("") ?? null;
