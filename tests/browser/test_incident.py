@@ -273,6 +273,23 @@ def test_letters_of_which_only_some_could_be_counted_are_replayed_all_the_same(
     assert "at_most" not in sent.value.post_data_json
 
 
+def test_who_may_inspect_some_queues_opens_their_letters(full_broker: ServedBroker, opened: Opener) -> None:
+    """From the list of all that one may see, and from one letter to the next."""
+    admin(full_broker, "user.add", user="una", password=PASSWORD)
+    admin(full_broker, "user.grant", user="una", queues="orders.us", actions=["inspect"])
+    page = opened(full_broker.origin)
+    enter(page, full_broker, "dead-letters", "una", PASSWORD)
+    page.get_by_role("link", name=re.compile(r"^\d+$")).first.click()
+    for _ in range(2):
+        page.get_by_role("heading", name=re.compile("Why it died")).wait_for()
+        with page.expect_download() as body:
+            page.get_by_role("link", name="Download", exact=True).click()
+        assert body.value.path().read_bytes()
+        page.get_by_role("link", name="Older").click()
+    page.get_by_role("heading", name=re.compile("Why it died")).wait_for()
+    admin(full_broker, "user.remove", user="una")
+
+
 def test_a_limited_user_sees_its_queues_and_no_button_that_would_be_refused(
     full_broker: ServedBroker, opened: Opener
 ) -> None:

@@ -12,6 +12,7 @@ import vibemq
 from tests.integration.fake_broker import FakeBroker, broker_and_client, give_little_time
 from tests.waiting import until
 from vibemq.client.link import ClientLink
+from vibemq.client.reconnect import ReconnectPolicy
 from vibemq.errors import InvalidOptions, LocalProtocolError, NotConnected, QueueExists, QueueNotFound
 from vibemq.protocols.native.codec.wire import CommandType
 
@@ -461,6 +462,22 @@ async def test_a_subscription_that_found_no_connection_may_begin_later(monkeypat
         with anyio.fail_after(60):
             async with messages:
                 assert (await anext(messages)).body == 1
+
+
+async def test_the_beginning_of_a_subscription_waits_no_longer_for_a_connection_than_requests() -> None:
+    """Also when the connection is lost behind the Subscribe, which nobody has answered."""
+    policy = ReconnectPolicy(initial_delay=0.01, max_delay=0.02, offline_timeout=0.05)
+    async with broker_and_client(reconnect=policy) as (broker, mq), anyio.create_task_group() as tasks:
+        broker.mute = True
+        messages = mq.subscribe("orders")
+
+        async def stop_when_asked() -> None:
+            await until(lambda: CommandType.SUBSCRIBE in broker.frames)
+            await broker.stop()
+
+        tasks.start_soon(stop_when_asked)
+        with anyio.fail_after(60), pytest.raises(NotConnected):
+            await messages.start()
 
 
 async def test_an_exception_is_a_reason_and_nothing_else_but_text_is() -> None:

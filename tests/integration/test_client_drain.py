@@ -128,18 +128,31 @@ def test_the_thread_that_works_only_begins(broker: BrokerProcess, queue: str) ->
         assert [message.body for message in mq.fetch(queue, max=100, timeout=60)] == list(range(3, 100))
 
 
+def _with_another_signal(program: str) -> str:
+    """One more SIGTERM when the iteration has ended: in the block of the client, or behind that of the blocking one."""
+    start = "\n\nasyncio.run(main())"
+    if start not in program:
+        return program + "\nsignal.raise_signal(signal.SIGTERM)\n"
+    return program.replace(
+        start, f"        signal.raise_signal(signal.SIGTERM)\n        await asyncio.sleep(0)\n{start}"
+    )
+
+
 @pytest.mark.parametrize("kind", ["asyncio", "vibemq.sync"])
 def test_a_worker_that_is_told_to_end(broker: BrokerProcess, tmp_path: Path, kind: str) -> None:
     """The programs of the documentation: nothing is handled twice, nothing is left unhandled."""
     [program] = [block.text for block in blocks(PAGE) if "SIGTERM" in block.text and f"import {kind}" in block.text]
     queue = f"jobs-{kind}"
     program = program.replace("vibemq://localhost", broker.url).replace('"jobs"', f'"{queue}"')
-    Path(tmp_path, "worker.py").write_text(program)
+    Path(tmp_path, "worker.py").write_text(_with_another_signal(program))
     handled = Path(tmp_path, "handled.txt")
     with vibemq.sync.connect(broker.url) as mq:
         mq.publish_many(queue, range(MESSAGES))
         for handles in (20, 20, MESSAGES):
-            with subprocess.Popen([sys.executable, "worker.py"], cwd=tmp_path, env=os.environ) as worker:
+            with (
+                Path(tmp_path, "errors.txt").open("w") as errors,
+                subprocess.Popen([sys.executable, "worker.py"], cwd=tmp_path, env=os.environ, stderr=errors) as worker,
+            ):
                 try:
                     lines = lambda: handled.read_text().split() if handled.exists() else []  # noqa: E731
                     # This worker's: one that has handled none may not listen to signals yet.
@@ -149,6 +162,7 @@ def test_a_worker_that_is_told_to_end(broker: BrokerProcess, tmp_path: Path, kin
                     assert worker.wait(60) == 0
                 finally:
                     worker.kill()
+            assert Path(tmp_path, "errors.txt").read_text() == ""
         assert sorted(map(int, lines())) == list(range(MESSAGES))
         info = mq.queue_info(queue)
         assert info is not None

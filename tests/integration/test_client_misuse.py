@@ -20,7 +20,7 @@ def broker() -> Iterator[FakeBroker]:
 @pytest.mark.parametrize("name", ["max_message_bytes", "max_unconfirmed", "max_unconfirmed_bytes", "command_timeout"])
 @pytest.mark.parametrize("value", ["x", True])
 def test_an_option_of_another_kind(name: str, value: object) -> None:
-    with pytest.raises(ConfigInvalid, match=f"{name} must be a (whole )?number"):
+    with pytest.raises(ConfigInvalid, match=f"{name} is {value!r}; it must be a (whole )?number"):
         vibemq.connect("vibemq://localhost", **{name: value})
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import vibemq
+from tests.integration.access import cheap_hash
 from tests.integration.certificates import Authority, Signed
 from tests.integration.http_api import ApiClient, everybody, serving
 from vibemq.server.broker import Broker
@@ -285,6 +286,22 @@ async def test_hidden_bodies_are_in_no_answer(tmp_path: Path) -> None:
             text = (await api.get(f"/dead-letters{path}")).text
             assert "secret-body" not in text
             assert "total" not in text
+        edit = {"headers": {"n": "1"}}
+        told = await api.done("POST", f"/dead-letters/{letter['dead_id']}/edit", json=edit)
+        assert {told["changes"][name] for name in ("sha256_before", "sha256_after")} == {None}
+
+
+async def test_filters_of_others_jobs_tell_nothing_that_is_hidden(tmp_path: Path) -> None:
+    async with serving(tmp_path, auth=everybody(), show_bodies="superuser") as api:
+        await api.done("POST", "/users", "root", json={"user": "new", "password_hash": cheap_hash()})
+        await api.done("POST", "/users/new/permissions", "root", json={"queues": "*", "actions": ["*"]})
+        searched = {"error": "S3CRET", "header": {"patient": "S3CRET"}}
+        begun = await api.ask("POST", "/jobs", "root", json={"kind": "purge_dead", "filter": searched})
+        assert "S3CRET" in begun.text
+        for path in ("/jobs", f"/jobs/{begun.json()['job']}"):
+            shown = await api.ask("GET", path, "new")
+            assert (shown.status_code, "S3CRET" in shown.text) == (200, False), shown.text
+            assert '"header":{"patient":null}' in shown.text
 
 
 # -- users, groups, connections ---------------------------------------------------------------------------------------

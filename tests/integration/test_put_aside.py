@@ -1,8 +1,9 @@
 """What has come is put aside each time, as behind very many others: everything is carried out in a later turn."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -11,6 +12,8 @@ import vibemq
 from tests.interop.eventmesh import MeshWire
 from tests.waiting import until
 from vibemq.config import Http, Listener, Settings
+from vibemq.protocols.native.codec.frames import encode_frame
+from vibemq.protocols.native.codec.wire import CommandType, encode_body
 from vibemq.server.broker import Broker
 from vibemq.server.commit import backpressure
 from vibemq.server.net.transport import Connection
@@ -65,19 +68,21 @@ def connections(monkeypatch: pytest.MonkeyPatch) -> list[Connection]:
 
 def put_aside(monkeypatch: pytest.MonkeyPatch, connection: Connection) -> None:
     """What comes of it from now on waits as behind very many others."""
-    receive = Connection.data_received
     aside = connection._services.put_aside
 
-    def data_received(one: Connection, data: bytes) -> None:
-        if one is not connection:
-            receive(one, data)
-            return
-        with monkeypatch.context() as patched:
-            patched.setattr(aside, "has_time", lambda: False)
-            patched.setattr(aside, "add", lambda _: None)
-            receive(one, data)
+    def later(receive: Callable[..., Any]) -> Callable[..., Any]:
+        def received(one: Connection, *data: bytes) -> Any:
+            if one is not connection:
+                return receive(one, *data)
+            with monkeypatch.context() as patched:
+                patched.setattr(aside, "has_time", lambda: False)
+                patched.setattr(aside, "add", lambda _: None)
+                return receive(one, *data)
 
-    monkeypatch.setattr(Connection, "data_received", data_received)
+        return received
+
+    monkeypatch.setattr(Connection, "data_received", later(Connection.data_received))
+    monkeypatch.setattr(Connection, "eof_received", later(Connection.eof_received))
 
 
 @pytest.fixture
@@ -132,3 +137,26 @@ async def test_no_more_is_put_aside_of_a_connection_that_hears_answers(
             ours.work_off()
         info = await mq.admin("queue.info", queue="q")
     assert info["ready"] == len(bodies)
+
+
+async def test_the_end_of_a_stream_waits_behind_what_was_put_aside_before(
+    broker: Broker, connections: list[Connection], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A crowd that sends something and ends its side at once does not hold the loop either; all of it is answered."""
+    async with vibemq.connect(broker.url) as mq:
+        await mq.create_queue("q")
+        reader, writer = await asyncio.open_connection("127.0.0.1", broker.port)
+        writer.write(encode_frame(encode_body(CommandType.CONNECT, "c")))
+        await reader.read(1)
+        theirs = connections[1]
+        put_aside(monkeypatch, theirs)
+        writer.write(encode_frame(encode_body(CommandType.PUBLISH, "p", "q", b"1")))
+        writer.write_eof()
+        await until(lambda: theirs._peer_has_ended)
+        assert theirs.peer.kept
+        assert (await mq.admin("queue.info", queue="q"))["ready"] == 0
+        monkeypatch.undo()
+        theirs.work_off()
+        assert await reader.read(), "the confirm, before the end"
+        writer.close()
+        assert (await mq.admin("queue.info", queue="q"))["ready"] == 1

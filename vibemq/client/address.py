@@ -19,6 +19,7 @@ from urllib.parse import unquote, urlsplit
 from vibemq.client.publishing.outgoing import SECONDS_MAX
 from vibemq.client.reconnect import ReconnectPolicy
 from vibemq.errors import ConfigInvalid
+from vibemq.model.arguments import check_flag, check_seconds, check_text, check_whole, misfit, shown
 
 DEFAULT_PORT = 2925
 MESSAGE_BYTES_MAX = 256 << 20
@@ -72,6 +73,7 @@ class ClientSettings:
     """Largest body that this client sends and receives; the broker's own limit counts when it is smaller."""
 
     def __post_init__(self) -> None:
+        self._check_kinds()
         if (self.username is None) != (self.password is None):
             raise ConfigInvalid("a username needs a password and the other way round; give both or neither")
         if self.tls_key and not self.tls_certificate:
@@ -79,12 +81,6 @@ class ClientSettings:
         if self.tls_ca or self.tls_certificate or self.tls_server_name:
             # Whoever names certificates means TLS; without it they would be ignored in silence.
             object.__setattr__(self, "tls", True)
-        for name in ("port", "max_message_bytes", "max_unconfirmed", "max_unconfirmed_bytes"):
-            if type(getattr(self, name)) is not int:
-                raise ConfigInvalid(f"{name} must be a whole number, not {getattr(self, name)!r}")
-        for name in ("keep_alive", "command_timeout"):
-            if type(getattr(self, name)) not in (int, float):
-                raise ConfigInvalid(f"{name} must be a number of seconds, not {getattr(self, name)!r}")
         if not self.host or set(self.host) & _NO_HOST or self.host.count(":") == 1:
             raise ConfigInvalid(f"host must be a name or an address without its port, not {self.host!r}")
         if not 0 < self.port <= 65535:
@@ -96,6 +92,44 @@ class ClientSettings:
         for name in ("keep_alive", "command_timeout", "max_unconfirmed", "max_unconfirmed_bytes"):
             if not getattr(self, name) > 0:
                 raise ConfigInvalid(f"{name} must be above 0, not {getattr(self, name)}")
+
+    def _check_kinds(self) -> None:
+        for name in ("host", "tls_ca", "tls_certificate", "tls_key", "tls_server_name", "name"):
+            check_text(name, getattr(self, name), ConfigInvalid)
+        for name in ("username", "password", "token"):
+            value = getattr(self, name)
+            if value is not None:
+                check_text(name, value, ConfigInvalid, secret=name != "username")
+        for name in ("tls", "verify_certificate", "safe_retry", "publish_connection"):
+            check_flag(name, getattr(self, name), ConfigInvalid)
+        for name in _WHOLE_NUMBERS:
+            check_whole(name, getattr(self, name), ConfigInvalid)
+        for name in ("keep_alive", "command_timeout"):
+            check_seconds(name, getattr(self, name), ConfigInvalid)
+        if not isinstance(self.reconnect, ReconnectPolicy):
+            raise misfit("reconnect", self.reconnect, "a vibemq.ReconnectPolicy", ConfigInvalid)
+        for name in ("compression", "queues"):
+            values = getattr(self, name)
+            if not isinstance(values, tuple):
+                raise misfit(name, values, "a tuple of texts", ConfigInvalid)
+            for value in values:
+                check_text(f"an entry of {name}", value, ConfigInvalid)
+
+
+_WHOLE_NUMBERS = ("port", "max_message_bytes", "max_unconfirmed", "max_unconfirmed_bytes", "compression_threshold")
+
+
+def settings_of(address: str | ClientSettings) -> ClientSettings:
+    """
+    Raises:
+        ConfigInvalid: it is neither, or it cannot be used.
+    """
+    if isinstance(address, ClientSettings):
+        return address
+    if not isinstance(address, str):
+        raise misfit("address", address, "text, such as 'vibemq://localhost:2925', or ClientSettings", ConfigInvalid)
+    check_text("address", address, ConfigInvalid, secret=True)
+    return parse(address)
 
 
 def parse(text: str) -> ClientSettings:
@@ -114,6 +148,8 @@ def parse(text: str) -> ClientSettings:
 
 def compressions(text: str) -> tuple[str, ...]:
     """`none`, `auto`, or a comma list of `brotli` and `gzip`."""
+    if not isinstance(text, str):
+        raise misfit("compression", text, "text: auto, none or a list of brotli, gzip", ConfigInvalid)
     names = [name.strip().lower() for name in text.split(",") if name.strip()]
     if names in ([], ["none"]):
         return ()
@@ -121,7 +157,7 @@ def compressions(text: str) -> tuple[str, ...]:
         return COMPRESSIONS
     for name in names:
         if name not in COMPRESSIONS:
-            raise ConfigInvalid(f"compression {name!r} is unknown; choose auto, none or a list of brotli, gzip")
+            raise ConfigInvalid(f"compression {shown(name)} is unknown; choose auto, none or a list of brotli, gzip")
     return tuple(names)
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, NoReturn, Self, TypeVar, overload
 
 import anyio
 
-from vibemq.client.address import ClientSettings, compressions, parse
+from vibemq.client.address import ClientSettings, compressions, settings_of
 from vibemq.client.changes import ConnectionListeners, Listener
 from vibemq.client.connecting.forking import watch_forks
 from vibemq.client.connecting.own_task import OwnTask, current_loop
@@ -26,7 +26,8 @@ from vibemq.client.queues import ClientQueues, Difference, OnConflict, option_va
 from vibemq.client.receiving.options import SubscribeOptions
 from vibemq.client.reconnect import ReconnectPolicy
 from vibemq.client.subscription import Subscription
-from vibemq.errors import NotConnected, VibeMQError
+from vibemq.errors import LocalProtocolError, NotConnected, VibeMQError
+from vibemq.model.arguments import check_flag, check_text, check_whole
 from vibemq.model.effects import QueueInfo
 from vibemq.protocols.native.codec.wire import CommandType
 
@@ -77,7 +78,7 @@ def connect(
     Raises:
         ConfigInvalid: the address or a value cannot be used.
     """
-    settings = parse(address) if isinstance(address, str) else address
+    settings = settings_of(address)
     given = {
         "username": username,
         "password": password,
@@ -318,13 +319,14 @@ class Client:
         if self.hooks is not None:
             with self.hooks.publishing(queue, message):
                 return await self._publish(queue, message, wait=wait)
-        if wait:
+        if wait is True:
             return await self._publishing.one(queue, message)
         return await self._publish(queue, message, wait=wait)
 
     async def _publish(self, queue: str, message: Outgoing, *, wait: bool) -> Receipt | None:
-        if wait:
+        if wait is True:
             return await self._publishing.one(queue, message)
+        check_flag("wait", wait)
         await self._publishing.begin(queue, message)
         return None
 
@@ -427,6 +429,7 @@ class Client:
         return_refused: bool = False,
     ) -> PublishReport:
         """As `publish_many`, for faces of the client that call the hooks themselves."""
+        check_flag("return_refused", return_refused)
         common = Outgoing(None, None, headers, priority, ttl, delay, deliver_at)
         plain = common == Outgoing(None)
         report = await self._publishing.many(queue, messages, None if plain else common, dedup=dedup)
@@ -556,6 +559,9 @@ class Client:
 
         They are settled one by one, like those of a subscription. `timeout=0` takes what is there now.
         """
+        check_whole("max", max)
+        if max < 1:
+            raise LocalProtocolError(f"max is {max}; it must be 1 or more")
         options = SubscribeOptions(
             queue=queue, group=group, prefetch=max, credit=max, ack_timeout=ack_timeout, start=start
         )
@@ -589,10 +595,12 @@ class Client:
 
     async def delete_queue(self, queue: str) -> None:
         """Delete a queue with its messages; deleting a missing one succeeds."""
+        check_text("queue", queue)
         await self._queues.admin("queue.delete", {"queue": queue})
 
     async def purge_queue(self, queue: str) -> int:
         """Drop what waits, not what is in flight; how many."""
+        check_text("queue", queue)
         return int((await self._queues.admin("queue.purge", {"queue": queue}))["count"])
 
     async def queue_info(self, queue: str) -> QueueInfo | None:

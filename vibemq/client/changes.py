@@ -4,6 +4,8 @@ import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
+from vibemq.model.arguments import check_callable
+
 logger = logging.getLogger(__name__)
 
 
@@ -28,6 +30,7 @@ class ConnectionListeners:
 
     def add(self, callback: Listener) -> Callable[[], None]:
         """Returns what removes it; the same callback may be added several times."""
+        check_callable("callback", callback)
         key = object()
         self._callbacks[key] = callback
 

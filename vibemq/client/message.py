@@ -13,6 +13,7 @@ from vibemq.client.publishing.outgoing import Outgoing
 from vibemq.client.publishing.requests import REPLY_TO
 from vibemq.client.settlements import BACKOFF, Reason, delay_ms, limit_ms, reason_text
 from vibemq.errors import LocalProtocolError, RemoteProtocolError, RequesterGone
+from vibemq.model.arguments import check_flag, check_headers, misfit
 from vibemq.model.commands import Settlement
 from vibemq.model.rows import Rows, RowView
 from vibemq.model.runs import Run, runs_of
@@ -276,6 +277,8 @@ class Message(ReadPayload, Generic[T]):
             ConnectionLost, RequestTimeout: the reply may or may not have come in time.
         """
         address = self.headers.get(REPLY_TO)
+        if headers is not None:
+            check_headers(headers)
         if address is None:
             raise LocalProtocolError(
                 f"message {self.sequence} of queue {self.queue!r} has no header {REPLY_TO!r}, so nobody waits for a"
@@ -296,11 +299,14 @@ class Message(ReadPayload, Generic[T]):
         RequesterGone is no failure of the work: the block ends with an ack.
 
         Args:
+            reject_on: an exception class, or a tuple of them.
             suppress: log the exception and go on after the block instead of raising it, so that one bad message does
                 not end the consumer.
         """
         # Refused here, not while an exception of the block is on its way.
         delay_ms(retry_delay, "retry_delay")
+        if reject_on != () or suppress is not False:
+            _check_processing(reject_on, suppress)
         return Processing(self, retry_delay, reject_on, suppress)
 
     def _damaged(self) -> RemoteProtocolError:
@@ -315,6 +321,14 @@ class Message(ReadPayload, Generic[T]):
             sequence = self.sequence
             self._delivery.settler.settle(self._delivery, verb, ((sequence, sequence),), delay_ms, told)
         return DONE
+
+
+def _check_processing(reject_on: object, suppress: object) -> None:
+    check_flag("suppress", suppress)
+    kinds = reject_on if isinstance(reject_on, tuple) else (reject_on,)
+    for kind in kinds:
+        if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+            raise misfit("reject_on", reject_on, "an exception class, or a tuple of them")
 
 
 class Processing(Generic[T]):

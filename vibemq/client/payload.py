@@ -12,10 +12,12 @@ from typing import Any, Final, get_args, get_type_hints, is_typeddict
 import orjson
 
 from vibemq.errors import LocalProtocolError
+from vibemq.model.arguments import misfit
 
 CONTENT_TYPE: Final = "content-type"
 BINARY: Final = "application/octet-stream"
 
+_MODELS: Final = "a type that pydantic reads: its models, dataclasses, list[…] of them"
 JSON_STARTS: Final = frozenset(b'{["-0123456789tfn \t\r\n')
 """What is not JSON mostly shows it in its first byte."""
 
@@ -119,10 +121,17 @@ def validator(model: type[Any] | None) -> Callable[[bytes], Any] | None:
         import msgspec
 
         return msgspec.json.Decoder(model).decode
+    if isinstance(model, str | dict):
+        # Pydantic takes a text for a name that is still to come, and reads a dict as a schema of its own.
+        raise misfit("model", model, _MODELS)
     # Imported late: a quarter of a second that programs without models need not pay.
-    from pydantic import TypeAdapter
+    from pydantic import PydanticUserError, TypeAdapter
+    from pydantic.errors import PydanticUndefinedAnnotation
 
-    return TypeAdapter(model).validate_json
+    try:
+        return TypeAdapter(model).validate_json
+    except (PydanticUserError, PydanticUndefinedAnnotation) as error:
+        raise misfit("model", model, _MODELS) from error
 
 
 def _contains_struct(model: Any) -> bool:

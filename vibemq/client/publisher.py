@@ -17,6 +17,7 @@ from anyio.lowlevel import checkpoint
 
 from vibemq.client.link import ClientLink
 from vibemq.client.observing.hooks import Hooks
+from vibemq.client.publishing.explaining import UNPACKED, explain, explain_parts
 from vibemq.client.publishing.outbox import PublishBatch
 from vibemq.client.publishing.outgoing import Extra, Outgoing, PriorityLike, RowPacker, Seconds, extra_of, milliseconds
 from vibemq.client.publishing.packing import packed_batches
@@ -24,6 +25,7 @@ from vibemq.client.publishing.receipts import PublishReport, Receipt, raise_for,
 from vibemq.client.publishing.requests import Response
 from vibemq.client.publishing.unwaited import UnwaitedPublishes
 from vibemq.errors import LocalProtocolError, VibeMQError
+from vibemq.model.arguments import check_flag, check_text, check_time
 from vibemq.model.options import check_queue_name
 
 TURN_MESSAGES = 512
@@ -75,9 +77,8 @@ class Publishing:
     async def ask(self, queue: str, message: Outgoing, timeout: Seconds) -> Response:
         """As `Client.request`."""
         self.link.check_loop()
-        self._check(queue)
-        if not isinstance(timeout, int | float | timedelta):
-            raise LocalProtocolError(f"timeout is {timeout!r}; it must be a number of seconds, or a timedelta")
+        self._check_name(queue)
+        check_time("timeout", timeout)
         seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
         if not 0 < seconds <= TIMEOUT_MS_MAX / 1000:
             raise LocalProtocolError(
@@ -85,13 +86,19 @@ class Publishing:
             )
         timeout_ms = milliseconds(seconds, "timeout")
         requests = self.link.requests
-        return await requests.reply_to(queue, requests.packer.row(message), extra_of(message), timeout_ms / 1000)
+        try:
+            row, extra = requests.packer.row(message), extra_of(message)
+        except UNPACKED:
+            explain_parts(message)
+            raise
+        return await requests.reply_to(queue, row, extra, timeout_ms / 1000)
 
     async def many(self, queue: str, messages: Iterable[Any], common: Outgoing | None, *, dedup: bool) -> PublishReport:
         """Send all, then wait for all. The error of a body that cannot be packed, or of the iterable, comes once what
         was sent before it is answered; a note of the error says how many messages that is."""
         self.link.check_loop()
-        self._check(queue)
+        self._check_name(queue)
+        check_flag("dedup", dedup)
         if isinstance(messages, str | bytes | bytearray | memoryview | Mapping):
             raise LocalProtocolError(
                 f"publish_many takes many bodies, and this is one {type(messages).__name__}, whose parts would be"
@@ -129,7 +136,11 @@ class Publishing:
         if outbox.full:
             await outbox.room()
             self.link.check()
-        packed = self._packed(queue, message, dedup=dedup)
+        try:
+            packed = self._packed(queue, message, dedup=dedup)
+        except UNPACKED:
+            explain_parts(message)
+            raise
         placed = outbox.add(queue, packed.row, packed.extra, own_dedup=packed.own_dedup, lane=lane)
         self.link.wake()
         return placed
@@ -172,8 +183,12 @@ class Publishing:
 
     def pack(self, queue: str, message: Outgoing) -> PackedPublish:
         """Any thread may do it. Raises as `submit`, except for a lack of room."""
-        self._check(queue)
-        return self._packed(queue, message, dedup=self.link.settings.safe_retry)
+        try:
+            self._check(queue)
+            return self._packed(queue, message, dedup=self.link.settings.safe_retry)
+        except UNPACKED:
+            explain(queue, message)
+            raise
 
     def add_unwaited(self, packed: PackedPublish) -> None:
         """Whatever becomes of it is told by `unwaited`."""
@@ -200,6 +215,11 @@ class Publishing:
         self.link.wake()
         # The writer gets its turn while the next frame is packed.
         await checkpoint()
+
+    def _check_name(self, queue: str) -> None:
+        """As `_check`, for what is not called for each message."""
+        check_text("queue", queue)
+        self._check(queue)
 
     def _check(self, queue: str) -> None:
         self.link.check()
@@ -239,6 +259,8 @@ class Publisher:
     """
 
     def __init__(self, publishing: Publishing, queue: str, *, dedup: bool, hooks: Hooks | None = None) -> None:
+        check_text("queue", queue)
+        check_flag("dedup", dedup)
         self.queue = queue
         self._hooks = hooks
         self._publishing = publishing

@@ -13,6 +13,7 @@ from vibemq.client.link import ClientLink
 from vibemq.client.pages import every_item
 from vibemq.client.publishing.outgoing import SECONDS_MAX
 from vibemq.errors import InvalidOptions, LocalProtocolError, NotAuthorized, QueueExists, RemoteProtocolError
+from vibemq.model.arguments import check_flag, check_text
 from vibemq.model.effects import GroupInfo, QueueInfo
 from vibemq.model.options import (
     Overflow,
@@ -57,6 +58,7 @@ class ClientQueues:
 
     async def admin(self, verb: str, arguments: dict[str, Any]) -> Any:
         """Any verb of the reference, docs/reference/admin.md; its JSON result."""
+        check_text("verb", verb)
         try:
             payload = orjson.dumps({"verb": verb, "arguments": arguments})
         except TypeError as error:
@@ -71,7 +73,8 @@ class ClientQueues:
         return orjson.loads(answer.payload) if answer.payload else None
 
     async def create(self, queue: str, options: dict[str, Any], *, must_match: bool) -> None:
-        arguments = {"queue": check_queue_name(queue), "options": options, "must_match": must_match}
+        check_flag("must_match", must_match)
+        arguments = {"queue": _checked_name(queue), "options": options, "must_match": must_match}
         await self.admin("queue.create", arguments)
 
     def _remember(self, created: dict[str, Any]) -> None:
@@ -84,10 +87,10 @@ class ClientQueues:
             self._link.restored.passing.created(queue, wanted, orjson.dumps(request), anyio.current_time())
 
     async def change(self, queue: str, changes: dict[str, Any]) -> None:
-        await self.admin("queue.change", {"queue": check_queue_name(queue), "changes": changes})
+        await self.admin("queue.change", {"queue": _checked_name(queue), "changes": changes})
 
     async def info(self, queue: str) -> QueueInfo | None:
-        found = await self.admin("queue.info", {"queue": check_queue_name(queue)})
+        found = await self.admin("queue.info", {"queue": _checked_name(queue)})
         return queue_info(found) if found is not None else None
 
     async def every(self) -> list[QueueInfo]:
@@ -130,6 +133,11 @@ class ClientQueues:
         if on_conflict == "override":
             await self.change(queue, options)
         return []
+
+
+def _checked_name(queue: str) -> str:
+    check_text("queue", queue)
+    return check_queue_name(queue)
 
 
 def option_values(options: dict[str, Any]) -> dict[str, Any]:

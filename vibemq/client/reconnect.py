@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from vibemq.errors import ConfigInvalid
+from vibemq.model.arguments import check_flag, check_seconds, check_whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +24,14 @@ class ReconnectPolicy:
     """How long a request may wait for a connection before it fails with NotConnected; None = while dialling goes on."""
 
     def __post_init__(self) -> None:
+        for name in ("initial_delay", "max_delay"):
+            check_seconds(name, getattr(self, name), ConfigInvalid)
+        for name in ("exponential", "first_connect"):
+            check_flag(name, getattr(self, name), ConfigInvalid)
+        if self.offline_timeout is not None:
+            check_seconds("offline_timeout", self.offline_timeout, ConfigInvalid)
+        if self.max_attempts is not None:
+            check_whole("max_attempts", self.max_attempts, ConfigInvalid)
         if not 0 <= self.initial_delay <= self.max_delay < math.inf:
             raise ConfigInvalid(
                 f"reconnect delays must be 0 <= initial_delay <= max_delay, and finite,"

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from vibemq.client.publishing.outgoing import milliseconds
 from vibemq.errors import LocalProtocolError
+from vibemq.model.arguments import sendable
 from vibemq.model.commands import Settlement
 from vibemq.model.runs import Run
 
@@ -38,7 +39,7 @@ def reason_text(reason: Reason) -> str:
         reason = f"{type(reason).__name__}: {reason}"
     elif not isinstance(reason, str):
         raise LocalProtocolError(f"a reason is text or an exception, not {reason!r:.100}; nothing is settled")
-    return reason[:REASON_CHARACTERS_MAX]
+    return sendable(reason[:REASON_CHARACTERS_MAX])
 
 
 class SettleRuns(NamedTuple):

@@ -24,6 +24,7 @@ from vibemq.client.receiving.untaken import UntakenMessages
 from vibemq.client.settlements import BACKOFF, SettleRuns, limit_ms
 from vibemq.client.waiting.latch import Latch
 from vibemq.errors import ConnectionLost, LocalProtocolError, NotConnected
+from vibemq.model.arguments import check_flag
 from vibemq.model.commands import Settlement
 from vibemq.model.runs import Run
 from vibemq.protocols.native.codec.extensions import DeliverMany
@@ -284,7 +285,10 @@ class Subscription(Generic[T]):
             while not self._epoch:
                 if self._failure is not None:
                     raise self._failure()
-                await self._changed.wait()
+                # Its Subscribe may be lost with a connection, and goes out again with the next one.
+                await self._link.connected()
+                if not self._epoch and self._failure is None:
+                    await self._changed.wait()
         except BaseException:
             self.leave(release=True)
             raise
@@ -295,6 +299,7 @@ class Subscription(Generic[T]):
         Args:
             release: give back what is unsettled; otherwise it may still be settled, while the connection lasts.
         """
+        check_flag("release", release)
         if not self._stopped and not self._link.inherited:
             self._link.check_loop()
         left = self.leave(release=release)

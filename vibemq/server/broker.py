@@ -20,9 +20,11 @@ from anyio import to_thread
 from anyio.abc import TaskGroup
 
 from vibemq.config import Auth, Http, Listener, Settings, StorageChoice
-from vibemq.errors import StorageError, StorageFailed, StorageFenced
+from vibemq.errors import ConfigInvalid, StorageError, StorageFailed, StorageFenced
+from vibemq.model.arguments import check_text, misfit
 from vibemq.model.effects import QueueInfo
 from vibemq.operations import Caller
+from vibemq.server.around.arguments import check_broker_arguments
 from vibemq.server.assembly import Assembly, Owner, assemble
 from vibemq.server.clock import Clock, TimeSource, running_s
 from vibemq.server.commit.storage_threads import Store
@@ -74,6 +76,7 @@ class Broker:
         source: SettingsSource | None = None,
         time_source: TimeSource | None = None,
     ) -> None:
+        check_broker_arguments(data_dir, settings, host, port, http_port, storage, on_fatal, source, time_source)
         if settings is None:
             settings = Settings(
                 data_dir=Path(data_dir if data_dir is not None else "vibemq-data"),
@@ -155,6 +158,7 @@ class Broker:
         Raises:
             ConfigInvalid: something cannot be used; nothing has changed.
         """
+        check_text("by", by)
         return await self._running_reloader().reload(by)
 
     async def _reload_for(self, caller: Caller) -> dict[str, Any]:
@@ -165,6 +169,7 @@ class Broker:
         return self._running().engine.queue_infos()
 
     def queue_info(self, name: str) -> QueueInfo | None:
+        check_text("name", name)
         return self._running().engine.queue_info(name)
 
     def metrics(self) -> dict[str, Any]:
@@ -397,6 +402,8 @@ class Broker:
         Raises:
             ConfigInvalid: `auth` has no users and no token, or the broker was started without; nothing has changed.
         """
+        if not isinstance(auth, Auth):
+            raise misfit("auth", auth, "a vibemq.config.Auth", ConfigInvalid)
         await self._running_reloader().replace_users(auth)
 
     def _apply(self, settings: Settings) -> None:

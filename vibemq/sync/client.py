@@ -28,6 +28,7 @@ from vibemq.client.publishing.outgoing import PriorityLike, Seconds
 from vibemq.client.publishing.receipts import receipt
 from vibemq.client.queues import Difference, OnConflict
 from vibemq.errors import NotConnected, VibeMQError
+from vibemq.model.arguments import check_flag
 from vibemq.model.effects import QueueInfo
 from vibemq.sync.loop_thread import CLOSED, Answer, LoopThread
 from vibemq.sync.open_client import OpenClient
@@ -219,7 +220,8 @@ class Client:
         return self._publish(running, queue, message, wait=wait)
 
     def _publish(self, running: OpenClient, queue: str, message: Outgoing, *, wait: bool) -> Receipt | None:
-        if not wait:
+        if wait is not True:
+            check_flag("wait", wait)
             self._begin_publish(running, queue, message)
             return None
         publishing = running.client.publishing

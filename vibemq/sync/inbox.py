@@ -13,6 +13,7 @@ from vibemq import client as asynchronous
 from vibemq.client import Message
 from vibemq.client.connecting.forking import watch_forks
 from vibemq.errors import ClientForked, LocalProtocolError, NotConnected, VibeMQError
+from vibemq.model.arguments import SECONDS, check_whole, misfit
 from vibemq.sync.subscription import Subscription
 from vibemq.sync.wakeup import Wakeup
 
@@ -58,6 +59,7 @@ class Inbox:
             VibeMQError: the broker refuses.
         """
         self._check()
+        _check_subscription(subscription)
         if subscription.connected:
             raise LocalProtocolError(
                 "this subscription has begun already; write inbox.add(mq.subscribe(…)), without a `with` block"
@@ -73,6 +75,7 @@ class Inbox:
 
     def remove(self, subscription: Subscription[Any]) -> None:
         """End a subscription. What is unsettled is given back, also what has not been taken."""
+        _check_subscription(subscription)
         subscription.delivered_to(None)
         for key, (_, mine) in list(self._subscriptions.items()):
             if mine is subscription:
@@ -131,6 +134,7 @@ class Inbox:
             self._put_back(grabbed, 0)
             if self._arrived:
                 self._wakeup.set()
+            check_whole("max", max)
             raise
 
     def get(self, timeout: float | None = None) -> Message[Any] | None:
@@ -144,7 +148,10 @@ class Inbox:
             raise
 
     def _get(self, timeout: float | None) -> Message[Any] | None:
-        until = None if timeout is None else time.monotonic() + timeout
+        try:
+            until = None if timeout is None else time.monotonic() + timeout
+        except TypeError:
+            raise misfit("timeout", timeout, SECONDS) from None
         while not (taken := self.take(1)):
             left = None if until is None else until - time.monotonic()
             if left is not None and not left > 0:
@@ -234,6 +241,11 @@ class Inbox:
             self._arrived.append((inner, failure))
         if messages or ended or inner.stopped:
             self._wakeup.set()
+
+
+def _check_subscription(subscription: object) -> None:
+    if not isinstance(subscription, Subscription):
+        raise misfit("subscription", subscription, "what subscribe() of a client of vibemq.sync has returned")
 
 
 def _is_given(inner: Inner, message: Message[Any]) -> bool:

@@ -123,7 +123,7 @@ class Subscription(Generic[T]):
     def drain(self, timeout: float | None = None) -> int:
         """As `vibemq.client.Subscription.drain`. From a signal's handler, or the thread that iterates, call it with
         `timeout=0`, which only begins: the iteration ends after the message at hand, and leaving the block gives the
-        rest back.
+        rest back. Further calls with `timeout=0` change nothing, also when the subscription or the client has ended.
 
         Raises:
             LocalProtocolError: it would wait for a message that its own thread works on.
@@ -133,8 +133,12 @@ class Subscription(Generic[T]):
                 "this thread works on a message of the subscription, so drain() would wait for itself; write"
                 " drain(timeout=0), after which the iteration ends"
             )
-        self._draining = True
-        return 0 if self._loop.inherited else self._loop.call(self._subscription.drain, timeout)
+        begun, self._draining = self._draining, True
+        if self._loop.inherited:
+            return 0
+        if timeout == 0 and (begun or self._subscription.stopped):
+            return self.held
+        return self._loop.call(self._subscription.drain, timeout)
 
     def __iter__(self) -> Iterator[Message[T]]:
         """What is not taken when the loop ends stays, and comes first in the next one, or in `next_batch`."""

@@ -8,6 +8,8 @@ from typing import Any, Protocol
 
 from vibemq.client.address import ClientSettings
 from vibemq.client.publishing.outgoing import HEADERS_MAX, Outgoing
+from vibemq.errors import ConfigInvalid
+from vibemq.model.arguments import misfit
 
 logger = logging.getLogger(__name__)
 
@@ -183,7 +185,13 @@ class Hooks:
 
 def hooks_of_a_client(settings: ClientSettings, given: Iterable[ClientHook]) -> Hooks | None:
     """Those of every client and those that it was given; None when there are none."""
-    hooks = (*_of_every_client, *given)
+    if not isinstance(given, Iterable):
+        raise misfit("hooks", given, "a list of ClientHook", ConfigInvalid)
+    own = tuple(given)
+    for hook in own:
+        if not all(callable(getattr(hook, name, None)) for name in ("publishing", "received", "processing")):
+            raise misfit("an entry of hooks", hook, "a ClientHook: publishing, received, processing", ConfigInvalid)
+    hooks = (*_of_every_client, *own)
     return Hooks(settings, hooks) if hooks else None
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from vibemq.client import payload as payloads
 from vibemq.errors import LocalProtocolError, MessageTooLarge
+from vibemq.model.arguments import NOT_SENDABLE, SECONDS_OR_TIMEDELTA, misfit
 from vibemq.model.options import PRIORITY_MAX, Priority, enum_of
 from vibemq.model.quantities import whole_ms
 
@@ -109,7 +110,7 @@ class RowPacker:
         """What packs bodies, each with what `common` has beside its own body. It raises as `row`."""
         if common is None or (common.headers is None and common.priority is None):
             return self.plain_row
-        headers = dict(common.headers) if common.headers else {}
+        headers = {**common.headers} if common.headers else {}
         encode = payloads.encode if payloads.CONTENT_TYPE not in headers else _labelled
         blocks: dict[bool, bytes] = {}
 
@@ -150,7 +151,7 @@ class RowPacker:
 
 def _completed(headers: Mapping[str, str], message: Outgoing, *, json: bool) -> dict[str, str]:
     """With those that the protocol wants."""
-    completed = dict(headers)
+    completed = {**headers}
     if not json:
         completed[payloads.CONTENT_TYPE] = payloads.BINARY
     if message.priority is not None:
@@ -169,9 +170,9 @@ def extra_of(message: Outgoing) -> Extra | None:
     if message.priority is not None:
         extra["priority"] = priority_number(message.priority)
     if message.ttl is not None:
-        if not message.ttl:
+        ttl_ms = extra["ttl_ms"] = milliseconds(message.ttl, "ttl")
+        if not ttl_ms:
             raise LocalProtocolError("ttl is 0 s; it must be more than 0, or left out for no limit")
-        extra["ttl_ms"] = milliseconds(message.ttl, "ttl")
     if message.delay is not None:
         if message.deliver_at is not None:
             raise LocalProtocolError("a message has either a delay or a deliver_at, not both")
@@ -192,7 +193,7 @@ def milliseconds(value: Seconds, name: str, *, zero: str = "") -> int:
     Raises:
         LocalProtocolError: a negative time, one that is no number (NaN), or one above `SECONDS_MAX`.
     """
-    seconds = value if type(value) is float or type(value) is int else _seconds(value)
+    seconds = value if type(value) is float or type(value) is int else _seconds(value, name)
     if 0 < seconds <= SECONDS_MAX:
         return round(seconds * 1000) or 1  # As `whole_ms`.
     if not seconds >= 0:
@@ -200,8 +201,12 @@ def milliseconds(value: Seconds, name: str, *, zero: str = "") -> int:
     return whole_ms(_bounded(seconds, name) * 1000)
 
 
-def _seconds(value: Seconds) -> float:
-    return value.total_seconds() if isinstance(value, timedelta) else value
+def _seconds(value: Seconds, name: str) -> float:
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise misfit(name, value, SECONDS_OR_TIMEDELTA)
+    return value
 
 
 def _bounded(seconds: float, name: str) -> float:
@@ -211,7 +216,7 @@ def _bounded(seconds: float, name: str) -> float:
 
 
 def priority_number(value: PriorityLike) -> int:
-    if isinstance(value, int) and 0 <= value <= PRIORITY_MAX:
+    if isinstance(value, int) and 0 <= value <= PRIORITY_MAX and value is not True and value is not False:
         return int(value)
     return int(enum_of(Priority, value, "priority"))
 
@@ -256,7 +261,10 @@ def too_large(size: int, most: int) -> MessageTooLarge:
 def _labelled(body: object) -> tuple[bytes, bool]:
     """Payload of a message whose content type its publisher names: no need to look whether bytes are JSON."""
     if isinstance(body, str):
-        return body.encode(), True
+        try:
+            return body.encode(), True
+        except UnicodeEncodeError:
+            raise misfit("body", body, NOT_SENDABLE) from None
     if isinstance(body, bytes | bytearray | memoryview):
         return bytes(body), True
     return payloads.encode(body)

@@ -1,13 +1,15 @@
 """Many messages packed into frames. Pure: no loop, no sockets."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from vibemq.client.payload import JSON_STARTS
+from vibemq.client.publishing.explaining import UNPACKED, explain_parts
 from vibemq.client.publishing.outbox import FRAME_BYTES_MAX, FRAME_ROWS_MAX, PublishBatch
 from vibemq.client.publishing.outgoing import (
     BINARY_HEADERS,
     ROW_BYTES_MAX,
+    Extra,
     Outgoing,
     RowPacker,
     extra_of,
@@ -38,10 +40,14 @@ def _packed_each(
     packer: RowPacker, queue: str, messages: Iterable[Any], common: Outgoing | None, *, dedup: bool
 ) -> Iterator[PublishBatch]:
     batch = PublishBatch(queue)
-    row_of, common_extra = packer.packing(common), extra_of(common) if common else None
+    row_of, common_extra = _packing(packer, common)
     for item in messages:
         if isinstance(item, Outgoing):
-            row, extra = packer.row(item), extra_of(item)
+            try:
+                row, extra = packer.row(item), extra_of(item)
+            except UNPACKED:
+                explain_parts(item)
+                raise
         else:
             row, extra = row_of(item), common_extra
         own_dedup = dedup and (extra is None or "dedup_id" not in extra)
@@ -55,6 +61,17 @@ def _packed_each(
             batch.own_dedup.add(batch.count - 1)
     if batch.count:
         yield batch
+
+
+def _packing(packer: RowPacker, common: Outgoing | None) -> tuple[Callable[[object], bytes], Extra | None]:
+    """What packs bodies with all that they have in common, and their common part of the extras."""
+    if common is None:
+        return packer.plain_row, None
+    try:
+        return packer.packing(common), extra_of(common)
+    except UNPACKED:
+        explain_parts(common)
+        raise
 
 
 def _packed_plain(packer: RowPacker, queue: str, messages: Iterable[Any]) -> Iterator[PublishBatch]:
@@ -73,7 +90,11 @@ def _packed_plain(packer: RowPacker, queue: str, messages: Iterable[Any]) -> Ite
             row = b"%b%x%b%b%b" % (head, next(numbers), packed_size, item, BINARY_HEADERS)
         elif isinstance(item, Outgoing):
             batch.count_rows(size)
-            row, extra = packer.row(item), extra_of(item)
+            try:
+                row, extra = packer.row(item), extra_of(item)
+            except UNPACKED:
+                explain_parts(item)
+                raise
             if not batch.offer(row, extra):
                 yield batch
                 batch = PublishBatch(queue)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from vibemq.client.receiving.prefetch import Prefetch
 from vibemq.client.settlements import limit_ms
 from vibemq.errors import LocalProtocolError
+from vibemq.model.arguments import SECONDS, check_flag, check_optional_text, check_text, check_whole, misfit
 from vibemq.model.selector import Selector
 
 DEFAULT_AUTO_EXTEND_TIMEOUT = 30.0
@@ -45,6 +46,9 @@ class SubscribeOptions:
     restore: bool = True
 
     def __post_init__(self) -> None:
+        self._check_kinds()
+        if self.group == "":
+            raise LocalProtocolError("group is ''; it must be the name of a group, or None for the ordinary one")
         if self.prefetch is not None and self.prefetch < 1:
             raise LocalProtocolError(f"prefetch is {self.prefetch}; it must be 1 or more")
         if self.prefetch_bytes < 0:
@@ -53,15 +57,27 @@ class SubscribeOptions:
             raise LocalProtocolError(f"share is {self.share[:64]!r}; it must be a text of 1 to 256 characters")
         if not 1 <= self.weight <= WEIGHT_MAX:
             raise LocalProtocolError(f"weight is {self.weight}; it must be 1 to {WEIGHT_MAX:,}")
-        for name, text in (("queue", self.queue), ("group", self.group), ("share", self.share)):
-            if text is not None and not _is_text(text):
-                raise LocalProtocolError(f"{name} is {text[:64]!r}; it must be text that has a UTF-8 form")
         if self.where is not None:
             Selector.parse(self.where)
         if self.ack_timeout is not None:
             limit_ms(self.ack_timeout, "ack_timeout")
         if isinstance(self.start, str) and self.start not in ("default", "beginning", "now"):
             raise LocalProtocolError(f"start is {self.start!r}; it must be default, beginning, now or a sequence")
+
+    def _check_kinds(self) -> None:
+        check_text("queue", self.queue)
+        for name in ("group", "share", "where"):
+            check_optional_text(name, getattr(self, name))
+        for name in ("prefetch", "credit"):
+            value = getattr(self, name)
+            if value is not None:
+                check_whole(name, value)
+        for name in ("prefetch_bytes", "priority", "weight"):
+            check_whole(name, getattr(self, name))
+        for name in ("auto_extend", "auto_ack", "restore"):
+            check_flag(name, getattr(self, name))
+        if isinstance(self.start, bool) or not isinstance(self.start, str | int):
+            raise misfit("start", self.start, "default, beginning, now or a sequence")
 
     @property
     def timeout(self) -> float | None:
@@ -87,15 +103,11 @@ class SubscribeOptions:
         return {name: str(value) for name, value in values.items() if value is not None}
 
 
-def _is_text(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def check_wait(timeout: float) -> None:
     """Raise LocalProtocolError for a time that is no number: a loop that is given NaN as a deadline loses its order."""
-    if math.isnan(timeout):
+    try:
+        is_nan = math.isnan(timeout)
+    except TypeError:
+        raise misfit("timeout", timeout, SECONDS) from None
+    if is_nan:
         raise LocalProtocolError("timeout is nan s; it must be a number, 0 or less to take only what is there")

@@ -2,9 +2,12 @@
 
 import math
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from vibemq.server.clock import TimeSource
+
+LAST_S = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
+"""Python has names for the instants until then."""
 
 
 class MovableTime(TimeSource):
@@ -40,12 +43,17 @@ class BrokerClock:
         the broker has done what is due then; connections stay.
 
         Raises:
-            ValueError: the time would go back, or is no number.
+            ValueError: the time would go back, is no number, or would lead behind the year 9999.
         """
         if not all(map(math.isfinite, (days, hours, minutes, seconds))):
             raise ValueError("the broker's clock takes steps that are numbers, and advance was called with nan or inf")
-        passed = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds).total_seconds()
+        passed = days * 86_400 + hours * 3_600 + minutes * 60 + seconds
         if not passed >= 0:
             raise ValueError(f"the broker's clock cannot go back, and advance was called with {passed} s")
+        if passed > LAST_S - self._time.wall_s():
+            raise ValueError(
+                f"the broker's clock ends with the year 9999, and advance was called with {passed:,.0f} s in the year"
+                f" {self.now().year}"
+            )
         self._time.move(passed)
         self._moved()

@@ -95,9 +95,18 @@ def vibemq_async(request: pytest.FixtureRequest) -> Any:
     """A client of the test's event loop, open, and closed after the test: under pytest-asyncio, whatever `loop_scope`
     the test has, and under the plugin of anyio, also with trio."""
     plugins = request.config.pluginmanager
+    has_asyncio = plugins.hasplugin("vibemq-asyncio")
+    # In its mode `auto`, pytest-asyncio marks and runs every test that is a coroutine, those of anyio's plugin, too.
+    is_asyncios = has_asyncio and request.node.get_closest_marker("asyncio") is not None
     if plugins.hasplugin("vibemq-anyio") and "anyio_backend" in request.fixturenames:
-        return request.getfixturevalue("_vibemq_client_of_anyio")
-    if plugins.hasplugin("vibemq-asyncio"):
+        if not is_asyncios:
+            return request.getfixturevalue("_vibemq_client_of_anyio")
+        raise pytest.UsageError(
+            "two plugins would run this test, in a loop each: that of anyio, because of pytest.mark.anyio or"
+            " anyio_backend, and pytest-asyncio, because of asyncio_mode = auto or pytest.mark.asyncio. Set"
+            " asyncio_mode = strict and keep pytest.mark.anyio, which trio needs; or leave pytest-asyncio alone with it"
+        )
+    if has_asyncio:
         from vibemq.integrations.pytest.asyncio_fixtures import client_fixture_of
 
         return request.getfixturevalue(client_fixture_of(request.node))

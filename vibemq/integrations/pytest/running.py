@@ -16,8 +16,9 @@ from vibemq.model.effects import QueueInfo
 R = TypeVar("R")
 
 STOP_S_MAX = 30.0
-_NEVER_MS = 10 * 365 * 86_400_000
-"""Connections may be silent for so long: time that a test moves ends none of them."""
+_NEVER_MS = 10_000 * 366 * 86_400_000
+"""Connections may be silent for so long, which is longer than the clock goes: time that a test moves ends none of
+them."""
 
 
 class RunningBroker:

@@ -148,6 +148,8 @@ class Peeks:
             start = page.next
             for part in page.slices:
                 await search.look(part)
+            # A page of a few large messages takes a millisecond, and has no turns of its own.
+            await asyncio.sleep(0)
             if asyncio.get_running_loop().time() > deadline and search.examined >= SEARCH_LEAST:
                 break
         sequences = [sequence for sequence, _, _ in search.found]

@@ -310,7 +310,11 @@ class Connection(asyncio.Protocol):
             return False
         self._peer_has_ended = True
         if self.number:
-            self.peer.receive(b"")
+            if self._services.put_aside.has_time():
+                self.peer.receive(b"")
+            else:
+                self.peer.keep(b"")
+                self._services.put_aside.add(self)
         # We close the transport ourselves, once what was asked before is answered.
         # TLS knows no half-closed streams: there the transport closes after this.
         return self.number != 0 and self.transport.get_extra_info("sslcontext") is None

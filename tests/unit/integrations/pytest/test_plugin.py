@@ -81,6 +81,15 @@ def test_clients_queues_and_time(run: Run) -> None:
                 with pytest.raises(ValueError, match="nan or inf"):
                     vibemq_clock.advance(hours=no_number)
 
+        def test_centuries(vibemq_client, vibemq_queue, vibemq_clock):
+            vibemq_client.publish(vibemq_queue, "late", delay=100 * 365 * 86_400)
+            vibemq_clock.advance(days=100 * 365)
+            assert [m.body for m in vibemq_client.fetch(vibemq_queue)] == ["late"]
+            for days in (365 * 9_000, 1e30):
+                with pytest.raises(ValueError, match="ends with the year 9999, and advance was called with .* s"):
+                    vibemq_clock.advance(days=days)
+            assert (vibemq_client.ping() >= 0, vibemq_client.reconnects) == (True, 0)
+
         def test_a_lease_runs_out(vibemq_client, vibemq_queue, vibemq_clock):
             vibemq_client.publish(vibemq_queue, 1)
             assert [m.attempt for m in vibemq_client.fetch(vibemq_queue, ack_timeout=600)] == [1]
@@ -101,7 +110,7 @@ def test_clients_queues_and_time(run: Run) -> None:
         """
     )
     assert set(outcomes(printed).values()) == {"PASSED"}, printed
-    assert len(outcomes(printed)) == 7
+    assert len(outcomes(printed)) == 8
 
 
 def test_queues_of_a_test_go_with_it_and_those_of_wider_fixtures_stay(run: Run) -> None:
@@ -311,6 +320,32 @@ def test_in_every_loop_of_pytest_asyncio(run: Run) -> None:
     )
     assert set(outcomes(printed).values()) == {"PASSED"}, printed
     assert len(outcomes(printed)) == 6
+
+
+def test_beside_pytest_asyncio_in_its_mode_auto(run: Run) -> None:
+    printed = run(
+        """
+        import pytest
+
+        async def test_unmarked(vibemq_async, vibemq_queue):
+            await vibemq_async.publish(vibemq_queue, 1)
+
+        @pytest.mark.anyio
+        @pytest.mark.parametrize("anyio_backend", ["asyncio", ("trio", {})], ids=["asyncio", "trio"])
+        async def test_marked(vibemq_async, anyio_backend):
+            await vibemq_async.ping()
+        """,
+        "--asyncio-mode=auto",
+        "-o",
+        "asyncio_default_fixture_loop_scope=function",
+        plugins=(),
+    )
+    assert outcomes(printed) == {
+        "test_unmarked": "PASSED",
+        "test_marked[asyncio]": "ERROR",
+        "test_marked[trio]": "ERROR",
+    }, printed
+    assert "two plugins would run this test" in printed
 
 
 def test_each_worker_of_xdist_has_its_broker(run: Run) -> None:

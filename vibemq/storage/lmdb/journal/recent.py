@@ -21,6 +21,9 @@ from vibemq.storage.state.changes import Dirty, ValueKind
 from vibemq.storage.state.liveness import MANY_GROUPS, floor_of_many, is_surely_waiting, waiting_floor
 from vibemq.storage.state.reducer import is_transient
 
+LOADED_BYTES_MAX = 16 << 20
+"""Of a record that is kept while its rows are read; what is above is read anew for each piece."""
+
 
 class _Unkept(set[Any]):
     def add(self, element: Any) -> None:
@@ -119,6 +122,8 @@ class RecentRows:
     def release(self, applied_lsn: int) -> None:
         """The store has everything up to here."""
         self._buffer.release(applied_lsn)
+        if self._loaded_lsn <= applied_lsn:
+            self._let_loaded_go()
         if self.moved:
             for stage_id in self.moved.release(applied_lsn):
                 self._buffer.forget_queue(stage_id)
@@ -150,14 +155,19 @@ class RecentRows:
         return None
 
     def _load(self, position: JournalPosition, queue_id: int, first: int) -> Rows:
-        """Read an evicted stretch back. The last record is kept: a backlog is read in the order it was written."""
+        """Read an evicted stretch back. The last record is kept: a backlog is read in the order it was written, in
+        pieces that may be much smaller than a record."""
         if position.lsn != self._loaded_lsn:
-            self._loaded_lsn = 0
+            self._let_loaded_go()
             loaded = decode_batch(self._journal.read(position), f"journal record {position.lsn}")
-            if position.size > LARGE_ROW_BYTES:
-                return self._found(loaded, position, queue_id, first)
-            self._loaded, self._loaded_lsn = loaded, position.lsn
+            rows = self._found(loaded, position, queue_id, first)
+            if position.size <= LOADED_BYTES_MAX and not (rows.count == 1 and rows.size > LARGE_ROW_BYTES):
+                self._loaded, self._loaded_lsn = loaded, position.lsn
+            return rows
         return self._found(self._loaded, position, queue_id, first)
+
+    def _let_loaded_go(self) -> None:
+        self._loaded, self._loaded_lsn = [], 0
 
     @staticmethod
     def _found(loaded: list[Record], position: JournalPosition, queue_id: int, first: int) -> Rows:

@@ -9,8 +9,11 @@ SEARCHES = frozenset(("dlq.list", "dlq.groups", "dlq.preview", "job.start", "que
 """Operations whose filters look into messages."""
 FILTERS = ("error", "header")
 """Those that do."""
-TEXTS = frozenset(("payload", "payload_base64", "error", "sample", "sha256"))
-"""Fields of messages, dead letters and groups of them that tell something of what is in a message."""
+TEXTS = frozenset(("payload", "payload_base64", "error", "sample", "sha256", "sha256_before", "sha256_after"))
+"""Fields of messages, dead letters, their groups and their edits, and of filters, that tell something of what is in a
+message."""
+HEADERS = frozenset(("headers", "header"))
+"""Those of messages, and those that a filter asks for."""
 
 
 def without_bodies(value: Any) -> Any:
@@ -23,7 +26,7 @@ def without_bodies(value: Any) -> Any:
     for name, inner in value.items():
         if name in TEXTS:
             told[name] = None
-        elif name == "headers" and isinstance(inner, dict):
+        elif name in HEADERS and isinstance(inner, dict):
             told[name] = dict.fromkeys(inner)
         else:
             told[name] = without_bodies(inner)

@@ -5,6 +5,12 @@ from copy import deepcopy
 from pathlib import Path
 from random import Random
 
+import pytest
+
+from vibemq.model.options import QueueOptions
+from vibemq.model.records import GroupCreated, MessagesAdded, QueueCreated
+from vibemq.model.rows import Rows, pack_row
+from vibemq.storage.lmdb.journal.journal import Journal, JournalPosition
 from vibemq.storage.lmdb.journal.recent import LeftOnly
 from vibemq.storage.lmdb.provider import LmdbProvider
 from vibemq.storage.lmdb.settings import LmdbSettings
@@ -38,3 +44,28 @@ def test_a_provider_that_appends_keeps_no_notes(tmp_path: Path) -> None:
                 apply(state, record, dead)
             provider.append(records)
         assert not any(getattr(provider._left, name) for name in NOTES)
+
+
+@pytest.mark.parametrize("stretches", [1, 12])
+def test_a_record_whose_rows_are_read_in_pieces_is_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stretches: int
+) -> None:
+    """However many stretches it has, also when it is larger than a row may be that travels with others."""
+    rows = Rows.of([pack_row(f"{number:04}", b"x" * 100_000) for number in range(36 // stretches)])
+    reads: list[int] = []
+    read = Journal.read
+
+    def counted(journal: Journal, position: JournalPosition) -> bytes:
+        reads.append(position.lsn)
+        return read(journal, position)
+
+    monkeypatch.setattr(Journal, "read", counted)
+    with closing(LmdbProvider(tmp_path / "data", LmdbSettings(ballast_bytes=0, buffer_bytes=0))) as provider:
+        provider.open()
+        provider.append([QueueCreated(1, "q", QueueOptions(), 1, "aa"), GroupCreated(1, 0, "", True, 1)])
+        provider.append([MessagesAdded(1, 1 + n * rows.count, 1_000, rows) for n in range(stretches)])
+        at = 1
+        while at <= 36:
+            for part in provider.read(1, at, 36, 256 << 10):
+                at += part.rows.count
+        assert len(reads) == 1

@@ -7,7 +7,7 @@ import { get, may, urlOf } from "../parts/api.js";
 import { start } from "../parts/frame.js";
 import { Ago, At, Empty, Facts, Loaded, Name, Outside } from "../parts/text.js";
 import { Headers, Viewer } from "../parts/viewer.js";
-import { path } from "../pure/commands.js";
+import { path, query } from "../pure/commands.js";
 import { count, counted, duration, size, toDate } from "../pure/format.js";
 import { attemptsSentence, attemptsText, filterOfSearch, reasonHelp, reasonText } from "../pure/letters.js";
 import { EditDialog, earlierLife, hasBody } from "./letters/edit.js";
@@ -15,11 +15,11 @@ import { addressObject, letterLink, queryObject } from "./letters/list.js";
 import { ReplayDialog, purgeOne } from "./letters/actions.js";
 
 function LetterPage() {
-  const { id = "" } = params.value;
+  const { id = "", of } = params.value;
   const [sent, setSent] = useState(null);
   const filter = filterOfSearch(new URLSearchParams(params.value && location.search));
   const isId = /^\d{1,18}$/.test(id);
-  const found = useData(isId && sent?.id !== id ? path`dead-letters/${id}` : null, { every: 0 });
+  const found = useData(isId && sent?.id !== id ? path`dead-letters/${id}` : null, { query: { queue: of || filter.queue }, every: 0 });
   const back = link("dead-letters", addressObject(filter));
   const isGone = found.problem?.status === 404;
   return html`
@@ -44,7 +44,7 @@ function Gone({ id, back }) {
   const again = useData("dead-letters", { query: { header: `vibemq-replay-of:${id}`, from_id: Number(id) + 1, limit: 1 }, every: 0 }).data?.items[0];
   return html`<div class="card"><${Empty} title=${`Letter ${id} is not here any more`}>
     ${again
-      ? html`<p>It was replayed, and its message died again: it is <a href=${link("letter", { id: again.dead_id })}>letter ${again.dead_id}</a> of queue <${Name} name=${again.queue} />.</p>`
+      ? html`<p>It was replayed, and its message died again: it is <a href=${letterLink(again.dead_id, again.queue)}>letter ${again.dead_id}</a> of queue <${Name} name=${again.queue} />.</p>`
       : html`<p>It was replayed or purged, or it never existed.</p>`}
     <p>Who did that: <a href="./jobs">the jobs</a> list replays and purges of many letters, <a href=${link("audit", { operation: "job.start" })}>the audit of jobs</a> has who asked for them, and <a href=${link("audit", { operation: "dlq.edit" })}>the audit of edits</a> those of single ones.</p>
     <p>A message that was made of it carries the header <code>vibemq-replay-of: ${id}</code>.</p>
@@ -56,7 +56,7 @@ function Letter({ letter, filter, back, onSent }) {
   const { dead_id: id, queue } = letter;
   const own = { queue, ids: String(id) };
   const mayReplay = may("purge", queue) && may("publish", queue);
-  const bodyPath = path`dead-letters/${String(id)}/body`;
+  const bodyPath = path`dead-letters/${String(id)}/body` + query({ queue });
   return html`
     <div class="title">
       <h1>Dead letter ${id}</h1><span class="muted">of queue <a href=${link("queue", { queue })}><${Name} name=${queue} /></a></span>
@@ -89,7 +89,7 @@ function Letter({ letter, filter, back, onSent }) {
           ]} />
         </section>
         <${Twins} letter=${letter} />
-        <${Commands} admin=${[["dlq", "show"], { names: [String(id)] }]} request=${{ path: path`dead-letters/${String(id)}` }} />
+        <${Commands} admin=${[["dlq", "show"], { options: { queue }, names: [String(id)] }]} request=${{ path: path`dead-letters/${String(id)}`, query: { queue } }} />
       </div>
     </div>
     ${dialog === "replay" && html`<${ReplayDialog} filter=${own} onClose=${() => setDialog(null)} />`}
@@ -125,7 +125,7 @@ function Life({ letter }) {
   const failing = letter.first_failed_at ? between(letter.first_failed_at, letter.dead_at) : null;
   const ended = letter.first_failed_at ? (toDate(letter.dead_at) > toDate(letter.first_failed_at) ? `, ${failing} later` : " of it") : waited ? `, ${waited} later` : "";
   return html`<ol class="steps">
-    ${earlier && html`<li><div>It was dead letter <a href=${link("letter", { id: earlier })}>${earlier}</a> before, and was replayed${letter.replay_count > 1 ? ` (${count(letter.replay_count)} times by now)` : ""}.</div></li>`}
+    ${earlier && html`<li><div>It was dead letter <a href=${letterLink(earlier, letter.queue)}>${earlier}</a> before, and was replayed${letter.replay_count > 1 ? ` (${count(letter.replay_count)} times by now)` : ""}.</div></li>`}
     <li><div>Published <div class="small muted"><${At} at=${letter.published_at} millis=${true} /></div></div></li>
     ${letter.first_failed_at && html`<li><div>Failed first, ${waited} later <div class="small muted"><${At} at=${letter.first_failed_at} millis=${true} /></div></div></li>`}
     <li class="last"><div>Died${ended} · <${Ago} at=${letter.dead_at} /> <div class="small muted"><${At} at=${letter.dead_at} millis=${true} /></div></div></li>
@@ -155,7 +155,7 @@ function Neighbours({ id, filter }) {
     const leaving = new AbortController();
     const ask = async (bounds, order) => {
       const answer = await get("dead-letters", { ...queryObject({ ...filter, ...bounds }), order, limit: 1 }, { signal: leaving.signal });
-      return answer.items[0]?.dead_id ?? null;
+      return answer.items[0] ?? null;
     };
     const both = async () => {
       const after = await ask({ from_id: Math.max(filter.from_id ?? 0, id + 1) }, "oldest");
@@ -166,8 +166,8 @@ function Neighbours({ id, filter }) {
     return () => leaving.abort();
   }, [key]);
   return html`<nav class="buttons" aria-label="Letters beside this one">
-    ${beside.after && html`<a class="button slim" href=${letterLink(beside.after, filter)} rel="prev">← Newer</a>`}
-    ${beside.before && html`<a class="button slim" href=${letterLink(beside.before, filter)} rel="next">Older →</a>`}
+    ${beside.after && html`<a class="button slim" href=${letterLink(beside.after.dead_id, beside.after.queue, filter)} rel="prev">← Newer</a>`}
+    ${beside.before && html`<a class="button slim" href=${letterLink(beside.before.dead_id, beside.before.queue, filter)} rel="next">Older →</a>`}
   </nav>`;
 }
 

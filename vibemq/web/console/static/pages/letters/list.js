@@ -17,15 +17,16 @@ export const queryObject = (filter) => asQuery(queryOfFilter(filter));
 export const addressObject = (filter) => asQuery(searchOfFilter(filter));
 
 /** The page of one letter; it knows the filter, so that one can go on to the next letter from there. */
-export const letterLink = (id, filter = {}) => {
+/** `of`: the letter's queue, which has to be named by who may not inspect all queues. */
+export const letterLink = (id, of, filter = {}) => {
   const { ids: _ticks, ...rest } = filter;
-  return link("letter", { id, ...addressObject(rest) });
+  return link("letter", { id, of, ...addressObject(rest) });
 };
 
 export function LetterTable({ found, filter, meant, sum, ticked, onTick, may, open, empty }) {
   const letters = found.data?.items ?? [];
   const columns = [
-    { key: "id", label: "Letter", isHead: true, isTight: true, cell: (row) => html`<a data-open href=${letterLink(row.dead_id, filter)}>${row.dead_id}</a>` },
+    { key: "id", label: "Letter", isHead: true, isTight: true, cell: (row) => html`<a data-open href=${letterLink(row.dead_id, row.queue, filter)}>${row.dead_id}</a>` },
     { key: "died", label: "Dead for", className: "letter-age", cell: (row) => html`<${Ago} at=${row.dead_at} suffix="" />` },
     (!filter.queue || !filter.reason) && { key: "queue", label: filter.queue ? "Reason" : filter.reason ? "Queue" : "Queue, reason", className: "letter-origin", cell: (row) => html`${!filter.queue && html`<div><${Name} name=${row.queue} /></div>`}${!filter.reason && html`<div class=${filter.queue ? "" : "small muted"}>${reasonText(row.reason)}</div>`}` },
     { key: "error", label: "Error", className: "wrap letter-error", cell: (row) => (row.error ? html`<span title=${row.error}><${Outside} text=${row.error} /></span>` : html`<span class="muted">none</span>`) },

@@ -1,0 +1,53 @@
+"""Arguments of a `Broker`."""
+
+import os
+
+from vibemq.config import Settings
+from vibemq.errors import ConfigInvalid
+from vibemq.model.arguments import check_callable, check_text, check_whole, misfit
+from vibemq.server.clock import TimeSource
+from vibemq.server.reload.reloader import SettingsSource
+
+
+def check_broker_arguments(
+    data_dir: object,
+    settings: object,
+    host: object,
+    port: object,
+    http_port: object,
+    storage: object,
+    on_fatal: object,
+    source: object,
+    time_source: object,
+) -> None:
+    """
+    Raises:
+        ConfigInvalid: an argument of a Broker is of a kind that cannot be used.
+    """
+    if data_dir is not None:
+        _check_path("data_dir", data_dir)
+    check_text("host", host, ConfigInvalid)
+    check_whole("port", port, ConfigInvalid)
+    if http_port is not None:
+        check_whole("http_port", http_port, ConfigInvalid)
+    check_text("storage", storage, ConfigInvalid)
+    if on_fatal is not None:
+        check_callable("on_fatal", on_fatal, ConfigInvalid)
+    for name, value, kind in (
+        ("settings", settings, Settings),
+        ("source", source, SettingsSource),
+        ("time_source", time_source, TimeSource),
+    ):
+        if value is not None and not isinstance(value, kind):
+            raise misfit(name, value, f"a {kind.__name__}", ConfigInvalid)
+
+
+def _check_path(name: str, value: object) -> None:
+    """A name that is not UTF-8 is good, as `os.fsdecode` gives it."""
+    try:
+        if isinstance(value, str | os.PathLike) and isinstance(os.fspath(value), str):
+            os.fsencode(value)
+            return
+    except UnicodeEncodeError:
+        pass
+    raise misfit(name, value, "text or a Path that a folder can have as its name", ConfigInvalid)
