@@ -37,6 +37,9 @@ FOCUSED = """() => { const one = document.activeElement, place = one.getBounding
   one.dataset.reached = 'yes';
   return isThere ? '' : one.outerHTML.slice(0, 120) }"""
 TABS_MAX = 150
+SEEN = """(state) => {
+  Object.defineProperty(document, 'visibilityState', { value: state, configurable: true });
+  document.dispatchEvent(new Event('visibilitychange')) }"""
 
 
 @pytest.mark.parametrize("every_page", [False, pytest.param(True, marks=pytest.mark.long)])
@@ -143,3 +146,27 @@ def test_twelve_tabs_share_one_stream_and_survive_its_holder(open_broker: Served
     streams.clear()
     wait_until(lambda: tabs[-1].evaluate("() => 1") == 1 and len(streams) == 1)
     all_show("seen-by-the-others")
+
+
+def test_nobody_looks_no_stream_and_without_one_a_page_asks_and_says_so(
+    open_broker: ServedBroker, opened: Opener
+) -> None:
+    page = opened(open_broker.origin)
+    with page.expect_response(lambda answer: "/api/v1/events" in answer.url and answer.ok):
+        page.goto(f"{open_broker.console}queues")
+    page.get_by_title("once a second").wait_for()
+    with page.expect_event("requestfailed", lambda request: "/api/v1/events" in request.url):
+        page.evaluate(SEEN, "hidden")
+    with page.expect_response(lambda answer: "/api/v1/events" in answer.url and answer.ok):
+        page.evaluate(SEEN, "visible")
+    asking = opened(open_broker.origin)
+    # As it is on plain http anywhere but on this machine.
+    asking.add_init_script("Object.defineProperty(Navigator.prototype, 'locks', { value: undefined })")
+    streams: list[str] = []
+    asking.on("request", lambda request: "/api/v1/events" in request.url and streams.append(request.url))
+    asking.goto(f"{open_broker.console}queues")
+    asking.get_by_title("every 5 seconds").wait_for()
+    with vibemq.sync.connect(open_broker.url) as mq:
+        mq.create_queue("found-by-asking")
+    asking.get_by_role("link", name="found-by-asking").wait_for()
+    assert not streams

@@ -14,7 +14,7 @@ test("slices together are the text, and none is much longer than wanted", () => 
   const texts = ["", "\n", "a", "\n\n\n", lines, `${lines}\n`, "x".repeat(100_000), `${"x".repeat(9_000)}\n${lines}\n${"😀".repeat(20_000)}\nend`];
   for (const text of texts) {
     for (const most of [64, 1000, 32768]) {
-      const made = slices([["", text]], most);
+      const made = [...slices([["", text]], most)];
       assert.equal(whole(made), text);
       for (const { pieces } of made) assert.ok(pieces.reduce((sum, [, piece]) => sum + piece.length, 0) <= 2 * most + 100, `${most}`);
     }
@@ -23,7 +23,7 @@ test("slices together are the text, and none is much longer than wanted", () => 
 
 test("a large JSON text has many slices of whole lines with few pieces each", () => {
   const source = JSON.stringify(Array.from({ length: 12_000 }, (_, id) => ({ id: 9e15 + id, note: "ü".repeat(20) })));
-  const made = slices(layout(source));
+  const made = [...slices(layout(source))];
   assert.ok(made.length > 50);
   assert.ok(made.every(({ pieces, isWhole }) => isWhole && pieces.length < 1200));
   assert.equal(whole(made), layout(source).map(([, piece]) => piece).join(""));

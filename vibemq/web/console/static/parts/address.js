@@ -9,7 +9,7 @@ function asObject() {
   return { ...Object.fromEntries([...found.keys()].map((name) => [name, found.get(name)])), ...(all.length > 1 ? { header: all } : {}) };
 }
 
-/** The parameters of the address, as an object of texts. Of \`header\`, which may stand there several times, a list; of others the first counts. */
+/** The parameters of the address, as an object of texts. Of `header`, which may stand there several times, a list; of others the first counts. */
 export const params = signal(asObject());
 addEventListener("popstate", () => {
   params.value = asObject();

@@ -15,9 +15,12 @@ export function Filters({ fields, label = "Filter", children }) {
   </form>`;
 }
 
-/** Enter ends typing: the list has the focus then, for j and k. */
+/** Enter ends typing: the list has the focus then, for j and k; nothing has it while the list is on its way. */
 export const onEnter = (done) => (event) => {
-  if (event.key === "Enter" && done() !== false) document.querySelector("main .table-scroll")?.focus({ preventScroll: true });
+  if (event.key !== "Enter" || done() === false) return;
+  const list = document.querySelector("main .table-scroll");
+  if (list) list.focus({ preventScroll: true });
+  else event.target.blur();
 };
 
 function FilterField({ field, isFirst }) {

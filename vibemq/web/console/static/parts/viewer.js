@@ -1,6 +1,6 @@
 // The body of a message, as it is: JSON laid out but kept digit for digit, text, or hexadecimal; whole as a download.
 import { html, useEffect, useMemo, useState } from "../vendor/ui.js";
-import { fromBase64, hexLines, kindOf, layout, slices, textOf } from "../pure/body.js";
+import { fromBase64, hexLines, kindOf, laid, slices, textOf, tokens } from "../pure/body.js";
 import { counted, size } from "../pure/format.js";
 import { urlOf } from "./api.js";
 import { Copy } from "./command.js";
@@ -21,10 +21,10 @@ export function Viewer({ message, bodyPath, decoded }) {
   useEffect(() => setShownBytes(FIRST_BYTES), [message]);
   const isCut = message.truncated || bytes.length > shownBytes;
   const text = useMemo(() => textOf(wholeCharacters(bytes, shownBytes)), [bytes, shownBytes]);
-  const pretty = useMemo(() => (text === null ? null : layout(text, isCut)), [text, isCut]);
+  const pretty = useMemo(() => (text === null ? null : tokens(text, isCut)), [text, isCut]);
   const ways = [pretty && ["json", "JSON"], text !== null && ["text", "Text"], ["hex", "Hex"]].filter(Boolean);
   const way = ways.some(([one]) => one === chosen) ? chosen : ways[0][0];
-  const makers = useMemo(() => makersOf(way, { bytes, text, pretty, shownBytes }), [way, bytes, text, pretty, shownBytes]);
+  const parts = useMemo(() => partsOf(way, { bytes, text, pretty, shownBytes }), [way, bytes, text, pretty, shownBytes]);
   const whole = message.decoded_size ?? message.payload_size ?? bytes.length;
   return html`<div class="viewer">
     <div class="buttons">
@@ -35,7 +35,7 @@ export function Viewer({ message, bodyPath, decoded }) {
       ${text !== null && html`<${Copy} text=${text} what="the body" label="Copy" />`}
       ${bodyPath && html`<a class="button slim" href=${urlOf(bodyPath).href} download>Download</a>`}
     </div>
-    ${bytes.length === 0 ? html`<p class="muted">The body is empty.</p>` : html`<div class="code wrapped" role="region" aria-label="Body" tabindex="0"><${Slices} makers=${makers} /></div>`}
+    ${bytes.length === 0 ? html`<p class="muted">The body is empty.</p>` : html`<div class="code wrapped" role="region" aria-label="Body" tabindex="0"><${Slices} parts=${parts} /></div>`}
     ${isCut && html`<p class="muted small">Shown are ${size(Math.min(bytes.length, shownBytes))} of ${size(whole)}. ${bytes.length > shownBytes && html`<button type="button" class="button slim" onClick=${() => setShownBytes(Infinity)}>Show ${message.truncated ? size(bytes.length) : "all"}</button>`} ${message.truncated && bodyPath ? "The download has all of it." : ""}</p>`}
   </div>`;
 }
@@ -54,32 +54,40 @@ function wholeCharacters(bytes, most) {
 }
 
 /** What is to be seen, in parts that are made one after the other. */
-function makersOf(way, { bytes, text, pretty, shownBytes }) {
+function* partsOf(way, { bytes, text, pretty, shownBytes }) {
   if (way !== "hex") {
-    return slices(way === "json" ? pretty : [["", text]]).map(({ pieces, isWhole }) => () => html`<span class=${isWhole ? "lines" : ""}>${pieces.map(([kind, piece]) => {
-      const shown = kind || way === "text" ? html`<${Outside} text=${piece} lines=${true} />` : piece;
-      return kind ? html`<span class=${`t-${kind}`}>${shown}</span>` : shown;
-    })}</span>`);
+    for (const { pieces, isWhole } of slices(way === "json" ? laid(pretty) : [["", text]])) {
+      yield html`<span class=${isWhole ? "lines" : ""}>${pieces.map(([kind, piece]) => {
+        const shown = kind || way === "text" ? html`<${Outside} text=${piece} lines=${true} />` : piece;
+        return kind ? html`<span class=${`t-${kind}`}>${shown}</span>` : shown;
+      })}</span>`;
+    }
+    return;
   }
   const most = Math.min(bytes.length, shownBytes === Infinity ? Infinity : HEX_BYTES);
-  const makers = [];
   for (let from = 0; from < most; from += HEX_BYTES) {
-    makers.push(() => html`<span class="hex lines">${hexLines(bytes.subarray(from, Math.min(most, from + HEX_BYTES)), { from }).join("\n")}</span>`);
+    yield html`<span class="hex lines">${hexLines(bytes.subarray(from, Math.min(most, from + HEX_BYTES)), { from }).join("\n")}</span>`;
   }
-  if (most < bytes.length) makers.push(() => `… ${counted(bytes.length - most, "byte")} more`);
-  return makers;
+  if (most < bytes.length) yield `… ${counted(bytes.length - most, "byte")} more`;
 }
 
 /** One part for each frame, so that the page can be used while a long body comes. Elements that are there stay as they are. */
-function Slices({ makers }) {
-  const [made, setMade] = useState({ makers, elements: [] });
-  const elements = made.makers === makers && made.elements.length ? made.elements : [makers[0]()];
+function Slices({ parts }) {
+  const [made, setMade] = useState({ parts: null, elements: [], isAll: false });
+  const first = useMemo(() => grown({ parts, elements: [], isAll: false }), [parts]);
+  const now = made.parts === parts ? made : first;
   useEffect(() => {
-    if (elements.length >= makers.length) return undefined;
-    const frame = requestAnimationFrame(() => setMade({ makers, elements: [...elements, makers[elements.length]()] }));
+    if (now.isAll) return undefined;
+    const frame = requestAnimationFrame(() => setMade(grown(now)));
     return () => cancelAnimationFrame(frame);
-  }, [makers, elements.length]);
-  return elements;
+  }, [now]);
+  return now.elements;
+}
+
+/** @param {{ parts: Iterator, elements: any[], isAll: boolean }} made */
+function grown({ parts, elements }) {
+  const { done, value } = parts.next();
+  return { parts, elements: done ? elements : [...elements, value], isAll: done };
 }
 
 /** Headers as a table; both columns are from outside. */

@@ -141,17 +141,12 @@ function close(open) {
 
 const PIECE_COST = 30;
 
-/** Pieces in slices of about `most` characters, to be shown one after the other: [{pieces, isWhole}]. A whole one has whole
+/** Pieces in slices of about `most` characters, to be made and shown one after the other: {pieces, isWhole}. A whole one has whole
  * lines, and the line end behind it is not in it; the others belong to a line that is too long. */
-export function slices(pieces, most = 32768) {
-  const made = [];
+export function* slices(pieces, most = 16384) {
   let now = [];
   let room = most;
   let isAtStart = true;
-  const end = (isAtEnd) => {
-    made.push({ pieces: now, isWhole: isAtStart && isAtEnd });
-    [now, room, isAtStart] = [[], most, isAtEnd];
-  };
   for (const [kind, whole] of pieces) {
     let text = whole;
     while (text.length + PIECE_COST > room) {
@@ -163,20 +158,23 @@ export function slices(pieces, most = 32768) {
       if (isFar && (text.charCodeAt(to - 1) & 0xfc00) === 0xd800) to += 1;
       now.push([kind, text.slice(0, isFar || isAtStart ? to : to + 1)]);
       text = text.slice(isFar ? to : to + 1);
-      end(!isFar);
+      yield { pieces: now, isWhole: isAtStart && !isFar };
+      [now, room, isAtStart] = [[], most, !isFar];
     }
     now.push([kind, text]);
     room -= text.length + PIECE_COST;
   }
-  end(true);
-  return made;
+  yield { pieces: now, isWhole: isAtStart };
 }
 
 /** Pieces [kind, text] to show one behind the other; kinds: key, text, number, word, or "" for marks and white space. */
 export function layout(source, isCut = false) {
   const found = tokens(source, isCut);
-  if (found === null) return null;
-  const made = [];
+  return found === null ? null : [...laid(found)];
+}
+
+/** The same of tokens, piece by piece. */
+export function* laid(found) {
   let depth = 0;
   const line = () => `\n${"  ".repeat(Math.min(depth, DEPTH_MAX))}`;
   for (let at = 0; at < found.length; at += 1) {
@@ -185,19 +183,18 @@ export function layout(source, isCut = false) {
     if (kind === "{" || kind === "[") {
       const isEmpty = next === "}" || next === "]";
       if (!isEmpty) depth += 1;
-      made.push(["", text + (isEmpty ? "" : line())]);
+      yield ["", text + (isEmpty ? "" : line())];
     } else if (kind === "}" || kind === "]") {
       const before = found[at - 1][0];
-      if (before === "{" || before === "[") made.push(["", text]);
+      if (before === "{" || before === "[") yield ["", text];
       else {
         depth -= 1;
-        made.push(["", line() + text]);
+        yield ["", line() + text];
       }
-    } else if (kind === ",") made.push(["", text + line()]);
-    else if (kind === ":") made.push(["", ": "]);
-    else made.push([kind === "text" && next === ":" ? "key" : kind, text]);
+    } else if (kind === ",") yield ["", text + line()];
+    else if (kind === ":") yield ["", ": "];
+    else yield [kind === "text" && next === ":" ? "key" : kind, text];
   }
-  return made;
 }
 
 export const laidOut = (source) => layout(source)?.map(([, text]) => text).join("") ?? null;
