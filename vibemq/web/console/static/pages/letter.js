@@ -42,7 +42,7 @@ function Sent({ id, queue, sequence, isEdited, back }) {
 /** A letter that is not there: whether its message died again, and where it is told who took it. */
 function Gone({ id, back }) {
   const again = useData("dead-letters", { query: { header: `vibemq-replay-of:${id}`, from_id: Number(id) + 1, limit: 1 }, every: 0 }).data?.items[0];
-  return html`<div class="card"><${Empty} title=${`Letter ${id} is not here any more`}>
+  return html`<div class="title"><h1>Dead letter ${id}</h1></div><div class="card"><${Empty} title=${`Letter ${id} is not here any more`}>
     ${again
       ? html`<p>It was replayed, and its message died again: it is <a href=${letterLink(again.dead_id, again.queue)}>letter ${again.dead_id}</a> of queue <${Name} name=${again.queue} />.</p>`
       : html`<p>It was replayed or purged, or it never existed.</p>`}
