@@ -18,7 +18,7 @@ from vibemq.errors import ConfigInvalid, StorageFenced
 from vibemq.server import logs
 from vibemq.server.broker import Broker
 from vibemq.server.collector import Collector, collector_at_rest
-from vibemq.server.heap import give_large_buffers_back
+from vibemq.server.heap import tune_heap
 from vibemq.server.monitoring.housekeeping import memory_is_short
 from vibemq.server.reload.reloader import SettingsSource
 from vibemq.settings import Loaded
@@ -53,7 +53,7 @@ def serve(loaded: Loaded, read_again: Callable[[], Loaded]) -> int:
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    give_large_buffers_back()
+    tune_heap()
     options = {"use_uvloop": importlib.util.find_spec("uvloop") is not None}
     return anyio.run(_serve, loaded, read_again, backend="asyncio", backend_options=options)
 
