@@ -91,7 +91,7 @@ def first_finding(folder: Path, catcher: Catcher, seconds: float) -> str | None:
     except subprocess.TimeoutExpired:
         raise Unfit(f"{catcher.method} did not end within {seconds + GRACE_S:.0f} s") from None
     finally:
-        shutil.rmtree(work, ignore_errors=True)
+        remove(work)
     lines = done.stdout.strip().splitlines()
     if done.returncode or not lines:
         raise Unfit(f"{catcher.method} ended with code {done.returncode}: {done.stderr[-300:]}")
@@ -100,6 +100,15 @@ def first_finding(folder: Path, catcher: Catcher, seconds: float) -> str | None:
         return str(result["findings"][0]["what"])
     bad = {name: result[name] for name in ("lost", "resurrected", "undetected") if result[name]}
     return str(bad) if bad else None
+
+
+def remove(folder: Path) -> None:
+    """Also what a method that was cut by its time has left mounted there."""
+    mounts = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
+    for mount in reversed(mounts):
+        if Path(mount).is_relative_to(folder):
+            subprocess.run(["umount", "--lazy", mount], check=True)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 class Check:
@@ -142,7 +151,7 @@ class Check:
             if found is not None:
                 what = f"{method} finds something in the untouched product: {found}"
                 self.result.findings.append(Finding(what, f"python -m tests.proof short {method}"))
-        shutil.rmtree(folder)
+        remove(folder)
 
     def _one(self, number: int, mutant: Mutant) -> None:
         folder = self._budget.work / f"mutant-{number}"
@@ -156,7 +165,7 @@ class Check:
             repeat = f"python -m tests.proof.mutants '{mutant.name}'"
             self.result.findings.append(Finding(f"{mutant.name}: {error}", repeat))
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            remove(folder)
         self.result.cases += 1
 
     def _caught_by(self, folder: Path, mutant: Mutant) -> str:

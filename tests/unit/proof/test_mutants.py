@@ -1,6 +1,8 @@
 """The proof of the proof: mutants fit, the copy is what runs, and only the harm that a mutant does catches it."""
 
+import os
 import re
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +12,7 @@ from tests.proof import mutants
 from tests.proof.contract import Budget
 from tests.proof.methods import MODULES
 from tests.proof.mutant_list import MUTANTS, Catcher, Mutant
-from tests.proof.mutants import CONTROL, Check, Unfit, check_copy_wins, choose, environment, make_copy
+from tests.proof.mutants import CONTROL, Check, Unfit, check_copy_wins, choose, environment, make_copy, remove
 
 ROOT = Path(__file__).parents[3]
 
@@ -73,3 +75,15 @@ def test_the_short_form_takes_turns() -> None:
     seen = {mutant.name for seed in range(60) for mutant in choose(MUTANTS, 2, seed)}
     assert seen == {mutant.name for mutant in MUTANTS if mutant.quick}
     assert choose(MUTANTS, 1_000, 5) == list(MUTANTS)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
+def test_what_is_still_mounted_in_a_folder_is_removed_with_it(tmp_path: Path) -> None:
+    mounted = tmp_path / "mutant" / "work" / "small"
+    mounted.mkdir(parents=True)
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(mounted)], capture_output=True)
+    if made.returncode:
+        pytest.skip("nothing can be mounted here")
+    (mounted / "data").write_bytes(b"x")
+    remove(tmp_path / "mutant")
+    assert not (tmp_path / "mutant").exists()
