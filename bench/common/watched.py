@@ -22,7 +22,7 @@ from bench.common.accounting import cpu_seconds, memory_mib
 from bench.common.lab import DATA_ROOT
 from tests.watchdog import slowness
 from vibemq.config import Settings
-from vibemq.server.app import SWITCH_INTERVAL_S, give_large_buffers_back
+from vibemq.server.app import SWITCH_INTERVAL_S, tune_heap
 from vibemq.server.collector import Collector, collector_at_rest
 
 HOLD_MS_MAX = 5.0
@@ -174,7 +174,7 @@ async def serve(settings: Settings, watched: bool) -> None:
 
 
 def main() -> None:
-    give_large_buffers_back()
+    tune_heap()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     settings, watched = Settings.model_validate_json(sys.argv[1]), "watched" in sys.argv[2:]
     anyio.run(serve, settings, watched, backend_options={"use_uvloop": True})
