@@ -31,6 +31,7 @@ BUDGETS = {
     "broker confirms one by one": Budget(calls=645, instructions=11_300, reference_loops=1_500),
     "broker confirms and delivers one by one": Budget(calls=1_400, instructions=24_400, reference_loops=4_700),
     "client packs a batch": Budget(calls=12.6, instructions=158, reference_loops=5.8),
+    "client packs many bodies": Budget(calls=5.5, instructions=83, reference_loops=2.0),
     "client takes a batch": Budget(calls=0.7, instructions=21, reference_loops=1.2),
     "client looks at every message": Budget(calls=12.6, instructions=228, reference_loops=7.6),
     "client publishes one by one": Budget(calls=206, instructions=3_020, reference_loops=140),

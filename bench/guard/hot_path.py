@@ -16,6 +16,7 @@ from vibemq.client.message import Delivery, MessageBatch
 from vibemq.client.protocol import ClientProtocol
 from vibemq.client.publishing.outbox import PublishBatch
 from vibemq.client.publishing.outgoing import RowPacker
+from vibemq.client.publishing.packing import packed_batches
 from vibemq.client.settlements import BACKOFF, SettlementBuffer
 from vibemq.engine import Batch, Engine, EngineSettings
 from vibemq.model.commands import Command, CreateQueue, Settlement
@@ -128,6 +129,7 @@ def scenarios() -> dict[str, Maker]:
         "broker hands out plain deliveries": partial(_broker_hands_out, batches=False),
         "broker settles plain acks": partial(_broker_settles, batches=False),
         "client packs a batch": _client_packs,
+        "client packs many bodies": _client_packs_many,
         "client takes a batch": _client_takes,
         "client looks at every message": _client_looks,
     }
@@ -221,6 +223,19 @@ def _client_packs(_: Path) -> Scenario:
         assert sent[0].count(BODY) == MESSAGES
 
     return Scenario(lambda: sent.append(ClientProtocol(ClientSettings()).publish(_packed())), check)
+
+
+def _client_packs_many(_: Path) -> Scenario:
+    """As `publish_many` of bytes that are no JSON."""
+    body = b"\xff" + BODY
+    bodies = [body] * MESSAGES
+    packed: list[PublishBatch] = []
+
+    def check() -> None:
+        assert sum(batch.count for batch in packed) == MESSAGES
+        assert all(body in row for batch in packed for row in batch.rows)
+
+    return Scenario(lambda: packed.extend(packed_batches(RowPacker(), QUEUE, bodies, None, dedup=False)), check)
 
 
 class _Settled:

@@ -17,7 +17,12 @@ from vibemq.model.rows import Rows
 
 SCENARIOS = scenarios() | lone_scenarios() | single_scenarios()
 WITHOUT_PER_MESSAGE_WORK = ("broker takes a batch", "broker hands out a batch", "broker settles a batch")
-BATCHES = (*WITHOUT_PER_MESSAGE_WORK, "client packs a batch", "client takes a batch")
+BATCHES = (
+    *WITHOUT_PER_MESSAGE_WORK,
+    "client packs a batch",
+    "client packs many bodies",
+    "client takes a batch",
+)
 
 
 @pytest.fixture(autouse=True)
