@@ -9,7 +9,7 @@ from itertools import groupby, takewhile
 from operator import attrgetter, itemgetter
 
 from vibemq.errors import StorageDamaged
-from vibemq.model.dead.fingerprint import OTHER
+from vibemq.model.dead.fingerprint import OTHER, fingerprint
 from vibemq.model.dead.groups import (
     DeadGroup,
     DeadGroupPage,
@@ -212,7 +212,11 @@ class StoredDead:
         dead_id, facts = entry.facts.dead_id, entry.facts
         for table in (self._added, self.volatile):
             if table.get(dead_id) is entry:
-                return table.groups.is_chosen(choice, dead_id)
+                if table.groups.has_placed(dead_id):
+                    return table.groups.is_chosen(choice, dead_id)
+                # It died a moment ago, and its turn to be placed has not come.
+                known = IndexedLetter(int(facts.reason), False, fingerprint(facts.error), facts.dead_at)
+                return is_chosen(choice, entry.queue_id, known)
         known = IndexedLetter(facts.reason, False, 0, facts.dead_at)
         if choice.fingerprint is not None and is_chosen(replace(choice, fingerprint=None), entry.queue_id, known):
             known = indexed(self.kv, entry.queue_id, dead_id) or known

@@ -234,7 +234,11 @@ class LetterGroups:
         at = bisect_left(self._keys, GroupKey(queue_id, reason, 0))
         return [key for key in self._keys[at : at + STREAMS_MAX + 1] if key[:2] == (queue_id, reason)]
 
+    def has_placed(self, dead_id: int) -> bool:
+        return dead_id in self._placed
+
     def is_chosen(self, choice: LetterChoice, dead_id: int) -> bool:
+        """Of one that it has placed."""
         key, number, _ = self._placed[dead_id]
         return (
             (choice.queue_ids is None or key.queue_id in choice.queue_ids)

@@ -6,6 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vibemq.errors import StorageDamaged
+from vibemq.model.dead.fingerprint import fingerprint
+from vibemq.model.dead.groups import LetterChoice
 from vibemq.model.options import QueueOptions
 from vibemq.model.records import DeadFacts, Reason
 from vibemq.model.rows import Rows, pack_row
@@ -117,3 +119,20 @@ def test_the_table_gives_its_entries_in_order_whatever_came_and_went(steps: list
             expected.discard(dead_id)
     for after in (0, 40):
         assert [found.facts.dead_id for found in table.after(after)] == sorted(n for n in expected if n > after)
+
+
+def test_a_letter_that_is_not_placed_yet_is_judged_by_its_facts() -> None:
+    """A walk past letters that the index does not lead to meets those that have died since it began."""
+    dead = StoredDead(MemoryKV(), lambda queue_id: False)
+    dead.add(entry(1))
+    dead.is_sorted_in(10)
+    fresh = entry(2)
+    dead._added.entries[2] = fresh
+    for choice, wanted in (
+        (LetterChoice(fingerprint=fingerprint("bad")), True),
+        (LetterChoice(fingerprint=fingerprint("good")), False),
+        (LetterChoice(reason=int(Reason.REJECTED)), True),
+        (LetterChoice(reason=int(Reason.EXPIRED)), False),
+        (LetterChoice(queue_ids=frozenset((2,)), reason=int(Reason.REJECTED)), False),
+    ):
+        assert dead._is_chosen(choice, fresh) is wanted
