@@ -355,8 +355,6 @@ class PeerDriver:
         """What it had still asked for, and the end. Its release queue stays until then: what is handed out to it
         meanwhile goes back, too."""
         yield from self._decider.steps(Batch([*self._settle_written(), *self._requests.last(self)]))
-        # Also what came behind a batch that is decided in steps.
-        self.kept = True
         while self._read_on():
             yield
             yield from self._decider.steps(Batch(self._requests.last(self)))
@@ -371,18 +369,22 @@ class PeerDriver:
         self._let_go()
 
     def _read_on(self) -> bool:
-        """Take requests that came before the end and that nobody has looked at; whether there were any."""
-        if self.leaving or not (self.session.unread or self.kept):
+        """Take requests that came before the end and that nobody has looked at, also what came behind a batch that is
+        decided in steps; whether there may be more."""
+        if self.leaving:
             return False
         self.kept = False
         try:
             self._tick_session()
-            self._requests.waiting.extend(self.session.commands())
+            requests = self.session.commands()
         except RemoteProtocolError:
             self.leaving = True
         except Exception:
             self.give_up("a request could not be handled")
-        return True
+        else:
+            self._requests.waiting.extend(requests)
+            return bool(requests) or self.session.unread
+        return False
 
     def _let_go(self) -> None:
         """Refer to nobody who refers to this: the memory is free at once, without a search for cycles."""
