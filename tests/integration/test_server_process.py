@@ -45,6 +45,8 @@ class Process:
             self.events.append(json.loads(line))
             if self.events[-1]["event"] == "ready":
                 break
+        else:
+            raise AssertionError(f"the broker did not start: {self.end()[1]}")
         self.ports = {event["protocol"]: event["port"] for event in self.events if event["event"] == "listening"}
 
     @property
