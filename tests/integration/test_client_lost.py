@@ -12,6 +12,7 @@ from tests.integration.fake_broker import broker_and_client
 from tests.waiting import until
 from vibemq.client import ConnectionChange
 from vibemq.errors import ConnectionLost, LocalProtocolError
+from vibemq.protocols.native.codec.wire import CommandType
 
 pytestmark = pytest.mark.anyio
 
@@ -218,3 +219,28 @@ async def test_a_closed_client_says_what_to_write() -> None:
     for call in calls:
         with pytest.raises(vibemq.errors.NotConnected, match=r"closed; make another with vibemq.connect"):
             await call()
+
+
+async def test_a_fetch_that_cannot_know_what_waits_is_an_error() -> None:
+    async with broker_and_client(command_timeout=0.05) as (broker, mq):
+        await mq.publish("orders", 1)
+        broker.mute = True
+        with pytest.raises(vibemq.errors.RequestTimeout, match=r"not answered within 0\.05 s.*'orders' is not known"):
+            await mq.fetch("orders", timeout=0)
+        await broker.stop()
+        await until(lambda: not mq.is_connected)
+        for timeout in (0, 0.01):
+            with pytest.raises(vibemq.errors.NotConnected, match="what waits in queue 'orders' is not known"):
+                await mq.fetch("orders", timeout=timeout)
+
+
+async def test_a_fetch_whose_connection_is_lost_while_it_waits_is_an_error() -> None:
+    async with broker_and_client() as (broker, mq), anyio.create_task_group() as tasks:
+
+        async def stop_when_asked() -> None:
+            await until(lambda: CommandType.SUBSCRIBE in broker.frames)
+            await broker.stop()
+
+        tasks.start_soon(stop_when_asked)
+        with pytest.raises(vibemq.errors.NotConnected, match="what waits in queue 'orders' is not known"):
+            await mq.fetch("orders", timeout=0.2)

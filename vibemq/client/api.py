@@ -558,6 +558,10 @@ class Client:
         """Take at most `max` messages: returns as soon as any are there, [] when none came within `timeout` seconds.
 
         They are settled one by one, like those of a subscription. `timeout=0` takes what is there now.
+
+        Raises:
+            NotConnected: there was no connection at the end of the timeout, so what waits in the queue is not known.
+            RequestTimeout: the broker has not answered in time.
         """
         check_whole("max", max)
         if max < 1:

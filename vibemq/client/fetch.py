@@ -13,6 +13,7 @@ from vibemq.client.link import ClientLink
 from vibemq.client.message import Message
 from vibemq.client.receiving.options import SubscribeOptions, check_wait
 from vibemq.client.subscription import Subscription
+from vibemq.errors import ClientError, NotConnected, RequestTimeout
 
 T = TypeVar("T")
 
@@ -23,6 +24,10 @@ async def fetch(
     """At most `options.credit` messages: those there within `timeout` seconds, in one go; [] when none came.
 
     Cancelling it gives back, unharmed, whatever was already on its way.
+
+    Raises:
+        NotConnected: there was no connection at the end of the timeout, so what waits in the queue is not known.
+        RequestTimeout: the broker has not answered in time.
     """
     check_wait(timeout)
     deadline = anyio.current_time() + timeout
@@ -30,22 +35,40 @@ async def fetch(
         await link.connected()
     link.check()
     if link.protocol is None:
-        return []
+        raise _not_known(link, options.queue, timeout)
     subscription: Subscription[T] = Subscription(link, options, validate)
+    told = False
     try:
         # Asking takes a round trip even when nobody wants to wait.
-        with anyio.move_on_at(deadline + link.settings.command_timeout) as asking:
+        with anyio.move_on_at(deadline + link.settings.command_timeout):
             await subscription.start()
             with anyio.move_on_at(deadline):
                 await subscription.arrival()
             subscription.check()
+            told = subscription.connected
             left = subscription.leave(release=False)
             if left is not None and subscription.buffered != options.credit:
+                told = False
                 await left.wait()
+                told = link.protocol is not None
     except BaseException:
         subscription.abandon()
         raise
-    if asking.cancelled_caught and not subscription.buffered:
+    if not (told or subscription.buffered):
         # What is still on its way comes too late for this call, and must not be lost with it.
         subscription.abandon()
+        raise _not_known(link, options.queue, timeout)
     return subscription.take_buffered()
+
+
+def _not_known(link: ClientLink, queue: str, timeout: float) -> ClientError:
+    """An empty list would say that nothing waits."""
+    if link.protocol is None:
+        return NotConnected(
+            f"no connection to the broker within {timeout:g} s, so what waits in queue {queue!r} is not known; the client"
+            " continues to reconnect: call fetch again"
+        )
+    return RequestTimeout(
+        f"the broker has not answered within {timeout + link.settings.command_timeout:g} s, so what waits in queue"
+        f" {queue!r} is not known; call fetch again"
+    )
