@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import anyio.lowlevel
 import pytest
 
 import vibemq
@@ -107,3 +108,77 @@ async def test_definitions_are_those_of_queues_that_may_be_inspected(tmp_path: P
         assert await shown("inspect") == await shown("owner") == ["a.q"]
         for user in ("publish", "list", "none"):
             assert await shown(user) == []
+
+
+@pytest.mark.parametrize("query", ["from_id=99999999999999999999", "ids=99999999999999999999", "error=%EF%BF%BD"])
+async def test_a_cursor_beside_an_argument_that_is_impossible_is_refused(api: ApiClient, query: str) -> None:
+    assert (await api.get(f"/dead-letters?{query}&cursor=abcd")).status_code == 422
+
+
+async def test_the_default_of_what_is_no_option_is_refused(api: ApiClient) -> None:
+    await api.done("PUT", "/queues/q", json={"durability": "transient"})
+    for name in ("__class__", "__init__", "colour"):
+        response = await api.ask("PATCH", "/queues/q", headers={"If-Match": "*"}, json={name: None})
+        assert (response.status_code, name in response.json()["detail"]) == (422, True), response.text
+
+
+@pytest.mark.parametrize("wrong", ["nonsense", "9" * 23, "2026-11-26T00:00:00"])
+async def test_what_is_no_instant_is_refused_by_name(api: ApiClient, wrong: str) -> None:
+    for response in (
+        await api.ask("GET", "/dead-letters", params={"since": wrong}),
+        await api.ask("POST", "/dead-letters/preview", json={"filter": {"since": wrong}}),
+        await api.ask("POST", "/jobs", json={"kind": "replay", "filter": {"since": wrong}}),
+    ):
+        assert (response.status_code, response.json()["errors"][0]["pointer"][-5:]) == (422, "since"), response.text
+        assert response.json()["detail"].startswith("since must be an instant"), response.text
+
+
+async def test_instants_are_written_alike_in_lists_previews_and_jobs(api: ApiClient) -> None:
+    filters = {"since": "2026-01-01T00:00:00Z", "until": "2026-01-02T00:00:00+01:00"}
+    assert (await api.ask("GET", "/dead-letters", params=filters)).status_code == 200
+    await api.done("POST", "/dead-letters/preview", json={"filter": filters})
+    job = await api.done("POST", "/jobs", json={"kind": "replay", "filter": filters})
+    assert job["filter"]["since"] == "2026-01-01T00:00:00.000Z"
+    assert job["filter"]["until"] == "2026-01-01T23:00:00.000Z"
+
+
+async def test_headers_of_messages_are_no_instants(api: ApiClient) -> None:
+    async with vibemq.connect(api.broker.url) as mq:
+        await mq.create_queue("q", max_attempts=1)
+        await mq.publish("q", b"x", headers={"until": "tomorrow", "since": "2026-11-26T00:00:00Z"})
+        [message] = await mq.fetch("q", timeout=60)
+        await message.reject("bad")
+    found = await api.done("GET", "/dead-letters?header=until:tomorrow&header=since:2026-11-26T00:00:00Z")
+    [letter] = found["items"]
+    assert letter["headers"]["since"] == "2026-11-26T00:00:00Z"
+    filters = {"header": {"until": "tomorrow", "since": "2026-11-26T00:00:00Z"}}
+    assert (await api.done("POST", "/dead-letters/preview", json={"filter": filters}))["count"] == 1
+    others = {"header": {"until": "2026-11-26T00:00:00Z"}}
+    assert (await api.done("POST", "/jobs", json={"kind": "replay", "filter": others}))["filter"] == others
+    edit = {"text": "y", "headers": {"until": "never", "since": "2026-11-27T00:00:00Z"}}
+    await api.done("POST", f"/dead-letters/{letter['dead_id']}/edit", json=edit)
+    async with vibemq.connect(api.broker.url) as mq:
+        [message] = await mq.fetch("q", timeout=60)
+    assert {name: message.headers[name] for name in ("since", "until")} == edit["headers"]
+
+
+async def test_one_header_has_one_value_in_a_filter(api: ApiClient) -> None:
+    response = await api.get("/dead-letters?header=a:b&header=a:c")
+    assert (response.status_code, response.json()["errors"][0]["pointer"]) == (422, "/header")
+    assert "'a' more than once" in response.json()["detail"]
+
+
+async def test_a_part_of_a_filter_that_was_left_empty_does_not_mean_every_letter(api: ApiClient) -> None:
+    for name in ("queue", "ids", "since", "header"):
+        for path, body in (("/dead-letters/preview", {}), ("/jobs", {"kind": "purge_dead"})):
+            response = await api.ask("POST", path, json={**body, "filter": {name: None}})
+            assert (response.status_code, response.json()["code"]) == (422, "INVALID_PAYLOAD"), (path, name)
+            assert f"{name} of" in response.json()["detail"]
+    assert (await api.done("GET", "/jobs"))["items"] == []
+
+
+async def test_letters_from_before_all_time_are_none(api: ApiClient) -> None:
+    job = await api.done("POST", "/jobs", json={"kind": "replay", "filter": {"older_than_ms": 2**63 - 1}})
+    while (job := await api.done("GET", f"/jobs/{job['job']}"))["state"] not in ("done", "failed"):
+        await anyio.lowlevel.checkpoint()
+    assert (job["state"], job["selected"]) == ("done", 0)

@@ -77,6 +77,27 @@ async def test_a_large_body_is_compared_beside_the_event_loop(api: ApiClient, mo
     assert aside == [*[False] * 3, *[True] * 3]
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"VibeMQ-Header-A": "2"},
+        {"VibeMQ-Header-A": "1", "VibeMQ-Delay-Ms": "60000"},
+        {"VibeMQ-Header-A": "1", "Content-Type": "application/x-ndjson"},
+        {},
+    ],
+)
+async def test_what_a_message_has_in_headers_is_a_part_of_the_request(api: ApiClient, other: dict[str, str]) -> None:
+    await api.done("PUT", "/queues/a.q", "root", json={"durability": "transient"})
+    first = {**KEY, "Content-Type": "application/octet-stream", "VibeMQ-Header-A": "1"}
+    path, body = "/queues/a.q/messages", b'{"text": "x"}'
+    for replayed in (False, True):
+        answer = await api.ask("POST", path, "root", headers={**first, "User-Agent": str(replayed)}, content=body)
+        assert (answer.status_code, "idempotent-replayed" in answer.headers) == (200, replayed), answer.text
+    headers = {**KEY, "Content-Type": "application/octet-stream", **other}
+    assert await api.code("POST", path, "root", headers=headers, content=body) == (422, "IDEMPOTENCY_CONFLICT")
+    assert (await api.done("GET", "/queues/a.q", "root"))["ready"] == 1
+
+
 async def test_published_messages_of_others_with_the_same_key_are_no_duplicates(api: ApiClient) -> None:
     await api.done("PUT", "/queues/a.q", "root", json={"durability": "transient"})
     rule = {"queues": "a.*", "actions": ["publish"]}

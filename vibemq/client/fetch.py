@@ -65,8 +65,8 @@ def _not_known(link: ClientLink, queue: str, timeout: float) -> ClientError:
     """An empty list would say that nothing waits."""
     if link.protocol is None:
         return NotConnected(
-            f"no connection to the broker within {timeout:g} s, so what waits in queue {queue!r} is not known; the client"
-            " continues to reconnect: call fetch again"
+            f"no connection to the broker within {timeout:g} s, so what waits in queue {queue!r} is not known; the"
+            " client continues to reconnect: call fetch again"
         )
     return RequestTimeout(
         f"the broker has not answered within {timeout + link.settings.command_timeout:g} s, so what waits in queue"

@@ -1,9 +1,10 @@
 """What the arguments of operations are made of, and the sentences that refuse them."""
 
-from collections.abc import Mapping
-from typing import Annotated, Any, TypeVar
+from collections.abc import Collection, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from vibemq.errors import InvalidPayload
@@ -25,6 +26,9 @@ class Arguments(BaseModel):
 
     # The validator is made when the operation is asked for the first time: a broker's start does not wait for all.
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, populate_by_name=True, defer_build=True)
+
+    never_null: ClassVar[Collection[str]] = ()
+    """Names whose null is refused, and does not count as not given."""
 
 
 def _runs(value: Any) -> list[Run]:
@@ -82,27 +86,62 @@ def read(model: type[A], operation: str, values: Mapping[str, Any]) -> A:
         InvalidQueueName
     """
     try:
-        return model.model_validate({name: value for name, value in values.items() if value is not None})
+        given = {name: value for name, value in values.items() if value is not None or name in model.never_null}
+        return model.model_validate(given)
     except ValidationError as error:
         first = error.errors()[0]
-        argument = str(first["loc"][0])[:SHOWN_MAX] if first["loc"] else ""
-        raise InvalidPayload(_sentence(model, operation, first), argument) from None
+        place = _place_of(model, first["loc"])
+        raise InvalidPayload(_sentence(place, operation, first), place.pointer) from None
 
 
-def _sentence(model: type[Arguments], operation: str, error: ErrorDetails) -> str:
-    name = str(error["loc"][0]) if error["loc"] else "arguments"
-    known = {field.alias or key: field for key, field in model.model_fields.items()}
+class _Place(NamedTuple):
+    """Where in the arguments something is wrong."""
+
+    name: str
+    """`filter.ids[3]`"""
+    pointer: str
+    """`filter/ids/3`"""
+    field: FieldInfo | None
+    """The innermost that is known."""
+    beside: tuple[str, ...]
+    """Names of the fields that there are in the same object."""
+
+
+def _place_of(model: type[BaseModel], location: Sequence[str | int]) -> _Place:
+    names, pointer = "", []
+    within: type[BaseModel] | None = model
+    field: FieldInfo | None = None
+    beside: tuple[str, ...] = ()
+    for part in location:
+        if isinstance(part, int):
+            names += f"[{part}]"
+        elif within is None:
+            # Which form of a type was tried, or the name of a value: no argument of ours.
+            continue
+        else:
+            names += ("." if names else "") + part[:SHOWN_MAX]
+            fields = {field.alias or name: field for name, field in within.model_fields.items()}
+            beside, field = tuple(fields), fields.get(part)
+            inner = field.annotation if field is not None else None
+            within = inner if isinstance(inner, type) and issubclass(inner, BaseModel) else None
+        pointer.append(str(part)[:SHOWN_MAX])
+    return _Place(names or "arguments", "/".join(pointer), field, beside)
+
+
+def _sentence(place: _Place, operation: str, error: ErrorDetails) -> str:
+    name, field = place.name, place.field
     if error["type"] == "extra_forbidden":
-        takes = ", ".join(known) or "none"
-        return f"argument {name[:SHOWN_MAX]} is unknown to {operation}, whose arguments are {takes}; leave it out"
-    purpose = known[name].description if name in known else None
-    means = f"; it means: {purpose}" if purpose else ""
+        takes = ", ".join(place.beside) or "none"
+        around, dot, _ = name.rpartition(".")
+        where = f"{operation}, whose {around} takes" if dot else f"{operation}, whose arguments are"
+        return f"argument {name} is unknown to {where} {takes}; leave it out"
+    means = f"; it means: {field.description}" if field is not None and field.description else ""
     if error["type"] == "missing":
         return f"argument {name} of {operation} is missing{means or '; add it'}"
-    item = "".join(f"[{part}]" for part in error["loc"][1:] if isinstance(part, int))
     # What is secret has `repr=False`, and is not repeated.
-    value = "" if name in known and not known[name].repr else f", not {_short(error['input'])}"
-    return f"argument {name}{item} of {operation} {_rule(error)}{value}{means}"
+    is_told = error["input"] is not None and (field is None or field.repr)
+    value = f", not {_short(error['input'])}" if is_told else ""
+    return f"argument {name} of {operation} {_rule(error)}{value}{means}"
 
 
 def _rule(error: ErrorDetails) -> str:
@@ -118,7 +157,7 @@ def _rule(error: ErrorDetails) -> str:
             return "must be text"
         case "list_type":
             return "must be a list"
-        case "dict_type":
+        case "dict_type" | "model_type" | "model_attributes_type":
             return "must be an object"
         case "greater_than_equal":
             return f"must be a {_bound(context['ge'])} or more"

@@ -129,6 +129,30 @@ def test_the_engine_is_told_for_whom_it_acts() -> None:
         ("group.reject", {"queue": "q", "group": "g", "rejects": [[1]]}, "pairs [sequence, error text]"),
         ("dlq.list", {"ids": ["1"]}, "argument ids[0] of dlq.list must be a whole number, not '1'"),
         ("transaction.last", {"app": "x" * 5000}, "must be text of at most 4096 characters, not 'xxx"),
+        (
+            "job.start",
+            {"kind": "replay", "filter": {"nonsense": 1}},
+            "argument filter.nonsense is unknown to job.start, whose filter takes queue, reason, ",
+        ),
+        (
+            "job.start",
+            {"kind": "replay", "filter": {"since": True}},
+            "argument filter.since of job.start must be a whole number, not True; it means: Dead at",
+        ),
+        (
+            "job.start",
+            {"kind": "replay", "filter": {"ids": [1, True]}},
+            "argument filter.ids[1] of job.start must be a whole number, not True",
+        ),
+        ("job.start", {"kind": "replay", "filter": []}, "argument filter of job.start must be an object, not []"),
+        (
+            "job.start",
+            {"kind": "purge_dead", "filter": {"queue": None}},
+            "argument filter.queue of job.start is null, which would mean letters with any value; give a value,",
+        ),
+        ("dlq.purge", {"queue": None}, "argument queue of dlq.purge is null"),
+        ("dlq.replay", {"ids": None, "to": None}, "argument ids of dlq.replay is null"),
+        ("dlq.preview", {"error": None}, "argument error of dlq.preview is null"),
     ],
 )
 def test_bad_arguments_are_refused_by_name_and_rule(name: str, arguments: dict[str, Any], sentence: str) -> None:
@@ -136,6 +160,11 @@ def test_bad_arguments_are_refused_by_name_and_rule(name: str, arguments: dict[s
         registry().admit(ROOT, name, arguments)
     assert sentence in str(refused.value)
     assert len(str(refused.value)) < 600
+
+
+def test_null_counts_as_not_given_where_it_means_nothing_more() -> None:
+    assert registry().admit(ROOT, "dlq.list", {"queue": None, "limit": None}).arguments.queue is None
+    assert registry().admit(ROOT, "dlq.purge", {"queue": "q", "limit": None, "after": None}).arguments.after == 0
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from typing import Any
 
 from vibemq.operations.dead_letters import groups, letters, preview
-from vibemq.operations.dead_letters.filters import LetterFilter, LetterFilters, LetterListArguments
+from vibemq.operations.dead_letters.filters import GivenFilters, LetterFilter, LetterFilters, LetterListArguments
 from vibemq.operations.dead_letters.groups import DeadLetterGroups
 from vibemq.operations.dead_letters.letters import DeadLetters, LetterAccess, no_room, put_back
 from vibemq.operations.dead_letters.preview import LetterPreview
@@ -24,6 +24,7 @@ __all__ = [
     "DeadLetters",
     "Fits",
     "Found",
+    "GivenFilters",
     "LetterAccess",
     "LetterFilter",
     "LetterFilters",

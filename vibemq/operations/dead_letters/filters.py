@@ -1,9 +1,9 @@
 """Which dead letters are meant: one language for lists, previews, replays, purges and jobs."""
 
-from collections.abc import Callable
-from typing import Annotated, Any, Self
+from collections.abc import Callable, Collection
+from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, field_validator
 
 from vibemq.model.dead.fingerprint import fingerprint, fingerprint_number
 from vibemq.model.dead.groups import DeadGroupsWanted, LetterChoice
@@ -97,6 +97,34 @@ class LetterFilters(Arguments):
         return self.model_copy(update=given)
 
 
+FILTERS = frozenset(LetterFilters.model_fields)
+
+
+def _without_null(schema: dict[str, Any]) -> None:
+    for name in FILTERS & schema["properties"].keys():
+        about = schema["properties"][name]
+        choices = [choice for choice in about.pop("anyOf", ()) if choice.get("type") != "null"]
+        for choice in choices:
+            about.update(choice)
+        if about.get("default", "") is None:
+            del about["default"]
+
+
+class GivenFilters(LetterFilters):
+    """Of what changes letters, or says what a change would do: a part that a program has left empty is refused,
+    because without it more letters would be meant."""
+
+    model_config = ConfigDict(json_schema_extra=_without_null)
+    never_null: ClassVar[Collection[str]] = FILTERS
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _is_given(cls, value: Any, info: ValidationInfo) -> Any:
+        if value is None and info.field_name in FILTERS:
+            raise ValueError("is null, which would mean letters with any value; give a value, or leave it out")
+        return value
+
+
 class LetterListArguments(LetterFilters):
     after: Whole = Field(0, description="Go on behind this id: `next` of the page before.")
     limit: Limit = None
@@ -185,5 +213,6 @@ def _since(wanted: LetterFilters, now: int) -> int:
 
 def _until(wanted: LetterFilters, now: int) -> int:
     given = [] if wanted.until is None else [wanted.until]
-    given += [] if wanted.older_than_ms is None else [now - wanted.older_than_ms]
+    # Before the epoch nothing has died, and no instant is.
+    given += [] if wanted.older_than_ms is None else [max(now - wanted.older_than_ms, 0)]
     return min([INSTANT_MAX, *given])

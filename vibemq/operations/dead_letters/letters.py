@@ -19,6 +19,7 @@ from vibemq.operations.arguments import Arguments, QueueName, Whole, page_size
 from vibemq.operations.contracts import CommandSession, EngineQuestions, InstantSource, StoreAccess
 from vibemq.operations.dead_letters.filters import (
     NEWEST,
+    GivenFilters,
     LetterFilter,
     LetterFilters,
     LetterListArguments,
@@ -45,7 +46,7 @@ own steps (`engine/pacing.py`): those are places in its indexes, and a letter th
 NAMES_KNOWN = 4096
 
 
-class PurgeArguments(LetterListArguments):
+class PurgeArguments(GivenFilters, LetterListArguments):
     dry_run: bool = Field(False, description="Count, and change nothing.")
 
 

@@ -24,7 +24,7 @@ from vibemq.model.rows import RowView
 from vibemq.model.stored import DeadLetter
 from vibemq.operations.arguments import QueueName
 from vibemq.operations.contracts import EngineQuestions, InstantSource
-from vibemq.operations.dead_letters.filters import LetterFilter, LetterFilters
+from vibemq.operations.dead_letters.filters import GivenFilters, LetterFilter
 from vibemq.operations.dead_letters.groups import group_json
 from vibemq.operations.dead_letters.letters import LetterAccess
 from vibemq.operations.dead_letters.rates import Rate
@@ -39,7 +39,7 @@ SLICE = 250
 """Letters that are counted before the loop has its turn."""
 
 
-class PreviewArguments(LetterFilters):
+class PreviewArguments(GivenFilters):
     to: QueueName | None = Field(None, description="Queue that they would go to; left out: where each died.")
     rate: Rate | None = Field(
         None,

@@ -13,7 +13,7 @@ from vibemq.model.commands import ChangeJob, StartJob
 from vibemq.model.jobs.job import JobKind, JobPlan, JobState, StoredJob
 from vibemq.operations.arguments import Arguments, Limit, QueueName, Whole, page_size
 from vibemq.operations.contracts import CommandSession, EngineQuestions, InstantSource
-from vibemq.operations.dead_letters import DeadLetterReader, LetterFilter, LetterFilters
+from vibemq.operations.dead_letters import DeadLetterReader, GivenFilters, LetterFilter
 from vibemq.operations.dead_letters.rates import Rate
 from vibemq.operations.dead_letters.reader import ANSWER_BYTES_MAX
 from vibemq.operations.jobs.counting import count_letters
@@ -35,8 +35,8 @@ class StartJobArguments(Arguments):
         description="replay puts letters back into queues, purge_dead deletes them, export_dead copies them into a "
         "file in the broker's data directory: job.result reads it."
     )
-    filter: LetterFilters = Field(
-        default_factory=lambda: LetterFilters.model_validate({}),
+    filter: GivenFilters = Field(
+        default_factory=lambda: GivenFilters.model_validate({}),
         description="Which letters, with the names of the arguments of dlq.list; ages count from now. Letters that die "
         "later are not meant.",
     )

@@ -5,9 +5,11 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
+from vibemq.errors import InvalidPayload
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST = 253_402_300_799_999
-OPAQUE = frozenset(("headers", "options", "arguments", "payload", "values"))
+OPAQUE = frozenset(("headers", "header", "options", "arguments", "payload", "values"))
 """Fields whose content people or programs have chosen: nothing in them is taken for an instant."""
 
 
@@ -32,13 +34,27 @@ INSTANTS = frozenset(("since", "until"))
 
 
 def read_in(value: Any) -> Any:
-    """The same JSON value of a request, whose instants are numbers of milliseconds. Raises ValueError."""
+    """The same JSON value of a request, whose instants are numbers of milliseconds.
+
+    Raises:
+        InvalidPayload: the sentence names the field.
+    """
     if isinstance(value, dict):
-        return {
-            name: read(inner) if name in INSTANTS and isinstance(inner, str) else read_in(inner)
-            for name, inner in value.items()
-        }
+        return {name: _read_field(name, inner) for name, inner in value.items()}
     return value
+
+
+def _read_field(name: str, value: Any) -> Any:
+    if name in OPAQUE:
+        return value
+    if name not in INSTANTS or not isinstance(value, str):
+        return read_in(value)
+    try:
+        return read(value)
+    except (ValueError, OverflowError):
+        raise InvalidPayload(
+            f"{name} must be an instant with its time zone, such as 2026-11-26T00:35:00Z, not {value[:40]!r}", name
+        ) from None
 
 
 def with_instants(value: Any, opaque: Collection[str] = OPAQUE) -> Any:

@@ -28,7 +28,15 @@ from vibemq.web.api.guardrails.bodies import BODY_BYTES_MAX, BodyBudget, read_bo
 from vibemq.web.api.guardrails.clients import OpenBrokerRules
 from vibemq.web.api.guardrails.origin import check_content_type, check_origin
 from vibemq.web.api.guardrails.rates import Client, RequestRates
-from vibemq.web.api.idempotency import DIGESTED_AT_ONCE, HEADER, KeptAnswer, KeptAnswers, checked_key, digest_of
+from vibemq.web.api.idempotency import (
+    DIGESTED_AT_ONCE,
+    HEADER,
+    KeptAnswer,
+    KeptAnswers,
+    checked_key,
+    digest_of,
+    said_in_headers,
+)
 from vibemq.web.api.kinds import Kind
 from vibemq.web.api.messages.hiding import check_filters, without_bodies
 from vibemq.web.api.messages.leases import key_of
@@ -178,7 +186,8 @@ class HttpApi:
             # An answer that is kept is for those who may still ask for it.
             self._services.operations.admit(exchange.user, endpoint.operation, self._reader.arguments(exchange))
         key = (*key_of(exchange.user.principal), f"{endpoint.method} {endpoint.path}", text)
-        asked = repr((sorted(path.items()), exchange.query)).encode()
+        said = said_in_headers(exchange.request.headers.items())
+        asked = repr((sorted(path.items()), exchange.query, said)).encode()
         if len(body) > DIGESTED_AT_ONCE:
             digest = await anyio.to_thread.run_sync(digest_of, asked, body)
         else:

@@ -116,7 +116,8 @@ class RequestReader:
             if exchange.body.get(guard, 0) is None:
                 raise InvalidPayload(f"{guard} is null, {why}", guard)
         if endpoint.arguments is not None:
-            return endpoint.arguments(exchange)
+            given: dict[str, Any] = read_in(endpoint.arguments(exchange))
+            return given
         given = exchange.query if endpoint.method in ("GET", "DELETE") else (exchange.body or {})
         given = {**given, **{name: exchange.query[name] for name in ("limit",) if name in exchange.query}}
         if endpoint.method not in ("GET", "DELETE"):
@@ -130,10 +131,7 @@ class RequestReader:
             for name, argument in endpoint.from_headers.items()
             if name in brought
         }
-        try:
-            return {**read_in(merged), **headers, **endpoint.fixed}
-        except ValueError as error:
-            raise InvalidPayload(f"an instant cannot be read: {error}") from None
+        return {**read_in(merged), **headers, **endpoint.fixed}
 
     def _check_fields(self, endpoint: Endpoint, body: Mapping[str, Any]) -> None:
         known = self.free_arguments(endpoint)
@@ -177,7 +175,7 @@ def typed(parameter: Parameter, values: list[str]) -> Any:
             inner = Parameter(parameter.name, schema.get("items", {}), "")
             return [typed(inner, [part]) for value in values for part in value.split(",")]
         case "object":
-            return dict(_named(parameter.name, value) for value in values)
+            return _object_of(parameter.name, values)
     if len(values) > 1:
         raise InvalidPayload(f"query parameter {parameter.name} is given more than once", parameter.name)
     (value,) = values
@@ -203,6 +201,18 @@ def _told(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     """The form that is not null."""
     choices = [choice for choice in schema.get("anyOf", ()) if choice.get("type") != "null"]
     return choices[0] if choices else schema
+
+
+def _object_of(parameter: str, values: list[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for value in values:
+        name, content = _named(parameter, value)
+        if name in found:
+            raise InvalidPayload(
+                f"query parameter {parameter} gives {name[:40]!r} more than once; leave all but one out", parameter
+            )
+        found[name] = content
+    return found
 
 
 def _named(parameter: str, value: str) -> tuple[str, str]:

@@ -3,6 +3,7 @@ Kept in memory, for an hour. Pure: the caller brings the time, and takes digests
 
 import hashlib
 from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -23,6 +24,10 @@ REFUSAL_BYTES_MAX = 4_096
 KEY_MAX = 255
 DIGESTED_AT_ONCE = 524_288
 """Bytes of a body whose digest takes half a millisecond."""
+
+OWN_PREFIX = "vibemq-"
+"""Of headers that mean something to the API alone."""
+_SAID = frozenset(("content-type", "content-encoding", "if-match", "if-none-match"))
 
 Key = tuple[str, str, int, str, str]
 """User, access token, when the user was made, endpoint, key."""
@@ -63,6 +68,12 @@ def checked_key(text: str) -> str:
     if not 1 <= len(text) <= KEY_MAX or not text.isascii() or not text.isprintable():
         raise InvalidPayload(f"the header Idempotency-Key must be 1 to {KEY_MAX} printable ASCII characters")
     return text
+
+
+def said_in_headers(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Of a request's headers, those that are a part of what it asks for: how its body is read, what a message has
+    beside its body, and of which state a change is meant. Their names are in lower case."""
+    return sorted((name, value) for name, value in headers if name in _SAID or name.startswith(OWN_PREFIX))
 
 
 def digest_of(asked: bytes, body: bytes) -> bytes:

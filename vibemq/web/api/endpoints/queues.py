@@ -79,6 +79,9 @@ def created(result: Any, exchange: Exchange) -> dict[str, Any]:
     return {"queue": exchange.path["queue"]}
 
 
+DEFAULTS = {field.name: getattr(QueueOptions(), field.name) for field in fields(QueueOptions)}
+
+
 def change(exchange: Exchange) -> dict[str, Any]:
     """A merge patch: null gives an option its default."""
     tag = exchange.request.headers.get("if-match")
@@ -88,10 +91,7 @@ def change(exchange: Exchange) -> dict[str, Any]:
             "a change needs the header If-Match with the ETag of the queue, so that nobody's change is lost; read the "
             "queue first",
         )
-    defaults = QueueOptions()
-    changes = {
-        name: getattr(defaults, name, None) if value is None else value for name, value in (exchange.body or {}).items()
-    }
+    changes = {name: DEFAULTS.get(name) if value is None else value for name, value in (exchange.body or {}).items()}
     tag = tag.strip()
     return {
         "queue": exchange.path["queue"],
