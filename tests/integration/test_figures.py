@@ -17,7 +17,7 @@ from vibemq.config import Auth, Permission, StorageChoice, User
 from vibemq.errors import NotAuthorized
 from vibemq.model.commands import CreateQueue
 from vibemq.model.options import Durability, QueueOptions
-from vibemq.operations.monitoring.history import BROKER_SERIES, QUEUE_SERIES
+from vibemq.operations.monitoring.history import BROKER_SERIES, QUEUE_SERIES, SUPERUSER_SERIES
 from vibemq.server.broker import Broker
 
 pytestmark = pytest.mark.anyio
@@ -41,6 +41,7 @@ def users() -> Auth:
         users={
             "root": User(password_hash=hashed, superuser=True),
             "ann": User(password_hash=hashed, permissions=(rule,)),
+            "overseer": User(password_hash=hashed, permissions=(Permission(queues="*", actions=("inspect",)),)),
         }
     )
 
@@ -130,6 +131,11 @@ async def test_the_history_goes_on_after_a_restart_and_nobody_sees_that_of_other
                 for foreign in ({"queue": "yours"}, {"queue": "missing"}, {}):
                     with pytest.raises(NotAuthorized):
                         await ann.admin("history.get", **foreign)
+            async with vibemq.connect(as_user(broker, "overseer")) as overseer:
+                seen = (await overseer.admin("history.get"))["series"]
+                assert seen.keys() == set(BROKER_SERIES) - SUPERUSER_SERIES
+                with pytest.raises(NotAuthorized, match="the series memory_bytes are for superusers"):
+                    await overseer.admin("history.get", series=["in", "memory_bytes"])
     assert len(kept["restarts"]) == 2
     assert len(kept["series"]["ready"]) == 180
     assert (kept["step_ms"], whole["step_ms"]) == (5_000, 300_000)

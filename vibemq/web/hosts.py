@@ -7,7 +7,7 @@ An address cannot be made to resolve to another one, so every address is allowed
 import re
 from collections.abc import Mapping, Sequence
 
-from vibemq.auth.loopback import address_of, is_loopback
+from vibemq.auth.addresses import address_of, is_loopback
 from vibemq.web.limits import PROBES, App, Receive, Scope, Send
 
 ANY = "*"

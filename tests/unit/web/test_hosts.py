@@ -2,7 +2,7 @@
 
 import pytest
 
-from vibemq.auth.loopback import is_loopback
+from vibemq.auth.addresses import is_loopback
 from vibemq.web.hosts import AllowedHosts, HostCheck
 
 OWN = ("localhost", "LOCALHOST:2926", "a.localhost.", "127.0.0.1:2926", "127.8.9.1", "[::1]:2926", "[::1]", "192.0.2.1")

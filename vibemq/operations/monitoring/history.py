@@ -5,7 +5,8 @@ from typing import Any, Literal, Protocol
 
 from pydantic import Field
 
-from vibemq.errors import InvalidOptions, InvalidPayload
+from vibemq.auth.policy import Policy
+from vibemq.errors import InvalidOptions, InvalidPayload, NotAuthorized
 from vibemq.operations.arguments import Arguments, QueueName, Text
 from vibemq.operations.contracts import EngineQuestions
 from vibemq.operations.monitoring.readings import QueuesReading, Readings
@@ -30,6 +31,8 @@ BROKER_SERIES = (
     "disk_free_bytes",
 )
 QUEUE_SERIES = ("ready", "in_flight", "dead", "in", "out", "ack")
+SUPERUSER_SERIES = frozenset(("connections", "confirm_p99_ms", "fsync_p99_ms", "memory_bytes", "disk_free_bytes"))
+"""Of the broker: what `broker.overview` tells superusers only."""
 RANGES = ("15m", "6h", "48h")
 """Finest first."""
 SERIES_MAX = len(BROKER_SERIES)
@@ -40,7 +43,8 @@ class HistoryArguments(Arguments):
     series: list[Text] | None = Field(
         None,
         max_length=SERIES_MAX,
-        description=f"Which figures, of a queue {', '.join(QUEUE_SERIES)}; of the broker also others. Left out: all.",
+        description=f"Which figures, of a queue {', '.join(QUEUE_SERIES)}; of the broker also others, of which "
+        "those of connections, latencies, memory and disk are for superusers. Left out: all that the user may see.",
     )
     range: Literal["15m", "6h", "48h"] = Field("15m", description="How far back: 15m, 6h or 48h.")
 
@@ -59,7 +63,10 @@ class HistoryKeeping(Protocol):
 
 
 class History:
-    def __init__(self, keeping: HistoryKeeping | None, readings: Readings, engine: EngineQuestions) -> None:
+    def __init__(
+        self, keeping: HistoryKeeping | None, readings: Readings, engine: EngineQuestions, policy: Policy
+    ) -> None:
+        self._policy = policy
         self._keeping = keeping
         self._readings = readings
         self._engine = engine
@@ -69,6 +76,7 @@ class History:
 
         Raises:
             QueueNotFound, InvalidPayload
+            NotAuthorized: it names a figure that is for superusers.
             InvalidOptions: the broker keeps no history.
         """
         if self._keeping is None:
@@ -78,6 +86,10 @@ class History:
         unknown = [name for name in names if name not in known]
         if unknown:
             raise InvalidPayload(f"argument series of history.get must name some of {', '.join(known)}")
+        if wanted.queue is None and not self._sees_the_broker(caller):
+            if wanted.series is not None and (hidden := SUPERUSER_SERIES.intersection(names)):
+                raise NotAuthorized(f"the series {', '.join(sorted(hidden))} are for superusers; ask for others")
+            names = [name for name in names if name not in SUPERUSER_SERIES]
         if wanted.queue is not None:
             self._engine.readers.queue(wanted.queue)
         kept = await self._keeping.look(await self._readings.reading(), wanted.queue, wanted.range)
@@ -87,6 +99,9 @@ class History:
             "series": {name: kept.series[name] for name in names},
             "restarts": kept.restarts,
         }
+
+    def _sees_the_broker(self, caller: Caller) -> bool:
+        return caller.principal is not None and self._policy.is_superuser(caller.principal)
 
 
 OPERATIONS: list[Operation[Any]] = [

@@ -20,7 +20,8 @@ from collections import OrderedDict
 from collections.abc import Hashable, Sized
 from typing import Generic, TypeVar
 
-from vibemq.server.access.limits import TokenBucket, network_of
+from vibemq.auth.addresses import network_of
+from vibemq.server.access.limits import TokenBucket
 from vibemq.server.access.login_queue import LoginStanding
 
 FREE = 5

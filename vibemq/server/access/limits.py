@@ -1,8 +1,8 @@
 """Token buckets, and bounded tables of them. Pure: the caller brings the time."""
 
-import ipaddress
 from collections import OrderedDict
-from functools import lru_cache
+
+from vibemq.auth.addresses import network_of
 
 TABLE_MAX = 100_000
 
@@ -66,18 +66,3 @@ class AddressLimiter:
         """Count one event of that host. `now` in monotonic seconds. Loopback and local sockets are exempt."""
         key = network_of(host)
         return not self._per_minute or key is None or self._seen.take(key, now)
-
-
-@lru_cache(maxsize=4096)
-def network_of(host: str) -> str | None:
-    """What counts as one peer: an IPv4 address or an IPv6 /64; None for loopback and what is no address."""
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return None
-    if isinstance(address, ipaddress.IPv6Address):
-        if address.ipv4_mapped is not None:
-            address = address.ipv4_mapped
-        elif not address.is_loopback:
-            return str(ipaddress.ip_network((address, 64), strict=False).network_address)
-    return None if address.is_loopback else str(address)

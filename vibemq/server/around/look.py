@@ -9,7 +9,7 @@ from typing import Any
 
 from anyio import to_thread
 
-from vibemq.auth.loopback import is_loopback
+from vibemq.auth.addresses import is_loopback
 from vibemq.config import Settings
 from vibemq.operations.monitoring.death_tolls import REMEDY, death_sentences
 from vibemq.operations.monitoring.readings import QueuesReading

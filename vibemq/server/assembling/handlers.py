@@ -133,7 +133,7 @@ def operation_handlers(settings: Settings, report: Report, reload: Reload, parts
         AroundBroker(parts.around),
         Overview(parts.trail, parts.figures, DeathErrors(parts.letters), policy),
         QueueRows(parts.trail, policy),
-        History(parts.history, parts.trail, parts.engine),
+        History(parts.history, parts.trail, parts.engine, policy),
         AuditRecords(_audit_reader(settings, parts.audit_writer)),
         BrokerOperations(
             parts.store,

@@ -27,7 +27,7 @@ from vibemq.web.api.guardrails.admission import check_rights
 from vibemq.web.api.guardrails.bodies import BODY_BYTES_MAX, BodyBudget, read_body, read_json
 from vibemq.web.api.guardrails.clients import OpenBrokerRules
 from vibemq.web.api.guardrails.origin import check_content_type, check_origin
-from vibemq.web.api.guardrails.rates import Client, RequestRates
+from vibemq.web.api.guardrails.rates import RequestRates, client_of
 from vibemq.web.api.idempotency import (
     DIGESTED_AT_ONCE,
     HEADER,
@@ -120,15 +120,15 @@ class HttpApi:
             try:
                 asker = await self.state.credentials.asker(request, host, request_id)
             except VibeMQError:
-                self.rates.count(Kind.READ, ("", host))
+                self.rates.count(Kind.READ, client_of("", host))
                 raise
         if endpoint.kind in (Kind.CHANGE, Kind.MESSAGES, Kind.WAIT) and not self._services.is_ready():
             raise ShuttingDown("the broker is stopping; ask again when it has started")
-        client: Client = (asker.user if asker is not None else "", host)
+        client = client_of(asker.user if asker is not None else "", host)
         self.rates.count(endpoint.kind, client)
         held.enter_context(self.rates.slot(endpoint.kind, client))
         if endpoint.body_bytes_max > BODY_BYTES_MAX:
-            held.enter_context(self._bodies.hold(request, endpoint.body_bytes_max))
+            held.enter_context(self._bodies.hold(client, request, endpoint.body_bytes_max))
         return await self._exchange(Exchange(endpoint, request, asker, self.state, path, request_id, host, secure))
 
     def _route(self, request: Request) -> tuple[Endpoint, dict[str, str]]:

@@ -66,7 +66,8 @@ def make_api(http: Http, services: ApiServices) -> MadeApi:
         if state.credentials.change_token(_token(changed)) and not services.accounts.enabled:
             sessions.end_every("the token was changed")
         state.proxies = Proxies(changed.trusted_proxies)
-        rates.per_second, rates.streams_max = changed.requests_per_second, changed.streams_max
+        rates.per_second = changed.requests_per_second
+        rates.set_streams_max(changed.streams_max)
         app.rules = _rules(changed)
         state.show_bodies = changed.show_bodies
 

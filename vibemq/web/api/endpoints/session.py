@@ -7,7 +7,7 @@ import anyio.to_thread
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from vibemq.auth.loopback import is_loopback
+from vibemq.auth.addresses import is_loopback
 from vibemq.auth.matrix import SELF
 from vibemq.auth.policy import Policy
 from vibemq.auth.rules import NAME_OF

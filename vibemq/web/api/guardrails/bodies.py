@@ -12,6 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 from vibemq.errors import Blocked, InvalidMessage, MessageTooLarge
 from vibemq.web.api.errors import HttpCode, Problem
 from vibemq.web.api.guardrails.json_shapes import MARKS_MAX, check_shape
+from vibemq.web.api.guardrails.rates import Client, Shares
 
 BODY_BYTES_MAX = 16_384
 """Of a body that is neither a message nor a batch."""
@@ -22,23 +23,24 @@ LOOKED_AT_TWICE = 65_536
 
 
 class BodyBudget:
-    """Memory for bodies above the ordinary size, of all clients together."""
+    """Memory for bodies above the ordinary size, of all clients together. What the requests under way bring of
+    ordinary bodies is bounded by their number."""
 
     def __init__(self, bytes_max: int = BUDGET_BYTES) -> None:
-        self._left = bytes_max
+        self._shares = Shares(bytes_max)
 
     @contextmanager
-    def hold(self, request: Request, bytes_max: int) -> Iterator[None]:
+    def hold(self, client: Client, request: Request, bytes_max: int) -> Iterator[None]:
         """As much as the request says that it brings; one that does not say it, the most. Raises Blocked."""
         told = request.headers.get("content-length", "")
         size = min(int(told), bytes_max) if told.isascii() and told.isdecimal() else bytes_max
-        if size > self._left:
-            raise Blocked("too many large requests are under way; send it again in a moment, or send less at once")
-        self._left -= size
-        try:
+        if size <= BODY_BYTES_MAX:
             yield
-        finally:
-            self._left += size
+            return
+        with self._shares.hold(client, size) as is_held:
+            if not is_held:
+                raise Blocked("too many large requests are under way; send it again in a moment, or send less at once")
+            yield
 
 
 async def read_body(request: Request, bytes_max: int, *, timeout_s: float = BODY_TIMEOUT_S) -> bytes:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from starlette.datastructures import Headers
 
-from vibemq.auth.loopback import is_loopback
+from vibemq.auth.addresses import is_loopback
 from vibemq.web.api.errors import HttpCode, Problem
 from vibemq.web.hosts import AllowedHosts
 

@@ -1,10 +1,12 @@
-"""How much one client may ask for: requests a second, and how many at a time, by class of route. Pure."""
+"""How much one client may ask for: requests a second, and how many at a time, by class of route; and how what is there
+for all is shared. Pure."""
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from vibemq.auth.addresses import network_of
 from vibemq.errors import RateLimited
 from vibemq.web.api.kinds import Kind
 
@@ -15,7 +17,43 @@ BURST = 4
 CLIENTS_MAX = 10_000
 
 Client = tuple[str, str]
-"""User and address."""
+"""User and address, as `client_of` makes it."""
+
+
+def client_of(user: str, host: str) -> Client:
+    """Who is counted as one. `user`: "" for nobody."""
+    return user, network_of(host) or host
+
+
+class Shares:
+    """Room for all. Nobody has more of it than is left to the others, so there is always some for whoever comes next:
+    one alone has half, the second a quarter, and so on.
+
+    The owner of a share is a user, whatever addresses it comes from; without users it is the address.
+    """
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+        """May be changed at any time."""
+        self._taken = 0
+        self._of_owner: Counter[str] = Counter()
+
+    @contextmanager
+    def hold(self, client: Client, amount: int = 1) -> Iterator[bool]:
+        """Have so much of it for a while; or nothing, and False, where that would be too much."""
+        owner = client[0] or client[1]
+        if self._of_owner[owner] + amount > self.room - self._taken:
+            yield False
+            return
+        self._of_owner[owner] += amount
+        self._taken += amount
+        try:
+            yield True
+        finally:
+            self._taken -= amount
+            self._of_owner[owner] -= amount
+            if not self._of_owner[owner]:
+                del self._of_owner[owner]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +62,7 @@ class Together:
 
     of_client: int
     in_all: int
+    """See `Shares`."""
 
 
 TOGETHER: Mapping[Kind, Together] = {
@@ -65,10 +104,13 @@ class RequestRates:
     def __init__(self, monotonic: Callable[[], float], *, per_second: int, streams_max: int) -> None:
         self._monotonic = monotonic
         self.per_second = per_second
-        self.streams_max = streams_max
         self._buckets: OrderedDict[tuple[str, Client], _Bucket] = OrderedDict()
         self._running: Counter[tuple[Kind, Client]] = Counter()
-        self._in_all: Counter[Kind] = Counter()
+        self._shares = {kind: Shares(together.in_all) for kind, together in TOGETHER.items()}
+        self.set_streams_max(streams_max)
+
+    def set_streams_max(self, streams_max: int) -> None:
+        self._shares[Kind.STREAM].room = streams_max
 
     def count(self, kind: Kind, client: Client) -> None:
         """Count one request. Raises RateLimited, which says when the next one is taken."""
@@ -94,22 +136,19 @@ class RequestRates:
     @contextmanager
     def slot(self, kind: Kind, client: Client) -> Iterator[None]:
         """Hold a place of the class. Raises RateLimited."""
-        together = TOGETHER[kind]
-        in_all = self.streams_max if kind is Kind.STREAM else together.in_all
-        key = kind, client
-        if self._running[key] >= together.of_client:
-            raise refusal(f"{together.of_client} requests of this kind are under way; wait for an answer", 1.0)
-        if self._in_all[kind] >= in_all:
-            raise refusal("too many requests of this kind are under way; try again later", 1.0)
-        self._running[key] += 1
-        self._in_all[kind] += 1
-        try:
-            yield
-        finally:
-            self._in_all[kind] -= 1
-            self._running[key] -= 1
-            if not self._running[key]:
-                del self._running[key]
+        key, most = (kind, client), TOGETHER[kind].of_client
+        if self._running[key] >= most:
+            raise refusal(f"{most} requests of this kind are under way; wait for an answer", 1.0)
+        with self._shares[kind].hold(client) as is_held:
+            if not is_held:
+                raise refusal("too many requests of this kind are under way; try again later", 1.0)
+            self._running[key] += 1
+            try:
+                yield
+            finally:
+                self._running[key] -= 1
+                if not self._running[key]:
+                    del self._running[key]
 
 
 def refusal(text: str, wait_s: float) -> RateLimited:

@@ -1,11 +1,14 @@
 """How much a client may ask for."""
 
+from collections import Counter
 from contextlib import ExitStack
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from vibemq.errors import RateLimited
-from vibemq.web.api.guardrails.rates import BURST, TOGETHER, RequestRates
+from vibemq.web.api.guardrails.rates import BURST, TOGETHER, RequestRates, Shares, client_of
 from vibemq.web.api.kinds import Kind
 
 ADA = ("ada", "10.0.0.1")
@@ -68,10 +71,53 @@ def test_slots_of_one_client_and_of_all(kind: Kind) -> None:
             held.enter_context(rates.slot(kind, ADA))
         with pytest.raises(RateLimited), rates.slot(kind, ADA):
             pass
-        others = (("other", f"10.1.0.{number // together.of_client}") for number in range(together.in_all))
-        for client in list(others)[: together.in_all - together.of_client]:
-            held.enter_context(rates.slot(kind, client))
+        for number in range(together.in_all - together.of_client):
+            held.enter_context(rates.slot(kind, (f"user {number}", "10.1.0.1")))
         with pytest.raises(RateLimited), rates.slot(kind, ("late", "10.2.0.1")):
             pass
     with rates.slot(kind, ADA):
         """They are free again."""
+
+
+@pytest.mark.parametrize("kind", [Kind.READ, Kind.CHANGE, Kind.SCAN, Kind.STREAM])
+def test_who_has_many_addresses_leaves_half_to_others(kind: Kind) -> None:
+    together = TOGETHER[kind]
+    rates = RequestRates(Clock(), per_second=0, streams_max=together.in_all)
+    with ExitStack() as held:
+
+        def taken(user: str) -> int:
+            for number in range(together.in_all):
+                try:
+                    held.enter_context(rates.slot(kind, (user, f"10.1.0.{number}")))
+                except RateLimited:
+                    return number
+            raise AssertionError("nothing was refused")
+
+        most = together.in_all
+        assert [taken("a"), taken("b"), taken("c")] == [most // 2, most // 4, most // 8]
+
+
+def test_addresses_of_one_network_are_one_client() -> None:
+    assert client_of("ada", "2001:db8::1") == client_of("ada", "2001:db8::ffff:1") != client_of("bob", "2001:db8::1")
+    assert client_of("", "2001:db8::1") != client_of("", "2001:db8:0:1::1")
+    assert client_of("", "127.0.0.1") == ("", "127.0.0.1")
+
+
+@given(st.integers(0, 100), st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 60), st.booleans())))
+def test_nobody_has_more_than_is_left_to_others(room: int, asked: list[tuple[str, int, bool]]) -> None:
+    shares, held = Shares(room), ExitStack()
+    has: Counter[str] = Counter()
+    for owner, amount, from_anew in asked:
+        if from_anew:
+            held.close()
+            has.clear()
+        left = room - has.total()
+        with ExitStack() as this:
+            is_held = this.enter_context(shares.hold((owner, "10.0.0.1"), amount))
+            assert is_held is (has[owner] + amount <= left)
+            if is_held:
+                has[owner] += amount
+                held.push(this.pop_all())
+    held.close()
+    with shares.hold(("new", ""), room) as is_held:
+        assert is_held, "all of it is free again"
