@@ -167,6 +167,7 @@ def _parse_url(url: str) -> ClientSettings:
     try:
         parts = urlsplit(url, allow_fragments=False)
         _check_path(parts.path)
+        _check_brackets(parts.netloc)
         port = parts.port
     except ValueError as exc:
         raise ConfigInvalid(f"this URL cannot be read: {exc}") from None
@@ -199,6 +200,13 @@ def _check_path(path: str) -> None:
         raise ConfigInvalid(f"the URL has {path!r} behind its host; write options as vibemq://host:port?key=value&…")
 
 
+def _check_brackets(place: str) -> None:
+    """Behind the brackets of an IPv6 address stands its port or nothing."""
+    _, bracket, behind = place.rpartition("@")[2].rpartition("]")
+    if bracket and behind and not behind.startswith(":"):
+        raise ConfigInvalid(f"the URL has {behind!r} behind the ']' of its host; write vibemq://[address]:port")
+
+
 def _unquoted(text: str) -> str:
     try:
         return unquote(text, errors="strict")
@@ -220,7 +228,9 @@ def _key_values(text: str) -> Iterable[tuple[str, str]]:
         end = text.find("=", at)
         key = text[at : end if end >= 0 else len(text)].strip(" ;\t\n")
         if not key:
-            return
+            if end < 0:
+                return
+            raise ConfigInvalid("the connection string has a '=' with no key in front of it; write key=value;key=value")
         if end < 0 or ";" in key:
             alone = key.split(";")[0].strip()
             raise ConfigInvalid(f"{alone!r} has no '='; write host=…;port=…, or a URL such as vibemq://{alone}")
