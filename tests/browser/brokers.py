@@ -19,6 +19,9 @@ from tests.integration.certificates import Signed
 
 SERVE = [sys.executable, "-m", "vibemq", "serve"]
 
+CEILING_MS = 120_000
+"""Of each wait for a page, on the slowest machine."""
+
 
 class ServedBroker:
     def __init__(self, room: Path, settings: str = "") -> None:

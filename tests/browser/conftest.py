@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.browser.brokers import ServedBroker
+from tests.browser.brokers import CEILING_MS, ServedBroker
 from tests.browser.seed import seed
 
 SIZES = {"large": (1440, 900), "medium": (820, 1180), "small": (390, 844)}
@@ -94,6 +94,7 @@ def opened(browser: Any) -> Iterator[Opener]:
         context = browser.new_context(
             viewport={"width": width, "height": height}, color_scheme=theme, base_url=origin, **options
         )
+        context.set_default_timeout(CEILING_MS)
         contexts.append(context)
         context.expose_binding("violated", lambda _, what: troubles.append(f"violation: {what}"))
         context.add_init_script(

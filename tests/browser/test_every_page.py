@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import vibemq.sync
-from tests.browser.brokers import ServedBroker
+from tests.browser.brokers import CEILING_MS, ServedBroker
 from tests.browser.hostile import HOSTILE, LONG
 from vibemq.web.console.pages import PAGES
 
@@ -56,6 +56,7 @@ def show(page: Any, broker: ServedBroker, place: str) -> None:
 def test_no_text_becomes_markup_whoever_tries(browser: Any, hostile_broker: ServedBroker) -> None:
     """Trusted Types hold: the policy is the same for all pages. The page is not watched, for this is a violation."""
     context = browser.new_context()
+    context.set_default_timeout(CEILING_MS)
     page = context.new_page()
     for place in ("", "queue?queue=orders", "letter?id=1"):
         show(page, hostile_broker, place)
@@ -67,6 +68,7 @@ def test_no_text_becomes_markup_whoever_tries(browser: Any, hostile_broker: Serv
 def test_no_page_of_another_site_shows_the_console_in_a_frame(browser: Any, hostile_broker: ServedBroker) -> None:
     """The page is not watched, for this is a violation."""
     context = browser.new_context()
+    context.set_default_timeout(CEILING_MS)
     page = context.new_page()
     with page.expect_console_message(lambda message: "frame-ancestors" in message.text):
         page.set_content(f'<iframe src="{hostile_broker.console}queues"></iframe>')
