@@ -89,6 +89,28 @@ def test_a_session_that_has_ended_under_an_open_page_leads_to_the_login_and_back
     assert page.url == f"{closed_broker.console}queues?name=x"
 
 
+def test_what_is_being_typed_outlives_the_session(closed_broker: ServedBroker, opened: Opener) -> None:
+    page = opened(closed_broker.origin)
+    page.goto(f"{closed_broker.console}queues")
+    log_in(page)
+    page.get_by_role("button", name="Create queue", exact=True).first.click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("textbox").first.fill("typed-before")
+    request = urllib.request.Request(f"{closed_broker.origin}/api/v1/session?everywhere=true", method="DELETE")
+    request.add_header("Authorization", "Basic " + base64.b64encode(b"root:correct horse").decode())
+    urllib.request.urlopen(request, timeout=60).close()
+    dialog.get_by_role("button", name="Create queue").click()
+    dialog.get_by_role("alert").get_by_text("log in", exact=False).wait_for()
+    assert dialog.get_by_role("textbox").first.input_value() == "typed-before"
+    other = page.context.new_page()
+    other.goto(f"{closed_broker.console}login")
+    log_in(other)
+    other.get_by_role("heading", name="Overview").wait_for()
+    dialog.get_by_role("button", name="Create queue").click()
+    page.get_by_role("heading", name="typed-before").wait_for()
+    other.close()
+
+
 def test_the_login_goes_to_pages_of_the_console_alone(closed_broker: ServedBroker, opened: Opener) -> None:
     """All forms of such addresses: tests/browser/node."""
     page = opened(closed_broker.origin)

@@ -205,3 +205,32 @@ def test_a_publish_that_is_refused_says_why_and_keeps_what_was_typed(full_broker
         assert dialog.get_by_label("Body", exact=True).input_value() == '{"n": 1}'
         page.keyboard.press("Escape")
         mq.delete_queue("tight")
+
+
+def test_the_page_of_a_queue_says_so_when_it_is_deleted(full_broker: ServedBroker, opened: Opener) -> None:
+    page = opened(full_broker.origin)
+    with vibemq.sync.connect(full_broker.url) as mq:
+        mq.publish("short-lived", b"x")
+        enter(page, full_broker, "queue?queue=short-lived")
+        page.get_by_role("heading", name="short-lived").wait_for()
+        # From then on figures come with the stream alone.
+        page.get_by_title(re.compile("once a second")).first.wait_for()
+        mq.delete_queue("short-lived")
+    page.get_by_role("alert").get_by_text("does not exist", exact=False).wait_for()
+    assert page.get_by_text("Oldest waiting").count() == 0
+
+
+def test_an_address_that_names_no_queue_takes_the_stream_from_no_other_tab(
+    full_broker: ServedBroker, opened: Opener
+) -> None:
+    page = opened(full_broker.origin)
+    enter(page, full_broker, "")
+    other = page.context.new_page()
+    with other.expect_response(lambda response: "/api/v1/queues/" in response.url) as refused:
+        other.goto(f"{full_broker.console}queue?queue=%3Cb%3E")
+    assert refused.value.status == 422
+    other.get_by_role("alert").first.wait_for()
+    for tab in (page, other):
+        tab.bring_to_front()
+        tab.get_by_title(re.compile("once a second")).first.wait_for()
+    other.close()

@@ -380,6 +380,13 @@ async def test_a_topic_without_a_right_has_an_error_beside_the_others(tmp_path: 
                 assert "data" not in told[topic]
 
 
+async def test_a_name_that_no_queue_can_have_takes_no_stream_from_the_others(api: ApiClient) -> None:
+    async with reading(api, "/events?topic=queue:%3Cb%3E&topic=overview") as events:
+        await until(lambda: events.of("overview") and events.of("queue"))
+        assert events.of("queue")[0]["error"]["code"] == "INVALID_QUEUE"
+    assert await api.code("GET", "/events?topic=queue:%3Cb%3E") == (422, "INVALID_QUEUE")
+
+
 async def test_streams_end_with_the_broker_and_say_so(tmp_path: Path) -> None:
     async with serving(tmp_path) as api:
         async with reading(api, "/events?topic=overview") as events:
@@ -422,7 +429,7 @@ async def test_a_reader_that_reads_nothing_is_cut_off(api: ApiClient, monkeypatc
 
 
 async def test_streams_are_limited(tmp_path: Path) -> None:
-    async with serving(tmp_path, streams_max=2) as api:
+    async with serving(tmp_path, streams_max=4) as api:
         path = "/events?topic=overview"
         async with reading(api, path), reading(api, path):
             assert await api.code("GET", path) == (429, "RATE_LIMITED")

@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from vibemq import operations
 from vibemq.auth.matrix import permissions_of
-from vibemq.errors import AuthError, ErrorCode, InvalidPayload
+from vibemq.errors import AuthError, ErrorCode, InvalidPayload, InvalidQueueName, VibeMQError
 from vibemq.model.options import check_queue_name
 from vibemq.web.api.contract import EVENTS, Endpoint, Exchange, Parameter
 from vibemq.web.api.kinds import Kind
@@ -32,12 +32,13 @@ async def events(exchange: Exchange) -> Response:
     return _stream(exchange, exchange.state.hub.open(exchange.user, topics))
 
 
-def _refusal(exchange: Exchange, topic: EventTopic) -> AuthError | None:
+def _refusal(exchange: Exchange, topic: EventTopic) -> VibeMQError | None:
     """Of a topic that will have `error` in place of figures."""
     policy, needed, wanted = exchange.services.accounts.policy, permissions_of(topic.operation), dict(topic.arguments)
     try:
+        check_queue_name(wanted.get("queue", "q"))
         policy.admit(exchange.user.principal, needed, wanted.get, operation=topic.operation)
-    except AuthError as error:
+    except (AuthError, InvalidQueueName) as error:
         return error
     return None
 
@@ -55,7 +56,7 @@ def read_topic(text: str) -> EventTopic:
         )
     arguments: dict[str, Any] = {}
     if kind == "queue":
-        arguments["queue"] = check_queue_name(name)
+        arguments["queue"] = name
     elif kind == "queues":
         try:
             arguments = {"limit": 50, **dict(parse_qsl(query, max_num_fields=10))}

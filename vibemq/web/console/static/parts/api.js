@@ -119,7 +119,8 @@ let isLeaving = false;
 
 /** To the log-in page, which comes back to where one was. */
 export function leaveForLogin() {
-  if (isLeaving) return;
+  // What somebody is typing is not thrown away: the form says that the session has ended.
+  if (isLeaving || document.querySelector("dialog[open] form")) return;
   isLeaving = true;
   const here = location.pathname.split("/").at(-1) + location.search;
   location.replace(`./login${queryText({ then: here })}`);

@@ -5,6 +5,8 @@ import { query as queryText } from "../pure/commands.js";
 import { EventReader } from "../pure/sse.js";
 
 export const EVERY_MS = 5000;
+/** What a page shows is not there any more, or not for this user. */
+const GONE = new Set([403, 404]);
 
 /** Whether figures move. Switched off, every page stays as it is. */
 export const live = signal(true);
@@ -25,7 +27,7 @@ export function useData(path, { query = {}, every = EVERY_MS, topic, merge = (fr
         if (latest.current === wanted) setState({ wanted, data, problem: null, at: Date.now() });
       } catch (problem) {
         if (problem.name === "AbortError" || latest.current !== wanted) return;
-        setState((before) => ({ ...before, problem, data: before.wanted === wanted ? before.data : undefined, wanted }));
+        setState((before) => ({ ...before, problem, data: before.wanted === wanted && !GONE.has(problem.status) ? before.data : undefined, wanted }));
       }
     },
     [wanted],
@@ -46,10 +48,11 @@ export function useData(path, { query = {}, every = EVERY_MS, topic, merge = (fr
     const onSeen = () => document.visibilityState === "visible" && tick();
     document.addEventListener("visibilitychange", onSeen);
     const leaveTopic = topic
-      ? onTopic(topic, (frame) => {
+      ? onTopic(topic, ({ data, error }) => {
           if (!live.value || latest.current !== wanted) return;
+          if (error) return void fetchNow();
           // Frames bring what moves; the answer to the request, which comes first, has all the rest.
-          setState((before) => (before.data === undefined ? before : { wanted, data: merge(frame, before.data), problem: null, at: Date.now() }));
+          setState((before) => (before.data === undefined ? before : { wanted, data: merge(data, before.data), problem: null, at: Date.now() }));
         })
       : () => {};
     return () => {
@@ -109,7 +112,7 @@ const wanted = new Map();
 let isLeader = false;
 let open = { topics: "", stop: () => {} };
 
-/** `onFrame` is called with the data of each frame of a topic; the answer ends that. */
+/** `onFrame` is called with each frame of a topic, {data} or {error}; the answer ends that. */
 export function onTopic(topic, onFrame) {
   if (!listeners.has(topic)) listeners.set(topic, new Set());
   listeners.get(topic).add(onFrame);
@@ -137,7 +140,7 @@ function tell(message) {
 channel.onmessage = ({ data }) => hear(data);
 
 function hear({ tab, topics, frame, state, leader }) {
-  if (frame) for (const onFrame of listeners.get(frame.topic) ?? []) onFrame(frame.data);
+  if (frame) for (const onFrame of listeners.get(frame.topic) ?? []) onFrame(frame);
   if (state) streaming.value = state === "open";
   if (leader) announce();
   if (topics && isLeader) {
@@ -165,8 +168,7 @@ function follow() {
   open = { topics: text, stop: () => leaving.abort() };
   const onEvent = ({ event, data }) => {
     if (event === "bye") return;
-    const frame = JSON.parse(data);
-    if (frame.data) tell({ frame });
+    tell({ frame: JSON.parse(data) });
   };
   readEvents("events", { topic: topics }, { signal: leaving.signal, onEvent, onOpen: () => tell({ state: "open" }) })
     .catch(() => {})
