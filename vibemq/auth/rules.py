@@ -33,13 +33,13 @@ def resources_of(values: Mapping[str, Any]) -> tuple[ResourceKind, str]:
     if len(given) != 1:
         raise ValueError("a permission is for exactly one of queues, groups and transactions; name one of them")
     kind, pattern = given[0]
-    return kind, check_pattern(pattern)
+    return kind, check_pattern(pattern, NAME_OF[kind])
 
 
-def check_pattern(pattern: Any) -> str:
-    """Raises ValueError."""
+def check_pattern(pattern: Any, name: str) -> str:
+    """`name`: of the field that holds it. Raises ValueError."""
     if not isinstance(pattern, str) or not 1 <= len(pattern) <= PATTERN_MAX or not pattern.isprintable():
-        raise ValueError(f"a pattern is 1 to {PATTERN_MAX} printable characters, with * for any run of them")
+        raise ValueError(f"{name} must be 1 to {PATTERN_MAX} printable characters, with * for any run of them")
     return pattern
 
 

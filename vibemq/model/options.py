@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from vibemq.errors import InvalidOptions, InvalidQueueName
+from vibemq.model.arguments import shown
 
 
 class DeliveryMode(IntEnum):
@@ -308,7 +309,7 @@ def enum_of(enum: type[IntEnum], value: object, name: str) -> IntEnum:
             if _squash(member.name) == wanted:
                 return member
     names = ", ".join(m.name.lower() for m in enum)
-    raise InvalidOptions(f"{value!r} is not a value for {name}; choose one of {names}")
+    raise InvalidOptions(f"{shown(value)} is not a value for {name}; choose one of {names}")
 
 
 def _squash(text: str) -> str:

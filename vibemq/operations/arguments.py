@@ -167,6 +167,8 @@ def _rule(error: ErrorDetails) -> str:
             return f"must be text of at least {context['min_length']} character"
         case "string_too_long":
             return f"must be text of at most {context['max_length']} characters"
+        case "too_short":
+            return f"must have at least {context['min_length']} item"
         case "too_long":
             return f"must have at most {context['max_length']} items"
         case "literal_error":

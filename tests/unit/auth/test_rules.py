@@ -46,3 +46,10 @@ def test_rules_with_the_same_actions_share_them() -> None:
 def test_a_stored_rule_that_makes_no_sense_is_refused(value: list[object]) -> None:
     with pytest.raises(ValueError, match="expected"):
         load_rules([value])
+
+
+@pytest.mark.parametrize("field", ["queues", "groups", "transactions"])
+def test_a_pattern_that_is_none_is_refused_by_the_name_of_its_field(field: str) -> None:
+    for pattern in ("", "x" * 257, "a\n", 5):
+        with pytest.raises(ValueError, match=f"^{field} must be 1 to 256 printable characters"):
+            make_rule({field: pattern, "actions": ["*"]})

@@ -151,6 +151,11 @@ def test_the_engine_is_told_for_whom_it_acts() -> None:
             "argument filter.queue of job.start is null, which would mean letters with any value; give a value,",
         ),
         ("dlq.purge", {"queue": None}, "argument queue of dlq.purge is null"),
+        (
+            "user.grant",
+            {"user": "ann", "queues": "*", "actions": []},
+            "argument actions of user.grant must have at least 1",
+        ),
         ("dlq.replay", {"ids": None, "to": None}, "argument ids of dlq.replay is null"),
         ("dlq.preview", {"error": None}, "argument error of dlq.preview is null"),
     ],

@@ -30,7 +30,7 @@ def resource(text: str) -> dict[str, str]:
     if kind not in _KINDS:
         raise Usage(f"{text!r} begins with no kind of resource; write {RESOURCE_HELP}")
     try:
-        return {kind: check_pattern(pattern)}
+        return {kind: check_pattern(pattern, kind)}
     except ValueError as error:
         raise Usage(f"{text!r} cannot be used: {error}") from None
 
