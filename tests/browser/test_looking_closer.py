@@ -234,3 +234,18 @@ def test_an_address_that_names_no_queue_takes_the_stream_from_no_other_tab(
         tab.bring_to_front()
         tab.get_by_title(re.compile("once a second")).first.wait_for()
     other.close()
+
+
+def test_a_dialog_with_a_long_button_fits_a_small_screen(full_broker: ServedBroker, opened: Opener) -> None:
+    page = opened(full_broker.origin, size="small")
+    enter(page, full_broker, "dead-letters")
+    page.get_by_role("button", name=re.compile("^Replay all")).click()
+    dialog = page.get_by_role("dialog")
+    button = dialog.get_by_role("button", name=re.compile("^Replay .* letters to the .* queues"))
+    button.wait_for()
+    assert dialog.evaluate("(dialog) => dialog.scrollWidth <= dialog.clientWidth")
+    frame = dialog.bounding_box()
+    for name in (re.compile("^Replay .* letters to the .* queues"), "Cancel", re.compile("Close")):
+        box = dialog.get_by_role("button", name=name).first.bounding_box()
+        assert frame["x"] <= box["x"]
+        assert box["x"] + box["width"] <= frame["x"] + frame["width"], name

@@ -4,7 +4,7 @@ import { test } from "node:test";
 
 const pure = new URL("../../../vibemq/web/console/static/pure/", import.meta.url);
 const { count, counted, duration, instant, parseDuration, rate, size } = await import(new URL("format.js", pure));
-const { adminLine, curlLine, path, query, quote, segment } = await import(new URL("commands.js", pure));
+const { adminLine, assigned, curlLine, path, query, quote, segment } = await import(new URL("commands.js", pure));
 const { laidOut, layout, tokens } = await import(new URL("body.js", pure));
 const { fromBase64, hexLines, kindOf, textOf, toBase64 } = await import(new URL("body.js", pure));
 const { visible } = await import(new URL("symbols.js", pure));
@@ -47,6 +47,8 @@ test("a shell reads quoted words as they are", async () => {
 });
 
 test("names stand behind -- and options have their values", () => {
+  assert.equal(adminLine(["dlq", "edit"], { options: { text: [""], header: assigned([["a", "b=c"]]), "no-headers": [] }, names: ["1"] }), "vibemq-admin dlq edit --text= --header=a=b=c -- 1");
+  assert.equal(assigned([["a=b", "c"]]), null);
   assert.equal(adminLine(["queue", "purge"], { options: { yes: true, limit: 5, none: null, off: false }, names: ["--yes"] }), "vibemq-admin queue purge --yes --limit=5 -- --yes");
 });
 

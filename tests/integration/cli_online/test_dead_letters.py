@@ -96,6 +96,7 @@ def test_one_dead_letter_is_edited_and_replayed(vibemq: Run, queue: str) -> None
     assert vibemq("admin", "dlq", "edit", str(second), "--queue", queue)[0] == 2
     assert vibemq("admin", "dlq", "edit", str(second), "--queue", queue, "--to", queue)[1][0]["edited"] == []
     assert vibemq("admin", "dlq", "edit", str(second), "--to", queue)[0] == 3
+    assert vibemq("admin", "dlq", "edit", str(second), "--no-headers", "--header", "a=b")[0] == 2
     assert vibemq("admin", "dlq", "edit", str(second), "--text", "a", "--file", "-")[0] == 2
     _, found, _ = vibemq("sub", queue, "--count", "2")
     edited = next(message for message in found if "vibemq-edited" in message["headers"])

@@ -30,6 +30,7 @@ def edit(
             help="Replaces all headers of the message; repeat it for each header to keep.",
         ),
     ] = None,
+    no_headers: Annotated[bool, typer.Option("--no-headers", help="Remove all headers of the message.")] = False,
     to: Annotated[
         str | None,
         typer.Option(
@@ -48,19 +49,21 @@ def edit(
 
     Example: vibemq-admin dlq edit 17 --queue orders --text '{"id": 1, "total": 12.5}' --note "total was missing"
     """
-    if text is None and file is None and not header and to is None:
+    if text is None and file is None and not header and not no_headers and to is None:
         raise Usage(
-            "nothing to change; give --text, --file, --header or --to (`vibemq-admin dlq replay --id ID` replays a"
-            " dead letter as it is)"
+            "nothing to change; give --text, --file, --header, --no-headers or --to"
+            " (`vibemq-admin dlq replay --id ID` replays a dead letter as it is)"
         )
     if text is not None and file is not None:
         raise Usage("give the new payload with --text or with --file, not with both")
+    if header and no_headers:
+        raise Usage("give the headers to keep with --header or remove all with --no-headers, not both")
     content = None if file is None else content_of(file)
     given = {
         "queue": queue,
         "text": text,
         "payload": None if content is None else base64.b64encode(content).decode(),
-        "headers": None if header is None else key_values(header),
+        "headers": {} if no_headers else None if header is None else key_values(header),
         "to": to,
         "note": note,
     }

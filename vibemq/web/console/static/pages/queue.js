@@ -94,7 +94,7 @@ function End({ data, onChange }) {
       typed: waiting,
       button: `Purge ${counted(waiting, "message")}`,
       isDanger: true,
-      commands: { admin: [["queue", "purge"], { options: { yes: true }, names: [queue] }], request },
+      commands: { admin: [["queue", "purge"], { options: { yes: true, "at-most": waiting }, names: [queue] }], request },
       act: () => post(request.path, request.body),
     });
     if (done) say(`Purged ${counted(done.count ?? waiting, "message")}.`);
@@ -110,7 +110,7 @@ function End({ data, onChange }) {
       typed: queue,
       button: "Delete the queue",
       isDanger: true,
-      commands: { admin: [["queue", "rm"], { options: { yes: true }, names: [queue] }], request },
+      commands: { admin: [["queue", "rm"], { options: { yes: true, "at-most": waiting + in_flight }, names: [queue] }], request },
       act: () => remove(request.path, request.query),
     });
     if (done) location.assign("./queues");

@@ -21,6 +21,11 @@ export function adminLine(verb, { options = {}, names = [], program = "vibemq-ad
   return names.length ? [...quoted, "--", ...names.map(quote)].join(" ") : quoted.join(" ");
 }
 
+/** `name=value` of each, for options; null when a name has a "=" and the command line could not tell where it ends. */
+export function assigned(entries) {
+  return entries.some(([name]) => name.includes("=")) ? null : entries.map((entry) => entry.join("="));
+}
+
 /** The request as a line for curl. Of a secret it only has the name of the variable that holds it. */
 export function curlLine(method, url, { body = undefined, headers = {}, withToken = false, data = undefined, stream = false } = {}) {
   const words = ["curl", stream ? "-sSN" : "-sS"];

@@ -7,7 +7,7 @@ import { Field } from "../../parts/filters.js";
 import { Name, Outside, Trouble } from "../../parts/text.js";
 import { bytesOf } from "../../parts/viewer.js";
 import { fromBase64, jsonProblem, laidOut, textOf, toBase64 } from "../../pure/body.js";
-import { path } from "../../pure/commands.js";
+import { assigned, path } from "../../pure/commands.js";
 import { diffHeaders, diffLines, folded } from "../../pure/diff.js";
 import { count, counted } from "../../pure/format.js";
 
@@ -94,8 +94,9 @@ async function sequenceOf(queue, id) {
 /** The line of the command line reads the new body from a file, which the shell makes of the text. */
 function editLine(letter, request) {
   const { text, payload, headers, to, note } = request;
-  if (payload !== undefined || (text !== undefined && text.length > 4000)) return undefined;
-  const options = { queue: letter.queue, text, header: headers && Object.entries(headers).map(([name, value]) => `${name}=${value}`), to, note };
+  const header = assigned(Object.entries(headers ?? {}));
+  if (payload !== undefined || text?.length > 4000 || !header) return undefined;
+  const options = { queue: letter.queue, text: text === "" ? [""] : text, header, "no-headers": headers && !header.length, to, note };
   return [["dlq", "edit"], { options, names: [String(letter.dead_id)] }];
 }
 

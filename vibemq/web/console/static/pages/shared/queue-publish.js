@@ -1,6 +1,6 @@
 // Publish a message, and hear what became of it.
 import { html, useState } from "../../vendor/ui.js";
-import { path } from "../../pure/commands.js";
+import { assigned, path } from "../../pure/commands.js";
 import { count, parseDuration } from "../../pure/format.js";
 import { jsonProblem, laidOut, tokens } from "../../pure/body.js";
 import { link } from "../../parts/address.js";
@@ -26,6 +26,7 @@ export function Publish({ queue, onClose, like }) {
   const [ttl, delay] = [extras.ttl, extras.delay].map((text) => (text.trim() ? parseDuration(text) : undefined));
   const message = messageOf({ body, headers, ...extras, ttl, delay });
   const request = { method: "POST", path: path`queues/${queue}/messages`, body: message };
+  const header = assigned(headers.filter(({ name }) => name).map(({ name, value }) => [name, value]));
   const send = async () => {
     if (ttl === null || delay === null) return;
     setProblem(null);
@@ -56,7 +57,7 @@ export function Publish({ queue, onClose, like }) {
     </div></div></details>
     ${problem && html`<${Trouble} problem=${problem} />`}
     ${sent && html`<p class="well good" role="status">Published and confirmed${sequenceOf(sent) ? html` as <a href=${link("message", { queue, sequence: sequenceOf(sent) })}>message ${count(sequenceOf(sent))}</a>` : ""}.</p>`}
-    <${Commands} admin=${[["pub"], { program: "vibemq", options: { priority: extras.priority, header: headers.filter(({ name }) => name).map(({ name, value }) => `${name}=${value}`), ttl: extras.ttl, delay: extras.delay }, names: [queue, body] }]} request=${request} />
+    <${Commands} admin=${header && [["pub"], { program: "vibemq", options: { priority: extras.priority, header, ttl: extras.ttl, delay: extras.delay, "dedup-id": extras.dedup_id }, names: [queue, body] }]} request=${request} />
   </${Modal}>`;
 }
 
