@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tools.console.check import STATIC, NotFetched, fetch, findings
+from vibemq.web.console.files import read_assets
 
 NODE = shutil.which("node")
 
@@ -17,6 +18,19 @@ def test_the_pure_parts_of_the_console() -> None:
     assert NODE is not None
     run = subprocess.run([NODE, "--test", str(Path(__file__).parent / "node")], capture_output=True, text=True)
     assert run.returncode == 0, run.stdout[-5000:]
+
+
+def test_what_is_served_without_comments_compiles(tmp_path: Path) -> None:
+    assert NODE is not None
+    for name, asset in read_assets().items():
+        if name.endswith(".js") and not name.startswith("vendor/"):
+            served = tmp_path / name.replace("/", "-").replace(".js", ".mjs")
+            served.write_bytes(asset.content)
+    files = sorted(tmp_path.iterdir())
+    assert len(files) > 40
+    for file in files:
+        run = subprocess.run([NODE, "--check", str(file)], capture_output=True, text=True)
+        assert run.returncode == 0, run.stderr
 
 
 def test_typescript_and_biome_find_nothing_to_mend_but_what_was_broken(tmp_path: Path) -> None:

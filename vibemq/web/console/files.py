@@ -4,6 +4,7 @@ it never becomes a path of the file system, so nothing outside can be named.
 
 import gzip
 import hashlib
+import re
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +24,7 @@ TYPES = {
 }
 SMALL_BYTES = 256
 """What is smaller is not compressed."""
+_COMMENT = re.compile(rb"^[ \t]*(?://.*|/\*(?:[^*]|\*(?!/))*\*/[ \t]*)$", re.MULTILINE)
 BROTLI_QUALITY = 11
 """Once for each file and process, in a thread: about 55 ms of CPU for the largest file (uPlot), and half a second for
 all of them."""
@@ -65,7 +67,19 @@ def _parts(accepted: str) -> list[str]:
 def read_assets(root: Path = STATIC) -> dict[str, Asset]:
     """By path below `root`; templates of pages are no assets."""
     found = (path for path in sorted(root.rglob("*")) if path.is_file() and path.suffix in TYPES.keys() - {".html"})
-    return {path.relative_to(root).as_posix(): Asset(path.read_bytes(), TYPES[path.suffix]) for path in found}
+    return {path.relative_to(root).as_posix(): Asset(_served(path, root), TYPES[path.suffix]) for path in found}
+
+
+def _served(path: Path, root: Path) -> bytes:
+    content = path.read_bytes()
+    is_own = path.suffix in (".js", ".css") and not path.is_relative_to(root / "vendor")
+    return without_comments(content) if is_own else content
+
+
+def without_comments(source: bytes) -> bytes:
+    """Of JavaScript or CSS of ours, which is written so that no text in it has a line that begins like a comment. Lines
+    that are comments and nothing else become empty ones, so an error in a browser names the line of the source."""
+    return _COMMENT.sub(lambda found: b"\n" * found[0].count(b"\n"), source)
 
 
 def read_page(page: ConsolePage, version: str, root: Path = STATIC) -> Asset:

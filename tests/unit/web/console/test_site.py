@@ -13,7 +13,7 @@ import pytest
 from starlette.datastructures import Headers
 
 from vibemq._version import __version__
-from vibemq.web.console.files import STATIC, Asset, read_assets
+from vibemq.web.console.files import STATIC, Asset, read_assets, without_comments
 from vibemq.web.console.pages import PAGES
 from vibemq.web.console.site import ConsoleSite, to_console
 
@@ -170,6 +170,32 @@ def test_a_broker_that_is_open_to_all_closes_its_console_where_its_api_is_closed
     assert (answer.status, answer.text) == (421, "not this name\n")
     _check_policy(answer)
     assert client.get("/console/", host="localhost").status == 200
+
+
+def test_lines_that_are_comments_are_served_empty_and_nothing_else_is() -> None:
+    gone = 0
+    for name, asset in read_assets().items():
+        source = (STATIC / name).read_bytes().split(b"\n")
+        for line, served in zip(source, asset.content.split(b"\n"), strict=True):
+            if line != served:
+                gone += 1
+                assert not served
+                assert re.match(rb"\s*(//|/?\*|.*\*/$)", line), (name, line)
+                assert not name.startswith("vendor/")
+    assert gone > 300
+
+
+@pytest.mark.parametrize(
+    ("source", "served"),
+    [
+        (b"a; // kept\n  // gone\nb;\n", b"a; // kept\n\nb;\n"),
+        (b"/** one\n * two */\nf(/* kept */);\n/* a */ g();\n", b"\n\nf(/* kept */);\n/* a */ g();\n"),
+        (b"/* one */ a; /* two */\n", b"/* one */ a; /* two */\n"),
+        (b"const url = `https://x`;\n", b"const url = `https://x`;\n"),
+    ],
+)
+def test_only_whole_lines_go(source: bytes, served: bytes) -> None:
+    assert without_comments(source) == served
 
 
 def test_a_page_is_fetched_with_few_bytes_and_the_wheel_grows_little() -> None:
