@@ -272,20 +272,23 @@ def test_a_missing_queue_is_created_only_for_those_who_may(tmp_path: Path) -> No
             assert [queue["name"] for queue in root.admin("queue.list")] == ["a.1", "a.4"]
 
 
-def test_creating_and_listing_need_no_inspect_and_show_no_figures(tmp_path: Path) -> None:
+def test_creating_and_listing_need_no_inspect_and_show_the_name_alone(tmp_path: Path) -> None:
     toml = "[auth]\n" + user("maker", queues("a", "create", "publish")) + user("eye", queues("a", "inspect"))
     with running(broker_on(tmp_path / "data", tmp_path, toml=toml)) as broker:
         with vibemq.sync.connect(f"vibemq://maker:{PASSWORD}@127.0.0.1:{broker.port}") as mq:
-            mq.declare("a", max_attempts=3)
-            mq.declare("a", max_attempts=3, on_conflict="fail")
+            mq.declare("a", max_attempts=5)
+            mq.declare("a", max_attempts=5, on_conflict="fail")
             with pytest.raises(vibemq.errors.QueueExists):
                 mq.declare("a", max_attempts=4, on_conflict="fail")
             mq.publish_many("a", [1, 2, 3])
             (shown,) = mq.list_queues()
             assert (shown.name, shown.ready, shown.restricted) == ("a", 0, True)
+            assert (shown.options.max_attempts, shown.incarnation, shown.queue_id, shown.created_at) == (3, "", 0, 0)
         with vibemq.sync.connect(f"vibemq://eye:{PASSWORD}@127.0.0.1:{broker.port}") as mq:
             (shown,) = mq.list_queues()
             assert (shown.name, shown.ready, shown.restricted) == ("a", 3, False)
+            assert shown.options.max_attempts == 5
+            assert shown.created_at > 0
 
 
 # -- rights that are taken away ---------------------------------------------------------------------------------------

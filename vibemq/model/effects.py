@@ -244,6 +244,7 @@ class Fetched:
         return replace(self, slices=slices, gaps=gaps, next=after)
 
 
+_NO_OPTIONS = QueueOptions()
 _FIGURES = (
     "ready",
     "in_flight",
@@ -280,13 +281,13 @@ class QueueInfo:
     counters: dict[str, int] = field(default_factory=dict)
     """published, delivered, settled, redelivered, dead_lettered, expired, dropped, refused since start."""
     restricted: bool = False
-    """The figures are left out, all of them are 0: nobody has asked for them, or somebody who may not inspect the queue
-    has asked for a list."""
+    """The figures are left out, all of them are 0: nobody has asked for them. Or somebody who may not inspect the queue
+    has asked for a list: then only the name is told, and the options are those of a queue that was given none."""
 
-    def without_figures(self) -> "QueueInfo":
-        """Its name and options, and nothing of what is in it."""
-        nothing: dict[str, Any] = dict.fromkeys(_FIGURES, 0)
-        return replace(self, **nothing, groups=[], counters={}, restricted=True)
+    def name_only(self) -> "QueueInfo":
+        """Nothing of what it is or of what is in it. The fields stay, because clients expect them."""
+        nothing: dict[str, Any] = dict.fromkeys((*_FIGURES, "queue_id", "created_at"), 0)
+        return replace(self, **nothing, incarnation="", options=_NO_OPTIONS, groups=[], counters={}, restricted=True)
 
 
 class QueueHead(NamedTuple):

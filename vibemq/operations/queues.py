@@ -136,8 +136,8 @@ class Queues:
         )
 
     def _shown(self, principal: Principal | None, info: QueueInfo) -> QueueInfo:
-        """A description for a list: figures only for those who may inspect the queue."""
-        return info if self._policy.allows(principal, INSPECT, info.name) else info.without_figures()
+        """A description for a list: the name alone for those who may not inspect the queue."""
+        return info if self._policy.allows(principal, INSPECT, info.name) else info.name_only()
 
     async def every(self, caller: Caller, wanted: QueueListArguments) -> Any:
         """The form of old clients: a plain list when it fits a frame, else its beginning as a page. The loop has a turn

@@ -163,11 +163,11 @@ def _figures_row(row: dict[str, Any]) -> tuple[object, ...]:
 
 
 def _list_row(info: dict[str, Any]) -> tuple[object, ...]:
-    options = flag.described(info["options"])
     names = ("ready", "in_flight", "delayed", "dead", "consumers")
     if info.get("restricted"):
-        # Figures need the permission `inspect`.
-        return (info["name"], options["mode"], options["durability"], *("–" for _ in names), "–")
+        # All but the name needs the permission `inspect`.
+        return (info["name"], "–", "–", *("–" for _ in names), "–")
+    options = flag.described(info["options"])
     counts = (info[name] for name in names)
     return (info["name"], options["mode"], options["durability"], *counts, bytes_text(info["size"]))
 

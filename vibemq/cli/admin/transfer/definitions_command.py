@@ -50,7 +50,7 @@ def export(
                 {"queue": info["name"], "options": options_in_words(info["options"])}
                 for info in page["queues"]
                 # Of a queue that may not be inspected only the name is told.
-                if "options" in info and not info["options"]["exclusive"] and not is_own_queue(info["name"])
+                if not info.get("restricted") and not info["options"]["exclusive"] and not is_own_queue(info["name"])
             )
             after = page["next"]
             if after is None:
