@@ -100,6 +100,46 @@ def test_a_kill_at_any_step_leaves_one_of_the_two(stores: Path, tmp_path: Path, 
     assert outcomes >= ({"old", "new"} if before == "old" else {"refused"})
 
 
+def test_a_kill_while_a_mounted_directory_is_filled_leaves_none_that_a_broker_takes_for_empty(
+    stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os.path, "ismount", lambda path: Path(path).name == "data")
+    step, outcomes = 1, set[str]()
+    while True:
+        data = tmp_path / str(step) / "data"
+        (data / "lost+found").mkdir(parents=True)
+        if not killed(step, stores / "new", data, exchange=True):
+            break
+        outcomes.add(outcome := _after_the_kill(data, "empty"))
+        if not outcome:
+            shutil.rmtree(data)
+            (data / "lost+found").mkdir(parents=True)
+        assert restore(stores / "new", data) == 0
+        assert content(data) == "new"
+        assert {path.name for path in data.parent.iterdir()} == {"data"}
+        shutil.rmtree(data.parent)
+        step += 1
+    assert step > 5
+    assert "refused" in outcomes
+    assert outcomes <= {"refused", "new", ""}
+
+
+def test_a_mounted_directory_that_is_not_empty_stays_as_it_is(
+    stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(os.path, "ismount", lambda path: Path(path).name == "data")
+    data = tmp_path / "data"
+    shutil.copytree(stores / "old", data)
+    for more in ((), ("--dry-run",)):
+        words = ["restore", str(stores / "new"), "--data-dir", str(data), "--yes", *more]
+        assert run_app(main.app, "vibemq-admin", words) != 0
+        assert "is a mount point" in capsys.readouterr().err
+    assert content(data) == "old"
+    inner = data / "restored"
+    assert restore(stores / "new", inner) == 0
+    assert content(inner) == "new"
+
+
 def _after_the_kill(data: Path, before: str) -> str:
     """What a broker that is started now makes of it."""
     if before == "old":

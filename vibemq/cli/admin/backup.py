@@ -17,7 +17,18 @@ from vibemq.cli.online import ask
 from vibemq.cli.output import Output, bytes_text
 from vibemq.cli.progress import tracked
 from vibemq.storage.local.lock import LOCK_NAME, DirectoryLock, looking_at
-from vibemq.storage.local.replace import begin_copy, discard_copy, finish_replacing, replace
+from vibemq.storage.local.replace import (
+    begin_copy,
+    begin_copy_within,
+    discard_copy,
+    discard_copy_within,
+    end_copy_within,
+    finish_replacing,
+    has_fixed_place,
+    is_empty,
+    refuse_fixed_place,
+    replace,
+)
 from vibemq.storage.timeline import mark_restored
 
 BACKUP_TIMEOUT = 3600.0
@@ -86,13 +97,21 @@ def restore(
     out = Output(json=json)
     name = provider_name(source, storage, is_backup=True)
     aside = data_dir.with_name(f"{data_dir.name}.before-restore-{time.strftime('%Y%m%d-%H%M%S')}")
+    refuse_fixed_place(data_dir)
     if dry_run:
         _check_only(source, data_dir, name)
-        value = {"data_dir": str(data_dir), "moved_aside": None if _is_empty(data_dir) else str(aside), "dry_run": True}
+        value = {"data_dir": str(data_dir), "moved_aside": None if is_empty(data_dir) else str(aside), "dry_run": True}
         out.emit(value, f"{source} is sound, would be restored to {data_dir}")
         return
+    if has_fixed_place(data_dir):
+        _restore_within(source, data_dir, name, out)
+        out.emit(
+            {"data_dir": str(data_dir), "moved_aside": None, "dry_run": False},
+            f"{source} is sound, restored to {data_dir}",
+        )
+        return
     finish_replacing(data_dir)
-    occupied = not _is_empty(data_dir)
+    occupied = not is_empty(data_dir)
     with _kept_from_brokers(data_dir) as lock:
         if occupied:
             out.confirm(f"{data_dir} is not empty. Move it to {aside} and put the backup in its place?", yes=yes)
@@ -109,9 +128,22 @@ def restore(
     out.emit(value, f"{source} is sound, restored to {data_dir}{moved}")
 
 
+def _restore_within(source: Path, data_dir: Path, storage: str, out: Output) -> None:
+    copy = begin_copy_within(data_dir)
+    try:
+        if (data_dir / LOCK_NAME).exists():
+            copy.rmdir()
+            raise CommandFailed(f"a broker has begun to use {data_dir}; stop it and restore again", code="NOT_EMPTY")
+        _copy_and_check(source, copy, storage, out)
+        mark_restored(copy)
+        end_copy_within(data_dir)
+    finally:
+        discard_copy_within(data_dir)
+
+
 def _check_only(source: Path, data_dir: Path, storage: str) -> None:
     """Raise what a restore would: the backup is damaged, or a broker has the directory. Nothing is changed."""
-    guard = looking_at(data_dir) if (data_dir / LOCK_NAME).exists() else nullcontext()
+    guard = looking_at(data_dir) if (data_dir / LOCK_NAME).exists() and not is_empty(data_dir) else nullcontext()
     with guard:
         _refuse_damaged(source, source, storage)
 
@@ -143,7 +175,7 @@ def _take(lock: DirectoryLock, data_dir: Path, *, occupied: bool) -> None:
         StorageLocked: a broker has the directory open.
         CommandFailed: it was empty, so nobody was asked whether its content may be moved.
     """
-    if lock.held or _is_empty(data_dir):
+    if lock.held or is_empty(data_dir):
         return
     if occupied or (data_dir / LOCK_NAME).exists():
         lock.acquire()
@@ -152,10 +184,6 @@ def _take(lock: DirectoryLock, data_dir: Path, *, occupied: bool) -> None:
             f"{data_dir} was empty when the restore began, and is not any more; look what is in it and restore again",
             code="NOT_EMPTY",
         )
-
-
-def _is_empty(folder: Path) -> bool:
-    return not (folder.exists() and any(folder.iterdir()))
 
 
 def _copy_and_check(source: Path, copy: Path, storage: str, out: Output) -> None:

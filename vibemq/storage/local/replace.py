@@ -4,6 +4,10 @@
     data.restoring             the copy, while it is made; UNFINISHED is in it until it is complete and flushed
     data.replacing             only where two names cannot be exchanged: says that the copy is to become `data`
 
+    data/restoring             in place of data.restoring, where `data` is a mount point or the folder that it is in
+                               cannot be written, and nothing is in it: the copy, whose content is moved up when it is
+                               complete
+
 Linux exchanges two names in one step (renameat2, RENAME_EXCHANGE). Where the file system cannot, the note
 `data.replacing` is written first, and whoever opens the directory next completes what it says.
 """
@@ -20,6 +24,9 @@ from vibemq.storage.local.modes import private_file
 from vibemq.storage.local.store_file import fsync_file, fsync_folder, make_folder
 
 UNFINISHED = "unfinished"
+WITHIN = "restoring"
+_OF_FILE_SYSTEM = "lost+found"
+"""In the root of some file systems, and nobody's content."""
 _AT_FDCWD = -100
 _EXCHANGE = 2
 _NOT_POSSIBLE = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EXDEV)
@@ -27,6 +34,59 @@ _NOT_POSSIBLE = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EXDEV)
 
 def copy_of(data_dir: Path) -> Path:
     return data_dir.with_name(f"{data_dir.name}.restoring")
+
+
+def is_empty(data_dir: Path) -> bool:
+    """Whether nothing is there that a restore would replace: what an interrupted one has left within does not count."""
+    return not data_dir.exists() or (data_dir / WITHIN).exists() or not _content(data_dir)
+
+
+def _content(data_dir: Path) -> list[Path]:
+    return [path for path in data_dir.iterdir() if path.name != _OF_FILE_SYSTEM]
+
+
+def has_fixed_place(data_dir: Path) -> bool:
+    """Whether the directory cannot change places with another one beside it."""
+    return data_dir.is_dir() and (os.path.ismount(data_dir) or not os.access(data_dir.parent, os.W_OK))
+
+
+def refuse_fixed_place(data_dir: Path) -> None:
+    """Raise StorageError for a directory that is neither empty nor can be replaced."""
+    if has_fixed_place(data_dir) and not is_empty(data_dir):
+        raise StorageError(
+            f"{data_dir} is not empty, and it cannot be exchanged for another folder, because it is a mount point or "
+            f"{data_dir.parent} cannot be written; restore into a new folder in it, such as {data_dir / 'restored'}, "
+            "and start the broker with that data_dir, or move its content away and restore again"
+        )
+
+
+def begin_copy_within(data_dir: Path) -> Path:
+    """As `begin_copy`, of an empty directory with a fixed place. No broker starts in it until `end_copy_within`."""
+    if (data_dir / WITHIN).exists():
+        for path in _content(data_dir):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    copy = data_dir / WITHIN
+    copy.mkdir(mode=0o700)
+    fsync_folder(data_dir)
+    return copy
+
+
+def end_copy_within(data_dir: Path) -> None:
+    """Move the complete copy up. Interrupted, it is begun anew with the next restore."""
+    copy = data_dir / WITHIN
+    flush_tree(copy)
+    for path in sorted(copy.iterdir()):
+        os.rename(path, data_dir / path.name)
+    fsync_folder(copy)
+    fsync_folder(data_dir)
+    copy.rmdir()
+    fsync_folder(data_dir)
+
+
+def discard_copy_within(data_dir: Path) -> None:
+    """Remove a copy of which nothing has been moved up."""
+    if (data_dir / WITHIN).exists() and _content(data_dir) == [data_dir / WITHIN]:
+        shutil.rmtree(data_dir / WITHIN)
 
 
 def begin_copy(data_dir: Path, aside: Path) -> Path:
@@ -100,6 +160,11 @@ def refuse_interrupted(data_dir: Path) -> None:
 
 def refuse_half_restored(data_dir: Path) -> None:
     """As `refuse_interrupted`, and change nothing."""
+    if (data_dir / WITHIN).exists():
+        raise StorageError(
+            f"a restore into {data_dir} was interrupted; run `vibemq-admin restore` again, or remove what is in the "
+            "folder to begin with an empty store"
+        )
     copy = copy_of(data_dir)
     if copy.exists() and not (data_dir.exists() and any(data_dir.iterdir())):
         raise StorageError(
