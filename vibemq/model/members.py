@@ -2,13 +2,11 @@
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Sequence
-from itertools import compress
 
-from vibemq.model.instants import PAGE, PAGE_SHIFT, Instants, Values
+from vibemq.model.instants import PAGE, PAGE_SHIFT, Instants, Values, places_of
 from vibemq.model.runs import Run, runs_of
 
 _MASK = PAGE - 1
-_DIGITS = bytes.maketrans(b"01", b"\0\1")
 
 
 class InstantsOfSome:
@@ -66,9 +64,20 @@ class InstantsOfSome:
             self._put_run(first, last)
 
     def __delitem__(self, sequence: int) -> None:
-        number = sequence >> PAGE_SHIFT
-        page = self._pages[number] & ~(1 << (sequence & _MASK))
+        self._clear(sequence >> PAGE_SHIFT, 1 << (sequence & _MASK))
         self._count -= 1
+
+    def remove_all(self, sequences: Sequence[int]) -> None:
+        """All of them are here, each once and ascending."""
+        for first, last in runs_of(sequences):
+            for number in range(first >> PAGE_SHIFT, (last >> PAGE_SHIFT) + 1):
+                base = number << PAGE_SHIFT
+                low, high = max(first - base, 0), min(last - base, _MASK)
+                self._clear(number, ((1 << (high - low + 1)) - 1) << low)
+        self._count -= len(sequences)
+
+    def _clear(self, number: int, bits: int) -> None:
+        page = self._pages[number] & ~bits
         if page:
             self._pages[number] = page
         else:
@@ -78,9 +87,7 @@ class InstantsOfSome:
     def _of_page(self, number: int, low: int = 0, high: int = _MASK) -> list[int]:
         """Those of a page from one place to another."""
         bits = self._pages[number] >> low & (1 << high - low + 1) - 1
-        digits = f"{bits:b}".encode().translate(_DIGITS)
-        start = (number << PAGE_SHIFT) + low
-        return list(compress(range(start, start + len(digits)), reversed(digits)))
+        return places_of(bits, (number << PAGE_SHIFT) + low)
 
     @property
     def first(self) -> int:

@@ -233,7 +233,6 @@ def _put_off(state: EngineState, queue: Queue, group: Group, first: int, last: i
     delayed = queue.delayed
     if not delayed:
         return
-    sequences: Sequence[int]
     sequences, dues = delayed.span(first, last)
     if sequences:
         if len(sequences) == last - first + 1:
@@ -242,7 +241,7 @@ def _put_off(state: EngineState, queue: Queue, group: Group, first: int, last: i
             group.ready.remove(*run)
         group.schedule_some(sequences, dues, delayed)
         group.scheduled.advance(state.now)
-        state.arm_part(queue, group, min(dues))
+        state.arm_part(queue, group, dues if isinstance(dues, int) else min(dues))
 
 
 def _empty(group: Group) -> None:

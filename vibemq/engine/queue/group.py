@@ -18,7 +18,7 @@ from vibemq.engine.queue.routing.sifted import Sifted
 from vibemq.engine.queue.scheduled import Scheduled, in_turn
 from vibemq.engine.queue.sizes import Sizes
 from vibemq.engine.queue.tail import Tail
-from vibemq.model.instants import Instants
+from vibemq.model.instants import Instants, Values
 from vibemq.model.records import Attempts
 from vibemq.model.runs import END, Run, RunSet, run_count, runs_of, smallest_of
 from vibemq.model.selector import Selector
@@ -535,7 +535,7 @@ class Group:
             self._scheduled = Scheduled(known, self._ready.queue_levels)
         self._scheduled.add(sequence)
 
-    def schedule_some(self, sequences: Sequence[int], dues: list[int], known: Instants) -> None:
+    def schedule_some(self, sequences: Sequence[int], dues: Values, known: Instants) -> None:
         """As `schedule` of each, of which none is here."""
         if self.scheduled is _NO_SCHEDULED:
             self._scheduled = Scheduled(known, self._ready.queue_levels)
