@@ -6,6 +6,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import islice
 
+from vibemq.model.runs import Run, runs_in_order
+
 Entry = tuple[int, int]
 """(instant, sequence)."""
 DueRun = tuple[int, int, int]
@@ -119,6 +121,10 @@ class Stretch:
         due, sequences = self._due, self.sequences(0, end)
         return list(zip([due + instant for instant in self._instants[:end]], sequences, sequences, strict=True))
 
+    def runs_in_order(self, end: int) -> list[Run]:
+        """The same without their instants."""
+        return runs_in_order(self.sequences(0, end))
+
     def remove(self, start: int, end: int) -> None:
         del self._instants[start:end], self._sequences[start:end]
 
@@ -184,6 +190,10 @@ class SameDue:
     def runs(self, end: int) -> list[DueRun]:
         """The first ones."""
         return [(self.due, self.first, min(self.last_sequence, self.first + end - 1))]
+
+    def runs_in_order(self, end: int) -> list[Run]:
+        """The same without their instant."""
+        return [(self.first, min(self.last_sequence, self.first + end - 1))]
 
     def split(self, place: int) -> "SameDue":
         """Keep what is before the place; the rest is another run."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequenc
 from itertools import compress, repeat
 from typing import cast
 
-from vibemq.model.runs import Run, runs_of
+from vibemq.model.runs import END, Run, runs_of_ascending
 
 PAGE_SHIFT = 10
 PAGE = 1 << PAGE_SHIFT
@@ -31,7 +31,8 @@ _NO_NUMBERS: list[int] = []
 _NO_FILL: dict[int, int] = {}
 _Even = tuple[int, int]
 """The instant of all entries of a page, and a bit for each place that has one."""
-_Page = dict[int, int] | array | _Even  # type: ignore[type-arg]  # array is not generic at run time before 3.12
+_Uneven = dict[int, int] | array  # type: ignore[type-arg]  # array is not generic at run time before 3.12
+_Page = _Uneven | _Even
 _DIGITS = bytes.maketrans(b"01", b"\0\1")
 
 _NO_PAGES: dict[int, _Page] = {}
@@ -181,11 +182,11 @@ class Instants(MutableMapping[int, int]):
         self._fill[number] = len(row) - row.count(0)
         self._count += self._fill[number] - before
 
-    def _make_uneven(self, number: int, page: _Even) -> _Page:
+    def _make_uneven(self, number: int, page: _Even) -> _Uneven:
         """The page with room for other instants, in its place."""
         self._shared.discard(number)
         instant, bits = page
-        uneven: _Page
+        uneven: _Uneven
         if bits.bit_count() < _DENSE:
             uneven = dict.fromkeys(places_of(bits), instant)
         else:
@@ -233,8 +234,16 @@ class Instants(MutableMapping[int, int]):
             return sequences, [self[sequence] for sequence in sequences]
         for number in range(first >> PAGE_SHIFT, (last >> PAGE_SHIFT) + 1):
             base = number << PAGE_SHIFT
-            instants += self._row(number)[max(first - base, 0) : last - base + 1]
+            instants += self._slice(number, max(first - base, 0), min(last - base, _MASK) + 1)
         return sequences, instants
+
+    def _slice(self, number: int, low: int, high: int) -> list[int]:
+        """The instants of a page from one place to another, all of which have one."""
+        page = self._pages[number]
+        if isinstance(page, array) and len(page) > PAGE:
+            base = _base_of(page)
+            return [found + base for found in page[low:high]]
+        return self._row(number)[low:high]
 
     def _common(self, first: int, last: int) -> int:
         """The instant that all of [first, last] have, as far as the pages tell; 0: they do not."""
@@ -301,6 +310,8 @@ class Instants(MutableMapping[int, int]):
                 self._count -= end - at
             elif sequences[end - 1] - sequences[at] + 1 == end - at:
                 self._remove_run(number, sequences[at] & _MASK, end - at)
+            elif isinstance(page := self._pages[number], tuple):
+                self._keep_bits(number, page, ~_bits_at(sequences[at:end]))
             else:
                 for sequence in sequences[at:end]:
                     del self[sequence]
@@ -454,6 +465,21 @@ class Instants(MutableMapping[int, int]):
             found += self._of_page(number, max(start - (number << PAGE_SHIFT), 0))
         return found[:count]
 
+    def reach(self, start: int, most: int) -> tuple[int, int] | None:
+        """(first, last): from which sequence to which about so many reach, or twice as many that have the instant of
+        their neighbours. `last` is END when fewer are left; None: none is."""
+        first, most = 0, 2 * most
+        for number in self._numbers[bisect_left(self._numbers, start >> PAGE_SHIFT) :]:
+            found = self._of_page(number, max(start - (number << PAGE_SHIFT), 0))
+            if not found:
+                continue
+            first = first or found[0]
+            weight = 1 if isinstance(self._pages[number], tuple) else 2
+            if weight * len(found) >= most:
+                return first, found[-(-most // weight) - 1]
+            most -= weight * len(found)
+        return (first, END) if first else None
+
     def runs(self) -> list[Run]:
         """The sequences as runs."""
         runs: list[Run] = []
@@ -461,7 +487,7 @@ class Instants(MutableMapping[int, int]):
             if self._size_of(number) == PAGE:
                 some = [(number << PAGE_SHIFT, (number + 1 << PAGE_SHIFT) - 1)]
             else:
-                some = runs_of(self._of_page(number))
+                some = runs_of_ascending(self._of_page(number))
             if runs and some and runs[-1][1] + 1 == some[0][0]:
                 some[0] = (runs.pop()[0], some[0][1])
             runs += some
@@ -496,6 +522,14 @@ def places_of(bits: int, start: int = 0) -> list[int]:
 def _bits_of(row: list[int]) -> int:
     """A bit for each place that is not 0."""
     return int("".join("1" if instant else "0" for instant in reversed(row)), 2)
+
+
+def _bits_at(sequences: Sequence[int]) -> int:
+    """A bit for the place of each, all of which are of one page."""
+    digits = bytearray(b"0" * PAGE)
+    for sequence in sequences:
+        digits[~sequence & _MASK] = ord("1")
+    return int(digits, 2)
 
 
 def _found(page: _Page, place: int) -> int:

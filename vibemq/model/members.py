@@ -4,7 +4,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Sequence
 
 from vibemq.model.instants import PAGE, PAGE_SHIFT, Instants, Values, places_of
-from vibemq.model.runs import Run, runs_of
+from vibemq.model.runs import Run, runs_of_ascending
 
 _MASK = PAGE - 1
 
@@ -60,7 +60,7 @@ class InstantsOfSome:
 
     def put_columns(self, sequences: Sequence[int], instants: Values) -> None:
         """They are some of them, none was, and they are due as is known already."""
-        for first, last in runs_of(sequences):
+        for first, last in runs_of_ascending(sequences):
             self._put_run(first, last)
 
     def __delitem__(self, sequence: int) -> None:
@@ -69,7 +69,7 @@ class InstantsOfSome:
 
     def remove_all(self, sequences: Sequence[int]) -> None:
         """All of them are here, each once and ascending."""
-        for first, last in runs_of(sequences):
+        for first, last in runs_of_ascending(sequences):
             for number in range(first >> PAGE_SHIFT, (last >> PAGE_SHIFT) + 1):
                 base = number << PAGE_SHIFT
                 low, high = max(first - base, 0), min(last - base, _MASK)
@@ -121,7 +121,7 @@ class InstantsOfSome:
         """The sequences as runs."""
         runs: list[Run] = []
         for number in self._numbers:
-            some = runs_of(self._of_page(number))
+            some = runs_of_ascending(self._of_page(number))
             if runs and runs[-1][1] + 1 == some[0][0]:
                 some[0] = (runs.pop()[0], some[0][1])
             runs += some

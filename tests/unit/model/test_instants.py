@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 from vibemq.model import instants as module
 from vibemq.model.extras.columns import each_of
 from vibemq.model.instants import Instants
-from vibemq.model.runs import runs_of
+from vibemq.model.runs import END, runs_of
 
 near = st.integers(1, 40)
 far = st.integers(1, 5_000)
 steps = st.lists(
-    st.tuples(st.sampled_from(["set", "del", "update", "even", "clear"]), st.one_of(near, far), st.integers(0, 9)), max_size=60
+    st.tuples(st.sampled_from(["set", "del", "update", "even", "clear"]), st.one_of(near, far), st.integers(0, 9)),
+    max_size=60,
 )
 
 
@@ -176,3 +177,24 @@ def test_many_are_removed_at_once(puts: list[tuple[int, int, int]], first: int, 
     assert (copy, len(copy)) == (before, len(before))
     instants[first] = model[first] = 9
     assert (instants, len(instants)) == (model, len(model))
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 3_000), st.integers(1, 1_500), st.sampled_from([0, 1])), max_size=4),
+    st.integers(1, 3_000),
+    st.integers(1, 200),
+)
+def test_some_notes_reach_as_far_as_they_are(puts: list[tuple[int, int, int]], start: int, most: int) -> None:
+    instants, model = Instants(), dict[int, int]()
+    for first, count, number in puts:
+        sequences = range(first, first + count)
+        instants.put_columns(sequences, [number * sequence or 5 for sequence in sequences])
+        model |= {sequence: number * sequence or 5 for sequence in sequences}
+    there = [sequence for sequence in sorted(model) if sequence >= start]
+    reach = instants.reach(start, most)
+    if not there:
+        assert reach is None
+    else:
+        assert reach is not None
+        assert reach[0] == there[0]
+        assert reach[1] == END or (reach[1] in model and len(instants.within(start, reach[1])) >= most)

@@ -278,7 +278,7 @@ class Delayed:
     def _drop(self, index: int, place: int, end: int) -> None:
         """These of a stretch are in the order no more."""
         stretch = self._order[index]
-        if isinstance(stretch, SameDue) and 0 < place and end < len(stretch):
+        if isinstance(stretch, SameDue) and place > 0 and end < len(stretch):
             index, start = self._loosen(index, place, end)
             stretch, place, end = self._order[index], place - start, end - start
         if end - place == len(stretch):
@@ -378,6 +378,20 @@ class Delayed:
             if count <= 0:
                 break
             found += stretch.runs(count)
+            count -= len(stretch)
+        return found
+
+    def front_runs(self, count: int) -> list[Run]:
+        """The same in their order, without their instants."""
+        found: list[Run] = []
+        count = min(count, self.fallen)
+        for stretch in self._order:
+            if count <= 0:
+                break
+            some = stretch.runs_in_order(count)
+            if found and found[-1][1] + 1 == some[0][0]:
+                some[0] = found.pop()[0], some[0][1]
+            found += some
             count -= len(stretch)
         return found
 

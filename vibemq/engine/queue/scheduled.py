@@ -12,7 +12,7 @@ from vibemq.engine.queue.ready import NORMAL, Levels
 from vibemq.engine.queue.sizes import Sizes
 from vibemq.model.due_order import DueRun
 from vibemq.model.instants import Instants, Values
-from vibemq.model.runs import END, Run
+from vibemq.model.runs import END, Run, run_count
 
 _NO_LEVELS: dict[int, Delayed] = {}
 _LOOKED_AT_MAX = 4096
@@ -172,15 +172,9 @@ def _in_runs(level: Delayed, most: int) -> int:
     # Few runs are many messages or few: so many are looked at that they are known where each is a run.
     looked_at = most + 1
     while True:
-        count, runs, before = 0, 0, 0
-        for _, first, last in level.front(looked_at):
-            if first != before + 1:
-                runs += 1
-                if runs > most:
-                    return count
-            count += last - first + 1
-            before = last
-        if count < looked_at or looked_at >= _LOOKED_AT_MAX:
+        runs = level.front_runs(looked_at)
+        count = run_count(runs[:most])
+        if len(runs) > most or count < looked_at or looked_at >= _LOOKED_AT_MAX:
             return count
         looked_at = min(_LOOKED_AT_MAX, 4 * looked_at)
 

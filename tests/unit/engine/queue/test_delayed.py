@@ -128,6 +128,8 @@ def check(delayed: Delayed, model: dict[int, int], horizon: int) -> None:
     fallen = [entry for entry in ordered if entry[0] <= horizon]
     assert (len(delayed), delayed.fallen) == (len(model), len(fallen))
     assert [(at, s) for at, low, high in delayed.front(999) for s in range(low, high + 1)] == fallen
+    assert delayed.front_runs(7) == runs_in_turn([s for _, s in fallen[:7]])
+    assert delayed.front_runs(999) == runs_in_turn([s for _, s in fallen])
     assert sorted(delayed) == sorted(model)
     assert [s for low, high in delayed.runs() for s in range(low, high + 1)] == sorted(model)
     assert delayed.due_by(horizon + 2) == [s for at, s in ordered if at <= horizon + 2]
@@ -136,6 +138,16 @@ def check(delayed: Delayed, model: dict[int, int], horizon: int) -> None:
     assert delayed.next_later() == (later[0] if later else module.END)
     assert len(delayed._order) == len(delayed._bounds)
     assert all(stretch.last <= bound for stretch, bound in zip(delayed._order, delayed._bounds, strict=True))
+
+
+def runs_in_turn(sequences: list[int]) -> list[tuple[int, int]]:
+    runs: list[tuple[int, int]] = []
+    for sequence in sequences:
+        if runs and runs[-1][1] + 1 == sequence:
+            runs[-1] = (runs[-1][0], sequence)
+        else:
+            runs.append((sequence, sequence))
+    return runs
 
 
 def test_a_million_that_fall_due_together_are_one_entry() -> None:
