@@ -96,7 +96,7 @@ class Stretch:
             self._sequences = array("Q", [self._base + sequence for sequence in self._sequences])
             self._due = self._base = 0
 
-    def extend(self, dues: "array[int]", sequences: "array[int]") -> None:
+    def extend(self, dues: Sequence[int], sequences: Sequence[int]) -> None:
         """Entries in order, behind all others; their least and greatest sequences fit if all do."""
         self._fit(dues[-1], min(sequences))
         self._fit(dues[0], max(sequences))

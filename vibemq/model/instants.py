@@ -190,7 +190,7 @@ class Instants(MutableMapping[int, int]):
         if bits.bit_count() < _DENSE:
             uneven = dict.fromkeys(places_of(bits), instant)
         else:
-            uneven = _packed(self._row(number))
+            uneven = _based(instant - _base_for(instant), bits, _base_for(instant))
             self._fill[number] = bits.bit_count()
         self._pages[number] = uneven
         return uneven
@@ -215,12 +215,9 @@ class Instants(MutableMapping[int, int]):
         page = self._pages.get(number)
         if isinstance(page, array):
             return _values(page)
-        row = [0] * PAGE
         if isinstance(page, tuple):
-            instant, bits = page
-            for at in places_of(bits):
-                row[at] = instant
-            return row
+            return list(map(page[0].__mul__, _digits_of(page[1])))
+        row = [0] * PAGE
         for at, value in (page or {}).items():
             row[at] = value
         return row
@@ -456,6 +453,10 @@ class Instants(MutableMapping[int, int]):
             found += self._of_page(number, max(first - base, 0), min(last - base, _MASK))
         return found
 
+    def runs_within(self, first: int, last: int) -> list[Run]:
+        """The same as runs."""
+        return runs_of_ascending(self.within(first, last))
+
     def lowest(self, count: int, start: int = 0) -> list[int]:
         """Up to `count` of the lowest sequences from `start` on."""
         found: list[int] = []
@@ -544,12 +545,29 @@ def _found(page: _Page, place: int) -> int:
 def _packed(row: list[int]) -> "array[int]":
     """The page of the instants by place; 0 is none."""
     some = list(filter(None, row))
-    base = max(0, min(some) - _SPAN // 2)
+    base = _base_for(min(some))
     if max(some) - base >= _SPAN:
         return array("Q", row)
     page = array("I", [instant and instant - base for instant in row])
     page.extend((base % _SPAN, base // _SPAN))
     return page
+
+
+def _based(offset: int, bits: int, base: int) -> "array[int]":
+    """The page that has the offset at the place of each bit."""
+    page = array("I", map(offset.__mul__, _digits_of(bits)))
+    page.extend((base % _SPAN, base // _SPAN))
+    return page
+
+
+def _base_for(instant: int) -> int:
+    """Of a page whose first instant this is."""
+    return max(0, instant - _SPAN // 2)
+
+
+def _digits_of(bits: int) -> bytes:
+    """0 or 1 for each place of a page."""
+    return f"{bits:0{PAGE}b}".encode().translate(_DIGITS)[::-1]
 
 
 def _base_of(page: "array[int]") -> int:

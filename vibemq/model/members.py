@@ -107,6 +107,20 @@ class InstantsOfSome:
             found += self._of_page(number, max(first - base, 0), min(last - base, _MASK))
         return found
 
+    def runs_within(self, first: int, last: int) -> list[Run]:
+        """What of [first, last] is among them; ascending, some may adjoin. Whole stretches cost nothing to find."""
+        runs: list[Run] = []
+        begin, end = bisect_left(self._numbers, first >> PAGE_SHIFT), bisect_right(self._numbers, last >> PAGE_SHIFT)
+        for number in self._numbers[begin:end]:
+            start = max(first, number << PAGE_SHIFT)
+            low, high = start & _MASK, min(last - (number << PAGE_SHIFT), _MASK)
+            bits = self._pages[number] >> low & (1 << high - low + 1) - 1
+            if bits and bits & bits + 1 == 0:
+                runs.append((start, start + bits.bit_length() - 1))
+            elif bits:
+                runs += runs_of_ascending(places_of(bits, start))
+        return runs
+
     def lowest(self, count: int, start: int = 0) -> list[int]:
         """Up to `count` of the lowest sequences from `start` on."""
         found: list[int] = []

@@ -3,7 +3,7 @@
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby, repeat
+from itertools import groupby, islice, repeat
 from operator import itemgetter, le
 
 from vibemq.model.due_order import RUN_LEAST, TOGETHER_MAX, DueRun, Entry, SameDue, Stretch, neighbours
@@ -89,6 +89,9 @@ class Delayed:
             if RUN_LEAST * len(set(dues)) <= len(dues):
                 self._enter_in_runs(sequences, dues)
                 return
+            if (not self._bounds or dues[0] > self._bounds[-1][0]) and all(map(le, dues, islice(dues, 1, None))):
+                self._follow(dues, sequences)
+                return
         self._enter_all(sorted(zip(repeat(dues) if isinstance(dues, int) else dues, sequences, strict=False)))
 
     def _enter_in_runs(self, sequences: Sequence[int], dues: Sequence[int]) -> None:
@@ -135,7 +138,7 @@ class Delayed:
         """They are in order."""
         if self._bounds and entries[0] <= self._bounds[-1]:
             entries = self._enter_between(entries)
-        self._follow(entries)
+        self._follow([due for due, _ in entries], [sequence for _, sequence in entries])
 
     def _enter_between(self, entries: list[Entry]) -> list[Entry]:
         """Put these, which are in order, among the others; what comes behind all others is left and returned."""
@@ -170,17 +173,16 @@ class Delayed:
         self._bounds[index] = run.first_due, run.sequences(0, 1)[0] - 1
         return index
 
-    def _follow(self, entries: list[Entry]) -> None:
-        """These, in order, come behind all others."""
-        order, bounds = self._order, self._bounds
-        self.fallen += bisect_right(entries, (self._horizon, END))
-        while entries:
-            last = self._last_for(entries[0])
-            some = entries[: TOGETHER_MAX - len(last)]
-            last.extend(array("Q", [due for due, _ in some]), array("Q", [sequence for _, sequence in some]))
-            bounds[-1] = some[-1]
-            entries = entries[len(some) :]
-        assert len(order) == len(bounds)
+    def _follow(self, dues: Sequence[int], sequences: Sequence[int]) -> None:
+        """These entries, in order, come behind all others."""
+        self.fallen += bisect_right(dues, self._horizon)
+        at = 0
+        while at < len(dues):
+            last = self._last_for((dues[at], sequences[at]))
+            stop = min(len(dues), at + TOGETHER_MAX - len(last))
+            last.extend(dues[at:stop], sequences[at:stop])
+            self._bounds[-1] = dues[stop - 1], sequences[stop - 1]
+            at = stop
 
     def _last_for(self, entry: Entry) -> Stretch:
         """The last stretch, with room for the entry, which comes behind all others."""
@@ -248,6 +250,10 @@ class Delayed:
     def within(self, first: int, last: int) -> list[int]:
         """The sequences in [first, last]."""
         return [] if self._due is None else self._due.within(first, last)
+
+    def runs_within(self, first: int, last: int) -> list[Run]:
+        """The same as runs; ascending, some may adjoin."""
+        return [] if self._due is None else self._due.runs_within(first, last)
 
     def remove(self, first: int, last: int) -> list[int]:
         due = self._due

@@ -411,7 +411,7 @@ class Group:
         """What waits within [first, last]; ascending, some runs may adjoin."""
         found = self.ready.overlap(first, last)
         for later in (self.delayed, self.scheduled):
-            found += runs_of_ascending(later.within(first, last)) if later else ()
+            found += later.runs_within(first, last) if later else ()
         return sorted(found)
 
     def held_within(self, runs: list[Run]) -> list[Run]:

@@ -144,6 +144,11 @@ class Scheduled:
         found = [sequence for level in self.levels.values() for sequence in level.within(first, last)]
         return sorted(found) if len(self.levels) > 1 else found
 
+    def runs_within(self, first: int, last: int) -> list[Run]:
+        """The same as runs; those of several levels, and some others, may adjoin."""
+        found = [run for level in self.levels.values() for run in level.runs_within(first, last)]
+        return sorted(found) if len(self.levels) > 1 else found
+
     def runs(self) -> list[Run]:
         """Ascending; those of several levels may adjoin."""
         found = [run for level in self.levels.values() for run in level.runs()]
