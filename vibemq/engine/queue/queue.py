@@ -424,8 +424,8 @@ class Queue(Backlog["Added"]):
         if expiring := self.expires.lowest(_NOTES_TOGETHER, first):
             begin = min(begin, expiring[0])
             last = min(last, expiring[-1]) if len(expiring) == _NOTES_TOGETHER else last
-        # To forget many delays costs little when they have one instant.
-        if delayed := self.delayed.reach(first, _NOTES_TOGETHER):
+        # To forget delays costs half as much, and less where they have one instant.
+        if delayed := self.delayed.reach(first, 2 * _NOTES_TOGETHER):
             begin, last = min(begin, delayed[0]), min(last, delayed[1])
         for members in (self.levels or {}).values():
             last, _ = members.cut_runs(first, last, _NOTES_TOGETHER)
