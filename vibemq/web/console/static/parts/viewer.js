@@ -1,5 +1,5 @@
 // The body of a message, as it is: JSON laid out but kept digit for digit, text, or hexadecimal; whole as a download.
-import { html, useEffect, useMemo, useState } from "../vendor/ui.js";
+import { html, useEffect, useMemo, useRef, useState } from "../vendor/ui.js";
 import { fromBase64, hexLines, kindOf, laid, slices, textOf, tokenSteps } from "../pure/body.js";
 import { counted, size } from "../pure/format.js";
 import { urlOf } from "./api.js";
@@ -56,12 +56,7 @@ function wholeCharacters(bytes, most) {
 /** What is to be seen, in parts that are made one after the other. */
 function* partsOf(way, { bytes, text, pretty, shownBytes }) {
   if (way !== "hex") {
-    for (const { pieces, isWhole } of slices(way === "json" ? laid(pretty) : [["", text]])) {
-      yield html`<span class=${isWhole ? "lines" : ""}>${pieces.map(([kind, piece]) => {
-        const shown = kind || way === "text" ? html`<${Outside} text=${piece} lines=${true} />` : piece;
-        return kind ? html`<span class=${`t-${kind}`}>${shown}</span>` : shown;
-      })}</span>`;
-    }
+    for (const slice of slices(way === "json" ? laid(pretty) : [["", text]])) yield html`<${Slice} ...${slice} way=${way} />`;
     return;
   }
   const most = Math.min(bytes.length, shownBytes === Infinity ? Infinity : HEX_BYTES);
@@ -84,16 +79,31 @@ function useSteps(steps) {
   return now.value;
 }
 
+const AT_ONCE = 16;
+
 /** Elements that are there stay as they are. */
 const Slices = ({ parts }) => useSteps(useMemo(() => grown(parts), [parts]));
 
 function* grown(parts) {
-  let elements = [];
-  for (const part of parts) {
-    elements = [...elements, part];
-    yield elements;
-  }
+  const elements = [];
+  for (const part of parts) if (elements.push(part) % AT_ONCE === 0) yield [...elements];
   return elements;
+}
+
+/** Lines, which are made when they come near to what is seen; until then there is as much room for them. */
+function Slice({ pieces, isWhole, way }) {
+  const own = useRef(null);
+  const [isNear, setNear] = useState(false);
+  useEffect(() => {
+    const seen = new IntersectionObserver(([{ isIntersecting }]) => isIntersecting && setNear(true), { root: own.current.parentElement, rootMargin: "100%" });
+    seen.observe(own.current);
+    return () => seen.disconnect();
+  }, []);
+  if (!isNear) return html`<span ref=${own} class="lines" style=${{ height: `${1.55 * pieces.join().split("\n").length}em` }}></span>`;
+  return html`<span class=${isWhole ? "lines" : ""}>${pieces.map(([kind, piece]) => {
+    const shown = kind || way === "text" ? html`<${Outside} text=${piece} lines=${true} />` : piece;
+    return kind ? html`<span class=${`t-${kind}`}>${shown}</span>` : shown;
+  })}</span>`;
 }
 
 /** Headers as a table; both columns are from outside. */

@@ -22,7 +22,6 @@ export function textOf(bytes) {
   }
 }
 
-/** Lines of 16 bytes: offset, hexadecimal, ASCII. */
 export function hexLines(bytes, { from = 0 } = {}) {
   const lines = [];
   for (let at = 0; at < bytes.length; at += 16) {
@@ -48,7 +47,7 @@ const MAGIC = [
   ["Arrow file", [0x41, 0x52, 0x52, 0x4f, 0x57, 0x31]],
 ];
 
-/** In words: by the first bytes, then by whether it is text, then by whether the text looks like JSON. */
+/** In a word. */
 export function kindOf(bytes) {
   if (bytes.length === 0) return "empty";
   for (const [name, magic] of MAGIC) {
@@ -61,14 +60,13 @@ export function kindOf(bytes) {
   return "text";
 }
 
-// JSON laid out without being understood: the text is cut into tokens, and only the white space between them changes.
-// So 9007199254740993 stays what it is, repeated keys stay, and so does the order.
+// JSON is laid out as tokens, of which none changes: 9007199254740993 stays what it is, and so do repeated keys.
 
 const TOKEN = /[ \n\r\t]+|"(?:[^"\\\u0000-\u001f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null|[{}[\],:]/y;
 const KINDS = { '"': "text", "-": "number", t: "word", f: "word", n: "word" };
 const UNFINISHED = /^("|([-.]|[eE][-+]?|tr?u?|fa?l?s?|nu?l?)$)/;
 const DEPTH_MAX = 200;
-/** Characters that are cut into tokens in one step, which takes some milliseconds. */
+/** Characters of a step: some milliseconds. */
 export const STEP_CHARACTERS = 65536;
 
 /** Tokens [kind, text] of a JSON text; null if it is none. Kinds: text, number, word, and the character of a mark.
@@ -141,8 +139,8 @@ function isValue(found, isCut) {
 
 const PIECE_COST = 30;
 
-/** Pieces in slices of about `most` characters, to be made and shown one after the other: {pieces, isWhole}. A whole one has whole
- * lines, and the line end behind it is not in it; the others belong to a line that is too long. */
+/** Slices of about `most` characters: {pieces, isWhole}. A whole one has whole lines, without the line end behind it; the
+ * others belong to a line that is too long. */
 export function* slices(pieces, most = 16384) {
   let now = [];
   let room = most;
