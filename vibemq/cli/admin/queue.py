@@ -16,6 +16,7 @@ from vibemq.cli.output import Output, bytes_text, count_text, facts, instant_tex
 from vibemq.cli.values import NUMBER_MAX, key_values
 from vibemq.client import Client
 from vibemq.errors import NotAuthorized
+from vibemq.model.options import option_text, options_in_words
 
 app = typer.Typer(help="Queues of a running broker.", no_args_is_help=True)
 app.command()(move)
@@ -88,8 +89,10 @@ def change(
     before = _info(url, timeout, queue)["options"]
     if not dry_run:
         ask(url, timeout, "queue.change", queue=queue, changes=options)
-    texts, changes = flag.described(before), flag.applied(options)
-    lines = (f"{name}: {texts.get(name)} → {value}" for name, value in changes.items())
+    changes = flag.applied(options)
+    lines = (
+        f"{name}: {option_text(name, before.get(name))} → {option_text(name, value)}" for name, value in changes.items()
+    )
     Output(json=json).emit(
         {"queue": queue, "changes": changes, "dry_run": dry_run},
         f"queue {queue}{' would change' if dry_run else ''}\n" + "\n".join(lines),
@@ -163,7 +166,7 @@ def _figures_row(row: dict[str, Any]) -> tuple[object, ...]:
 
 
 def _list_row(info: dict[str, Any]) -> tuple[object, ...]:
-    options = flag.described(info["options"])
+    options = options_in_words(info["options"])
     names = ("ready", "in_flight", "delayed", "dead", "consumers")
     if info.get("restricted"):
         # Figures need the permission `inspect`.
@@ -182,7 +185,7 @@ def info(queue: Queue, url: Url = DEFAULT_URL, timeout: Timeout = DEFAULT_TIMEOU
         return
     out.console.print(facts(_facts_of(found), title=f"queue {queue}"))
     out.console.print()
-    out.console.print(facts(flag.described(found["options"]).items(), title="options"))
+    out.console.print(facts(options_in_words(found["options"]).items(), title="options"))
     groups = found.get("groups") or []
     if groups:
         names = ("name", "durable", "head", "waiting", "in_flight", "consumers", "epoch")

@@ -218,7 +218,7 @@ def _bounded(seconds: float, name: str) -> float:
 def priority_number(value: PriorityLike) -> int:
     if isinstance(value, int) and 0 <= value <= PRIORITY_MAX and value is not True and value is not False:
         return int(value)
-    return int(enum_of(Priority, value, "priority"))
+    return int(enum_of(Priority, value, "priority", besides=f"a number from 0 to {PRIORITY_MAX}"))
 
 
 def header_block(headers: Mapping[str, str]) -> bytes:
