@@ -99,8 +99,10 @@ def group_table(groups: Iterable[dict[str, Any]]) -> RenderableType:
 
 
 def preview_sheet(preview: dict[str, Any]) -> RenderableType:
-    """What a preview tells: its sentences, and its groups."""
-    return Group(*map(Text, preview["sentences"]), group_table(preview["groups"]))
+    """What a preview tells: its sentences, where letters go that nothing hinders, and its groups."""
+    free = [target for target in preview["targets"] if target["state"] in ("ok", None)]
+    goals = [f"A replay puts {count_text(one['count'], 'dead letter')} into queue {one['queue']!r}." for one in free]
+    return Group(*map(Text, [*preview["sentences"], *goals]), group_table(preview["groups"]))
 
 
 def letter_sheet(letter: dict[str, Any]) -> RenderableType:

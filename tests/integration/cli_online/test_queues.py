@@ -45,7 +45,11 @@ def test_tables_for_people(vibemq: Run, queue: str, capfdbinary: pytest.CaptureF
     shown = text(capfdbinary, "queue", "info", queue)
     assert "durability" in shown
     assert "strong" in shown
+    assert re.search(r"sequences +1 up to 2 *\n", shown)
     assert '{"n": 1}' in text(capfdbinary, "queue", "peek", queue)
+    vibemq("sub", queue, "--count", "2")
+    assert re.search(r"sequences +none; the next one is 3 *\n", text(capfdbinary, "queue", "info", queue))
+    publish(vibemq, queue, 1)
     # Its picture of all queues may be a little older than the queue.
     wait_until(lambda: queue in text(capfdbinary, "top", "--once", "--interval", "100ms"))
 

@@ -200,13 +200,17 @@ def _facts_of(found: dict[str, Any]) -> list[tuple[str, object]]:
     ]
     pairs += [
         ("size", bytes_text(found["size"])),
-        ("sequences", f"{found['first_sequence']} up to {found['next_sequence'] - 1}"),
+        ("sequences", _sequences_text(found["first_sequence"], found["next_sequence"])),
         ("oldest", instant_text(found["oldest_at"])),
         ("created", instant_text(found["created_at"])),
     ]
     return pairs + [
         (f"{name.replace('_', ' ')} since start", count) for name, count in (found.get("counters") or {}).items()
     ]
+
+
+def _sequences_text(first: int, following: int) -> str:
+    return f"{first} up to {following - 1}" if first < following else f"none; the next one is {following}"
 
 
 @app.command("rm")
