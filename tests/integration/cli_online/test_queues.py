@@ -120,6 +120,13 @@ def test_other_options_are_told_in_words(vibemq: Run, queue: str, capfdbinary: p
         "settled, not log; message_ttl_ms is 3600000, not null; dead_letter is true, not false; lost_connection is "
         "fail, not release"
     )
+    code, [made], _ = vibemq("admin", "queue", "create", queue, *words[:2], "--ttl", "60m")
+    assert (code, made["created"]) == (0, False)
+    assert made["different"] == {"mode": "round_robin", "retention": "settled", "lost_connection": "fail"}
+    assert run_app(admin_main.app, "vibemq-admin", ["queue", "create", queue, "--ttl", "0"]) == 0
+    captured = capfdbinary.readouterr()
+    assert captured.out.decode() == f"queue {queue}: exists\n"
+    assert captured.err.decode() == "! it has other options, and keeps them: message_ttl_ms is 3600000, not null\n"
     told = text(capfdbinary, "queue", "change", queue, "--ttl", "0", "--overflow", "drop-oldest")
     assert "overflow: drop_newest → drop_oldest" in told
     assert "message_ttl_ms: 3600000 → null" in told

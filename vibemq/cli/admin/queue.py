@@ -53,8 +53,10 @@ def create(
     """
     out = Output(json=json)
     created: bool | None
+    there: dict[str, Any] | None = None
     try:
-        created = ask(url, timeout, "queue.info", queue=queue) is None
+        there = ask(url, timeout, "queue.info", queue=queue)
+        created = there is None
     except NotAuthorized:
         # Creating needs no `inspect`; whether it was there before then stays unknown.
         created = None
@@ -66,8 +68,21 @@ def create(
         verb = "would be created" if dry_run else "created"
     else:
         verb = "exists"
-    value = {"queue": queue, "created": created, "dry_run": dry_run, "options": flag.applied(options)}
+    wanted = flag.applied(options)
+    different = {} if there is None else _different(there["options"], wanted)
+    value = {"queue": queue, "created": created, "dry_run": dry_run, "options": wanted, "different": different}
     out.emit(value, f"queue {queue}: {verb}")
+    if different:
+        told = "; ".join(
+            f"{name} is {option_text(name, has)}, not {option_text(name, wanted[name])}"
+            for name, has in different.items()
+        )
+        out.note(f"! it has other options, and keeps them: {told}", style="yellow")
+
+
+def _different(has: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
+    """Those of the wanted options that the queue has otherwise, as it has them."""
+    return {name: value for name, value in options_in_words(has).items() if name in wanted and wanted[name] != value}
 
 
 @app.command()
