@@ -12,11 +12,15 @@ from bench.web.addresses import LOAD, Addresses
 EVERY_S = 5.0
 """`EVERY_MS` of the console: of what is not in its stream."""
 SCRAPE_S = 15.0
+KEPT_S = 4.0
+"""An idle connection: the broker closes it after 5 s. Browsers ask again when it was closed under a request; httpx does
+not."""
 
 
 async def look(addresses: Addresses, seen: dict[str, Any], begun: Callable[[], None]) -> None:
     seen["asked"] = 0
-    async with httpx.AsyncClient(base_url=addresses.api, timeout=60) as http:
+    limits = httpx.Limits(keepalive_expiry=KEPT_S)
+    async with httpx.AsyncClient(base_url=addresses.api, timeout=60, limits=limits) as http:
 
         async def stream(*topics: str, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
             async with http.stream("GET", "/events", params={"topic": topics}) as events:
