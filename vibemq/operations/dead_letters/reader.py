@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequenc
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
+from time import monotonic
 
 from vibemq.model.dead.fingerprint import OTHER
 from vibemq.model.dead.groups import EVERY_LETTER, DeadGroup, DeadGroupsWanted, LetterChoice
@@ -17,6 +18,7 @@ from vibemq.model.runs import Run
 from vibemq.model.stored import DamagedLetter, DeadLetter, DeadPageWanted
 from vibemq.operations.arguments import INSTANT_MAX
 from vibemq.operations.contracts import StoreAccess
+from vibemq.operations.reading.giving_way import give_way
 
 SLICE_LETTERS = 32
 SLICE_SCAN = 128
@@ -102,6 +104,7 @@ class DeadLetterReader:
                 rows=rows,
                 fits=fits,
             )
+            began = monotonic()
             page = await self._store.dead_page(wanted)
             if not page.is_ready:
                 # That takes no time of what this request has.
@@ -124,7 +127,7 @@ class DeadLetterReader:
             found.damaged += reached
             if found.done or last != page.last or _is_over(found, deadline):
                 break
-            await asyncio.sleep(0)
+            await give_way(monotonic() - began)
         return found
 
     async def groups(self, wanted: DeadGroupsWanted) -> AsyncIterator[list[DeadGroup]]:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from time import monotonic
 from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
@@ -15,6 +16,7 @@ from vibemq.operations.arguments import Limit, Text, Whole, page_size
 from vibemq.operations.contracts import EngineQuestions, HoldingPeer, Peers, ReaderQuestions, StoreAccess
 from vibemq.operations.messages import message_json, part_of, priority_of
 from vibemq.operations.queues import ANSWER_BYTES_MAX, MESSAGES_PER_TURN, QueueArguments
+from vibemq.operations.reading.giving_way import give_way
 from vibemq.operations.registry import Caller, Operation
 from vibemq.operations.transfer.kept_messages import KeptMessages, KeptPage, in_turns
 from vibemq.storage.reading import Piece, read_piece
@@ -141,12 +143,13 @@ class Peeks:
         search = _Search(wanted, limit, preview)
         start: int | None = wanted.from_
         while start is not None and not search.is_over:
+            began = monotonic()
             page = await self._kept.page(
                 wanted.queue, start=start, max_bytes=SEARCHED_BYTES, incarnation=head.incarnation
             )
             start = await self._show_found(search, page, wanted, head.incarnation)
             # A page of a few large messages takes a millisecond, and has no turns of its own.
-            await asyncio.sleep(0)
+            await give_way(monotonic() - began)
         return {
             "messages": search.shown,
             "next": start,

@@ -2,6 +2,7 @@
 
 import base64
 from collections.abc import AsyncIterator
+from time import monotonic
 from typing import Any
 
 import orjson
@@ -17,6 +18,7 @@ from vibemq.errors import (
     NotAuthorized,
     VibeMQError,
 )
+from vibemq.operations.reading.giving_way import give_way
 from vibemq.operations.reading.instants import with_instants
 from vibemq.web.api.answers import ITEMS_PER_TURN
 from vibemq.web.api.arguments import checked
@@ -107,8 +109,10 @@ async def exported(exchange: Exchange) -> AsyncIterator[bytes]:
             return
         letters, at = page["letters"], 0
         while at < len(letters) and _rights(exchange) == rights:
-            some = letters[at : at + ITEMS_PER_TURN]
-            yield _lines(exchange, some)
+            some, began = letters[at : at + ITEMS_PER_TURN], monotonic()
+            lines = _lines(exchange, some)
+            await give_way(monotonic() - began)
+            yield lines
             at += len(some)
             after = some[-1]["dead_id"]
         count += at
