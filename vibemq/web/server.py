@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from vibemq.web.console.site import ConsoleSite
 
 BACKLOG = 1024
+KEEP_ALIVE_S = 8
+"""Of an idle connection. Longer than the period of open consoles, so that their requests meet no connection that is
+just being closed, and shorter than the time that a head may take."""
 MOUNT_REQUESTS_MAX = 64
 """Under way at a time in all applications of plug-ins: fewer than connections, so that some are always idle."""
 OWN_PREFIXES = ("/livez", "/readyz", "/startupz", "/health", "/metrics", "/queues", "/api", "/console")
@@ -146,7 +149,7 @@ class WebServer:
             server_header=False,
             proxy_headers=False,
             h11_max_incomplete_event_size=HEAD_BYTES_MAX,
-            timeout_keep_alive=5,
+            timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=2,
         )
         config.load()
