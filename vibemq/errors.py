@@ -365,11 +365,15 @@ class StorageDamaged(StorageError):
 
     code = ErrorCode.STORAGE_DAMAGED
 
-    def __init__(self, what: str, *, path: str, offset: int | None = None, hint: str = "") -> None:
+    def __init__(
+        self, what: str, *, path: str, offset: int | None = None, hint: str = "", run: tuple[int, int] | None = None
+    ) -> None:
         place = path if offset is None else f"{path} at offset {offset}"
         super().__init__(f"{what} in {place}{'; ' + hint if hint else ''}")
         self.path = path
         self.offset = offset
+        self.run = run
+        """(first, last) of the messages that were read and are damaged, all of them; None: it is not known which."""
 
 
 class StorageLocked(StorageError):

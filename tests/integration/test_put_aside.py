@@ -76,7 +76,7 @@ def put_aside(monkeypatch: pytest.MonkeyPatch, connection: Connection) -> None:
                 return receive(one, *data)
             with monkeypatch.context() as patched:
                 patched.setattr(aside, "has_time", lambda: False)
-                patched.setattr(aside, "add", lambda _: None)
+                patched.setattr(aside, "add", lambda *_: None)
                 return receive(one, *data)
 
         return received

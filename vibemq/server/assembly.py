@@ -353,7 +353,7 @@ async def assemble(
     per_second = settings.limits.messages_per_client_per_second
     backpressure = Backpressure(lambda: committer.backlog_bytes, connection_table)
     read_turns = ReadTurns(store.room_is_ready, wake=loop_cycle.wake)
-    put_aside = PutAside(wake=loop_cycle.wake, monotonic=time.monotonic)
+    put_aside = PutAside(connection_table, wake=loop_cycle.wake, monotonic=time.monotonic)
     socket_services = SocketServices(
         peers=PeerFactory(peer_services, accounts.policy, timers, messages_per_second_max=per_second),
         connection_table=connection_table,

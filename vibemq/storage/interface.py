@@ -170,7 +170,8 @@ class IStorageProvider(Protocol):
         Many small slices may end it earlier: see `Slice.cost`.
         Sequences that nothing keeps any more may be left out (slices break there). Appended rows are readable at once.
         Raises StorageDamaged naming the queue and sequences when a checksum fails, or when a message that must be there
-        has no row; nothing damaged is returned.
+        has no row; nothing damaged is returned. Its `run`, where the provider knows it, is within [first, last]: all of
+        these are damaged, and what stands before them is sound as far as one read reaches.
         """
 
     def dead_letters(self, *, after: int = 0, limit: int = 100, queue: str | None = None) -> list[DeadLetter]:

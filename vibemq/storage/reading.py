@@ -119,35 +119,35 @@ def _stretch(runs: Sequence[Run], index: int) -> list[Run]:
 def _read_stretch(storage: ReadsRows, queue_id: int, wanted: list[Run], max_bytes: int, piece: Piece) -> int:
     """Read one stretch into `piece`; return what it cost."""
     first, last = wanted[0][0], wanted[-1][1]
-    taken = 0
+    taken, until = 0, last
     while first <= last:
         if taken >= max_bytes:
             piece.rest += _from(wanted, first)
             break
         try:
-            slices = storage.read(queue_id, first, last, max_bytes - taken)
+            slices = storage.read(queue_id, first, until, max_bytes - taken)
         except StorageDamaged as damage:
-            middle = _sound_until(storage, queue_id, first, last)
-            if middle == first:
+            low, high = damage.run or _first_damaged(storage, queue_id, first, until)
+            if low > first:
+                # What stands before it is sound.
+                until = low - 1
+            else:
                 piece.damage = damage
-                piece.damaged += _cut(wanted, first, first)
-                first += 1
-                continue
-            slices = storage.read(queue_id, first, middle - 1, max_bytes - taken)
-            if not slices:
-                first = middle
-                continue
-        if not slices:
-            break
+                piece.damaged += _cut(wanted, first, high)
+                first, until = high + 1, last
+            continue
         kept = slices if len(wanted) == 1 else _only(slices, wanted)
         taken += _cost(slices) if kept is slices else max(_cost(slices), _cost(kept))
         piece.slices += kept
-        first = slices[-1].first_sequence + slices[-1].rows.count
+        first = slices[-1].first_sequence + slices[-1].rows.count if slices else until + 1
+        if first > until:
+            until = last
     return taken
 
 
-def _sound_until(storage: ReadsRows, queue_id: int, first: int, last: int) -> int:
-    """The first sequence in [first, last] whose own read fails; called when a read of all of them has failed."""
+def _first_damaged(storage: ReadsRows, queue_id: int, first: int, last: int) -> Run:
+    """The first sequence in [first, last] whose own read fails; called when a read of all of them has failed, and the
+    storage does not know which it is."""
     while first < last:
         middle = (first + last) // 2
         try:
@@ -156,7 +156,7 @@ def _sound_until(storage: ReadsRows, queue_id: int, first: int, last: int) -> in
             last = middle
         else:
             first = middle + 1
-    return first
+    return first, first
 
 
 def _read_whole(storage: ReadsRows, queue_id: int, first: int, last: int) -> None:

@@ -25,7 +25,9 @@ from vibemq.model.records import (
 )
 from vibemq.model.rows import Rows, pack_row
 from vibemq.model.stored import DeadPageWanted, Slice
-from vibemq.storage.kvstore.blocks import BLOCK_BYTES, BlockInfo, load_large_block
+from vibemq.storage.kvstore import block_cache
+from vibemq.storage.kvstore.blocks import BLOCK_BYTES, BlockInfo, BlockParts, load_block, load_large_block
+from vibemq.storage.kvstore.store import KV
 from vibemq.storage.lmdb.backup import restore
 from vibemq.storage.lmdb.checkpoint.checkpointer_process import THRIFTY
 from vibemq.storage.lmdb.checkpoint.schedule import portion
@@ -34,6 +36,7 @@ from vibemq.storage.lmdb.journal.journal import SealedSegment
 from vibemq.storage.lmdb.provider import LmdbProvider
 from vibemq.storage.lmdb.repair import repair
 from vibemq.storage.lmdb.settings import LmdbSettings
+from vibemq.storage.reading import read_piece
 
 SMALL = LmdbSettings(segment_bytes=64 << 10, buffer_bytes=100_000, ballast_bytes=0, checkpoint_lag_bytes=0)
 
@@ -267,6 +270,30 @@ def test_rot_in_the_store_is_found_and_repaired(provider: LmdbProvider, tmp_path
     assert list(again.check()) == []
     lost = set(range(problem.first_sequence, problem.last_sequence + 1))
     assert set(sequences(again)) == set(range(1, 3001)) - lost
+    again.close()
+
+
+def test_a_damaged_block_is_read_once_for_all_of_its_messages(
+    provider: LmdbProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    provider.append([*a_queue(), messages(1, 3000)])
+    provider.checkpoint()
+    provider.close()
+    flip(tmp_path / "data" / "store" / "data.mdb", b"1500" * 12)
+    again = reopened(provider, tmp_path)
+    loaded: list[int] = []
+
+    def counted(kv: KV, queue_id: int, info: BlockInfo, name: str = "") -> BlockParts:
+        loaded.append(info.first)
+        return load_block(kv, queue_id, info, name)
+
+    monkeypatch.setattr(block_cache, "load_block", counted)
+    piece = read_piece(again, 1, [(1, 3000)], 1 << 30)
+    ((first, last),) = piece.damaged
+    assert first <= 1500 <= last
+    assert piece.count + last - first + 1 == 3000
+    # What stands before it is read again, from what is at hand, and it itself when that is done.
+    assert len(loaded) <= len(set(loaded)) + 1
     again.close()
 
 

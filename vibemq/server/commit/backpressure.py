@@ -8,7 +8,9 @@ have used theirs a few are let on in each turn, in the order in which they ask. 
 room: what it has left of it is for those who send little, because an append that needs more holds up everybody.
 
 However many sockets are readable in one turn, they are all read in it. What has come is worked off for a share of the
-turn; what comes behind it is put aside, and has its turn in the next ones.
+turn; what comes behind it is put aside, and has its turn in the next ones. Above a bound of what was put aside nobody
+is read, not even in this turn: what has not been read waits in the kernel, and in the end with the peers. Then they are
+read on in turns.
 """
 
 import asyncio
@@ -32,6 +34,10 @@ WORK_SHARE_S = 0.002
 """What has come is worked off for so long in one turn of the loop, beside the last of it."""
 ASIDE_BYTES = 65_536
 """A peer is not read on when so much of it was put aside."""
+ALL_ASIDE_BYTES_MAX = 8 * 1024 * 1024
+"""Nobody is read when more was put aside of all peers together, until half of it is worked off."""
+READ_ON_AT_ONCE = 32
+"""Of those who were not read because of that, in one turn."""
 NEVER_ASKED = float("-inf")
 
 
@@ -142,23 +148,43 @@ class ReadTurns:
 
 
 class AsideReading(Protocol):
-    """A connection that keeps what has come until it is told to `work_off` it."""
+    """A connection that keeps what has come until it is told to `work_off` it, and asks `holds` when it is woken."""
+
+    @property
+    def is_read(self) -> bool: ...
 
     def work_off(self) -> None: ...
+
+    def hold(self) -> None:
+        """It is not read from now on, not even in this turn of the loop."""
+
+    def wake(self) -> None: ...
 
 
 class PutAside:
     """Connections of which something has come that was not looked at, in the order in which it came.
 
     Args:
+        connections: everybody who reads.
         wake: has `begin` called soon, at the start of a turn of the loop.
         monotonic: seconds.
     """
 
-    def __init__(self, *, wake: Callable[[], None], monotonic: Callable[[], float]) -> None:
+    def __init__(
+        self, connections: Iterable[AsideReading], *, wake: Callable[[], None], monotonic: Callable[[], float]
+    ) -> None:
+        self._connections = connections
         self._wake = wake
         self._monotonic = monotonic
-        self._waiting: OrderedDict[AsideReading, None] = OrderedDict()
+        self._waiting: OrderedDict[AsideReading, int] = OrderedDict()
+        """With the bytes of each."""
+        self.size = 0
+        """Bytes of all of them."""
+        self._full = False
+        self._held: OrderedDict[AsideReading, None] = OrderedDict()
+        """Who is not read because of that, in the order in which they are read on."""
+        self._called: set[AsideReading] = set()
+        """Who is read on, as soon as it asks."""
         self._end = self._asked = NEVER_ASKED
         """When this turn's share is over, and when something has come last. After a while without, the turn is another
         one, although nobody may have told so."""
@@ -171,23 +197,63 @@ class PutAside:
         self._asked = now
         return now < self._end and not self._waiting
 
-    def add(self, connection: AsideReading) -> None:
-        self._waiting[connection] = None
+    def add(self, connection: AsideReading, size: int) -> None:
+        self._waiting[connection] = self._waiting.get(connection, 0) + size
+        self.size += size
         self._wake()
+        if self._full:
+            self._hold([connection])
+        elif self.size > ALL_ASIDE_BYTES_MAX:
+            self._full = True
+            self._hold(self._connections)
+
+    def _hold(self, connections: Iterable[AsideReading]) -> None:
+        for connection in connections:
+            if connection.is_read:
+                self._held[connection] = None
+                connection.hold()
+
+    @property
+    def has_line(self) -> bool:
+        """Somebody waits to be read: others are read once, and then wait behind."""
+        return bool(self._held)
+
+    def holds(self, connection: AsideReading) -> bool:
+        """Whether somebody who is not read must wait for those who have waited longer; it is woken when its turn has
+        come."""
+        if connection in self._called and not self._full:
+            self._called.remove(connection)
+            return False
+        if self._full or self._held:
+            self._held.setdefault(connection)
+        return connection in self._held
 
     def forget(self, connection: AsideReading) -> None:
         """It has gone."""
-        self._waiting.pop(connection, None)
+        self.size -= self._waiting.pop(connection, 0)
+        self._held.pop(connection, None)
+        self._called.discard(connection)
 
     def begin(self) -> None:
         """A turn of the loop begins."""
         self._asked = NEVER_ASKED
-        if not self._waiting:
+        if not (self._waiting or self._held):
             return
         end = self._monotonic() + WORK_SHARE_S
         while self._waiting:
-            self._waiting.popitem(last=False)[0].work_off()
+            connection, size = self._waiting.popitem(last=False)
+            self.size -= size
+            connection.work_off()
             if self._monotonic() >= end:
                 break
-        if self._waiting:
+        if self.size <= ALL_ASIDE_BYTES_MAX // 2:
+            self._full = False
+            self._read_on()
+        if self._waiting or self._held:
             self._wake()
+
+    def _read_on(self) -> None:
+        for _ in range(min(READ_ON_AT_ONCE, len(self._held))):
+            connection, _ = self._held.popitem(last=False)
+            self._called.add(connection)
+            connection.wake()

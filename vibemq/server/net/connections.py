@@ -92,6 +92,12 @@ class AdmittedConnection(CarriesLarge, Protocol):
 
     def wake(self) -> None: ...
 
+    def work_off(self) -> None:
+        """What was put aside of it."""
+
+    def hold(self) -> None:
+        """It is not read for a while."""
+
     def goodbye(self, reason: str) -> None: ...
 
     def drop(self, why: str) -> None: ...

@@ -277,17 +277,19 @@ class Connection(asyncio.Protocol):
                 self._begin_gathering(self._gather)
         else:
             self.peer.keep(data)
-            self._services.put_aside.add(self)
+            self._services.put_aside.add(self, len(data))
             share_bytes = ASIDE_BYTES
         if self.peer.ending:
             # What still comes is thrown away, and the peer must not wait for room to write it.
             return
         turns.reads(self)
         self._turn_bytes += len(data)
-        if self._turn_bytes >= share_bytes and self._reading:
-            # `flush`, in the next turn, reads on.
-            self._share_used = True
+        share_used = self._turn_bytes >= share_bytes
+        if self._reading and (share_used or self._services.put_aside.has_line):
+            # `flush`, in the next turn, reads on, or waits behind those who have waited longer.
+            self._share_used = share_used
             self._pause_reading()
+            self.wake()
 
     def _begin_gathering(self, make: Callable[[Callable[[bytes], None]], Gathering]) -> None:
         if self._gathering is None:
@@ -314,7 +316,7 @@ class Connection(asyncio.Protocol):
                 self.peer.receive(b"")
             else:
                 self.peer.keep(b"")
-                self._services.put_aside.add(self)
+                self._services.put_aside.add(self, 0)
         # We close the transport ourselves, once what was asked before is answered.
         # TLS knows no half-closed streams: there the transport closes after this.
         return self.number != 0 and self.transport.get_extra_info("sslcontext") is None
@@ -468,7 +470,15 @@ class Connection(asyncio.Protocol):
 
     def _waits_for_turn(self) -> bool:
         """Somebody of whom much has come is read on when that was looked at, and others have had their turns."""
-        return self.peer.kept or (self._share_used and not self._services.read_turns.admits(self))
+        if self.peer.kept or (self._share_used and not self._services.read_turns.admits(self)):
+            return True
+        self._share_used = False
+        return self._services.put_aside.holds(self)
+
+    def hold(self) -> None:
+        """Too much was put aside of all connections. What comes of one that ends is thrown away all the same."""
+        if not self.peer.ending:
+            self._pause_reading()
 
     def _pause_reading(self) -> None:
         if self._gathering is not None:

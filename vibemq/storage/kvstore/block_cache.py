@@ -8,6 +8,7 @@ info is the same is the same.
 from collections import OrderedDict
 from collections.abc import Iterator
 
+from vibemq.errors import StorageDamaged
 from vibemq.model.rows import LARGE_ROW_BYTES
 from vibemq.model.stored import Slice
 from vibemq.storage.kvstore.blocks import SEQUENCE_KEY_MAX, BlockInfo, BlockParts, between, block_infos, load_block
@@ -29,7 +30,13 @@ class BlockCache:
         """
         first, last = max(first, 0), min(last, SEQUENCE_KEY_MAX)
         for info in block_infos(kv, queue_id, first, last):
-            yield from between(self._block(kv, queue_id, info, name), first, last)
+            try:
+                parts = self._block(kv, queue_id, info, name)
+            except StorageDamaged as damage:
+                # What the block has beside them may be read from elsewhere.
+                damage.run = max(first, info.first), min(last, info.last)
+                raise
+            yield from between(parts, first, last)
 
     def _block(self, kv: KV, queue_id: int, info: BlockInfo, name: str) -> BlockParts:
         key = (queue_id, info)

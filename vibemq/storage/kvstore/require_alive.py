@@ -40,6 +40,7 @@ def _need_none_alive(queue: StoredQueue, first: int, last: int, where: str) -> N
             f"messages {span(missing)} of queue {queue.name} are missing",
             path=where,
             hint="restore a backup, or save the rest with `vibemq-admin check --repair`",
+            run=missing[0],
         )
 
 

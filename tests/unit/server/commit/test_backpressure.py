@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.waiting import until
 from vibemq.server.commit.backpressure import (
+    ALL_ASIDE_BYTES_MAX,
     ALONE_SHARE_BYTES,
     ALONE_TURNS,
     AT_ONCE,
@@ -152,10 +153,20 @@ class Spoken:
     clock: Clock
     cost_s: float
     done: list["Spoken"]
+    is_read: bool = True
+    woken: int = 0
+
+    def hold(self) -> None:
+        assert self.is_read
+        self.is_read = False
+
+    def wake(self) -> None:
+        self.woken += 1
 
     def work_off(self) -> None:
         self.clock.now += self.cost_s
         self.done.append(self)
+        self.wake()
 
 
 def read_all(aside: PutAside, spoken: list[Spoken]) -> list[Spoken]:
@@ -166,13 +177,13 @@ def read_all(aside: PutAside, spoken: list[Spoken]) -> list[Spoken]:
             each.work_off()
             at_once.append(each)
         else:
-            aside.add(each)
+            aside.add(each, 10)
     return at_once
 
 
 def test_what_many_have_sent_in_one_turn_is_worked_off_in_several_and_in_order() -> None:
     clock, woken = Clock(), list[None]()
-    aside = PutAside(wake=lambda: woken.append(None), monotonic=clock)
+    aside = PutAside([], wake=lambda: woken.append(None), monotonic=clock)
     done: list[Spoken] = []
     spoken = [Spoken(clock, WORK_SHARE_S / 4, done) for _ in range(22)]
     assert read_all(aside, spoken[:18]) == spoken[:4]
@@ -192,10 +203,56 @@ def test_what_many_have_sent_in_one_turn_is_worked_off_in_several_and_in_order()
 
 def test_each_turn_has_a_share_of_its_own() -> None:
     clock = Clock()
-    aside = PutAside(wake=lambda: None, monotonic=clock)
+    aside = PutAside([], wake=lambda: None, monotonic=clock)
     long = Spoken(clock, WORK_SHARE_S, [])
     for begin in (aside.begin, lambda: setattr(clock, "now", clock.now + 2 * WORK_SHARE_S)):
         assert read_all(aside, [long]) == [long]
         assert not aside.has_time()
         begin()
     assert aside.has_time()
+
+
+def test_what_is_put_aside_of_all_connections_has_a_bound() -> None:
+    """In the turn in which it is reached, nobody is read any more; then those who were held are read on in turns, and
+    none is passed over, though each sends as much again as soon as it is read."""
+    clock = Clock()
+    piece, connections = 65_536, [Spoken(clock, WORK_SHARE_S / 40, []) for _ in range(400)]
+    aside = PutAside(connections, wake=lambda: None, monotonic=clock)
+    reads = dict.fromkeys(connections, 0)
+    for _ in range(400):
+        for each in connections:
+            if each.is_read:
+                reads[each] += 1
+                if aside.has_time():
+                    each.work_off()
+                    each.is_read = not aside.has_line
+                else:
+                    aside.add(each, piece)
+                    each.is_read = False
+        assert aside.size <= ALL_ASIDE_BYTES_MAX + piece
+        aside.begin()
+        for each in connections:
+            if each.woken and not each.is_read:
+                each.is_read = not aside.holds(each)
+            each.woken = 0
+    assert min(reads.values()) >= 0.8 * max(reads.values()) > 10
+
+
+def test_nobody_is_held_when_what_was_put_aside_is_worked_off_or_has_gone() -> None:
+    clock = Clock()
+    one, other, late = connections = [Spoken(clock, WORK_SHARE_S, []) for _ in range(3)]
+    aside = PutAside(connections, wake=lambda: None, monotonic=clock)
+    aside.add(one, ALL_ASIDE_BYTES_MAX)
+    assert [each.is_read for each in connections] == [True, True, True]
+    aside.add(other, 1)
+    assert [each.is_read for each in connections] == [False, False, False]
+    assert aside.holds(late)
+    aside.forget(late)
+    aside.forget(one)
+    assert aside.size == 1
+    aside.begin()
+    assert aside.size == 0
+    assert not any(map(aside.holds, connections))
+    assert not one.woken
+    assert other.woken
+    assert not late.woken

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Generic, TypeVar
 
+from vibemq.errors import StorageDamaged
 from vibemq.model.rows import LARGE_ROW_BYTES, Rows, single_rows
 from vibemq.model.stored import Slice
 
@@ -76,11 +77,16 @@ class WriteBuffer(Generic[PlaceT]):
             entry.rows = None
 
     def read(self, queue_id: int, first: int, last: int) -> Iterator[Slice]:
-        """Slices of the buffered sequences in [first, last], ascending, one per stretch."""
+        """Slices of the buffered sequences in [first, last], ascending, one per stretch. Raises StorageDamaged with the
+        run of one stretch: its record is damaged as a whole."""
         for entry in self.entries(queue_id, first, last):
             start, stop = max(first, entry.first), min(last, entry.last)
-            rows = self._rows(entry).slice(start - entry.first, stop - entry.first + 1)
-            yield Slice(start, entry.published_at, rows)
+            try:
+                rows = self._rows(entry)
+            except StorageDamaged as damage:
+                damage.run = start, stop
+                raise
+            yield Slice(start, entry.published_at, rows.slice(start - entry.first, stop - entry.first + 1))
 
     def entries(self, queue_id: int, first: int, last: int) -> Iterator[JournalEntry[PlaceT]]:
         """The stretches that reach into [first, last]."""

@@ -21,7 +21,7 @@ from vibemq.storage.lmdb.environment.tables import reading
 from vibemq.storage.lmdb.journal.journal import Journal
 from vibemq.storage.lmdb.journal.recent import RecentRows
 from vibemq.storage.lmdb.open_store import OpenStore
-from vibemq.storage.lmdb.reading.stored import StoredRows
+from vibemq.storage.lmdb.reading.stored import StoredRows, shifted_damage
 from vibemq.storage.state.large import first_large, queues_with_large
 from vibemq.storage.state.reducer import is_transient
 
@@ -172,8 +172,9 @@ class RowReader:
         if first <= stop:
             yield from self._stored.read_moved(moved, first, stop, name=name)
         if start is not None:
-            for part in self._recent.read(moved.stage_id, max(first - shift, start), last - shift):
-                yield Slice(part.first_sequence + shift, moved.published_at, part.rows)
+            with shifted_damage(shift):
+                for part in self._recent.read(moved.stage_id, max(first - shift, start), last - shift):
+                    yield Slice(part.first_sequence + shift, moved.published_at, part.rows)
 
     def _own_parts(self, queue_id: int, queue: StoredQueue | None, first: int, last: int) -> Iterator[Slice]:
         """From the store below the first recent row, from the recent rows from there on."""

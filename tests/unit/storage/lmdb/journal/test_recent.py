@@ -7,15 +7,19 @@ from random import Random
 
 import pytest
 
+from vibemq.errors import StorageDamaged
 from vibemq.model.options import QueueOptions
 from vibemq.model.records import GroupCreated, MessagesAdded, QueueCreated
 from vibemq.model.rows import Rows, pack_row
+from vibemq.storage.kvstore.blocks import last_of
 from vibemq.storage.lmdb.journal.journal import Journal, JournalPosition
-from vibemq.storage.lmdb.journal.recent import LeftOnly
+from vibemq.storage.lmdb.journal.recent import LOADED_BYTES_MAX, LeftOnly
 from vibemq.storage.lmdb.provider import LmdbProvider
 from vibemq.storage.lmdb.settings import LmdbSettings
+from vibemq.storage.reading import read_piece
 from vibemq.storage.state.changes import Dirty
 from vibemq.storage.state.reducer import DeadTable, apply
+from vibemq.testing.storage_conformance import moved_stages
 from vibemq.testing.storage_workload import Model, Workload
 
 NOTES = set(Dirty.__slots__)
@@ -69,3 +73,110 @@ def test_a_record_whose_rows_are_read_in_pieces_is_read_once(
             for part in provider.read(1, at, 36, 256 << 10):
                 at += part.rows.count
         assert len(reads) == 1
+
+
+def damage_all(folder: Path, needle: bytes) -> None:
+    """The broker has its segments open, and reads what is changed beneath it."""
+    (segment,) = (path for path in (folder / "journal").iterdir() if needle in path.read_bytes())
+    data = segment.read_bytes()
+    with segment.open("r+b") as file:
+        file.seek(data.index(needle))
+        file.write(b"?")
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The lsn of every record that is read from the journal."""
+    lsns: list[int] = []
+    read = Journal.read
+
+    def counted(journal: Journal, position: JournalPosition) -> bytes:
+        lsns.append(position.lsn)
+        return read(journal, position)
+
+    monkeypatch.setattr(Journal, "read", counted)
+    return lsns
+
+
+def opened(folder: Path) -> LmdbProvider:
+    """With a queue, and everything that is read is read from the journal."""
+    provider = LmdbProvider(folder, LmdbSettings(ballast_bytes=0, buffer_bytes=0, checkpoint_ms=3_600_000))
+    provider.open()
+    provider.append([QueueCreated(1, "q", QueueOptions(), 1, "aa"), GroupCreated(1, 0, "", True, 1)])
+    return provider
+
+
+def added(first: int, count: int, size: int) -> MessagesAdded:
+    return MessagesAdded(
+        1, first, 1_000, Rows.of([pack_row(f"m{n:05}", b"x" * size) for n in range(first, first + count)])
+    )
+
+
+@pytest.mark.parametrize("stretches", [1, 20])
+def test_a_damaged_record_is_read_once_and_lost_as_a_whole(tmp_path: Path, reads: list[int], stretches: int) -> None:
+    """However many of its messages are wanted, at once or one after the other: its one checksum covers all of them."""
+    each = 100 // stretches
+    with closing(opened(tmp_path / "data")) as provider:
+        provider.append([added(1, 100, 200)])
+        provider.append([added(101 + n * each, each, 200) for n in range(stretches)])
+        provider.append([added(201, 100, 200)])
+        damage_all(tmp_path / "data", b"m00150")
+        piece = read_piece(provider, 1, [(50, 120), (130, 130), (190, 250)], 1 << 20)
+        assert piece.rest == []
+        assert [n for first, last in piece.damaged for n in range(first, last + 1)] == [
+            *range(101, 121),
+            130,
+            *range(190, 201),
+        ]
+        assert [(part.first_sequence, part.rows.count) for part in piece.slices] == [(50, 51), (201, 50)]
+        assert sorted(reads) == [2, 3, 4]
+        read_piece(provider, 1, [(121, 129)], 1 << 20)
+        assert sorted(reads) == [2, 3, 4]
+
+
+def test_consumers_that_stand_in_different_records_do_not_drive_them_out(tmp_path: Path, reads: list[int]) -> None:
+    with closing(opened(tmp_path / "data")) as provider:
+        for record in range(20):
+            provider.append([added(1 + 100 * record, 100, 5_000)])
+        for at in range(1, 101):
+            for record in range(20):
+                provider.read(1, at + 100 * record, at + 100 * record, 1)
+        assert len(reads) == 20
+
+
+def test_records_that_are_kept_have_a_bound(tmp_path: Path, reads: list[int]) -> None:
+    """The one that was read longest ago goes first."""
+    count = LOADED_BYTES_MAX // (4 << 20) + 1
+    with closing(opened(tmp_path / "data")) as provider:
+        for record in range(count):
+            provider.append([added(1 + 4 * record, 4, 1_000_000)])
+        for record in [*range(count), *range(count)]:
+            provider.read(1, 1 + 4 * record, 1 + 4 * record, 1)
+            assert provider._recent._loaded._size <= LOADED_BYTES_MAX
+        provider.read(1, 4 * count, 4 * count, 1)
+        assert len(reads) <= 2 * count
+        provider.checkpoint()
+        assert provider._recent._loaded._size == 0
+
+
+def test_damage_to_a_moved_stage_is_told_by_the_numbers_in_its_queue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, broken = Journal.read, 4
+
+    def rotten(journal: Journal, position: JournalPosition) -> bytes:
+        if position.lsn == broken:
+            raise StorageDamaged("a record is broken", path="journal")
+        return read(journal, position)
+
+    monkeypatch.setattr(Journal, "read", rotten)
+    settings = LmdbSettings(ballast_bytes=0, buffer_bytes=0, checkpoint_ms=3_600_000)
+    with closing(LmdbProvider(tmp_path / "data", settings)) as provider:
+        provider.open()
+        for batch in (*moved_stages._filled(), moved_stages._move()):
+            provider.append(batch)
+        assert broken == provider.stats().last_lsn - 1
+        piece = read_piece(provider, 1, [(2, 20)], 1 << 20)
+        assert piece.damaged == [(9, 15)]
+        assert piece.count == 7
+        assert last_of(piece.slices[-1]) == 8
