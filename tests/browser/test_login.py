@@ -1,6 +1,7 @@
 """Logging in and out, and the way back to where one wanted to be."""
 
 import base64
+import re
 import subprocess
 import sys
 import urllib.request
@@ -127,6 +128,23 @@ def test_a_limited_user_sees_no_button_that_would_be_refused(closed_broker: Serv
     page.get_by_role("heading", name="Queues", exact=True).wait_for()
     assert page.get_by_role("link", name="Audit").count() == 0
     assert page.get_by_role("button", name="Create queue").count() == 0
+
+
+@pytest.mark.parametrize("place", ["letter?id=1", "letter?id=x", "message?queue=other&sequence=1", "queue?queue=other"])
+def test_a_page_that_is_refused_has_its_heading(closed_broker: ServedBroker, opened: Opener, place: str) -> None:
+    page = opened(closed_broker.origin)
+    page.goto(f"{closed_broker.console}{place}")
+    log_in(page, "reader", "a reader's")
+    page.get_by_text(re.compile("does not have the permission 'inspect'|Which letter")).wait_for()
+    assert page.get_by_role("heading", level=1).count() == 1
+
+
+def test_a_broker_that_does_not_tell_who_is_here_has_a_heading(closed_broker: ServedBroker, opened: Opener) -> None:
+    page = opened(closed_broker.origin)
+    page.route("**/api/v1/session", lambda route: route.fulfill(status=503, json={"title": "it stops"}))
+    page.goto(f"{closed_broker.console}queues")
+    page.get_by_role("alert").get_by_text("it stops").wait_for()
+    assert page.get_by_role("heading", level=1).all_inner_texts() == ["Queues · VibeMQ"]
 
 
 def test_the_command_line_opens_a_browser_that_is_logged_in_once(closed_broker: ServedBroker, opened: Opener) -> None:

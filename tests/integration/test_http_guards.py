@@ -162,6 +162,33 @@ async def test_an_export_ends_with_what_allowed_it(tmp_path: Path, monkeypatch: 
             assert [line.get("error", {}).get("code") for line in lines[1:]] == [code]
 
 
+@pytest.mark.parametrize("taken", [True, False])
+async def test_an_export_writes_no_letter_of_a_page_behind_the_end_of_a_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: bool
+) -> None:
+    auth = everybody()
+    async with serving(tmp_path, auth=auth) as api:
+        await dead_letters(api, 4)
+        lines_of = letters._lines
+
+        def two_lines(exchange: Exchange, some: list[dict[str, Any]]) -> bytes:
+            if some[0]["dead_id"] == 2:
+                rules = () if taken else (*exchange.services.accounts.policy._rules["owner"],) * 2
+                exchange.services.accounts.policy._rules["owner"] = rules
+            return lines_of(exchange, some)
+
+        monkeypatch.setattr(letters, "ITEMS_PER_TURN", 1)
+        monkeypatch.setattr(letters, "_lines", two_lines)
+        answer = await api.get("/dead-letters/export?queue=a.q", "owner")
+        lines = [json.loads(line) for line in answer.text.splitlines()]
+        if taken:
+            assert [line.get("payload") for line in lines] == ["body 0", "body 1", None]
+            assert (lines[-1]["error"]["code"], lines[-1]["count"]) == ("NOT_AUTHORIZED", 2)
+        else:
+            assert [line.get("payload") for line in lines[:-1]] == [f"body {n}" for n in range(4)]
+            assert lines[-1] == {"count": 4, "damaged": 0}
+
+
 # -- logins -----------------------------------------------------------------------------------------------------------
 
 

@@ -320,6 +320,33 @@ async def test_a_canary_that_works_lets_the_others_go(started: Started) -> None:
     assert (job["done"], job["canary_passed"], job["dead_again"]) == (50, True, 0)
 
 
+async def test_what_is_purged_of_a_canary_has_not_passed(started: Started) -> None:
+    broker, mq = started
+    await dead(mq, broker, "q", 50)
+    number = (await mq.admin("job.start", kind="replay", canary=5, limit=20))["job"]
+    await reached(mq, number, "waiting", done=5)
+    await mq.purge_queue("q")
+    broker.advance(1)
+    job = await reached(mq, number, "held", done=5)
+    assert (job["canary_gone"], job["canary_passed"], job["dead_again"]) == (5, False, 0)
+    assert "left their queue before anybody settled them" in job["why"]
+    await mq.admin("job.change", job=number, state="running")
+    assert (await reached(mq, number, "done"))["done"] == 20
+    await mq.purge_queue("q")
+    number = (await mq.admin("job.start", kind="replay", canary=5, limit=20))["job"]
+    await reached(mq, number, "waiting", done=5)
+    for message in await take(mq, "q", 2):
+        message.ack()
+    await until(lambda: (info := broker.queue_info("q")) is not None and not info.in_flight)
+    await mq.purge_queue("q")
+    broker.advance(1)
+    job = await reached(mq, number, "done")
+    assert job["canary_passed"]
+    assert job["canary_gone"] == 3
+    [passed] = [event for event in job["events"] if event["event"] == "canary passed"]
+    assert "3 of them are gone without a verdict" in passed["detail"]
+
+
 async def test_a_job_is_held_when_many_have_died_again(started: Started) -> None:
     broker, mq = started
     await dead(mq, broker, "q", 50)

@@ -258,6 +258,7 @@ async def test_a_search_ends_its_page_behind_many_holders(
         while after is not None:
             page = await mq.admin("queue.peek", queue="all", header={"a": "b"}, **{"from": after})
             assert sum(len(message["holders"]) for message in page["messages"]) <= 6
+            assert page["examined"] == 8 - after
             seen += [message["sequence"] for message in page["messages"]]
             pages, after = pages + 1, page["next"]
         assert (seen, pages) == ([1, 2, 3, 4, 5, 6, 7], 4)

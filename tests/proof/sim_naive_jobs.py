@@ -27,16 +27,17 @@ class NaiveJob:
     skipped: int = 0
     cursor: int = 0
     dead_again: int = 0
+    gone: int = 0
     made: set[tuple[int, int]] = field(default_factory=set)
     """(queue_id, sequence)"""
 
     def copy(self) -> "NaiveJob":
-        return NaiveJob(self.state, self.done, self.skipped, self.cursor, self.dead_again, set(self.made))
+        return NaiveJob(self.state, self.done, self.skipped, self.cursor, self.dead_again, self.gone, set(self.made))
 
     def agrees(self, job: StoredJob) -> bool:
         made = {(queue_id, s) for queue_id, first, last in job.made for s in range(first, last + 1)}
-        counts = (job.state, job.done, job.skipped, job.cursor, job.dead_again, made)
-        return counts == (self.state, self.done, self.skipped, self.cursor, self.dead_again, self.made)
+        counts = (job.state, job.done, job.skipped, job.cursor, job.dead_again, job.gone, made)
+        return counts == (self.state, self.done, self.skipped, self.cursor, self.dead_again, self.gone, self.made)
 
 
 def apply_job_record(jobs: dict[int, NaiveJob], record: JobRecord, batch: list[Record]) -> None:
@@ -56,6 +57,11 @@ def apply_job_record(jobs: dict[int, NaiveJob], record: JobRecord, batch: list[R
         case JobLettersDied():
             job = jobs[record.job_id]
             died = {(record.queue_id, s) for first, last in record.runs for s in range(first, last + 1)}
+            if record.gone:
+                if not died <= job.made:
+                    raise Unbalanced(f"job {record.job_id} counts as gone what it has not made: {sorted(died)}")
+                job.gone += len(died)
+                return
             letters = {(r.queue_id, one.sequence) for r in batch if isinstance(r, DeadLettered) for one in r.letters}
             if not died <= job.made or not died <= letters:
                 raise Unbalanced(f"job {record.job_id} counts deaths that are none of its messages: {sorted(died)}")

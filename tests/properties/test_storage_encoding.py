@@ -131,6 +131,7 @@ jobs = st.builds(
     cursor=u64,
     done=u64,
     dead_again=u32,
+    gone=u32,
     canary_passed=st.booleans(),
     made=st.lists(st.tuples(u32, u64, u64), max_size=4).map(tuple),
     events=st.lists(job_events, max_size=4).map(tuple),
@@ -167,7 +168,7 @@ record = st.one_of(
     st.builds(
         JobChanged, u32, u64, job_events, st.none() | st.sampled_from(JobState), text, rates.map(float), st.booleans()
     ),
-    st.builds(JobLettersDied, u32, u32, runs),
+    st.builds(JobLettersDied, u32, u32, runs, st.booleans()),
     st.builds(JobsForgotten, st.lists(u32, max_size=3)),
 )
 

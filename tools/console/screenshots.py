@@ -47,6 +47,7 @@ def main() -> None:
         seed = [sys.executable, "-m", "tests.browser.seed", full.url, "--letters", str(LETTERS), "--no-users"]
         subprocess.run(seed, check=True, cwd=REPOSITORY)
         connection = stack.enter_context(consumer(full))
+        start_job(full)
         playwright = stack.enter_context(sync_playwright())
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         if only_docs:
@@ -79,6 +80,12 @@ def consumer(broker: ServedBroker) -> Iterator[str]:
         next(iter(messages))
         [found] = mq.admin("connections.list", name="stocktaking", limit=1)["connections"]
         yield found["connection_id"]
+
+
+def start_job(broker: ServedBroker) -> None:
+    """A replay that waits for the end of its canary."""
+    with vibemq.sync.connect(broker.url) as mq:
+        mq.admin("job.start", kind="replay", filter={"queue": "webhooks"}, canary=10, note="after the repair of hooks")
 
 
 def places() -> list[str]:

@@ -26,6 +26,7 @@ from vibemq.engine.handlers import (
 )
 from vibemq.engine.handlers.append import has_time_for, show
 from vibemq.engine.handlers.expiry import expire
+from vibemq.engine.handlers.jobs.deaths import note_gone
 from vibemq.engine.handlers.transfer import moves
 from vibemq.engine.jobs.job_table import JobTable
 from vibemq.engine.pacing import STEP_UNITS, Batch, is_crowded, work_off
@@ -383,7 +384,7 @@ class Engine:
         state = self._state
         if now > state.now:
             state.now = now
-        return Step(state.now)
+        return Step(state.now, state.jobs.made)
 
     def _carry(self, step: Step) -> None:
         """Leave what follows from a failure to the next step: records made now could not build on what is owed."""
@@ -433,6 +434,8 @@ class Engine:
             doubting.begin(state, step)
         if state.requests.failed:
             asking.tell_failed(state.requests, step)
+        if step.given_up:
+            note_gone(state, step)
         step.close()
         if state.owed_at < END and (step.records or step.gated or step.after_append or state.owed_at <= step.now):
             self._pay(step)

@@ -1,6 +1,6 @@
 """One step of the engine while it happens: collects what becomes its `Outcome`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -11,7 +11,7 @@ from vibemq.model.effects import Effect, Published, Reply, StandingReply
 from vibemq.model.options import Durability
 from vibemq.model.records import CursorChanged, Extras, HandedOut, MessagesAdded, Record, Settled
 from vibemq.model.rows import Rows, join_rows
-from vibemq.model.runs import Run
+from vibemq.model.runs import Run, RunSet
 
 
 @dataclass(slots=True, eq=False)
@@ -45,16 +45,20 @@ class Step:
         "facts",
         "freed",
         "gated",
+        "given_up",
         "moved",
         "now",
         "records",
         "undo",
         "waits",
+        "watched",
         "work",
     )
 
-    def __init__(self, now: int) -> None:
+    def __init__(self, now: int, watched: Container[int] = ()) -> None:
+        """`watched`: ids of queues in which jobs have made messages."""
         self.now = now
+        self.watched = watched
         self.records: list[Record] = []
         self.effects: list[Effect] = []
         self.after_append: list[Effect] = []
@@ -79,6 +83,8 @@ class Step:
         """Queues where a parked publisher may go on now, or whose last consumer may have left."""
         self.doubtful: dict[Queue, None] = {}
         """Queues of which a group has given up messages, that may have been requests."""
+        self.given_up: dict[Queue, RunSet] = {}
+        """Messages of `watched` queues that have left them though no consumer has settled them, and are no letters."""
         self._settled: dict[Group, Settled] = {}
         self._parts: list[Rows] = []
         """Rows of the last record, while it is a MessagesAdded that may still grow."""
@@ -210,6 +216,11 @@ class Step:
         if queue.options.goes_away:
             queue.unused_since = self.now
             self.freed[queue] = None
+
+    def give_up(self, queue: Queue, runs: Iterable[Run]) -> None:
+        """They are in no group any more."""
+        if queue.queue_id in self.watched:
+            self.given_up.setdefault(queue, RunSet()).add_all(runs)
 
     def free(self, queue: Queue) -> None:
         """Room was made in the queue."""

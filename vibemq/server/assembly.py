@@ -278,7 +278,7 @@ async def assemble(
     )
     users = Users(accounts, local_session, hashing, revocation.look_at_users, clock)
     tokens = Tokens(accounts, users, clock)
-    trail = Trail(report.snapshots, metrics)
+    trail = Trail(report.snapshots, metrics, refuses_all=report.refuses_all)
     figures = BrokerFigures(
         report,
         trail,

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { layout, slices, tokens } from "../../../vibemq/web/console/static/pure/body.js";
+import { STEP_CHARACTERS, layout, slices, tokenSteps, tokens } from "../../../vibemq/web/console/static/pure/body.js";
 
 const whole = (made) => made.map(({ pieces, isWhole }, at) => {
   const text = pieces.map(([, piece]) => piece).join("");
@@ -46,4 +46,19 @@ test("a JSON text that is cut anywhere is laid out up to there, without a token 
   }
   for (const none of ["[1, }", '{"a" 1', "hello {", "[1, 2] [", "{x"]) assert.equal(layout(none, true), null, none);
   assert.equal(tokens('{"a": tr'), null);
+});
+
+test("a large text is cut into tokens in steps, of which none is long", () => {
+  const source = JSON.stringify(Array.from({ length: 20_000 }, (_, id) => ({ id, note: "ü".repeat(20) })));
+  const { exec } = RegExp.prototype;
+  let looked = 0;
+  RegExp.prototype.exec = function counted(text) { looked += 1; return exec.call(this, text); };
+  const counts = [];
+  try {
+    for (const steps = tokenSteps(source); !steps.next().done; looked = 0) counts.push(looked);
+  } finally {
+    RegExp.prototype.exec = exec;
+  }
+  assert.ok(counts.length >= Math.floor(source.length / (STEP_CHARACTERS + 100)) - 1, `${counts.length} steps`);
+  assert.ok(Math.max(...counts) <= STEP_CHARACTERS / 2, `${Math.max(...counts)} tokens in one step`);
 });

@@ -14,7 +14,7 @@ from vibemq.engine.step import Step, heavy, light
 from vibemq.engine.waiting import PER_UNIT
 from vibemq.model.options import Durability
 from vibemq.model.records import ALL_GROUPS, Attempts, DeadFacts, DeadLettered, DeadRemoved, Dropped, Reason
-from vibemq.model.runs import Run, RunSet, run_count
+from vibemq.model.runs import Run, RunSet, run_count, without
 
 _NEVER_OUT = Attempts(acquired=0)
 _IDS_AHEAD = 1_000
@@ -147,6 +147,7 @@ def discard(step: Step, queue: Queue, group: Group, runs: list[Run], reason: Rea
     else:
         group.counters.dropped += count
     if queue.only_group:
+        step.give_up(queue, runs)
         step.note(Dropped(queue.queue_id, runs, reason), heavy(queue))
     else:
         step.note_settled(queue, group, runs)
@@ -164,6 +165,8 @@ def drop_waiting(step: Step, queue: Queue, runs: list[Run], reason: Reason) -> R
     if not touched:
         return touched
     kept = RunSet(part for run in touched.runs() for part in held.overlap(*run))
+    if queue.queue_id in step.watched:
+        step.give_up(queue, without(_merged([run for _, taken in gone for run in taken]), kept.runs()))
     for group, taken in gone:
         group.forget_history(taken)
         group.counters.dropped += run_count(taken)
@@ -249,6 +252,7 @@ def drop_logged(step: Step, queue: Queue, runs: list[Run], reason: Reason) -> No
         group.forget_history(waiting + held)
         group.counters.dropped += run_count(waiting) + run_count(held)
         lose(step, queue, group, waiting)
+        step.give_up(queue, waiting + held)
     unlog(queue, runs, RunSet())
     if queue.requests:
         fail_requests(queue, runs, reason)

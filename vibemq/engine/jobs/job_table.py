@@ -1,13 +1,12 @@
 """The jobs of a broker: all that are kept, and which messages they have made."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from itertools import islice, takewhile
 
 from vibemq.engine.jobs.made import MadeIn
 from vibemq.model.jobs.job import JobKind, JobPlan, JobState, StoredJob
-from vibemq.model.jobs.job_records import JobLettersDied
-from vibemq.model.runs import RunSet, run_count
+from vibemq.model.jobs.job_records import JobLettersDied, revived
+from vibemq.model.runs import RunSet
 
 RUNNING_MAX = 8
 """Jobs that go on at a time."""
@@ -91,8 +90,7 @@ class JobTable:
         """The messages in `gone` were never there, so they have not died either."""
         job = self.by_id.get(record.job_id)
         if job is not None:
-            count = sum(run_count(gone.overlap(*run)) for run in record.runs)
-            self.put(replace(job, dead_again=job.dead_again - count))
+            self.put(revived(job, record, [part for run in record.runs for part in gone.overlap(*run)]))
 
     # -- questions ----------------------------------------------------------------------------------------------------
 

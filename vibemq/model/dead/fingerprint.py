@@ -9,6 +9,8 @@ import re
 from functools import lru_cache
 from hashlib import blake2b
 
+from vibemq.model.arguments import has_utf8
+
 LINE_MAX = 512
 """Characters of the line that count."""
 SAMPLE_BYTES_MAX = 256
@@ -61,11 +63,9 @@ def sample_of(error: str) -> bytes:
 
 def _as_stored(error: str) -> str:
     """What is no valid Unicode has U+FFFD in its place in a store."""
-    try:
-        error.encode()
-    except UnicodeEncodeError:
-        return error.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return error
+    if has_utf8(error):
+        return error
+    return error.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def fingerprint_text(number: int) -> str:

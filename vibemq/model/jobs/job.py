@@ -99,6 +99,9 @@ class StoredJob:
     damaged: int = 0
     """Letters that could not be read and stay where they are."""
     dead_again: int = 0
+    gone: int = 0
+    """Messages of its canary that left their queue before anybody settled them: purged, removed, expired or moved. They
+    have neither passed nor failed."""
     forgiven: int = 0
     """How many had died again when somebody let the job go on nevertheless."""
     canary_passed: bool = False

@@ -61,6 +61,8 @@ class JobLettersDied:
     job_id: int
     queue_id: int
     runs: list[Run]
+    gone: bool = False
+    """They are no letters: they have left their queue, and nobody has settled them."""
 
 
 @dataclass(slots=True)
@@ -134,7 +136,18 @@ def changed(job: StoredJob, record: JobChanged) -> StoredJob:
 
 
 def bereaved(job: StoredJob, record: JobLettersDied) -> StoredJob:
-    return replace(job, dead_again=job.dead_again + run_count(record.runs))
+    count = run_count(record.runs)
+    if record.gone:
+        return replace(job, gone=job.gone + count)
+    return replace(job, dead_again=job.dead_again + count)
+
+
+def revived(job: StoredJob, record: JobLettersDied, runs: list[Run]) -> StoredJob:
+    """The opposite, for a part of its messages."""
+    count = run_count(runs)
+    if record.gone:
+        return replace(job, gone=job.gone - count)
+    return replace(job, dead_again=job.dead_again - count)
 
 
 def _with_run(

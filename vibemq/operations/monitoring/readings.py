@@ -90,6 +90,9 @@ class QueuesReading:
     """queue_id -> how long nothing was handed out nor settled, of queues in which something waits."""
     by_name: Sequence[int]
     """All rows in the order of the names."""
+    refused_all: bool = False
+    """Whether the broker has refused messages of every queue since the earlier one, for want of memory or disk: then
+    refusals say nothing of a queue's own limits."""
     visible: dict[tuple[Principal, object, int], list[int]] = field(default_factory=dict)
     """What `vibemq.operations.monitoring.visible` has found out."""
     findings: dict[object, Any] = field(default_factory=dict)

@@ -1,6 +1,7 @@
 """The state of a queue in one word. The first that fits, from the top:
 
-full            not one more message fits, or publishers were refused since the earlier picture
+full            not one more message fits, or publishers were refused since the earlier picture (those that were
+                refused because the broker is short of memory or disk do not count)
 no_consumer     messages are ready, and nobody consumes: no consumer, and no group that reads by ranges
 stuck           messages are ready, somebody consumes, and nothing was handed out nor settled for STUCK_MS
 falling_behind  messages come in, and those that are ready become more by at least FALLING_PER_S a second and by
@@ -40,7 +41,7 @@ def state_of(reading: QueuesReading, row: int) -> QueueState:
     columns = reading.now.columns
     ready = columns["ready"][row]
     moved = reading.moved
-    if columns["filled"][row] >= 100 or moved("refused", row) > 0:
+    if columns["filled"][row] >= 100 or (moved("refused", row) > 0 and not reading.refused_all):
         return QueueState.FULL
     if ready:
         if not columns["consumers"][row] and not reading.is_read_by_range(row):

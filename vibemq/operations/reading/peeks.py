@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -16,7 +16,7 @@ from vibemq.operations.contracts import EngineQuestions, HoldingPeer, Peers, Rea
 from vibemq.operations.messages import message_json, part_of, priority_of
 from vibemq.operations.queues import ANSWER_BYTES_MAX, MESSAGES_PER_TURN, QueueArguments
 from vibemq.operations.registry import Caller, Operation
-from vibemq.operations.transfer.kept_messages import KeptMessages, in_turns
+from vibemq.operations.transfer.kept_messages import KeptMessages, KeptPage, in_turns
 from vibemq.storage.reading import Piece, read_piece
 
 PREVIEW_BYTES = 1_024
@@ -27,7 +27,7 @@ SEARCHED_BYTES = 256 << 10
 SEARCH_S = 0.2
 """How long one request looks for messages; `next` says where another one goes on."""
 SEARCH_LEAST = 1_000
-"""So many messages are looked at however long it takes."""
+"""So many messages are looked at however long it takes, unless one is found before."""
 HOLDERS_MAX = 100
 """Shown of one message."""
 HOLDERS_PER_ANSWER = 1_000
@@ -138,37 +138,34 @@ class Peeks:
     async def _found(self, wanted: PeekArguments, limit: int, preview: int) -> dict[str, Any]:
         """A page of a search: by sequence, of all states if none is named."""
         head = self._readers.queue(wanted.queue, wanted.incarnation)
-        search = _Search(wanted, limit)
+        search = _Search(wanted, limit, preview)
         start: int | None = wanted.from_
-        deadline = asyncio.get_running_loop().time() + SEARCH_S
-        while start is not None and not search.is_full:
+        while start is not None and not search.is_over:
             page = await self._kept.page(
                 wanted.queue, start=start, max_bytes=SEARCHED_BYTES, incarnation=head.incarnation
             )
-            start = page.next
-            for part in page.slices:
-                await search.look(part)
+            start = await self._show_found(search, page, wanted, head.incarnation)
             # A page of a few large messages takes a millisecond, and has no turns of its own.
             await asyncio.sleep(0)
-            if asyncio.get_running_loop().time() > deadline and search.examined >= SEARCH_LEAST:
-                break
-        sequences = [sequence for sequence, _, _ in search.found]
-        facts = self._readers.facts(wanted.queue, runs_of(sequences), head.incarnation)
-        shown: list[dict[str, Any]] = []
-        after = sequences[-1] + 1 if search.is_full else start
-        holders, deadline = 0, asyncio.get_running_loop().time() + SEARCH_S
-        for sequence, row, published_at in search.found:
-            if sequence != sequences[0] and (
-                holders >= HOLDERS_PER_ANSWER or asyncio.get_running_loop().time() > deadline
-            ):
-                after = sequence
-                break
-            where = await whereabouts(self._readers, self._peers, wanted.queue, sequence)
-            if wanted.state in (None, where["state"]):
-                holders += len(where["holders"])
-                item = facts_json(row, sequence, published_at, facts.get(sequence, NOTHING_KNOWN))
-                shown.append(item | where | part_of(RowView(row), 0, preview))
-        return {"messages": shown, "next": after, "examined": search.examined, "incarnation": head.incarnation}
+        return {
+            "messages": search.shown,
+            "next": start,
+            "examined": search.examined,
+            "incarnation": head.incarnation,
+        }
+
+    async def _show_found(
+        self, search: "_Search", page: KeptPage, wanted: PeekArguments, incarnation: str
+    ) -> int | None:
+        """Where the search goes on."""
+        found = [match for part in page.slices for match in await search.look(part)]
+        facts = self._readers.facts(wanted.queue, runs_of(match.sequence for match in found), incarnation)
+        for match in found:
+            if search.has_no_room:
+                return match.sequence
+            where = await whereabouts(self._readers, self._peers, wanted.queue, match.sequence)
+            search.show(match, where, facts.get(match.sequence, NOTHING_KNOWN))
+        return found[-1].sequence + 1 if search.is_full else page.next
 
     async def _shown(
         self,
@@ -197,38 +194,71 @@ class Peeks:
         return await self._store.read_rows(partial(read_piece, self._store.provider), queue_id, runs, ANSWER_BYTES_MAX)
 
 
+class _Match(NamedTuple):
+    sequence: int
+    row: bytes
+    published_at: int
+
+
 class _Search:
     """Messages that fit, as far as they were looked at."""
 
-    def __init__(self, wanted: PeekArguments, limit: int) -> None:
+    def __init__(self, wanted: PeekArguments, limit: int, preview: int) -> None:
         self._id = None if wanted.message_id is None else wanted.message_id.encode(errors="replace")
         self._headers = wanted.header.items()
+        self._state = wanted.state
         self._limit = limit
-        self._size = 0
-        self.found: list[tuple[int, bytes, int]] = []
-        """(sequence, row, published at)"""
+        self._preview = preview
+        self._deadline = asyncio.get_running_loop().time() + SEARCH_S
+        self._found = self._found_bytes = self._placed = self._holders = 0
         self.examined = 0
+        self.shown: list[dict[str, Any]] = []
 
     @property
     def is_full(self) -> bool:
         """Whether an answer has no room for more."""
-        return len(self.found) >= self._limit or self._size > ANSWER_BYTES_MAX
+        return self._found >= self._limit or self._found_bytes > ANSWER_BYTES_MAX
 
-    async def look(self, part: Slice) -> None:
+    @property
+    def is_over(self) -> bool:
+        return self.is_full or self.has_no_room or (self.examined >= SEARCH_LEAST and self._is_late)
+
+    @property
+    def has_no_room(self) -> bool:
+        """Whether what was found has to wait for the next page; the first never has to."""
+        return self._placed > 0 and (self._holders >= HOLDERS_PER_ANSWER or self._is_late)
+
+    @property
+    def _is_late(self) -> bool:
+        return asyncio.get_running_loop().time() > self._deadline
+
+    async def look(self, part: Slice) -> list[_Match]:
         """The loop has turns in between."""
         rows = part.rows
+        matches: list[_Match] = []
         for position, raw in enumerate(rows.ids()):
             if self.is_full:
-                return
+                break
             self.examined += 1
             if self._id in (None, raw) and self._has_headers(row := rows[position]):
-                self.found.append((part.first_sequence + position, row, part.published_at))
-                self._size += len(row)
+                matches.append(_Match(part.first_sequence + position, row, part.published_at))
+                self._found += 1
+                self._found_bytes += len(row)
             if not self.examined % MESSAGES_PER_TURN:
                 await asyncio.sleep(0)
+        return matches
 
     def _has_headers(self, row: bytes) -> bool:
         return not self._headers or self._headers <= RowView(row).headers.items()
+
+    def show(self, match: _Match, where: dict[str, Any], known: MessageFacts) -> None:
+        """`where`: see `whereabouts`. One of another state than was asked for is not shown."""
+        self._placed += 1
+        if self._state not in (None, where["state"]):
+            return
+        self._holders += len(where["holders"])
+        item = facts_json(match.row, match.sequence, match.published_at, known)
+        self.shown.append(item | where | part_of(RowView(match.row), 0, self._preview))
 
 
 async def whereabouts(readers: ReaderQuestions, peers: Peers, queue: str, sequence: int) -> dict[str, Any]:

@@ -293,6 +293,9 @@ class JobWorker:
         if unsettled:
             raise _Wait(f"its first {job.done} letters are not settled yet", CANARY_LOOK_MS)
         why = f"none of the first {job.done} letters died again"
+        now = self._services.engine.jobs.get(job.job_id)
+        if now is not None and now.gone:
+            why += f"; {now.gone} of them are gone without a verdict: purged, removed, moved or expired"
         await self._services.local.ask(
             lambda session, token: ChangeJob(session, token, job.job_id, why=why, canary_passed=True)
         )

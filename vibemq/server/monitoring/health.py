@@ -85,6 +85,10 @@ class Report:
         status = self.status
         return status.started and not status.draining and not status.failed and status.pressure < Pressure.BLOCKING
 
+    def refuses_all(self) -> bool:
+        """Whether messages of all queues are refused, because the broker is short of memory or disk."""
+        return self.status.pressure >= Pressure.BLOCKING
+
     def health(self, snapshot: Snapshot) -> dict[str, Any]:
         totals = snapshot.totals
         return {

@@ -10,6 +10,7 @@ import time
 from array import array
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from math import inf
 
 import anyio
 import anyio.lowlevel
@@ -35,15 +36,26 @@ class Trail:
         snapshots: Snapshots,
         metrics: Metrics,
         *,
+        refuses_all: Callable[[], bool],
         wall: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
         work: Callable[[], float] = time.thread_time,
         pause: Callable[[], Awaitable[None]] = anyio.lowlevel.checkpoint,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
-        """`work`: seconds that this thread has worked. `pause` lets everything run that is ready to."""
+        """
+        Args:
+            refuses_all: whether the broker is short of memory or disk, and takes no messages.
+            work: seconds that this thread has worked.
+            pause: lets everything run that is ready to.
+        """
         self._snapshots = snapshots
         self._metrics = metrics
+        self._refuses_all = refuses_all
+        self._storage_full = 0
+        """Outcomes that a full disk had refused at the latest picture."""
+        self._refused_at = -inf
+        """When the broker was last seen to refuse messages of all queues."""
         self._wall = wall
         self._monotonic = monotonic
         self._work = work
@@ -97,6 +109,8 @@ class Trail:
         while len(pictures) > 2 and snapshot.taken_at - pictures[1].taken_at >= WINDOW_S:
             pictures.popleft()
         before = pictures[0] if len(pictures) > 1 else None
+        if self._refuses_all() or self._metrics.storage_full != self._storage_full:
+            self._storage_full, self._refused_at = self._metrics.storage_full, snapshot.taken_at
         reading = QueuesReading(
             now=snapshot,
             before=before,
@@ -104,6 +118,7 @@ class Trail:
             at_ms=at_ms,
             still_ms={queue_id: int(1000 * (snapshot.taken_at - at)) for queue_id, at in self._still_since.items()},
             by_name=self._by_name,
+            refused_all=self._refused_at >= (self._started_at if before is None else before.taken_at),
         )
         reading.spent_s = spent_s + await self._in_slices(reading.prepare())
         return reading

@@ -551,9 +551,15 @@ def _decode_job_changed(body: memoryview) -> JobChanged:
     return JobChanged(job_id, at, load_event(event), wanted, why, float(rate), absolved)
 
 
+def _encode_job_letters_died(r: JobLettersDied) -> bytes:
+    """The flag is left out where it is not set, as it was before there was one."""
+    return dump_json([r.job_id, r.queue_id, r.runs, *[True] * r.gone])
+
+
 def _decode_job_letters_died(body: memoryview) -> JobLettersDied:
-    job_id, queue_id, runs = load_fields(body, int, int, list)
-    return JobLettersDied(job_id, queue_id, list(_load_runs(runs)))
+    job_id, queue_id, runs, *gone = orjson.loads(body)
+    checked([job_id, queue_id, runs, *gone], int, int, list, *[bool] * len(gone))
+    return JobLettersDied(job_id, queue_id, list(_load_runs(runs)), *gone)
 
 
 def _decode_jobs_forgotten(body: memoryview) -> JobsForgotten:
@@ -621,7 +627,7 @@ _ENCODERS: dict[type, tuple[int, Callable[[Any], bytes]]] = {
     JobStarted: (28, lambda r: dump_json(dump_job(r.job))),
     JobAdvanced: (29, _plain(*JobAdvanced.__slots__)),
     JobChanged: (30, _encode_job_changed),
-    JobLettersDied: (31, _plain("job_id", "queue_id", "runs")),
+    JobLettersDied: (31, _encode_job_letters_died),
     JobsForgotten: (32, _plain("job_ids")),
     StageMoved: (33, _plain(*StageMoved.__slots__)),
 }

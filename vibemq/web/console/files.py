@@ -4,6 +4,7 @@ it never becomes a path of the file system, so nothing outside can be named.
 
 import gzip
 import hashlib
+import html
 import re
 from collections.abc import Mapping
 from functools import cached_property
@@ -86,12 +87,13 @@ def read_page(page: ConsolePage, version: str, root: Path = STATIC) -> Asset:
     return _filled("page.html", {"title": page.title, "module": page.module, "version": version}, root)
 
 
-def read_missing(version: str, root: Path = STATIC) -> Asset:
-    return _filled("missing.html", {"version": version}, root)
+def read_refusal(title: str, text: str, root: Path = STATIC) -> Asset:
+    """A page without scripts. `text` may repeat what stood in a request."""
+    return _filled("refused.html", {"title": title, "text": html.escape(text)}, root)
 
 
 def _filled(name: str, values: Mapping[str, str], root: Path) -> Asset:
-    """The values are our own: none comes from a request."""
+    """The values are our own, or escaped."""
     text = (root / name).read_text()
     for key, value in values.items():
         text = text.replace("{" + key + "}", value)

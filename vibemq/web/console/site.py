@@ -14,7 +14,7 @@ from typing import Any
 from starlette.datastructures import Headers
 
 from vibemq._version import __version__
-from vibemq.web.console.files import Asset, read_assets, read_missing, read_page
+from vibemq.web.console.files import Asset, read_assets, read_page, read_refusal
 from vibemq.web.console.pages import PAGES
 from vibemq.web.limits import Receive, Scope, Send
 
@@ -45,6 +45,11 @@ ALLOWED = ("GET", "HEAD")
 FOR_EVER = "public, max-age=31536000, immutable"
 ASSETS_PREFIX = f"/v/{__version__}/"
 
+NO_PAGE = (
+    "No such page",
+    "The console has no page with this address. It may be a page of another version of the broker.",
+)
+
 Refusal = tuple[int, str]
 """Status and sentence."""
 
@@ -70,7 +75,7 @@ class ConsoleSite:
         headers = Headers(scope=scope)
         refused = self.refusal(headers)
         if refused is not None:
-            await _refuse(send, *refused)
+            await _refuse(send, str(scope["method"]), *refused)
             return
         status, asset, answer = self._find(str(scope["method"]), str(scope["path"]).removeprefix(PREFIX))
         if status == 200 and asset.etag in headers.get("if-none-match", ""):
@@ -86,7 +91,7 @@ class ConsoleSite:
 
     def _read(self) -> None:
         self._assets = read_assets()
-        self._missing = read_missing(__version__)
+        self._missing = read_refusal(*NO_PAGE)
         self._pages = {page.path: read_page(page, __version__) for page in PAGES}
 
     def _find(self, method: str, path: str) -> tuple[int, Asset, dict[str, str]]:
@@ -110,10 +115,10 @@ async def to_console(scope: Scope, receive: Receive, send: Send) -> None:
     await _send(send, 303, {"location": "./console/", "cache-control": "no-cache", "content-length": "0"}, b"")
 
 
-async def _refuse(send: Send, status: int, text: str) -> None:
-    body = text.encode() + b"\n"
-    answer = {"content-type": "text/plain; charset=utf-8", "cache-control": "no-store"}
-    await _send(send, status, answer | {"content-length": str(len(body))}, body)
+async def _refuse(send: Send, method: str, status: int, text: str) -> None:
+    page = await asyncio.to_thread(read_refusal, "The console is closed", text)
+    answer = {"content-type": page.media_type, "cache-control": "no-store", "content-length": str(len(page.content))}
+    await _send(send, status, answer, b"" if method == "HEAD" else page.content)
 
 
 async def _send(send: Send, status: int, headers: dict[str, str], body: bytes) -> None:

@@ -42,10 +42,15 @@ def picture(queues: Mapping[str, Mapping[str, int]], *cursors: Cursor) -> Pictur
 
 
 def reading(
-    now: Picture, before: Picture | None = None, *, seconds: float = 10.0, still_ms: Mapping[int, int] | None = None
+    now: Picture,
+    before: Picture | None = None,
+    *,
+    seconds: float = 10.0,
+    still_ms: Mapping[int, int] | None = None,
+    refused_all: bool = False,
 ) -> QueuesReading:
     by_name = sorted(range(len(now.names)), key=now.names.__getitem__)
-    return QueuesReading(now, before, seconds, NOW_MS, still_ms or {}, by_name)
+    return QueuesReading(now, before, seconds, NOW_MS, still_ms or {}, by_name, refused_all)
 
 
 class Shown:

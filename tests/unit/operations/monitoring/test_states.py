@@ -41,6 +41,13 @@ def test_the_state_follows_from_two_pictures(now: dict[str, int], before: dict[s
     assert word(now, before) == state
 
 
+def test_what_the_broker_refuses_for_want_of_disk_makes_no_queue_full() -> None:
+    now, before = picture({"jobs": {"refused": 5, "ready": 1}}), picture({"jobs": {"ready": 1}})
+    assert state_of(reading(now, before, refused_all=True), 0) == QueueState.NO_CONSUMER
+    full = picture({"jobs": {"refused": 5, "filled": 100}})
+    assert state_of(reading(full, before, refused_all=True), 0) == QueueState.FULL
+
+
 def test_a_queue_is_stuck_when_nothing_has_moved_for_a_minute() -> None:
     assert word(WORKED_ON, still_ms=60_000) == QueueState.STUCK
     assert word(WORKED_ON, still_ms=59_999) == QueueState.FLOWING

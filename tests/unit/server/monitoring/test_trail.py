@@ -28,9 +28,12 @@ class Watched:
         self.step_s = 0.0
         self.slept: list[float] = []
         self.surveys = 0
+        self.refuses_all = False
+        self.metrics = Metrics()
         self.trail = Trail(
             Snapshots(self, monotonic=self.clock, work=self.clock, pause=self.pause),
-            Metrics(),
+            self.metrics,
+            refuses_all=lambda: self.refuses_all,
             wall=lambda: self.now + 1_000,
             monotonic=self.clock,
             work=self.clock,
@@ -158,3 +161,23 @@ async def test_a_picture_that_fails_does_not_end_the_sampler(caplog: pytest.LogC
         tasks.cancel_scope.cancel()
     assert watched.slept == [SAMPLE_S]
     assert "could not be sampled" in caplog.text
+
+
+@pytest.mark.anyio
+async def test_refusals_for_want_of_room_are_the_brokers_until_no_picture_has_them() -> None:
+    watched = Watched()
+
+    async def looked() -> bool:
+        watched.now += WINDOW_S
+        return (await watched.trail.reading()).refused_all
+
+    assert not await looked()
+    watched.refuses_all = True
+    assert await looked()
+    watched.refuses_all = False
+    assert await looked()
+    assert not await looked()
+    watched.metrics.storage_full = 1
+    assert await looked()
+    assert await looked()
+    assert not await looked()

@@ -161,14 +161,16 @@ def test_a_head_has_the_headers_of_a_get(site: Asked) -> None:
 
 def test_a_broker_that_is_open_to_all_closes_its_console_where_its_api_is_closed() -> None:
     def refusal(headers: Headers) -> tuple[int, str] | None:
-        return (421, "not this name") if headers["host"] == "evil.example" else None
+        return (421, f"not {headers['host']}") if headers["host"] != "localhost" else None
 
     site = ConsoleSite()
     site.refusal = refusal
     client = Asked(site)
-    answer = client.get("/console/", host="evil.example")
-    assert (answer.status, answer.text) == (421, "not this name\n")
+    answer = client.get("/console/", host="<i>.example")
+    assert answer.status == 421
+    assert "<h1>The console is closed</h1>\n<p>not &lt;i&gt;.example</p>" in answer.text
     _check_policy(answer)
+    assert client.request("HEAD", "/console/", host="evil.example").content == b""
     assert client.get("/console/", host="localhost").status == 200
 
 

@@ -1,4 +1,4 @@
-"""Messages that a job has made and that become dead letters again."""
+"""Messages that a job has made and that become dead letters again, or leave their queue otherwise without an ack."""
 
 from collections.abc import Sequence
 
@@ -14,6 +14,21 @@ from vibemq.model.runs import runs_of
 
 _HOLDS = frozenset((JobState.QUEUED, JobState.RUNNING))
 """One that somebody has paused is held when it shall go on; one that is held for another reason is told of this one."""
+
+
+def note_gone(state: EngineState, step: Step) -> None:
+    """What the step has given up: each canary counts those of its own messages."""
+    given_up, step.given_up = step.given_up, {}
+    for queue, gone in given_up.items():
+        made = state.jobs.made.get(queue.queue_id)
+        for job in list(state.jobs.by_id.values()) if made is not None else ():
+            if not job.in_canary:
+                continue
+            runs = [part for queue_id, *run in job.made if queue_id == queue.queue_id for part in gone.overlap(*run)]
+            if runs:
+                record = JobLettersDied(job.job_id, queue.queue_id, runs, gone=True)
+                state.jobs.put(bereaved(job, record))
+                step.note(record, max(Durability.ASYNC, heavy(queue)))
 
 
 def note_deaths(state: EngineState, step: Step, queue: Queue, sequences: Sequence[int]) -> None:

@@ -108,6 +108,7 @@ def _take_out(step: Step, source: Queue, group: Group, sequences: list[int]) -> 
         group.take_waiting(*run)
     attempts = {s: group.attempts.pop(s) for s in sequences if s in group.attempts} if group.attempts else {}
     group.counters.moved += len(sequences)
+    step.give_up(source, runs)
     step.note(Dropped(source.queue_id, runs, Reason.MOVED), heavy(source))
     taken = TakenOut(source, runs, due, scheduled, attempts)
     step.moved.append(taken)

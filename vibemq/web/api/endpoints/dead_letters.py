@@ -91,27 +91,49 @@ async def export(exchange: Exchange) -> Response:
 
 
 async def exported(exchange: Exchange) -> AsyncIterator[bytes]:
-    count = damaged = after = 0
+    count = damaged = 0
+    after: int | None = 0
+    known: set[int] = set()
+    """Damaged letters of a page that is read again."""
     extend = exchange.request.scope.get(EXTEND)
-    while True:
+    while after is not None:
         if extend is not None:
             extend(PAGE_TIMEOUT_S)
+        rights = _rights(exchange)
         try:
             page = await _page(exchange, after)
         except VibeMQError as error:
             yield orjson.dumps({"error": {"code": error.code, "detail": str(error)}, "count": count}) + b"\n"
             return
-        hidden = exchange.state.hides_bodies(exchange.user.principal)
-        for at in range(0, len(page["letters"]), ITEMS_PER_TURN):
-            letters = with_instants(page["letters"][at : at + ITEMS_PER_TURN])
-            shown = without_bodies(letters) if hidden else letters
-            yield b"".join(orjson.dumps(letter) + b"\n" for letter in shown)
-        count += len(page["letters"])
-        damaged += len(page["damaged"])
-        if page["next"] is None:
-            break
-        after = page["next"]
+        letters, at = page["letters"], 0
+        while at < len(letters) and _rights(exchange) == rights:
+            some = letters[at : at + ITEMS_PER_TURN]
+            yield _lines(exchange, some)
+            at += len(some)
+            after = some[-1]["dead_id"]
+        count += at
+        found = {letter["dead_id"] for letter in page["damaged"]} - known
+        damaged += len(found)
+        if at == len(letters):
+            after = page["next"]
+            known.clear()
+        else:
+            # A right was taken or given meanwhile: the rest is read again, by whoever still may.
+            known |= found
     yield orjson.dumps({"count": count, "damaged": damaged}) + b"\n"
+
+
+def _rights(exchange: Exchange) -> object:
+    """All that decides on what the export may show; it differs when something of it has changed."""
+    user, policy = exchange.user, exchange.services.accounts.policy
+    hidden = exchange.state.hides_bodies(user.principal)
+    return exchange.state.why_ended(user), policy.rights_of(user.principal), hidden
+
+
+def _lines(exchange: Exchange, letters: list[dict[str, Any]]) -> bytes:
+    told = with_instants(letters)
+    shown = without_bodies(told) if exchange.state.hides_bodies(exchange.user.principal) else told
+    return b"".join(orjson.dumps(letter) + b"\n" for letter in shown)
 
 
 async def _page(exchange: Exchange, after: int) -> Any:

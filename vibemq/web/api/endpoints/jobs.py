@@ -35,7 +35,7 @@ JOB = record(
         **dict.fromkeys(("rate", "limit", "max_ready", "canary", "stop_after_dead_again"), NULLABLE_WHOLE),
         **dict.fromkeys(("selected", "left_ms", "size_bytes"), NULLABLE_WHOLE),
         "has_result": {"type": "boolean"},
-        **dict.fromkeys(("examined", "skipped", "damaged", "dead_again", "next_id", "last_id"), WHOLE),
+        **dict.fromkeys(("examined", "skipped", "damaged", "dead_again", "canary_gone", "next_id", "last_id"), WHOLE),
         **dict.fromkeys(("started_at", "ended_at"), INSTANT),
         "rate_now": NUMBER,
         "note": TEXT,

@@ -8,9 +8,11 @@ import binascii
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+import orjson
 
 from vibemq.errors import InvalidMessage, InvalidPayload, MessageTooLarge, VibeMQError
 from vibemq.model.effects import Published
@@ -189,16 +191,20 @@ class NewMessages:
     def add(self, make: Any, line: int) -> None:
         """`make(index)` makes the message, or raises what is wrong with it."""
         index = self.count
-        self.count += 1
         try:
             message = make(index)
         except VibeMQError as error:
-            self.refused.append(RefusedMessage(index, line, error))
+            self.refuse(error, line)
             return
+        self.count += 1
         if message.extra is not None:
             self.extras[len(self.rows)] = message.extra
         self.places.append((index, line))
         self.rows.append(message.row)
+
+    def refuse(self, error: VibeMQError, line: int) -> None:
+        self.refused.append(RefusedMessage(self.count, line, error))
+        self.count += 1
 
     def packed(self) -> Rows:
         return Rows.of(self.rows)
@@ -223,7 +229,7 @@ def read_batch(maker: MessageMaker, value: Any, batch: NewMessages) -> Iterator[
 
 
 def read_lines(maker: MessageMaker, body: bytes, batch: NewMessages, *, bodies: bool) -> Iterator[None]:
-    """Fill the batch from lines, one for each step; empty lines are left out.
+    """Fill the batch from lines, in short steps; empty lines are left out.
 
     Args:
         bodies: each line is the body itself.
@@ -243,46 +249,88 @@ def read_lines(maker: MessageMaker, body: bytes, batch: NewMessages, *, bodies: 
         if bodies:
             batch.add(lambda index, text=text: maker.from_body(text, index), line)
         else:
-            batch.add(lambda index, text=text: maker.from_json(line_json(text), index), line)
+            try:
+                value = yield from line_json(text)
+            except VibeMQError as error:
+                batch.refuse(error, line)
+            else:
+                batch.add(lambda index, value=value: maker.from_json(value, index), line)
         yield
     if not batch.count:
         raise InvalidPayload("the body has no line; send one message in each line")
 
 
-def line_json(text: bytes) -> Any:
-    """A message's line as JSON. What cannot be one is refused before it is read: a text of many small values takes
-    fifty times as long as a body of the same size.
+def line_json(text: bytes) -> Generator[None, None, Any]:
+    """A message's line as JSON, in short steps. What cannot be one is refused before it is read: a text of many small
+    values takes fifty times as long as a body of the same size.
 
     Raises:
         InvalidMessage
     """
     if len(text) > LINE_BYTES_MAX:
         raise InvalidMessage(f"the line has {len(text):,} bytes, and {LINE_BYTES_MAX:,} are the most")
-    if len(text) > LOOKED_AT_BYTES:
-        _check_shape(text)
-    return strict_json(text)
+    if len(text) <= LOOKED_AT_BYTES:
+        return strict_json(text)
+    count = yield from _count_texts(text)
+    try:
+        value = orjson.loads(text)
+    except ValueError as error:
+        raise InvalidMessage(f"this is no JSON: {error}"[:300]) from None
+    if _texts_in(value) < count:
+        raise InvalidMessage("this is no JSON: a name is there twice in one object")
+    yield
+    return value
 
 
-def _check_shape(text: bytes) -> None:
-    """A message has few texts, one of them long, and little between them. Raises InvalidMessage."""
-    at = between = 0
-    for _ in range(TEXTS_MAX):
-        start = text.find(b'"', at)
-        between += (len(text) if start < 0 else start) - at
-        if start < 0 or between > BETWEEN_BYTES_MAX:
-            break
-        found = _TEXT.match(text, start)
-        if found is None:
-            raise InvalidMessage("this is no JSON: a text does not end")
-        at = found.end()
-    else:
-        between = BETWEEN_BYTES_MAX + 1
-    if between > BETWEEN_BYTES_MAX:
-        raise InvalidMessage("the line is no message: it has more values than a message can have")
+def _count_texts(text: bytes) -> Generator[None, None, int]:
+    """Of JSON. A message has few texts, one of them long, and little between them. Raises InvalidMessage."""
+    at = between = count = 0
+    while (start := text.find(b'"', at)) >= 0:
+        between += start - at
+        if between > BETWEEN_BYTES_MAX or count == TEXTS_MAX:
+            raise _too_many_values()
+        at = yield from _end_of_text(text, start + 1)
+        count += 1
+    if between + len(text) - at > BETWEEN_BYTES_MAX:
+        raise _too_many_values()
+    return count
+
+
+def _too_many_values() -> InvalidMessage:
+    return InvalidMessage("the line is no message: it has more values than a message can have")
 
 
 # It never goes back: a text that does not end costs as little as one that does.
-_TEXT = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_WITHIN_TEXT = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
+
+
+def _end_of_text(text: bytes, at: int) -> Generator[None, None, int]:
+    """Behind the quote that ends it. Raises InvalidMessage."""
+    while True:
+        found = _WITHIN_TEXT.match(text, at, at + LOOKED_AT_BYTES)
+        assert found is not None, "it may be empty"
+        end = found.end()
+        if text[end : end + 1] == b'"':
+            return end + 1
+        if end == at or end == len(text):
+            raise InvalidMessage("this is no JSON: a text does not end")
+        at = end
+        yield
+
+
+def _texts_in(value: Any) -> int:
+    """Names among them."""
+    count, left = 0, [value]
+    while left:
+        inner = left.pop()
+        if isinstance(inner, dict):
+            count += len(inner)
+            left += inner.values()
+        elif isinstance(inner, list):
+            left += inner
+        else:
+            count += isinstance(inner, str)
+    return count
 
 
 def strict_json(text: bytes) -> Any:

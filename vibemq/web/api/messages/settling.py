@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from vibemq.errors import InvalidPayload, VibeMQError
 from vibemq.model.access import Principal
+from vibemq.model.arguments import has_utf8
 from vibemq.model.commands import Command, Extend, Settle, Settlement
 from vibemq.model.effects import SettledRuns
 from vibemq.model.runs import RunSet, run_count, runs_of
@@ -138,7 +139,7 @@ def read_wish(item: Any) -> SettlementWish:
                 f"field {name[:40]!r} does not belong to {verb}, which has {known}; leave it out", name
             )
     reason = item.get("reason") or ""
-    if not isinstance(reason, str) or len(reason) > REASON_MAX or not _is_text(reason):
+    if not isinstance(reason, str) or len(reason) > REASON_MAX or not has_utf8(reason):
         raise InvalidPayload(f"reason must be text of at most {REASON_MAX:,} characters", "reason")
     return SettlementWish(
         verb,
@@ -153,14 +154,6 @@ def _number(item: dict[str, Any], name: str, least: int, most: int) -> int | Non
     if value is not None and (type(value) is not int or not least <= value <= most):
         raise InvalidPayload(f"{name} must be a whole number from {least:,} to {most:,}", name)
     return value
-
-
-def _is_text(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _ended() -> Problem:

@@ -6,7 +6,7 @@ from tests.unit.engine.handlers.jobs.jobs_driver import JobsDriver
 from vibemq.engine.handlers.jobs.starting import FINISHED_MAX
 from vibemq.engine.jobs.job_table import RUNNING_MAX
 from vibemq.errors import JobStateConflict
-from vibemq.model.commands import Settlement
+from vibemq.model.commands import PurgeQueue, Settlement
 from vibemq.model.jobs.job import JobState
 from vibemq.model.jobs.job_records import MADE_RUNS_MAX
 from vibemq.model.options import Durability
@@ -106,6 +106,52 @@ def test_the_first_are_settled_when_nobody_has_them(driver: JobsDriver) -> None:
     driver.settle(3, 12)
     assert not unsettled(driver)
     assert driver.job().state is JobState.RUNNING
+
+
+def passes(driver: JobsDriver) -> bool:
+    assert not unsettled(driver)
+    return bool(driver.change(canary_passed=True, by="").canary_passed)
+
+
+def test_purged_letters_of_the_first_neither_pass_nor_fail(driver: JobsDriver) -> None:
+    driver.start(canary=3)
+    driver.replay([1, 2, 3])
+    driver.subscribe(3, capacity_messages=1)
+    driver.settle(3, 11)
+    driver.close(3, clean=True)
+    assert driver.ask(PurgeQueue(0, None, "q")) is not None
+    assert driver.job().gone == 2
+    driver.check()
+    driver.restart()
+    assert driver.job().gone == 2
+    assert passes(driver)
+    driver.replay([4])
+    driver.ask(PurgeQueue(0, None, "q"))
+    assert driver.job().gone == 2, "only the first are counted"
+    driver.check()
+
+
+def test_when_all_of_the_first_are_gone_nothing_has_passed(driver: JobsDriver) -> None:
+    driver.start(canary=2)
+    driver.replay([1, 2])
+    driver.ask(PurgeQueue(0, None, "q"))
+    assert not passes(driver)
+    assert driver.job().state is JobState.HELD
+    assert "all of the first 2 letters left their queue" in driver.job().why
+    assert driver.change(JobState.RUNNING).canary_passed
+    driver.check()
+
+
+def test_one_that_expires_or_is_given_up_without_a_letter_is_gone(driver: JobsDriver) -> None:
+    driver.start(canary=2)
+    driver.create("short", message_ttl_ms=100, dead_letter=False, max_attempts=1)
+    driver.replay([1, 2], queue="short")
+    driver.subscribe(3, "short", capacity_messages=1)
+    driver.settle(3, driver.engine.jobs.by_id[1].made[0][1], verb=Settlement.REJECT)
+    driver.close(3, clean=True)
+    driver.advance(101)
+    assert driver.job().gone == 2
+    driver.check()
 
 
 def test_a_job_is_held_after_so_many_deaths_and_again_after_so_many_more(driver: JobsDriver) -> None:

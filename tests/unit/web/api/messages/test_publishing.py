@@ -16,6 +16,7 @@ from vibemq.web.api.messages import publishing
 from vibemq.web.api.messages.publishing import MessageMaker, NewMessages, read_batch, read_lines, strict_json
 
 NOW = 1_000_000
+WHOLE_CHARACTERS = st.characters(codec="utf-8")
 
 
 def maker(key: str = "") -> MessageMaker:
@@ -80,6 +81,15 @@ def test_json_that_is_none(text: bytes) -> None:
         strict_json(text)
 
 
+def line_json(text: bytes) -> Any:
+    steps = publishing.line_json(text)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as read:
+            return read.value
+
+
 MANY = {
     "lists": b'{"payload":[' + b"[]," * 10_000 + b"[]]}",
     "names": b"{" + b",".join(b'"k%d":1' % n for n in range(10_000)) + b"}",
@@ -92,15 +102,49 @@ MANY = {
 
 @pytest.mark.parametrize("text", MANY.values(), ids=MANY)
 def test_a_line_that_would_take_long_to_read_is_not_read(text: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publishing, "strict_json", lambda text: pytest.fail("it was read"))
+    monkeypatch.setattr(publishing.orjson, "loads", lambda text: pytest.fail("it was read"))
     with pytest.raises(VibeMQError):
-        publishing.line_json(text)
+        line_json(text)
 
 
 @pytest.mark.parametrize("payload", ["x" * 1_000_000, json.dumps([{"a": '"\\'}] * 20_000), "\x00" * 100_000])
 def test_a_large_line_is_read(payload: str) -> None:
     value = {"payload": payload, "headers": {f"h{n}": "v" * 50 for n in range(50)}}
-    assert publishing.line_json(json.dumps(value).encode()) == value
+    assert line_json(json.dumps(value).encode()) == value
+
+
+def test_a_large_line_is_looked_at_in_short_steps() -> None:
+    line = json.dumps({"payload": "\n" * 500_000}).encode()
+    assert sum(1 for _ in publishing.line_json(line)) >= len(line) // publishing.LOOKED_AT_BYTES
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"payload":"%b","payload":"y"}',
+        b'{"payload":"%b","headers":{"a":"1","\\u0061":"2"}}',
+        b'{"payload":"%b","ttl_ms":NaN}',
+        b'{"payload":"%b\xff"}',
+        b'{"payload":"%b',
+        b'{"payload":"%b\\',
+        b"[" * 1_020 + b'"%b"' + b"]" * 1_020,
+    ],
+)
+def test_a_large_line_is_refused_where_a_short_one_is(line: bytes) -> None:
+    batch = NewMessages()
+    for filler in (b"x", b"x" * publishing.LOOKED_AT_BYTES):
+        for _ in read_lines(maker(), line % filler, batch, bodies=False):
+            pass
+    assert (len(batch.refused), batch.count) == (2, 2)
+
+
+@settings(deadline=None)
+@given(st.dictionaries(st.text(WHOLE_CHARACTERS), st.text(WHOLE_CHARACTERS)), st.integers(2, 40))
+def test_the_cut_of_the_steps_does_not_change_what_is_read(value: dict[str, str], size: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(publishing, "LOOKED_AT_BYTES", size)
+        patch.setattr(publishing, "BETWEEN_BYTES_MAX", 10_000)
+        assert line_json(json.dumps(value).encode()) == value
 
 
 def test_a_batch_that_is_no_good_is_refused_before_anything() -> None:

@@ -22,8 +22,10 @@ function LetterPage() {
   const found = useData(isId && sent?.id !== id ? path`dead-letters/${id}` : null, { query: { queue: of || filter.queue }, every: 0 });
   const back = link("dead-letters", addressObject(filter));
   const isGone = found.problem?.status === 404;
+  const isHere = found.data && !isGone && sent?.id !== id;
   return html`
     <nav class="crumbs" aria-label="Where this is"><a href=${back}>Dead letters</a><span aria-hidden="true">/</span><span>Letter ${isId ? id : ""}</span></nav>
+    ${!isHere && html`<div class="title"><h1>Dead letter ${isId ? id : ""}</h1></div>`}
     ${!isId && html`<${Empty} title="Which letter?"><p>The address names no letter. <a href=${back}>Choose one from the list.</a></p></${Empty}>`}
     ${sent?.id === id ? html`<${Sent} ...${sent} back=${back} />` : isGone ? html`<${Gone} id=${id} back=${back} />`
       : isId && html`<${Loaded} found=${found} what="Loading the letter">${(letter) => html`<${Letter} letter=${letter} filter=${filter} back=${back} onSent=${(what) => setSent({ id, ...what })} />`}</${Loaded}>`}`;
@@ -31,8 +33,7 @@ function LetterPage() {
 
 /** What has become of a letter that was replayed from its dialog for edits. */
 function Sent({ id, queue, sequence, isEdited, back }) {
-  return html`<div class="title"><h1>Dead letter ${id}</h1></div>
-    <p class="well good" role="status"><span>Letter ${id} was ${isEdited ? "edited and replayed" : "replayed as it was"}: ${sequence ? html`it is now <a href=${link("message", { queue, sequence })}>message ${count(sequence)}</a> of <${Name} name=${queue} />.` : html`its message has entered <a href=${link("queue", { queue })}><${Name} name=${queue} /></a>, and does not wait there any more or cannot be looked at.`}</span></p>
+  return html`<p class="well good" role="status"><span>Letter ${id} was ${isEdited ? "edited and replayed" : "replayed as it was"}: ${sequence ? html`it is now <a href=${link("message", { queue, sequence })}>message ${count(sequence)}</a> of <${Name} name=${queue} />.` : html`its message has entered <a href=${link("queue", { queue })}><${Name} name=${queue} /></a>, and does not wait there any more or cannot be looked at.`}</span></p>
     <div class="buttons"><a class="button main" href=${back}>Back to the dead letters</a>
       ${sequence && html`<a class="button" href=${link("message", { queue, sequence })}>Look at the message</a>`}
       <a class="button" href=${link("queue", { queue })}>Queue <${Name} name=${queue} /></a>
@@ -42,7 +43,7 @@ function Sent({ id, queue, sequence, isEdited, back }) {
 /** A letter that is not there: whether its message died again, and where it is told who took it. */
 function Gone({ id, back }) {
   const again = useData("dead-letters", { query: { header: `vibemq-replay-of:${id}`, from_id: Number(id) + 1, limit: 1 }, every: 0 }).data?.items[0];
-  return html`<div class="title"><h1>Dead letter ${id}</h1></div><div class="card"><${Empty} title=${`Letter ${id} is not here any more`}>
+  return html`<div class="card"><${Empty} title=${`Letter ${id} is not here any more`}>
     ${again
       ? html`<p>It was replayed, and its message died again: it is <a href=${letterLink(again.dead_id, again.queue)}>letter ${again.dead_id}</a> of queue <${Name} name=${again.queue} />.</p>`
       : html`<p>It was replayed or purged, or it never existed.</p>`}

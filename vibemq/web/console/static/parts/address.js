@@ -48,7 +48,7 @@ function kept(name, usual, allowed) {
     const found = localStorage.getItem(key);
     if (found !== null && (!allowed || allowed.includes(found))) first = found;
   } catch {
-    // Without storage every page begins with what is usual.
+    // Without storage it is what is usual.
   }
   const made = signal(first);
   made.subscribe((value) => {

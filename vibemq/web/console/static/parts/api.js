@@ -167,5 +167,5 @@ export function may(action, name, kind = "queue") {
   return (isSuperuser() || allow(found.permissions)) && (!found.narrowed_to || allow(found.narrowed_to));
 }
 
-/** Whether an action is allowed on any queue at all. */
+/** On any queue at all. */
 export const mayAnywhere = (action) => isSuperuser() || (session.value?.permissions ?? []).some(({ kind, actions }) => kind === "queue" && (actions.includes(action) || actions.includes("*")));

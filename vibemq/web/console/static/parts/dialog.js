@@ -28,11 +28,10 @@ export function Modal({ title, onClose, footer, broad, children, onSubmit }) {
 
 const asked = signal(null);
 
-/** Ask before something is changed (levels 1 and 2). Answers what `act` returned, or undefined when it was not done.
+/** Ask before something is changed. Answers what `act` returned, or undefined when it was not done.
  *
- * `title`: the question. `happens`: what happens, to how many (elements or a text). `reversible`: a sentence. `button`: verb
- * and number, as "Purge 1,284 messages". `typed`: what must be typed first (level 2): a name or a number. `commands`: as for
- * Commands. `act`: does it; what it throws is shown in the dialog, which stays. `instead`: elements for a gentler way. */
+ * `happens`: what happens, to how many. `button`: verb and number, as "Purge 1,284 messages". `typed`: what must be typed
+ * first: a name or a number. `act`: what it throws is shown in the dialog, which stays. `instead`: a gentler way. */
 export function ask(question) {
   return new Promise((done) => {
     asked.value = { ...question, done };

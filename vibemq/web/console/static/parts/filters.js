@@ -80,9 +80,8 @@ export function Tabs({ label, tabs, name = "tab", children }) {
     html`<a href=${addressOf(key)} aria-current=${key === here ? "page" : undefined} onClick=${(event) => go(event, key)}>${text}</a>`)}${children}</nav>`;
 }
 
-/** An input whose text is the user's until it is finished: figures that the page fetches meanwhile do not replace it.
- * `finish(text)` comes with the end of a change; what it does not take is shown as `value` again, and what the pattern
- * forbids stays until it is corrected. */
+/** An input whose text is the user's until it is finished. `finish(text)` comes with the end of a change; what it does not
+ * take is shown as `value` again, and what the pattern forbids stays until it is corrected. */
 export function DraftInput({ value, finish, ...rest }) {
   const [draft, setDraft] = useState(null);
   const end = (event) => event.target.validity.valid && setDraft(null);

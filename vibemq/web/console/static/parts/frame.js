@@ -35,7 +35,7 @@ function Frame({ View }) {
     <${Top} here=${here} />
     <main class="main" id="main" tabindex="-1">
       <${Banners} />
-      ${session.value ? html`<${View} />` : sessionProblem.value ? html`<${Trouble} problem=${sessionProblem.value} retry=${loadSession} />` : html`<${Waiting} />`}
+      ${session.value ? html`<${View} />` : sessionProblem.value ? html`<h1>${document.title}</h1><${Trouble} problem=${sessionProblem.value} retry=${loadSession} />` : html`<${Waiting} />`}
     </main>
     <${Notices} /><${Question} />${helpOpen.value && html`<${Help} />`}
   </div>`;

@@ -1,6 +1,6 @@
 // The body of a message, as it is: JSON laid out but kept digit for digit, text, or hexadecimal; whole as a download.
-import { html, useEffect, useMemo, useState } from "../vendor/ui.js";
-import { fromBase64, hexLines, kindOf, laid, slices, textOf, tokens } from "../pure/body.js";
+import { html, useEffect, useMemo, useRef, useState } from "../vendor/ui.js";
+import { fromBase64, hexLines, kindOf, laid, slices, textOf, tokenSteps } from "../pure/body.js";
 import { counted, size } from "../pure/format.js";
 import { urlOf } from "./api.js";
 import { Copy } from "./command.js";
@@ -21,10 +21,10 @@ export function Viewer({ message, bodyPath, decoded }) {
   useEffect(() => setShownBytes(FIRST_BYTES), [message]);
   const isCut = message.truncated || bytes.length > shownBytes;
   const text = useMemo(() => textOf(wholeCharacters(bytes, shownBytes)), [bytes, shownBytes]);
-  const pretty = useMemo(() => (text === null ? null : tokens(text, isCut)), [text, isCut]);
-  const ways = [pretty && ["json", "JSON"], text !== null && ["text", "Text"], ["hex", "Hex"]].filter(Boolean);
+  const pretty = useSteps(useMemo(() => tokenSteps(text ?? "", isCut), [text, isCut]));
+  const ways = [text !== null && pretty !== null && ["json", "JSON"], text !== null && ["text", "Text"], ["hex", "Hex"]].filter(Boolean);
   const way = ways.some(([one]) => one === chosen) ? chosen : ways[0][0];
-  const parts = useMemo(() => partsOf(way, { bytes, text, pretty, shownBytes }), [way, bytes, text, pretty, shownBytes]);
+  const parts = useMemo(() => way === "json" && !pretty ? ["Laying it out…"].values() : partsOf(way, { bytes, text, pretty, shownBytes }), [way, bytes, text, pretty, shownBytes]);
   const whole = message.decoded_size ?? message.payload_size ?? bytes.length;
   return html`<div class="viewer">
     <div class="buttons">
@@ -56,12 +56,7 @@ function wholeCharacters(bytes, most) {
 /** What is to be seen, in parts that are made one after the other. */
 function* partsOf(way, { bytes, text, pretty, shownBytes }) {
   if (way !== "hex") {
-    for (const { pieces, isWhole } of slices(way === "json" ? laid(pretty) : [["", text]])) {
-      yield html`<span class=${isWhole ? "lines" : ""}>${pieces.map(([kind, piece]) => {
-        const shown = kind || way === "text" ? html`<${Outside} text=${piece} lines=${true} />` : piece;
-        return kind ? html`<span class=${`t-${kind}`}>${shown}</span>` : shown;
-      })}</span>`;
-    }
+    for (const slice of slices(way === "json" ? laid(pretty) : [["", text]])) yield html`<${Slice} ...${slice} way=${way} />`;
     return;
   }
   const most = Math.min(bytes.length, shownBytes === Infinity ? Infinity : HEX_BYTES);
@@ -71,23 +66,44 @@ function* partsOf(way, { bytes, text, pretty, shownBytes }) {
   if (most < bytes.length) yield `… ${counted(bytes.length - most, "byte")} more`;
 }
 
-/** One part for each frame, so that the page can be used while a long body comes. Elements that are there stay as they are. */
-function Slices({ parts }) {
-  const [made, setMade] = useState({ parts: null, elements: [], isAll: false });
-  const first = useMemo(() => grown({ parts, elements: [], isAll: false }), [parts]);
-  const now = made.parts === parts ? made : first;
+/** What the steps have found, at the end or with the latest of them: one for each frame, so that the page can be used meanwhile. */
+function useSteps(steps) {
+  const [made, setMade] = useState({ steps: null, step: null });
+  const first = useMemo(() => steps.next(), [steps]);
+  const now = made.steps === steps ? made.step : first;
   useEffect(() => {
-    if (now.isAll) return undefined;
-    const frame = requestAnimationFrame(() => setMade(grown(now)));
+    if (now.done) return undefined;
+    const frame = requestAnimationFrame(() => setMade({ steps, step: steps.next() }));
     return () => cancelAnimationFrame(frame);
   }, [now]);
-  return now.elements;
+  return now.value;
 }
 
-/** @param {{ parts: Iterator, elements: any[], isAll: boolean }} made */
-function grown({ parts, elements }) {
-  const { done, value } = parts.next();
-  return { parts, elements: done ? elements : [...elements, value], isAll: done };
+const AT_ONCE = 16;
+
+/** Elements that are there stay as they are. */
+const Slices = ({ parts }) => useSteps(useMemo(() => grown(parts), [parts]));
+
+function* grown(parts) {
+  const elements = [];
+  for (const part of parts) if (elements.push(part) % AT_ONCE === 0) yield [...elements];
+  return elements;
+}
+
+/** Lines, which are made when they come near to what is seen; until then there is as much room for them. */
+function Slice({ pieces, isWhole, way }) {
+  const own = useRef(null);
+  const [isNear, setNear] = useState(false);
+  useEffect(() => {
+    const seen = new IntersectionObserver(([{ isIntersecting }]) => isIntersecting && setNear(true), { root: own.current.parentElement, rootMargin: "100%" });
+    seen.observe(own.current);
+    return () => seen.disconnect();
+  }, []);
+  if (!isNear) return html`<span ref=${own} class="lines" style=${{ height: `${1.55 * pieces.join().split("\n").length}em` }}></span>`;
+  return html`<span class=${isWhole ? "lines" : ""}>${pieces.map(([kind, piece]) => {
+    const shown = kind || way === "text" ? html`<${Outside} text=${piece} lines=${true} />` : piece;
+    return kind ? html`<span class=${`t-${kind}`}>${shown}</span>` : shown;
+  })}</span>`;
 }
 
 /** Headers as a table; both columns are from outside. */

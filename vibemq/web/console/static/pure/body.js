@@ -22,7 +22,6 @@ export function textOf(bytes) {
   }
 }
 
-/** Lines of 16 bytes: offset, hexadecimal, ASCII. */
 export function hexLines(bytes, { from = 0 } = {}) {
   const lines = [];
   for (let at = 0; at < bytes.length; at += 16) {
@@ -48,7 +47,7 @@ const MAGIC = [
   ["Arrow file", [0x41, 0x52, 0x52, 0x4f, 0x57, 0x31]],
 ];
 
-/** In words: by the first bytes, then by whether it is text, then by whether the text looks like JSON. */
+/** In a word. */
 export function kindOf(bytes) {
   if (bytes.length === 0) return "empty";
   for (const [name, magic] of MAGIC) {
@@ -61,19 +60,35 @@ export function kindOf(bytes) {
   return "text";
 }
 
-// JSON laid out without being understood: the text is cut into tokens, and only the white space between them changes.
-// So 9007199254740993 stays what it is, repeated keys stay, and so does the order.
+// JSON is laid out as tokens, of which none changes: 9007199254740993 stays what it is, and so do repeated keys.
 
-const TOKEN = /\s+|"(?:[^"\\\u0000-\u001f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null|[{}[\],:]/y;
+const TOKEN = /[ \n\r\t]+|"(?:[^"\\\u0000-\u001f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null|[{}[\],:]/y;
+const KINDS = { '"': "text", "-": "number", t: "word", f: "word", n: "word" };
 const UNFINISHED = /^("|([-.]|[eE][-+]?|tr?u?|fa?l?s?|nu?l?)$)/;
 const DEPTH_MAX = 200;
+/** Characters of a step: some milliseconds. */
+export const STEP_CHARACTERS = 65536;
 
 /** Tokens [kind, text] of a JSON text; null if it is none. Kinds: text, number, word, and the character of a mark.
  * `isCut`: it may end anywhere; what is left of its last token is of kind "rest". */
 export function tokens(source, isCut = false) {
+  const steps = tokenSteps(source, isCut);
+  let step;
+  do step = steps.next();
+  while (!step.done);
+  return step.value;
+}
+
+/** The same in steps. */
+export function* tokenSteps(source, isCut = false) {
   const found = [];
-  TOKEN.lastIndex = 0;
-  for (let at = 0; at < source.length; at = TOKEN.lastIndex) {
+  let stepEnds = STEP_CHARACTERS;
+  for (let at = 0; at < source.length; ) {
+    if (at > stepEnds) {
+      yield;
+      stepEnds = at + STEP_CHARACTERS;
+    }
+    TOKEN.lastIndex = at;
     const match = TOKEN.exec(source);
     if (match === null) {
       if (!isCut || !UNFINISHED.test(source.slice(at))) return null;
@@ -81,13 +96,9 @@ export function tokens(source, isCut = false) {
       break;
     }
     const text = match[0];
+    at += text.length;
     const first = text[0];
-    if (first === " " || first === "\n" || first === "\r" || first === "\t") continue;
-    if (/\s/.test(first)) return null;
-    if (first === '"') found.push(["text", text]);
-    else if (first === "-" || (first >= "0" && first <= "9")) found.push(["number", text]);
-    else if (first === "t" || first === "f" || first === "n") found.push(["word", text]);
-    else found.push([text, text]);
+    if (first > " ") found.push([KINDS[first] ?? (first >= "0" && first <= "9" ? "number" : text), text]);
   }
   return isValue(found, isCut) ? found : null;
 }
@@ -107,42 +118,29 @@ export function jsonProblem(source) {
 function isValue(found, isCut) {
   const open = [];
   let wanted = "value";
+  const behind = () => (open.length ? `, ${open.at(-1)}` : "end");
   for (const [kind] of found) {
     if (kind === "rest") return true;
-    const isScalar = kind === "text" || kind === "number" || kind === "word";
-    if (wanted === "value" || wanted === "value or ]") {
-      if (isScalar) wanted = open.length ? "next" : "end";
-      else if (kind === "{" || kind === "[") {
-        open.push(kind);
-        wanted = kind === "{" ? "key or }" : "value or ]";
-      } else if (kind === "]" && wanted === "value or ]") wanted = close(open);
-      else return false;
-    } else if (wanted === "key" || wanted === "key or }") {
-      if (kind === "text") wanted = ":";
-      else if (kind === "}" && wanted === "key or }") wanted = close(open);
-      else return false;
-    } else if (wanted === ":") {
-      if (kind !== ":") return false;
-      wanted = "value";
-    } else if (wanted === "next") {
-      const inside = open.at(-1);
-      if (kind === ",") wanted = inside === "{" ? "key" : "value";
-      else if ((kind === "}" && inside === "{") || (kind === "]" && inside === "[")) wanted = close(open);
-      else return false;
-    } else return false;
+    if (kind === "text" && wanted.includes("key")) wanted = ":";
+    else if (wanted.includes("value") && "text number word".includes(kind)) wanted = behind();
+    else if (wanted.includes("value") && "{[".includes(kind)) {
+      open.push(kind === "{" ? "}" : "]");
+      wanted = kind === "{" ? "key }" : "value ]";
+    } else if (!wanted.includes(kind)) return false;
+    else if (kind === ",") wanted = open.at(-1) === "}" ? "key" : "value";
+    else if (kind === ":") wanted = "value";
+    else {
+      open.pop();
+      wanted = behind();
+    }
   }
   return isCut || wanted === "end";
 }
 
-function close(open) {
-  open.pop();
-  return open.length ? "next" : "end";
-}
-
 const PIECE_COST = 30;
 
-/** Pieces in slices of about `most` characters, to be made and shown one after the other: {pieces, isWhole}. A whole one has whole
- * lines, and the line end behind it is not in it; the others belong to a line that is too long. */
+/** Slices of about `most` characters: {pieces, isWhole}. A whole one has whole lines, without the line end behind it; the
+ * others belong to a line that is too long. */
 export function* slices(pieces, most = 16384) {
   let now = [];
   let room = most;

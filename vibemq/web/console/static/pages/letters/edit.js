@@ -130,7 +130,7 @@ function HeaderRows({ rows, set, wrong }) {
 }
 
 function Review({ before, body, changed, letter, to, broken }) {
-  const lines = changed.body ? folded(diffLines(laidOutPair(before.body, body)[0], laidOutPair(before.body, body)[1])) : [];
+  const lines = changed.body ? folded(diffLines(...laidOutPair(before.body, body))) : [];
   const isSame = !changed.body && changed.headers.length === 0;
   return html`
     ${broken && html`<p class="well bad" role="alert"><span>The body is no valid JSON any more, as it was before. A consumer that reads JSON will fail again.</span> <span class="small"><${Outside} text=${broken} /></span></p>`}

@@ -215,7 +215,6 @@ function Kind({ group, filter, largest }) {
   </${Choice}>`;
 }
 
-/** How large a group is beside the largest one. */
 function Share({ part }) {
   const width = Math.max(1, Math.round(part * 100));
   return html`<svg class="share" viewBox="0 0 100 4" preserveAspectRatio="none" aria-hidden="true"><rect width="100" height="4" class="share-all" /><rect width=${width} height="4" class="share-part" /></svg>`;
@@ -252,7 +251,7 @@ export function Summary({ sum }) {
   </p>`;
 }
 
-// What stands there when no letter does: there are none at all, or the filter fits none.
+// What stands there when no letter does.
 
 export function NoLetters() {
   return html`<div class="empty">

@@ -8,7 +8,7 @@ export const Sample = ({ group: { sample, count } }) =>
   sample ? html`${count > 1 && html`<span class="muted">e.g. </span>`}<${Outside} text=${sample} />` : html`<span class="muted">no error text</span>`;
 
 const KEY = "vibemq.kinds";
-/** More than a page ever lists, or what one rendering forgets the next would learn again without an end. */
+/** More than a page ever lists. */
 const KEPT = 2000;
 const kinds = signal(read());
 
