@@ -11,7 +11,7 @@ settings in it that say nothing.
 from enum import StrEnum
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -32,7 +32,8 @@ from vibemq.errors import ConfigInvalid, InvalidOptions, InvalidQueueName
 from vibemq.model.access import Rule
 from vibemq.model.options import QueueOptions, check_queue_name, options_from_dict
 
-Port = Annotated[int, Field(ge=0, le=65_535)]
+PORT_MAX = 65_535
+Port = Annotated[int, Field(ge=0, le=PORT_MAX)]
 """0 = any free port; the chosen one is reported."""
 Positive = Annotated[int, Field(gt=0)]
 NotNegative = Annotated[int, Field(ge=0)]
@@ -67,6 +68,11 @@ RELOAD, NEW_CONNECTIONS, RESTART = WhenChanged
 class _Part(BaseModel):
     # The validator of a part is made when the part is used by itself: few of them are, and the whole has its own.
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    @classmethod
+    def of_defaults(cls) -> Self:
+        """Without a validator: the first one that is made loads half of pydantic."""
+        return cls.model_construct()
 
 
 class StorageChoice(_Part):
@@ -321,11 +327,11 @@ class Settings(BaseModel):
 
     # The surroundings are read by `vibemq.settings.load`: it also knows where each value came from. So this is no
     # `BaseSettings`, whose package takes longer to import than an embedded broker to start.
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, defer_build=True)
 
     data_dir: Annotated[Path, RESTART] = Path("vibemq-data")
-    storage: Annotated[StorageChoice, RESTART] = StorageChoice()
-    listeners: Annotated[tuple[Listener, ...], RESTART] = (Listener(),)
+    storage: Annotated[StorageChoice, RESTART] = StorageChoice.of_defaults()
+    listeners: Annotated[tuple[Listener, ...], RESTART] = (Listener.of_defaults(),)
     protocols: Annotated[dict[str, dict[str, Any]], RESTART] = Field(default_factory=dict)
     """Options of all listeners of a protocol, by its name; what a listener says itself wins."""
     weak_flush_ms: Annotated[Positive, RELOAD] = 2_000
@@ -336,9 +342,9 @@ class Settings(BaseModel):
     """Options of queues that name none; keys as in QueueOptions."""
     queues: Annotated[dict[str, dict[str, Any]], RESTART] = Field(default_factory=dict)
     """Queues to create at the start if they are missing: name -> options, over `queue_defaults`."""
-    limits: Limits = Limits()
-    auth: Annotated[Auth, RELOAD] = Auth()
-    http: Http = Http()
+    limits: Limits = Limits.of_defaults()
+    auth: Annotated[Auth, RELOAD] = Auth.of_defaults()
+    http: Http = Http.of_defaults()
     audit: Annotated[Literal["file", "log", "off"], RESTART] = "file"
     """Where it is written who changed what and who logged in: in `audit/` of the data directory and in the log, in the
     log alone, or nowhere. Providers that store elsewhere have the log."""
@@ -349,7 +355,7 @@ class Settings(BaseModel):
     exports_bytes: Annotated[NotNegative, RESTART] = 8_589_934_592
     """Files of exported dead letters in the data directory, together. 0 = none are made."""
     drain_timeout_ms: Annotated[NotNegative, RELOAD] = 30_000
-    log: Log = Log()
+    log: Log = Log.of_defaults()
 
     @field_validator("queue_defaults")
     @classmethod

@@ -1,18 +1,21 @@
 """Plug-ins by group and name: protocols and storage providers."""
 
+from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from pkgutil import iter_modules
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 KINDS = {"protocols": "protocol", "storage": "storage provider"}
 """What a plug-in of each group is."""
 
 
 def find(group: str, name: str) -> Any:
-    """Load an installed plug-in of that name, else the folder `vibemq.<group>.<name>`.
+    """Load the folder `vibemq.<group>.<name>`, else an installed plug-in of that name.
 
     Only the named one is imported, so the optional dependencies of others stay optional.
 
@@ -20,33 +23,39 @@ def find(group: str, name: str) -> Any:
         LookupError: neither exists, or its own imports fail; the cause says which.
     """
     try:
+        if any(_is_plugin(place / name) for place in _places(group) if name.isidentifier()):
+            return import_module(f"vibemq.{group}.{name}").PLUGIN
         for plugin in [plugin for plugin in _installed()[group] if plugin.name == name]:
             return plugin.load()
-        if name not in (known := names(group)):
-            raise LookupError(f"there is no {KINDS[group]} {name!r}; choose one of {', '.join(known)}")
-        return import_module(f"vibemq.{group}.{name}").PLUGIN
     except (ImportError, AttributeError) as exc:
         raise LookupError(f"{KINDS[group]} {name!r}: {exc}") from exc
+    raise LookupError(f"there is no {KINDS[group]} {name!r}; choose one of {', '.join(names(group))}")
 
 
 def names(group: str) -> list[str]:
     """Of the installed plug-ins and of the folders, sorted. Imports none of them."""
-    places = [Path(place) for place in import_module(f"vibemq.{group}").__path__]
-    modules = (module for place in places for module in iter_modules([str(place)]) if module.ispkg)
-    # The other folders hold what plug-ins share.
-    folders = {m.name for m in modules if any("PLUGIN" in _source(place / m.name) for place in places)}
+    modules = (module for place in _places(group) for module in iter_modules([str(place)]) if module.ispkg)
+    folders = {m.name for m in modules if any(_is_plugin(place / m.name) for place in _places(group))}
     return sorted(folders | {plugin.name for plugin in _installed()[group]})
 
 
+def _places(group: str) -> Iterator[Path]:
+    return map(Path, import_module(f"vibemq.{group}").__path__)
+
+
+def _is_plugin(folder: Path) -> bool:
+    """The other folders hold what plug-ins share."""
+    try:
+        return "PLUGIN" in (folder / "__init__.py").read_text(encoding="utf-8")
+    except OSError:
+        return False
+
+
 @cache
-def _installed() -> dict[str, list[EntryPoint]]:
-    """By group. Looked up once for all of them: every installed package is read for it."""
+def _installed() -> "dict[str, list[EntryPoint]]":
+    """By group. Looked up once for all of them, and only for what is not among our own folders: every installed package
+    is read for it."""
+    from importlib.metadata import entry_points
+
     everything = entry_points()
     return {group: list(everything.select(group=f"vibemq.{group}")) for group in KINDS}
-
-
-def _source(folder: Path) -> str:
-    try:
-        return (folder / "__init__.py").read_text(encoding="utf-8")
-    except OSError:
-        return ""

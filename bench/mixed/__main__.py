@@ -34,6 +34,7 @@ from bench.mixed.clients import BULK, SMALL
 
 WARM_UP_S = 0.3
 SAMPLE_S = 0.01
+LARGE_BYTES = 16 << 20
 DURING_MIN = 100
 """Messages that met a checkpoint, of all rounds; of fewer no quantile is told."""
 SPANS = ("sent", "received", "handled", "append", "appended", "asked", "begun", "flushed", "told", "written")
@@ -53,6 +54,8 @@ class Mix:
     settings: dict[str, int] = field(default_factory=dict)
     """Of the storage provider."""
     publishers: int = 1
+    body_bytes: int = 0
+    """Of large messages, one after the other, instead of frames of many rows; 0: there are none."""
 
 
 MIXES = {
@@ -64,6 +67,8 @@ MIXES = {
     "weak-consumed": Mix("weak", consumer=True),
     "transient-consumed": Mix("transient", consumer=True),
     "strong-three": Mix("strong", publishers=3),
+    "large": Mix("strong", body_bytes=LARGE_BYTES),
+    "large-consumed": Mix("strong", body_bytes=LARGE_BYTES, consumer=True),
     "steady": Mix("weak", rate=10_000, settings=NO_CHECKPOINTS),
     "steady-checkpoints": Mix("weak", rate=10_000, settings={"checkpoint_ms": 200}),
 }
@@ -220,12 +225,16 @@ def _create(mix: Mix, port: int) -> None:
 def _clients(mix: Mix, options: argparse.Namespace, port: int) -> list[Client]:
     clients = [Client("small", port, rate=options.rate)]
     if mix.durability:
-        for _ in range(mix.publishers):
-            window = options.window_mib << 20
-            clients.append(Client("bulk", port, rows=mix.rows, window_bytes=window, rate=mix.rate))
+        clients += [_publisher(mix, options, port) for _ in range(mix.publishers)]
     if mix.consumer:
         clients.append(Client("take", port))
     return clients
+
+
+def _publisher(mix: Mix, options: argparse.Namespace, port: int) -> Client:
+    if mix.body_bytes:
+        return Client("large", port, body_bytes=mix.body_bytes)
+    return Client("bulk", port, rows=mix.rows, window_bytes=options.window_mib << 20, rate=mix.rate)
 
 
 def _line(run: dict[str, Any]) -> str:

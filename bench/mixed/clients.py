@@ -6,6 +6,7 @@ input, ends when that is closed, and writes its result as JSON.
 """
 
 import json
+import os
 import socket
 import struct
 import sys
@@ -17,6 +18,7 @@ from typing import Any
 import anyio
 
 import vibemq
+import vibemq.sync
 from vibemq.model.rows import Rows, pack_row
 from vibemq.protocols.native.codec import extensions
 from vibemq.protocols.native.codec.frames import encode_frame
@@ -124,6 +126,20 @@ def bulk(port: int, rows: int, window_bytes: int, rate: float) -> dict[str, Any]
     return {"per_s": len(confirmed) * rows / (now() - began)}
 
 
+def large(port: int, body_bytes: int) -> dict[str, Any]:
+    """One large message after the other, each when the one before is confirmed, through the Python client."""
+    published = 0
+    body = os.urandom(body_bytes)
+    with vibemq.sync.connect(f"vibemq://127.0.0.1:{port}") as mq:
+        ready()
+        ended = told_to_end()
+        began = now()
+        while not ended.is_set():
+            mq.publish(BULK, body)
+            published += 1
+        return {"per_s": published / (now() - began)}
+
+
 def take(port: int) -> dict[str, Any]:
     """Receive the bulk and acknowledge it, through the Python client."""
     taken = 0
@@ -151,7 +167,7 @@ def take(port: int) -> dict[str, Any]:
     return {"per_s": taken / (now() - began)}
 
 
-ROLES: dict[str, Callable[..., dict[str, Any]]] = {"small": small, "bulk": bulk, "take": take}
+ROLES: dict[str, Callable[..., dict[str, Any]]] = {"small": small, "bulk": bulk, "large": large, "take": take}
 
 
 def _arguments() -> Iterator[Any]:

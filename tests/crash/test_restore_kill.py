@@ -133,11 +133,20 @@ def test_a_mounted_directory_that_is_not_empty_stays_as_it_is(
     for more in ((), ("--dry-run",)):
         words = ["restore", str(stores / "new"), "--data-dir", str(data), "--yes", *more]
         assert run_app(main.app, "vibemq-admin", words) != 0
-        assert "is a mount point" in capsys.readouterr().err
+        refused = capsys.readouterr().err
+        assert "NOT_EMPTY" in refused
+        assert "is a mount point" in refused
     assert content(data) == "old"
     inner = data / "restored"
     assert restore(stores / "new", inner) == 0
     assert content(inner) == "new"
+
+
+def test_mount_points_are_known_by_the_table_of_mounts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Also those of another part of the same file system, which the device number does not tell."""
+    monkeypatch.setattr(os.path, "ismount", lambda path: False)
+    assert replace.has_fixed_place(Path("/proc"))
+    assert not replace.has_fixed_place(tmp_path)
 
 
 def _after_the_kill(data: Path, before: str) -> str:

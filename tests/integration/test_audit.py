@@ -119,8 +119,8 @@ def test_who_changed_and_removed_queues_and_messages_by_which_door(tmp_path: Pat
     with connected(broker.ports["native"], "root") as root:
         root.admin("user.add", user="eve", password_hash=cheap_hash("pw"))
         root.admin("user.grant", user="eve", queues="e.*", actions=["publish"])
-        root.admin("queue.create", queue="a", options={"max_attempts": 7})
-        root.admin("queue.change", queue="a", changes={"max_attempts": 8})
+        root.admin("queue.create", queue="a", options={"max_attempts": 7, "mode": 3, "durability": "weak"})
+        root.admin("queue.change", queue="a", changes={"max_attempts": 8, "overflow": 0})
         with pytest.raises(Refusal, match="QUEUE_NOT_FOUND"):
             root.admin("queue.remove", queue="nothing", runs=[[number, number] for number in range(1, 201, 2)])
         # Nothing is in it: no record.
@@ -161,7 +161,9 @@ def test_who_changed_and_removed_queues_and_messages_by_which_door(tmp_path: Pat
         ("queue.delete", "eve", "refused", "127.0.0.1"),
         ("queue.delete", "root", "done", "127.0.0.1"),
     ]
-    assert lines[0]["arguments"] == {"queue": "a", "options": {"max_attempts": 7}, "must_match": False}
+    options = {"max_attempts": 7, "mode": "priority_based", "durability": "weak"}
+    assert lines[0]["arguments"] == {"queue": "a", "options": options, "must_match": False}
+    assert lines[1]["arguments"]["changes"] == {"max_attempts": 8, "overflow": "drop_oldest"}
     assert lines[2]["arguments"]["runs"][-1] == "… 100 in all"
     assert len(lines[2]["arguments"]["runs"]) == 21
     assert (lines[4]["arguments"]["runs"], lines[4]["count"]) == ([[2, 2]], 0)

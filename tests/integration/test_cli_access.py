@@ -405,6 +405,12 @@ def test_a_narrow_token(admin: Admin, name: str) -> None:
     assert admin("token", "create", "--user", name, "--expires", "0")[0] == 2
     assert admin("token", "create", "--user", name, "--label", "a\x1bb")[0] == 2
     assert admin("token", "create", "--user", "nobody") == (3, [], "USER_NOT_FOUND")
+    for words, sentence in (
+        (("token", "create", "--user", "nobody"), "there is no user 'nobody'; the list of users shows those there are"),
+        (("user", "show", "nobody"), "there is no user 'nobody'; the list of users shows those there are"),
+        (("token", "revoke", "0123"), "nobody has a token '0123'; the list of tokens shows those there are"),
+    ):
+        assert sentence in admin.text(*words)[2]
 
 
 def test_a_token_of_the_environment_is_for_urls_without_credentials(

@@ -1,11 +1,13 @@
 """`vibemq console` and the address that `vibemq serve` prints, against real brokers."""
 
 import json
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -32,6 +34,7 @@ def serving(data: Path, *words: str, settings: str = "") -> Iterator[dict[str, A
         for line in process.stdout:
             event = json.loads(line)
             told |= event if event.get("protocol") == "http" else {}
+            told |= {"native_port": event["port"]} if event.get("protocol") == "native" else {}
             if event["event"] == "ready":
                 break
         try:
@@ -71,7 +74,72 @@ def test_a_console_that_is_closed(
     assert ("the console answers 403: this broker lets everybody in" in told["log"]) is bool(words)
 
 
-@pytest.mark.parametrize("http", ["ftp://localhost:2926", "localhost:2926", "http://"])
+def test_the_native_port_is_not_the_http_port(tmp_path: Path, capsys: Capture) -> None:
+    with serving(tmp_path / "data") as told:
+        http = f"http://localhost:{told['native_port']}"
+        code, out, err = console(capsys, http)
+    assert (code, out) == (1, "")
+    assert err == (
+        f"error FAILED: what answers at {http}/console/ is not the HTTP port of a broker; give that port with --http, "
+        "such as http://localhost:2926\n"
+    )
+
+
+@contextmanager
+def answering(*answers: bytes) -> Iterator[int]:
+    """A port where each connection gets one of these answers, whatever it asks."""
+
+    def serve() -> None:
+        for answer in answers:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(65_536)
+                connection.sendall(answer)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = Thread(target=serve)
+        thread.start()
+        yield listener.getsockname()[1]
+        thread.join()
+
+
+PAGE = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
+NO_CODE = b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 4\r\n\r\n<p/>"
+
+
+@pytest.mark.parametrize(
+    ("answers", "expected", "sentence"),
+    [
+        ([b""], 5, "no broker answers at http://127.0.0.1:PORT/console/: "),
+        ([PAGE, b""], 5, "no broker answers at http://127.0.0.1:PORT/api/v1/session/codes: "),
+        ([PAGE, b"SSH-2.0-OpenSSH\r\n"], 1, "codes is not the HTTP port of a broker; give that port with --http"),
+        ([PAGE, NO_CODE], 4, "http://127.0.0.1:PORT/api/v1/session/codes answered 200; it may be another program"),
+    ],
+    ids=["closed", "closed at the login", "another protocol", "no code"],
+)
+def test_what_answers_and_is_no_console(
+    answers: list[bytes], expected: int, sentence: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VIBEMQ_ACCESS_TOKEN", "a-token")
+    with answering(*answers) as port:
+        code, out, err = console(capsys, f"http://127.0.0.1:{port}")
+    assert (code, out) == (expected, "")
+    assert sentence.replace("PORT", str(port)) in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "http",
+    [
+        "ftp://localhost:2926",
+        "localhost:2926",
+        "http://",
+        "http://localhost:29a",
+        "http://localhost:99999",
+        "http://[::1",
+        "http://local host",
+    ],
+)
 def test_what_is_no_url_of_an_http_port(http: str, capsys: Capture) -> None:
     code, out, err = console(capsys, http)
     assert (code, out) == (1, "")

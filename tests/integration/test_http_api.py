@@ -74,6 +74,21 @@ def test_a_broker_without_http_imports_no_http_server() -> None:
     assert said.stdout.strip() == "[]"
 
 
+@pytest.mark.parametrize("provider", ["memory", "lmdb"])
+def test_an_embedded_broker_makes_no_validator_and_looks_for_no_packages(provider: str, tmp_path: Path) -> None:
+    program = (
+        "import asyncio, sys, vibemq\n"
+        "async def main():\n"
+        f"    async with vibemq.Broker({str(tmp_path)!r}, storage={provider!r}):\n"
+        "        pass\n"
+        "asyncio.run(main())\n"
+        "print([name for name in ('pydantic.plugin._loader', 'importlib.metadata', 'pydantic_settings', 'tomllib',\n"
+        "    'argparse', 'vibemq.client', 'vibemq.web', 'vibemq.protocols.omq') if name in sys.modules])\n"
+    )
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert said.stdout.strip() == "[]"
+
+
 async def test_a_certificate_is_read_again(tmp_path: Path) -> None:
     authority = Authority.made_in(tmp_path)
     first, second = authority.sign("first"), authority.sign("second")

@@ -498,8 +498,8 @@ ENGINE = (
     Mutant(
         "a message that falls due takes its place by its sequence",
         "engine/queue/scheduled.py",
-        "and fallen[due][0] < published_at:\n",
-        "and fallen[due][1] < first:\n",
+        "and fallen[index][0] < published_at:\n",
+        "and fallen[index][1] < first:\n",
         sign=r"out of order|others were due before",
         by=(ENGINE_SIM,),
     ),

@@ -230,7 +230,7 @@ ROWS: dict[str, Row] = {
             "security/test_http_api.py::test_silent_and_half_requests_keep_nobody_out",
             "security/test_http_api.py::test_guesses_count_whatever_the_door",
             "unit/server/access/test_limits.py::test_each_address_has_its_own_limit",
-            "unit/server/access/test_limits.py::test_loopback_is_exempt_and_a_v6_network_counts_as_one_peer",
+            "unit/auth/test_addresses.py::test_loopback_is_exempt_and_a_v6_network_counts_as_one_peer",
             "unit/server/access/test_limits.py::test_the_table_forgets_the_least_recently_seen",
             "unit/server/access/test_guessing.py::test_a_million_failures_are_one_wait_and_bounded_tables",
             "integration/test_server_broker.py::test_a_rate_limit_counts_operations_of_every_kind",

@@ -7,6 +7,8 @@ import pytest
 from tests.simulation.engine_driver import Driver, rows_of
 from tests.simulation.engine_model import ModelConsumer, ModelGroup, ModelQueue
 from vibemq.engine import EngineSettings
+from vibemq.engine.queue import delayed
+from vibemq.model import instants
 from vibemq.model.commands import (
     CloseSession,
     Extend,
@@ -41,6 +43,8 @@ class Life:
             lost_connection=pick(list(LostConnection)),
         )
         self.delayed = pick([0.1, 0.1, 0.5])
+        self.together = False
+        """Batches are published with few delays."""
         self.driver = Driver(EngineSettings())
         self.driver.create("q", **{name: getattr(self.options, name) for name in self.options.__slots__})
         self.model = ModelQueue(self.options)
@@ -79,6 +83,9 @@ class Life:
     def publish(self) -> None:
         count = self.random.randint(1, 12)
         extras = [self._extra() for _ in range(count)]
+        if self.together:
+            dues = [self.driver.now + self.random.randint(1, 3_000) for _ in range(3)]
+            extras = [extra._replace(deliver_at=dues[index * 3 // count]) for index, extra in enumerate(extras)]
         given = {index: extra for index, extra in enumerate(extras) if extra != MessageExtra()}
         token = f"publish-{self.random.random()}"
         self.unseen[token] = (self.driver.now, extras)
@@ -238,3 +245,18 @@ class Life:
 @pytest.mark.parametrize("seed", range(8))
 def test_the_engine_does_what_a_naive_broker_does(seed: int, mode: DeliveryMode) -> None:
     Life(seed, mode).live()
+
+
+@pytest.mark.parametrize("mode", list(DeliveryMode))
+@pytest.mark.parametrize("seed", range(300, 308))
+def test_messages_that_fall_due_together_come_as_from_a_naive_broker(
+    seed: int, mode: DeliveryMode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A few are a run, or a page, in which all have one instant."""
+    monkeypatch.setattr(delayed, "RUN_LEAST", 1 + seed % 3)
+    monkeypatch.setattr(delayed, "TOGETHER_MAX", 4)
+    monkeypatch.setattr(instants, "_ROW_LEAST", 2)
+    monkeypatch.setattr(instants, "_DENSE", 3)
+    life = Life(seed, mode)
+    life.together = True
+    life.live()

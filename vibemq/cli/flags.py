@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.models import ArgumentInfo
 
 from vibemq.cli.exits import Usage, root_of
 from vibemq.cli.values import duration_ms, seconds, size_bytes, url_with_tls
@@ -226,18 +227,22 @@ ARGUMENT = re.compile(r"argument (\w+)(?:\[\d+\])* of [a-z_.]+ (.*)", re.DOTALL)
 
 
 def refused_option(error: BaseException, signature: inspect.Signature) -> Usage | None:
-    """A broker's refusal of an argument, told with the option that it comes from; None: it is no such refusal."""
+    """A broker's refusal of an argument, told with the option or the argument of the command line that it comes from;
+    None: it is no such refusal."""
     found = ARGUMENT.fullmatch(str(error)) if isinstance(error, InvalidPayload) else None
     if found is None:
         return None
     wanted = f"--{found[1].removesuffix('_ms').replace('_', '-')}"
+    rule = found[2].partition("; it means: ")[0]
     for parameter in signature.parameters.values():
         for mark in getattr(parameter.annotation, "__metadata__", ()):
+            if isinstance(mark, ArgumentInfo) and parameter.name == found[1] and mark.metavar:
+                return Usage(f"{mark.metavar} {rule}")
             # In `Annotated`, the first name of an option stands where its default would.
             names = (getattr(mark, "default", None), *(getattr(mark, "param_decls", None) or ()))
             if wanted not in names:
                 continue
-            return Usage(f"{wanted} {found[2].partition('; it means: ')[0]}")
+            return Usage(f"{wanted} {rule}")
     return None
 
 

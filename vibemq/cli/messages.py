@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from vibemq.cli.output import facts, instant_text, table
+from vibemq.cli.output import count_text, facts, instant_text, table
 from vibemq.errors import MessageTooLarge
 
 PREVIEW_CHARACTERS = 60
@@ -26,14 +26,17 @@ def payload_bytes(shown: dict[str, Any]) -> bytes:
 
 
 def preview(shown: dict[str, Any]) -> str:
-    """One short line of the payload."""
-    if "payload_size" in shown:
-        return f"<{shown['payload_size']} bytes>"
-    raw = payload_bytes(shown)
-    if "payload_base64" in shown:
-        return f"<{len(raw)} bytes>"
-    text = " ".join(raw.decode().split())
-    return text if len(text) <= PREVIEW_CHARACTERS else text[: PREVIEW_CHARACTERS - 1] + "…"
+    """One short line of the payload, of which the message may have a part only."""
+    if "payload" not in shown:
+        size = shown["payload_size"] if "payload_size" in shown else len(payload_bytes(shown))
+        return _size_text(size)
+    text = " ".join(str(shown["payload"] or "").split())
+    is_cut = len(text) > PREVIEW_CHARACTERS or shown.get("truncated")
+    return text[: PREVIEW_CHARACTERS - 1] + "…" if is_cut else text
+
+
+def _size_text(size: int, remark: str = "") -> str:
+    return f"<{count_text(size, 'byte')}{remark}>"
 
 
 def message_table(messages: Iterable[dict[str, Any]]) -> RenderableType:
@@ -96,8 +99,10 @@ def group_table(groups: Iterable[dict[str, Any]]) -> RenderableType:
 
 
 def preview_sheet(preview: dict[str, Any]) -> RenderableType:
-    """What a preview tells: its sentences, and its groups."""
-    return Group(*map(Text, preview["sentences"]), group_table(preview["groups"]))
+    """What a preview tells: its sentences, where letters go that nothing hinders, and its groups."""
+    free = [target for target in preview["targets"] if target["state"] in ("ok", None)]
+    goals = [f"A replay puts {count_text(one['count'], 'dead letter')} into queue {one['queue']!r}." for one in free]
+    return Group(*map(Text, [*preview["sentences"], *goals]), group_table(preview["groups"]))
 
 
 def letter_sheet(letter: dict[str, Any]) -> RenderableType:
@@ -131,7 +136,7 @@ def message_sheet(message: dict[str, Any]) -> RenderableType:
             value = "\n".join(_holder_text(holder) for holder in value) or None
         pairs.append((name.replace("_", " "), value))
     part = payload_part(message)
-    text = f"<{len(part)} bytes, see --raw>" if "payload_base64" in message else part.decode()
+    text = _size_text(len(part), ", see --raw") if "payload_base64" in message else part.decode()
     told = "payload"
     if message["offset"] or message["truncated"]:
         told = f"payload, bytes {message['offset']:,} to {message['offset'] + message['size']:,}"
@@ -154,6 +159,6 @@ def _holder_text(holder: dict[str, Any]) -> str:
 
 def _whole_payload(letter: dict[str, Any]) -> str:
     if "payload_size" in letter:
-        return f"<{letter['payload_size']} bytes, too many to show>"
+        return _size_text(letter["payload_size"], ", too many to show")
     raw = payload_bytes(letter)
-    return f"<{len(raw)} bytes, see --raw>" if "payload_base64" in letter else raw.decode()
+    return _size_text(len(raw), ", see --raw") if "payload_base64" in letter else raw.decode()

@@ -16,7 +16,7 @@ from anyio import to_thread
 from vibemq.cli.exits import CommandFailed, ExitCode, PartlyDone, Usage, exit_code_of
 from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, DryRun, Json, Queue, Timeout, Url, duration_option
 from vibemq.cli.online import call
-from vibemq.cli.output import Output
+from vibemq.cli.output import Output, count_text
 from vibemq.cli.progress import Tracker, tracked
 from vibemq.cli.values import above_zero_ms, key_values
 from vibemq.client import Client, Confirm, Response
@@ -106,21 +106,42 @@ def pub(
     source = _source(bodies, file, whole=whole)
     began = time.monotonic()
     if dry_run:
-        messages, last = anyio.run(_count_only, source, count, options), None
+        sent = Sent(anyio.run(_count_only, source, count, options))
     else:
 
-        async def work(mq: Client) -> tuple[int, int | None]:
+        async def work(mq: Client) -> Sent:
             with tracked("published", out.notes, silent=json or bool(bodies)) as progress:
                 return await _publish(mq, queue, source(), count, rate, options, progress)
 
-        messages, last = call(url, timeout, work)
+        sent = call(url, timeout, work)
     seconds = round(time.monotonic() - began, 3)
+    told = {
+        "queue": queue,
+        "published": sent.messages,
+        "last_sequence": sent.last_sequence,
+        "duplicate": sent.is_duplicate,
+        "seconds": seconds,
+        "dry_run": dry_run,
+    }
+    out.emit(told, _sentence(sent, queue, dry_run=dry_run))
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What has become of the messages of one command."""
+
+    messages: int
+    last_sequence: int | None = None
+    is_duplicate: bool = False
+    """The queue has a message with this dedup id already, and `last_sequence` is that one's."""
+
+
+def _sentence(sent: Sent, queue: str, *, dry_run: bool) -> str:
+    if sent.is_duplicate:
+        return f"nothing published to {queue}: it has a message with this dedup id, as sequence {sent.last_sequence}"
     verb = "would be published" if dry_run else "published"
-    where = f", the last as sequence {last}" if last else ""
-    out.emit(
-        {"queue": queue, "published": messages, "last_sequence": last, "seconds": seconds, "dry_run": dry_run},
-        f"{messages:,} {'message' if messages == 1 else 'messages'} {verb} to {queue}{where}",
-    )
+    where = f", the last as sequence {sent.last_sequence}" if sent.last_sequence else ""
+    return f"{count_text(sent.messages, 'message')} {verb} to {queue}{where}"
 
 
 def request(
@@ -171,8 +192,8 @@ async def _publish(
     rate: float | None,
     options: Options,
     progress: Tracker,
-) -> tuple[int, int | None]:
-    """Send all and wait for all; how many were accepted, and the sequence of the last."""
+) -> Sent:
+    """Send all and wait for all."""
     sent = 0
     last: Confirm | None = None
     began = anyio.current_time()
@@ -194,7 +215,10 @@ async def _publish(
             progress(sent, 0)
     try:
         accepted = await publisher.flush()
-        return accepted, None if last is None else (await last).sequence
+        if last is None:
+            return Sent(accepted)
+        receipt = await last
+        return Sent(accepted, receipt.sequence, receipt.duplicate)
     except PublishRefused as refused:
         if refused.accepted:
             raise PartlyDone(str(refused)) from refused

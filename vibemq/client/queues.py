@@ -19,6 +19,7 @@ from vibemq.model.options import (
     Overflow,
     QueueOptions,
     check_queue_name,
+    option_text,
     options_from_dict,
     options_to_dict,
     spelled_out,
@@ -47,7 +48,8 @@ class Difference:
     """`hard`: messages would be treated in another way; `soft`: some could be lost; `info`: harmless."""
 
     def __str__(self) -> str:
-        return f"{self.option} is {self.existing!r}, declared {self.declared!r} ({self.severity})"
+        existing, declared = (option_text(self.option, value) for value in (self.existing, self.declared))
+        return f"{self.option} is {existing}, declared {declared} ({self.severity})"
 
 
 class ClientQueues:

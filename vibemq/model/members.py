@@ -2,13 +2,11 @@
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Sequence
-from itertools import compress
 
-from vibemq.model.instants import PAGE, PAGE_SHIFT, Instants, Values
-from vibemq.model.runs import Run, runs_of
+from vibemq.model.instants import PAGE, PAGE_SHIFT, Instants, Values, places_of
+from vibemq.model.runs import Run, runs_of_ascending
 
 _MASK = PAGE - 1
-_DIGITS = bytes.maketrans(b"01", b"\0\1")
 
 
 class InstantsOfSome:
@@ -62,13 +60,24 @@ class InstantsOfSome:
 
     def put_columns(self, sequences: Sequence[int], instants: Values) -> None:
         """They are some of them, none was, and they are due as is known already."""
-        for first, last in runs_of(sequences):
+        for first, last in runs_of_ascending(sequences):
             self._put_run(first, last)
 
     def __delitem__(self, sequence: int) -> None:
-        number = sequence >> PAGE_SHIFT
-        page = self._pages[number] & ~(1 << (sequence & _MASK))
+        self._clear(sequence >> PAGE_SHIFT, 1 << (sequence & _MASK))
         self._count -= 1
+
+    def remove_all(self, sequences: Sequence[int]) -> None:
+        """All of them are here, each once and ascending."""
+        for first, last in runs_of_ascending(sequences):
+            for number in range(first >> PAGE_SHIFT, (last >> PAGE_SHIFT) + 1):
+                base = number << PAGE_SHIFT
+                low, high = max(first - base, 0), min(last - base, _MASK)
+                self._clear(number, ((1 << (high - low + 1)) - 1) << low)
+        self._count -= len(sequences)
+
+    def _clear(self, number: int, bits: int) -> None:
+        page = self._pages[number] & ~bits
         if page:
             self._pages[number] = page
         else:
@@ -78,9 +87,7 @@ class InstantsOfSome:
     def _of_page(self, number: int, low: int = 0, high: int = _MASK) -> list[int]:
         """Those of a page from one place to another."""
         bits = self._pages[number] >> low & (1 << high - low + 1) - 1
-        digits = f"{bits:b}".encode().translate(_DIGITS)
-        start = (number << PAGE_SHIFT) + low
-        return list(compress(range(start, start + len(digits)), reversed(digits)))
+        return places_of(bits, (number << PAGE_SHIFT) + low)
 
     @property
     def first(self) -> int:
@@ -100,6 +107,20 @@ class InstantsOfSome:
             found += self._of_page(number, max(first - base, 0), min(last - base, _MASK))
         return found
 
+    def runs_within(self, first: int, last: int) -> list[Run]:
+        """What of [first, last] is among them; ascending, some may adjoin. Whole stretches cost nothing to find."""
+        runs: list[Run] = []
+        begin, end = bisect_left(self._numbers, first >> PAGE_SHIFT), bisect_right(self._numbers, last >> PAGE_SHIFT)
+        for number in self._numbers[begin:end]:
+            start = max(first, number << PAGE_SHIFT)
+            low, high = start & _MASK, min(last - (number << PAGE_SHIFT), _MASK)
+            bits = self._pages[number] >> low & (1 << high - low + 1) - 1
+            if bits and bits & bits + 1 == 0:
+                runs.append((start, start + bits.bit_length() - 1))
+            elif bits:
+                runs += runs_of_ascending(places_of(bits, start))
+        return runs
+
     def lowest(self, count: int, start: int = 0) -> list[int]:
         """Up to `count` of the lowest sequences from `start` on."""
         found: list[int] = []
@@ -114,7 +135,7 @@ class InstantsOfSome:
         """The sequences as runs."""
         runs: list[Run] = []
         for number in self._numbers:
-            some = runs_of(self._of_page(number))
+            some = runs_of_ascending(self._of_page(number))
             if runs and runs[-1][1] + 1 == some[0][0]:
                 some[0] = (runs.pop()[0], some[0][1])
             runs += some

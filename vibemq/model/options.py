@@ -234,14 +234,28 @@ _ENUMS: dict[str, type[IntEnum]] = {
     "overflow": Overflow,
     "lost_connection": LostConnection,
 }
+_NAMES = {name: {int(member): member.name.lower() for member in enum} for name, enum in _ENUMS.items()}
 
 
 def options_in_words(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The names of choices in place of their numbers; `options_from_dict` reads them too."""
-    return {
-        name: _ENUMS[name](value).name.lower() if name in _ENUMS and value is not None else value
-        for name, value in options.items()
-    }
+    """The names of choices in place of their numbers; `options_from_dict` reads them too. What is no such number, and
+    options that are not known, stay as they are."""
+    return {name: _word(name, value) for name, value in options.items()}
+
+
+def option_text(name: str, value: Any) -> str:
+    """A value of an option in a sentence: as a person writes it."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    word = _word(name, value)
+    return word if name in _ENUMS and isinstance(word, str) else repr(word)
+
+
+def _word(name: str, value: Any) -> Any:
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return _NAMES[name].get(value, value) if is_number and name in _NAMES else value
 
 
 def options_from_dict(values: dict[str, Any], base: QueueOptions | None = None) -> QueueOptions:
@@ -280,7 +294,7 @@ def _changed(values: dict[str, Any], base: QueueOptions) -> QueueOptions:
 
 def _option_value(name: str, value: Any, default: Any) -> Any:
     if name in _ENUMS:
-        return enum_of(_ENUMS[name], value, name)
+        return enum_of(_ENUMS[name], value, name, besides=BROADCAST if name == "mode" else "")
     if name in TEXT_OPTIONS:
         if value is None or isinstance(value, str):
             return value
@@ -296,8 +310,15 @@ def _option_value(name: str, value: Any, default: Any) -> Any:
     return value
 
 
-def enum_of(enum: type[IntEnum], value: object, name: str) -> IntEnum:
-    """A member by number or by name, ignoring case, `-`, `_` and blanks. Raises InvalidOptions."""
+def enum_of(enum: type[IntEnum], value: object, name: str, *, besides: str = "") -> IntEnum:
+    """A member by number or by name, ignoring case, `-`, `_` and blanks.
+
+    Args:
+        besides: what else may be chosen, for the sentence.
+
+    Raises:
+        InvalidOptions
+    """
     if isinstance(value, int) and not isinstance(value, bool):
         try:
             return enum(value)
@@ -308,7 +329,7 @@ def enum_of(enum: type[IntEnum], value: object, name: str) -> IntEnum:
         for member in enum:
             if _squash(member.name) == wanted:
                 return member
-    names = ", ".join(m.name.lower() for m in enum)
+    names = ", ".join(m.name.lower() for m in enum) + (f", or {besides}" if besides else "")
     raise InvalidOptions(f"{shown(value)} is not a value for {name}; choose one of {names}")
 
 

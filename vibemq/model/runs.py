@@ -9,6 +9,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import merge
 from itertools import pairwise
+from operator import sub
 from typing import Self, overload
 
 Run = tuple[int, int]
@@ -33,6 +34,22 @@ def runs_of(sequences: Iterable[int]) -> list[Run]:
     if first >= 0:
         runs.append((first, last))
     return runs
+
+
+def runs_of_ascending(sequences: Sequence[int]) -> list[Run]:
+    """As `runs_of`, of sequences that ascend, none of them twice: one run costs nothing to find, and many a third."""
+    if not sequences:
+        return []
+    if sequences[-1] - sequences[0] + 1 == len(sequences):
+        return [(sequences[0], sequences[-1])]
+    return runs_in_order(sequences)
+
+
+def runs_in_order(sequences: Sequence[int]) -> list[Run]:
+    """Runs of any sequences in their order, in which they need not ascend. There is at least one."""
+    starts = [place for place, step in enumerate(map(sub, sequences[1:], sequences), 1) if step != 1]
+    firsts = [sequences[0], *map(sequences.__getitem__, starts)]
+    return list(zip(firsts, [*[sequences[place - 1] for place in starts], sequences[-1]], strict=True))
 
 
 def smallest_of(sorted_runs: Iterable[Sequence[Run]], count: int) -> list[Run]:

@@ -5,13 +5,16 @@ pages with each message, so that no look is long and nothing is kept for a delay
 """
 
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
 
 from vibemq.model.instants import Instants, Values
 
 WINDOW_MS = 120_000
 _PAGES_TOGETHER = 16
 _TOGETHER_MAX = 2048
+_FEW = 16
+"""Instants that are put into a stretch one by one; of more the stretch is made anew."""
 
 
 class Upcoming:
@@ -44,8 +47,7 @@ class Upcoming:
         if isinstance(instants, int):
             self.add(instants)
         elif min(instants) < self._next_end:
-            for instant in instants:
-                self.add(instant)
+            self._keep_all(0, self._next_end, instants)
 
     def pass_by(self, now: int, instants: Instants) -> bool:
         """Whether one may have ended since the last call and before now. `instants`: all of them; those that are not to
@@ -66,11 +68,34 @@ class Upcoming:
             self._place, self._next_end = 0, now + WINDOW_MS
         known = max(self._end, now)
         found, self._place = instants.of_pages(self._place, _PAGES_TOGETHER)
-        for instant in found:
-            if known <= instant < self._next_end:
-                self._keep(instant)
+        self._keep_all(known, self._next_end, found)
         if self._place is None:
             self._end = self._next_end
+
+    def _keep_all(self, start: int, end: int, instants: Iterable[int]) -> None:
+        """Those in [start, end)."""
+        some = sorted(set(instants))
+        done, count = bisect_left(some, start), bisect_left(some, end)
+        while done < count:
+            index = bisect_left(self._stretches, some[done], key=_last)
+            if index == len(self._stretches):
+                self._follow(some[done:count])
+                return
+            stretch = self._stretches[index]
+            stop = bisect_right(some, stretch[-1], done, count)
+            if stop - done <= _FEW:
+                for instant in some[done:stop]:
+                    self._keep(instant)
+            else:
+                self._stretches[index : index + 1] = _cut(sorted({*stretch, *some[done:stop]}))
+            done = stop
+
+    def _follow(self, instants: list[int]) -> None:
+        """They come behind all others, and ascend."""
+        room = max(0, _TOGETHER_MAX - len(self._stretches[-1])) if self._stretches else 0
+        if room:
+            self._stretches[-1].extend(instants[:room])
+        self._stretches += _cut(instants[room:])
 
     def _keep(self, instant: int) -> None:
         stretches = self._stretches
@@ -87,6 +112,10 @@ class Upcoming:
         stretch.insert(at, instant)
         if len(stretch) > 2 * _TOGETHER_MAX:
             stretches[index : index + 1] = [stretch[:_TOGETHER_MAX], stretch[_TOGETHER_MAX:]]
+
+
+def _cut(instants: list[int]) -> "list[array[int]]":
+    return [array("Q", instants[at : at + _TOGETHER_MAX]) for at in range(0, len(instants), _TOGETHER_MAX)]
 
 
 def _last(stretch: "array[int]") -> int:

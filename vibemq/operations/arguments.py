@@ -174,7 +174,7 @@ def _rule(error: ErrorDetails) -> str:
         case "literal_error":
             return f"must be {context['expected']}"
         case "string_pattern_mismatch":
-            return "must be the number of a job, as text"
+            return "must be the number of a job, such as '17'"
         case "value_error":
             return str(context["error"])
         case _:

@@ -74,7 +74,10 @@ class BrokerOperations:
         try:
             await self._store.aside(self._store.provider.backup, target)
         except OSError as error:
-            raise StorageError(f"the backup into {target} failed: {error.strerror or error}") from error
+            raise StorageError(
+                f"the backup into {target} failed: {error.strerror or error}; remove what it has left there and repair "
+                "the cause before the next try"
+            ) from error
         user = caller.principal.name if caller.principal is not None else ""
         made = {"at": begun, "target": str(target), "user": user, "took_ms": self._clock.now() - begun}
         try:

@@ -81,7 +81,7 @@ class Tokens:
             raise InvalidPayload(f"argument expires_ms of token.create must be from 1 to {EXPIRES_MS_MAX}")
         async with self._users.changing_for(caller):
             if self._accounts.user(wanted.user) is None:
-                raise UserNotFound(f"there is no user {wanted.user[:64]!r}; user.list shows those there are")
+                raise UserNotFound(f"there is no user {wanted.user[:64]!r}; the list of users shows those there are")
             if len(self._accounts.tokens_of(wanted.user)) >= TOKENS_MAX:
                 raise Forbidden(
                     f"user {wanted.user!r} has {TOKENS_MAX} tokens, the most there may be; revoke those not in use"
@@ -132,7 +132,7 @@ class Tokens:
             if kept is None or kept.user != (wanted.user or kept.user):
                 whose = "nobody has a" if wanted.user is None else f"user {masked(wanted.user[:64])!r} has no"
                 shown = masked(wanted.token_id[:64])
-                raise TokenNotFound(f"{whose} token {shown!r}; token.list shows those there are")
+                raise TokenNotFound(f"{whose} token {shown!r}; the list of tokens shows those there are")
             await self._users.store([TokenRemoved(wanted.token_id)], [kept.user])
         return token_json(kept)
 

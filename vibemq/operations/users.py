@@ -270,7 +270,7 @@ class Users:
                 "the broker is started"
             )
         if known is None or known.stored is None:
-            raise UserNotFound(f"there is no user {name[:64]!r}; user.list shows those there are")
+            raise UserNotFound(f"there is no user {name[:64]!r}; the list of users shows those there are")
         return known.stored
 
     # -- change ---------------------------------------------------------------------------------------------------
@@ -388,7 +388,7 @@ class Users:
     def _known(self, name: str) -> KnownUser:
         user = self._accounts.user(name)
         if user is None:
-            raise UserNotFound(f"there is no user {name[:64]!r}; user.list shows those there are")
+            raise UserNotFound(f"there is no user {name[:64]!r}; the list of users shows those there are")
         return user
 
     async def show(self, caller: Caller, wanted: OfUser) -> dict[str, Any]:

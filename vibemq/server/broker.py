@@ -78,15 +78,7 @@ class Broker:
     ) -> None:
         check_broker_arguments(data_dir, settings, host, port, http_port, storage, on_fatal, source, time_source)
         if settings is None:
-            settings = Settings(
-                data_dir=Path(data_dir if data_dir is not None else "vibemq-data"),
-                storage=StorageChoice(provider=storage),
-                listeners=(Listener(host=host, port=port),),
-                http=Http(enabled=http_port is not None, port=http_port or 0),
-                # A broker inside a program is light unless its settings or its HTTP port say otherwise.
-                audit="log" if http_port is None else "file",
-                history_bytes=0 if http_port is None else Settings.model_fields["history_bytes"].default,
-            )
+            settings = _settings_of(data_dir, host, port, http_port, storage)
         elif data_dir is not None:
             raise TypeError("give either data_dir or settings, not both")
         self.settings = settings
@@ -431,3 +423,16 @@ class Broker:
                 "the broker is not running; use `async with Broker(...) as broker:` or `await broker.start()`"
             )
         return self._parts
+
+
+def _settings_of(data_dir: str | Path | None, host: str, port: int, http_port: int | None, storage: str) -> Settings:
+    """Of arguments that have been checked already, so that no validator has to be made for them."""
+    return Settings.model_construct(
+        data_dir=Path(data_dir if data_dir is not None else "vibemq-data"),
+        storage=StorageChoice.model_construct(provider=storage),
+        listeners=(Listener.model_construct(host=host, port=port),),
+        http=Http.model_construct(enabled=http_port is not None, port=http_port or 0),
+        # A broker inside a program is light unless its settings or its HTTP port say otherwise.
+        audit="log" if http_port is None else "file",
+        history_bytes=0 if http_port is None else Settings.model_fields["history_bytes"].default,
+    )

@@ -135,6 +135,11 @@ class SimDisk:
         self._step("pread", str(size), changes=False)
         return bytes(memoryview(self._open[file].content)[offset : offset + size])
 
+    def pread_into(self, file: int, buffer: memoryview, offset: int) -> int:
+        data = self.pread(file, len(buffer), offset)
+        buffer[: len(data)] = data
+        return len(data)
+
     def fdatasync(self, file: int) -> None:
         node = self._open[file]
         try:

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.cli_online.verbs import Run, bury, info
+from tests.integration.cli_online.verbs import Run, bury, info, text
 
 
-def test_dead_letters_are_listed_shown_and_exported(vibemq: Run, queue: str, tmp_path: Path) -> None:
+def test_dead_letters_are_listed_shown_and_exported(
+    vibemq: Run, queue: str, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
     bury(vibemq, queue, 3, "no use")
     bury(vibemq, queue, 2, "no use at all")
     _, letters, _ = vibemq("admin", "dlq", "ls", "--queue", queue)
@@ -33,6 +35,9 @@ def test_dead_letters_are_listed_shown_and_exported(vibemq: Run, queue: str, tmp
     assert (preview["count"], preview["exact"], preview["examples"]) == (3, True, letters[1:4])
     assert vibemq("admin", "dlq", "preview", "--queue", queue, "--rate", "0.5")[1][0]["duration_ms"] == 10_000
     assert vibemq("admin", "dlq", "ls", "--fingerprint", "xyz")[0] == 2
+    shown = text(capfdbinary, "dlq", "preview", "--queue", queue)
+    assert f"5 dead letters go to queue '{queue}', which has no consumers." in shown
+    assert "A replay puts" not in shown
 
     _, (letter,), _ = vibemq("admin", "dlq", "show", wanted)
     assert (letter["queue"], letter["payload"]) == (queue, '{"n": 0}')

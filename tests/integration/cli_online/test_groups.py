@@ -1,5 +1,6 @@
 """Groups and cursors."""
 
+import json
 import re
 
 import pytest
@@ -31,6 +32,16 @@ def test_the_life_of_a_cursor(vibemq: Run, queue: str, capfdbinary: pytest.Captu
     code, [done], _ = vibemq("admin", "group", "quarantine", queue, "etl", "6", "9-99", "--yes")
     assert (code, done) == (0, {"quarantined": 3})
     assert vibemq("admin", "group", "quarantine", queue, "etl", "9-6", "--yes")[0] == 2
+    for runs in (["6"], ["17", "20-25"]):
+        code, [done], err = vibemq("admin", "group", "quarantine", queue, "etl", *runs, "--yes")
+        assert (code, done["quarantined"], json.loads(err)["error"]["code"]) == (3, 0, "MESSAGE_NOT_FOUND")
+        assert f"not in queue '{queue}', or not waiting for group 'etl' any more" in err
+    told = [cursor for cursor in vibemq("admin", "cursor", "ls")[1] if cursor["queue"] == queue]
+    assert [cursor["owner"] for cursor in told] == ["vibemq-admin"]
+    assert run_app(admin_main.app, "vibemq-admin", ["cursor", "ls", "--queue", queue]) == 0
+    heading, line = capfdbinary.readouterr().out.decode().splitlines()
+    assert heading.split()[:4] == ["queue", "group", "user", "reader"]
+    assert line.split()[:4] == [queue, "etl", "–", "vibemq-admin"]
     code, [shown], _ = vibemq("admin", "group", "show", queue, "etl")
     assert (shown["backlog_messages"], shown["quarantined"]) == (4, [[6, 6], [9, 10]])
     code, groups, _ = vibemq("admin", "group", "ls", queue)

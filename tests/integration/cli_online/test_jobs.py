@@ -77,7 +77,8 @@ def test_jobs_are_listed_changed_and_followed(vibemq: Run, queue: str) -> None:
     assert vibemq("admin", "job", "show", number)[1][0]["events"][-1]["event"] == "done"
     assert vibemq("admin", "job", "cancel", number)[0] == 1
     assert vibemq("admin", "job", "show", "99999")[0] == 3
-    assert vibemq("admin", "job", "show", "x")[0] == 2
+    code, _, err = vibemq("admin", "job", "show", "x")
+    assert (code, json.loads(err)["error"]["message"]) == (2, "JOB must be the number of a job, such as '17', not 'x'")
 
 
 def test_the_same_replay_again_leaves_a_held_job_held_and_its_rate_as_it_is(vibemq: Run, queue: str) -> None:

@@ -12,7 +12,9 @@ import pytest
 from tests.integration.cli_online.verbs import Run, info, publish
 from tests.waiting import wait_until
 from vibemq import sync as blocking
+from vibemq.cli import main
 from vibemq.cli.child import BrokerProcess
+from vibemq.cli.entry import run_app
 
 
 def test_publishing_and_consuming(vibemq: Run, queue: str) -> None:
@@ -69,10 +71,20 @@ def test_publishing_what_is_piped_in_as_it_comes(vibemq: Run, queue: str) -> Non
     assert [m["payload"] for m in vibemq("sub", queue, "--count", "3")[1]] == ["first", "second", "third"]
 
 
-def test_a_dedup_id_stores_once(vibemq: Run, queue: str) -> None:
-    for _ in range(2):
-        assert vibemq("pub", queue, "x", "--dedup-id", "one")[0] == 0
+def test_a_dedup_id_stores_once(vibemq: Run, queue: str, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    told = [vibemq("pub", queue, "x", "--dedup-id", "one")[1][0] for _ in range(2)]
+    assert [(one["published"], one["last_sequence"], one["duplicate"]) for one in told] == [(1, 1, False), (1, 1, True)]
     assert info(vibemq, queue)["ready"] == 1
+    assert run_app(main.app, "vibemq", ["pub", queue, "x", "--dedup-id", "one"]) == 0
+    assert capfdbinary.readouterr().out.decode() == (
+        f"nothing published to {queue}: it has a message with this dedup id, as sequence 1\n"
+    )
+
+
+def test_a_priority_that_there_is_not_is_refused_with_all_that_there_are(vibemq: Run, queue: str) -> None:
+    code, _, err = vibemq("pub", queue, "x", "--priority", "40")
+    assert code == 2
+    assert "choose one of low, normal, high, critical, or a number from 0 to 31" in err
 
 
 def test_a_delay_is_kept(vibemq: Run, queue: str) -> None:

@@ -45,7 +45,11 @@ def test_tables_for_people(vibemq: Run, queue: str, capfdbinary: pytest.CaptureF
     shown = text(capfdbinary, "queue", "info", queue)
     assert "durability" in shown
     assert "strong" in shown
+    assert re.search(r"sequences +1 up to 2 *\n", shown)
     assert '{"n": 1}' in text(capfdbinary, "queue", "peek", queue)
+    vibemq("sub", queue, "--count", "2")
+    assert re.search(r"sequences +none; the next one is 3 *\n", text(capfdbinary, "queue", "info", queue))
+    publish(vibemq, queue, 1)
     # Its picture of all queues may be a little older than the queue.
     wait_until(lambda: queue in text(capfdbinary, "top", "--once", "--interval", "100ms"))
 
@@ -89,16 +93,59 @@ def test_peek_takes_nothing(vibemq: Run, queue: str) -> None:
     assert info(vibemq, queue)["ready"] == 5
 
 
-def test_options_have_the_same_form_in_every_answer(vibemq: Run, queue: str) -> None:
+def test_options_have_the_same_form_in_every_answer(
+    vibemq: Run, queue: str, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
     """Names as names and numbers as numbers, whatever the command and however they were given."""
-    wanted = {"mode": "priority-based", "durability": "weak", "max_attempts": 1, "max_bytes": 5_000_000}
-    words = ("--mode", "priority_based", "--durability", "WEAK", "--max-bytes", "5MB", "--option", "max_attempts=0")
+    wanted = {"mode": "priority_based", "durability": "weak", "max_attempts": 1, "max_bytes": 5_000_000}
+    words = ("--mode", "priority-based", "--durability", "WEAK", "--max-bytes", "5MB", "--option", "max_attempts=0")
     assert vibemq("admin", "queue", "create", queue, *words)[1][0]["options"] == wanted
     listed = next(q for q in vibemq("admin", "queue", "ls")[1] if q["name"] == queue)
     for options in (info(vibemq, queue)["options"], listed["options"]):
         assert {name: options[name] for name in wanted} == wanted
     changed = vibemq("admin", "queue", "change", queue, "--overflow", "redirect_to_dlq", "--ttl", "0")[1][0]
-    assert changed["changes"] == {"overflow": "redirect-to-dlq", "message_ttl_ms": None}
+    exported = json.loads(text(capfdbinary, "definitions", "export"))["queues"]
+    [one] = [one["options"] for one in exported if one["queue"] == queue]
+    assert {name: one[name] for name in wanted} == wanted
+    assert changed["changes"] == {"overflow": "redirect_to_dlq", "message_ttl_ms": None}
+
+
+def test_other_options_are_told_in_words(vibemq: Run, queue: str, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    vibemq("admin", "queue", "create", queue, "--ttl", "1h")
+    words = ("--mode", "broadcast", "--no-dead-letter", "--must-match")
+    code, _, err = vibemq("admin", "queue", "create", queue, *words)
+    assert code == 1
+    assert json.loads(err)["error"]["message"] == (
+        f"queue '{queue}' already exists with other options: mode is round_robin, not fan_out_with_ack; retention is "
+        "settled, not log; message_ttl_ms is 3600000, not null; dead_letter is true, not false; lost_connection is "
+        "fail, not release"
+    )
+    code, [made], _ = vibemq("admin", "queue", "create", queue, *words[:2], "--ttl", "60m")
+    assert (code, made["created"]) == (0, False)
+    assert made["different"] == {"mode": "round_robin", "retention": "settled", "lost_connection": "fail"}
+    assert run_app(admin_main.app, "vibemq-admin", ["queue", "create", queue, "--ttl", "0"]) == 0
+    captured = capfdbinary.readouterr()
+    assert captured.out.decode() == f"queue {queue}: exists\n"
+    assert captured.err.decode() == "! it has other options, and keeps them: message_ttl_ms is 3600000, not null\n"
+    told = text(capfdbinary, "queue", "change", queue, "--ttl", "0", "--overflow", "drop-oldest")
+    assert "overflow: drop_newest → drop_oldest" in told
+    assert "message_ttl_ms: 3600000 → null" in told
+
+
+def test_a_mode_that_there_is_not_is_refused_with_all_that_there_are(vibemq: Run, queue: str) -> None:
+    code, _, err = vibemq("admin", "queue", "create", queue, "--mode", "ring")
+    assert code == 2
+    assert "choose one of round_robin, fan_out_with_ack, fan_out_without_ack, priority_based, or broadcast" in err
+
+
+def test_a_search_shows_payloads_as_a_peek_does(
+    vibemq: Run, queue: str, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    vibemq("pub", queue, "a text", "b" * 2_000, "--header", "k=v")
+    peeked = text(capfdbinary, "queue", "peek", queue)
+    assert "a text" in peeked
+    for search in (("--state", "ready"), ("--header", "k=v")):
+        assert text(capfdbinary, "queue", "peek", queue, *search) == peeked
 
 
 def test_a_misspelt_queue_is_not_found_and_not_created(vibemq: Run, queue: str, tmp_path: Path) -> None:

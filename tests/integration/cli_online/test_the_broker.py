@@ -13,7 +13,9 @@ import pytest
 from tests.integration.cli_online.verbs import Run, publish, text
 from tests.integration.conditions import broker_on, running
 from tests.waiting import wait_until
+from vibemq.cli.admin import main as admin_main
 from vibemq.cli.child import BrokerProcess
+from vibemq.cli.entry import run_app
 
 
 def test_ping_and_top(vibemq: Run) -> None:
@@ -108,12 +110,20 @@ def test_a_backup_of_the_running_broker(vibemq: Run, queue: str, tmp_path: Path)
     assert vibemq("admin", "check", "--data-dir", tmp_path / "copy")[0] == 0
 
 
-def test_the_doctor_finds_the_broker_and_the_owner(vibemq: Run, broker: BrokerProcess) -> None:
+def test_the_doctor_finds_the_broker_and_the_owner(
+    vibemq: Run, broker: BrokerProcess, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
     code, (found,), _ = vibemq("admin", "doctor", "--data-dir", broker.data_dir)
-    told = {check["check"]: check for check in found["checks"]}
+    told = {(check["by"], check["check"]): check for check in found["checks"]}
+    assert len(told) == len(found["checks"])
+    assert {("doctor", "flush"), ("broker", "flush"), ("doctor", "open files"), ("broker", "open files")} <= told.keys()
     assert code == 0
-    assert told["broker"]["level"] == told["versions"]["level"] == "ok"
-    assert f"process {broker.pid}" in told["owner"]["text"]
+    assert told["doctor", "broker"]["level"] == told["doctor", "versions"]["level"] == "ok"
+    assert f"process {broker.pid}" in told["doctor", "owner"]["text"]
+    assert run_app(admin_main.app, "vibemq-admin", ["doctor", "--data-dir", str(broker.data_dir)]) == 0
+    lines = capfdbinary.readouterr().out.decode().splitlines()
+    for check in ("flush: fdatasync takes", "broker, flush: ", "open files: ", "broker, open files: "):
+        assert sum(line[5:].startswith(check) for line in lines) == 1
 
 
 def test_the_doctor_tells_wrong_credentials_from_a_missing_broker(vibemq: Run, tmp_path: Path) -> None:

@@ -7,11 +7,10 @@ import pytest
 
 from vibemq.cli.admin import main
 from vibemq.cli.admin.dlq.filters import Filters, filtered, filters_of
-from vibemq.cli.admin.queue_flags import chosen, described
+from vibemq.cli.admin.queue_flags import chosen
 from vibemq.cli.entry import run_app
 from vibemq.cli.exits import Usage
 from vibemq.errors import InvalidOptions
-from vibemq.model.options import Durability, Overflow, QueueOptions, options_to_dict
 
 
 def test_no_filter_means_all() -> None:
@@ -75,15 +74,6 @@ def test_impossible_options_are_refused_before_the_broker_is_asked(extra: str) -
 
 def test_overflow_to_the_dlq_is_left_to_the_broker_to_judge() -> None:
     assert chosen(None, overflow="redirect-to-dlq") == {"overflow": "redirect-to-dlq"}
-
-
-def test_options_are_described_by_name() -> None:
-    told = options_to_dict(QueueOptions(durability=Durability.WEAK, overflow=Overflow.DROP_OLDEST))
-    texts = described({**told, "from_the_future": 7})
-    assert texts["durability"] == "weak"
-    assert texts["overflow"] == "drop-oldest"
-    assert texts["max_attempts"] == 3
-    assert texts["from_the_future"] == 7
 
 
 @pytest.mark.parametrize("rate", ["nan", "inf"])

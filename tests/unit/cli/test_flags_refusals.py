@@ -5,7 +5,7 @@ import inspect
 import pytest
 
 from vibemq.cli.admin.dlq.commands import purge
-from vibemq.cli.admin.jobs.commands import list_jobs
+from vibemq.cli.admin.jobs.commands import list_jobs, show
 from vibemq.cli.flags import refused_option
 from vibemq.errors import InvalidPayload
 
@@ -17,6 +17,11 @@ def test_the_option_stands_in_place_of_the_argument_and_the_operation() -> None:
     error = InvalidPayload("argument older_than_ms of dlq.list must be a whole number, 0 or more")
     told = refused_option(error, inspect.signature(purge))
     assert str(told) == "--older-than must be a whole number, 0 or more"
+
+
+def test_the_argument_of_the_command_line_stands_in_place_of_that_of_the_operation() -> None:
+    error = InvalidPayload("argument job of job.show must be the number of a job, not 'abc'; it means: Its number.")
+    assert str(refused_option(error, inspect.signature(show))) == "JOB must be the number of a job, not 'abc'"
 
 
 @pytest.mark.parametrize(

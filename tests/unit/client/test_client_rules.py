@@ -164,6 +164,8 @@ def test_a_timeout_of_0_is_no_limit_and_a_short_one_stays_a_limit() -> None:
 
 
 def test_a_message_has_no_ttl_of_0() -> None:
+    with pytest.raises(LocalProtocolError, match="ttl is nan s; it must be more than 0, or left out for no limit"):
+        extra_of(Outgoing(1, ttl=float("nan")))
     with pytest.raises(LocalProtocolError, match="ttl is 0 s; it must be more than 0, or left out for no limit"):
         extra_of(Outgoing("x", ttl=0))
     assert extra_of(Outgoing("x", ttl=0.0001)) == {"ttl_ms": 1}

@@ -1,5 +1,8 @@
 """Settlements, failures, deadlines, lost connections."""
 
+import itertools
+from random import Random
+
 import pytest
 
 from tests.simulation.engine_driver import Driver
@@ -274,3 +277,27 @@ def test_a_long_settlement_tells_all_that_was_held() -> None:
     )
     result = driver.ask(Settle(1, "t", 1, Settlement.RETRY, [(1, 5_000)], 0))
     assert RunSet(sorted(result.runs)) == RunSet([(1, 999), (1_001, 5_000)])
+
+
+def test_many_that_are_to_be_retried_may_be_settled_in_any_order() -> None:
+    """With a delay each: they come again one by one, and each is one that has waited for that long."""
+    chances = itertools.cycle([0.9, 0.1, 0.5, 0.3, 0.7])
+    driver = Driver(jitter=lambda: next(chances))
+    driver.create(max_attempts=3, retry_base_ms=10_000)
+    driver.subscribe(1, capacity_messages=100)
+    driver.publish(80)
+    driver.take()
+    # The first and the last are in their places.
+    settled = [1, *Random(3).sample(range(2, 80), 78), 80]
+    driver.handle(Settle(1, None, 1, Settlement.RETRY, [(sequence, sequence) for sequence in settled]))
+    (returned,) = driver.records_of(Returned)
+    due = {sequence: history.due_at for sequence, history in returned.attempts.items()}
+    assert len(set(due.values())) == 5
+    group = driver.engine._state.queues["q"].groups[""]
+    assert {sequence: group.delayed.due_at(sequence) for sequence in due} == due
+    came: dict[int, int] = {}
+    for _ in range(10):
+        driver.advance(1_000)
+        came |= dict.fromkeys(driver.take_in_order(), driver.now)
+    assert came.keys() == due.keys()
+    assert all(at - 1_000 < due[sequence] <= at for sequence, at in came.items())

@@ -5,14 +5,14 @@ from array import array
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vibemq.model.due_order import Entry, Stretch
+from vibemq.model.due_order import Entry, SameDue, Stretch, neighbours
 
 NUMBERS = st.one_of(st.integers(1, 40), st.integers(1, 1 << 62))
 ENTRIES = st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=40, unique=True)
 
 
 def same(stretch: Stretch, model: list[Entry]) -> None:
-    assert (len(stretch), stretch.entries(len(model) + 1)) == (len(model), model)
+    assert (len(stretch), stretch.runs(len(model) + 1)) == (len(model), [(due, s, s) for due, s in model])
     assert (stretch.first_due, stretch.last_due, stretch.last) == (model[0][0], model[-1][0], model[-1])
 
 
@@ -28,7 +28,7 @@ def test_it_is_in_order(entries: list[Entry], instant: int, cut: int) -> None:
     if model[-1][0] >= instant:
         assert stretch.due_from(instant) == min(due for due, _ in model if due >= instant)
     if len(model) > 1:
-        other = stretch.split()
+        other = stretch.split(len(model) // 2)
         same(stretch, model[: len(model) // 2])
         same(other, model[len(model) // 2 :])
         model, stretch = model[len(model) // 2 :], other
@@ -44,3 +44,32 @@ def test_many_are_put_behind_the_others_at_once(entries: list[Entry]) -> None:
     if rest := model[1:]:
         stretch.extend(array("Q", [due for due, _ in rest]), array("Q", [sequence for _, sequence in rest]))
     same(stretch, model)
+
+
+@given(st.integers(1, 20), st.integers(1, 90), st.integers(0, 9), st.integers(0, 99), st.integers(1, 99))
+def test_a_run_is_a_stretch_of_the_same(due: int, count: int, near: int, first: int, last: int) -> None:
+    run = SameDue(due, 100, 99 + count)
+    stretch = run.stretch()
+    assert (len(run), run.first_due, run.last_due, run.last) == (len(stretch), due, due, stretch.last)
+    assert [run.place_after(at) for at in range(22)] == [stretch.place_after(at) for at in range(22)]
+    assert [run.place_of(due, s) for s in range(100, 100 + count)] == list(range(count))
+    assert (run.place_of(due - 1, 150), run.place_of(due + 1, 50), run.place_of(due, 50)) == (0, count, 0)
+    assert list(run.sequences(first, last)) == stretch.sequences(first, last)
+    assert run.runs(last) == [(due, 100, 99 + min(count, last))]
+    place = first % count
+    found = [s for s in range(100 + place, 100 + count + 5) if s != 100 + last]
+    if found and found[0] == 100 + place:
+        at = found.index(100 + place)
+        assert run.following(place, found, at) == stretch.following(place, found, at)
+        assert neighbours(found, at, near + 1) == min(near + 1, len(found), last - place if last > place else 999)
+    if place:
+        other = run.split(place)
+        assert (list(run.sequences(0, 99)), list(other.sequences(0, 99))) == (
+            stretch.sequences(0, place),
+            stretch.sequences(place, 99),
+        )
+        other.remove(0, near % len(other))
+        assert list(other.sequences(0, 99)) == stretch.sequences(place + near % (count - place), 99)
+        if len(run) > 1:
+            run.remove(1, len(run))
+            assert list(run.sequences(0, 99)) == [100]

@@ -8,13 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vibemq.model import instants as module
+from vibemq.model.extras.columns import each_of
 from vibemq.model.instants import Instants
-from vibemq.model.runs import runs_of
+from vibemq.model.runs import END, runs_of
 
 near = st.integers(1, 40)
 far = st.integers(1, 5_000)
 steps = st.lists(
-    st.tuples(st.sampled_from(["set", "del", "update", "clear"]), st.one_of(near, far), st.integers(0, 9)), max_size=60
+    st.tuples(st.sampled_from(["set", "del", "update", "even", "clear"]), st.one_of(near, far), st.integers(0, 9)),
+    max_size=60,
 )
 
 
@@ -48,6 +50,10 @@ def change(instants: Instants, model: dict[int, int], actions: list[tuple[str, i
         if verb == "set":
             # Some are further apart than 32 bits.
             instants[sequence] = model[sequence] = (number + 1) ** 12
+        elif verb == "even":
+            some = dict.fromkeys(range(sequence, sequence + 60 + 20 * number), 1 + number % 2)
+            instants.put_columns(list(some), 1 + number % 2)
+            model.update(some)
         elif verb == "del" and sequence in model:
             del instants[sequence], model[sequence]
         elif verb == "update":
@@ -105,13 +111,14 @@ def test_empty_ones_stay_apart() -> None:
     assert not other
 
 
-def test_a_million_in_order_take_eight_bytes_each(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("apart", "bytes_each"), [(1, 9), (0, 1)])
+def test_a_million_in_order_take_little_memory(monkeypatch: pytest.MonkeyPatch, apart: int, bytes_each: int) -> None:
     monkeypatch.setattr(module, "_DENSE", 100)
     instants = Instants()
     for first in range(0, 1 << 20, 1024):
-        instants.update(dict.fromkeys(range(first, first + 1024), 1 << 41))
+        instants.update({sequence: (1 << 41) + apart * sequence for sequence in range(first, first + 1024)})
     assert len(instants) == 1 << 20
-    assert sum(map(sys.getsizeof, instants._pages.values())) < 9 << 20
+    assert sum(map(sys.getsizeof, instants._pages.values())) < bytes_each << 20
 
 
 run_puts = st.tuples(st.integers(1, 1_500), st.integers(64, 300), st.sampled_from([1, 1 << 20, 1 << 33, 1 << 41]))
@@ -130,7 +137,7 @@ def test_neighbours_are_put_into_a_page_that_is_there(puts: list[tuple[int, int,
 
 
 @given(
-    st.lists(st.tuples(st.integers(1, 3_000), st.integers(1, 1_500), st.sampled_from([1, 7, 1 << 40])), max_size=6),
+    st.lists(st.tuples(st.integers(1, 3_000), st.integers(1, 1_500), st.sampled_from([0, 1, 7, 1 << 40])), max_size=6),
     st.integers(1, 3_000),
     st.integers(0, 1_500),
 )
@@ -138,17 +145,20 @@ def test_many_are_put_at_once(puts: list[tuple[int, int, int]], first: int, more
     instants, copies, model = Instants(), list[tuple[Instants, dict[int, int]]](), dict[int, int]()
     for start, count, number in puts:
         copies.append((instants.copy(), dict(model)))
-        values = {sequence: number * sequence for sequence in range(start, start + count)}
-        instants.put_columns(list(values), list(values.values()))
+        values = {sequence: number * sequence or 5 for sequence in range(start, start + count)}
+        instants.put_columns(list(values), list(values.values()) if number else 5)
         model |= values
     assert (instants, len(instants)) == (model, len(model))
     assert all(copy == before for copy, before in copies)
     found = sorted(s for s in model if first <= s <= first + more)
-    assert instants.span(first, first + more) == (found, [model[s] for s in found])
+    sequences, instants_there = instants.span(first, first + more)
+    assert list(sequences) == found
+    assert list(each_of(instants_there, len(found))) == [model[s] for s in found]
+    assert not isinstance(instants_there, int) or len(found) == more + 1
 
 
 @given(
-    st.lists(st.tuples(st.integers(1, 3_000), st.integers(1, 1_500), st.sampled_from([1, 1 << 40])), max_size=3),
+    st.lists(st.tuples(st.integers(1, 3_000), st.integers(1, 1_500), st.sampled_from([0, 1, 1 << 40])), max_size=3),
     st.integers(1, 3_000),
     st.integers(0, 3_000),
     st.sampled_from([1, 3]),
@@ -157,8 +167,8 @@ def test_many_are_removed_at_once(puts: list[tuple[int, int, int]], first: int, 
     instants, model = Instants(), dict[int, int]()
     for start, count, number in puts:
         sequences = range(start, start + count)
-        instants.put_columns(sequences, [number * sequence for sequence in sequences])
-        model |= {sequence: number * sequence for sequence in sequences}
+        instants.put_columns(sequences, [number * sequence or 5 for sequence in sequences])
+        model |= {sequence: number * sequence or 5 for sequence in sequences}
     copy, before = instants.copy(), dict(model)
     instants.remove_all(gone := instants.within(first, first + more)[::step])
     for sequence in gone:
@@ -167,3 +177,24 @@ def test_many_are_removed_at_once(puts: list[tuple[int, int, int]], first: int, 
     assert (copy, len(copy)) == (before, len(before))
     instants[first] = model[first] = 9
     assert (instants, len(instants)) == (model, len(model))
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 3_000), st.integers(1, 1_500), st.sampled_from([0, 1])), max_size=4),
+    st.integers(1, 3_000),
+    st.integers(1, 200),
+)
+def test_some_notes_reach_as_far_as_they_are(puts: list[tuple[int, int, int]], start: int, most: int) -> None:
+    instants, model = Instants(), dict[int, int]()
+    for first, count, number in puts:
+        sequences = range(first, first + count)
+        instants.put_columns(sequences, [number * sequence or 5 for sequence in sequences])
+        model |= {sequence: number * sequence or 5 for sequence in sequences}
+    there = [sequence for sequence in sorted(model) if sequence >= start]
+    reach = instants.reach(start, most)
+    if not there:
+        assert reach is None
+    else:
+        assert reach is not None
+        assert reach[0] == there[0]
+        assert reach[1] == END or (reach[1] in model and len(instants.within(start, reach[1])) >= most)

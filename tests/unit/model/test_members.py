@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from vibemq.model.instants import Instants
 from vibemq.model.members import InstantsOfSome
-from vibemq.model.runs import RunSet
+from vibemq.model.runs import RunSet, runs_of
 
 SEQUENCES = st.integers(1, 3_000)
 RUNS = st.lists(st.tuples(SEQUENCES, st.integers(0, 1_500)), max_size=3)
@@ -24,8 +24,13 @@ def test_they_are_instants(
         elif sequence in model:
             del some[sequence], model[sequence]
         assert (sequence in some, some.get(sequence)) == (sequence in model, model.get(sequence))
+    some.remove_all(gone := some.within(start, start + 900)[:: 1 + count % 2])
+    model.remove_all(gone)
     assert (len(some), some.runs()) == (len(model), model.runs())
     assert some.within(start, start + 1_100) == model.within(start, start + 1_100)
+    runs_there = some.runs_within(start, start + 1_100)
+    assert [s for first, last in runs_there for s in range(first, last + 1)] == model.within(start, start + 1_100)
+    assert model.runs_within(start, start + 1_100) == runs_of(model.within(start, start + 1_100))
     assert (some.within(start, start), some.lowest(count, start)) == (
         model.within(start, start),
         model.lowest(count, start),

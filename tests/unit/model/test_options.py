@@ -11,7 +11,9 @@ from vibemq.model.options import (
     QueueOptions,
     Retention,
     check_queue_name,
+    option_text,
     options_from_dict,
+    options_in_words,
     options_to_dict,
 )
 
@@ -90,3 +92,27 @@ def test_numbers_fit_into_the_store() -> None:
     assert QueueOptions(retry_base_ms=2**63 - 1).retry_base_ms == 2**63 - 1
     with pytest.raises(InvalidOptions, match=f"retry_base_ms is {2**63}; it must be {2**63 - 1} or less"):
         QueueOptions(retry_base_ms=2**63)
+
+
+def test_choices_have_names_in_words_and_what_is_unknown_stays() -> None:
+    told = options_to_dict(QueueOptions(durability=Durability.WEAK, overflow=Overflow.DROP_OLDEST))
+    words = options_in_words({**told, "from_the_future": 7})
+    assert (words["durability"], words["overflow"], words["max_attempts"]) == ("weak", "drop_oldest", 3)
+    assert words["from_the_future"] == 7
+    as_sent = {"mode": "Fan-Out-With-Ack", "durability": 9, "overflow": None, "retention": True, "lost_connection": []}
+    assert options_in_words(as_sent) == as_sent
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("mode", 1, "fan_out_with_ack"),
+        ("mode", DeliveryMode.ROUND_ROBIN, "round_robin"),
+        ("message_ttl_ms", None, "null"),
+        ("dead_letter", False, "false"),
+        ("max_attempts", 3, "3"),
+        ("dead_letter_name", "none", "'none'"),
+    ],
+)
+def test_a_value_in_a_sentence(name: str, value: object, text: str) -> None:
+    assert option_text(name, value) == text

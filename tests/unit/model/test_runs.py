@@ -2,13 +2,22 @@
 
 import itertools
 from collections.abc import Iterator
+from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from vibemq.model import runs as module
-from vibemq.model.runs import RUNS_TOGETHER_MAX, RunSet, run_count, runs_of, smallest_of
+from vibemq.model.runs import (
+    RUNS_TOGETHER_MAX,
+    RunSet,
+    run_count,
+    runs_in_order,
+    runs_of,
+    runs_of_ascending,
+    smallest_of,
+)
 
 small = st.integers(0, 60)
 run = st.tuples(small, st.integers(0, 12)).map(lambda pair: (pair[0], pair[0] + pair[1]))
@@ -141,3 +150,16 @@ def test_the_smallest_of_several_lists(numbers: list[int], parts: int, count: in
     members = sorted(set(numbers))
     lists = [runs_of(members[part::parts]) for part in range(parts)]
     assert smallest_of(lists, count) == runs_of(members[:count])
+
+
+@given(st.sets(st.integers(1, 30), min_size=1), st.randoms())
+def test_sequences_become_runs(members: set[int], random: Random) -> None:
+    ascending = sorted(members)
+    assert runs_of_ascending(ascending) == runs_of(members)
+    assert runs_of_ascending([]) == []
+    shuffled = ascending[:]
+    random.shuffle(shuffled)
+    for sequences in (ascending, shuffled):
+        runs = runs_in_order(sequences)
+        assert [s for first, last in runs for s in range(first, last + 1)] == sequences
+        assert all(one[1] + 1 != other[0] for one, other in itertools.pairwise(runs))

@@ -1,8 +1,10 @@
 """Whether a delay has ended between two looks."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vibemq.model import upcoming as module
 from vibemq.model.instants import Instants
 from vibemq.model.upcoming import WINDOW_MS, Upcoming
 
@@ -46,3 +48,24 @@ def test_none_that_ends_is_passed_over(dues: list[int], steps: list[int], fresh:
         ended = any(before <= due < now for due in delays.values())
         told = upcoming.pass_by(now, delays)
         assert told or not ended
+
+
+@given(st.lists(st.tuples(st.integers(0, 900), st.integers(1, 60), st.integers(1, 9)), max_size=12))
+def test_many_are_added_at_once(batches: list[tuple[int, int, int]]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_TOGETHER_MAX", 16)
+        patch.setattr(module, "_FEW", 4)
+        upcoming, model = Upcoming(START), set[int]()
+        for first, count, apart in batches:
+            instants = [START + 100 + first + apart * number for number in range(count)]
+            upcoming.add_all(instants[::-1])
+            model.update(instants)
+            assert len(upcoming) == len(model)
+        seen = [ms for ms in range(1, 1_700) if upcoming.pass_by(START + ms, Instants())]
+        assert seen == [instant + 1 - START for instant in sorted(model)]
+
+
+def test_those_beyond_what_is_known_are_not_kept() -> None:
+    upcoming = Upcoming(START)
+    upcoming.add_all([START + WINDOW_MS - 1, START + WINDOW_MS, START + 1])
+    assert len(upcoming) == 2

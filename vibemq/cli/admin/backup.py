@@ -26,7 +26,6 @@ from vibemq.storage.local.replace import (
     finish_replacing,
     has_fixed_place,
     is_empty,
-    refuse_fixed_place,
     replace,
 )
 from vibemq.storage.timeline import mark_restored
@@ -97,7 +96,7 @@ def restore(
     out = Output(json=json)
     name = provider_name(source, storage, is_backup=True)
     aside = data_dir.with_name(f"{data_dir.name}.before-restore-{time.strftime('%Y%m%d-%H%M%S')}")
-    refuse_fixed_place(data_dir)
+    _refuse_fixed_place(data_dir)
     if dry_run:
         _check_only(source, data_dir, name)
         value = {"data_dir": str(data_dir), "moved_aside": None if is_empty(data_dir) else str(aside), "dry_run": True}
@@ -126,6 +125,17 @@ def restore(
     value = {"data_dir": str(data_dir), "moved_aside": str(aside) if occupied else None, "dry_run": False}
     moved = f"; the previous content is in {aside}" if occupied else ""
     out.emit(value, f"{source} is sound, restored to {data_dir}{moved}")
+
+
+def _refuse_fixed_place(data_dir: Path) -> None:
+    """Raise CommandFailed for a directory that is neither empty nor can be replaced."""
+    if has_fixed_place(data_dir) and not is_empty(data_dir):
+        raise CommandFailed(
+            f"{data_dir} is not empty, and it cannot be exchanged for another folder, because it is a mount point or "
+            f"{data_dir.parent} cannot be written; restore into a new folder in it, such as {data_dir / 'restored'}, "
+            "and start the broker with that data_dir, or move its content away and restore again",
+            code="NOT_EMPTY",
+        )
 
 
 def _restore_within(source: Path, data_dir: Path, storage: str, out: Output) -> None:

@@ -21,7 +21,7 @@ from vibemq.cli.flags import (
 )
 from vibemq.cli.online import ask, ask_all
 from vibemq.cli.output import Output, bytes_text, count_text, duration_text, facts, instant_text, table
-from vibemq.errors import GroupNotFound
+from vibemq.errors import GroupNotFound, MessageNotFound
 
 app = typer.Typer(help="Groups of a queue: positions and backlogs.", no_args_is_help=True)
 
@@ -233,6 +233,8 @@ def quarantine(
 ) -> None:
     """Move messages of a cursor to the DLQ, for a job whose batch always fails. Checkpoints stay valid.
 
+    Exit code 3 if none of the messages waits for the group.
+
     Example: vibemq-admin group quarantine orders etl 1041-1043
     """
     out = Output(json=json)
@@ -244,6 +246,12 @@ def quarantine(
     out.confirm(f"Quarantine up to {count_text(count, 'message')} of queue {queue} for group {group}?", yes=yes)
     found = ask(url, timeout, "group.quarantine", queue=queue, group=group, runs=wanted)
     out.emit(found, f"{count_text(found['quarantined'], 'message')} of queue {queue} quarantined for group {group}")
+    if not found["quarantined"]:
+        named = f"{', '.join(runs)} {'is' if count == 1 else 'are'}"
+        raise MessageNotFound(
+            f"{named} not in queue {queue!r}, or not waiting for group {group!r} any more; `vibemq-admin group show "
+            f"{queue} {group}` shows what is quarantined"
+        )
 
 
 def _run(text: str) -> tuple[int, int]:

@@ -16,6 +16,7 @@ from vibemq.cli.output import Output, bytes_text, count_text, facts, instant_tex
 from vibemq.cli.values import NUMBER_MAX, key_values
 from vibemq.client import Client
 from vibemq.errors import NotAuthorized
+from vibemq.model.options import option_text, options_in_words
 
 app = typer.Typer(help="Queues of a running broker.", no_args_is_help=True)
 app.command()(move)
@@ -52,8 +53,10 @@ def create(
     """
     out = Output(json=json)
     created: bool | None
+    there: dict[str, Any] | None = None
     try:
-        created = ask(url, timeout, "queue.info", queue=queue) is None
+        there = ask(url, timeout, "queue.info", queue=queue)
+        created = there is None
     except NotAuthorized:
         # Creating needs no `inspect`; whether it was there before then stays unknown.
         created = None
@@ -65,8 +68,21 @@ def create(
         verb = "would be created" if dry_run else "created"
     else:
         verb = "exists"
-    value = {"queue": queue, "created": created, "dry_run": dry_run, "options": flag.applied(options)}
+    wanted = flag.applied(options)
+    different = {} if there is None else _different(there["options"], wanted)
+    value = {"queue": queue, "created": created, "dry_run": dry_run, "options": wanted, "different": different}
     out.emit(value, f"queue {queue}: {verb}")
+    if different:
+        told = "; ".join(
+            f"{name} is {option_text(name, has)}, not {option_text(name, wanted[name])}"
+            for name, has in different.items()
+        )
+        out.note(f"! it has other options, and keeps them: {told}", style="yellow")
+
+
+def _different(has: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
+    """Those of the wanted options that the queue has otherwise, as it has them."""
+    return {name: value for name, value in options_in_words(has).items() if name in wanted and wanted[name] != value}
 
 
 @app.command()
@@ -88,8 +104,10 @@ def change(
     before = _info(url, timeout, queue)["options"]
     if not dry_run:
         ask(url, timeout, "queue.change", queue=queue, changes=options)
-    texts, changes = flag.described(before), flag.applied(options)
-    lines = (f"{name}: {texts.get(name)} → {value}" for name, value in changes.items())
+    changes = flag.applied(options)
+    lines = (
+        f"{name}: {option_text(name, before.get(name))} → {option_text(name, value)}" for name, value in changes.items()
+    )
     Output(json=json).emit(
         {"queue": queue, "changes": changes, "dry_run": dry_run},
         f"queue {queue}{' would change' if dry_run else ''}\n" + "\n".join(lines),
@@ -167,7 +185,7 @@ def _list_row(info: dict[str, Any]) -> tuple[object, ...]:
     if info.get("restricted"):
         # All but the name needs the permission `inspect`.
         return (info["name"], "–", "–", *("–" for _ in names), "–")
-    options = flag.described(info["options"])
+    options = options_in_words(info["options"])
     counts = (info[name] for name in names)
     return (info["name"], options["mode"], options["durability"], *counts, bytes_text(info["size"]))
 
@@ -182,7 +200,7 @@ def info(queue: Queue, url: Url = DEFAULT_URL, timeout: Timeout = DEFAULT_TIMEOU
         return
     out.console.print(facts(_facts_of(found), title=f"queue {queue}"))
     out.console.print()
-    out.console.print(facts(flag.described(found["options"]).items(), title="options"))
+    out.console.print(facts(options_in_words(found["options"]).items(), title="options"))
     groups = found.get("groups") or []
     if groups:
         names = ("name", "durable", "head", "waiting", "in_flight", "consumers", "epoch")
@@ -197,13 +215,17 @@ def _facts_of(found: dict[str, Any]) -> list[tuple[str, object]]:
     ]
     pairs += [
         ("size", bytes_text(found["size"])),
-        ("sequences", f"{found['first_sequence']} up to {found['next_sequence'] - 1}"),
+        ("sequences", _sequences_text(found["first_sequence"], found["next_sequence"])),
         ("oldest", instant_text(found["oldest_at"])),
         ("created", instant_text(found["created_at"])),
     ]
     return pairs + [
         (f"{name.replace('_', ' ')} since start", count) for name, count in (found.get("counters") or {}).items()
     ]
+
+
+def _sequences_text(first: int, following: int) -> str:
+    return f"{first} up to {following - 1}" if first < following else f"none; the next one is {following}"
 
 
 @app.command("rm")

@@ -10,7 +10,7 @@ import typer
 from vibemq.cli.flags import duration_option, read_by, size_option, unread
 from vibemq.cli.values import duration_ms, key_values, size_bytes
 from vibemq.errors import ConfigInvalid, InvalidOptions
-from vibemq.model.options import QueueOptions, options_from_dict, options_to_dict, spelled_out
+from vibemq.model.options import options_from_dict, options_in_words, options_to_dict, spelled_out
 
 Result = TypeVar("Result")
 
@@ -181,31 +181,18 @@ def chosen(
     return options
 
 
-def described(options: dict[str, Any]) -> dict[str, Any]:
-    """The broker's answer with names in place of the numbers of enums; unknown options pass untouched."""
-    try:
-        read = options_from_dict({k: v for k, v in options.items() if k in options_to_dict(QueueOptions())})
-    except InvalidOptions:
-        return options
-    texts: dict[str, Any] = {}
-    for name, value in options.items():
-        member = getattr(read, name, value)
-        texts[name] = member.name.lower().replace("_", "-") if hasattr(member, "name") else value
-    return texts
-
-
 def applied(options: dict[str, Any]) -> dict[str, Any]:
-    """What the broker makes of these options, with names as in `described`. `broadcast` stands for three of them."""
+    """What the broker makes of these options, with the names of choices. `broadcast` stands for three of them."""
     given = dict(options)
     if "overflow" in given:
         given.setdefault("dead_letter", True)
-    after = described(options_to_dict(options_from_dict(given)))
+    after = options_in_words(options_to_dict(options_from_dict(given)))
     return {name: after[name] for name in spelled_out(options)}
 
 
 def named(queue: dict[str, Any]) -> dict[str, Any]:
-    """A queue as the broker describes it, its options as in `described`: what `--json` prints."""
-    return {**queue, "options": described(queue["options"])} if queue.get("options") else queue
+    """A queue as the broker describes it, its options with the names of choices: what `--json` prints."""
+    return {**queue, "options": options_in_words(queue["options"])} if queue.get("options") else queue
 
 
 def _plain(text: str) -> Any:

@@ -7,8 +7,10 @@ import ssl
 import urllib.error
 import urllib.request
 import webbrowser
+from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Annotated, Any
+from http.client import HTTPException
+from typing import Annotated
 from urllib.parse import urlsplit
 
 import typer
@@ -21,6 +23,7 @@ from vibemq.client.address import ClientSettings
 from vibemq.errors import ErrorCode
 
 DEFAULT_HTTP = "http://localhost:2926"
+ANSWER_BYTES_MAX = 65_536
 
 
 def console(
@@ -41,13 +44,13 @@ def console(
     """
     out = Output(json=json)
     base = http.rstrip("/")
-    if urlsplit(base).scheme not in ("http", "https") or not urlsplit(base).hostname:
+    if not is_http_url(base):
         raise CommandFailed(f"--http is {http}; give the URL of the broker's HTTP port, such as {DEFAULT_HTTP}")
     address = f"{base}/console/"
     require_console(address, timeout)
     authorization = authorization_of(settings_of(url))
     if authorization is not None and is_here(base):
-        code = ask(f"{base}/api/v1/session/codes", authorization, timeout)["code"]
+        code = login_code(f"{base}/api/v1/session/codes", authorization, timeout)
         # Behind # nothing goes to the broker, to its logs or to a proxy.
         address = f"{base}/console/login#code={code}"
     opened = not show and not json and webbrowser.open(address)
@@ -72,38 +75,73 @@ def is_here(base: str) -> bool:
         return host == "localhost"
 
 
+def is_http_url(text: str) -> bool:
+    """Whether it has a scheme of HTTP, a host, and a port if any; and nothing that no URL may have."""
+    if not text.isprintable() or " " in text:
+        return False
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleAnswer:
+    status: int
+    content_type: str
+    body: bytes
+
+
+def fetched(request: urllib.request.Request, timeout: float) -> ConsoleAnswer:
+    """A refusal is an answer.
+
+    Raises:
+        OSError: nobody answers, or not to the end.
+        HTTPException: what answers does not speak HTTP.
+    """
+    try:
+        answer = urllib.request.urlopen(request, timeout=timeout)  # noqa: S310
+    except urllib.error.HTTPError as error:
+        answer = error
+    with answer:
+        return ConsoleAnswer(answer.status, answer.headers.get_content_type(), answer.read(ANSWER_BYTES_MAX))
+
+
 def require_console(address: str, timeout: float) -> None:
     """
     Raises:
         CommandFailed: nobody answers there, the broker serves no console, or refuses it.
     """
-    # The front page is there for everybody who may see the log-in page.
-    request = urllib.request.Request(address)  # noqa: S310
     try:
-        with urllib.request.urlopen(request, timeout=timeout):  # noqa: S310
-            return
-    except urllib.error.HTTPError as error:
-        with error:
-            told = _sentence(error)
-        if error.code == HTTPStatus.NOT_FOUND:
-            told = "the broker serves no console there; set http.console and http.api to true, or correct --http"
-        raise CommandFailed(f"{address} answers {error.code}" + (f": {told}" if told else "")) from None
-    except (urllib.error.URLError, TimeoutError) as error:
+        # The front page is there for everybody who may see the log-in page.
+        answer = fetched(urllib.request.Request(address), timeout)  # noqa: S310
+    except (OSError, HTTPException) as error:
         if isinstance(getattr(error, "reason", None), ssl.SSLCertVerificationError):
             # The browser may know an authority that this machine's Python does not.
             return
-        raise _unreachable(address, error) from None
+        raise _no_answer(address, error) from None
+    if answer.status == HTTPStatus.OK:
+        return
+    told = _sentence(answer)
+    if answer.status == HTTPStatus.NOT_FOUND:
+        told = "the broker serves no console there; set http.console and http.api to true, or correct --http"
+    raise CommandFailed(f"{address} answers {answer.status}" + (f": {told}" if told else ""))
 
 
-def _sentence(error: urllib.error.HTTPError) -> str:
+def _sentence(answer: ConsoleAnswer) -> str:
     """The console refuses in plain text."""
-    body = error.read(4096)
-    if error.headers.get_content_type() == "text/plain":
-        return body.decode(errors="replace").strip()
-    return _problem(body)
+    if answer.content_type == "text/plain":
+        return answer.body.decode(errors="replace").strip()
+    return _text_in(answer.body, "detail")
 
 
-def _unreachable(url: str, error: Exception) -> CommandFailed:
+def _no_answer(url: str, error: Exception) -> CommandFailed:
+    if isinstance(error, HTTPException) and not isinstance(error, OSError):
+        return CommandFailed(
+            f"what answers at {url} is not the HTTP port of a broker; give that port with --http, such as "
+            f"{DEFAULT_HTTP}"
+        )
     return CommandFailed(
         f"no broker answers at {url}: {getattr(error, 'reason', error)}; give its HTTP port with --http",
         code=ErrorCode.UNREACHABLE,
@@ -111,27 +149,27 @@ def _unreachable(url: str, error: Exception) -> CommandFailed:
     )
 
 
-def ask(url: str, authorization: str, timeout: float) -> Any:
+def login_code(url: str, authorization: str, timeout: float) -> str:
     """
     Raises:
         CommandFailed: nobody answers there, or the answer is a refusal.
     """
     request = urllib.request.Request(url, headers={"Authorization": authorization}, method="POST")  # noqa: S310
     try:
-        with urllib.request.urlopen(request, timeout=timeout) as answer:  # noqa: S310
-            return json_text.load(answer)
-    except urllib.error.HTTPError as error:
-        with error:
-            told = _problem(error.read())
-        sentence = told or f"{url} answered {error.code}; it may be another program, or a broker without its console"
-        raise CommandFailed(sentence, code=ErrorCode.AUTH_FAILED, exit_code=ExitCode.NOT_ALLOWED) from None
-    except (urllib.error.URLError, TimeoutError) as error:
-        raise _unreachable(url, error) from None
+        answer = fetched(request, timeout)
+    except (OSError, HTTPException) as error:
+        raise _no_answer(url, error) from None
+    if HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES and (code := _text_in(answer.body, "code")):
+        return code
+    told = _text_in(answer.body, "detail")
+    sentence = told or f"{url} answered {answer.status}; it may be another program, or a broker without its console"
+    raise CommandFailed(sentence, code=ErrorCode.AUTH_FAILED, exit_code=ExitCode.NOT_ALLOWED)
 
 
-def _problem(body: bytes) -> str:
+def _text_in(body: bytes, name: str) -> str:
+    """A member of an answer in JSON; empty when there is none."""
     try:
         told = json_text.loads(body)
     except ValueError:
         return ""
-    return str(told.get("detail", "")) if isinstance(told, dict) else ""
+    return str(told.get(name, "")) if isinstance(told, dict) else ""

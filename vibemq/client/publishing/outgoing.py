@@ -170,9 +170,7 @@ def extra_of(message: Outgoing) -> Extra | None:
     if message.priority is not None:
         extra["priority"] = priority_number(message.priority)
     if message.ttl is not None:
-        ttl_ms = extra["ttl_ms"] = milliseconds(message.ttl, "ttl")
-        if not ttl_ms:
-            raise LocalProtocolError("ttl is 0 s; it must be more than 0, or left out for no limit")
+        extra["ttl_ms"] = _ttl_ms(message.ttl)
     if message.delay is not None:
         if message.deliver_at is not None:
             raise LocalProtocolError("a message has either a delay or a deliver_at, not both")
@@ -182,6 +180,13 @@ def extra_of(message: Outgoing) -> Extra | None:
     if message.dedup_id is not None:
         extra["dedup_id"] = _checked_dedup_id(message.dedup_id)
     return extra or None
+
+
+def _ttl_ms(value: Seconds) -> int:
+    seconds = value if type(value) is float or type(value) is int else _seconds(value, "ttl")
+    if not seconds > 0:
+        raise LocalProtocolError(f"ttl is {seconds} s; it must be more than 0, or left out for no limit")
+    return milliseconds(seconds, "ttl")
 
 
 def milliseconds(value: Seconds, name: str, *, zero: str = "") -> int:
@@ -218,7 +223,7 @@ def _bounded(seconds: float, name: str) -> float:
 def priority_number(value: PriorityLike) -> int:
     if isinstance(value, int) and 0 <= value <= PRIORITY_MAX and value is not True and value is not False:
         return int(value)
-    return int(enum_of(Priority, value, "priority"))
+    return int(enum_of(Priority, value, "priority", besides=f"a number from 0 to {PRIORITY_MAX}"))
 
 
 def header_block(headers: Mapping[str, str]) -> bytes:

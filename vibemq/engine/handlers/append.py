@@ -17,6 +17,7 @@ from vibemq.engine.queue.queue import NO_HOLES, NO_UNSEEN, Added, Queue
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step
 from vibemq.model.extras.columns import ExtraColumns, columns_of, moved
+from vibemq.model.instants import Values
 from vibemq.model.options import Durability, Overflow
 from vibemq.model.records import Dropped, Extras, Reason, StageMoved
 from vibemq.model.rows import Rows
@@ -228,6 +229,7 @@ def _weight(queue: Queue, extras: ExtraColumns) -> int:
 def _show_special(state: EngineState, step: Step, queue: Queue, added: Added) -> None:
     first, last = added.first, added.last
     queue.unseen_count -= last - first + 1
+    dues: Values | None = None
     if added.extras:
         expiring, expires_at = added.extras.expiries(first)
         if expiring:
@@ -235,18 +237,28 @@ def _show_special(state: EngineState, step: Step, queue: Queue, added: Added) ->
         delayed, due = added.extras.deliveries_after(added.published_at, first)
         if delayed:
             queue.delay(delayed, due)
+            dues = due if len(delayed) == last - first + 1 else None
     runs = [(first, last)]
     if added.hidden is not None:
         step.doubt(queue)
         shown = RunSet(runs)
         for run in added.hidden.runs():
             shown.remove(*run)
-        runs = shown.runs()
+        runs, dues = shown.runs(), None
     for start, stop in runs:
-        _enter_all(state, step, queue, start, stop, len(added.extras or ()))
+        _enter_all(state, step, queue, start, stop, len(added.extras or ()), dues)
 
 
-def _enter_all(state: EngineState, step: Step, queue: Queue, first: int, last: int, extras: int = 0) -> None:
+def _enter_all(
+    state: EngineState,
+    step: Step,
+    queue: Queue,
+    first: int,
+    last: int,
+    extras: int = 0,
+    dues: Values | None = None,
+) -> None:
+    """`dues`: when all of them fall due, if it is known here."""
     if queue.log is not None:
         queue.log.add(first, last)
     if queue.tail is not None:
@@ -255,7 +267,7 @@ def _enter_all(state: EngineState, step: Step, queue: Queue, first: int, last: i
         return
     for group in queue.groups.values():
         if last >= group.start:
-            enter(state, step, queue, group, max(first, group.start), last)
+            enter(state, step, queue, group, max(first, group.start), last, dues if first >= group.start else None)
 
 
 def pick(rows: Rows, extras: Extras | None, indexes: list[int]) -> tuple[Rows, Extras | None]:

@@ -17,9 +17,10 @@ from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step
 from vibemq.errors import InvalidOptions, NotAuthorized
 from vibemq.model.commands import StartAt
+from vibemq.model.instants import Values
 from vibemq.model.options import Durability
 from vibemq.model.records import GroupCreated, GroupDeleted, GroupFiltered, GroupMoved, GroupOwned, GroupRenamed
-from vibemq.model.runs import END, Run, RunSet, gaps, runs_of
+from vibemq.model.runs import END, Run, RunSet, gaps, runs_of_ascending
 from vibemq.model.selector import Selector
 
 PASSING_PREFIX = "~"
@@ -221,28 +222,32 @@ def _absent_on_their_way(queue: Queue, first: int, last: int) -> list[Run]:
     return absent.runs()
 
 
-def enter(state: EngineState, step: Step, queue: Queue, group: Group, first: int, last: int) -> None:
-    """Visible messages become ready in a queue's only group, or wait for their instant."""
+def enter(
+    state: EngineState, step: Step, queue: Queue, group: Group, first: int, last: int, dues: Values | None = None
+) -> None:
+    """Visible messages become ready in a queue's only group, or wait for their instant. `dues`: of all of them, if the
+    caller knows them."""
     group.enter(first, last)
-    _put_off(state, queue, group, first, last)
+    _put_off(state, queue, group, first, last, dues)
     step.touch(queue, group)
 
 
-def _put_off(state: EngineState, queue: Queue, group: Group, first: int, last: int) -> None:
+def _put_off(state: EngineState, queue: Queue, group: Group, first: int, last: int, dues: Values | None = None) -> None:
     """What of the run, which is ready, was published with a delay has its place by the instant when that ends."""
     delayed = queue.delayed
     if not delayed:
         return
-    sequences: Sequence[int]
-    sequences, dues = delayed.span(first, last)
+    sequences: Sequence[int] = range(first, last + 1)
+    if dues is None:
+        sequences, dues = delayed.span(first, last)
     if sequences:
         if len(sequences) == last - first + 1:
             sequences = range(first, last + 1)
-        for run in runs_of(sequences):
+        for run in runs_of_ascending(sequences):
             group.ready.remove(*run)
         group.schedule_some(sequences, dues, delayed)
         group.scheduled.advance(state.now)
-        state.arm_part(queue, group, min(dues))
+        state.arm_part(queue, group, dues if isinstance(dues, int) else min(dues))
 
 
 def _empty(group: Group) -> None:

@@ -48,6 +48,7 @@ from vibemq.model.options import (
     QueueOptions,
     check_new_queue_name,
     check_queue_name,
+    option_text,
     options_from_dict,
     options_to_dict,
 )
@@ -167,7 +168,11 @@ def _check_durability(state: EngineState, options: QueueOptions) -> None:
 
 def _check_match(queue: Queue, options: QueueOptions) -> None:
     has, wanted = options_to_dict(queue.options), options_to_dict(options)
-    different = [f"{name} is {has[name]!r}, not {wanted[name]!r}" for name in has if has[name] != wanted[name]]
+    different = [
+        f"{name} is {option_text(name, has[name])}, not {option_text(name, wanted[name])}"
+        for name in has
+        if has[name] != wanted[name]
+    ]
     if different:
         raise QueueExists(queue.name, "; ".join(different))
 

@@ -81,7 +81,8 @@ def _give_back(state: EngineState, step: Step, queue: Queue, group: Group, retur
         gone = set(expired)
         returned = {s: history for s, history in returned.items() if s not in gone}
     at_once, later, dues = list[int](), list[int](), list[int]()
-    for sequence, history in returned.items():
+    # A consumer may settle them in any order.
+    for sequence, history in sorted(returned.items()):
         if history.due_at > step.now:
             later.append(sequence)
             dues.append(history.due_at)

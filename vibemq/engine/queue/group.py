@@ -18,9 +18,9 @@ from vibemq.engine.queue.routing.sifted import Sifted
 from vibemq.engine.queue.scheduled import Scheduled, in_turn
 from vibemq.engine.queue.sizes import Sizes
 from vibemq.engine.queue.tail import Tail
-from vibemq.model.instants import Instants
+from vibemq.model.instants import Instants, Values
 from vibemq.model.records import Attempts
-from vibemq.model.runs import END, Run, RunSet, run_count, runs_of, smallest_of
+from vibemq.model.runs import END, Run, RunSet, run_count, runs_of, runs_of_ascending, smallest_of
 from vibemq.model.selector import Selector
 
 
@@ -404,14 +404,14 @@ class Group:
 
     def oldest_waiting(self, count: int, start: int = 0) -> list[Run]:
         """Up to `count` of the smallest sequences from `start` on that wait; they stay."""
-        later = [runs_of(some.smallest(count, start)) for some in (self.delayed, self.scheduled) if some]
+        later = [runs_of_ascending(some.smallest(count, start)) for some in (self.delayed, self.scheduled) if some]
         return smallest_of((self.ready.smallest(count, start), *later), count)
 
     def waiting_within(self, first: int, last: int) -> list[Run]:
         """What waits within [first, last]; ascending, some runs may adjoin."""
         found = self.ready.overlap(first, last)
         for later in (self.delayed, self.scheduled):
-            found += runs_of(later.within(first, last)) if later else ()
+            found += later.runs_within(first, last) if later else ()
         return sorted(found)
 
     def held_within(self, runs: list[Run]) -> list[Run]:
@@ -535,7 +535,7 @@ class Group:
             self._scheduled = Scheduled(known, self._ready.queue_levels)
         self._scheduled.add(sequence)
 
-    def schedule_some(self, sequences: Sequence[int], dues: list[int], known: Instants) -> None:
+    def schedule_some(self, sequences: Sequence[int], dues: Values, known: Instants) -> None:
         """As `schedule` of each, of which none is here."""
         if self.scheduled is _NO_SCHEDULED:
             self._scheduled = Scheduled(known, self._ready.queue_levels)
@@ -589,6 +589,8 @@ class Group:
         elif start:
             # Looked at in pages by sequence: of each page the order is right.
             fallen = level.fallen_of(level.smallest(count, start))
+        elif not self._ready.count:
+            return level.front_runs(count), min(count, level.fallen)
         else:
             fallen = level.front(count)
         return in_turn(self.ready.front(number, count, start), fallen, sizes, count)

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from vibemq.engine.queue.delayed import Delayed
 from vibemq.engine.queue.ready import NORMAL, Levels
 from vibemq.engine.queue.sizes import Sizes
-from vibemq.model.due_order import Entry
-from vibemq.model.instants import Instants
-from vibemq.model.runs import END, Run
+from vibemq.model.due_order import DueRun
+from vibemq.model.instants import Instants, Values
+from vibemq.model.runs import END, Run, run_count
 
 _NO_LEVELS: dict[int, Delayed] = {}
 _LOOKED_AT_MAX = 4096
@@ -63,11 +63,13 @@ class Scheduled:
     def add(self, sequence: int) -> None:
         self._level(self._number_of(sequence)).add(sequence, self._known[sequence])
 
-    def add_all(self, sequences: Sequence[int], dues: list[int]) -> None:
+    def add_all(self, sequences: Sequence[int], dues: Values) -> None:
         """As `add` of each, of which none is here."""
         if not self._queue_levels:
             self._level(NORMAL).add_all(sequences, dues)
             return
+        if isinstance(dues, int):
+            dues = [dues] * len(sequences)
         first, last = sequences[0], sequences[-1]
         numbers = {
             sequence: number
@@ -123,7 +125,7 @@ class Scheduled:
     def pop_front(self, number: int, count: int) -> None:
         """Take the first ones out of a level."""
         level = self.levels[number]
-        level.pop_front(count)
+        level.drop_front(count)
         if not level:
             del self.levels[number]
 
@@ -140,6 +142,11 @@ class Scheduled:
     def within(self, first: int, last: int) -> list[int]:
         """The sequences in [first, last]."""
         found = [sequence for level in self.levels.values() for sequence in level.within(first, last)]
+        return sorted(found) if len(self.levels) > 1 else found
+
+    def runs_within(self, first: int, last: int) -> list[Run]:
+        """The same as runs; those of several levels, and some others, may adjoin."""
+        found = [run for level in self.levels.values() for run in level.runs_within(first, last)]
         return sorted(found) if len(self.levels) > 1 else found
 
     def runs(self) -> list[Run]:
@@ -170,41 +177,46 @@ def _in_runs(level: Delayed, most: int) -> int:
     # Few runs are many messages or few: so many are looked at that they are known where each is a run.
     looked_at = most + 1
     while True:
-        entries = level.front(looked_at)
-        runs, before = 0, 0
-        for count, (_, sequence) in enumerate(entries):
-            if sequence != before + 1:
-                runs += 1
-                if runs > most:
-                    return count
-            before = sequence
-        if len(entries) < looked_at or looked_at >= _LOOKED_AT_MAX:
-            return len(entries)
+        runs = level.front_runs(looked_at)
+        count = run_count(runs[:most])
+        if len(runs) > most or count < looked_at or looked_at >= _LOOKED_AT_MAX:
+            return count
         looked_at = min(_LOOKED_AT_MAX, 4 * looked_at)
 
 
-def in_turn(plain: list[Run], fallen: list[Entry], sizes: Sizes, count: int) -> tuple[list[Run], int]:
+def in_turn(plain: list[Run], fallen: list[DueRun], sizes: Sizes, count: int) -> tuple[list[Run], int]:
     """(runs, due): up to `count` messages in the order of hand-out, and how many of them had fallen due. Both orders
     are told from their beginnings, and as far as `count` reaches."""
     runs: list[Run] = []
-    due = 0
+    index = due = 0
     for first, last in plain:
         while first <= last and count > 0:
             published_at = sizes.begun_at(first)
-            while due < len(fallen) and count > 0 and fallen[due][0] < published_at:
-                _append(runs, fallen[due][1], fallen[due][1])
-                due += 1
-                count -= 1
-            stop = last if due == len(fallen) else min(last, max(first, sizes.last_begun_at(fallen[due][0])))
+            start = index
+            while index < len(fallen) and fallen[index][0] < published_at:
+                index += 1
+            taken = _append_all(runs, fallen[start:index], count)
+            due += taken
+            count -= taken
+            stop = last if index == len(fallen) else min(last, max(first, sizes.last_begun_at(fallen[index][0])))
             stop = min(stop, first + count - 1)
             if stop >= first:
                 _append(runs, first, stop)
                 count -= stop - first + 1
                 first = stop + 1
-    for _, sequence in fallen[due : due + max(0, count)]:
-        _append(runs, sequence, sequence)
-        due += 1
-    return runs, due
+    return runs, due + _append_all(runs, fallen[index:], count)
+
+
+def _append_all(runs: list[Run], fallen: list[DueRun], count: int) -> int:
+    """Up to `count` of these; return how many that are."""
+    left = count
+    for _, first, last in fallen:
+        if left <= 0:
+            break
+        last = min(last, first + left - 1)
+        left -= last - first + 1
+        _append(runs, first, last)
+    return count - left
 
 
 def _append(runs: list[Run], first: int, last: int) -> None:

@@ -100,11 +100,12 @@ def _take_fallen(step: Step, queue: Queue, group: Group) -> None:
     scheduled.advance(step.now)
     for number in scheduled.fallen_levels():
         level = scheduled.level(number)
-        entries = level.front(_FALLEN_AT_ONCE) if level is not None else []
-        scheduled.pop_front(number, len(entries))
-        for _, sequence in entries:
-            group.ready.add(sequence, sequence)
-        if len(entries) == _FALLEN_AT_ONCE:
+        fallen = level.front(_FALLEN_AT_ONCE) if level is not None else []
+        count = run_count((first, last) for _, first, last in fallen)
+        scheduled.pop_front(number, count)
+        for _, first, last in fallen:
+            group.ready.add(first, last)
+        if count == _FALLEN_AT_ONCE:
             step.touch(queue, group)
 
 

@@ -8,7 +8,7 @@ from threading import Thread
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-import vibemq
+from vibemq import Broker
 from vibemq.config import Http, Limits, Listener, Settings, StorageChoice
 from vibemq.integrations.pytest.clock import BrokerClock, MovableTime
 from vibemq.model.effects import QueueInfo
@@ -27,7 +27,7 @@ class RunningBroker:
     def __init__(self, provider: str, data_dir: Path | None) -> None:
         """`data_dir`: an empty folder; None for the provider `memory`."""
         self._time = MovableTime()
-        self._broker = vibemq.Broker(settings=_settings(provider, data_dir), time_source=self._time)
+        self._broker = Broker(settings=_settings(provider, data_dir), time_source=self._time)
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._live, name="vibemq broker of the tests", daemon=True)
         self._started: Future[None] = Future()
@@ -89,10 +89,10 @@ class RunningBroker:
 
 def _settings(provider: str, data_dir: Path | None) -> Settings:
     own = {"allow_durable_queues": True} if provider == "memory" else {}
-    return Settings(
+    return Settings.model_construct(
         data_dir=data_dir or Path("vibemq-data"),
-        storage=StorageChoice(provider=provider, settings=own),
-        listeners=(Listener(port=0),),
-        http=Http(enabled=False),
-        limits=Limits(idle_timeout_ms=_NEVER_MS, connections_per_ip_per_minute=0),
+        storage=StorageChoice.model_construct(provider=provider, settings=own),
+        listeners=(Listener.model_construct(port=0),),
+        http=Http.model_construct(enabled=False),
+        limits=Limits.model_construct(idle_timeout_ms=_NEVER_MS, connections_per_ip_per_minute=0),
     )

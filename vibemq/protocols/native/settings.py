@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 class NativeSettings(BaseModel):
     """All have defaults; times in ms, sizes in bytes."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     compressions: tuple[Literal["brotli", "gzip"], ...] = ("brotli", "gzip")
     """What may be agreed on; the peer's order decides."""

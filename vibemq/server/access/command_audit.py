@@ -15,10 +15,12 @@ from vibemq.errors import AuthError, VibeMQError
 from vibemq.model.access import Principal
 from vibemq.model.commands import Command, CreateQueue
 from vibemq.model.effects import Counted, Effect, Reply
-from vibemq.model.options import QueueOptions, options_to_dict
+from vibemq.model.options import QueueOptions, options_in_words, options_to_dict
 from vibemq.server.access.audit import AuditedPeer, AuditLog
 
 _NOT_TOLD = frozenset({"session", "token", "implied"})
+_OPTIONS = ("options", "changes")
+"""Arguments that are options of queues."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ class CommandAudit:
         arguments: Mapping[str, Any] | None = None,
     ) -> None:
         """`arguments`: as the operation has them; left out: what the command says."""
-        told = _told(command) if arguments is None else arguments
+        told = _in_words(_told(command) if arguments is None else arguments)
         operation = self._operations[type(command)]
         mark = _Mark(
             getattr(command, "token", None),
@@ -122,3 +124,11 @@ def _told(command: Command) -> dict[str, Any]:
         for name, value in values.items()
         if value is not None
     }
+
+
+def _in_words(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Options of queues with the names of choices, whatever the client has sent."""
+    words = {
+        name: options_in_words(options) for name in _OPTIONS if isinstance(options := arguments.get(name), Mapping)
+    }
+    return {**arguments, **words} if words else arguments

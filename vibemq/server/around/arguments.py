@@ -2,7 +2,7 @@
 
 import os
 
-from vibemq.config import Settings
+from vibemq.config import PORT_MAX, Settings
 from vibemq.errors import ConfigInvalid
 from vibemq.model.arguments import check_callable, check_text, check_whole, misfit
 from vibemq.server.clock import TimeSource
@@ -27,9 +27,9 @@ def check_broker_arguments(
     if data_dir is not None:
         _check_path("data_dir", data_dir)
     check_text("host", host, ConfigInvalid)
-    check_whole("port", port, ConfigInvalid)
+    _check_port("port", port)
     if http_port is not None:
-        check_whole("http_port", http_port, ConfigInvalid)
+        _check_port("http_port", http_port)
     check_text("storage", storage, ConfigInvalid)
     if on_fatal is not None:
         check_callable("on_fatal", on_fatal, ConfigInvalid)
@@ -51,3 +51,9 @@ def _check_path(name: str, value: object) -> None:
     except UnicodeEncodeError:
         pass
     raise misfit(name, value, "text or a Path that a folder can have as its name", ConfigInvalid)
+
+
+def _check_port(name: str, value: object) -> None:
+    check_whole(name, value, ConfigInvalid)
+    if value not in range(PORT_MAX + 1):
+        raise misfit(name, value, f"a whole number from 0 to {PORT_MAX:,}", ConfigInvalid)

@@ -192,7 +192,11 @@ METRICS: tuple[Metric, ...] = (
     Metric("vibemq_queues", "gauge", "Queues.", _one(lambda scrape: scrape.snapshot.queue_count)),
     _by_cursor("vibemq_group_backlog", "Messages a cursor has not acknowledged.", lambda row: row.backlog),
     _by_cursor("vibemq_group_committed", "Sequence up to which a cursor has acknowledged.", lambda row: row.committed),
-    _by_cursor("vibemq_group_epoch", "Number of readers that have joined the cursor.", lambda row: row.epoch),
+    _by_cursor(
+        "vibemq_group_epoch",
+        "Epoch of the cursor: grows with each join and seek, and begins above those of deleted groups.",
+        lambda row: row.epoch,
+    ),
     Metric(
         "vibemq_unknown_settles_total",
         "counter",

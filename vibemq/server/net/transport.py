@@ -29,7 +29,7 @@ from vibemq.server.net.unsent import Unsent
 
 log = logging.getLogger("vibemq.connection")
 
-PIECES_AT_ONCE = 4
+PIECES_AT_ONCE = 1
 """Of a large row, in one turn of the loop."""
 LINGER_S = 1.0
 """After our end of stream, how long the peer may take for its own."""

@@ -21,12 +21,12 @@ from vibemq.model.records import (
 )
 from vibemq.model.stored import Slice, StoredQueue, StoredState
 from vibemq.storage.kvstore.block_cache import BlockCache
-from vibemq.storage.kvstore.blocks import limit, merge_blocks, store_blocks
+from vibemq.storage.kvstore.blocks import limit, merge_blocks, pick, store_blocks
 from vibemq.storage.kvstore.dead.pages import Reader
 from vibemq.storage.kvstore.dead_letters import StoredDead
 from vibemq.storage.kvstore.integrity import TalliedKV, load_sound_state
 from vibemq.storage.kvstore.letter_reader import LetterReader
-from vibemq.storage.kvstore.require_alive import all_alive
+from vibemq.storage.kvstore.require_alive import all_alive, need_none_of
 from vibemq.storage.kvstore.store import KV, load_state, write_dirty
 from vibemq.storage.kvstore.transient_rows import VolatileRows
 from vibemq.storage.state.arrivals import Arrivals
@@ -161,6 +161,18 @@ class TransactionalStore:
             return self.rows.read(queue_id, first, last, max_bytes)
         parts = self._blocks.parts(self._kv, queue_id, first, last, queue.name)
         return list(limit(all_alive(queue, parts, first, last, self._kv.where), max_bytes))
+
+    def pick(self, queue_id: int, sequences: Sequence[int], start: int) -> tuple[list[Slice], int]:
+        """Rows of sequences[start:], which ascend, each on its own, as far as they stand in one block with the first of
+        them; and the index behind those."""
+        queue = self.state.queues.get(queue_id)
+        if queue is None or is_transient(self.state, queue_id):
+            return self.rows.read(queue_id, sequences[start], sequences[start], 1), start + 1
+        found, stop = pick(self._kv, queue_id, sequences, start, queue.name)
+        if len(found) < stop - start:
+            there = {part.first_sequence for part in found}
+            need_none_of(queue, [number for number in sequences[start:stop] if number not in there], self._kv.where)
+        return found, stop
 
     def letter_reader(self, read: Reader) -> LetterReader:
         """`read`: the provider's."""

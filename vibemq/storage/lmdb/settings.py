@@ -4,7 +4,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class LmdbSettings(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     segment_bytes: int = Field(default=16 << 20, ge=64 << 10, le=1 << 30)
     """Size of a journal segment."""

@@ -31,6 +31,9 @@ class Disk(Protocol):
     def pread(self, file: int, size: int, offset: int) -> bytes:
         """Read up to `size` bytes; fewer only at the end of the file."""
 
+    def pread_into(self, file: int, buffer: memoryview, offset: int) -> int:
+        """Read into a buffer; return how many bytes have come, fewer than it takes also before the end of the file."""
+
     def fdatasync(self, file: int) -> None: ...
 
     def fsync(self, file: int) -> None: ...
@@ -83,6 +86,9 @@ class RealDisk:
             data = os.pread(file, missing, offset + size - missing)
             pieces.append(data)
         return b"".join(pieces)
+
+    def pread_into(self, file: int, buffer: memoryview, offset: int) -> int:
+        return os.preadv(file, [buffer], offset)
 
     def fdatasync(self, file: int) -> None:
         os.fdatasync(file)

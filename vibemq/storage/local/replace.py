@@ -15,6 +15,7 @@ Linux exchanges two names in one step (renameat2, RENAME_EXCHANGE). Where the fi
 import ctypes
 import errno
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -47,17 +48,27 @@ def _content(data_dir: Path) -> list[Path]:
 
 def has_fixed_place(data_dir: Path) -> bool:
     """Whether the directory cannot change places with another one beside it."""
-    return data_dir.is_dir() and (os.path.ismount(data_dir) or not os.access(data_dir.parent, os.W_OK))
+    return data_dir.is_dir() and (_is_mount_point(data_dir) or not os.access(data_dir.parent, os.W_OK))
 
 
-def refuse_fixed_place(data_dir: Path) -> None:
-    """Raise StorageError for a directory that is neither empty nor can be replaced."""
-    if has_fixed_place(data_dir) and not is_empty(data_dir):
-        raise StorageError(
-            f"{data_dir} is not empty, and it cannot be exchanged for another folder, because it is a mount point or "
-            f"{data_dir.parent} cannot be written; restore into a new folder in it, such as {data_dir / 'restored'}, "
-            "and start the broker with that data_dir, or move its content away and restore again"
-        )
+def _is_mount_point(folder: Path) -> bool:
+    """Also where another part of the same file system is mounted, of which only Linux's table of mounts knows."""
+    if os.path.ismount(folder):
+        return True
+    try:
+        mounts = Path("/proc/self/mountinfo").read_bytes().splitlines()
+    except OSError:
+        return False
+    place = os.fsencode(folder.resolve())
+    return any(_ESCAPED.sub(_unescaped, line.split(b" ")[4]) == place for line in mounts)
+
+
+_ESCAPED = re.compile(rb"\\([0-7]{3})")
+"""Blanks, tabs, line ends and backslashes in the names of mount points."""
+
+
+def _unescaped(found: re.Match[bytes]) -> bytes:
+    return bytes([int(found[1], 8)])
 
 
 def begin_copy_within(data_dir: Path) -> Path:

@@ -4,7 +4,7 @@ from pydantic import BaseModel, ConfigDict
 
 
 class MemorySettings(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     allow_durable_queues: bool = False
     """Accept queues of every durability, although nothing outlives the process: for tests of programs that declare

@@ -92,6 +92,9 @@ PAGES_MAX = 0xFFFFFFFE
 """SQLite's own limit."""
 MERGE_BYTES = 4 << 20
 """What joining the small blocks of a queue may take, in the log and in the database."""
+_PICK_HELD_S = 0.000_5
+"""`pick` holds the lock about so long at a time."""
+_PICK_LET_GO_S = 0.000_05
 SHRINK_AGAIN_S = 5.0
 """Between two of them: a queue that fills and drains all the time would have the broker do little else."""
 
@@ -482,6 +485,28 @@ class SqliteStorage:
     def read(self, queue_id: int, first: int, last: int, max_bytes: int) -> list[Slice]:
         with self._reading():
             return self._store.read(queue_id, first, last, max_bytes)
+
+    def picks(self, queue_id: int) -> bool:
+        """Whether `pick` serves: its rows are many to a block."""
+        return queue_id not in self._large_queues
+
+    def pick(self, queue_id: int, sequences: Sequence[int], max_bytes: int) -> tuple[list[Slice], int]:
+        """See `PicksRows`. The lock is let go now and then, and behind each block that has taken long."""
+        found: list[Slice] = []
+        at = used = 0
+        while True:
+            with self._reading():
+                until = time.perf_counter() + _PICK_HELD_S
+                while at < len(sequences) and used < max_bytes:
+                    some, at = self._store.pick(queue_id, sequences, at)
+                    used += sum(part.rows.size for part in some)
+                    found += some
+                    if time.perf_counter() >= until:
+                        break
+            if at >= len(sequences) or used >= max_bytes:
+                return found, at
+            # Without a pause the lock is taken again before whoever waits for it, as commits do, has woken up.
+            time.sleep(_PICK_LET_GO_S)
 
     @contextmanager
     def _reading(self) -> Iterator[None]:

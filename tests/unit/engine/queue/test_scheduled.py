@@ -25,7 +25,7 @@ def test_each_level_has_its_own_order() -> None:
     assert sorted(scheduled.fallen_levels()) == [1, 3]
     level = scheduled.level(3)
     assert level is not None
-    assert level.front(9) == [(5, 6), (20, 2)]
+    assert level.front(9) == [(5, 6, 6), (20, 2, 2)]
     assert (len(scheduled), scheduled.fallen, scheduled.later, scheduled.next_later()) == (5, 4, 1, 40)
     assert scheduled.runs() == [(1, 1), (2, 2), (3, 3), (5, 6)]
     assert scheduled.smallest(3, 2) == [2, 3, 5]
@@ -67,13 +67,13 @@ def test_it_counts_what_has_fallen_due(values: dict[int, int], actions: list[tup
             case "pop" if scheduled.fallen:
                 level = scheduled.level(1)
                 assert level is not None
-                for due, sequence in level.front(first):
+                for due, sequence, _ in level.front(first):
                     assert model.pop(sequence) == due
                 scheduled.pop_front(1, first)
         scheduled.advance(horizon)
         fallen = sorted((due, s) for s, due in model.items() if due <= horizon)
         level = scheduled.level(1)
-        assert ([] if level is None else level.front(99)) == fallen
+        assert ([] if level is None else level.front(99)) == [(due, s, s) for due, s in fallen]
         assert (scheduled.fallen, len(scheduled)) == (len(fallen), len(model))
         later = sorted(due for due in model.values() if due > horizon)
         assert scheduled.next_later() == (later[0] if later else scheduled.next_from(10**9))
@@ -96,8 +96,19 @@ def test_two_orders_meet_where_the_instants_do(
         published[sequence] = now
     plain = runs_of(published.keys() - missing)
     fallen = sorted((at, sequence) for sequence, at in due.items())
-    runs, taken = in_turn(plain, fallen, sizes, count)
+    runs, taken = in_turn(plain, as_runs(fallen, count), sizes, count)
     keys = [(published[s], 0, s) for s in published.keys() - missing] + [(at, 1, s) for at, s in fallen]
     wanted = [s for _, _, s in sorted(keys)[:count]]
     assert [s for first, last in runs for s in range(first, last + 1)] == wanted
     assert taken == sum(s in due for s in wanted)
+
+
+def as_runs(fallen: list[tuple[int, int]], count: int) -> list[tuple[int, int, int]]:
+    """Neighbours that fall due together as one, as far as `count` reaches."""
+    found: list[tuple[int, int, int]] = []
+    for due, sequence in fallen[:count]:
+        if found and (found[-1][0], found[-1][2]) == (due, sequence - 1):
+            found[-1] = (due, found[-1][1], sequence)
+        else:
+            found.append((due, sequence, sequence))
+    return found

@@ -8,12 +8,13 @@ RULE        RESOURCE=ACTIONS
 from collections.abc import Mapping
 from typing import Any
 
-from vibemq.auth.rules import EVERY_ACTION, NAME_OF, check_pattern, make_rule
+from vibemq.auth.rules import ACTIONS, EVERY_ACTION, NAME_OF, check_pattern, make_rule
 from vibemq.cli.exits import Usage
 
 RESOURCE_HELP = "orders.eu or queues:orders.*, groups:QUEUE/GROUP, transactions:APP. * is any run of characters."
 ACTIONS_HELP = "A comma list of publish, subscribe, create, delete, purge, inspect, list, manage, transact; or all."
 _KINDS = tuple(NAME_OF.values())
+_KIND_OF = {name: kind for kind, name in NAME_OF.items()}
 _ALL = "all"
 """A word for `*`, which a shell would replace by the names of files."""
 
@@ -45,7 +46,13 @@ def actions(text: str) -> list[str]:
 
 def rule(actions_text: str, resource_text: str) -> dict[str, Any]:
     """Checked. Raises Usage."""
-    values: dict[str, Any] = {**resource(resource_text), "actions": actions(actions_text)}
+    place, names = resource(resource_text), actions(actions_text)
+    values: dict[str, Any] = {**place, "actions": names}
+    (kind,) = place
+    known = ACTIONS[_KIND_OF[kind]]
+    for name in names:
+        if name not in (*known, EVERY_ACTION):
+            raise Usage(f"{name!r} is not an action on {kind}; choose among {', '.join((*known, _ALL))}")
     try:
         make_rule(values)
     except ValueError as error:

@@ -4,7 +4,7 @@ import fcntl
 from pathlib import Path
 
 from vibemq._version import __version__
-from vibemq.cli.admin.doctor.finding import Finding, Level, fail, ok, warn
+from vibemq.cli.admin.doctor.finding import BROKER, Finding, Level, fail, ok, warn
 from vibemq.cli.exits import root_of
 from vibemq.cli.online import call
 from vibemq.cli.output import duration_text
@@ -56,7 +56,7 @@ def from_inside(url: str, timeout: float) -> list[Finding]:
 
     async def work(mq: Client) -> list[Finding]:
         found = (await mq.admin("broker.checks"))["checks"]
-        return [Finding(one["name"], Level(one["level"]), one["text"], one["remedy"]) for one in found]
+        return [Finding(one["name"], Level(one["level"]), one["text"], one["remedy"], BROKER) for one in found]
 
     try:
         return call(url, timeout, work)

@@ -11,6 +11,10 @@ class Level(StrEnum):
     FAIL = "fail"
 
 
+DOCTOR, BROKER = "doctor", "broker"
+"""Who has checked: the doctor on its machine, or the broker itself. Both have checks of the same names."""
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     check: str
@@ -18,9 +22,11 @@ class Finding:
     text: str
     remedy: str = ""
     """What to do about it; empty when nothing is to be done."""
+    by: str = DOCTOR
 
     def as_object(self) -> dict[str, Any]:
-        return {"check": self.check, "level": str(self.level), "text": self.text, "remedy": self.remedy}
+        told = {"check": self.check, "level": str(self.level), "text": self.text, "remedy": self.remedy}
+        return {**told, "by": self.by}
 
 
 def ok(check: str, text: str) -> Finding:

@@ -29,12 +29,18 @@ def _overview(found: dict[str, Any]) -> list[Any]:
         ("oldest message", f"{duration_text(oldest['age_ms'])} in {oldest['queue']}" if oldest else "–"),
         ("rates", ", ".join(f"{name.replace('_', ' ')} {rate:,.1f}/s" for name, rate in rates.items())),
         *((name.replace("_", " "), bytes_text(n) if name == "bytes" else f"{n:,}") for name, n in totals.items()),
-        *((f"new dead letters in {dead['queue']}", dead["count"]) for dead in found["dead_recent"]),
+        *((died_text(dead), dead["count"]) for dead in found["dead_recent"]),
         *((f"behind: {one['queue']}/{one['group']}", one["backlog"]) for one in found["cursors_behind"]),
     ]
     for name, value in (found["latency"] or {}).items():
         pairs.append((name.removesuffix("_ms").replace("_", " "), "–" if value is None else f"{value:g} ms"))
     return [*told, "", facts(pairs)]
+
+
+def died_text(dead: dict[str, Any]) -> str:
+    """`dlq groups` shows the error of a fingerprint, and `dlq ls --fingerprint` the letters."""
+    of = f", fingerprint {dead['fingerprint']}" if dead["fingerprint"] else ""
+    return f"new dead letters in {dead['queue']}{of}"
 
 
 @app.command()

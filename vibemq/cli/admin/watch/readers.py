@@ -65,12 +65,25 @@ def list_cursors(
 ) -> None:
     """List groups that read by ranges, as Spark does, those furthest behind first."""
     found = ask_all(url, timeout, "cursor.list", "cursors", queue=queue, group=group)
-    columns = ("queue", "group", "owner", "epoch", "committed", "behind", "size", "state", "lost", "quarantined")
+    columns = (
+        "queue",
+        "group",
+        "user",
+        "reader",
+        "epoch",
+        "acknowledged below",
+        "behind",
+        "size",
+        "state",
+        "lost",
+        "quarantined",
+    )
     rows = [
         (
             one["queue"],
             one["group"],
-            one["owner"] or one["user"] or "–",
+            one["user"] or "–",
+            one["owner"] or "–",
             one["epoch"],
             one["committed"],
             one["backlog"],

@@ -62,8 +62,7 @@ class Expiries:
 
     def forget(self, first: int, last: int) -> None:
         """Messages that are gone; each has an instant."""
-        for sequence in range(first, last + 1):
-            del self.instants[sequence]
+        self.instants.remove_all(range(first, last + 1))
         self._upcoming.remove(first, last)
         self._expired.remove(first, last)
 

@@ -83,6 +83,8 @@ def _column(name: str, rows: Sequence[Mapping[str, Any]]) -> bytes:
     if name == "dedup_id":
         ids = [value.encode() for value in values]
         return _COLUMN.pack(_NAMES[name], _EACH) + struct.pack(f"!{len(ids)}H", *map(len, ids)) + b"".join(ids)
+    if values.count(values[0]) == len(values):
+        return _COLUMN.pack(_NAMES[name], _SAME) + _packed(name, values[:1])
     return _COLUMN.pack(_NAMES[name], _EACH) + _packed(name, values)
 
 
@@ -115,7 +117,7 @@ def decode_extras(block: bytes, count: int) -> "WireColumns":
 
 
 def _read(block: bytes, at: int, name: ExtraName, count: int | None) -> tuple[Any, int]:
-    """(values, where they end). `count` None: one value for all."""
+    """(values, where they end). `count` None: one value for all. Values for each that are all the same are one."""
     if name is ExtraName.DEDUP_ID:
         if count is None:
             raise RemoteProtocolError("the extras of a frame give one dedup_id to all rows; it needs the shape 1")
@@ -126,7 +128,8 @@ def _read(block: bytes, at: int, name: ExtraName, count: int | None) -> tuple[An
         return [block[start:end] for start, end in pairwise(ends)], ends[-1]
     letter, size = ("B", 1) if name is ExtraName.PRIORITY else ("Q", 8)
     values = struct.unpack_from(f"!{1 if count is None else count}{letter}", block, at)
-    return (values[0] if count is None else values), at + size * len(values)
+    same = count is None or (count > 0 and values[0] == values[-1] and values.count(values[0]) == count)
+    return (values[0] if same else values), at + size * len(values)
 
 
 class WireColumns:

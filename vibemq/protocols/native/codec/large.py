@@ -1,4 +1,4 @@
-"""A frame above the ordinary limit while it comes: one row, in a buffer that grows with what has arrived.
+"""A frame above the ordinary limit while it comes: one row, in memory that is taken as it arrives.
 
 Such a frame is plain (never compressed) and carries a PublishMany or a DeliverMany of one row. Its fields are read as
 soon as they are there; the row gathers where it will stay, so that it is copied once, in pieces of one read each.
@@ -11,6 +11,7 @@ from io import BytesIO
 from typing import Any, Generic, TypeVar
 
 from vibemq.errors import RemoteProtocolError
+from vibemq.model.memory.fresh import fresh_memory
 from vibemq.model.rows import LargeRow
 from vibemq.protocols.native.codec.extensions import CutShort
 from vibemq.protocols.native.codec.frames import (
@@ -29,6 +30,8 @@ ROW_OVERHEAD_BYTES = 4_096
 LARGE_PROGRESS_BYTES = 65_536
 """Of a large frame, what a peer has to send within the time for it."""
 _HEAD_BYTES_MAX = 1 << 19
+_GATHERED_BYTES = 1 << 20
+"""Of a row, before memory is taken for the rest of it."""
 _HEAD_PIECE = 4_096
 
 FrameT = TypeVar("FrameT")
@@ -129,6 +132,8 @@ class LargeFrame(Generic[FrameT]):
         self._wanted = 2
         """Bytes of the head without which it is not looked at again."""
         self._row = BytesIO()
+        self._has_room = False
+        """For all of the row: a length alone takes no memory."""
         self._begun: FrameT | None = None
         self.left = size
         """Bytes of the body that have not come."""
@@ -145,7 +150,14 @@ class LargeFrame(Generic[FrameT]):
             at = self._feed_head(data, at, end)
         if at < end:
             self._row.write(data if at == 0 and end == len(data) else memoryview(data)[at:end])
+            if not self._has_room and self._row.tell() >= _GATHERED_BYTES:
+                self._make_room()
         return end
+
+    def _make_room(self) -> None:
+        self._has_room = True
+        gathered, self._row = self._row, fresh_memory(self.size)
+        self._row.write(gathered.getbuffer())
 
     def _feed_head(self, data: bytes, at: int, end: int) -> int:
         """Read the fields before the row, once they are there; where the row goes on."""
@@ -187,6 +199,7 @@ class LargeFrame(Generic[FrameT]):
         """The frame and its row, once `left` is 0."""
         assert self._begun is not None
         assert not self.left
+        self._row.truncate()
         row = LargeRow(self._row.getvalue(), self._memory)
         self._memory = None
         return self._begun, row

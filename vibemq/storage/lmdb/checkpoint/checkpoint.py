@@ -63,6 +63,8 @@ class Checkpoint:
         self._transaction_bytes = TRANSACTION_BYTES
         self._transaction_letters = TRANSACTION_LETTERS
         self._block_bytes = BLOCK_BYTES
+        self._segment_end = 0
+        """The last lsn of the segment that is being read."""
         self._dirty = Dirty()
         with uncollected(), reading(env, self._where) as kv:
             self.state = load_sound_state(kv)
@@ -102,6 +104,7 @@ class Checkpoint:
 
     def _read(self, disk: Disk, segments: Sequence[SegmentToApply]) -> Iterator[tuple[str, JournalRecord]]:
         for segment in segments:
+            self._segment_end = segment.last_lsn
             for record in read_segment(disk, segment.path, above_lsn=self.state.lsn, last_lsn=segment.last_lsn):
                 yield segment.path, record
                 del record
@@ -121,16 +124,21 @@ class Checkpoint:
         dead = StoredDead(kv, _nothing_is_volatile)
         arrivals = Arrivals()
         taken = 0
-        more = False
+        has_large = more = False
         for where, record in records:
             self._apply_one(where, record, dead, arrivals)
-            taken += len(record.body)
+            if len(record.body) >= self._transaction_bytes and not has_large:
+                # What settles it mostly stands behind it in its segment; the next segment may have another of its size.
+                has_large = True
+            else:
+                taken += len(record.body)
+            is_last = record.lsn >= self._segment_end
             del record
             if dead.unwritten >= self._transaction_letters:
                 more = True
                 break
-            if taken >= self._transaction_bytes:
-                taken = arrivals.keep(self._is_alive)
+            if taken >= self._transaction_bytes or (has_large and is_last):
+                has_large, taken = False, arrivals.keep(self._is_alive)
                 if taken >= self._transaction_bytes // 2:
                     more = True
                     break

@@ -24,6 +24,7 @@ from typing import NamedTuple
 from vibemq.errors import StorageDamaged, StorageFull
 from vibemq.storage.lmdb.journal.fail_stop import FailStop
 from vibemq.storage.lmdb.journal.large import PreparedRow, RowThreads, large_header, read_row, write_row
+from vibemq.storage.lmdb.journal.pace import RowPace
 from vibemq.storage.lmdb.journal.recovery import (
     REPAIR_HINT,
     Chain,
@@ -214,7 +215,7 @@ class Journal:
         self._fail_stop.check()
         try:
             with self._row_threads.one():
-                return write_row(self._disk, self.pool, row, HEADER.size + before, self._row_threads.check)
+                return write_row(self._disk, self.pool, row, HEADER.size + before, self._between_pieces())
         except OSError as error:
             raise self._fail_stop.fail("write", error) from error
 
@@ -349,7 +350,9 @@ class Journal:
                 size = row_bytes(self._disk.pread(segment.file, before, position.offset + HEADER.size))
                 if not size:
                     return None
-                return read_row(self._disk, segment, position.offset, position.size, before, size)
+                return read_row(
+                    self._disk, segment, position.offset, position.size, before, size, self._between_pieces()
+                )
             except OSError as error:
                 raise StorageDamaged(
                     f"journal record {position.lsn} cannot be read ({error})", path=segment.path, offset=position.offset
@@ -357,6 +360,16 @@ class Journal:
             finally:
                 with self._lock:
                     segment.readers -= 1
+
+    def _between_pieces(self) -> Callable[[], None]:
+        """Of one large row."""
+        pace = RowPace(lambda: self._syncs)
+
+        def between() -> None:
+            pace.rest()
+            self._row_threads.check()
+
+        return between
 
     # -- segments -------------------------------------------------------------------------------------------------
 

@@ -35,6 +35,13 @@ def test_the_kind_may_be_left_out_for_queues_alone() -> None:
     assert rule("all", "transactions:nightly*") == {"transactions": "nightly*", "actions": ["*"]}
 
 
+def test_an_action_that_there_is_not_is_refused_with_the_words_of_the_command_line() -> None:
+    with pytest.raises(Usage, match=r"^'foo' is not an action on queues; choose among publish, .*, manage, all$"):
+        rule("publish,foo", "x")
+    with pytest.raises(Usage, match=r"^'publish' is not an action on groups; choose among .*, all$"):
+        narrowing("groups:q/g=publish")
+
+
 @pytest.mark.parametrize("text", ["", "topics:x", "queues:", "a\nb", "x" * 257, ":x"])
 def test_what_is_no_resource(text: str) -> None:
     with pytest.raises(Usage):

@@ -1,8 +1,8 @@
-"""Figures of `vibemq-admin broker history`."""
+"""Figures of `vibemq-admin broker`."""
 
 import pytest
 
-from vibemq.cli.admin.watch.broker import figure_text
+from vibemq.cli.admin.watch.broker import died_text, figure_text
 
 
 @pytest.mark.parametrize(
@@ -18,3 +18,8 @@ from vibemq.cli.admin.watch.broker import figure_text
 )
 def test_figures_are_never_in_powers_of_ten(name: str, figure: float | None, text: str) -> None:
     assert figure_text(name, figure) == text
+
+
+def test_new_dead_letters_of_one_queue_are_told_apart() -> None:
+    assert died_text({"queue": "q", "fingerprint": "00ff", "count": 2}) == "new dead letters in q, fingerprint 00ff"
+    assert died_text({"queue": "q", "fingerprint": None, "count": 2}) == "new dead letters in q"

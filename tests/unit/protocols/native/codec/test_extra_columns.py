@@ -54,6 +54,23 @@ def test_what_all_rows_have_is_told_once(extra: dict[str, Any]) -> None:
     assert found == (message_extras(dict.fromkeys(range(ROWS), extra), ROWS, NOW) if extra else {})
 
 
+@given(some_extra.filter(lambda extra: extra and "dedup_id" not in extra))
+def test_what_every_row_was_given_is_told_once(extra: dict[str, Any]) -> None:
+    block = encode_extras(ROWS, dict.fromkeys(range(ROWS), extra), None)
+    assert block is not None
+    assert len(block) <= 1 + 10 * len(extra)
+    assert decode_extras(block, ROWS).at(NOW, ROWS) == decode_extras(encode_extras(ROWS, {}, extra) or b"", ROWS).at(
+        NOW, ROWS
+    )
+
+
+def test_what_is_told_for_each_row_and_is_the_same_is_one_value() -> None:
+    block = bytes((1, 3, 1)) + struct.pack(f"!{ROWS}Q", *[NOW + 5] * ROWS)
+    columns = decode_extras(block, ROWS).at(NOW, ROWS)
+    assert columns is not None
+    assert columns.deliver_at == NOW + 5
+
+
 @pytest.mark.parametrize("told", ["json", "common", "each"])
 def test_a_frame_has_extras_for_so_many_rows_and_not_more(told: str) -> None:
     def read(count: int) -> Any:
