@@ -65,16 +65,20 @@ class Viewer:
         """
         self._read = read
         self._version_now = version
-        self._version = version()
-        self._needed = read()
+        self._version = -1
+        """Nothing is read before the first name."""
+        self._needed: tuple[Patterns, ...] | None = None
 
     def __call__(self, name: str) -> bool:
-        if self._version != (version := self._version_now()):
-            self._needed, self._version = self._read(), version
-        needed = self._needed
+        needed = self._current()
         return needed is not None and all(patterns.fit(name) for patterns in needed)
 
     @property
     def patterns(self) -> int:
         """To which a name may be compared."""
-        return sum(map(len, self._needed or ()))
+        return sum(map(len, self._current() or ()))
+
+    def _current(self) -> tuple[Patterns, ...] | None:
+        if self._version != (version := self._version_now()):
+            self._needed, self._version = self._read(), version
+        return self._needed
