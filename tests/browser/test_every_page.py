@@ -1,5 +1,6 @@
 """What holds on every page: names and texts from outside are only text, the policy holds, it fits and can be read."""
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,14 @@ def test_queues_with_odd_names_are_reached_and_deleted_from_their_pages(
     with vibemq.sync.connect(hostile_broker.url) as mq:
         left = {info["name"] for info in mq.admin("queue.list")}
     assert left == {"orders", *ODD_NAMES} - {"..", "--yes"}
+
+
+def test_an_address_that_names_nothing_says_so_under_a_heading(hostile_broker: ServedBroker, opened: Opener) -> None:
+    page = opened(hostile_broker.origin)
+    for place in ("queue", "letter", "letter?id=x", "message", "message?queue=orders&sequence=abc"):
+        show(page, hostile_broker, place)
+        assert page.get_by_role("heading", level=1).count() == 1, place
+        page.get_by_role("heading", name=re.compile("^Which ")).wait_for()
 
 
 @pytest.mark.parametrize(

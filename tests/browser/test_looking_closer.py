@@ -244,6 +244,24 @@ def test_an_address_that_names_no_queue_takes_the_stream_from_no_other_tab(
     other.close()
 
 
+def test_twelve_pages_that_are_seen_have_one_stream_and_all_are_live(full_broker: ServedBroker, opened: Opener) -> None:
+    page = opened(full_broker.origin)
+    enter(page, full_broker, "")
+    places = ["queues", *(f"queue?queue=of-twelve-{number}" for number in range(10))]
+    with vibemq.sync.connect(full_broker.url) as mq:
+        for place in places[1:]:
+            mq.create_queue(place.partition("=")[2])
+        tabs = [page, *(page.context.new_page() for _ in places)]
+        for tab, place in zip(tabs[1:], places, strict=True):
+            tab.goto(f"{full_broker.console}{place}")
+        for tab in tabs:
+            tab.get_by_title(re.compile("once a second")).first.wait_for()
+        for place in places[1:]:
+            mq.delete_queue(place.partition("=")[2])
+    for tab in tabs[1:]:
+        tab.close()
+
+
 def test_a_dialog_with_a_long_button_fits_a_small_screen(full_broker: ServedBroker, opened: Opener) -> None:
     page = opened(full_broker.origin, size="small")
     enter(page, full_broker, "dead-letters")

@@ -46,6 +46,31 @@ async def test_a_job_is_started_once_and_said_so_once(api: ApiClient, caplog: py
     assert [record["outcome"] for record in records if record.get("operation") == "job.start"] == ["done", "failed"]
 
 
+async def test_a_refusal_that_passes_is_not_the_answer_to_the_next_attempt(api: ApiClient) -> None:
+    purge = ("POST", "/queues/later/purge", "root")
+    assert await api.code(*purge, headers=KEY, json={}) == (404, "QUEUE_NOT_FOUND")
+    await api.done("PUT", "/queues/later", "root", json={"durability": "transient", "max_messages": 1})
+    assert await api.done(*purge, headers=KEY, json={}) == {"count": 0}
+
+
+async def test_a_letter_goes_back_with_the_key_for_which_there_was_no_room(api: ApiClient) -> None:
+    queue, one = "/queues/full", {"Content-Type": "application/octet-stream"}
+    options = {"durability": "transient", "max_messages": 1, "max_attempts": 1, "overflow": "drop_oldest"}
+    await api.done("PUT", queue, "root", json=options)
+    await api.done("POST", f"{queue}/messages", "root", content=b"a", headers=one)
+    (delivery,) = (await api.done("POST", f"{queue}/deliveries", "root", json={}))["items"]
+    settled = {"settlements": [{"lease": delivery["lease"], "verb": "reject"}]}
+    await api.done("POST", "/deliveries", "root", json=settled)
+    await api.done("POST", f"{queue}/messages", "root", content=b"b", headers=one)
+    (letter,) = (await api.done("GET", "/dead-letters", "root"))["items"]
+    replay = ("POST", f"/dead-letters/{letter['dead_id']}/replay", "root")
+    assert await api.code(*replay, headers=KEY, json={}) == (409, "QUEUE_FULL")
+    await api.done("POST", f"{queue}/purge", "root", json={})
+    for replayed in (False, True):
+        answer = await api.ask(*replay, headers=KEY, json={})
+        assert (answer.status_code, "idempotent-replayed" in answer.headers) == (200, replayed), answer.text
+
+
 async def test_a_user_made_anew_does_not_get_the_answers_of_the_earlier_one(api: ApiClient) -> None:
     await api.done("PUT", "/queues/a.q", "root", json={"durability": "transient"})
     rule = {"queues": "a.*", "actions": ["purge"]}

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vibemq.auth.matrix import Row, resource_name
+from vibemq.auth.viewing import Patterns, Viewer, fits
 from vibemq.errors import NotAuthenticated, NotAuthorized
 from vibemq.model.access import Action, LoginKind, NeededPermission, Principal, ResourceKind, Rule, When
 from vibemq.model.options import is_own_queue
@@ -174,19 +175,27 @@ class Policy:
     def _is_narrowed_superuser(self, principal: Principal) -> bool:
         return principal.rules is not None and principal.superuser and principal.name in self._superusers
 
-    def may_see(self, principal: Principal | None, queue: str) -> bool:
-        """Whether a list of queues shown to the principal names this one: any right to it will do."""
+    def viewer(self, principal: Principal | None, action: Action | None = None) -> Viewer:
+        """For lists of queues: which of them the principal may inspect (INSPECT), or has any right to (no action)."""
+        return Viewer(lambda: self._patterns(principal, action), lambda: self.version)
+
+    def _patterns(self, principal: Principal | None, action: Action | None) -> tuple[Patterns, ...] | None:
         if principal is None:
-            return False
+            return None
         if self.is_superuser(principal):
-            return True
-        if principal.rules is not None and not _touch(principal.rules, queue):
-            return False
-        return self._is_narrowed_superuser(principal) or _touch(self._rules.get(principal.name, ()), queue)
+            return ()
+        needed = [] if principal.rules is None else [principal.rules]
+        if not self._is_narrowed_superuser(principal):
+            needed.append(self._rules.get(principal.name, ()))
+        return tuple(Patterns(_patterns_of(rules, action)) for rules in needed)
 
 
-def _touch(rules: Iterable[Rule], queue: str) -> bool:
-    return any(_covers(rule, ResourceKind.QUEUE, queue) for rule in rules)
+def _patterns_of(rules: Iterable[Rule], action: Action | None) -> Iterator[str]:
+    return (
+        rule.pattern
+        for rule in rules
+        if rule.kind is ResourceKind.QUEUE and (action is None or action.value in rule.actions or "*" in rule.actions)
+    )
 
 
 def _allow(rules: Iterable[Rule], action: Action, kind: ResourceKind, resource: str) -> bool:
@@ -203,23 +212,7 @@ def _giving(rules: Iterable[Rule], action: Action, kind: ResourceKind, resource:
 
 def _covers(rule: Rule, kind: ResourceKind, resource: str) -> bool:
     if rule.kind is kind:
-        return _fits(rule.pattern, resource)
+        return fits(rule.pattern, resource)
     if rule.kind is ResourceKind.QUEUE and kind is ResourceKind.GROUP:
-        return _fits(rule.pattern, resource.partition("/")[0])
+        return fits(rule.pattern, resource.partition("/")[0])
     return False
-
-
-def _fits(pattern: str, name: str) -> bool:
-    """Names come from peers, and no pattern makes a long one expensive, as a regular expression would."""
-    if "*" not in pattern:
-        return name == pattern
-    first, *middle, last = pattern.split("*")
-    at, end = len(first), len(name) - len(last)
-    if at > end or not name.startswith(first) or not name.endswith(last):
-        return False
-    for piece in middle:
-        found = name.find(piece, at, end)
-        if found < 0:
-            return False
-        at = found + len(piece)
-    return True

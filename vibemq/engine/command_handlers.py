@@ -31,6 +31,7 @@ from vibemq.model.runs import END
 _NAMES_LOOKED_AT = 2_000
 """Names that one page of a list goes through, so that a list of few visible queues among many stays short work."""
 _NAMES_PER_UNIT = 32
+"""When each is compared to one pattern; one name to so many patterns costs the same."""
 
 Handler = Callable[..., Slices | None]
 """(state, step, command). What it returns is left to do; see `vibemq.engine.pacing`."""
@@ -66,9 +67,11 @@ def _list(state: EngineState, step: Step, command: ask.ListQueues) -> Slices:
     limit = command.limit or len(names)
     found = names[start : start + (_NAMES_LOOKED_AT if command.limit else limit)]
     more = start + len(found) < len(names)
+    patterns = max(1, command.patterns)
+    per_unit, units = max(1, _NAMES_PER_UNIT // patterns), max(1, patterns // _NAMES_PER_UNIT)
     for number, name in enumerate(found, 1):
-        if not number % _NAMES_PER_UNIT:
-            step.work += 1
+        if not number % per_unit:
+            step.work += units
             if step.work >= STEP_UNITS:
                 step = yield
         # None: it was deleted between two steps.
@@ -80,6 +83,8 @@ def _list(state: EngineState, step: Step, command: ask.ListQueues) -> Slices:
             break
         page.names.append(name)
         if command.details:
+            # What of it may be told is asked of the rules once more.
+            step.work += units
             step, info = yield from _described(step, queue, command.groups_max)
             page.queues.append(info if command.shown is None else command.shown(info))
     else:

@@ -1,16 +1,14 @@
 """Queues: make, change, look at and remove them, and what waits in them."""
 
 import asyncio
-from functools import partial
 from typing import Any
 
 import orjson
 from pydantic import Field
 
-from vibemq.auth.matrix import INSPECT
 from vibemq.auth.policy import Policy
 from vibemq.errors import PreconditionFailed
-from vibemq.model.access import Principal
+from vibemq.model.access import Action
 from vibemq.model.commands import (
     ChangeQueue,
     Command,
@@ -21,7 +19,7 @@ from vibemq.model.commands import (
     PurgeQueue,
     RemoveMessages,
 )
-from vibemq.model.effects import QueueInfo, QueuePage
+from vibemq.model.effects import QueuePage
 from vibemq.model.options import QueueOptions, options_from_dict, options_tag, options_to_dict
 from vibemq.model.runs import RunSet
 from vibemq.operations.arguments import Arguments, Limit, QueueName, Runs, Text, Whole, page_size
@@ -124,20 +122,19 @@ class Queues:
         return self._page(caller, session, token, wanted.after or "", page_size(wanted.limit, PAGE_QUEUES))
 
     def _page(self, caller: Caller, session: int, token: Any, after: str, limit: int) -> Command:
+        visible = self._policy.viewer(caller.principal)
+        inspects = self._policy.viewer(caller.principal, Action.INSPECT)
         return ListQueues(
             session,
             token,
             after=after,
             limit=min(limit, PAGE_QUEUES),
             details=True,
-            visible=partial(self._policy.may_see, caller.principal),
+            visible=visible,
+            patterns=visible.patterns,
             groups_max=GROUPS_SHOWN,
-            shown=partial(self._shown, caller.principal),
+            shown=lambda info: info if inspects(info.name) else info.name_only(),
         )
-
-    def _shown(self, principal: Principal | None, info: QueueInfo) -> QueueInfo:
-        """A description for a list: the name alone for those who may not inspect the queue."""
-        return info if self._policy.allows(principal, INSPECT, info.name) else info.name_only()
 
     async def every(self, caller: Caller, wanted: QueueListArguments) -> Any:
         """The form of old clients: a plain list when it fits a frame, else its beginning as a page. The loop has a turn

@@ -85,10 +85,13 @@ def test_the_refusal_is_the_same_whether_the_queue_exists_or_not() -> None:
 
 def test_lists_show_what_the_principal_has_something_to_do_with() -> None:
     policy = accounts().policy
-    assert [queue for queue in ("orders.eu", "secret", "jobs") if policy.may_see(ANN, queue)] == ["orders.eu", "jobs"]
-    assert policy.may_see(ROOT, "secret")
-    assert not policy.may_see(None, "jobs")
-    assert not Policy({}).may_see(ANN, "jobs")
+    sees = policy.viewer(ANN)
+    assert [queue for queue in ("orders.eu", "secret", "jobs") if sees(queue)] == ["orders.eu", "jobs"]
+    assert policy.viewer(ROOT)("secret")
+    assert not policy.viewer(None)("jobs")
+    assert not Policy({}).viewer(ANN)("jobs")
+    policy.put("ann", [], superuser=False)
+    assert not sees("jobs"), "what was taken is gone at once"
 
 
 def test_passwords_and_tokens() -> None:

@@ -1,6 +1,7 @@
 """Long commands in steps: every one is cut, whatever it walks, and the steps come to the same as the whole."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -263,6 +264,14 @@ def advance(driver: Driver, commands: list[Command]) -> int:
         driver.submit(driver.engine.advance(batch, driver.now))
         steps += 1
     return steps
+
+
+def test_a_list_takes_more_steps_the_more_patterns_a_name_is_compared_to() -> None:
+    driver = Driver()
+    for number in range(600):
+        driver.create(f"q{number:03}")
+    listing = partial(ask.ListQueues, 9, "t", limit=100, visible=lambda name: False)
+    assert [advance(driver, [listing(patterns=patterns)]) for patterns in (0, 30, 960)] == [1, 5, 121]
 
 
 @pytest.mark.parametrize("name", LONG)

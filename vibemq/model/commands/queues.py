@@ -114,6 +114,8 @@ class ListQueues:
     """Describe each, instead of only naming it."""
     visible: Callable[[str], bool] | None = None
     """Which names may be told; None = all."""
+    patterns: int = 0
+    """To which `visible` may compare a name."""
     groups_max: int = 1 << 62
     """Groups described of each queue."""
     shown: Callable[[QueueInfo], QueueInfo] | None = None

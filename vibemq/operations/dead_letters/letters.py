@@ -12,6 +12,7 @@ from pydantic import Field
 from vibemq.auth.matrix import INSPECT
 from vibemq.auth.policy import Policy
 from vibemq.errors import MessageNotFound, QueueFull, QueueNotFound, StorageDamaged
+from vibemq.model.access import Action
 from vibemq.model.commands import PurgeDead
 from vibemq.model.rows import LARGE_ROW_BYTES
 from vibemq.model.stored import DamagedLetter, DeadLetter
@@ -73,8 +74,7 @@ class LetterAccess:
         """None: every letter. A queue that is named was checked by the permissions of the operation."""
         if queue is not None or self._policy.allows(caller.principal, INSPECT, ""):
             return None
-        allows, principal = self._policy.allows, caller.principal
-        return lru_cache(NAMES_KNOWN)(lambda name: allows(principal, INSPECT, name))
+        return lru_cache(NAMES_KNOWN)(self._policy.viewer(caller.principal, Action.INSPECT))
 
 
 @dataclass(slots=True)

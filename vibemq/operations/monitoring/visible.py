@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from vibemq.auth.matrix import INSPECT
 from vibemq.auth.policy import Policy
-from vibemq.model.access import Principal
+from vibemq.model.access import Action, Principal
 from vibemq.operations.monitoring.readings import QueuesReading
 from vibemq.operations.monitoring.turns import in_slices
 
@@ -30,8 +29,8 @@ async def visible_rows(reading: QueuesReading, policy: Policy, principal: Princi
 
 
 def _steps(reading: QueuesReading, policy: Policy, principal: Principal, into: list[int]) -> Iterator[None]:
-    names = reading.now.names
+    names, sees = reading.now.names, policy.viewer(principal, Action.INSPECT)
     for row in reading.by_name:
-        if policy.allows(principal, INSPECT, names[row]):
+        if sees(names[row]):
             into.append(row)
         yield

@@ -2,6 +2,7 @@
 
 from vibemq.auth.grants import Grants
 from vibemq.auth.policy import Policy
+from vibemq.auth.viewing import Viewer
 from vibemq.errors import NotAuthorized, RateLimited, VibeMQError
 from vibemq.model.access import Principal
 from vibemq.model.commands import Command, Extend, Publish, SetCapacity, SetShare, Settle, Unsubscribe
@@ -57,9 +58,9 @@ class PeerAdmission:
             "operator to raise limits.messages_per_client_per_second"
         )
 
-    def may_see(self, principal: Principal | None, queue: str) -> bool:
-        """Whether a list names the queue: any right to it will do."""
-        return self._policy.may_see(principal, queue)
+    def viewer(self, principal: Principal | None) -> Viewer:
+        """Which queues a list names: any right to one will do."""
+        return self._policy.viewer(principal)
 
 
 class OwnAdmission(PeerAdmission):

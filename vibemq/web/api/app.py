@@ -35,6 +35,7 @@ from vibemq.web.api.idempotency import (
     KeptAnswers,
     checked_key,
     digest_of,
+    is_kept,
     said_in_headers,
 )
 from vibemq.web.api.kinds import Kind
@@ -50,8 +51,6 @@ URL_BYTES_MAX = 8_192
 LATE_S = 30.0
 """What the connection leaves an answer beyond the time of its operation."""
 _BASE = BASE.split("/")
-NOT_KEPT = frozenset((401, 403, 408, 429, 500, 503, 504))
-"""Refusals that the same request may overcome: they are not what an idempotency key stands for."""
 
 
 class HttpApi:
@@ -203,7 +202,7 @@ class HttpApi:
         except BaseException:
             self._kept.forget(key)
             raise
-        if exchange.passing or response.status_code in NOT_KEPT:
+        if exchange.passing or not is_kept(response.status_code):
             self._kept.forget(key)
         else:
             headers = tuple((name, value) for name, value in response.headers.items() if name != "content-length")

@@ -21,6 +21,9 @@ ANSWER_BYTES_MAX = 65_536
 """A larger answer is not kept, and its request is carried out again."""
 REFUSAL_BYTES_MAX = 4_096
 """The same for a refusal."""
+KEPT_REFUSALS = frozenset((400, 413, 415, 422))
+"""Of what is wrong with the request itself. What else refuses it, as the state of a queue, may pass, and it has had no
+effect that a second attempt would double."""
 KEY_MAX = 255
 DIGESTED_AT_ONCE = 524_288
 """Bytes of a body whose digest takes half a millisecond."""
@@ -28,6 +31,12 @@ DIGESTED_AT_ONCE = 524_288
 OWN_PREFIX = "vibemq-"
 """Of headers that mean something to the API alone."""
 _SAID = frozenset(("content-type", "content-encoding", "if-match", "if-none-match"))
+
+
+def is_kept(status: int) -> bool:
+    """Whether the answer to a request is that to the next one with its key."""
+    return status < 400 or status in KEPT_REFUSALS
+
 
 Key = tuple[str, str, int, str, str]
 """User, access token, when the user was made, endpoint, key."""

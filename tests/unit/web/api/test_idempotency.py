@@ -14,6 +14,7 @@ from vibemq.web.api.idempotency import (
     KeptAnswers,
     Key,
     checked_key,
+    is_kept,
 )
 
 KEY = ("ada", "", 0, "POST /queues/{queue}/purge", "k")
@@ -112,3 +113,8 @@ def test_what_is_forgotten_leaves_nothing() -> None:
 def test_keys_are_short_and_plain(key: str) -> None:
     with pytest.raises(InvalidPayload):
         checked_key(key)
+
+
+def test_what_may_pass_is_not_kept() -> None:
+    answers = {200, 201, 202, 400, 401, 403, 404, 409, 412, 413, 422, 429, 500, 503, 504, 507}
+    assert {status for status in answers if is_kept(status)} == {200, 201, 202, 400, 413, 422}

@@ -90,7 +90,8 @@ class PeerRequests:
                 batch.append(request)
             else:
                 if isinstance(request, ListQueues):
-                    request.visible = partial(self._guard.may_see, peer.principal)
+                    request.visible = viewer = self._guard.viewer(peer.principal)
+                    request.patterns = viewer.patterns
                 elif self._command_audit.concerns(request):
                     if (blocked := self._command_audit.refusal(request)) is not None:
                         peer.session.refused(getattr(request, "token", None), blocked)

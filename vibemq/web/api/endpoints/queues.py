@@ -5,7 +5,6 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from vibemq.auth.matrix import INSPECT
 from vibemq.errors import ErrorCode, QueueNotFound
 from vibemq.model.options import QueueOptions, is_own_queue, options_from_dict, options_in_words, options_tag
 from vibemq.operations.queues import PAGE_QUEUES
@@ -53,13 +52,10 @@ def one(info: dict[str, Any] | None, exchange: Exchange) -> dict[str, Any]:
 def some(page: dict[str, Any], exchange: Exchange) -> dict[str, Any]:
     """Who may do something else with a queue knows that it is there, and no more. The broker's own queues and those of
     one connection are nothing that could be created."""
-    policy, principal = exchange.services.accounts.policy, exchange.user.principal
     shown = [
         info
         for info in page["items"]
-        if policy.allows(principal, INSPECT, info["name"])
-        and not is_own_queue(info["name"])
-        and not info["options"]["exclusive"]
+        if not info["restricted"] and not is_own_queue(info["name"]) and not info["options"]["exclusive"]
     ]
     return {**page, "items": [described(info) for info in shown]}
 

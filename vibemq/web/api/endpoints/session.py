@@ -1,6 +1,8 @@
 """Logging in and out, and who one is."""
 
 import os
+from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import anyio.to_thread
@@ -12,7 +14,7 @@ from vibemq.auth.matrix import SELF
 from vibemq.auth.policy import Policy
 from vibemq.auth.rules import NAME_OF
 from vibemq.errors import ErrorCode, Forbidden, InvalidPayload
-from vibemq.model.access import Action, Principal, ResourceKind
+from vibemq.model.access import Action, NeededPermission, Principal, ResourceKind
 from vibemq.operations import OPERATIONS, Operation
 from vibemq.web.api.answers import json_answer
 from vibemq.web.api.arguments import checked
@@ -66,15 +68,17 @@ def _rule(written: dict[str, Any]) -> dict[str, Any]:
 
 def may(policy: Policy, principal: Principal) -> dict[str, bool]:
     """Operation -> whether the principal may have it carried out without naming a queue, or on the own user."""
-    return {operation.name: _may(policy, principal, operation) for operation in OPERATIONS}
+
+    @cache
+    def allows(need: NeededPermission) -> bool:
+        # Operations need few different ones, and each is compared to all rules.
+        return policy.allows(principal, need, principal.name if need.kind is ResourceKind.USER else "")
+
+    return {operation.name: all(map(allows, _always_needed(operation))) for operation in OPERATIONS}
 
 
-def _may(policy: Policy, principal: Principal, operation: Operation[Any]) -> bool:
-    return all(
-        policy.allows(principal, need, principal.name if need.kind is ResourceKind.USER else "")
-        for need in operation.permissions
-        if need.action is not Action.OWN and need.when == "always"
-    )
+def _always_needed(operation: Operation[Any]) -> Iterator[NeededPermission]:
+    return (need for need in operation.permissions if need.action is not Action.OWN and need.when == "always")
 
 
 async def log_in(exchange: Exchange) -> Response:

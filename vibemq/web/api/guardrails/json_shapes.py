@@ -2,6 +2,7 @@
 text of the same size. Pure."""
 
 import re
+from functools import cache
 
 from vibemq.errors import InvalidMessage
 
@@ -11,20 +12,32 @@ LISTS_MARKS_MAX = 30_000
 LISTS_BYTES_MAX = 262_144
 """Of a JSON text with many messages, settlements or ids: 1,000 messages with every field, 10,000 ids."""
 
-# Texts, and what stands between two marks. A text that does not end takes all that is left, so nothing is read twice.
-_NO_MARKS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[^"\[{,:]++', re.DOTALL)
+_WINDOW_BYTES = 65_536
+_MARK = rb"[\[{,:]"
+# Texts, and what stands between two marks; in JSON at most a text with something before and behind it. A text that does
+# not end takes all that is left, so nothing is read twice.
+_BETWEEN = rb'(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[^"\[{,:]++){0,3}+'
 
 
 def check_shape(text: bytes, marks_max: int = MARKS_MAX) -> None:
-    """Marks within texts do not count. Raises InvalidMessage."""
-    if _marks_in(text) <= marks_max:
-        return
-    # In JSON no two of these parts are side by side, so one mark stands beside every second one at least.
-    parts_max = 2 * marks_max + 3
-    bare, parts = _NO_MARKS.subn(b"", text, count=parts_max)
-    if parts == parts_max or _marks_in(bare) > marks_max:
+    """Marks within texts do not count. What is no JSON passes when fewer marks stand before the place where reading it
+    ends. Raises InvalidMessage."""
+    if _may_have_more(text, marks_max) and more_marks_than(marks_max).match(text) is not None:
         raise InvalidMessage(f"the JSON has more than {marks_max:,} values; send less at once")
 
 
-def _marks_in(text: bytes) -> int:
-    return text.count(b"[") + text.count(b"{") + text.count(b",") + text.count(b":")
+@cache
+def more_marks_than(marks: int) -> re.Pattern[bytes]:
+    """It fits the beginning of a text up to where there are too many."""
+    return re.compile(rb"(?:%b%b){%d}+" % (_BETWEEN, _MARK, marks + 1), re.DOTALL)
+
+
+def _may_have_more(text: bytes, marks_max: int) -> bool:
+    """With the marks in texts."""
+    count = 0
+    for start in range(0, len(text), _WINDOW_BYTES):
+        end = start + _WINDOW_BYTES
+        count += sum(text.count(mark, start, end) for mark in (b"[", b"{", b",", b":"))
+        if count > marks_max:
+            return True
+    return False

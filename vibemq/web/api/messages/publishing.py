@@ -228,6 +228,10 @@ def read_batch(maker: MessageMaker, value: Any, batch: NewMessages) -> Iterator[
         yield
 
 
+# Lines of which millions fit into a body are passed many at a time.
+_BLANK = re.compile(rb"\s*\n")
+
+
 def read_lines(maker: MessageMaker, body: bytes, batch: NewMessages, *, bodies: bool) -> Iterator[None]:
     """Fill the batch from lines, in short steps; empty lines are left out.
 
@@ -239,6 +243,11 @@ def read_lines(maker: MessageMaker, body: bytes, batch: NewMessages, *, bodies: 
     """
     start, line = 0, 0
     while start < len(body):
+        blank = _BLANK.match(body, start, start + LOOKED_AT_BYTES)
+        if blank is not None:
+            start, line = blank.end(), line + body.count(b"\n", start, blank.end())
+            yield
+            continue
         end = body.find(b"\n", start)
         end = len(body) if end < 0 else end
         text, start, line = body[start:end].removesuffix(b"\r"), end + 1, line + 1

@@ -21,8 +21,8 @@ from vibemq.web.api.streams.frames import frame
 PERIOD_S = 1.0
 ANSWER_TIMEOUT_S = 10.0
 """A topic that takes longer is left out this time."""
-TOPICS_MAX = 16
-"""Of one stream."""
+TOPICS_MAX = 32
+"""Of one stream: twelve pages of the console want up to 24."""
 
 
 @dataclass(frozen=True, slots=True)

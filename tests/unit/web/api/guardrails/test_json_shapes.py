@@ -6,7 +6,7 @@ import pytest
 
 from vibemq.errors import InvalidMessage
 from vibemq.web.api.guardrails.bodies import BODY_BYTES_MAX, read_json
-from vibemq.web.api.guardrails.json_shapes import MARKS_MAX, check_shape
+from vibemq.web.api.guardrails.json_shapes import MARKS_MAX, check_shape, more_marks_than
 
 
 @pytest.mark.parametrize("value", [b"[],", b"{},", b'"",', b'{"a":', b"1,", b'"a":1,', b"["])
@@ -32,3 +32,18 @@ def test_the_most() -> None:
         check_shape(json.dumps([1] * (MARKS_MAX + 1)).encode())
     with pytest.raises(InvalidMessage):
         check_shape(json.dumps([",,,"] * (MARKS_MAX + 1)).encode())
+
+
+@pytest.mark.parametrize("text", [b"[" * 1_500_000, b'["a",' * 300_000, b'{"a":1,' * 200_000])
+def test_counting_ends_where_there_are_too_many(text: bytes) -> None:
+    with pytest.raises(InvalidMessage):
+        check_shape(text)
+    end = more_marks_than(MARKS_MAX).match(text)
+    assert end is not None
+    assert end.end() < 20_000
+
+
+def test_what_is_no_json_is_left_to_the_reader_where_it_ends() -> None:
+    check_shape(b'"["' * 500_000)
+    with pytest.raises(InvalidMessage, match="no JSON"):
+        read_json(b'"["' * 10_000)

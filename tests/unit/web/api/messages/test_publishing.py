@@ -8,12 +8,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vibemq.errors import VibeMQError
+from vibemq.errors import InvalidPayload, VibeMQError
 from vibemq.model.effects import Published
 from vibemq.model.records import MessageExtra
 from vibemq.model.rows import RowView
 from vibemq.web.api.messages import publishing
-from vibemq.web.api.messages.publishing import MessageMaker, NewMessages, read_batch, read_lines, strict_json
+from vibemq.web.api.messages.publishing import (
+    LOOKED_AT_BYTES,
+    MessageMaker,
+    NewMessages,
+    read_batch,
+    read_lines,
+    strict_json,
+)
 
 NOW = 1_000_000
 WHOLE_CHARACTERS = st.characters(codec="utf-8")
@@ -173,3 +180,18 @@ def test_early_and_late_refusals_are_told_in_order() -> None:
 def test_a_large_batch_of_lines_costs_one_step_each() -> None:
     body = b"\n".join(json.dumps({"payload": str(n)}).encode() for n in range(1_000))
     assert sum(1 for _ in read_lines(maker(), body, NewMessages(), bodies=False)) == 1_000
+
+
+@pytest.mark.parametrize("blank", [b"\n", b" \n", b"\r\n", b"\t \n"])
+@pytest.mark.parametrize("bodies", [False, True])
+def test_blank_lines_are_passed_in_short_steps_and_counted(blank: bytes, bodies: bool) -> None:
+    batch = NewMessages()
+    steps = read_lines(maker(), b"{}\n" + blank * 100_000 + b"bad\xff\n" + blank * 3 + b" {}", batch, bodies=bodies)
+    assert sum(1 for _ in steps) >= 100_000 * len(blank) // LOOKED_AT_BYTES
+    assert [line for _, line in batch.places] == [1, 100_002, 100_006][:: 1 if bodies else 2]
+    assert [one.line for one in batch.refused] == ([] if bodies else [100_002])
+
+
+def test_a_body_of_blank_lines_has_no_message() -> None:
+    with pytest.raises(InvalidPayload, match="no line"):
+        list(read_lines(maker(), b"\n" * 100_000, NewMessages(), bodies=False))

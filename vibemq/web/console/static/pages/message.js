@@ -21,9 +21,10 @@ function Message() {
   const { queue = "", sequence = "", decode = "" } = params.value;
   const [length, setLength] = useState(FIRST_BYTES);
   const [isPublishing, setPublishing] = useState(false);
+  const isNumber = /^\d{1,19}$/.test(sequence);
   const place = path`queues/${queue}/messages/${sequence}`;
-  const found = useData(queue && sequence ? place : null, { query: { decode, length, digest: true }, every: 0 });
-  if (!queue || !sequence) return html`<${Empty} title="Which message?"><p>Choose one from <a href="./queues">a queue</a>.</p></${Empty}>`;
+  const found = useData(queue && isNumber ? place : null, { query: { decode, length, digest: true }, every: 0 });
+  if (!queue || !isNumber) return html`<h1>Message</h1><${Empty} title="Which message?"><p>The address names no message. Choose one from <a href="./queues">a queue</a>.</p></${Empty}>`;
   document.title = `${sequence} in ${queue} · VibeMQ`;
   const drop = async () => {
     const done = await ask({

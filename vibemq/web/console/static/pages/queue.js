@@ -24,7 +24,7 @@ function Queue() {
   const [etag, setEtag] = useState("");
   const found = useData(queue ? path`queues/${queue}` : null, { topic: queue ? `queue:${queue}` : null, merge: moved, onAnswer: (response) => response.headers.get("etag") && setEtag(response.headers.get("etag")) });
   const [isPublishing, setPublishing] = useState(false);
-  if (!queue) return html`<${Empty} title="Which queue?"><p>Choose one from <a href="./queues">the list of queues</a>.</p></${Empty}>`;
+  if (!queue) return html`<h1>Queue</h1><${Empty} title="Which queue?"><p>Choose one from <a href="./queues">the list of queues</a>.</p></${Empty}>`;
   document.title = `${queue} · VibeMQ`;
   return html`
     <nav class="crumbs" aria-label="Where this is"><a href="./queues">Queues</a><span aria-hidden="true">/</span></nav>

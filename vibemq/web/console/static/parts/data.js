@@ -3,6 +3,7 @@ import { signal, useCallback, useEffect, useRef, useState } from "../vendor/ui.j
 import { BASE, Problem, get, leaveForLogin, lostSince, newKey, urlOf } from "./api.js";
 import { query as queryText } from "../pure/commands.js";
 import { EventReader } from "../pure/sse.js";
+import { chooseTopics } from "../pure/topics.js";
 
 export const EVERY_MS = 5000;
 /** What a page shows is not there any more, or not for this user. */
@@ -38,7 +39,7 @@ export function useData(path, { query = {}, every = EVERY_MS, topic, merge = (fr
     if (!every) return () => leaving.abort();
     let isUnderWay = false;
     const tick = async () => {
-      if (isUnderWay || !live.value || document.visibilityState !== "visible" || (topic && streaming.value)) return;
+      if (isUnderWay || !live.value || document.visibilityState !== "visible" || carried.has(topic)) return;
       isUnderWay = true;
       await fetchNow({ signal: leaving.signal });
       isUnderWay = false;
@@ -100,7 +101,9 @@ export async function readEvents(path, query, { signal: leaving, onEvent, onOpen
   }
 }
 
-/** Whether frames of topics arrive; then pages need not poll. */
+/** Topics of which frames arrive; what shows them need not poll. */
+let carried = new Set();
+/** Whether they have all that this tab shows. */
 export const streaming = signal(false);
 
 const AGAIN_MS = 5000;
@@ -139,9 +142,12 @@ function tell(message) {
 
 channel.onmessage = ({ data }) => hear(data);
 
-function hear({ tab, topics, frame, state, leader }) {
+function hear({ tab, topics, frame, streamed, leader }) {
   if (frame) for (const onFrame of listeners.get(frame.topic) ?? []) onFrame(frame);
-  if (state) streaming.value = state === "open";
+  if (streamed) {
+    carried = new Set(streamed);
+    streaming.value = carried.size > 0 && [...listeners.keys()].every((topic) => carried.has(topic));
+  }
   if (leader) announce();
   if (topics && isLeader) {
     if (topics.length) wanted.set(tab, topics);
@@ -152,16 +158,16 @@ function hear({ tab, topics, frame, state, leader }) {
 
 /** Of the leader: one stream with what all tabs want together; none when they want nothing. */
 function follow() {
-  const topics = [...new Set([...wanted.values()].flat())].sort();
+  const topics = chooseTopics([...wanted.values()]);
   const text = topics.join("\n");
   if (text === open.topics) {
-    if (text && streaming.value) tell({ state: "open" });
+    if (text && carried.size) tell({ streamed: topics });
     return;
   }
   open.stop();
   if (!text) {
     open = { topics: "", stop: () => {} };
-    tell({ state: "closed" });
+    tell({ streamed: [] });
     return;
   }
   const leaving = new AbortController();
@@ -170,11 +176,11 @@ function follow() {
     if (event === "bye") return;
     tell({ frame: JSON.parse(data) });
   };
-  readEvents("events", { topic: topics }, { signal: leaving.signal, onEvent, onOpen: () => tell({ state: "open" }) })
+  readEvents("events", { topic: topics }, { signal: leaving.signal, onEvent, onOpen: () => tell({ streamed: topics }) })
     .catch(() => {})
     .then(() => {
       if (leaving.signal.aborted) return;
-      tell({ state: "closed" });
+      tell({ streamed: [] });
       setTimeout(() => {
         if (open.topics !== text) return;
         open.topics = "";
