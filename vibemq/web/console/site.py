@@ -14,7 +14,7 @@ from typing import Any
 from starlette.datastructures import Headers
 
 from vibemq._version import __version__
-from vibemq.web.console.files import Asset, read_assets, read_page, read_refusal
+from vibemq.web.console.files import TYPES, Asset, read_assets, read_page, read_refusal
 from vibemq.web.console.pages import PAGES
 from vibemq.web.limits import Receive, Scope, Send
 
@@ -75,7 +75,7 @@ class ConsoleSite:
         headers = Headers(scope=scope)
         refused = self.refusal(headers)
         if refused is not None:
-            await _refuse(send, str(scope["method"]), *refused)
+            await _refuse(send, str(scope["method"]), *refused, as_page="text/html" in headers.get("accept", ""))
             return
         status, asset, answer = self._find(str(scope["method"]), str(scope["path"]).removeprefix(PREFIX))
         if status == 200 and asset.etag in headers.get("if-none-match", ""):
@@ -115,9 +115,14 @@ async def to_console(scope: Scope, receive: Receive, send: Send) -> None:
     await _send(send, 303, {"location": "./console/", "cache-control": "no-cache", "content-length": "0"}, b"")
 
 
-async def _refuse(send: Send, method: str, status: int, text: str) -> None:
-    page = await asyncio.to_thread(read_refusal, "The console is closed", text)
+async def _refuse(send: Send, method: str, status: int, text: str, *, as_page: bool) -> None:
+    """`as_page`: for a browser; programs get the sentence."""
+    if as_page:
+        page = await asyncio.to_thread(read_refusal, "The console is closed", text)
+    else:
+        page = Asset(f"{text}\n".encode(), TYPES[".txt"])
     answer = {"content-type": page.media_type, "cache-control": "no-store", "content-length": str(len(page.content))}
+    answer["vary"] = "accept"
     await _send(send, status, answer, b"" if method == "HEAD" else page.content)
 
 

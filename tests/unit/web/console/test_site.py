@@ -166,7 +166,11 @@ def test_a_broker_that_is_open_to_all_closes_its_console_where_its_api_is_closed
     site = ConsoleSite()
     site.refusal = refusal
     client = Asked(site)
-    answer = client.get("/console/", host="<i>.example")
+    plain = client.get("/console/", host="<i>.example")
+    assert (plain.status, plain.text) == (421, "not <i>.example\n")
+    assert plain.headers["content-type"] == "text/plain; charset=utf-8"
+    _check_policy(plain)
+    answer = client.get("/console/", host="<i>.example", accept="text/html,*/*;q=0.8")
     assert answer.status == 421
     assert "<h1>The console is closed</h1>\n<p>not &lt;i&gt;.example</p>" in answer.text
     _check_policy(answer)
