@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.unit.engine.test_scaling import cost
@@ -54,9 +54,9 @@ def test_one_that_waits_for_another_instant_is_due_then() -> None:
 # -- runs that fall due together --------------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=[(3, 2), (4, 8), (64, 1024)], scope="module")
+@pytest.fixture(params=[(3, 2), (4, 8), (64, 1024)])
 def short(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Few are a run, and a stretch has few."""
+    """Few are a run, and a stretch has few. The same for all examples of a test, and for no other test."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "RUN_LEAST", request.param[0])
         patch.setattr(module, "TOGETHER_MAX", request.param[1])
@@ -73,6 +73,7 @@ ACTIONS = st.tuples(
 
 @pytest.mark.parametrize("some", [False, True])
 @pytest.mark.usefixtures("short")
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(ACTIONS, max_size=40))
 def test_it_is_a_sorted_list_whether_or_not_neighbours_fall_due_together(
     some: bool, actions: list[tuple[str, int, int, int]]
