@@ -1,7 +1,9 @@
 """`vibemq-admin restore` is killed at each of its steps: the old data or the new are there, never an empty store."""
 
+import itertools
 import os
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,8 @@ from vibemq.model.options import QueueOptions
 from vibemq.model.records import GroupCreated, MessagesAdded, QueueCreated
 from vibemq.model.rows import Rows, pack_row
 from vibemq.storage.interface import IStorageProvider
-from vibemq.storage.local import replace
+from vibemq.storage.local import fill, lock, replace
+from vibemq.storage.local.lock import DirectoryLock
 
 STEPS = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.chmod", "vibemq.exchange", "shutil.copyfile")
 """What changes names, and the copying of each file. Opening for writing is left out: what it makes is in the copy."""
@@ -100,10 +103,16 @@ def test_a_kill_at_any_step_leaves_one_of_the_two(stores: Path, tmp_path: Path, 
     assert outcomes >= ({"old", "new"} if before == "old" else {"refused"})
 
 
-def test_a_kill_while_a_mounted_directory_is_filled_leaves_none_that_a_broker_takes_for_empty(
-    stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def mounted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each folder named `data` counts as a mount point."""
     monkeypatch.setattr(os.path, "ismount", lambda path: Path(path).name == "data")
+
+
+@pytest.mark.usefixtures("mounted")
+def test_a_kill_while_a_mounted_directory_is_filled_leaves_none_that_a_broker_takes_for_empty(
+    stores: Path, tmp_path: Path
+) -> None:
     step, outcomes = 1, set[str]()
     while True:
         data = tmp_path / str(step) / "data"
@@ -114,20 +123,124 @@ def test_a_kill_while_a_mounted_directory_is_filled_leaves_none_that_a_broker_ta
         if not outcome:
             shutil.rmtree(data)
             (data / "lost+found").mkdir(parents=True)
-        assert restore(stores / "new", data) == 0
+        if outcome != "new":
+            assert restore(stores / "new", data) == 0
+            # The last steps of the restore that was killed may leave an empty folder, which nobody minds.
+            assert not (data / fill.COPY_NAME).exists()
         assert content(data) == "new"
         assert {path.name for path in data.parent.iterdir()} == {"data"}
         shutil.rmtree(data.parent)
         step += 1
     assert step > 5
-    assert "refused" in outcomes
-    assert outcomes <= {"refused", "new", ""}
+    assert outcomes == {"refused", "new", ""}
 
 
-def test_a_mounted_directory_that_is_not_empty_stays_as_it_is(
-    stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.usefixtures("mounted")
+@pytest.mark.parametrize("name", ["restoring", fill.COPY_NAME])
+def test_folders_of_the_names_that_a_restore_uses_are_somebodys_content(
+    stores: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
-    monkeypatch.setattr(os.path, "ismount", lambda path: Path(path).name == "data")
+    """A store in the data directory under such a name, as a user may restore it there, is neither taken for an
+    unfinished restore nor removed by the next one."""
+    data = tmp_path / "data"
+    data.mkdir()
+    assert restore(stores / "new", data / name) == 0
+    assert content(data / name) == "new"
+    assert restore(stores / "old", data) != 0
+    assert "NOT_EMPTY" in capsys.readouterr().err
+    assert content(data / name) == "new"
+    assert content(data) == "", "a broker starts beside it"
+
+
+@pytest.mark.usefixtures("mounted")
+def test_what_was_added_after_an_interrupted_restore_stays(
+    stores: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, moved = _killed_after_the_first_move(stores / "new", tmp_path)
+    (data / "notes.txt").write_text("mine")
+    assert restore(stores / "new", data) != 0
+    assert "NOT_EMPTY" in capsys.readouterr().err
+    assert {path.name for path in data.iterdir()} == {"notes.txt", fill.COPY_NAME, *moved}
+    (data / "notes.txt").unlink()
+    assert restore(stores / "new", data) == 0
+    assert content(data) == "new"
+
+
+def _killed_after_the_first_move(source: Path, tmp_path: Path) -> tuple[Path, list[str]]:
+    """The data directory, and what the restore has moved up in it by then."""
+    for step in itertools.count(1):
+        data = tmp_path / str(step) / "data"
+        data.mkdir(parents=True)
+        assert killed_at(step, ["os.rename"], partial(restore, source, data))
+        if moved := [path.name for path in data.iterdir() if path.name != fill.COPY_NAME]:
+            return data, moved
+    raise AssertionError("unreachable")
+
+
+@pytest.mark.usefixtures("mounted")
+def test_of_two_restores_into_one_mounted_directory_the_second_is_refused(
+    stores: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    first = fill.FillInPlace(data)
+    copy = first.begin()
+    (copy / "of the first").write_text("")
+    assert restore(stores / "new", data) != 0
+    assert "another restore" in capsys.readouterr().err
+    assert (copy / "of the first").exists()
+    first.discard()
+    assert restore(stores / "new", data) == 0
+    assert content(data) == "new"
+
+
+@pytest.mark.usefixtures("mounted")
+def test_a_broker_that_has_begun_before_the_restore_keeps_its_directory(
+    stores: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It holds the lock, and has made nothing else, when the restore makes its mark."""
+    data = tmp_path / "data"
+    data.mkdir()
+    owner = DirectoryLock(data)
+    begin = fill.FillInPlace.begin
+
+    def locked_meanwhile(place: fill.FillInPlace) -> Path:
+        owner.acquire()
+        return begin(place)
+
+    monkeypatch.setattr(fill.FillInPlace, "begin", locked_meanwhile)
+    try:
+        assert restore(stores / "new", data) != 0
+        assert "a broker has begun to use" in capsys.readouterr().err
+        assert {path.name for path in data.iterdir()} == {"lock", "owner.json"}
+    finally:
+        owner.release()
+
+
+def test_a_broker_that_comes_while_a_directory_is_filled_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when it has looked for a restore before there was one."""
+    place = fill.FillInPlace(tmp_path)
+    made = lock.make_folder
+
+    def filled_meanwhile(folder: Path) -> None:
+        made(folder)
+        place.begin()
+
+    monkeypatch.setattr(lock, "make_folder", filled_meanwhile)
+    owner = DirectoryLock(tmp_path)
+    with pytest.raises(StorageError, match="under way"):
+        owner.acquire()
+    assert not owner.held
+    assert not lock.is_owned(tmp_path)
+    place.discard()
+
+
+@pytest.mark.usefixtures("mounted")
+def test_a_mounted_directory_that_is_not_empty_stays_as_it_is(
+    stores: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     data = tmp_path / "data"
     shutil.copytree(stores / "old", data)
     for more in ((), ("--dry-run",)):
@@ -145,8 +258,8 @@ def test_a_mounted_directory_that_is_not_empty_stays_as_it_is(
 def test_mount_points_are_known_by_the_table_of_mounts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Also those of another part of the same file system, which the device number does not tell."""
     monkeypatch.setattr(os.path, "ismount", lambda path: False)
-    assert replace.has_fixed_place(Path("/proc"))
-    assert not replace.has_fixed_place(tmp_path)
+    assert fill.must_be_filled(Path("/proc"))
+    assert not fill.must_be_filled(tmp_path)
 
 
 def _after_the_kill(data: Path, before: str) -> str:

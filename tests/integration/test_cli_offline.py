@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from vibemq import plugins
-from vibemq.cli.admin import backup, main
+from vibemq.cli.admin import main
 from vibemq.cli.entry import run_app
 from vibemq.model.options import QueueOptions
 from vibemq.model.records import DeadFacts, DeadLettered, Dropped, GroupCreated, MessagesAdded, QueueCreated, Reason
 from vibemq.model.rows import Rows, pack_row
 from vibemq.storage.interface import IStorageProvider
-from vibemq.storage.local.replace import begin_copy
+from vibemq.storage.local.replace import Replacement
 
 MESSAGES = 1_000
 Run = Callable[..., tuple[int, Any, str]]
@@ -237,15 +237,16 @@ def test_a_restore_into_an_empty_directory_does_not_replace_what_a_broker_has_ma
     target, place = tmp_path / "backup", tmp_path / "place"
     assert admin("backup", target, "--data-dir", data_dir)[0] == 0
     started: list[IStorageProvider] = []
+    begin = Replacement.begin
 
-    def start_and_begin(folder: Path, aside: Path) -> Path:
+    def start_and_begin(replacement: Replacement) -> Path:
         """The moment at which a start in the empty directory is not refused yet."""
-        started.append(opened(folder, provider))
+        started.append(opened(place, provider))
         if not running:
             started.pop().close()
-        return begin_copy(folder, aside)
+        return begin(replacement)
 
-    monkeypatch.setattr(backup, "begin_copy", start_and_begin)
+    monkeypatch.setattr(Replacement, "begin", start_and_begin)
     code, refused, _ = admin("restore", target, "--data-dir", place)
     assert (code, refused["error"]["code"]) == (1, "STORAGE_LOCKED" if running else "NOT_EMPTY")
     for store in started:

@@ -16,18 +16,9 @@ from vibemq.cli.flags import DEFAULT_TIMEOUT, DataDir, DryRun, Json, Storage, Ye
 from vibemq.cli.online import ask
 from vibemq.cli.output import Output, bytes_text
 from vibemq.cli.progress import tracked
-from vibemq.storage.local.lock import LOCK_NAME, DirectoryLock, looking_at
-from vibemq.storage.local.replace import (
-    begin_copy,
-    begin_copy_within,
-    discard_copy,
-    discard_copy_within,
-    end_copy_within,
-    finish_replacing,
-    has_fixed_place,
-    is_empty,
-    replace,
-)
+from vibemq.storage.local.fill import FillInPlace, content, must_be_filled
+from vibemq.storage.local.lock import LOCK_NAME, DirectoryLock, is_owned, looking_at
+from vibemq.storage.local.replace import Replacement, finish_replacing
 from vibemq.storage.timeline import mark_restored
 
 BACKUP_TIMEOUT = 3600.0
@@ -96,40 +87,53 @@ def restore(
     out = Output(json=json)
     name = provider_name(source, storage, is_backup=True)
     aside = data_dir.with_name(f"{data_dir.name}.before-restore-{time.strftime('%Y%m%d-%H%M%S')}")
-    _refuse_fixed_place(data_dir)
+    fills = must_be_filled(data_dir)
+    if fills:
+        _refuse_content(data_dir)
     if dry_run:
         _check_only(source, data_dir, name)
-        value = {"data_dir": str(data_dir), "moved_aside": None if is_empty(data_dir) else str(aside), "dry_run": True}
+        value = {"data_dir": str(data_dir), "moved_aside": str(aside) if content(data_dir) else None, "dry_run": True}
         out.emit(value, f"{source} is sound, would be restored to {data_dir}")
         return
-    if has_fixed_place(data_dir):
-        _restore_within(source, data_dir, name, out)
-        out.emit(
-            {"data_dir": str(data_dir), "moved_aside": None, "dry_run": False},
-            f"{source} is sound, restored to {data_dir}",
-        )
-        return
-    finish_replacing(data_dir)
-    occupied = not is_empty(data_dir)
-    with _kept_from_brokers(data_dir) as lock:
-        if occupied:
-            out.confirm(f"{data_dir} is not empty. Move it to {aside} and put the backup in its place?", yes=yes)
-        copy = begin_copy(data_dir, aside)
-        try:
-            _copy_and_check(source, copy, name, out)
-            mark_restored(copy)
-            _take(lock, data_dir, occupied=occupied)
-            replace(data_dir, aside)
-        finally:
-            discard_copy(data_dir)
+    if fills:
+        occupied = False
+        with _copying(FillInPlace(data_dir), source, name, out):
+            _refuse_a_broker(data_dir)
+    else:
+        occupied = _exchange(source, data_dir, aside, name, out, yes=yes)
     value = {"data_dir": str(data_dir), "moved_aside": str(aside) if occupied else None, "dry_run": False}
     moved = f"; the previous content is in {aside}" if occupied else ""
     out.emit(value, f"{source} is sound, restored to {data_dir}{moved}")
 
 
-def _refuse_fixed_place(data_dir: Path) -> None:
-    """Raise CommandFailed for a directory that is neither empty nor can be replaced."""
-    if has_fixed_place(data_dir) and not is_empty(data_dir):
+@contextmanager
+def _copying(place: FillInPlace | Replacement, source: Path, storage: str, out: Output) -> Iterator[None]:
+    """Copy the backup and check the copy; the block may still refuse; then the copy is put in its place."""
+    copy = place.begin()
+    try:
+        _copy_and_check(source, copy, storage, out)
+        mark_restored(copy)
+        yield
+        place.finish()
+    finally:
+        place.discard()
+
+
+def _exchange(source: Path, data_dir: Path, aside: Path, storage: str, out: Output, *, yes: bool) -> bool:
+    """Whether anything was moved aside."""
+    finish_replacing(data_dir)
+    occupied = bool(content(data_dir))
+    with _kept_from_brokers(data_dir) as lock:
+        if occupied:
+            out.confirm(f"{data_dir} is not empty. Move it to {aside} and put the backup in its place?", yes=yes)
+        with _copying(Replacement(data_dir, aside), source, storage, out):
+            _take(lock, data_dir, occupied=occupied)
+    return occupied
+
+
+def _refuse_content(data_dir: Path) -> None:
+    """Raise CommandFailed for a directory that can only be filled and has something in it."""
+    if content(data_dir):
         raise CommandFailed(
             f"{data_dir} is not empty, and it cannot be exchanged for another folder, because it is a mount point or "
             f"{data_dir.parent} cannot be written; restore into a new folder in it, such as {data_dir / 'restored'}, "
@@ -138,22 +142,15 @@ def _refuse_fixed_place(data_dir: Path) -> None:
         )
 
 
-def _restore_within(source: Path, data_dir: Path, storage: str, out: Output) -> None:
-    copy = begin_copy_within(data_dir)
-    try:
-        if (data_dir / LOCK_NAME).exists():
-            copy.rmdir()
-            raise CommandFailed(f"a broker has begun to use {data_dir}; stop it and restore again", code="NOT_EMPTY")
-        _copy_and_check(source, copy, storage, out)
-        mark_restored(copy)
-        end_copy_within(data_dir)
-    finally:
-        discard_copy_within(data_dir)
+def _refuse_a_broker(data_dir: Path) -> None:
+    """Raise CommandFailed when one has begun to use the directory before the restore had made its mark there."""
+    if is_owned(data_dir) or content(data_dir):
+        raise CommandFailed(f"a broker has begun to use {data_dir}; stop it and restore again", code="NOT_EMPTY")
 
 
 def _check_only(source: Path, data_dir: Path, storage: str) -> None:
     """Raise what a restore would: the backup is damaged, or a broker has the directory. Nothing is changed."""
-    guard = looking_at(data_dir) if (data_dir / LOCK_NAME).exists() and not is_empty(data_dir) else nullcontext()
+    guard = looking_at(data_dir) if LOCK_NAME in {path.name for path in content(data_dir)} else nullcontext()
     with guard:
         _refuse_damaged(source, source, storage)
 
@@ -185,7 +182,7 @@ def _take(lock: DirectoryLock, data_dir: Path, *, occupied: bool) -> None:
         StorageLocked: a broker has the directory open.
         CommandFailed: it was empty, so nobody was asked whether its content may be moved.
     """
-    if lock.held or is_empty(data_dir):
+    if lock.held or not content(data_dir):
         return
     if occupied or (data_dir / LOCK_NAME).exists():
         lock.acquire()

@@ -22,9 +22,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vibemq.errors import ConfigInvalid, StorageLocked
+from vibemq.storage.local.fill import refuse_unfinished
 from vibemq.storage.local.modes import private_file
 from vibemq.storage.local.names import has_name
-from vibemq.storage.local.replace import refuse_half_restored, refuse_interrupted
+from vibemq.storage.local.replace import finish_replacing, refuse_interrupted
 from vibemq.storage.local.store_file import make_folder
 
 logger = logging.getLogger(__name__)
@@ -67,9 +68,16 @@ class DirectoryLock:
         """
         file = None
         while file is None:
-            refuse_interrupted(self._data_dir)
+            finish_replacing(self._data_dir)
+            _refuse_half_restored(self._data_dir)
             make_folder(self._data_dir)
             file = self._lock_file(os.O_RDWR | os.O_CREAT, fcntl.LOCK_EX)
+        try:
+            # A restore looks for the lock's file after it has made its mark: one of the two sees the other.
+            refuse_unfinished(self._data_dir)
+        except BaseException:
+            os.close(file)
+            raise
         self._file = file
         self._write_owner()
 
@@ -87,7 +95,7 @@ class DirectoryLock:
         file = None
         self._to_look = True
         while file is None:
-            refuse_half_restored(self._data_dir)
+            _refuse_half_restored(self._data_dir)
             try:
                 # A shared lock is all that NFS gives for a file that is open for reading.
                 file = self._lock_file(os.O_RDONLY, fcntl.LOCK_SH)
@@ -181,6 +189,23 @@ def looking_at(data_dir: Path) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+def is_owned(data_dir: Path) -> bool:
+    """Whether a process has the directory open as its owner; a restore's mark in it is no reason to refuse."""
+    try:
+        file = os.open(data_dir / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        return not _lock_now(file, fcntl.LOCK_SH)
+    finally:
+        os.close(file)
+
+
+def _refuse_half_restored(data_dir: Path) -> None:
+    refuse_unfinished(data_dir)
+    refuse_interrupted(data_dir)
 
 
 def _lock_now(file: int, kind: int) -> bool:

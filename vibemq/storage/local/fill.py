@@ -1,0 +1,172 @@
+"""Filling an empty data directory that cannot change places with a finished copy beside it.
+
+    data/.vibemq-restore/             the copy, whose content is moved up when it is complete
+    data/.vibemq-restore/unfinished   held with flock(2) by the restore; while it is there, no store is opened in `data`
+    data/.vibemq-restore/moved-up     the names that the restore moves, written before it moves the first
+
+Only a folder with that file in it is an unfinished restore, and the next restore removes nothing but what is named
+here: somebody else's files in the directory stay, and are a reason to refuse.
+"""
+
+import fcntl
+import os
+import re
+import shutil
+from pathlib import Path
+
+from vibemq.errors import StorageError
+from vibemq.storage.local.modes import private_file
+from vibemq.storage.local.names import has_name
+from vibemq.storage.local.replace import UNFINISHED, flush_tree
+from vibemq.storage.local.store_file import fsync_folder
+
+COPY_NAME = ".vibemq-restore"
+_MOVED_UP = "moved-up"
+_OF_FILE_SYSTEM = "lost+found"
+"""In the root of some file systems, and nobody's content."""
+_OF_THE_LOCK = ("lock", "owner.json")
+"""What a broker leaves that was refused because a restore is unfinished."""
+_ESCAPED = re.compile(rb"\\([0-7]{3})")
+"""Blanks, tabs, line ends and backslashes in the names of mount points."""
+
+
+def must_be_filled(data_dir: Path) -> bool:
+    """Whether a restore into the directory has to fill it: it cannot change places with another one beside it, or an
+    unfinished restore has begun to fill it, perhaps in a container in which it was a mount point."""
+    fixed = data_dir.is_dir() and (_is_mount_point(data_dir) or not os.access(data_dir.parent, os.W_OK))
+    return fixed or is_unfinished(data_dir)
+
+
+def _is_mount_point(folder: Path) -> bool:
+    """Also where another part of the same file system is mounted, of which only Linux's table of mounts knows."""
+    if os.path.ismount(folder):
+        return True
+    try:
+        mounts = Path("/proc/self/mountinfo").read_bytes().splitlines()
+    except OSError:
+        return False
+    place = os.fsencode(folder.resolve())
+    return any(_ESCAPED.sub(_unescaped, line.split(b" ")[4]) == place for line in mounts)
+
+
+def _unescaped(found: re.Match[bytes]) -> bytes:
+    return bytes([int(found[1], 8)])
+
+
+def is_unfinished(data_dir: Path) -> bool:
+    return (data_dir / COPY_NAME / UNFINISHED).exists()
+
+
+def content(data_dir: Path) -> list[Path]:
+    """What a restore into the directory would have to replace; not what an unfinished one has left there."""
+    if not data_dir.exists():
+        return []
+    left = _left_by_restore(data_dir)
+    return [path for path in data_dir.iterdir() if path.name != _OF_FILE_SYSTEM and path not in left]
+
+
+def _left_by_restore(data_dir: Path) -> list[Path]:
+    copy = data_dir / COPY_NAME
+    if is_unfinished(data_dir):
+        return [copy, *(data_dir / name for name in (*_OF_THE_LOCK, *_moved_up(copy)))]
+    # A restore that was killed at its first step or before its last one.
+    return [copy] if copy.is_dir() and not any(copy.iterdir()) else []
+
+
+def _moved_up(copy: Path) -> list[str]:
+    try:
+        names = os.fsdecode((copy / _MOVED_UP).read_bytes()).split("\0")
+    except FileNotFoundError:
+        return []
+    # Each name ends with a zero byte: the last part is empty, or a name that a power cut has cut off.
+    return names[:-1]
+
+
+def refuse_unfinished(data_dir: Path) -> None:
+    """Raise StorageError for a directory that a restore has not filled to the end."""
+    if is_unfinished(data_dir):
+        raise StorageError(
+            f"a restore into {data_dir} is under way or was interrupted; run `vibemq-admin restore` again, or remove "
+            "what is in the folder to begin with an empty store"
+        )
+
+
+class FillInPlace:
+    """A restore into an empty directory with a fixed place. No store is opened in it between `begin` and `finish`."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._data_dir = data_dir
+        self._copy = data_dir / COPY_NAME
+        self._mark: int | None = None
+
+    def begin(self) -> Path:
+        """Remove what an interrupted restore has left, and make the empty folder for the copy.
+
+        Raises:
+            StorageError: another restore into the directory is under way; nothing is changed.
+        """
+        if is_unfinished(self._data_dir):
+            self._hold()
+            for path in _left_by_restore(self._data_dir):
+                if path != self._copy:
+                    _remove(path)
+            for path in self._copy.iterdir():
+                if path.name != UNFINISHED:
+                    _remove(path)
+        else:
+            self._copy.mkdir(mode=0o700, exist_ok=True)
+            private_file(self._copy / UNFINISHED, b"")
+            self._hold()
+        fsync_folder(self._copy)
+        fsync_folder(self._data_dir)
+        return self._copy
+
+    def _hold(self) -> None:
+        mark = self._copy / UNFINISHED
+        file = os.open(mark, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # The other restore may have ended between the two calls, and the file with it.
+            if has_name(file, mark):
+                self._mark = file
+                return
+        except BlockingIOError:
+            pass
+        except BaseException:
+            os.close(file)
+            raise
+        os.close(file)
+        raise StorageError(
+            f"another restore into {self._data_dir} is under way; wait for its end, or stop it and restore again"
+        )
+
+    def finish(self) -> None:
+        """Move the complete copy up. Interrupted, it is begun anew with the next restore."""
+        moved = sorted(path.name for path in self._copy.iterdir() if path.name not in (UNFINISHED, _MOVED_UP))
+        private_file(self._copy / _MOVED_UP, b"".join(os.fsencode(name) + b"\0" for name in moved))
+        flush_tree(self._copy)
+        for name in moved:
+            os.rename(self._copy / name, self._data_dir / name)
+        fsync_folder(self._copy)
+        fsync_folder(self._data_dir)
+        (self._copy / UNFINISHED).unlink()
+        fsync_folder(self._copy)
+        (self._copy / _MOVED_UP).unlink()
+        self._copy.rmdir()
+        fsync_folder(self._data_dir)
+
+    def discard(self) -> None:
+        """Remove a copy that is not complete, and let go of it; no other."""
+        if self._mark is None:
+            return
+        if is_unfinished(self._data_dir) and not _moved_up(self._copy):
+            shutil.rmtree(self._copy)
+        os.close(self._mark)
+        self._mark = None
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
