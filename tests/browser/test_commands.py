@@ -110,6 +110,7 @@ def test_the_lines_of_a_replay_start_the_same_job(
     assert (jobs[0]["job"], jobs[0]["note"], jobs[0]["to"]) == (job["job"], "it's $HOME `id`", "orders.asia")
 
 
+@pytest.mark.long(covered_by="tests/browser/test_commands.py::test_the_lines_of_a_replay_start_the_same_job")
 def test_the_lines_of_a_purge_and_of_one_letter(
     full_broker: ServedBroker, opened: Opener, run: Callable[[str], str]
 ) -> None:

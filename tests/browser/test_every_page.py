@@ -122,10 +122,15 @@ def test_of_a_parameter_that_stands_there_twice_the_first_counts(
     ("size", "theme"),
     [
         ("large", "light"),
-        ("small", "dark"),
         *(
             pytest.param(size, theme, marks=pytest.mark.long)
-            for size, theme in (("large", "dark"), ("medium", "light"), ("medium", "dark"), ("small", "light"))
+            for size, theme in (
+                ("large", "dark"),
+                ("medium", "light"),
+                ("medium", "dark"),
+                ("small", "light"),
+                ("small", "dark"),
+            )
         ),
     ],
 )

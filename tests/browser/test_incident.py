@@ -121,6 +121,9 @@ def test_the_file_of_an_export_is_fetched_and_deleted(full_broker: ServedBroker,
     assert dead_in(full_broker, "payments") == count
 
 
+@pytest.mark.long(
+    covered_by="tests/browser/test_incident.py::test_what_died_why_and_a_replay_of_ten_that_is_tried_on_a_few_first"
+)
 def test_a_trial_that_cannot_end_is_given_up_and_the_rest_goes(full_broker: ServedBroker, opened: Opener) -> None:
     rest = dead_in(full_broker, "emails") - 5
     job = admin(full_broker, "job.start", kind="replay", filter={"queue": "emails"}, canary=5)["job"]
@@ -154,6 +157,7 @@ def test_a_job_is_slowed_paused_and_cancelled_while_it_runs(full_broker: ServedB
     assert page.get_by_role("button", name="Pause").count() == 0
 
 
+@pytest.mark.long(covered_by="tests/browser/test_incident.py::test_a_job_is_slowed_paused_and_cancelled_while_it_runs")
 def test_a_rate_that_is_being_typed_is_not_taken_away_by_newer_figures(
     full_broker: ServedBroker, opened: Opener
 ) -> None:
@@ -322,6 +326,9 @@ def test_a_limited_user_sees_its_queues_and_no_button_that_would_be_refused(
         page.get_by_role("heading", name="This connection has gone").wait_for()
 
 
+@pytest.mark.long(
+    covered_by="tests/browser/test_incident.py::test_a_limited_user_sees_its_queues_and_no_button_that_would_be_refused"
+)
 def test_somebody_with_rights_on_some_queues_sees_the_letters_of_these_alone(
     full_broker: ServedBroker, opened: Opener
 ) -> None:

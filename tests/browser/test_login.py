@@ -90,6 +90,9 @@ def test_a_session_that_has_ended_under_an_open_page_leads_to_the_login_and_back
     assert page.url == f"{closed_broker.console}queues?name=x"
 
 
+@pytest.mark.long(
+    covered_by="tests/browser/test_login.py::test_a_session_that_has_ended_under_an_open_page_leads_to_the_login_and_back"
+)
 def test_what_is_being_typed_outlives_the_session(closed_broker: ServedBroker, opened: Opener) -> None:
     page = opened(closed_broker.origin)
     page.goto(f"{closed_broker.console}queues")
@@ -139,6 +142,7 @@ def test_a_page_that_is_refused_has_its_heading(closed_broker: ServedBroker, ope
     assert page.get_by_role("heading", level=1).count() == 1
 
 
+@pytest.mark.long(covered_by="tests/browser/test_login.py::test_a_page_that_is_refused_has_its_heading")
 def test_a_broker_that_does_not_tell_who_is_here_has_a_heading(closed_broker: ServedBroker, opened: Opener) -> None:
     page = opened(closed_broker.origin)
     page.route("**/api/v1/session", lambda route: route.fulfill(status=503, json={"title": "it stops"}))

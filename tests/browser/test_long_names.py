@@ -41,6 +41,8 @@ def long_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedBrok
 
 @pytest.mark.parametrize("size", ["small", "large"])
 @pytest.mark.parametrize("queue", [LONGEST, THAI], ids=["letters", "thai"])
+@pytest.mark.long_where(size="large")
+@pytest.mark.long_where(queue=THAI)
 def test_no_page_scrolls_sideways_and_no_dialog_is_cut(
     long_broker: ServedBroker, opened: Opener, size: str, queue: str
 ) -> None:

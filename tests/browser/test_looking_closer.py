@@ -94,6 +94,9 @@ def test_a_token_that_allows_a_part_of_what_its_user_may(full_broker: ServedBrok
     admin(full_broker, "token.revoke", user="ann", token_id=token["token_id"])
 
 
+@pytest.mark.long(
+    covered_by="tests/browser/test_looking_closer.py::test_a_publish_that_is_refused_says_why_and_keeps_what_was_typed"
+)
 def test_fields_below_a_preview_stay_where_they_are_while_another_one_comes(
     full_broker: ServedBroker, opened: Opener
 ) -> None:
@@ -244,6 +247,9 @@ def test_an_address_that_names_no_queue_takes_the_stream_from_no_other_tab(
     other.close()
 
 
+@pytest.mark.long(
+    covered_by="tests/browser/test_ways_of_looking.py::test_twelve_tabs_share_one_stream_and_survive_its_holder"
+)
 def test_twelve_pages_that_are_seen_have_one_stream_and_all_are_live(full_broker: ServedBroker, opened: Opener) -> None:
     page = opened(full_broker.origin)
     enter(page, full_broker, "")

@@ -43,7 +43,7 @@ SEEN = """(state) => {
 
 
 @pytest.mark.parametrize("every_page", [False, pytest.param(True, marks=pytest.mark.long)])
-@pytest.mark.parametrize("size", ["large", "small"])
+@pytest.mark.parametrize("size", ["large", pytest.param("small", marks=pytest.mark.long)])
 def test_every_control_is_reached_with_the_tabulator_and_then_seen(
     hostile_broker: ServedBroker, opened: Opener, size: str, *, every_page: bool
 ) -> None:
@@ -103,6 +103,9 @@ def test_with_forced_colours_controls_have_edges_and_the_focus_is_seen(
     assert not found
 
 
+@pytest.mark.long(
+    covered_by="tests/browser/test_ways_of_looking.py::test_with_forced_colours_controls_have_edges_and_the_focus_is_seen"
+)
 def test_pages_do_not_fade_into_each_other_for_those_who_want_nothing_to_move(
     hostile_broker: ServedBroker, opened: Opener
 ) -> None:

@@ -250,7 +250,7 @@ async def mq_refuses(mq: vibemq.Client, code: str) -> bool:
 
 @pytest.mark.parametrize("ballast", [True, False], ids=["above the ballast", "no ballast"])
 @pytest.mark.long_where(provider="lmdb", ballast=True)
-@pytest.mark.long_where(provider="sqlite", ballast=False)
+@pytest.mark.long_where(provider="sqlite")
 async def test_a_limit_of_file_size_is_a_small_disk(tmp_path: Path, provider: str, ballast: bool) -> None:
     """Messages are refused with the limit's name while the store can be drained; then it takes as many again."""
     mebibytes = 80 if ballast and provider == "lmdb" else 20

@@ -20,7 +20,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OmqBroker]:
         yield broker
 
 
-@pytest.mark.parametrize("user", ["root", "owner"])
+@pytest.mark.parametrize("user", ["owner", pytest.param("root", marks=pytest.mark.long)])
 def test_the_api_is_as_it_is_described(broker: OmqBroker, user: str) -> None:
     found = look(broker, user, examples=2, seed=1, phases="fuzzing")
     assert not found, found

@@ -74,6 +74,7 @@ def jvm(classpath: str, port: int) -> Iterator[HttpDriver]:
             process.wait(WAIT_S)
 
 
+@pytest.mark.long(covered_by="tests/interop/test_eventmesh_java.py::test_publish_and_push_in_order")
 async def test_publish_push_heartbeat_unsubscribe_and_a_kill(classpath: str, tmp_path: Path) -> None:
     broker = MeshDoors(tmp_path)
     await run_sync(broker.start)
@@ -104,6 +105,7 @@ async def test_publish_push_heartbeat_unsubscribe_and_a_kill(classpath: str, tmp
         await run_sync(broker.stop)
 
 
+@pytest.mark.long(covered_by="tests/interop/test_eventmesh_java.py::test_publish_and_push_in_order")
 async def test_clients_of_both_doors_understand_each_other(classpath: str, tmp_path: Path) -> None:
     """TCP to HTTP, HTTP to TCP, in both forms; two URLs of a group share; a client of TCP answers one of HTTP."""
     broker = MeshDoors(tmp_path)

@@ -248,7 +248,7 @@ METHOD = Method(
     name="idle",
     title="10,000 idle connections: memory, PING beside them",
     run=run,
-    short=Size(500, 4),
+    short=Size(100, 4),
     crash=Size(cases=20_000, seconds=40),
     torture=Size(cases=20_000, seconds=90),
     missing=missing,

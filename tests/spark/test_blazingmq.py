@@ -25,6 +25,7 @@ TYPED = [
 ]
 
 
+@pytest.mark.long(covered_by="tests/spark/test_session.py::test_a_batch_is_written_and_read")
 def test_posts_of_an_sdk_go_through_spark_and_come_back_with_their_types(spark: Any, tmp_path: Path) -> None:
     register(spark)
     with running(BlazingmqBroker(tmp_path)) as broker, ModelClient(broker.bmq_port) as client:

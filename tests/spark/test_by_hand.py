@@ -102,6 +102,9 @@ def test_the_first_queue_of_a_pattern_is_deleted_after_one_batch(world: World) -
 
 
 @pytest.mark.parametrize("sink", ["files", pytest.param("exactlyOnce", marks=pytest.mark.long)])
+@pytest.mark.long(
+    covered_by="tests/unit/spark/read/test_empty.py::test_batches_without_rows_that_count_twice_are_forgotten_by_a_seek"
+)
 def test_batches_without_data_are_batches(world: World, sink: str) -> None:
     """Spark makes one when a watermark has moved. Of a batch that its file sink leaves out it does not see how far the
     watermark moves, and does not make the next one again: then the query is refused when it goes on."""
@@ -139,6 +142,7 @@ def test_batches_without_data_are_batches(world: World, sink: str) -> None:
     assert found() == [0, 10, 30]
 
 
+@pytest.mark.long(covered_by="tests/spark/test_session.py::test_a_checkpoint_that_was_rolled_back_by_hand")
 def test_a_query_that_counts_from_0_again_under_its_id_is_refused(world: World) -> None:
     """Both logs were deleted, and `metadata` was not."""
     source, target = world.queue(*range(10)), world.queue()
@@ -195,6 +199,7 @@ def test_a_query_that_began_on_an_empty_queue_and_counts_from_0_again_is_refused
     assert world.numbers(target) == [1, 2]
 
 
+@pytest.mark.long(covered_by="tests/spark/test_session.py::test_a_checkpoint_that_was_rolled_back_by_hand")
 def test_a_group_that_was_sought_to_where_the_checkpoint_was_rolled_back(world: World) -> None:
     source = world.queue(*range(21))
 
@@ -214,6 +219,7 @@ def test_a_group_that_was_sought_to_where_the_checkpoint_was_rolled_back(world: 
     assert numbers_in(world, "out") == list(range(28)), "where the newest checkpoint stands, it may be sought"
 
 
+@pytest.mark.long(covered_by="tests/spark/test_by_hand.py::test_two_sources_have_the_same_batches_again_or_none")
 def test_an_old_checkpoint_that_is_put_back_does_not_repeat_the_batches_of_the_new_one(world: World) -> None:
     source, target = world.queue(*range(7)), world.queue()
 
@@ -239,6 +245,9 @@ def test_an_old_checkpoint_that_is_put_back_does_not_repeat_the_batches_of_the_n
     assert sorted(world.numbers(target)) == list(range(15))
 
 
+@pytest.mark.long(
+    covered_by="tests/spark/test_session.py::test_writes_of_one_batch_to_one_queue_are_told_apart_in_every_run"
+)
 def test_writes_of_a_batch_that_were_changed_between_its_runs_are_refused(world: World) -> None:
     """Nothing but their order tells writes to one queue apart, and what they have."""
     source, target = world.queue(*range(5)), world.queue()

@@ -114,6 +114,7 @@ def averages(sent: list[dict[str, Any]]) -> dict[tuple[str, datetime], tuple[int
 
 
 @spark_run
+@pytest.mark.long(covered_by="tests/spark/test_examples.py::test_rejects_and_what_becomes_of_them")
 def test_windows(spark: Any, mq: vibemq.sync.Client, to: list[str]) -> None:
     from vibemq.spark.examples import windows
 
@@ -233,6 +234,7 @@ def drained_texts(mq: vibemq.sync.Client, queue: str) -> list[bytes]:
 
 
 @spark_run
+@pytest.mark.long(covered_by="tests/spark/test_session.py::test_a_replayed_batch_is_published_once")
 def test_route_is_exactly_once(spark: Any, mq: vibemq.sync.Client, to: list[str]) -> None:
     from vibemq.spark.examples import route
 
@@ -250,6 +252,7 @@ def test_route_is_exactly_once(spark: Any, mq: vibemq.sync.Client, to: list[str]
 
 @pytest.mark.parametrize("as_a_program", [False, pytest.param(True, marks=pytest.mark.long)])
 @spark_run
+@pytest.mark.long(covered_by="tests/spark/test_session.py::test_a_batch_is_written_and_read")
 def test_backfill(spark: Any, mq: vibemq.sync.Client, to: list[str], tmp_path: Path, as_a_program: bool) -> None:
     """Two runs: the second takes up what has come since."""
     from vibemq.spark.examples import backfill

@@ -155,6 +155,7 @@ def test_a_running_query_its_lag_and_a_lost_checkpoint(world: World) -> None:
     assert sorted(world.numbers(target)) == list(range(80)), "nothing lost, nothing twice"
 
 
+@pytest.mark.long(covered_by="tests/spark/test_session.py::test_a_replayed_batch_is_published_once")
 def test_another_target_gets_the_batches_that_are_repeated_for_it(world: World) -> None:
     source, target, other = world.queue(*range(3)), world.queue(), world.queue()
     frame = world.stream(queue=source, hold="15m", maxMessagesPerTrigger=1).select("body")
@@ -208,6 +209,7 @@ def test_a_checkpoint_that_was_rolled_back_by_hand(world: World, sink: str) -> N
         ("files", ["", "roll back", "continue", "roll back", "continue"]),
     ],
 )
+@pytest.mark.long(covered_by="tests/spark/test_session.py::test_a_checkpoint_that_was_rolled_back_by_hand")
 def test_whatever_is_done_to_checkpoints_between_runs(world: World, sink: str, kinds: list[str]) -> None:
     """A short form of `make spark-torture`, without the kills."""
     source = f"work.{sink}"
@@ -254,6 +256,7 @@ def test_whatever_is_done_to_checkpoints_between_runs(world: World, sink: str, k
     assert world.committed(source, sink) == 6 * len(kinds) + 1
 
 
+@pytest.mark.long(covered_by="tests/spark/test_session.py::test_a_replayed_batch_is_published_once")
 def test_a_batch_that_changed_code_repeats_stays_as_it_was_written(world: World) -> None:
     source, target = world.queue(1, 2), world.queue()
     frame = world.stream(queue=source, hold="15m", maxMessagesPerTrigger=1)
@@ -296,6 +299,7 @@ def test_a_query_without_its_checkpoint_writes_no_file_less(world: World) -> Non
         pytest.param("exactlyOnce", "replay", marks=pytest.mark.long),
     ],
 )
+@pytest.mark.long(covered_by="tests/spark/test_session.py::test_a_query_without_its_checkpoint_writes_no_file_less")
 def test_an_option_that_was_forgotten_does_not_lose_or_double_rows_with_the_next_checkpoint(
     world: World, sink: str, how: str
 ) -> None:
@@ -462,6 +466,7 @@ def test_a_sink_that_confuses_writes_is_noticed(world: World, mutant: type[mutan
         assert two_writes_in_three_runs(batches) == found != [0, 1, 2000, 2001]
 
 
+@pytest.mark.long(covered_by="tests/spark/test_session.py::test_writes_of_one_batch_at_the_same_time_need_names")
 def test_a_write_after_one_that_failed_needs_a_name_in_every_run(world: World) -> None:
     batches = Batches(world, world.queue(*range(4)), world.queue())
 
@@ -572,6 +577,7 @@ def test_a_batch_write_is_atomic_or_has_a_name(world: World) -> None:
     assert "atomic belongs to batch writes" in failure_of(world.into(frame, target, "c", atomic="true").start())
 
 
+@pytest.mark.long(covered_by="tests/spark/test_examples.py::test_rejects_and_what_becomes_of_them")
 def test_the_messages_of_a_batch_that_fails_are_named(world: World) -> None:
     source, target = world.queue(1, 2), world.queue()
     numbers = world.stream(queue=source).selectExpr("cast(cast(cast(body AS STRING) AS INT) AS STRING) AS body")

@@ -207,6 +207,7 @@ def test_an_orphan_that_ends_is_gone(tmp_path: Path) -> None:
     assert (code, "1 passed" in output) == (0, True), output
 
 
+@pytest.mark.long(covered_by="tests/unit/test_run.py::test_a_test_that_hangs_prints_its_stack_and_fails")
 def test_a_run_that_does_not_end_is_ended(tmp_path: Path) -> None:
     """Something hangs that is no test; the stacks say what."""
     (tmp_path / "conftest.py").write_text("import threading\ndef pytest_sessionfinish(): threading.Event().wait()\n")

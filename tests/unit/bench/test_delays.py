@@ -72,6 +72,7 @@ def test_a_message_is_there_twice_only_when_its_publish_was_not_answered(chunk: 
     assert (books.doubled, bool(books.faults)) == (1, chunk == 1)
 
 
+@pytest.mark.long(covered_by="tests/crash/test_kill_delays.py::test_no_delayed_message_is_lost_or_comes_early")
 def test_delayed_messages_outlive_a_kill(tmp_path: Path) -> None:
     short = ["--messages", "1000", "--kills", "1", "--wait", "4", "--spread", "0.2", "--only", "killed"]
     command = [sys.executable, "-m", "bench.delays", *short, "--data-root", str(tmp_path)]

@@ -112,6 +112,7 @@ def test_flips_of_structure_are_found(sown: Sown, tmp_path: Path) -> None:
     assert counts.refused + counts.named > counts.cases // 2
 
 
+@pytest.mark.long(covered_by="tests/unit/proof/test_bit_rot.py::test_flips_of_structure_are_found")
 def test_flips_of_structure_that_nobody_looks_for_are_findings(
     sown: Sown, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,6 +59,7 @@ def told(folder: Path, **changes: str) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.long(covered_by="tests/unit/proof/test_mutants.py::test_a_mutant_that_nobody_notices_lives")
 def test_a_mutant_is_caught_by_the_harm_it_does_and_by_nothing_else(tmp_path: Path) -> None:
     assert "not fenced" in told(tmp_path)
     assert "tripped over something else" in told(tmp_path, sign="messages are lost")

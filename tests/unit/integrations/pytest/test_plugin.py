@@ -218,7 +218,7 @@ def test_what_is_left_is_listed_when_a_test_fails(run: Run) -> None:
     assert printed.count("VibeMQ: what is left in the queues") == 1
 
 
-@pytest.mark.parametrize("provider", ["lmdb", "sqlite"])
+@pytest.mark.parametrize("provider", ["lmdb", pytest.param("sqlite", marks=pytest.mark.long)])
 def test_other_providers(run: Run, provider: str) -> None:
     source = """
         def test_it(vibemq_client, vibemq_queue, vibemq_broker):
@@ -286,6 +286,7 @@ def test_beside_pytest_asyncio(run: Run) -> None:
     assert outcomes(printed) == {"test_it": "PASSED", "test_anyio[asyncio]": "PASSED", "test_anyio[trio]": "PASSED"}
 
 
+@pytest.mark.long(covered_by="tests/unit/integrations/pytest/test_plugin.py::test_beside_pytest_asyncio")
 def test_in_every_loop_of_pytest_asyncio(run: Run) -> None:
     printed = run(
         """
@@ -322,6 +323,7 @@ def test_in_every_loop_of_pytest_asyncio(run: Run) -> None:
     assert len(outcomes(printed)) == 6
 
 
+@pytest.mark.long(covered_by="tests/unit/integrations/pytest/test_plugin.py::test_beside_pytest_asyncio")
 def test_beside_pytest_asyncio_in_its_mode_auto(run: Run) -> None:
     printed = run(
         """
@@ -348,6 +350,7 @@ def test_beside_pytest_asyncio_in_its_mode_auto(run: Run) -> None:
     assert "two plugins would run this test" in printed
 
 
+@pytest.mark.long(covered_by="tests/unit/integrations/pytest/test_plugin.py::test_clients_queues_and_time")
 def test_each_worker_of_xdist_has_its_broker(run: Run) -> None:
     printed = run(
         """
