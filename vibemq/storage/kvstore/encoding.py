@@ -29,7 +29,7 @@ import struct
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial, reduce
 from itertools import accumulate, chain, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import google_crc32c
 import orjson
@@ -239,6 +239,59 @@ def lone_row_bytes(prefix: bytes, queue_id: int, sequence: int) -> int:
     is_added = prefix[0] == VERSION and tag in (_ADDED_TAG, _APART_TAG)
     found = is_added and (added[0], added[1], added[3]) == (queue_id, sequence, 1)
     return int(added[5]) if found else 0
+
+
+class AddedPlace(NamedTuple):
+    """Where in a batch the rows of one `MessagesAdded` stand."""
+
+    row_count: int
+    lengths_at: int
+    data_at: int
+    data_size: int
+
+
+class AddedPlaces:
+    """Finds stretches of rows in a batch that is read in parts, and reads no rows for it.
+
+    Args:
+        read: bytes [start, stop) of the batch; raises ValueError when it does not have them.
+        size: bytes of the batch.
+    """
+
+    def __init__(self, read: Callable[[int, int], bytes], size: int) -> None:
+        self._read = read
+        self._size = size
+        version, self._rest = _BATCH.unpack(read(0, _BATCH.size))
+        if version != VERSION:
+            raise ValueError(f"layout {version}, known is {VERSION}")
+        self._at = _BATCH.size
+        self.found: dict[tuple[int, int], AddedPlace] = {}
+
+    def find(self, queue_id: int, first: int) -> AddedPlace | None:
+        """The stretch that begins with this sequence. Raises struct.error or ValueError."""
+        key = queue_id, first
+        while key not in self.found and self._rest:
+            self._step()
+        return self.found.get(key)
+
+    def _step(self) -> None:
+        at = self._at + _RECORD.size
+        head = self._read(self._at, min(at + _ADDED.size, self._size))
+        tag, size = _RECORD.unpack_from(head)
+        if at + size > self._size:
+            raise ValueError("a record is cut short")
+        if tag in (_ADDED_TAG, _APART_TAG):
+            queue_id, first, _, count, _, data_size = _ADDED.unpack_from(head, _RECORD.size)
+            data_at = at + _ADDED.size + 4 * count
+            if data_at + data_size > at + size:
+                raise ValueError("row lengths do not add up")
+            self.found[queue_id, first] = AddedPlace(count, at + _ADDED.size, data_at, data_size)
+        self._at, self._rest = at + size, self._rest - 1
+
+
+def row_sizes(lengths: bytes) -> Sequence[int]:
+    """As in `Rows.lengths`. Raises struct.error."""
+    return struct.unpack(f"!{len(lengths) // 4}I", lengths)
 
 
 def _encode_extras(extras: ExtraColumns) -> bytes:

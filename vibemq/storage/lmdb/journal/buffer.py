@@ -7,7 +7,7 @@ After a checkpoint, entries at or below `applied_lsn` go altogether: LMDB answer
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Generic, TypeVar
@@ -15,6 +15,7 @@ from typing import Generic, TypeVar
 from vibemq.errors import StorageDamaged
 from vibemq.model.rows import LARGE_ROW_BYTES, Rows, single_rows
 from vibemq.model.stored import Slice
+from vibemq.storage.lmdb.journal.read_back.windows import RowWindow
 
 PlaceT = TypeVar("PlaceT")
 
@@ -42,11 +43,11 @@ class WriteBuffer(Generic[PlaceT]):
     """Not thread-safe: the caller serialises `add`, `read` and `release`.
 
     Args:
-        load: reads an evicted entry's rows back from the journal.
+        load: finds an evicted entry's rows in the journal.
         bytes_max: bound of the rows held in memory.
     """
 
-    def __init__(self, load: Callable[[PlaceT, int, int], Rows], *, bytes_max: int) -> None:
+    def __init__(self, load: Callable[[PlaceT, int, int], Rows | RowWindow], *, bytes_max: int) -> None:
         self._load = load
         self._bytes_max = bytes_max
         self._queues: dict[int, list[JournalEntry[PlaceT]]] = {}
@@ -77,16 +78,18 @@ class WriteBuffer(Generic[PlaceT]):
             entry.rows = None
 
     def read(self, queue_id: int, first: int, last: int) -> Iterator[Slice]:
-        """Slices of the buffered sequences in [first, last], ascending, one per stretch. Raises StorageDamaged with the
-        run of one stretch: its record is damaged as a whole."""
+        """Slices of the buffered sequences in [first, last], ascending, none of two stretches. Raises StorageDamaged
+        with the run of one stretch: its record is damaged as a whole."""
         for entry in self.entries(queue_id, first, last):
             start, stop = max(first, entry.first), min(last, entry.last)
-            try:
-                rows = self._rows(entry)
-            except StorageDamaged as damage:
-                damage.run = start, stop
-                raise
-            yield Slice(start, entry.published_at, rows.slice(start - entry.first, stop - entry.first + 1))
+            while start <= stop:
+                try:
+                    rows = self._part(entry, start - entry.first, stop - entry.first + 1)
+                except StorageDamaged as damage:
+                    damage.run = start, stop
+                    raise
+                yield Slice(start, entry.published_at, rows)
+                start += rows.count
 
     def entries(self, queue_id: int, first: int, last: int) -> Iterator[JournalEntry[PlaceT]]:
         """The stretches that reach into [first, last]."""
@@ -106,7 +109,11 @@ class WriteBuffer(Generic[PlaceT]):
             return [], start + 1
         stop = bisect_right(sequences, entry.last, start)
         wanted, rows = sequences[start:stop], self._rows(entry)
-        singles = single_rows(rows.lengths, rows.data, [sequence - entry.first for sequence in wanted])
+        indexes = [sequence - entry.first for sequence in wanted]
+        if isinstance(rows, RowWindow):
+            singles: Iterable[Rows] = [rows.part(index, index + 1) for index in indexes]
+        else:
+            singles = single_rows(rows.lengths, rows.data, indexes)
         return [Slice(n, entry.published_at, row) for n, row in zip(wanted, singles, strict=True)], stop
 
     def entry_of(self, queue_id: int, sequence: int) -> JournalEntry[PlaceT] | None:
@@ -115,7 +122,11 @@ class WriteBuffer(Generic[PlaceT]):
         index = bisect_right(entries, sequence, key=lambda entry: entry.first) - 1
         return entries[index] if index >= 0 and entries[index].last >= sequence else None
 
-    def _rows(self, entry: JournalEntry[PlaceT]) -> Rows:
+    def _part(self, entry: JournalEntry[PlaceT], start: int, stop: int) -> Rows:
+        rows = self._rows(entry)
+        return rows.part(start, stop) if isinstance(rows, RowWindow) else rows.slice(start, stop)
+
+    def _rows(self, entry: JournalEntry[PlaceT]) -> Rows | RowWindow:
         if entry.rows is not None:
             return entry.rows
         return self._load(entry.place, entry.queue_id, entry.first)

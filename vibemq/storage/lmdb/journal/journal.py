@@ -331,6 +331,22 @@ class Journal:
             )
         return body
 
+    def read_part(self, position: JournalPosition, offset: int, size: int) -> bytes:
+        """Some of the bytes of a record, `offset` from where its header begins; unchecked.
+
+        Raises:
+            StorageDamaged: they cannot be read.
+            LookupError: the segment was released.
+        """
+        self._fail_stop.check()
+        segment = self._live[position.segment]
+        try:
+            return self._disk.pread(segment.file, size, position.offset + offset)
+        except OSError as error:
+            raise StorageDamaged(
+                f"journal record {position.lsn} cannot be read ({error})", path=segment.path, offset=position.offset
+            ) from error
+
     def read_row(self, position: JournalPosition, before: int, row_bytes: Callable[[bytes], int]) -> bytes | None:
         """The row of a record that stands behind `before` bytes of its body; None when it does not. May run beside
         everything else.

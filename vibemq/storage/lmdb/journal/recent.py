@@ -4,30 +4,23 @@ Durable rows stand in the write buffer and, when it is over its bound, only in t
 exist nowhere else.
 """
 
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from vibemq.errors import StorageDamaged
-from vibemq.model.records import MessagesAdded, Record, StageMoved
+from vibemq.model.records import MessagesAdded, StageMoved
 from vibemq.model.rows import LARGE_ROW_BYTES, Rows
 from vibemq.model.runs import RunSet
 from vibemq.model.stored import Slice, StoredQueue, StoredState
-from vibemq.storage.kvstore.encoding import decode_batch
 from vibemq.storage.kvstore.transient_rows import VolatileRows
 from vibemq.storage.lmdb.journal.buffer import WriteBuffer
 from vibemq.storage.lmdb.journal.journal import Journal, JournalPosition
 from vibemq.storage.lmdb.journal.moved import MovedStages
-from vibemq.storage.lmdb.journal.recovery import REPAIR_HINT
+from vibemq.storage.lmdb.journal.read_back.loaded import LoadedRecords
+from vibemq.storage.lmdb.journal.read_back.windows import RowWindow
 from vibemq.storage.state.changes import Dirty, ValueKind
 from vibemq.storage.state.liveness import MANY_GROUPS, floor_of_many, is_surely_waiting, waiting_floor
 from vibemq.storage.state.reducer import is_transient
-
-RECORD_BYTES_MAX = 16 << 20
-"""Of a record that is kept while its rows are read; what is above is read anew for each piece."""
-LOADED_BYTES_MAX = 32 << 20
-"""Of all records that are kept."""
-LOADED_MAX = 128
 
 
 class _Unkept(set[Any]):
@@ -67,66 +60,6 @@ class LeftOnly(Dirty):
 
     def mark_values(self, queue_id: int, group_id: int, kind: ValueKind, sequences: Sequence[int]) -> None:
         pass
-
-
-class LoadedRecords:
-    """The journal records that were read last, decoded: a backlog is read in the order in which it was written, by
-    several consumers at a time, in pieces that may be much smaller than a record. Not thread-safe."""
-
-    def __init__(self, journal: Journal) -> None:
-        self._journal: Final = journal
-        self._loaded: OrderedDict[int, tuple[int, list[Record]]] = OrderedDict()
-        """Size and contents, by lsn."""
-        self._size = 0
-        self._broken: set[int] = set()
-        """Each was read once, and is damaged as a whole: it has one checksum."""
-
-    def records(self, position: JournalPosition) -> list[Record]:
-        """Raises StorageDamaged."""
-        lsn = position.lsn
-        if lsn in self._loaded:
-            self._loaded.move_to_end(lsn)
-            return self._loaded[lsn][1]
-        if lsn in self._broken:
-            raise StorageDamaged(
-                f"journal record {lsn} is broken",
-                path=f"journal segment {position.segment:x}",
-                offset=position.offset,
-                hint=REPAIR_HINT,
-            )
-        kept = position.size <= RECORD_BYTES_MAX
-        # Room is made first, so that no more is held while the record is decoded.
-        self._make_room(position.size if kept else 0)
-        records = self._read(position)
-        if kept and not _is_large_row(records):
-            self._loaded[lsn] = position.size, records
-            self._size += position.size
-        return records
-
-    def _read(self, position: JournalPosition) -> list[Record]:
-        try:
-            return decode_batch(self._journal.read(position), f"journal record {position.lsn}")
-        except StorageDamaged as damage:
-            # What a disk cannot read now it may read the next time.
-            if not isinstance(damage.__cause__, OSError):
-                self._broken.add(position.lsn)
-            raise
-
-    def _make_room(self, size: int) -> None:
-        while self._loaded and (self._size + size > LOADED_BYTES_MAX or len(self._loaded) >= LOADED_MAX):
-            self._size -= self._loaded.popitem(last=False)[1][0]
-
-    def release(self, applied_lsn: int) -> None:
-        """Forget those that the store has."""
-        for lsn in [lsn for lsn in self._loaded if lsn <= applied_lsn]:
-            self._size -= self._loaded.pop(lsn)[0]
-        self._broken = {lsn for lsn in self._broken if lsn > applied_lsn}
-
-
-def _is_large_row(records: Sequence[Record]) -> bool:
-    """Then it is read once, and as quickly as it is sent."""
-    rows = [record.rows for record in records if type(record) is MessagesAdded]
-    return len(rows) == 1 and rows[0].count == 1 and rows[0].size > LARGE_ROW_BYTES
 
 
 class RecentRows:
@@ -216,11 +149,11 @@ class RecentRows:
                 return entry.first
         return None
 
-    def _load(self, position: JournalPosition, queue_id: int, first: int) -> Rows:
-        """Read an evicted stretch back."""
-        for record in self._loaded.records(position):
-            if type(record) is MessagesAdded and (record.queue_id, record.first_sequence) == (queue_id, first):
-                return record.rows
+    def _load(self, position: JournalPosition, queue_id: int, first: int) -> Rows | RowWindow:
+        """Find an evicted stretch."""
+        rows = self._loaded.rows(position, queue_id, first)
+        if rows is not None:
+            return rows
         raise StorageDamaged(
             f"messages from {first} of queue {queue_id} are not in journal record {position.lsn}",
             path=f"journal segment {position.segment:x}",

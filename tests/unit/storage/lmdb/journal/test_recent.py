@@ -13,7 +13,8 @@ from vibemq.model.records import GroupCreated, MessagesAdded, QueueCreated
 from vibemq.model.rows import Rows, pack_row
 from vibemq.storage.kvstore.blocks import last_of
 from vibemq.storage.lmdb.journal.journal import Journal, JournalPosition
-from vibemq.storage.lmdb.journal.recent import LOADED_BYTES_MAX, LeftOnly
+from vibemq.storage.lmdb.journal.read_back.loaded import LOADED_BYTES_MAX
+from vibemq.storage.lmdb.journal.recent import LeftOnly
 from vibemq.storage.lmdb.provider import LmdbProvider
 from vibemq.storage.lmdb.settings import LmdbSettings
 from vibemq.storage.reading import read_piece
@@ -54,8 +55,8 @@ def test_a_provider_that_appends_keeps_no_notes(tmp_path: Path) -> None:
 def test_a_record_whose_rows_are_read_in_pieces_is_read_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stretches: int
 ) -> None:
-    """However many stretches it has, also when it is larger than a row may be that travels with others."""
-    rows = Rows.of([pack_row(f"{number:04}", b"x" * 100_000) for number in range(36 // stretches)])
+    """However many stretches it has."""
+    rows = Rows.of([pack_row(f"{number:04}", b"x" * 25_000) for number in range(36 // stretches)])
     reads: list[int] = []
     read = Journal.read
 
@@ -70,7 +71,7 @@ def test_a_record_whose_rows_are_read_in_pieces_is_read_once(
         provider.append([MessagesAdded(1, 1 + n * rows.count, 1_000, rows) for n in range(stretches)])
         at = 1
         while at <= 36:
-            for part in provider.read(1, at, 36, 256 << 10):
+            for part in provider.read(1, at, 36, 64 << 10):
                 at += part.rows.count
         assert len(reads) == 1
 
@@ -146,10 +147,10 @@ def test_consumers_that_stand_in_different_records_do_not_drive_them_out(tmp_pat
 
 def test_records_that_are_kept_have_a_bound(tmp_path: Path, reads: list[int]) -> None:
     """The one that was read longest ago goes first."""
-    count = LOADED_BYTES_MAX // (4 << 20) + 1
+    count = LOADED_BYTES_MAX // 800_000 + 1
     with closing(opened(tmp_path / "data")) as provider:
         for record in range(count):
-            provider.append([added(1 + 4 * record, 4, 1_000_000)])
+            provider.append([added(1 + 4 * record, 4, 200_000)])
         for record in [*range(count), *range(count)]:
             provider.read(1, 1 + 4 * record, 1 + 4 * record, 1)
             assert provider._recent._loaded._size <= LOADED_BYTES_MAX

@@ -1,0 +1,1 @@
+"""Records read back from the journal: small ones whole, large ones through a verified window."""
