@@ -194,6 +194,18 @@ def test_of_two_restores_into_one_mounted_directory_the_second_is_refused(
     assert content(data) == "new"
 
 
+def test_what_has_come_meanwhile_is_not_replaced(tmp_path: Path) -> None:
+    place = fill.FillInPlace(tmp_path)
+    copy = place.begin()
+    for folder in (copy, tmp_path):
+        (folder / "store.json").write_text(folder.name)
+    with pytest.raises(StorageError, match="look what it is"):
+        place.finish()
+    place.discard()
+    assert (tmp_path / "store.json").read_text() == tmp_path.name
+    assert [path.name for path in tmp_path.iterdir()] == ["store.json"]
+
+
 @pytest.mark.usefixtures("mounted")
 def test_a_broker_that_has_begun_before_the_restore_keeps_its_directory(
     stores: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

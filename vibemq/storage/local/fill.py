@@ -141,8 +141,13 @@ class FillInPlace:
         )
 
     def finish(self) -> None:
-        """Move the complete copy up. Interrupted, it is begun anew with the next restore."""
+        """Move the complete copy up. Interrupted, it is begun anew with the next restore.
+
+        Raises:
+            StorageError: something has one of its names by now; nothing is moved.
+        """
         moved = sorted(path.name for path in self._copy.iterdir() if path.name not in (UNFINISHED, _MOVED_UP))
+        self._refuse_taken(moved)
         private_file(self._copy / _MOVED_UP, b"".join(os.fsencode(name) + b"\0" for name in moved))
         flush_tree(self._copy)
         for name in moved:
@@ -154,6 +159,14 @@ class FillInPlace:
         (self._copy / _MOVED_UP).unlink()
         self._copy.rmdir()
         fsync_folder(self._data_dir)
+
+    def _refuse_taken(self, names: list[str]) -> None:
+        # A rename replaces a file without a word.
+        for name in names:
+            if name not in _OF_THE_LOCK and (self._data_dir / name).exists():
+                raise StorageError(
+                    f"{self._data_dir / name} is there since the restore began; look what it is and restore again"
+                )
 
     def discard(self) -> None:
         """Remove a copy that is not complete, and let go of it; no other."""
