@@ -164,9 +164,23 @@ def move_group(
     group.start = begin
     queue.starts_max = max(queue.starts_max, begin)
     step.note_structure(GroupMoved(queue.queue_id, group.group_id, head, group.epoch), need)
+    _hide_unwanted(queue)
     _fill(state, step, queue, group, wanted, head)
     step.doubt(queue)
     step.free(queue)
+
+
+def _hide_unwanted(queue: Queue) -> None:
+    """What is on its way, and lies before the start of every group by now, is gone from the store with the record that
+    moved or deleted the last group that would have had it; a later group must not expect it."""
+    if not queue.unseen or queue.log is not None or (queue.groups and queue.starts_max <= queue.unseen[0].first):
+        return
+    floor = min((group.start for group in queue.groups.values()), default=END)
+    for added in queue.unseen:
+        if added.first >= floor:
+            break
+        added.hidden = added.hidden or RunSet()
+        added.hidden.add(added.first, min(added.last, floor - 1))
 
 
 def head_of(queue: Queue, group: Group) -> int:
@@ -287,5 +301,6 @@ def delete_group(step: Step, queue: Queue, group: Group, need: Durability) -> No
         queue.tail.drop(group)
     queue.retire(group.counters)
     step.note_structure(GroupDeleted(queue.queue_id, group.group_id), need)
+    _hide_unwanted(queue)
     step.doubt(queue)
     step.free(queue)

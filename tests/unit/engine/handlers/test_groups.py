@@ -280,3 +280,26 @@ def test_a_publisher_that_waits_for_room_goes_on() -> None:
     driver.ask(CreateQueue(9, None, "q", options, groups=["g"], filters={"g": NONE}))
     for _ in range(3):
         assert driver.publish(4).refused is None
+
+
+@pytest.mark.parametrize("how", ["seek", "delete"])
+def test_what_is_on_its_way_when_the_last_group_that_waited_for_it_goes_is_nobodys(how: str) -> None:
+    """The store lets go of it with that record, before it hears of the group that comes next."""
+    driver = Driver()
+    driver.ask(CreateQueue(9, None, "q", QueueOptions(mode=DeliveryMode.FAN_OUT_WITH_ACK), groups=["g", "h"]))
+    driver.ask(SeekGroup(9, None, "q", "h", StartAt.SEQUENCE, 5))
+    driver.hold = True
+    driver.publish(6)
+    if how == "seek":
+        driver.handle(SeekGroup(9, "", "q", "g", StartAt.SEQUENCE, 4))
+    else:
+        driver.handle(DeleteGroup(9, "", "q", "g"))
+    driver.subscribe(1, group="late", start=StartAt.BEGINNING)
+    # The store takes one record after the other, and the engine hands out what it hears of.
+    while driver.waiting:
+        driver.keep(1)
+    driver.hold = False
+    driver.publish(1)
+    first = 4 if how == "seek" else 5
+    assert driver.take() == {1: [*range(first, 8)]}
+    driver.check()
