@@ -226,6 +226,8 @@ class PutAside:
             return False
         if self._full or self._held:
             self._held.setdefault(connection)
+            # Nothing may be put aside any more whose turn would come.
+            self._wake()
         return connection in self._held
 
     def forget(self, connection: AsideReading) -> None:
@@ -238,6 +240,8 @@ class PutAside:
         """A turn of the loop begins."""
         self._asked = NEVER_ASKED
         if not (self._waiting or self._held):
+            # Those who filled it may have gone.
+            self._full = False
             return
         end = self._monotonic() + WORK_SHARE_S
         while self._waiting:

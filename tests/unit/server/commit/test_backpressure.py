@@ -256,3 +256,24 @@ def test_nobody_is_held_when_what_was_put_aside_is_worked_off_or_has_gone() -> N
     assert not one.woken
     assert other.woken
     assert not late.woken
+
+
+def test_who_asks_when_all_have_gone_that_filled_it_is_woken() -> None:
+    clock, turns = Clock(), list[None]()
+    gone, asking = connections = [Spoken(clock, WORK_SHARE_S, []) for _ in range(2)]
+    asking.is_read = False  # For another reason: its share of the turn is used.
+    aside = PutAside(connections, wake=lambda: turns.append(None), monotonic=clock)
+    aside.add(gone, ALL_ASIDE_BYTES_MAX + 1)
+    for a_turn_begins_between in (True, False):
+        aside.forget(gone)
+        turns.clear()
+        if a_turn_begins_between:
+            aside.begin()
+            assert not aside.holds(asking)
+        else:
+            assert aside.holds(asking)
+            assert turns
+            aside.begin()
+            assert asking.woken
+            assert not aside.holds(asking)
+        aside.add(gone, ALL_ASIDE_BYTES_MAX + 1)
