@@ -126,7 +126,7 @@ def test_a_kill_while_a_mounted_directory_is_filled_leaves_none_that_a_broker_ta
         if outcome != "new":
             assert restore(stores / "new", data) == 0
             # The last steps of the restore that was killed may leave an empty folder, which nobody minds.
-            assert not (data / fill.COPY_NAME).exists()
+            assert not (data / fill.FOLDER_NAME).exists()
         assert content(data) == "new"
         assert {path.name for path in data.parent.iterdir()} == {"data"}
         shutil.rmtree(data.parent)
@@ -136,7 +136,7 @@ def test_a_kill_while_a_mounted_directory_is_filled_leaves_none_that_a_broker_ta
 
 
 @pytest.mark.usefixtures("mounted")
-@pytest.mark.parametrize("name", ["restoring", fill.COPY_NAME])
+@pytest.mark.parametrize("name", ["restoring", fill.FOLDER_NAME])
 def test_folders_of_the_names_that_a_restore_uses_are_somebodys_content(
     stores: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
@@ -153,6 +153,73 @@ def test_folders_of_the_names_that_a_restore_uses_are_somebodys_content(
 
 
 @pytest.mark.usefixtures("mounted")
+def test_a_link_of_the_name_that_a_restore_uses_is_not_followed(
+    stores: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, elsewhere = tmp_path / "data", tmp_path / "elsewhere"
+    for folder in (data, elsewhere):
+        folder.mkdir()
+    for name in ("", "unfinished"):
+        if name:
+            (elsewhere / name).write_text("")
+        (elsewhere / "precious").write_text("mine")
+        (data / fill.FOLDER_NAME).symlink_to(elsewhere)
+        assert restore(stores / "new", data) != 0
+        assert "NOT_EMPTY" in capsys.readouterr().err
+        assert (elsewhere / "precious").read_text() == "mine"
+        (data / fill.FOLDER_NAME).unlink()
+
+
+@pytest.mark.usefixtures("mounted")
+def test_what_file_systems_and_restores_leave_in_a_folder_is_no_part_of_a_backup(stores: Path, tmp_path: Path) -> None:
+    """Each of a backup's own files is restored, whatever its name."""
+    backup, data = tmp_path / "backup", tmp_path / "data"
+    shutil.copytree(stores / "new", backup)
+    for folder, name in ((backup, "lost+found"), (backup, fill.FOLDER_NAME), (data, "lost+found")):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "#1").write_text(folder.name)
+    for name in ("unfinished", "moved-up", "copy"):
+        (backup / name).write_text("")
+    assert restore(backup, data) == 0
+    assert content(data) == "new"
+    assert (data / "lost+found" / "#1").read_text() == "data"
+    assert {path.name for path in data.iterdir()} >= {"unfinished", "moved-up", "copy"}
+    assert not (data / fill.FOLDER_NAME).exists()
+
+
+@pytest.mark.parametrize("name", [".", "..", "", "../neighbour"])
+def test_nothing_outside_of_the_directory_is_removed_whatever_its_notes_name(tmp_path: Path, name: str) -> None:
+    data, neighbour = tmp_path / "data", tmp_path / "neighbour"
+    for folder in (data / fill.FOLDER_NAME, neighbour):
+        folder.mkdir(parents=True)
+    (data / fill.FOLDER_NAME / "unfinished").write_text("")
+    (data / fill.FOLDER_NAME / "moved-up").write_bytes(name.encode() + b"\0")
+    (data / "mine").write_text("")
+    place = fill.FillInPlace(data)
+    place.begin()
+    place.discard()
+    assert neighbour.exists()
+    assert [path.name for path in data.iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize("before", ["old", "empty"])
+def test_of_a_link_the_folder_behind_it_is_replaced(stores: Path, tmp_path: Path, before: str) -> None:
+    disk, link = tmp_path / "disk", tmp_path / "data"
+    disk.mkdir()
+    if before == "old":
+        shutil.copytree(stores / "old", disk / "store")
+    else:
+        (disk / "store").mkdir()
+    link.symlink_to(disk / "store")
+    assert restore(stores / "new", link) == 0
+    assert link.is_symlink()
+    assert content(link) == "new"
+    kept = [path for path in disk.iterdir() if path.name != "store"]
+    assert [content(path) for path in kept] == (["old"] if before == "old" else [])
+    assert {path.name for path in tmp_path.iterdir()} == {"disk", "data"}
+
+
+@pytest.mark.usefixtures("mounted")
 def test_what_was_added_after_an_interrupted_restore_stays(
     stores: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -160,7 +227,7 @@ def test_what_was_added_after_an_interrupted_restore_stays(
     (data / "notes.txt").write_text("mine")
     assert restore(stores / "new", data) != 0
     assert "NOT_EMPTY" in capsys.readouterr().err
-    assert {path.name for path in data.iterdir()} == {"notes.txt", fill.COPY_NAME, *moved}
+    assert {path.name for path in data.iterdir()} == {"notes.txt", fill.FOLDER_NAME, *moved}
     (data / "notes.txt").unlink()
     assert restore(stores / "new", data) == 0
     assert content(data) == "new"
@@ -172,7 +239,7 @@ def _killed_after_the_first_move(source: Path, tmp_path: Path) -> tuple[Path, li
         data = tmp_path / str(step) / "data"
         data.mkdir(parents=True)
         assert killed_at(step, ["os.rename"], partial(restore, source, data))
-        if moved := [path.name for path in data.iterdir() if path.name != fill.COPY_NAME]:
+        if moved := [path.name for path in data.iterdir() if path.name != fill.FOLDER_NAME]:
             return data, moved
     raise AssertionError("unreachable")
 

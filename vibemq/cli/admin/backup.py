@@ -16,9 +16,9 @@ from vibemq.cli.flags import DEFAULT_TIMEOUT, DataDir, DryRun, Json, Storage, Ye
 from vibemq.cli.online import ask
 from vibemq.cli.output import Output, bytes_text
 from vibemq.cli.progress import tracked
-from vibemq.storage.local.fill import FillInPlace, content, must_be_filled
+from vibemq.storage.local.fill import OF_NO_STORE, FillInPlace, content, must_be_filled
 from vibemq.storage.local.lock import LOCK_NAME, DirectoryLock, is_owned, looking_at
-from vibemq.storage.local.replace import Replacement, finish_replacing
+from vibemq.storage.local.replace import Replacement, finish_replacing, real_place
 from vibemq.storage.timeline import mark_restored
 
 BACKUP_TIMEOUT = 3600.0
@@ -86,6 +86,7 @@ def restore(
     """
     out = Output(json=json)
     name = provider_name(source, storage, is_backup=True)
+    data_dir = real_place(data_dir)
     aside = data_dir.with_name(f"{data_dir.name}.before-restore-{time.strftime('%Y%m%d-%H%M%S')}")
     fills = must_be_filled(data_dir)
     if fills:
@@ -194,9 +195,10 @@ def _take(lock: DirectoryLock, data_dir: Path, *, occupied: bool) -> None:
 
 
 def _copy_and_check(source: Path, copy: Path, storage: str, out: Output) -> None:
-    total, done = sum(path.stat().st_size for path in source.rglob("*") if path.is_file()), 0
+    paths = sorted(path for path in source.rglob("*") if path.relative_to(source).parts[0] not in OF_NO_STORE)
+    total, done = sum(path.stat().st_size for path in paths if path.is_file()), 0
     with tracked("restore", out.notes, silent=out.json) as progress:
-        for path in sorted(source.rglob("*")):
+        for path in paths:
             place = copy / path.relative_to(source)
             if path.is_dir():
                 place.mkdir(mode=0o700, parents=True, exist_ok=True)

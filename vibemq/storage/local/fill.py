@@ -1,6 +1,6 @@
 """Filling an empty data directory that cannot change places with a finished copy beside it.
 
-    data/.vibemq-restore/             the copy, whose content is moved up when it is complete
+    data/.vibemq-restore/copy/        the copy, whose content is moved up when it is complete
     data/.vibemq-restore/unfinished   held with flock(2) by the restore; while it is there, no store is opened in `data`
     data/.vibemq-restore/moved-up     the names that the restore moves, written before it moves the first
 
@@ -20,7 +20,10 @@ from vibemq.storage.local.names import has_name
 from vibemq.storage.local.replace import UNFINISHED, flush_tree
 from vibemq.storage.local.store_file import fsync_folder
 
-COPY_NAME = ".vibemq-restore"
+FOLDER_NAME = ".vibemq-restore"
+OF_NO_STORE = (FOLDER_NAME, "lost+found")
+"""What may be in the root of a mounted directory, or of a backup, and is no part of a store."""
+_COPY = "copy"
 _MOVED_UP = "moved-up"
 _OF_FILE_SYSTEM = "lost+found"
 """In the root of some file systems, and nobody's content."""
@@ -54,7 +57,8 @@ def _unescaped(found: re.Match[bytes]) -> bytes:
 
 
 def is_unfinished(data_dir: Path) -> bool:
-    return (data_dir / COPY_NAME / UNFINISHED).exists()
+    folder = data_dir / FOLDER_NAME
+    return not folder.is_symlink() and (folder / UNFINISHED).exists()
 
 
 def content(data_dir: Path) -> list[Path]:
@@ -66,20 +70,20 @@ def content(data_dir: Path) -> list[Path]:
 
 
 def _left_by_restore(data_dir: Path) -> list[Path]:
-    copy = data_dir / COPY_NAME
+    folder = data_dir / FOLDER_NAME
     if is_unfinished(data_dir):
-        return [copy, *(data_dir / name for name in (*_OF_THE_LOCK, *_moved_up(copy)))]
+        return [folder, *(data_dir / name for name in (*_OF_THE_LOCK, *_moved_up(folder)))]
     # A restore that was killed at its first step or before its last one.
-    return [copy] if copy.is_dir() and not any(copy.iterdir()) else []
+    return [folder] if folder.is_dir() and not folder.is_symlink() and not any(folder.iterdir()) else []
 
 
-def _moved_up(copy: Path) -> list[str]:
+def _moved_up(folder: Path) -> list[str]:
     try:
-        names = os.fsdecode((copy / _MOVED_UP).read_bytes()).split("\0")
+        names = os.fsdecode((folder / _MOVED_UP).read_bytes()).split("\0")
     except FileNotFoundError:
         return []
     # Each name ends with a zero byte: the last part is empty, or a name that a power cut has cut off.
-    return names[:-1]
+    return [name for name in names[:-1] if name and name not in (".", "..") and "/" not in name]
 
 
 def refuse_unfinished(data_dir: Path) -> None:
@@ -96,7 +100,8 @@ class FillInPlace:
 
     def __init__(self, data_dir: Path) -> None:
         self._data_dir = data_dir
-        self._copy = data_dir / COPY_NAME
+        self._folder = data_dir / FOLDER_NAME
+        self._copy = self._folder / _COPY
         self._mark: int | None = None
 
     def begin(self) -> Path:
@@ -107,22 +112,25 @@ class FillInPlace:
         """
         if is_unfinished(self._data_dir):
             self._hold()
+            # What was moved up is known by a file in the folder, which goes last.
             for path in _left_by_restore(self._data_dir):
-                if path != self._copy:
+                if path != self._folder:
                     _remove(path)
-            for path in self._copy.iterdir():
+            fsync_folder(self._data_dir)
+            for path in self._folder.iterdir():
                 if path.name != UNFINISHED:
                     _remove(path)
         else:
-            self._copy.mkdir(mode=0o700, exist_ok=True)
-            private_file(self._copy / UNFINISHED, b"")
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+            private_file(self._folder / UNFINISHED, b"")
             self._hold()
-        fsync_folder(self._copy)
+        self._copy.mkdir(mode=0o700)
+        fsync_folder(self._folder)
         fsync_folder(self._data_dir)
         return self._copy
 
     def _hold(self) -> None:
-        mark = self._copy / UNFINISHED
+        mark = self._folder / UNFINISHED
         file = os.open(mark, os.O_RDWR | os.O_CLOEXEC)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -146,24 +154,23 @@ class FillInPlace:
         Raises:
             StorageError: something has one of its names by now; nothing is moved.
         """
-        moved = sorted(path.name for path in self._copy.iterdir() if path.name not in (UNFINISHED, _MOVED_UP))
-        self._refuse_taken(moved)
-        private_file(self._copy / _MOVED_UP, b"".join(os.fsencode(name) + b"\0" for name in moved))
-        flush_tree(self._copy)
-        for name in moved:
+        names = sorted(path.name for path in self._copy.iterdir())
+        self._refuse_taken(names)
+        private_file(self._folder / _MOVED_UP, b"".join(os.fsencode(name) + b"\0" for name in names))
+        flush_tree(self._folder)
+        for name in names:
             os.rename(self._copy / name, self._data_dir / name)
         fsync_folder(self._copy)
         fsync_folder(self._data_dir)
-        (self._copy / UNFINISHED).unlink()
-        fsync_folder(self._copy)
-        (self._copy / _MOVED_UP).unlink()
-        self._copy.rmdir()
+        (self._folder / UNFINISHED).unlink()
+        fsync_folder(self._folder)
+        shutil.rmtree(self._folder)
         fsync_folder(self._data_dir)
 
     def _refuse_taken(self, names: list[str]) -> None:
         # A rename replaces a file without a word.
         for name in names:
-            if name not in _OF_THE_LOCK and (self._data_dir / name).exists():
+            if name not in _OF_THE_LOCK and os.path.lexists(self._data_dir / name):
                 raise StorageError(
                     f"{self._data_dir / name} is there since the restore began; look what it is and restore again"
                 )
@@ -172,8 +179,8 @@ class FillInPlace:
         """Remove a copy that is not complete, and let go of it; no other."""
         if self._mark is None:
             return
-        if is_unfinished(self._data_dir) and not _moved_up(self._copy):
-            shutil.rmtree(self._copy)
+        if is_unfinished(self._data_dir) and not _moved_up(self._folder):
+            shutil.rmtree(self._folder)
         os.close(self._mark)
         self._mark = None
 

@@ -27,7 +27,13 @@ _EXCHANGE = 2
 _NOT_POSSIBLE = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EXDEV)
 
 
+def real_place(data_dir: Path) -> Path:
+    """The folder itself where the data directory is a symbolic link: names change places beside the folder."""
+    return data_dir.resolve() if data_dir.is_symlink() else data_dir
+
+
 def copy_of(data_dir: Path) -> Path:
+    data_dir = real_place(data_dir)
     return data_dir.with_name(f"{data_dir.name}.restoring")
 
 
@@ -92,6 +98,7 @@ class Replacement:
 
 def finish_replacing(data_dir: Path) -> None:
     """Complete a replacement that was interrupted between its two renames; nothing when there is none."""
+    data_dir = real_place(data_dir)
     note, copy = _note(data_dir), copy_of(data_dir)
     if not note.exists():
         return
@@ -113,6 +120,7 @@ def refuse_interrupted(data_dir: Path) -> None:
 
 
 def _note(data_dir: Path) -> Path:
+    data_dir = real_place(data_dir)
     return data_dir.with_name(f"{data_dir.name}.replacing")
 
 
