@@ -2,6 +2,7 @@ import shutil
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ from vibemq.storage.lmdb.provider import LmdbProvider
 from vibemq.storage.lmdb.repair import repair
 from vibemq.storage.lmdb.settings import LmdbSettings
 from vibemq.storage.reading import read_piece
+from vibemq.storage.state.picking import pick_in_turns
 
 SMALL = LmdbSettings(segment_bytes=64 << 10, buffer_bytes=100_000, ballast_bytes=0, checkpoint_lag_bytes=0)
 
@@ -441,7 +443,8 @@ def test_scattered_rows_that_stand_one_by_one_are_read_many_under_one_lock(
         now_s += held_s
         return now_s
 
-    monkeypatch.setattr("vibemq.storage.lmdb.reading.rows._elapsed_s", elapsed_s)
+    timed = partial(pick_in_turns, elapsed_s=elapsed_s)
+    monkeypatch.setattr("vibemq.storage.lmdb.reading.rows.pick_in_turns", timed)
     for held_s, times in ((0.0, 1), (0.000_12, 50), (1.0, 250)):
         lock = CountingLock(provider._store.lock)
         with monkeypatch.context() as patched:

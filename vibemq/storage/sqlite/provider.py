@@ -72,6 +72,7 @@ from vibemq.storage.sqlite.room import (
 from vibemq.storage.sqlite.settings import SqliteSettings
 from vibemq.storage.sqlite.wal import LogGauge
 from vibemq.storage.state.large import first_large, queues_with_large
+from vibemq.storage.state.picking import pick_in_turns
 from vibemq.storage.state.reducer import persistent
 from vibemq.storage.state.shedding import Shedder
 from vibemq.storage.state.turns import in_turns
@@ -92,9 +93,6 @@ PAGES_MAX = 0xFFFFFFFE
 """SQLite's own limit."""
 MERGE_BYTES = 4 << 20
 """What joining the small blocks of a queue may take, in the log and in the database."""
-_PICK_HELD_S = 0.000_5
-"""`pick` holds the lock about so long at a time."""
-_PICK_LET_GO_S = 0.000_05
 SHRINK_AGAIN_S = 5.0
 """Between two of them: a queue that fills and drains all the time would have the broker do little else."""
 
@@ -491,22 +489,8 @@ class SqliteStorage:
         return queue_id not in self._large_queues
 
     def pick(self, queue_id: int, sequences: Sequence[int], max_bytes: int) -> tuple[list[Slice], int]:
-        """See `PicksRows`. The lock is let go now and then, and behind each block that has taken long."""
-        found: list[Slice] = []
-        at = used = 0
-        while True:
-            with self._reading():
-                until = time.perf_counter() + _PICK_HELD_S
-                while at < len(sequences) and used < max_bytes:
-                    some, at = self._store.pick(queue_id, sequences, at)
-                    used += sum(part.rows.size for part in some)
-                    found += some
-                    if time.perf_counter() >= until:
-                        break
-            if at >= len(sequences) or used >= max_bytes:
-                return found, at
-            # Without a pause the lock is taken again before whoever waits for it, as commits do, has woken up.
-            time.sleep(_PICK_LET_GO_S)
+        """See `PicksRows`."""
+        return pick_in_turns(self._reading, partial(self._store.pick, queue_id, sequences), sequences, max_bytes)
 
     @contextmanager
     def _reading(self) -> Iterator[None]:

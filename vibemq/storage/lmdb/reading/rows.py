@@ -4,8 +4,8 @@ What appends wait for, the store's lock, is held for short: a large row is read 
 in between.
 """
 
-import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 
 from vibemq.errors import StorageDamaged
@@ -23,12 +23,8 @@ from vibemq.storage.lmdb.journal.recent import RecentRows
 from vibemq.storage.lmdb.open_store import OpenStore
 from vibemq.storage.lmdb.reading.stored import StoredRows, shifted_damage
 from vibemq.storage.state.large import first_large, queues_with_large
+from vibemq.storage.state.picking import pick_in_turns
 from vibemq.storage.state.reducer import is_transient
-
-_LET_GO_S = 0.000_05
-_HELD_S = 0.000_5
-"""`pick` holds the lock about so long at a time. Each time that it lets go, it may wait long for its next turn."""
-_elapsed_s = time.perf_counter
 
 
 class RowReader:
@@ -75,23 +71,14 @@ class RowReader:
         return queue_id not in self.large_queues
 
     def pick(self, queue_id: int, sequences: Sequence[int], max_bytes: int) -> tuple[list[Slice], int]:
-        """See `PicksRows`. The lock is let go now and then, and behind each block that has taken long."""
-        found: list[Slice] = []
-        at = used = 0
-        while True:
-            with self._store.lock:
-                self._store.require_open()
-                until = _elapsed_s() + _HELD_S
-                while at < len(sequences) and used < max_bytes:
-                    some, at = self._pick(queue_id, sequences, at)
-                    used += sum(part.rows.size for part in some)
-                    found += some
-                    if _elapsed_s() >= until:
-                        break
-            if at >= len(sequences) or used >= max_bytes:
-                return found, at
-            # Without a pause the lock is taken again before whoever waits for it, as appends do, has woken up.
-            time.sleep(_LET_GO_S)
+        """See `PicksRows`."""
+        return pick_in_turns(self._held, partial(self._pick, queue_id, sequences), sequences, max_bytes)
+
+    @contextmanager
+    def _held(self) -> Iterator[None]:
+        with self._store.lock:
+            self._store.require_open()
+            yield
 
     def _pick(self, queue_id: int, sequences: Sequence[int], start: int) -> tuple[list[Slice], int]:
         queue = self._store.state.queues.get(queue_id)
