@@ -261,7 +261,9 @@ class AddedPlaces:
     def __init__(self, read: Callable[[int, int], bytes], size: int) -> None:
         self._read = read
         self._size = size
-        version, self._rest = _BATCH.unpack(read(0, _BATCH.size))
+        version, count = _BATCH.unpack(read(0, _BATCH.size))
+        self.count: int = count
+        self._rest = count
         if version != VERSION:
             raise ValueError(f"layout {version}, known is {VERSION}")
         self._at = _BATCH.size

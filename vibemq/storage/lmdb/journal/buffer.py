@@ -110,10 +110,9 @@ class WriteBuffer(Generic[PlaceT]):
         stop = bisect_right(sequences, entry.last, start)
         wanted, rows = sequences[start:stop], self._rows(entry)
         indexes = [sequence - entry.first for sequence in wanted]
-        if isinstance(rows, RowWindow):
-            singles: Iterable[Rows] = [rows.part(index, index + 1) for index in indexes]
-        else:
-            singles = single_rows(rows.lengths, rows.data, indexes)
+        singles: Iterable[Rows] = (
+            rows.singles(indexes) if isinstance(rows, RowWindow) else single_rows(rows.lengths, rows.data, indexes)
+        )
         return [Slice(n, entry.published_at, row) for n, row in zip(wanted, singles, strict=True)], stop
 
     def entry_of(self, queue_id: int, sequence: int) -> JournalEntry[PlaceT] | None:

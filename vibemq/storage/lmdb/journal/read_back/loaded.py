@@ -12,10 +12,13 @@ from vibemq.storage.lmdb.journal.read_back.windows import Pieces, RowWindow, Ver
 
 RECORD_BYTES_MAX = 1 << 20
 """Of a record that is read and kept whole; what is above is read through a window."""
+STRETCHES_MAX = 2_048
+"""Of a record that is read through a window: to find one, the heads of those before it are read. A record with more is
+kept whole, whatever its size."""
 LOADED_BYTES_MAX = 16 << 20
 """Of all records that are kept whole."""
 LOADED_MAX = 128
-PLACES_MAX = 1 << 16
+PLACES_MAX = 32 * STRETCHES_MAX
 """Of stretches in records above `RECORD_BYTES_MAX`; those of the record that is in use may be more."""
 
 
@@ -38,7 +41,7 @@ class LoadedRecords:
 
     def rows(self, position: JournalPosition, queue_id: int, first: int) -> Rows | RowWindow | None:
         """Those of the stretch that begins with this sequence. Raises StorageDamaged."""
-        if position.size > RECORD_BYTES_MAX:
+        if position.size > RECORD_BYTES_MAX and self._verified_record(position).stretches <= STRETCHES_MAX:
             return self._window(position, queue_id, first)
         for record in self._records(position):
             if type(record) is MessagesAdded and (record.queue_id, record.first_sequence) == (queue_id, first):

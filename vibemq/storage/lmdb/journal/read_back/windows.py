@@ -7,9 +7,9 @@ own in memory. Whatever is read of the record later must match the pieces that w
 import struct
 from array import array
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, groupby
 from typing import Final
 
 import google_crc32c
@@ -83,19 +83,31 @@ class VerifiedRecord:
         """How many stretches are known by their place."""
         return len(self._places.found) if self._places is not None else 0
 
+    @property
+    def stretches(self) -> int:
+        """How many facts it holds: as many stretches of rows at most. Raises StorageDamaged."""
+        return self._known_places().count
+
     def forget_places(self) -> None:
         self._places = None
         self._marks.clear()
 
     def window(self, queue_id: int, first: int) -> "RowWindow | None":
         """The rows of the stretch that begins with this sequence."""
+        places = self._known_places()
         try:
-            if self._places is None:
-                self._places = AddedPlaces(self.read, self._position.size)
-            place = self._places.find(queue_id, first)
+            place = places.find(queue_id, first)
         except _UNREADABLE as damage:
             raise self._told(damage) from damage
         return None if place is None else RowWindow(self, place)
+
+    def _known_places(self) -> AddedPlaces:
+        if self._places is None:
+            try:
+                self._places = AddedPlaces(self.read, self._position.size)
+            except _UNREADABLE as damage:
+                raise self._told(damage) from damage
+        return self._places
 
     def rows(self, place: AddedPlace, start: int, stop: int) -> Rows:
         """Rows of these indexes in a stretch, at least one, as far as a window reaches."""
@@ -107,15 +119,39 @@ class VerifiedRecord:
     def _rows(self, place: AddedPlace, start: int, stop: int) -> Rows:
         if start >= stop:
             raise ValueError(f"no row {start} in a stretch of {place.row_count}")
-        mark = start // MARK_ROWS
-        at = self._marks_of(place)[mark] + sum(row_sizes(self._lengths(place, mark * MARK_ROWS, start)))
-        lengths = self._lengths(place, start, stop)
+        at, lengths = self._at(place, start), self._lengths(place, start, stop)
         ends = list(accumulate(row_sizes(lengths)))
         count = 1
         while count < len(ends) and ends[count] <= WINDOW_BYTES:
             count += 1
         data = self.read(place.data_at + at, place.data_at + at + ends[count - 1])
         return Rows(count, lengths[: 4 * count], data)
+
+    def singles(self, place: AddedPlace, indexes: Sequence[int]) -> list[Rows]:
+        """Each of these rows of a stretch, which ascend, on its own."""
+        try:
+            return [row for block in self._by_mark(indexes) for row in self._singles(place, block)]
+        except _UNREADABLE as damage:
+            raise self._told(damage) from damage
+
+    @staticmethod
+    def _by_mark(indexes: Sequence[int]) -> Iterator[list[int]]:
+        for _, block in groupby(indexes, lambda index: index // MARK_ROWS):
+            yield list(block)
+
+    def _singles(self, place: AddedPlace, indexes: list[int]) -> Iterator[Rows]:
+        first = indexes[0] // MARK_ROWS * MARK_ROWS
+        lengths = self._lengths(place, first, indexes[-1] + 1)
+        ends = list(accumulate(row_sizes(lengths), initial=self._at(place, first)))
+        for index in (index - first for index in indexes):
+            data = self.read(place.data_at + ends[index], place.data_at + ends[index + 1])
+            yield Rows(1, lengths[4 * index : 4 * index + 4], data)
+
+    def _at(self, place: AddedPlace, row: int) -> int:
+        """Where in the data of a stretch a row begins."""
+        mark = row // MARK_ROWS
+        begin = self._marks_of(place)[mark] if mark else 0
+        return begin + sum(row_sizes(self._lengths(place, mark * MARK_ROWS, row)))
 
     def _lengths(self, place: AddedPlace, start: int, stop: int) -> bytes:
         return self.read(place.lengths_at + 4 * start, place.lengths_at + 4 * stop)
@@ -130,8 +166,7 @@ class VerifiedRecord:
                 at += sum(row_sizes(self._lengths(place, start, min(place.row_count, start + MARK_ROWS))))
             if at != place.data_size:
                 raise ValueError("row lengths do not add up")
-            if place.row_count > MARK_ROWS:
-                self._marks[place.lengths_at] = marks
+            self._marks[place.lengths_at] = marks
         return marks
 
     def read(self, start: int, stop: int) -> bytes:
@@ -200,3 +235,7 @@ class RowWindow:
     def part(self, start: int, stop: int) -> Rows:
         """Rows [start, stop), or the leading ones of them, at least one. Raises StorageDamaged."""
         return self.record.rows(self.place, start, stop)
+
+    def singles(self, indexes: Sequence[int]) -> list[Rows]:
+        """Each of these rows, which ascend, on its own. Raises StorageDamaged."""
+        return self.record.singles(self.place, indexes)

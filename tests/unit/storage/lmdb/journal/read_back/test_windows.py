@@ -1,6 +1,6 @@
 """Large journal records: a read costs what it returns, and nothing is returned that was not verified."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from random import Random
@@ -12,9 +12,10 @@ from vibemq.model.options import QueueOptions
 from vibemq.model.records import GroupCreated, MessagesAdded, QueueCreated
 from vibemq.model.rows import Rows, pack_row
 from vibemq.model.stored import Slice
+from vibemq.storage.kvstore.encoding import AddedPlaces, row_sizes
 from vibemq.storage.lmdb.journal.journal import Journal, JournalPosition
-from vibemq.storage.lmdb.journal.read_back import loaded
-from vibemq.storage.lmdb.journal.read_back.loaded import RECORD_BYTES_MAX
+from vibemq.storage.lmdb.journal.read_back import loaded, windows
+from vibemq.storage.lmdb.journal.read_back.loaded import RECORD_BYTES_MAX, STRETCHES_MAX
 from vibemq.storage.lmdb.journal.read_back.windows import MARK_ROWS, PIECE_BYTES, PIECES_MAX, WINDOW_BYTES
 from vibemq.storage.lmdb.provider import LmdbProvider
 from vibemq.storage.lmdb.settings import LmdbSettings
@@ -86,6 +87,49 @@ def test_many_readers_in_large_records_read_each_once_and_then_what_they_are_giv
             assert piece.count == each
             returned += piece.size
     assert sum(part_sizes) < 2 * returned
+
+
+def test_records_with_very_many_stretches_are_kept_whole(
+    provider: LmdbProvider, part_sizes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To find one of them the heads of all before it would be read, and again after other records were in use."""
+    looked_at: list[int] = []
+    step = AddedPlaces._step
+
+    def counted(places: AddedPlaces) -> None:
+        looked_at.append(places._at)
+        step(places)
+
+    monkeypatch.setattr(AddedPlaces, "_step", counted)
+    many, rows = STRETCHES_MAX + 1, 3_000
+    for record in range(2):
+        provider.append([added(1 + record * rows + at, 1, 800) for at in range(many)])
+        provider.append([added(1 + record * rows + many, rows - many, 8_000)])
+    part_sizes.clear()
+    for _ in range(3):
+        for sequence in (many, rows + many):
+            assert provider.read(1, sequence, sequence, 1)[0].rows[0] == row(sequence, 800)
+    assert looked_at == []
+    assert sum(part_sizes) < 4 * many * 900
+
+
+def test_rows_that_are_picked_from_one_stretch_do_not_each_look_at_the_lengths_of_all(
+    provider: LmdbProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = 5_000
+    provider.append([added(1, rows, 300)])
+    provider.pick(1, [1], 1)
+    unpacked: list[int] = []
+
+    def counted(lengths: bytes) -> Sequence[int]:
+        unpacked.append(len(lengths) // 4)
+        return row_sizes(lengths)
+
+    monkeypatch.setattr(windows, "row_sizes", counted)
+    wanted = range(3, rows, 5)
+    found, _ = provider.pick(1, wanted, 1 << 30)
+    assert numbered(found) == {number: row(number, 300) for number in wanted}
+    assert sum(unpacked) <= 3 * rows
 
 
 @pytest.mark.parametrize("stretches", [1, 5, 2_500])
