@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 
 import vibemq
+from tests.integration.access import PASSWORD
 from tests.integration.http_api import ApiClient, everybody, serving
 from tests.waiting import until
 from vibemq.config import Http, Listener, Settings
-from vibemq.errors import StorageFull
+from vibemq.errors import QueueNotFound, StorageFull
 from vibemq.model.commands import Pressure, SetPressure
+from vibemq.model.options import Durability
 from vibemq.model.records import MessagesAdded
 from vibemq.testing.timed_broker import TimedBroker
 from vibemq.web.api.messages import session as peer_session
@@ -445,8 +447,34 @@ async def test_groups_of_a_fan_out_queue(api: ApiClient) -> None:
     assert info(api).in_flight == 0
 
 
+async def test_a_fetch_creates_a_missing_queue_as_a_native_one_does(tmp_path: Path) -> None:
+    async with serving(tmp_path, auth=everybody()) as api:
+        assert (await api.done("POST", "/queues/a.1/deliveries", "owner", json={}))["items"] == []
+        assert info(api, "a.1").options.durability is Durability.TRANSIENT, "as queue_defaults say"
+        for user, status, code in (("subscribe", 404, "QUEUE_NOT_FOUND"), ("create", 403, "NOT_AUTHORIZED")):
+            assert await api.code("POST", "/queues/a.2/deliveries", user, json={}) == (status, code)
+        assert api.broker.queue_info("a.2") is None
+        async with vibemq.connect(api.broker.url, username="subscribe", password=PASSWORD) as mq:
+            with pytest.raises(QueueNotFound):
+                await mq.fetch("a.2")
+        assert (await api.done("POST", "/queues/a.1/deliveries", "subscribe", json={}))["items"] == []
+
+
+async def test_a_fetch_creates_nothing_without_auto_create(tmp_path: Path) -> None:
+    async with timed(tmp_path, auto_create=False) as broker:
+        api = ApiClient(broker)
+        async with api.http:
+            assert await api.code("POST", "/queues/none/deliveries", json={}) == (404, "QUEUE_NOT_FOUND")
+
+
+async def test_a_fetch_waits_for_a_queue_that_it_has_created(api: ApiClient) -> None:
+    waiting = asyncio.ensure_future(fetch(api, wait_ms=20_000))
+    await until(lambda: api.broker.queue_info("q") is not None)
+    await publish(api)
+    assert len(await waiting) == 1
+
+
 async def test_fetches_that_are_no_good(api: ApiClient) -> None:
-    assert await api.code("POST", "/queues/none/deliveries", json={}) == (404, "QUEUE_NOT_FOUND")
     await publish(api)
     for wanted in ({"max": 0}, {"max": 101}, {"wait_ms": 20_001}, {"ack_timeout_ms": 0}, {"group": ""}, {"x": 1}):
         assert await api.code("POST", "/queues/q/deliveries", json=wanted) == (422, "INVALID_PAYLOAD"), wanted

@@ -88,6 +88,48 @@ async def test_it_says_where_it_listens_and_drains_on_sigterm(broker: Process) -
     assert "stopped" in log
 
 
+SIGNALLED = """
+import os, runpy, signal, sys
+import {module} as module
+
+whole = {place}
+
+async def signalled(*arguments):
+    {before}
+    result = await whole(*arguments)
+    os.kill(os.getpid(), signal.SIGTERM)
+    return result
+
+{place} = signalled
+runpy.run_module("vibemq", run_name="__main__")
+"""
+"""`vibemq serve` with a SIGTERM at a point of its start."""
+
+
+def signalled(folder: Path, module: str, place: str, *, before: str = "pass") -> subprocess.CompletedProcess[str]:
+    program = SIGNALLED.format(module=module, place=f"module.{place}", before=before)
+    command = [SERVE[0], "-c", program, *SERVE[3:], "--data-dir", str(folder)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize(
+    ("module", "place"), [("vibemq.server.listeners", "listen"), ("vibemq.server.listeners", "Listeners.open")]
+)
+def test_a_sigterm_between_the_first_listener_and_ready_drains(tmp_path: Path, module: str, place: str) -> None:
+    ended = signalled(tmp_path / "data", module, place)
+    assert ended.returncode == 0, ended.stderr
+    assert "draining" in ended.stderr
+    assert "stopped" in ended.stderr
+
+
+def test_a_sigterm_during_recovery_ends_at_once(tmp_path: Path) -> None:
+    ended = signalled(
+        tmp_path / "data", "vibemq.server.broker", "assemble", before="os.kill(os.getpid(), signal.SIGTERM)"
+    )
+    assert ended.returncode == -signal.SIGTERM, ended.stderr
+    assert ended.stdout == ""
+
+
 async def test_sigterm_under_load_loses_nothing_that_was_confirmed(tmp_path: Path) -> None:
     process = Process(tmp_path / "data")
     confirmed: list[int] = []

@@ -205,7 +205,7 @@ def duration_text(milliseconds: float) -> str:
 
 
 def instant_text(epoch_ms: int) -> str:
-    """Local time to the second; a dash for 0."""
+    """Local time to the second, with its offset from UTC; a dash for 0."""
     if not epoch_ms:
         return "–"
-    return datetime.fromtimestamp(epoch_ms / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    return datetime.fromtimestamp(epoch_ms / 1000).astimezone().isoformat(" ", "seconds")

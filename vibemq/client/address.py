@@ -11,10 +11,11 @@ Source: the native protocol's connection string, since 1.7.
 """
 
 import difflib
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from vibemq.client.publishing.outgoing import SECONDS_MAX
 from vibemq.client.reconnect import ReconnectPolicy
@@ -26,6 +27,10 @@ MESSAGE_BYTES_MAX = 256 << 20
 COMPRESSIONS = ("brotli", "gzip")
 _SCHEMES = ("vibemq://", "vibemqs://")
 _NO_HOST = frozenset(" \t\r\n,;=/?#@")
+_WHOLE = re.compile(r"[+-]?[0-9]+")
+"""What Python reads besides, such as 2_925 or digits of other scripts, is mostly a slip."""
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
+_WORD = re.compile(r"[a-z_]{1,32}")
 _TRUE, _FALSE = frozenset(("true", "1", "yes", "on")), frozenset(("false", "0", "no", "off"))
 
 
@@ -82,7 +87,8 @@ class ClientSettings:
             # Whoever names certificates means TLS; without it they would be ignored in silence.
             object.__setattr__(self, "tls", True)
         if not self.host or set(self.host) & _NO_HOST or self.host.count(":") == 1:
-            raise ConfigInvalid(f"host must be a name or an address without its port, not {self.host!r}")
+            shown_host = self.host if "@" not in self.host else f"…@{self.host.rpartition('@')[2]}"
+            raise ConfigInvalid(f"host must be a name or an address without its port, not {shown_host!r}")
         if not 0 < self.port <= 65535:
             raise ConfigInvalid(f"port must be 1 to 65535, not {self.port}")
         if not 0 < self.max_message_bytes <= MESSAGE_BYTES_MAX:
@@ -129,6 +135,9 @@ def settings_of(address: str | ClientSettings) -> ClientSettings:
     if not isinstance(address, str):
         raise misfit("address", address, "text, such as 'vibemq://localhost:2925', or ClientSettings", ConfigInvalid)
     check_text("address", address, ConfigInvalid, secret=True)
+    if not address.strip():
+        # Mostly a variable that is not set; the broker of this machine would be a guess.
+        raise ConfigInvalid("the address is empty; write vibemq://localhost:2925 for the broker of this machine")
     return parse(address)
 
 
@@ -141,8 +150,9 @@ def parse(text: str) -> ClientSettings:
     stripped = text.strip()
     if stripped.lower().startswith(_SCHEMES):
         return _parse_url(stripped)
-    if "://" in stripped:
-        raise ConfigInvalid(f"{stripped.split('://')[0]!r} is not a scheme of VibeMQ; write vibemq:// or vibemqs://")
+    scheme, colon, _ = stripped.partition("://")
+    if colon and _SCHEME.fullmatch(scheme):
+        raise ConfigInvalid(f"{scheme!r} is not a scheme of VibeMQ; write vibemq:// or vibemqs://")
     return _settings(_key_values(stripped), _ALL_KEYS)
 
 
@@ -166,14 +176,32 @@ def _parse_url(url: str) -> ClientSettings:
         raise ConfigInvalid("the URL has a line break or another character that is not printable")
     try:
         parts = urlsplit(url, allow_fragments=False)
-        _check_path(parts.path)
-        _check_brackets(parts.netloc)
-        port = parts.port
-    except ValueError as exc:
-        raise ConfigInvalid(f"this URL cannot be read: {exc}") from None
+    except ValueError:
+        # The reason quotes what stands in front of the host, which may be a password.
+        raise ConfigInvalid(
+            "this URL cannot be read; write vibemq://user:password@host:port, other characters as %XX"
+        ) from None
+    try:
+        return _url_settings(parts)
+    except ConfigInvalid:
+        if "@" not in parts.query:
+            raise
+        # What was wrong may be a piece of a password, and is not quoted.
+        raise ConfigInvalid(
+            "the options behind the '?' of this URL cannot be read; write %3F for a '?' in a user name or password, "
+            "and %40 for a '@' behind it"
+        ) from None
+
+
+def _url_settings(parts: SplitResult) -> ClientSettings:
+    _check_path(parts.path)
+    _check_brackets(parts.netloc)
+    port = _port(parts)
     if not parts.hostname:
         raise ConfigInvalid("the URL names no host; write vibemq://host:2925")
-    settings = _settings(_query_items(parts.query), _OPTION_KEYS)
+    items = tuple(_query_items(parts.query))
+    query_keys = {key.lower() for key, _ in items}
+    settings = _settings(items, _OPTION_KEYS)
     changes: dict[str, Any] = {"host": parts.hostname}
     if port is not None:
         changes["port"] = port
@@ -186,8 +214,20 @@ def _parse_url(url: str) -> ClientSettings:
         # A password of nobody is a token.
         changes["token"] = _unquoted(parts.password)
     if parts.scheme == "vibemqs":
+        if not settings.tls and query_keys & _TLS_KEYS:
+            raise ConfigInvalid("vibemqs:// and tls=no contradict each other; leave one of them out")
         changes["tls"] = True
     return replace(settings, **changes)
+
+
+def _port(parts: SplitResult) -> int | None:
+    """Behind the last ':' of the place. It is not quoted: a '?' or '/' in a password puts a piece of it there."""
+    try:
+        return parts.port
+    except ValueError:
+        raise ConfigInvalid(
+            "the port of this URL is no number of 1 to 65535; in a user name or password write %2F, %3A, %3F for / : ?"
+        ) from None
 
 
 def _check_path(path: str) -> None:
@@ -218,7 +258,7 @@ def _query_items(query: str) -> Iterable[tuple[str, str]]:
     for item in filter(None, query.split("&")):
         key, equals, value = item.partition("=")
         if not equals:
-            raise ConfigInvalid(f"query item {item!r} has no '='; write key=value")
+            raise ConfigInvalid(f"{_named(item, _OPTION_KEYS, 'an option')} has no '='; write key=value")
         yield _unquoted(key), _unquoted(value)
 
 
@@ -232,10 +272,19 @@ def _key_values(text: str) -> Iterable[tuple[str, str]]:
                 return
             raise ConfigInvalid("the connection string has a '=' with no key in front of it; write key=value;key=value")
         if end < 0 or ";" in key:
-            alone = key.split(";")[0].strip()
-            raise ConfigInvalid(f"{alone!r} has no '='; write host=…;port=…, or a URL such as vibemq://{alone}")
+            raise ConfigInvalid(_without_value(key.split(";")[0].strip(), first=at == 0))
         value, at = _value(text, end + 1)
         yield key, value
+
+
+def _without_value(item: str, *, first: bool) -> str:
+    """Behind another value it may be the end of a password that has a ';' in it."""
+    if first and "@" not in item:
+        return f"{item!r} has no '='; write host=…;port=…, or a URL such as vibemq://{item}"
+    if first:
+        return "the address has no '='; write host=…;port=…, or a URL such as vibemq://user:password@host:2925"
+    named = _named(item, _ALL_KEYS, "text behind a ';'")
+    return f"{named} has no '='; write key=value;key=value, a value with a ';' in it as \"…\""
 
 
 def _value(text: str, at: int) -> tuple[str, int]:
@@ -290,9 +339,22 @@ def _unknown(key: str, known: Iterable[str]) -> str:
     lowered = key.lower()
     if lowered in _PLACE_KEYS:
         return f"{key!r} does not belong behind the '?'; write vibemq://username:password@host:port?…"
-    near = difflib.get_close_matches(lowered, list(known), n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(known))}"
-    return f"the connection string has an unknown key {key!r}; {hint}"
+    near = _near(lowered, known)
+    if near:
+        return f"the connection string has an unknown key {key!r}; did you mean {near!r}?"
+    return f"the connection string has an unknown key; known are {', '.join(sorted(known))}"
+
+
+def _near(word: str, known: Iterable[str]) -> str:
+    """ "" where none is, or the word is not plain."""
+    if not _WORD.fullmatch(word):
+        return ""
+    return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=0.7)), "")
+
+
+def _named(item: str, known: Iterable[str], otherwise: str) -> str:
+    """The item itself only where a key is meant: other text may be a piece of a password."""
+    return repr(item) if _near(item.lower(), known) else otherwise
 
 
 def _text(name: str) -> Callable[[str, str], dict[str, Any]]:
@@ -311,10 +373,12 @@ def _bool(name: str, *, negated: bool = False) -> Callable[[str, str], dict[str,
 
 def _number(name: str, *, least: int, most: int | None = None) -> Callable[[str, str], dict[str, Any]]:
     def read(key: str, value: str) -> dict[str, Any]:
+        if not _WHOLE.fullmatch(value):
+            raise ConfigInvalid(f"{key}={value!r} is not a whole number")
         try:
             number = int(value)
         except ValueError:
-            raise ConfigInvalid(f"{key}={value!r} is not a whole number") from None
+            raise ConfigInvalid(f"{key} has {len(value):,} digits, which is out of range") from None
         if number < least or (most is not None and number > most):
             bound = f"{least} or more" if most is None else f"{least} to {most}"
             raise ConfigInvalid(f"{key}={number} is out of range; it must be {bound}")
@@ -360,6 +424,7 @@ _OPTION_KEYS: dict[str, Callable[[str, str], dict[str, Any]]] = {
     "name": _text("name"),
     "publishconnection": _bool("publish_connection"),
 }
+_TLS_KEYS = frozenset(("tls", "usetls"))
 _PLACE_KEYS: dict[str, Callable[[str, str], dict[str, Any]]] = {
     "host": _text("host"),
     "port": _number("port", least=1, most=65535),

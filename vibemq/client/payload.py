@@ -36,6 +36,8 @@ def encode(body: object) -> tuple[bytes, bool]:
     if isinstance(body, bytearray | memoryview):
         raw = bytes(body)
         return raw, is_json(raw)
+    if isinstance(body, type):
+        raise LocalProtocolError(f"the class {body.__name__} cannot be published; publish an object of it")
     dump = getattr(body, "model_dump_json", None)
     if dump is not None:
         return dump().encode(), True
@@ -54,7 +56,7 @@ def _json_form(value: Any) -> Any:
 
         return orjson.Fragment(msgspec.json.encode(value))
     dump = getattr(value, "model_dump_json", None)
-    if dump is None:
+    if dump is None or isinstance(value, type):
         raise TypeError(f"{type(value).__name__} has no JSON form")
     return orjson.Fragment(dump())
 

@@ -68,11 +68,17 @@ async def _serve(loaded: Loaded, read_again: Callable[[], Loaded]) -> int:
         return again
 
     source = SettingsSource(read, logs.set_up, origins)
+    hung_up = asyncio.Event()
+    broker = Broker(
+        settings=loaded.settings,
+        on_fatal=_end_now,
+        # Until then a signal ends the process at once: nobody is served, and a recovery may be long.
+        on_recovered=lambda: _obey_signals(broker, hung_up),
+        source=source,
+    )
     async with AsyncExitStack() as stack:
         with collector_at_rest():
-            broker = await stack.enter_async_context(Broker(settings=loaded.settings, on_fatal=_end_now, source=source))
-        hung_up = asyncio.Event()
-        _obey_signals(broker, hung_up)
+            await stack.enter_async_context(broker)
         for listening in broker.listening:
             _say("listening", protocol=listening.protocol, host=listening.host, port=listening.port)
         if broker.http_address is not None:

@@ -55,6 +55,7 @@ class Broker:
         http_port: serve health and metrics there; None = not at all.
         storage: name of the storage provider.
         on_fatal: called before the broker ends because a write failed with an unknown outcome.
+        on_recovered: called when the store is open, before the first client can connect: from here on `stop` drains.
         source: where the settings come from, for `reload`; `vibemq serve` has one.
         time_source: the clocks of the machine, unless a test moves time.
 
@@ -73,10 +74,13 @@ class Broker:
         http_port: int | None = None,
         storage: str = "lmdb",
         on_fatal: Callable[[BaseException], None] | None = None,
+        on_recovered: Callable[[], None] | None = None,
         source: SettingsSource | None = None,
         time_source: TimeSource | None = None,
     ) -> None:
-        check_broker_arguments(data_dir, settings, host, port, http_port, storage, on_fatal, source, time_source)
+        check_broker_arguments(
+            data_dir, settings, host, port, http_port, storage, on_fatal, on_recovered, source, time_source
+        )
         if settings is None:
             settings = _settings_of(data_dir, host, port, http_port, storage)
         elif data_dir is not None:
@@ -85,6 +89,7 @@ class Broker:
         self.metrics_counters = Metrics()
         self.status = BrokerStatus()
         self._on_fatal = on_fatal
+        self._on_recovered = on_recovered
         self._source = source
         self._time_source = time_source or TimeSource()
         self._reloader: Reloader | None = None
@@ -281,6 +286,8 @@ class Broker:
             ),
         )
         self._reloader = self._make_reloader(self._parts)
+        if self._on_recovered is not None:
+            self._on_recovered()
         await self._listeners.open(settings, self._parts, tasks)
         tasks.start_soon(self._parts.housekeeping.run)
         tasks.start_soon(self._parts.job_runner.run)

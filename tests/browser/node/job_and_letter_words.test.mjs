@@ -49,6 +49,7 @@ test("sentences begin large and end", () => {
   assert.equal(sentence("its limit is reached"), "Its limit is reached.");
   assert.equal(sentence("Done!"), "Done!");
   assert.equal(sentence(null), "");
+  assert.equal(sentence("dlq.replay requires a superuser"), "dlq.replay requires a superuser.");
 });
 
 test("broken JSON is told with its place", () => {

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 const pure = new URL("../../../vibemq/web/console/static/pure/", import.meta.url);
-const { count, counted, duration, instant, parseDuration, rate, size } = await import(new URL("format.js", pure));
+const { capitalized, count, counted, duration, instant, parseDuration, rate, size } = await import(new URL("format.js", pure));
 const { adminLine, assigned, curlLine, path, query, quote, segment } = await import(new URL("commands.js", pure));
 const { laidOut, layout, tokens } = await import(new URL("body.js", pure));
 const { fromBase64, hexLines, kindOf, textOf, toBase64 } = await import(new URL("body.js", pure));
@@ -11,6 +11,11 @@ const { visible } = await import(new URL("symbols.js", pure));
 const { matches } = await import(new URL("patterns.js", pure));
 const { placeAfterLogin } = await import(new URL("names.js", pure));
 const { EventReader } = await import(new URL("sse.js", pure));
+
+test("errors begin large, but for names of operations and settings", () => {
+  assert.equal(capitalized("user 'ann' may not"), "User 'ann' may not");
+  for (const text of ["audit.list requires a superuser", "max_attempts is 0", "queue.info: no", "", "Étude"]) assert.equal(capitalized(text), text);
+});
 
 test("JSON keeps every digit, repeated keys and their order", () => {
   const source = '{"b":9007199254740993,"a":1.10,"b":-0e+05,"c":"\\u0041\\/"}';

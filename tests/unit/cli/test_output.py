@@ -2,6 +2,7 @@
 
 import io
 import json
+import time
 
 import pytest
 from rich import cells
@@ -99,7 +100,23 @@ def test_sizes_durations_and_instants() -> None:
         "2.0 d",
     ]
     assert instant_text(0) == "–"
-    assert len(instant_text(1_700_000_000_000)) == len("2023-11-14 22:13:20")
+
+
+@pytest.mark.parametrize(
+    ("zone", "text"),
+    [
+        ("UTC0", "2023-11-14 22:13:20+00:00"),
+        ("CET-1", "2023-11-14 23:13:20+01:00"),
+        ("NPT-5:45", "2023-11-15 03:58:20+05:45"),
+        ("EST5", "2023-11-14 17:13:20-05:00"),
+    ],
+)
+def test_a_time_says_its_zone(zone: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", zone)
+        time.tzset()
+        assert instant_text(1_700_000_000_000) == text
+    time.tzset()
 
 
 def test_plain_progress_is_a_line_per_interval_and_the_last() -> None:

@@ -1,6 +1,6 @@
 import pytest
 
-from vibemq.client.address import ClientSettings, compressions, parse
+from vibemq.client.address import ClientSettings, compressions, parse, settings_of
 from vibemq.errors import ConfigInvalid
 
 
@@ -66,7 +66,7 @@ def test_secrets_stay_out_of_the_representation() -> None:
         ("vibemq://h?port=3", r"does not belong behind the '\?'"),
         ("vibemq://h?tls", "has no '='"),
         ("vibemq://", "names no host"),
-        ("vibemq://h:99999", "cannot be read"),
+        ("vibemq://h:99999", "no number of 1 to 65535"),
         ("amqp://h", "not a scheme of VibeMQ"),
         ("myhost:1234", "vibemq://myhost:1234"),
         ("host=h;tls", "'tls' has no '='"),
@@ -82,6 +82,7 @@ def test_secrets_stay_out_of_the_representation() -> None:
         ("vibemq://h?commandTimeout=0", "out of range"),
         (f"vibemq://h?commandTimeout={'9' * 400}", "out of range"),
         (f"vibemq://h?reconnectMaxDelay={'9' * 400}", "out of range"),
+        (f"vibemq://h?compressionThreshold={'9' * 5000}", "5,000 digits, which is out of range"),
         ("vibemq://h?compression=zip", "choose auto, none"),
         ('host="h', "closing"),
         ("username=u", "needs a password"),
@@ -92,6 +93,56 @@ def test_secrets_stay_out_of_the_representation() -> None:
 def test_what_cannot_be_used_is_refused_with_a_hint(text: str, hint: str) -> None:
     with pytest.raises(ConfigInvalid, match=hint):
         parse(text)
+
+
+@pytest.mark.parametrize("text", ["", " \n"])
+def test_an_empty_address_of_a_user_is_no_address(text: str) -> None:
+    with pytest.raises(ConfigInvalid, match="the address is empty"):
+        settings_of(text)
+
+
+@pytest.mark.parametrize("text", ["host=h;port=2_925", "host=h;port=２９２５", "vibemq://h?commandTimeout=2_0"])
+def test_a_number_is_written_in_plain_digits(text: str) -> None:
+    with pytest.raises(ConfigInvalid, match="is not a whole number"):
+        parse(text)
+
+
+@pytest.mark.parametrize("off", ["tls=no", "useTls=false"])
+def test_the_scheme_and_an_option_do_not_contradict_each_other(off: str) -> None:
+    with pytest.raises(ConfigInvalid, match="contradict"):
+        parse(f"vibemqs://h?{off}")
+    assert parse("vibemqs://h?tls=yes").tls
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "vibemq://ann:hush?quiet@h",
+        "vibemq://ann:12?quiet@h",
+        "vibemq://ann:12?tls=quiet@h",
+        "vibemq://ann:a@12?quiet=1@h",
+        "vibemq://ann:12/hush?quiet@h",
+        "vibemq://ann:hush/quiet@h",
+        "vibemq://ann:hush#quiet@h",
+        "vibemq://ann:hush\u2100quiet@h",
+        "vibemq://ann:hush[quiet@h",
+        "ann:hush@quiet@h",
+        "host=ann:hush@h",
+        "host=h;username=ann;password=two;hush",
+        "host=h;username=ann;password=two;hush;tls=true",
+        "host=h;username=ann;password=two;hush=quiet",
+        "host=h;username=ann;password=hush://quiet;zzz=x",
+    ],
+)
+def test_an_error_has_no_piece_of_a_password(text: str) -> None:
+    with pytest.raises(ConfigInvalid) as caught:
+        parse(text)
+    assert "hush" not in str(caught.value)
+    assert "quiet" not in str(caught.value)
+
+
+def test_a_password_may_look_like_a_url() -> None:
+    assert parse("host=h;username=u;password=a://b").password == "a://b"
 
 
 @pytest.mark.parametrize(("word", "tls"), [("on", True), ("1", True), ("YES", True), ("off", False), ("0", False)])

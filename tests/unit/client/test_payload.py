@@ -46,6 +46,12 @@ def test_a_body_without_json_form_is_refused() -> None:
         encode({1, 2})
 
 
+@pytest.mark.parametrize("body", [Order, [Order], Point, int])
+def test_a_class_is_no_body(body: object) -> None:
+    with pytest.raises(LocalProtocolError, match="cannot be published"):
+        encode(body)
+
+
 def test_decode_follows_the_content_type() -> None:
     assert decode(b'{"a":1}', None) == {"a": 1}
     assert decode(b'{"a":1}', "application/json; charset=utf-8") == {"a": 1}

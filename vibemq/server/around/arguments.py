@@ -17,6 +17,7 @@ def check_broker_arguments(
     http_port: object,
     storage: object,
     on_fatal: object,
+    on_recovered: object,
     source: object,
     time_source: object,
 ) -> None:
@@ -31,8 +32,9 @@ def check_broker_arguments(
     if http_port is not None:
         _check_port("http_port", http_port)
     check_text("storage", storage, ConfigInvalid)
-    if on_fatal is not None:
-        check_callable("on_fatal", on_fatal, ConfigInvalid)
+    for name, value in (("on_fatal", on_fatal), ("on_recovered", on_recovered)):
+        if value is not None:
+            check_callable(name, value, ConfigInvalid)
     for name, value, kind in (
         ("settings", settings, Settings),
         ("source", source, SettingsSource),

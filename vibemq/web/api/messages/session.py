@@ -14,6 +14,7 @@ from typing import Any
 from vibemq.errors import RateLimited, ShuttingDown, VibeMQError
 from vibemq.model.commands import Command, Settle, Settlement, Subscribe, Unsubscribe
 from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Reply, Subscribed
+from vibemq.model.options import QueueOptions
 from vibemq.model.stored import Slice
 from vibemq.protocols.session import Goodbye, Principal, Request, SessionContext
 
@@ -128,6 +129,11 @@ class HttpPeerSession:
     def idle(self) -> bool:
         return not (self._asked or self._fetches or self._held or self._requests)
 
+    @property
+    def queue_defaults(self) -> QueueOptions:
+        """Of a queue that is created because somebody publishes to it or fetches from it."""
+        return self._context.queue_defaults
+
     def new_id(self) -> str:
         return self._context.new_id()
 
@@ -164,7 +170,6 @@ class HttpPeerSession:
                 capacity_bytes=FETCH_BYTES,
                 credit=most,
                 ack_timeout_ms=ack_timeout_ms,
-                create=False,
             )
         )
         return fetch

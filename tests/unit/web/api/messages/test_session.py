@@ -83,7 +83,7 @@ def subscribed(asked: Asked, **wanted: Any) -> Subscribe:
 def test_a_fetch_is_a_subscription_that_comes_and_goes() -> None:
     asked = Asked()
     command = subscribed(asked, most=10, wait_ms=1_000)
-    assert (command.credit, command.capacity_messages, command.create) == (10, 10, False)
+    assert (command.credit, command.capacity_messages, command.create) == (10, 10, True)
     assert asked.session.next_deadline() == NOW + 1_000
     asked.deliver(1, 5, 3)
     (end,) = asked.session.commands()

@@ -10,8 +10,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from vibemq.auth.matrix import SUBSCRIBE
-from vibemq.errors import ErrorCode, InvalidOptions, InvalidPayload
+from vibemq.errors import ErrorCode, InvalidOptions, InvalidPayload, QueueNotFound
 from vibemq.model import commands
+from vibemq.model.options import QueueOptions
 from vibemq.model.rows import RowView
 from vibemq.operations.messages import payload_json
 from vibemq.operations.reading.instants import with_instants, written
@@ -23,6 +24,7 @@ from vibemq.web.api.errors import MEANINGS, HttpCode, Problem, as_problem
 from vibemq.web.api.guardrails.json_shapes import LISTS_MARKS_MAX
 from vibemq.web.api.kinds import Kind
 from vibemq.web.api.messages.leases import Lease
+from vibemq.web.api.messages.peers import HttpPeer
 from vibemq.web.api.messages.session import FetchedBatch, FetchedMessage
 from vibemq.web.api.messages.settling import ACK_TIMEOUT_MS_MAX, SETTLEMENTS_MAX, SettlementOutcome, settle
 from vibemq.web.api.streams.stream import until_gone
@@ -66,7 +68,8 @@ async def fetch(exchange: Exchange) -> Response:
     wanted = {name: info.default for name, info in FetchBody.model_fields.items()} | checked(FetchBody, exchange.body)
     principal, queue = exchange.user.principal, exchange.path["queue"]
     exchange.services.accounts.policy.authorize(principal, SUBSCRIBE, queue)
-    options = exchange.services.messages.options(queue)
+    peer = exchange.state.door.peers.of(principal, exchange.user.host)
+    options = _options(exchange, queue, peer)
     if options.is_fan_out and wanted["group"] is None:
         raise InvalidOptions(
             f"queue {queue[:64]!r} is a fan-out queue, in which each group has every message; name a durable group"
@@ -74,7 +77,6 @@ async def fetch(exchange: Exchange) -> Response:
     timeout_ms = wanted["ack_timeout_ms"]
     if timeout_ms is None:
         timeout_ms = min(options.ack_timeout_ms, ACK_TIMEOUT_MS_MAX) or ACK_TIMEOUT_MS
-    peer = exchange.state.door.peers.of(principal, exchange.user.host)
     batch = await _fetched(
         exchange.request,
         peer.fetch(
@@ -93,6 +95,14 @@ async def fetch(exchange: Exchange) -> Response:
         if len(items) % 10 == 0 or len(message.row) > 65_536:
             await asyncio.sleep(0)
     return json_answer({"items": items}, exchange)
+
+
+def _options(exchange: Exchange, queue: str, peer: HttpPeer) -> QueueOptions:
+    try:
+        return exchange.services.messages.options(queue)
+    except QueueNotFound:
+        # The engine creates it, or refuses the fetch.
+        return peer.session.queue_defaults
 
 
 async def _fetched(request: Request, fetching: Coroutine[Any, Any, FetchedBatch]) -> FetchedBatch:

@@ -1,7 +1,7 @@
 // Names and texts from outside, instants, and figures, as elements.
 import { html, useEffect, useState } from "../vendor/ui.js";
 import { zone } from "./address.js";
-import { count, duration, instant, rate, sizeParts, toDate } from "../pure/format.js";
+import { capitalized, count, duration, instant, rate, sizeParts, toDate } from "../pure/format.js";
 import { pieces } from "../pure/symbols.js";
 
 /** Text from outside: isolated, so that it cannot turn what is beside it around, with hidden characters as symbols. */
@@ -78,16 +78,13 @@ export function Trouble({ problem, retry }) {
       ? "Ask a superuser of this broker for the permission that is named, or log in as somebody else."
       : null;
   return html`<div class="problem" role="alert">
-    <strong><${Outside} text=${sentence(problem.message)} /></strong>
+    <strong><${Outside} text=${capitalized(problem.message)} /></strong>
     ${problem.errors.map(({ pointer, detail }) => html`<span><code>${pointer}</code> <${Outside} text=${detail} /></span>`)}
     ${hint && html`<span class="small">${hint}</span>`}
     <span class="small">${[problem.code, problem.requestId && `request ${problem.requestId}`].filter(Boolean).join(" · ")}</span>
     ${retry && html`<span><button type="button" class="button slim" onClick=${retry}>Try again</button></span>`}
   </div>`;
 }
-
-/** Errors begin with a small letter where a prefix may stand before them. */
-export const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 /** The usual three: waiting, trouble, or the data itself. `found` comes from useData. */
 export function Loaded({ found, what, children }) {

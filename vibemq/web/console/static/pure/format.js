@@ -15,6 +15,9 @@ export function counted(value, one, many = `${one}s`) {
   return `${count(value)} ${value === 1 ? one : many}`;
 }
 
+/** Errors begin with a small letter where a prefix may stand before them; a name such as audit.list stays what it is. */
+export const capitalized = (text) => (/^[a-z]+[._][a-z]/.test(text) ? text : text.charAt(0).toUpperCase() + text.slice(1));
+
 /** Events per second: exact when small, rounded when large. */
 export function rate(value) {
   if (value === null || value === undefined) return "–";

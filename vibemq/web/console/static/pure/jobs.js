@@ -1,5 +1,5 @@
 // Arithmetic of jobs: how far, how fast, how long, and what that means in a sentence.
-import { count, counted } from "./format.js";
+import { capitalized, count, counted } from "./format.js";
 
 export const RATE_MIN = 1;
 export const RATE_MAX = 10_000;
@@ -147,7 +147,7 @@ export function stateOf(job) {
 export function sentence(text) {
   const plain = String(text ?? "").trim();
   if (!plain) return "";
-  const first = plain[0].toUpperCase() + plain.slice(1);
+  const first = capitalized(plain);
   return /[.!?…]$/.test(first) ? first : `${first}.`;
 }
 

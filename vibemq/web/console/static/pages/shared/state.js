@@ -3,8 +3,8 @@ import { html } from "../../vendor/ui.js";
 import { link } from "../../parts/address.js";
 import { mayDo } from "../../parts/api.js";
 import { useData } from "../../parts/data.js";
-import { Ago, Duration, Outside, sentence } from "../../parts/text.js";
-import { count, size } from "../../pure/format.js";
+import { Ago, Duration, Outside } from "../../parts/text.js";
+import { capitalized, count, size } from "../../pure/format.js";
 
 /** Where clients connect: the listener of the native protocol, as the broker tells it to those who may ask. */
 export function useNativeUrl() {
@@ -38,8 +38,8 @@ export const Remedy = ({ text }) => (text ? text.split("`").map((part, at) => (a
 
 export function Sentence({ level, text, remedy, link: target }) {
   return html`<p class=${`well ${level === "alarm" ? "bad" : "warn"}`}>
-    <strong>${level === "alarm" ? "Alarm: " : ""}<${Outside} text=${sentence(text)} /></strong>
-    ${remedy && html`<span class="small"><${Remedy} text=${sentence(remedy)} /></span>`}
+    <strong>${level === "alarm" ? "Alarm: " : ""}<${Outside} text=${capitalized(text)} /></strong>
+    ${remedy && html`<span class="small"><${Remedy} text=${capitalized(remedy)} /></span>`}
     ${target && html`<a href=${link(target.page, { queue: target.queue })}>${WHERE[target.page] ?? "Show"}</a>`}
   </p>`;
 }
