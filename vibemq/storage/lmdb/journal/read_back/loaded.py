@@ -4,7 +4,7 @@ from collections import OrderedDict
 from typing import Final
 
 from vibemq.errors import StorageDamaged
-from vibemq.model.records import MessagesAdded, Record
+from vibemq.model.records import MessagesAdded
 from vibemq.model.rows import Rows
 from vibemq.storage.kvstore.encoding import decode_batch
 from vibemq.storage.lmdb.journal.journal import Journal, JournalPosition
@@ -28,8 +28,8 @@ class LoadedRecords:
 
     def __init__(self, journal: Journal) -> None:
         self._journal: Final = journal
-        self._loaded: OrderedDict[int, tuple[int, list[Record]]] = OrderedDict()
-        """Size and contents, by lsn."""
+        self._loaded: OrderedDict[int, tuple[int, dict[tuple[int, int], Rows]]] = OrderedDict()
+        """By lsn, its size and its rows, these by queue and first sequence."""
         self._size = 0
         self._verified: dict[int, VerifiedRecord] = {}
         self._pieces: Final = Pieces()
@@ -43,12 +43,9 @@ class LoadedRecords:
         """Those of the stretch that begins with this sequence. Raises StorageDamaged."""
         if position.size > RECORD_BYTES_MAX and self._verified_record(position).stretches <= STRETCHES_MAX:
             return self._window(position, queue_id, first)
-        for record in self._records(position):
-            if type(record) is MessagesAdded and (record.queue_id, record.first_sequence) == (queue_id, first):
-                return record.rows
-        return None
+        return self._stretches(position).get((queue_id, first))
 
-    def _records(self, position: JournalPosition) -> list[Record]:
+    def _stretches(self, position: JournalPosition) -> dict[tuple[int, int], Rows]:
         lsn = position.lsn
         if lsn in self._loaded:
             self._loaded.move_to_end(lsn)
@@ -62,9 +59,12 @@ class LoadedRecords:
         except StorageDamaged as damage:
             self._note(lsn, damage)
             raise
-        self._loaded[lsn] = position.size, records
+        stretches = {
+            (record.queue_id, record.first_sequence): record.rows for record in records if type(record) is MessagesAdded
+        }
+        self._loaded[lsn] = position.size, stretches
         self._size += position.size
-        return records
+        return stretches
 
     def _note(self, lsn: int, damage: StorageDamaged) -> None:
         # What a disk cannot read now it may read the next time.
