@@ -25,7 +25,9 @@ def _needs_no_check(model: type[BaseModel], values: Mapping[str, Any]) -> bool:
     """Defaults and flags fit as they are. The first validator that is made loads much of pydantic, which an embedded
     broker does not wait for."""
     fields, checks = model.model_fields, model.__pydantic_decorators__
-    if checks.field_validators or checks.model_validators or any(field.is_required() for field in fields.values()):
+    if checks.field_validators or checks.model_validators or model.model_config.get("validate_default"):
         return False
-    flags = {name for name, field in fields.items() if field.annotation is bool}
+    if any(field.is_required() for field in fields.values()):
+        return False
+    flags = {name for name, field in fields.items() if field.annotation is bool and not field.metadata}
     return all(name in flags and type(value) is bool for name, value in values.items())

@@ -3,7 +3,7 @@
 from typing import Annotated, Any, Self
 
 import pytest
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from vibemq import plugins
 from vibemq.errors import ConfigInvalid
@@ -69,3 +69,24 @@ def test_what_does_not_fit_is_refused(model: type[BaseModel], values: dict[str, 
 
 def test_a_models_own_checks_are_made() -> None:
     assert plugin_settings(Alone, {"strict": True}, "it").strict is False
+
+
+def refuse(value: bool) -> bool:
+    raise ValueError("never")
+
+
+class Annotations(BaseModel):
+    strict: Annotated[bool, AfterValidator(refuse)] = False
+
+
+class CheckedDefaults(BaseModel):
+    model_config = ConfigDict(validate_default=True)
+    size: int = "many"  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(("model", "values"), [(Annotations, {"strict": True}), (CheckedDefaults, {})])
+def test_checks_that_stand_elsewhere_than_in_a_validator_are_made(
+    model: type[BaseModel], values: dict[str, Any]
+) -> None:
+    with pytest.raises(ConfigInvalid):
+        plugin_settings(model, values, "it")

@@ -111,10 +111,12 @@ async def exported(exchange: Exchange) -> AsyncIterator[bytes]:
         while at < len(letters) and _rights(exchange) == rights:
             some, began = letters[at : at + ITEMS_PER_TURN], monotonic()
             lines = _lines(exchange, some)
-            await give_way(monotonic() - began)
+            worked_s = monotonic() - began
             yield lines
             at += len(some)
             after = some[-1]["dead_id"]
+            # Behind the lines, not before: rights may end meanwhile.
+            await give_way(worked_s)
         count += at
         found = {letter["dead_id"] for letter in page["damaged"]} - known
         damaged += len(found)
