@@ -9,7 +9,7 @@ from vibemq.errors import JobStateConflict
 from vibemq.model.commands import PurgeQueue, Settlement
 from vibemq.model.jobs.job import JobState
 from vibemq.model.jobs.job_records import MADE_RUNS_MAX
-from vibemq.model.options import Durability
+from vibemq.model.options import DeliveryMode, Durability
 
 
 @pytest.fixture
@@ -108,6 +108,11 @@ def test_the_first_are_settled_when_nobody_has_them(driver: JobsDriver) -> None:
     assert driver.job().state is JobState.RUNNING
 
 
+def made(driver: JobsDriver) -> int:
+    """The first message of the job."""
+    return driver.job().made[0][1]
+
+
 def passes(driver: JobsDriver) -> bool:
     assert not unsettled(driver)
     return bool(driver.change(canary_passed=True, by="").canary_passed)
@@ -142,16 +147,34 @@ def test_when_all_of_the_first_are_gone_nothing_has_passed(driver: JobsDriver) -
     driver.check()
 
 
-def test_one_that_expires_or_is_given_up_without_a_letter_is_gone(driver: JobsDriver) -> None:
+def test_those_that_expire_without_a_letter_are_gone(driver: JobsDriver) -> None:
     driver.start(canary=2)
-    driver.create("short", message_ttl_ms=100, dead_letter=False, max_attempts=1)
+    driver.create("short", message_ttl_ms=100, dead_letter=False)
     driver.replay([1, 2], queue="short")
-    driver.subscribe(3, "short", capacity_messages=1)
-    driver.settle(3, driver.engine.jobs.by_id[1].made[0][1], verb=Settlement.REJECT)
-    driver.close(3, clean=True)
     driver.advance(101)
-    assert driver.job().gone == 2
+    assert (driver.job().gone, driver.job().dead_again) == (2, 0)
     driver.check()
+
+
+@pytest.mark.parametrize("verb", [Settlement.REJECT, Settlement.RETRY])
+@pytest.mark.parametrize("mode", [DeliveryMode.ROUND_ROBIN, DeliveryMode.FAN_OUT_WITH_ACK])
+def test_what_a_consumer_fails_with_holds_the_job_where_no_letters_are_kept(
+    driver: JobsDriver, mode: DeliveryMode, verb: Settlement
+) -> None:
+    driver.start(canary=3)
+    driver.create("strict", mode=mode, dead_letter=False, max_attempts=1)
+    driver.subscribe(3, "strict", capacity_messages=10)
+    driver.replay([1, 2, 3], queue="strict")
+    first = made(driver)
+    driver.settle(3, first, first + 1, verb=verb)
+    driver.settle(3, first + 2)
+    driver.close(3, clean=True)
+    job = driver.job()
+    assert (job.state, job.dead_again, job.gone) == (JobState.HELD, 2, 0)
+    assert "2 of the first 3 letters died again" in job.why
+    driver.check()
+    driver.restart()
+    assert (driver.job().dead_again, driver.job().gone) == (2, 0)
 
 
 def test_a_job_is_held_after_so_many_deaths_and_again_after_so_many_more(driver: JobsDriver) -> None:
