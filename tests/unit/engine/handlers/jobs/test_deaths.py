@@ -2,11 +2,12 @@
 
 import pytest
 
+from tests.simulation.engine_driver import rows_of
 from tests.unit.engine.handlers.jobs.jobs_driver import JobsDriver
 from vibemq.engine.handlers.jobs.starting import FINISHED_MAX
 from vibemq.engine.jobs.job_table import RUNNING_MAX
 from vibemq.errors import JobStateConflict
-from vibemq.model.commands import PurgeQueue, Settlement
+from vibemq.model.commands import DeleteQueue, MoveMessages, PurgeQueue, RemoveMessages, Settlement
 from vibemq.model.jobs.job import JobState
 from vibemq.model.jobs.job_records import MADE_RUNS_MAX
 from vibemq.model.options import DeliveryMode, Durability
@@ -145,6 +146,49 @@ def test_when_all_of_the_first_are_gone_nothing_has_passed(driver: JobsDriver) -
     assert "all of the first 2 letters left their queue" in driver.job().why
     assert driver.change(JobState.RUNNING).canary_passed
     driver.check()
+
+
+def test_what_is_put_back_because_its_move_could_not_be_stored_is_not_gone(driver: JobsDriver) -> None:
+    driver.create("b")
+    driver.start(canary=3)
+    driver.replay([1, 2, 3])
+    first = made(driver)
+    driver.hold = True
+    incarnation = driver.engine.readers.queue("q").incarnation
+    move = MoveMessages(1, None, "q", incarnation, "b", [first, first + 1], [driver.now] * 2, rows_of(2))
+    driver.handle(move)
+    driver.ask(RemoveMessages(0, None, "q", [(first + 2, first + 2)], incarnation))
+    assert driver.job().gone == 3
+    driver.refuse()
+    driver.hold = False
+    assert (driver.info("q").ready, driver.job().gone) == (2, 1), "what was removed stays so"
+    driver.subscribe(3, capacity_messages=10)
+    driver.settle(3, first, first + 1)
+    driver.close(3, clean=True)
+    driver.advance(5_000)
+    driver.check()
+    driver.restart()
+    assert driver.job().gone == 1
+    assert passes(driver)
+    driver.check()
+
+
+def test_what_was_moved_is_gone_when_its_queue_is_deleted_before_the_move_fails(driver: JobsDriver) -> None:
+    driver.create("b")
+    driver.start(canary=2)
+    driver.replay([1, 2])
+    driver.hold = True
+    incarnation = driver.engine.readers.queue("q").incarnation
+    sequences = [made(driver), made(driver) + 1]
+    driver.handle(MoveMessages(1, None, "q", incarnation, "b", sequences, [driver.now] * 2, rows_of(2)))
+    driver.handle(DeleteQueue(0, None, "q"))
+    driver.refuse()
+    driver.hold = False
+    assert driver.job().gone == 2
+    driver.advance(5_000)
+    driver.check()
+    driver.restart()
+    assert driver.job().gone == 2
 
 
 def test_those_that_expire_without_a_letter_are_gone(driver: JobsDriver) -> None:
