@@ -11,7 +11,9 @@ from vibemq.model.jobs.job_records import (
     JobsForgotten,
     JobStarted,
 )
-from vibemq.model.records import DeadLettered, DeadRemoved, MessagesAdded, Record
+from vibemq.model.records import DeadLettered, DeadRemoved, Dropped, MessagesAdded, Reason, Record, Settled
+
+_WITHOUT_LETTER = (Reason.REJECTED, Reason.MAX_ATTEMPTS)
 
 
 class Unbalanced(AssertionError):
@@ -62,10 +64,18 @@ def apply_job_record(jobs: dict[int, NaiveJob], record: JobRecord, batch: list[R
                     raise Unbalanced(f"job {record.job_id} counts as gone what it has not made: {sorted(died)}")
                 job.gone += len(died)
                 return
-            letters = {(r.queue_id, one.sequence) for r in batch if isinstance(r, DeadLettered) for one in r.letters}
-            if not died <= job.made or not died <= letters:
+            if not died <= job.made or not died <= _failed(batch):
                 raise Unbalanced(f"job {record.job_id} counts deaths that are none of its messages: {sorted(died)}")
             job.dead_again += len(died)
+
+
+def _failed(batch: list[Record]) -> set[tuple[int, int]]:
+    """What leaves a group as a letter, or, where none are kept, without one."""
+    failed = {(r.queue_id, one.sequence) for r in batch if isinstance(r, DeadLettered) for one in r.letters}
+    for record in batch:
+        if isinstance(record, Settled) or (isinstance(record, Dropped) and record.reason in _WITHOUT_LETTER):
+            failed |= {(record.queue_id, s) for first, last in record.runs for s in range(first, last + 1)}
+    return failed
 
 
 def _advance(job: NaiveJob, record: JobAdvanced, batch: list[Record]) -> None:

@@ -214,7 +214,8 @@ class Engine:
             self._fail_wait(step, wait, ticket, holes, error)
         lifetime.attend_changed(state, step, outcome.records)
         step.close()
-        state.owed += rollback.owed_of(state, outcome.records, holes, refused=outcome.pays)
+        records = rollback.without_moves(state, outcome.records, outcome.moved)
+        state.owed += rollback.owed_of(state, records, holes, refused=outcome.pays)
         state.owed_behind += step.records
         state.note_refused(outcome.records)
         kept = rollback.keep_promised(state, outcome.records, promised)

@@ -9,7 +9,7 @@ the next outcome.
 from dataclasses import replace
 
 from vibemq.engine.handlers.dead_letters import put_back, remove
-from vibemq.engine.queue.queue import Added
+from vibemq.engine.queue.queue import Added, TakenOut
 from vibemq.engine.requests.failing import fail_unstored
 from vibemq.engine.state import IMPORT_PREFIX, EngineState
 from vibemq.engine.step import Step
@@ -111,6 +111,25 @@ def _parts_of(record: MessagesAdded, runs: RunSet) -> list[Record]:
         )
         for start, last in parts
     ]
+
+
+def without_moves(state: EngineState, records: list[Record], moved: list[TakenOut]) -> list[Record]:
+    """The records without what jobs have counted as gone and is back in its queue."""
+    back: Holes = {}
+    for taken in moved:
+        if not taken.queue.deleted:
+            back.setdefault(taken.queue.queue_id, RunSet()).add_all(taken.runs)
+    kept: list[Record] = []
+    for record in records:
+        if isinstance(record, JobLettersDied) and record.gone and record.queue_id in back:
+            there = back[record.queue_id]
+            state.jobs.revive(record, there)
+            runs = _minus(record.runs, there)
+            if runs:
+                kept.append(replace(record, runs=runs))
+        else:
+            kept.append(record)
+    return kept
 
 
 def owed_of(state: EngineState, records: list[Record], holes: Holes, *, refused: bool = False) -> list[Record]:

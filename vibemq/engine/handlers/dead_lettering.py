@@ -14,9 +14,11 @@ from vibemq.engine.step import Step, heavy, light
 from vibemq.engine.waiting import PER_UNIT
 from vibemq.model.options import Durability
 from vibemq.model.records import ALL_GROUPS, Attempts, DeadFacts, DeadLettered, DeadRemoved, Dropped, Reason
-from vibemq.model.runs import Run, RunSet, run_count, without
+from vibemq.model.runs import Run, RunSet, run_count, runs_of, without
 
 _NEVER_OUT = Attempts(acquired=0)
+_FAILED = frozenset((Reason.REJECTED, Reason.MAX_ATTEMPTS))
+"""A consumer has had the message: it has not gone without a verdict."""
 _IDS_AHEAD = 1_000
 """Ids of transient letters that one record speaks for."""
 
@@ -54,7 +56,7 @@ def turn_down(state: EngineState, step: Step, queue: Queue, group: Group, runs: 
     if queue.options.dead_letter:
         bury(state, step, queue, group, _each(runs), Reason.REJECTED, error=error, acquired=1)
     else:
-        discard(step, queue, group, runs, Reason.REJECTED, error)
+        discard_failed(state, step, queue, group, runs, Reason.REJECTED, error)
 
 
 def lose(step: Step, queue: Queue, group: Group, runs: list[Run]) -> None:
@@ -87,7 +89,7 @@ def bury(
     group.counters.dead += len(letters)
     step.note(DeadLettered(queue.queue_id, group.group_id, letters), heavy(queue))
     if state.jobs.made:
-        note_deaths(state, step, queue, doomed)
+        note_deaths(state, step, queue, runs_of(doomed))
     step.free(queue)
 
 
@@ -147,11 +149,21 @@ def discard(step: Step, queue: Queue, group: Group, runs: list[Run], reason: Rea
     else:
         group.counters.dropped += count
     if queue.only_group:
-        step.give_up(queue, runs)
+        if reason not in _FAILED:
+            step.give_up(queue, runs)
         step.note(Dropped(queue.queue_id, runs, reason), heavy(queue))
     else:
         step.note_settled(queue, group, runs)
     step.free(queue)
+
+
+def discard_failed(
+    state: EngineState, step: Step, queue: Queue, group: Group, runs: list[Run], reason: Reason, error: str
+) -> None:
+    """The same for what a consumer has failed with: to jobs it died, though no letter of it is kept."""
+    discard(step, queue, group, runs, reason, error)
+    if state.jobs.made:
+        note_deaths(state, step, queue, runs)
 
 
 def drop_waiting(step: Step, queue: Queue, runs: list[Run], reason: Reason) -> RunSet:

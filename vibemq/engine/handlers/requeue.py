@@ -4,7 +4,7 @@ Every function here is told runs that were just taken from their holder, and giv
 """
 
 from vibemq.engine.backoff import retry_delay_ms
-from vibemq.engine.handlers.dead_lettering import bury, discard, remove_from_group
+from vibemq.engine.handlers.dead_lettering import bury, discard_failed, remove_from_group
 from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import Queue
 from vibemq.engine.state import EngineState
@@ -101,5 +101,5 @@ def _give_up(state: EngineState, step: Step, queue: Queue, group: Group, doomed:
     if queue.options.dead_letter:
         bury(state, step, queue, group, doomed, Reason.MAX_ATTEMPTS, error=error, acquired=1)
     else:
-        discard(step, queue, group, runs_of(doomed), Reason.MAX_ATTEMPTS, error)
+        discard_failed(state, step, queue, group, runs_of(doomed), Reason.MAX_ATTEMPTS, error)
     step.touch(queue, group)

@@ -1,7 +1,9 @@
 """Which messages of a queue jobs have made."""
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+
+from vibemq.model.runs import Run
 
 
 class MadeIn:
@@ -35,13 +37,14 @@ class MadeIn:
         self._firsts[at : at + 1] = [part[0] for part in parts]
         self._runs[at : at + 1] = [(part[1], job_id) for part in parts]
 
-    def maker(self, sequence: int) -> int:
-        """0 = no job."""
-        at = bisect_right(self._firsts, sequence) - 1
-        if at < 0:
-            return 0
-        last, job_id = self._runs[at]
-        return job_id if sequence <= last else 0
+    def within(self, first: int, last: int) -> Iterator[tuple[int, Run]]:
+        """(job_id, run) of each stretch in [first, last], ascending."""
+        for at in range(max(0, bisect_right(self._firsts, first) - 1), len(self._firsts)):
+            start, (end, job_id) = self._firsts[at], self._runs[at]
+            if start > last:
+                return
+            if end >= first:
+                yield job_id, (max(start, first), min(end, last))
 
     def keep(self, wanted: Callable[[int], bool]) -> None:
         """Forget the messages of the other jobs."""

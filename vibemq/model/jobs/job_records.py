@@ -56,7 +56,7 @@ class JobChanged:
 
 @dataclass(slots=True)
 class JobLettersDied:
-    """Messages that the job has made are dead letters again: in the batch that says so."""
+    """Messages that the job has made are dead letters again, or would be if their queue kept any: in that batch."""
 
     job_id: int
     queue_id: int

@@ -1,6 +1,6 @@
 """Messages that a job has made and that become dead letters again, or leave their queue otherwise without an ack."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from vibemq.engine.handlers.jobs.guards import why_held
 from vibemq.engine.handlers.jobs.starting import hold, let_run
@@ -10,7 +10,7 @@ from vibemq.engine.step import Step, heavy
 from vibemq.model.jobs.job import JobState
 from vibemq.model.jobs.job_records import JobLettersDied, bereaved
 from vibemq.model.options import Durability
-from vibemq.model.runs import runs_of
+from vibemq.model.runs import Run
 
 _HOLDS = frozenset((JobState.QUEUED, JobState.RUNNING))
 """One that somebody has paused is held when it shall go on; one that is held for another reason is told of this one."""
@@ -31,18 +31,18 @@ def note_gone(state: EngineState, step: Step) -> None:
                 step.note(record, max(Durability.ASYNC, heavy(queue)))
 
 
-def note_deaths(state: EngineState, step: Step, queue: Queue, sequences: Sequence[int]) -> None:
+def note_deaths(state: EngineState, step: Step, queue: Queue, runs: Iterable[Run]) -> None:
     """In the batch of the letters: each job counts those of its own messages, and is held when its guards say so."""
     made = state.jobs.made.get(queue.queue_id)
     if made is None:
         return
-    by_job: dict[int, list[int]] = {}
-    for sequence in sequences:
-        job_id = made.maker(sequence)
-        if job_id in state.jobs.by_id:
-            by_job.setdefault(job_id, []).append(sequence)
+    by_job: dict[int, list[Run]] = {}
+    for run in runs:
+        for job_id, part in made.within(*run):
+            if job_id in state.jobs.by_id:
+                by_job.setdefault(job_id, []).append(part)
     for job_id, died in by_job.items():
-        record = JobLettersDied(job_id, queue.queue_id, runs_of(died))
+        record = JobLettersDied(job_id, queue.queue_id, died)
         before = state.jobs.by_id[job_id]
         job = bereaved(before, record)
         state.jobs.put(job)

@@ -2,14 +2,15 @@
 
 import pytest
 
+from tests.simulation.engine_driver import rows_of
 from tests.unit.engine.handlers.jobs.jobs_driver import JobsDriver
 from vibemq.engine.handlers.jobs.starting import FINISHED_MAX
 from vibemq.engine.jobs.job_table import RUNNING_MAX
 from vibemq.errors import JobStateConflict
-from vibemq.model.commands import PurgeQueue, Settlement
+from vibemq.model.commands import DeleteQueue, MoveMessages, PurgeQueue, RemoveMessages, Settlement
 from vibemq.model.jobs.job import JobState
 from vibemq.model.jobs.job_records import MADE_RUNS_MAX
-from vibemq.model.options import Durability
+from vibemq.model.options import DeliveryMode, Durability
 
 
 @pytest.fixture
@@ -108,6 +109,11 @@ def test_the_first_are_settled_when_nobody_has_them(driver: JobsDriver) -> None:
     assert driver.job().state is JobState.RUNNING
 
 
+def made(driver: JobsDriver) -> int:
+    """The first message of the job."""
+    return driver.job().made[0][1]
+
+
 def passes(driver: JobsDriver) -> bool:
     assert not unsettled(driver)
     return bool(driver.change(canary_passed=True, by="").canary_passed)
@@ -142,16 +148,77 @@ def test_when_all_of_the_first_are_gone_nothing_has_passed(driver: JobsDriver) -
     driver.check()
 
 
-def test_one_that_expires_or_is_given_up_without_a_letter_is_gone(driver: JobsDriver) -> None:
-    driver.start(canary=2)
-    driver.create("short", message_ttl_ms=100, dead_letter=False, max_attempts=1)
-    driver.replay([1, 2], queue="short")
-    driver.subscribe(3, "short", capacity_messages=1)
-    driver.settle(3, driver.engine.jobs.by_id[1].made[0][1], verb=Settlement.REJECT)
+def test_what_is_put_back_because_its_move_could_not_be_stored_is_not_gone(driver: JobsDriver) -> None:
+    driver.create("b")
+    driver.start(canary=3)
+    driver.replay([1, 2, 3])
+    first = made(driver)
+    driver.hold = True
+    incarnation = driver.engine.readers.queue("q").incarnation
+    move = MoveMessages(1, None, "q", incarnation, "b", [first, first + 1], [driver.now] * 2, rows_of(2))
+    driver.handle(move)
+    driver.ask(RemoveMessages(0, None, "q", [(first + 2, first + 2)], incarnation))
+    assert driver.job().gone == 3
+    driver.refuse()
+    driver.hold = False
+    assert (driver.info("q").ready, driver.job().gone) == (2, 1), "what was removed stays so"
+    driver.subscribe(3, capacity_messages=10)
+    driver.settle(3, first, first + 1)
     driver.close(3, clean=True)
-    driver.advance(101)
-    assert driver.job().gone == 2
+    driver.advance(5_000)
     driver.check()
+    driver.restart()
+    assert driver.job().gone == 1
+    assert passes(driver)
+    driver.check()
+
+
+def test_what_was_moved_is_gone_when_its_queue_is_deleted_before_the_move_fails(driver: JobsDriver) -> None:
+    driver.create("b")
+    driver.start(canary=2)
+    driver.replay([1, 2])
+    driver.hold = True
+    incarnation = driver.engine.readers.queue("q").incarnation
+    sequences = [made(driver), made(driver) + 1]
+    driver.handle(MoveMessages(1, None, "q", incarnation, "b", sequences, [driver.now] * 2, rows_of(2)))
+    driver.handle(DeleteQueue(0, None, "q"))
+    driver.refuse()
+    driver.hold = False
+    assert driver.job().gone == 2
+    driver.advance(5_000)
+    driver.check()
+    driver.restart()
+    assert driver.job().gone == 2
+
+
+def test_those_that_expire_without_a_letter_are_gone(driver: JobsDriver) -> None:
+    driver.start(canary=2)
+    driver.create("short", message_ttl_ms=100, dead_letter=False)
+    driver.replay([1, 2], queue="short")
+    driver.advance(101)
+    assert (driver.job().gone, driver.job().dead_again) == (2, 0)
+    driver.check()
+
+
+@pytest.mark.parametrize("verb", [Settlement.REJECT, Settlement.RETRY])
+@pytest.mark.parametrize("mode", [DeliveryMode.ROUND_ROBIN, DeliveryMode.FAN_OUT_WITH_ACK])
+def test_what_a_consumer_fails_with_holds_the_job_where_no_letters_are_kept(
+    driver: JobsDriver, mode: DeliveryMode, verb: Settlement
+) -> None:
+    driver.start(canary=3)
+    driver.create("strict", mode=mode, dead_letter=False, max_attempts=1)
+    driver.subscribe(3, "strict", capacity_messages=10)
+    driver.replay([1, 2, 3], queue="strict")
+    first = made(driver)
+    driver.settle(3, first, first + 1, verb=verb)
+    driver.settle(3, first + 2)
+    driver.close(3, clean=True)
+    job = driver.job()
+    assert (job.state, job.dead_again, job.gone) == (JobState.HELD, 2, 0)
+    assert "2 of the first 3 letters died again" in job.why
+    driver.check()
+    driver.restart()
+    assert (driver.job().dead_again, driver.job().gone) == (2, 0)
 
 
 def test_a_job_is_held_after_so_many_deaths_and_again_after_so_many_more(driver: JobsDriver) -> None:
