@@ -16,7 +16,7 @@ from pathlib import Path
 
 from vibemq.errors import StorageError
 from vibemq.storage.local.modes import private_file
-from vibemq.storage.local.names import has_name
+from vibemq.storage.local.names import open_locked
 from vibemq.storage.local.replace import UNFINISHED, flush_tree
 from vibemq.storage.local.store_file import fsync_folder
 
@@ -130,23 +130,11 @@ class FillInPlace:
         return self._copy
 
     def _hold(self) -> None:
-        mark = self._folder / UNFINISHED
-        file = os.open(mark, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # The other restore may have ended between the two calls, and the file with it.
-            if has_name(file, mark):
-                self._mark = file
-                return
-        except BlockingIOError:
-            pass
-        except BaseException:
-            os.close(file)
-            raise
-        os.close(file)
-        raise StorageError(
-            f"another restore into {self._data_dir} is under way; wait for its end, or stop it and restore again"
-        )
+        self._mark = open_locked(self._folder / UNFINISHED, os.O_RDWR, fcntl.LOCK_EX)
+        if self._mark is None:
+            raise StorageError(
+                f"another restore into {self._data_dir} is under way; wait for its end, or stop it and restore again"
+            )
 
     def finish(self) -> None:
         """Move the complete copy up. Interrupted, it is begun anew with the next restore.

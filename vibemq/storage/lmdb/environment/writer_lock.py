@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from vibemq.errors import StorageLocked
-from vibemq.storage.local.names import has_name
+from vibemq.storage.local.names import open_locked
 
 WRITER_LOCK = "checkpointer.lock"
 _STEP_S = 0.02
@@ -49,24 +49,8 @@ class WriterLock:
 def _locked(path: Path, flags: int, kind: int, *, wait_s: float) -> int:
     """The descriptor of the locked file. Raises StorageLocked."""
     deadline = time.monotonic() + wait_s
-    while (file := _try(path, flags, kind)) is None:
+    while (file := open_locked(path, flags, kind)) is None:
         if time.monotonic() > deadline:
             raise StorageLocked(f"the checkpointer of an earlier broker still holds {path}; wait or end it")
         time.sleep(_STEP_S)
     return file
-
-
-def _try(path: Path, flags: int, kind: int) -> int | None:
-    """The descriptor of the locked file; None while another process has it, or when a repair has replaced it."""
-    file = os.open(path, flags | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(file, kind | fcntl.LOCK_NB)
-        if has_name(file, path):
-            return file
-    except BlockingIOError:
-        pass
-    except BaseException:
-        os.close(file)
-        raise
-    os.close(file)
-    return None
