@@ -329,7 +329,7 @@ async def test_what_is_purged_of_a_canary_has_not_passed(started: Started) -> No
     broker.advance(1)
     job = await reached(mq, number, "held", done=5)
     assert (job["canary_gone"], job["canary_passed"], job["dead_again"]) == (5, False, 0)
-    assert "left their queue before anybody settled them" in job["why"]
+    assert "nobody acknowledged any of the first 5 letters, and none is left" in job["why"]
     await mq.admin("job.change", job=number, state="running")
     assert (await reached(mq, number, "done"))["done"] == 20
     await mq.purge_queue("q")

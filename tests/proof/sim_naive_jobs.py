@@ -1,8 +1,8 @@
 """A naive account of jobs: what their batches say, compared with the letters that these have moved."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from vibemq.model.jobs.job import JobState, StoredJob
+from vibemq.model.jobs.job import ACKNOWLEDGED, UNTRIED, JobState, StoredJob
 from vibemq.model.jobs.job_records import (
     JobAdvanced,
     JobChanged,
@@ -30,16 +30,27 @@ class NaiveJob:
     cursor: int = 0
     dead_again: int = 0
     gone: int = 0
+    acknowledged: bool = False
+    untried: bool = False
     made: set[tuple[int, int]] = field(default_factory=set)
     """(queue_id, sequence)"""
 
     def copy(self) -> "NaiveJob":
-        return NaiveJob(self.state, self.done, self.skipped, self.cursor, self.dead_again, self.gone, set(self.made))
+        return replace(self, made=set(self.made))
 
     def agrees(self, job: StoredJob) -> bool:
         made = {(queue_id, s) for queue_id, first, last in job.made for s in range(first, last + 1)}
-        counts = (job.state, job.done, job.skipped, job.cursor, job.dead_again, job.gone, made)
-        return counts == (self.state, self.done, self.skipped, self.cursor, self.dead_again, self.gone, self.made)
+        return self == NaiveJob(
+            job.state,
+            job.done,
+            job.skipped,
+            job.cursor,
+            job.dead_again,
+            job.gone,
+            job.acknowledged,
+            job.untried,
+            made,
+        )
 
 
 def apply_job_record(jobs: dict[int, NaiveJob], record: JobRecord, batch: list[Record]) -> None:
@@ -54,8 +65,8 @@ def apply_job_record(jobs: dict[int, NaiveJob], record: JobRecord, batch: list[R
             return
         case JobAdvanced():
             _advance(jobs[record.job_id], record, batch)
-        case JobChanged(state=state):
-            jobs[record.job_id].state = state or jobs[record.job_id].state
+        case JobChanged():
+            _change(jobs[record.job_id], record, batch)
         case JobLettersDied():
             job = jobs[record.job_id]
             died = {(record.queue_id, s) for first, last in record.runs for s in range(first, last + 1)}
@@ -69,11 +80,29 @@ def apply_job_record(jobs: dict[int, NaiveJob], record: JobRecord, batch: list[R
             job.dead_again += len(died)
 
 
+def _change(job: NaiveJob, record: JobChanged, batch: list[Record]) -> None:
+    job.state = record.state or job.state
+    if record.event.event == ACKNOWLEDGED:
+        if not job.made & _settled(batch):
+            raise Unbalanced(f"job {record.job_id} is told of an acknowledgement of none of its messages")
+        job.acknowledged = True
+    if record.event.event == UNTRIED:
+        if job.acknowledged:
+            raise Unbalanced(f"job {record.job_id} was acknowledged, and is told that it is untried")
+        job.untried = True
+
+
+def _settled(batch: list[Record]) -> set[tuple[int, int]]:
+    settled = (record for record in batch if isinstance(record, Settled))
+    return {(r.queue_id, s) for r in settled for first, last in r.runs for s in range(first, last + 1)}
+
+
 def _failed(batch: list[Record]) -> set[tuple[int, int]]:
     """What leaves a group as a letter, or, where none are kept, without one."""
     failed = {(r.queue_id, one.sequence) for r in batch if isinstance(r, DeadLettered) for one in r.letters}
+    failed |= _settled(batch)
     for record in batch:
-        if isinstance(record, Settled) or (isinstance(record, Dropped) and record.reason in _WITHOUT_LETTER):
+        if isinstance(record, Dropped) and record.reason in _WITHOUT_LETTER:
             failed |= {(record.queue_id, s) for first, last in record.runs for s in range(first, last + 1)}
     return failed
 

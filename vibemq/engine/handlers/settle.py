@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from vibemq.engine.handlers.dead_lettering import turn_down
 from vibemq.engine.handlers.fan_out import remove_consumer
+from vibemq.engine.handlers.jobs.deaths import note_tried
 from vibemq.engine.handlers.requeue import fail, release
 from vibemq.engine.pacing import STEP_UNITS, Slices, pieces
 from vibemq.engine.queue.consumer import Consumer
@@ -132,6 +133,8 @@ def _apply(state: EngineState, step: Step, consumer: Consumer, held: list[Run], 
             group.counters.settled += count
             if queue.requests:
                 note_acknowledged(queue, held)
+            if state.jobs.awaiting_ack:
+                note_tried(state, step, queue, held)
             step.note_settled(queue, group, held)
         case Settlement.RETRY:
             fail(state, step, queue, group, held, command.reason, command.delay_ms)

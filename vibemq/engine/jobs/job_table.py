@@ -26,6 +26,8 @@ class JobTable:
         """Exports whose files are kept, as whoever keeps these has told."""
         self.waiting: set[int] = set()
         """Those that run and go on when it is their turn: they had to wait, and others took their place."""
+        self.awaiting_ack: set[int] = set()
+        """Those of whose canary nobody has acknowledged a message yet."""
 
     def restore(self, jobs: Mapping[int, StoredJob]) -> None:
         for job_id in sorted(jobs):
@@ -35,21 +37,29 @@ class JobTable:
         self.waiting.update(job.job_id for job in self.running()[RUNNING_MAX:])
 
     def add(self, job: StoredJob) -> None:
-        self.by_id[job.job_id] = job
+        self._keep(job)
         self.next_id = max(self.next_id, job.job_id + 1)
         if job.plan.key:
             self.by_key[_key_of(job.plan)] = job.job_id
 
     def put(self, job: StoredJob) -> None:
         """Instead of the one that was there under its number."""
-        self.by_id[job.job_id] = job
+        self._keep(job)
         if job.state is not JobState.RUNNING:
             self.waiting.discard(job.job_id)
+
+    def _keep(self, job: StoredJob) -> None:
+        self.by_id[job.job_id] = job
+        if job.awaits_ack:
+            self.awaiting_ack.add(job.job_id)
+        else:
+            self.awaiting_ack.discard(job.job_id)
 
     def drop(self, job_ids: Iterable[int]) -> None:
         gone = [job for job_id in job_ids if (job := self.by_id.pop(job_id, None)) is not None]
         for job in gone:
             self.waiting.discard(job.job_id)
+            self.awaiting_ack.discard(job.job_id)
             self.with_file.discard(job.job_id)
             if self.by_key.get(_key_of(job.plan)) == job.job_id:
                 del self.by_key[_key_of(job.plan)]

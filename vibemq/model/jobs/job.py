@@ -39,6 +39,12 @@ class JobEvent(NamedTuple):
     detail: str = ""
 
 
+ACKNOWLEDGED = "acknowledged"
+"""The event that makes a job `acknowledged`."""
+UNTRIED = "untried"
+"""The event that makes a job `untried`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobPlan:
     """What was asked for; it stays as it is."""
@@ -101,7 +107,11 @@ class StoredJob:
     dead_again: int = 0
     gone: int = 0
     """Messages of its canary that left their queue before anybody settled them: purged, removed, expired or moved. They
-    have neither passed nor failed."""
+    have neither passed nor failed. Those of a queue that was deleted are not among them."""
+    acknowledged: bool = False
+    """A consumer has acknowledged a message of its canary. Only that lets a canary pass."""
+    untried: bool = False
+    """No message of its canary is left, and nobody has acknowledged one."""
     forgiven: int = 0
     """How many had died again when somebody let the job go on nevertheless."""
     canary_passed: bool = False
@@ -129,6 +139,11 @@ class StoredJob:
     @property
     def in_canary(self) -> bool:
         return self.plan.canary > 0 and not self.canary_passed
+
+    @property
+    def awaits_ack(self) -> bool:
+        """The first acknowledgement of a message of its canary."""
+        return self.in_canary and not self.acknowledged and not self.has_ended
 
 
 class JobStep(NamedTuple):

@@ -6,7 +6,7 @@ where it was.
 
 from dataclasses import dataclass, replace
 
-from vibemq.model.jobs.job import ENDED, JobEvent, JobState, StoredJob
+from vibemq.model.jobs.job import ACKNOWLEDGED, ENDED, UNTRIED, JobEvent, JobState, StoredJob
 from vibemq.model.runs import Run, run_count
 
 EVENTS_MAX = 50
@@ -129,6 +129,8 @@ def changed(job: StoredJob, record: JobChanged) -> StoredJob:
         started_at=record.at if begins else job.started_at,
         ended_at=record.at if state in ENDED and not job.ended_at else job.ended_at,
         canary_passed=job.canary_passed or record.absolved,
+        acknowledged=job.acknowledged or record.event.event == ACKNOWLEDGED,
+        untried=job.untried or record.event.event == UNTRIED,
         forgiven=job.dead_again if record.absolved else job.forgiven,
         events=events,
         changed_at=max(job.changed_at, record.at),

@@ -47,7 +47,9 @@ def drop_from_groups(step: Step, queue: Queue, runs: list[Run], reason: Reason, 
         if logged:
             step.note(Dropped(queue.queue_id, logged, reason), heavy(queue))
             dropped.add_all(logged)
-        step = yield from fail_dropped(step, queue, without(dropped.runs(), held.runs()), reason)
+        gone = without(dropped.runs(), held.runs())
+        step.give_up(queue, gone)
+        step = yield from fail_dropped(step, queue, gone, reason)
     return step, dropped, held
 
 

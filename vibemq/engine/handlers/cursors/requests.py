@@ -187,7 +187,7 @@ def _let_go(state: EngineState, step: Step, queue: Queue, group: Group, cursor: 
         cursor.keep(runs)
         state.arm_part(queue, group, cursor.next_release())
     else:
-        settle(step, queue, group, runs)
+        settle(state, step, queue, group, runs)
     step.free(queue)
     return group.lowest_waiting() > last
 

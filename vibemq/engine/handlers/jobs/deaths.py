@@ -1,4 +1,5 @@
-"""Messages that a job has made and that become dead letters again, or leave their queue otherwise without an ack."""
+"""What becomes of the messages that a job has made: they are acknowledged, are dead letters again, or leave their queue
+otherwise."""
 
 from collections.abc import Iterable
 
@@ -7,13 +8,31 @@ from vibemq.engine.handlers.jobs.starting import hold, let_run
 from vibemq.engine.queue.queue import Queue
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step, heavy
-from vibemq.model.jobs.job import JobState
-from vibemq.model.jobs.job_records import JobLettersDied, bereaved
+from vibemq.model.jobs.job import ACKNOWLEDGED, JobEvent, JobState
+from vibemq.model.jobs.job_records import JobChanged, JobLettersDied, bereaved, changed
 from vibemq.model.options import Durability
 from vibemq.model.runs import Run
 
 _HOLDS = frozenset((JobState.QUEUED, JobState.RUNNING))
 """One that somebody has paused is held when it shall go on; one that is held for another reason is told of this one."""
+
+
+def note_tried(state: EngineState, step: Step, queue: Queue, runs: Iterable[Run]) -> None:
+    """A consumer has acknowledged them: it is noted once of each canary."""
+    made = state.jobs.made.get(queue.queue_id)
+    if made is None:
+        return
+    for run in runs:
+        for job_id, (first, _) in made.within(*run):
+            if job_id not in state.jobs.awaiting_ack:
+                continue
+            event = JobEvent(step.now, ACKNOWLEDGED, f"message {first} of queue {queue.name}, the first of its canary")
+            record = JobChanged(job_id, step.now, event)
+            state.jobs.put(changed(state.jobs.by_id[job_id], record))
+            # It is lost, if ever, with the acknowledgement, which is then given again.
+            step.note(record, Durability.ASYNC)
+            if not state.jobs.awaiting_ack:
+                return
 
 
 def note_gone(state: EngineState, step: Step) -> None:

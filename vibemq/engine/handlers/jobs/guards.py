@@ -16,11 +16,11 @@ def why_held(job: StoredJob) -> str:
             f"{died} of the first {job.done} letters died again, so no others were replayed; look at their errors, "
             "then resume the job or cancel it"
         )
-    if job.in_canary and job.plan.canary <= job.done <= job.gone:
+    if job.in_canary and job.untried:
         return (
-            f"all of the first {job.done} letters left their queue before anybody settled them: they were purged, "
-            "removed, moved, or have expired. Nothing says how the others would do; resume the job, which then replays "
-            "them, or cancel it"
+            f"nobody acknowledged any of the first {job.done} letters, and none is left: they were purged, removed, "
+            "moved, have expired, or their queue or its consumer group was deleted. Nothing says how the others would "
+            "do; resume the job, which then replays them, or cancel it"
         )
     stop = job.plan.stop_after_dead_again
     if stop and died >= stop:

@@ -14,7 +14,7 @@ from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step
 from vibemq.errors import IdempotencyConflict, InvalidOptions, JobNotFound, JobStateConflict
 from vibemq.model.commands import ChangeJob, StartJob
-from vibemq.model.jobs.job import KEPT_MS, JobEvent, JobKind, JobState, StoredJob
+from vibemq.model.jobs.job import KEPT_MS, UNTRIED, JobEvent, JobKind, JobState, StoredJob
 from vibemq.model.jobs.job_records import JobChanged, JobsForgotten, JobStarted, changed
 from vibemq.model.options import Durability
 
@@ -136,10 +136,13 @@ def change(state: EngineState, step: Step, command: ChangeJob) -> None:
 
 
 def _may_pass(state: EngineState, step: Step, job: StoredJob) -> bool:
-    """Its first letters were looked at one after the other, and one may have died after the look."""
+    """Its first letters were looked at one after the other, none is left, and one may have died after the look."""
     if job.state is not JobState.RUNNING:
         raise JobStateConflict(f"job {job.job_id} is {job.state}, and its first letters are not looked at")
-    return not hold(state, step, job)
+    if job.awaits_ack and not why_held(job):
+        detail = "none of the letters replayed first was acknowledged, and none is left"
+        note(state, step, JobChanged(job.job_id, step.now, JobEvent(step.now, UNTRIED, detail)))
+    return not hold(state, step, state.jobs.by_id[job.job_id])
 
 
 def _reached(state: EngineState, job: StoredJob, wanted: JobState | None) -> JobState | None:

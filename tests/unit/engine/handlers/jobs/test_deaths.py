@@ -1,16 +1,30 @@
 """Messages that a job has made and that die again are counted, and hold the job when its guards say so."""
 
+from collections.abc import Callable
+
 import pytest
 
 from tests.simulation.engine_driver import rows_of
 from tests.unit.engine.handlers.jobs.jobs_driver import JobsDriver
 from vibemq.engine.handlers.jobs.starting import FINISHED_MAX
 from vibemq.engine.jobs.job_table import RUNNING_MAX
+from vibemq.engine.pacing import STEP_UNITS
 from vibemq.errors import JobStateConflict
-from vibemq.model.commands import DeleteQueue, MoveMessages, PurgeQueue, RemoveMessages, Settlement
-from vibemq.model.jobs.job import JobState
+from vibemq.model.commands import (
+    CommitCursor,
+    DeleteGroup,
+    DeleteQueue,
+    JoinCursor,
+    MoveMessages,
+    PurgeQueue,
+    RemoveMessages,
+    SeekGroup,
+    Settlement,
+    StartAt,
+)
+from vibemq.model.jobs.job import ACKNOWLEDGED, JobState
 from vibemq.model.jobs.job_records import MADE_RUNS_MAX
-from vibemq.model.options import DeliveryMode, Durability
+from vibemq.model.options import DeliveryMode, Durability, Retention
 
 
 @pytest.fixture
@@ -143,8 +157,98 @@ def test_when_all_of_the_first_are_gone_nothing_has_passed(driver: JobsDriver) -
     driver.ask(PurgeQueue(0, None, "q"))
     assert not passes(driver)
     assert driver.job().state is JobState.HELD
-    assert "all of the first 2 letters left their queue" in driver.job().why
+    assert "nobody acknowledged any of the first 2 letters" in driver.job().why
+    driver.check()
+    driver.restart()
     assert driver.change(JobState.RUNNING).canary_passed
+    driver.check()
+
+
+def in_deleted_queue(driver: JobsDriver) -> None:
+    driver.ask(DeleteQueue(0, None, "q"))
+
+
+def purged_of_many_groups(driver: JobsDriver) -> None:
+    driver.ask(PurgeQueue(0, None, "crowded"))
+    assert driver.job().gone == 2, "which a crowded queue counts as any other"
+
+
+def of_groups_that_are_deleted(driver: JobsDriver) -> None:
+    driver.ask(DeleteGroup(1, None, "fan", "g"))
+
+
+def sought_past(driver: JobsDriver) -> None:
+    driver.ask(SeekGroup(1, None, "fan", "g", StartAt.NOW))
+
+
+QUEUES = {
+    in_deleted_queue: "q",
+    purged_of_many_groups: "crowded",
+    of_groups_that_are_deleted: "fan",
+    sought_past: "fan",
+}
+
+
+@pytest.mark.parametrize("leave", QUEUES)
+def test_a_canary_that_nobody_acknowledged_has_not_passed(
+    driver: JobsDriver, leave: Callable[[JobsDriver], None]
+) -> None:
+    driver.create("fan", mode=DeliveryMode.FAN_OUT_WITH_ACK)
+    driver.create("crowded", mode=DeliveryMode.FAN_OUT_WITH_ACK)
+    for number in range(STEP_UNITS + 1):
+        driver.ask(JoinCursor(1, None, "crowded", f"g{number}", create=True))
+    if leave in (of_groups_that_are_deleted, sought_past):
+        driver.ask(JoinCursor(1, None, "fan", "g", create=True))
+    driver.start(canary=2)
+    driver.replay([1, 2], queue=QUEUES[leave])
+    leave(driver)
+    assert not passes(driver)
+    job = driver.job()
+    assert (job.state, job.untried, job.canary_passed) == (JobState.HELD, True, False)
+    assert "none is left" in job.why
+    driver.check()
+    driver.restart()
+    assert driver.change(JobState.RUNNING).canary_passed
+    driver.check()
+
+
+def test_one_acknowledgement_is_noted_once_and_lets_the_canary_pass(driver: JobsDriver) -> None:
+    driver.start(canary=3)
+    driver.replay([1, 2, 3])
+    driver.subscribe(3, capacity_messages=10)
+    driver.settle(3, 11)
+    driver.restart()
+    assert driver.job().acknowledged
+    driver.subscribe(3, capacity_messages=10)
+    driver.settle(3, 12, 13)
+    driver.close(3, clean=True)
+    assert [event.event for event in driver.job().events].count(ACKNOWLEDGED) == 1
+    assert passes(driver)
+    driver.check()
+
+
+def test_acknowledgements_of_other_messages_let_no_canary_pass(driver: JobsDriver) -> None:
+    driver.publish(1)
+    driver.start(canary=1)
+    driver.replay([1])
+    driver.publish(1)
+    driver.subscribe(3, capacity_messages=10)
+    driver.settle(3, 11, 13)
+    driver.close(3, clean=True)
+    assert not driver.job().acknowledged
+    driver.ask(PurgeQueue(0, None, "q"))
+    assert not passes(driver)
+
+
+def test_a_cursor_that_commits_lets_the_canary_pass(driver: JobsDriver) -> None:
+    driver.create("log", mode=DeliveryMode.FAN_OUT_WITH_ACK, retention=Retention.LOG)
+    cursor = driver.ask(JoinCursor(1, None, "log", "reader", create=True))
+    driver.start(canary=2)
+    driver.replay([1, 2], queue="log")
+    driver.ask(CommitCursor(1, None, "log", "reader", cursor.epoch, made(driver) + 2))
+    driver.advance(5_000)
+    assert driver.job().acknowledged
+    assert passes(driver)
     driver.check()
 
 
