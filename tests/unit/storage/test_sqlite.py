@@ -26,6 +26,7 @@ from vibemq.model.records import (
 from vibemq.storage.kvstore import keys
 from vibemq.storage.kvstore.blocks import block_infos
 from vibemq.storage.local.file_limit import limit_sentence
+from vibemq.storage.local.mounts import file_system_of
 from vibemq.storage.sqlite import PLUGIN
 from vibemq.storage.sqlite.check import repair
 from vibemq.storage.sqlite.connection import DATABASE, SqliteKV
@@ -329,7 +330,7 @@ def test_broken_pages_are_survived_by_repair(data_dir: Path, storage: SqliteStor
 
 
 def test_a_remote_directory_is_refused(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vibemq.storage.local.lock.REMOTE_TYPES", frozenset({_kind_of_here(data_dir)}))
+    monkeypatch.setattr("vibemq.storage.local.mounts.REMOTE_TYPES", frozenset({_kind_of_here(data_dir)}))
     with pytest.raises(ConfigInvalid, match="allow_remote"):
         SqliteStorage(data_dir, SqliteSettings()).open()
     store = SqliteStorage(data_dir, SqliteSettings(allow_remote=True))
@@ -338,8 +339,6 @@ def test_a_remote_directory_is_refused(data_dir: Path, monkeypatch: pytest.Monke
 
 
 def _kind_of_here(path: Path) -> str:
-    from vibemq.storage.local.lock import file_system_of
-
     return file_system_of(path).type
 
 

@@ -34,7 +34,8 @@ from vibemq.storage.lmdb.settings import LmdbSettings
 from vibemq.storage.local.ballast import Ballast
 from vibemq.storage.local.disk import ReadOnlyDisk
 from vibemq.storage.local.high_water import read_note
-from vibemq.storage.local.lock import looking_at, refuse_remote
+from vibemq.storage.local.lock import looking_at
+from vibemq.storage.local.mounts import refuse_remote
 from vibemq.storage.local.repaired import refuse_unfinished
 from vibemq.storage.local.store_file import require_store
 from vibemq.storage.state.reducer import apply, is_transient, restart_transient

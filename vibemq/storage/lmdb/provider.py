@@ -55,7 +55,8 @@ from vibemq.storage.lmdb.upkeep import Upkeep
 from vibemq.storage.local.ballast import Ballast
 from vibemq.storage.local.disk import RealDisk
 from vibemq.storage.local.file_limit import file_limit, limit_sentence
-from vibemq.storage.local.lock import DirectoryLock, refuse_remote
+from vibemq.storage.local.lock import DirectoryLock
+from vibemq.storage.local.mounts import refuse_remote
 from vibemq.storage.local.store_file import check_store as check_version
 from vibemq.storage.state.changes import Dirty
 from vibemq.storage.state.reducer import apply, is_transient, restart_transient

@@ -10,12 +10,12 @@ here: somebody else's files in the directory stay, and are a reason to refuse.
 
 import fcntl
 import os
-import re
 import shutil
 from pathlib import Path
 
 from vibemq.errors import StorageError
 from vibemq.storage.local.modes import private_file
+from vibemq.storage.local.mounts import is_mount_point
 from vibemq.storage.local.names import open_locked
 from vibemq.storage.local.replace import UNFINISHED, flush_tree
 from vibemq.storage.local.store_file import fsync_folder
@@ -29,31 +29,13 @@ _OF_FILE_SYSTEM = "lost+found"
 """In the root of some file systems, and nobody's content."""
 _OF_THE_LOCK = ("lock", "owner.json")
 """What a broker leaves that was refused because a restore is unfinished."""
-_ESCAPED = re.compile(rb"\\([0-7]{3})")
-"""Blanks, tabs, line ends and backslashes in the names of mount points."""
 
 
 def must_be_filled(data_dir: Path) -> bool:
     """Whether a restore into the directory has to fill it: it cannot change places with another one beside it, or an
     unfinished restore has begun to fill it, perhaps in a container in which it was a mount point."""
-    fixed = data_dir.is_dir() and (_is_mount_point(data_dir) or not os.access(data_dir.parent, os.W_OK))
+    fixed = data_dir.is_dir() and (is_mount_point(data_dir) or not os.access(data_dir.parent, os.W_OK))
     return fixed or is_unfinished(data_dir)
-
-
-def _is_mount_point(folder: Path) -> bool:
-    """Also where another part of the same file system is mounted, of which only Linux's table of mounts knows."""
-    if os.path.ismount(folder):
-        return True
-    try:
-        mounts = Path("/proc/self/mountinfo").read_bytes().splitlines()
-    except OSError:
-        return False
-    place = os.fsencode(folder.resolve())
-    return any(_ESCAPED.sub(_unescaped, line.split(b" ")[4]) == place for line in mounts)
-
-
-def _unescaped(found: re.Match[bytes]) -> bytes:
-    return bytes([int(found[1], 8)])
 
 
 def is_unfinished(data_dir: Path) -> bool:

@@ -18,10 +18,9 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
-from vibemq.errors import ConfigInvalid, StorageLocked
+from vibemq.errors import StorageLocked
 from vibemq.storage.local.fill import refuse_unfinished
 from vibemq.storage.local.modes import private_file
 from vibemq.storage.local.names import has_name
@@ -33,12 +32,6 @@ logger = logging.getLogger(__name__)
 LOCK_NAME = "lock"
 OWNER_NAME = "owner.json"
 _READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
-
-REMOTE_TYPES = frozenset(
-    {"9p", "afs", "ceph", "cifs", "glusterfs", "lustre", "ncpfs", "nfs", "nfs4", "smb3", "smbfs", "virtiofs"}
-)
-VOLATILE_TYPES = frozenset({"tmpfs", "ramfs"})
-
 
 _SOME_READER = "a command that only reads it, such as `vibemq-admin check` or a dry run"
 _SOME_PROCESS = "another process, perhaps an offline command such as `vibemq-admin repair`"
@@ -252,62 +245,3 @@ def boot_id() -> str:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return ""
-
-
-@dataclass(frozen=True, slots=True)
-class FileSystem:
-    type: str
-    mount_point: str
-
-    @property
-    def remote(self) -> bool:
-        """Reached over a network or a user-space daemon: locks and flushes may not mean what they say."""
-        return self.type in REMOTE_TYPES or self.type == "fuse" or self.type.startswith("fuse.")
-
-    @property
-    def volatile(self) -> bool:
-        """Gone with the machine's memory."""
-        return self.type in VOLATILE_TYPES
-
-
-def file_system_of(path: Path, mountinfo: str | None = None) -> FileSystem:
-    """The file system that holds `path` (or would, if it existed); type "" where the kernel does not say.
-
-    Args:
-        mountinfo: text in the format of proc(5); the running kernel's by default.
-    """
-    if mountinfo is None:
-        try:
-            mountinfo = Path("/proc/self/mountinfo").read_text()
-        except OSError:
-            return FileSystem("", "")
-    real = Path(os.path.realpath(path))
-    best = FileSystem("", "")
-    for line in mountinfo.splitlines():
-        left, _, right = line.partition(" - ")
-        fields, kind = left.split(), right.split()
-        if len(fields) < 5 or not kind:
-            continue
-        mount_point = _unescape(fields[4])
-        # Of equally deep mounts the last one hides the others.
-        if real.is_relative_to(mount_point) and len(mount_point) >= len(best.mount_point):
-            best = FileSystem(kind[0], mount_point)
-    return best
-
-
-def _unescape(text: str) -> str:
-    """The kernel writes blanks, tabs, newlines and backslashes in octal."""
-    for code, char in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
-        text = text.replace(code, char)
-    return text
-
-
-def refuse_remote(data_dir: Path, *, allow: bool, mountinfo: str | None = None) -> FileSystem:
-    """Raise ConfigInvalid when the directory is on a remote file system, unless that is allowed."""
-    found = file_system_of(data_dir, mountinfo)
-    if found.remote and not allow:
-        raise ConfigInvalid(
-            f"the data directory {data_dir} is on a remote file system ({found.type} at {found.mount_point}), where "
-            "flushes and locks cannot be trusted; use a local disk, or set allow_remote if you know better"
-        )
-    return found

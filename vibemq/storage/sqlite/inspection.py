@@ -9,7 +9,8 @@ from pathlib import Path
 from vibemq.storage.interface import StorageStats, StoreInspection
 from vibemq.storage.kvstore.integrity import load_sound_state
 from vibemq.storage.local.ballast import Ballast
-from vibemq.storage.local.lock import looking_at, refuse_remote
+from vibemq.storage.local.lock import looking_at
+from vibemq.storage.local.mounts import refuse_remote
 from vibemq.storage.local.repaired import refuse_unfinished
 from vibemq.storage.local.store_file import require_store
 from vibemq.storage.sqlite.check import check

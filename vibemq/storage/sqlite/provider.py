@@ -36,8 +36,9 @@ from vibemq.storage.kvstore.transactional import TransactionalStore
 from vibemq.storage.local.ballast import START_FILE, Ballast
 from vibemq.storage.local.file_limit import RESTART, file_limit, limit_sentence, remedy_of
 from vibemq.storage.local.high_water import HighWater, note_of
-from vibemq.storage.local.lock import DirectoryLock, refuse_remote
+from vibemq.storage.local.lock import DirectoryLock
 from vibemq.storage.local.modes import tighten
+from vibemq.storage.local.mounts import refuse_remote
 from vibemq.storage.local.repaired import finish_repair
 from vibemq.storage.local.store_file import check_store, fsync_folder
 from vibemq.storage.migrate import create_store

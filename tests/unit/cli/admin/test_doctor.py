@@ -80,7 +80,7 @@ def test_the_kernel_can_be_asked_about_its_clock() -> None:
 )
 def test_file_system(folder: str, level: Level, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(disk, "existing", lambda path: path)
-    assert_mendable(disk.file_system(Path(folder), "\n".join(MOUNTS)), level)
+    assert_mendable(disk.file_system(Path(folder), "\n".join(MOUNTS).encode()), level)
 
 
 def test_free_space_and_inodes(tmp_path: Path) -> None:

@@ -11,28 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from vibemq.errors import ConfigInvalid, StorageLocked
+from vibemq.errors import StorageLocked
 from vibemq.storage.lmdb.environment.writer_lock import WRITER_LOCK, WriterLock, wait_for_writer
 from vibemq.storage.local.lock import (
     DirectoryLock,
     boot_id,
     describe_owner,
-    file_system_of,
     looking_at,
-    refuse_remote,
 )
 from vibemq.storage.local.store_file import StoreInfo, write_store_info
-
-MOUNTS = """\
-21 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
-30 21 0:40 / /mnt/net\\040share rw - nfs4 server:/x rw
-31 21 0:41 / /mnt rw - xfs /dev/sdb rw
-32 21 0:42 / /mnt/fuse rw - fuse.sshfs host:/ rw
-33 21 0:43 / /run rw - tmpfs tmpfs rw
-34 21 0:44 / /twice rw - ext4 /dev/a rw
-35 21 0:45 / /twice rw - cifs //host/b rw
-broken line
-"""
 
 
 def test_the_second_owner_is_told_who_is_the_first(tmp_path: Path) -> None:
@@ -204,34 +191,6 @@ def test_a_directory_on_nfs_can_be_owned_and_looked_at(tmp_path: Path, there: bo
     owner = DirectoryLock(tmp_path)
     owner.acquire()
     owner.release()
-
-
-@pytest.mark.parametrize(
-    ("path", "kind", "remote", "volatile"),
-    [
-        ("/data", "ext4", False, False),
-        ("/mnt/disk/x", "xfs", False, False),
-        ("/mnt/net share/x", "nfs4", True, False),
-        ("/mnt/fuse/deep/er", "fuse.sshfs", True, False),
-        ("/run/x", "tmpfs", False, True),
-        ("/twice/x", "cifs", True, False),
-        ("/mntx", "ext4", False, False),
-    ],
-)
-def test_file_systems_are_found_by_the_deepest_mount(path: str, kind: str, remote: bool, volatile: bool) -> None:
-    found = file_system_of(Path(path), MOUNTS)
-    assert (found.type, found.remote, found.volatile) == (kind, remote, volatile)
-
-
-def test_remote_file_systems_are_refused_unless_allowed() -> None:
-    with pytest.raises(ConfigInvalid, match="nfs4"):
-        refuse_remote(Path("/mnt/net share/x"), allow=False, mountinfo=MOUNTS)
-    assert refuse_remote(Path("/mnt/net share/x"), allow=True, mountinfo=MOUNTS).remote
-    assert refuse_remote(Path("/data"), allow=False, mountinfo=MOUNTS).type == "ext4"
-
-
-def test_the_running_kernel_is_asked_by_default(tmp_path: Path) -> None:
-    assert file_system_of(tmp_path).type
 
 
 def test_the_names_of_new_folders_are_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

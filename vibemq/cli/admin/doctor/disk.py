@@ -8,7 +8,7 @@ from vibemq.cli.admin.doctor.finding import Finding, fail, ok, warn
 from vibemq.cli.admin.doctor.fsync import fsync_latencies_ms
 from vibemq.cli.output import bytes_text
 from vibemq.cli.ping import median
-from vibemq.storage.local.lock import file_system_of
+from vibemq.storage.local.mounts import file_system_of
 
 FREE_BYTES_FAIL = 256 << 20
 FREE_BYTES_WARN = 1 << 30
@@ -35,7 +35,7 @@ def access(folder: Path) -> Finding:
     return ok("access", f"{place} can be read and written{missing}")
 
 
-def file_system(folder: Path, mountinfo: str | None = None) -> Finding:
+def file_system(folder: Path, mountinfo: bytes | None = None) -> Finding:
     place = existing(folder)
     found = file_system_of(place, mountinfo)
     if found.remote:
