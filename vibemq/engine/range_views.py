@@ -44,6 +44,11 @@ class Readers:
     def __init__(self, state: EngineState) -> None:
         self._state = state
 
+    @property
+    def cursors_made(self) -> int:
+        """Since the start, those that are gone by now included."""
+        return self._state.totals.cursors_made
+
     def queue(self, name: str, incarnation: str | None = None) -> QueueHead:
         queue = find_same(self._state, name, incarnation)
         return QueueHead(queue.queue_id, queue.incarnation, queue.dead, ranges.tail_of(queue))

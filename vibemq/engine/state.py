@@ -87,6 +87,8 @@ class Totals:
     """Settlements of messages that the consumer did not hold."""
     failed_outcomes: int = 0
     commands: int = 0
+    cursors_made: int = 0
+    """Since the start."""
 
 
 @dataclass(slots=True)

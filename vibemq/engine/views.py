@@ -249,6 +249,8 @@ class Survey:
         self.retired: Counter[str] = Counter(state.retired)
         """Counters of queues that are gone. Complete when the survey is over."""
         self.unknown_settles = state.totals.unknown_settles
+        self.cursors_made = state.totals.cursors_made
+        """Since the start of the broker; the survey has all of these that are still there."""
 
     def __iter__(self) -> Iterator[QueueFigures | None]:
         for queue in self._queues:

@@ -37,6 +37,9 @@ Result = TypeVar("Result")
 class ReaderQuestions(Protocol):
     """Questions to the engine that change nothing; see `vibemq.engine.range_views`."""
 
+    @property
+    def cursors_made(self) -> int: ...
+
     def queue(self, name: str, incarnation: str | None = None) -> QueueHead: ...
 
     def options(self, name: str) -> QueueOptions: ...

@@ -22,6 +22,7 @@ def test_a_group_reads_a_log_from_the_beginning(vibemq: Run, queue: str) -> None
 def test_the_life_of_a_cursor(vibemq: Run, queue: str, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     vibemq("admin", "queue", "create", queue, "--mode", "fan-out-with-ack")
     vibemq("pub", queue, *map(str, range(10)))
+    assert vibemq("admin", "cursor", "ls")[0] == 0, "a list that leaves out what is made next"
     code, [made], _ = vibemq("admin", "group", "create", queue, "etl", "--start", "sequence:4", "--hold", "15m")
     assert (code, made["committed"], made["hold_ms"], made["owner"]) == (0, 4, 900_000, "vibemq-admin")
     assert vibemq("admin", "group", "create", queue, "etl")[0] == 2

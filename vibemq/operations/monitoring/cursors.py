@@ -62,7 +62,8 @@ class CursorList:
             (principal, None if principal is None else principal.rules, self._policy.version),
         )
         if wanted.after is None:
-            reading = await self._readings.reading()
+            # Who has made a cursor finds it in the list.
+            reading = await self._readings.reading(self._readers.cursors_made)
             rows = await visible_rows(reading, self._policy, principal)
             kept, first = self._kept.add(asked, await _sorted(reading, rows, wanted)), 0
         else:

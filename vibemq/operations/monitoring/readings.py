@@ -176,5 +176,6 @@ class QueuesReading:
 
 
 class Readings(Protocol):
-    async def reading(self) -> QueuesReading:
-        """The latest, shared by all who ask."""
+    async def reading(self, cursors_made: int = 0) -> QueuesReading:
+        """The latest, shared by all who ask; it has every cursor that is still there of the first so many since the
+        start of the broker."""

@@ -44,6 +44,7 @@ class SurveyView(Protocol):
 
     retired: Counter[str]
     unknown_settles: int
+    cursors_made: int
 
     def __iter__(self) -> Iterator[QueueFigures | None]: ...
 
@@ -64,6 +65,7 @@ class EmptySurvey:
     def __init__(self) -> None:
         self.retired: Counter[str] = Counter()
         self.unknown_settles = 0
+        self.cursors_made = 0
 
     def __iter__(self) -> Iterator[QueueFigures | None]:
         return iter(())
@@ -107,6 +109,8 @@ class Snapshot:
     """Sums of all columns; those of COUNTERS with the queues that are gone."""
     connections: dict[str, int] = field(default_factory=dict)
     unknown_settles: int = 0
+    cursors_made: int = 0
+    """Since the start of the broker, until the picture was begun."""
     taken_at: float = 0.0
     """Monotonic seconds."""
     duration_s: float = 0.0
@@ -122,6 +126,7 @@ def snapshot_steps(observed: Observed, into: Snapshot) -> Iterator[None]:
     """Fill the snapshot, a little with each step; its columns are complete after the last one."""
     into.connections = observed.connections()
     survey = observed.survey()
+    into.cursors_made = survey.cursors_made
     yield
     columns = {name: array("B") for name in COLUMNS}
     sums: Counter[str] = Counter()
@@ -192,13 +197,20 @@ class Snapshots:
         """A picture that is fresh enough, see the module."""
         return await self._one(lambda picture: min(AGE_S_MAX, EFFORT * picture.duration_s))
 
-    async def sampled(self, spent_s: float = 0.0) -> Snapshot:
+    async def sampled(self, spent_s: float = 0.0, cursors_made: int = 0) -> Snapshot:
         """A picture for those who look again and again, see the module.
 
         Args:
             spent_s: processor time for what was found out from the latest picture.
+            cursors_made: a picture that was begun when there were fewer is too old.
         """
-        return await self._one(lambda picture: max(AGE_S_MAX, SAMPLING_EFFORT * (picture.cost_s + spent_s)))
+
+        def age_s_max(picture: Snapshot) -> float:
+            if picture.cursors_made < cursors_made:
+                return -1.0
+            return max(AGE_S_MAX, SAMPLING_EFFORT * (picture.cost_s + spent_s))
+
+        return await self._one(age_s_max)
 
     async def _one(self, age_s_max: Callable[[Snapshot], float]) -> Snapshot:
         while (latest := self._fresh(age_s_max)) is None:

@@ -73,11 +73,12 @@ class Trail:
         self.confirms = LatencyWindow()
         self.flushes = LatencyWindow()
 
-    async def reading(self) -> QueuesReading:
+    async def reading(self, cursors_made: int = 0) -> QueuesReading:
         """The latest, at most as old as `Snapshots.sampled` says."""
         while True:
             latest = self._reading
-            snapshot = await self._snapshots.sampled(latest.spent_s if latest is not None else 0.0)
+            spent_s = latest.spent_s if latest is not None else 0.0
+            snapshot = await self._snapshots.sampled(spent_s, cursors_made)
             async with self._turn:
                 reading = self._reading
                 if reading is None or reading.now is not snapshot:

@@ -25,6 +25,7 @@ class Broker:
         self.step_s = step_s
         self.now = 100.0
         self.surveys = 0
+        self.cursors_made = 0
         self.held: list[float] = []
         """How long the loop was held before each pause."""
         self._since = self.now
@@ -66,6 +67,7 @@ class Survey:
         self._broker = broker
         self.retired = Counter({"published": 100})
         self.unknown_settles = 4
+        self.cursors_made = broker.cursors_made
 
     def __iter__(self) -> Iterator[QueueFigures | None]:
         for number in range(self._broker.count):
@@ -123,6 +125,17 @@ async def test_an_expensive_one_is_kept_for_a_second_and_a_cheap_one_for_less() 
     assert 0 < cheap.duration_s < 0.001
     broker.now += EFFORT * cheap.duration_s + 0.0001
     assert await snapshots.latest() is not cheap
+
+
+async def test_one_that_was_begun_before_a_cursor_was_made_is_too_old_for_who_has_made_it() -> None:
+    broker = Broker(10, step_s=0.0001)
+    snapshots = broker.snapshots()
+    first = await snapshots.sampled()
+    broker.cursors_made = 1
+    assert await snapshots.sampled() is first
+    second = await snapshots.sampled(cursors_made=1)
+    assert (second.cursors_made, broker.surveys) == (1, 2)
+    assert await snapshots.sampled(cursors_made=1) is second
 
 
 async def test_who_gives_up_waiting_leaves_the_picture_to_the_others() -> None:

@@ -67,6 +67,7 @@ class Survey:
     def __init__(self, watched: Watched) -> None:
         self.retired: Counter[str] = Counter()
         self.unknown_settles = 0
+        self.cursors_made = 0
         self._watched = watched
 
     def __iter__(self) -> Iterator[QueueFigures | None]:

@@ -49,6 +49,7 @@ def join(state: EngineState, step: Step, command: JoinCursor) -> None:
         _check_no_delays(state, queue, name, step.now)
         group, _ = group_for(state, step, queue, name, command.start, command.start_sequence)
         group.cursor = Cursor(head_of(queue, group))
+        state.totals.cursors_made += 1
         # A reader of a group of this name that was deleted must not pass for this one's: ids are never used again.
         group.epoch += group.group_id * EPOCHS_OF_A_GROUP
     else:
