@@ -9,6 +9,7 @@ import pytest
 
 import vibemq
 from tests.integration.http_api import ApiClient, everybody, serving
+from vibemq.web.api.endpoints import ENDPOINTS
 
 pytestmark = pytest.mark.anyio
 
@@ -43,6 +44,25 @@ async def test_a_page_beyond_its_maximum_is_refused(api: ApiClient, path: str) -
         response = await api.get(f"{path}?limit={limit}")
         assert (response.status_code, response.json()["errors"][0]["pointer"]) == (422, "/limit")
         assert f"{most:,}" in response.json()["detail"]
+
+
+def declared() -> list[tuple[str, str, str]]:
+    """(method, path, parameter) of every parameter of a URL that an endpoint itself declares with some type."""
+    return [
+        (endpoint.method, endpoint.path, parameter.name)
+        for endpoint in ENDPOINTS
+        for parameter in endpoint.query or ()
+        if "enum" in parameter.schema or parameter.schema.get("type") in ("boolean", "integer")
+    ]
+
+
+@pytest.mark.parametrize(("method", "path", "name"), declared())
+async def test_a_parameter_that_fits_no_type_is_refused(api: ApiClient, method: str, path: str, name: str) -> None:
+    await api.done("PUT", "/queues/q", json={"durability": "transient"})
+    path = path.format(queue="q", sequence="1")
+    response = await api.ask(method, f"{path}?{name}=no", content=b"x" if method == "POST" else None)
+    assert (response.status_code, response.json()["errors"][0]["pointer"]) == (422, f"/{name}"), response.text
+    assert "'no'" in response.json()["detail"]
 
 
 async def test_a_guard_that_is_null_is_none(api: ApiClient) -> None:

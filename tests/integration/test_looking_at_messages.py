@@ -176,6 +176,9 @@ async def test_a_preview_ends_between_characters(mq: vibemq.Client) -> None:
 async def test_a_failed_message_is_delayed_and_tells_how_often(broker: TimedBroker, mq: vibemq.Client) -> None:
     await mq.publish("q", b"x")
     (message,) = await mq.fetch("q")
+    (held,) = (await mq.admin("queue.peek", queue="q", state="in_flight"))["messages"]
+    assert (held["attempts"], held["holders"][0]["attempts"]) == (1, 1), "the first delivery counts"
+    assert (await mq.admin("message.show", queue="q", sequence=1))["attempts"] == 1
     await message.retry(delay=5)
     await until(lambda: figures(broker).delayed == 1)
     (shown,) = (await mq.admin("queue.peek", queue="q", state="delayed"))["messages"]

@@ -62,8 +62,8 @@ class MessageBodies:
         found = await self._found(wanted)
         view = RowView(found.row)
         where = await whereabouts(self._readers, self._peers, wanted.queue, wanted.sequence)
-        shown = facts_json(found.row, wanted.sequence, found.published_at, found.facts)
-        shown |= {"queue": wanted.queue, "incarnation": found.incarnation} | where
+        shown = facts_json(found.row, wanted.sequence, found.published_at, found.facts, where)
+        shown |= {"queue": wanted.queue, "incarnation": found.incarnation}
         if wanted.digest:
             shown["sha256"] = await self._digest(view.payload)
         end = wanted.offset + wanted.length

@@ -187,8 +187,9 @@ class Peeks:
         for part in piece.slices:
             for sequence, row in enumerate(part.rows, part.first_sequence):
                 known = facts.get(sequence, NOTHING_KNOWN)
-                item = facts_json(row, sequence, part.published_at, known) | {"state": wanted.state}
-                shown.append(item | about.get(sequence, {}) | part_of(RowView(row), 0, preview))
+                where = {"state": wanted.state, **about.get(sequence, {})}
+                item = facts_json(row, sequence, part.published_at, known, where)
+                shown.append(item | part_of(RowView(row), 0, preview))
                 if not len(shown) % MESSAGES_PER_TURN:
                     await asyncio.sleep(0)
         return shown, piece.rest[0][0] if piece.rest else None
@@ -260,8 +261,8 @@ class _Search:
         if self._state not in (None, where["state"]):
             return
         self._holders += len(where["holders"])
-        item = facts_json(match.row, match.sequence, match.published_at, known)
-        self.shown.append(item | where | part_of(RowView(match.row), 0, self._preview))
+        item = facts_json(match.row, match.sequence, match.published_at, known, where)
+        self.shown.append(item | part_of(RowView(match.row), 0, self._preview))
 
 
 async def whereabouts(readers: ReaderQuestions, peers: Peers, queue: str, sequence: int) -> dict[str, Any]:
@@ -276,8 +277,14 @@ async def whereabouts(readers: ReaderQuestions, peers: Peers, queue: str, sequen
     return {"state": "ready" if wanted else "settled", "due_at": None, "holders": []}
 
 
-def facts_json(row: bytes, sequence: int, published_at: int, known: MessageFacts) -> dict[str, Any]:
-    """All that is known of a message but its body; what is not so is null."""
+def facts_json(
+    row: bytes, sequence: int, published_at: int, known: MessageFacts, where: Mapping[str, Any]
+) -> dict[str, Any]:
+    """All that is known of a message but its body; what is not so is null.
+
+    Args:
+        where: its state, and who holds it.
+    """
     view = RowView(row)
     headers = view.headers
     return {
@@ -287,9 +294,11 @@ def facts_json(row: bytes, sequence: int, published_at: int, known: MessageFacts
         "priority": known.priority if known.priority != 1 else priority_of(headers),
         "expires_at": known.expires_at or None,
         "deliver_at": known.deliver_at or None,
-        "attempts": known.attempts,
+        # The first delivery of a message is noted nowhere but with its consumer.
+        "attempts": max(known.attempts, *(holder["attempts"] for holder in where.get("holders", ())), 0),
         "headers": headers,
         "payload_size": view.payload_size,
+        **where,
     }
 
 

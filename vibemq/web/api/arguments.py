@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from functools import cache
+from math import inf
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -100,6 +101,9 @@ class RequestReader:
                 )
             found.setdefault(name, []).append(value)
         given = {name: typed(known[name], values) for name, values in found.items()}
+        for parameter in endpoint.query or ():
+            if parameter.name in given:
+                _check(parameter, given[parameter.name])
         limit = given.get("limit")
         if endpoint.items and isinstance(limit, int) and limit > endpoint.limit_max:
             raise InvalidPayload(
@@ -187,6 +191,23 @@ def typed(parameter: Parameter, values: list[str]) -> Any:
         case "boolean" if value in ("true", "false"):
             return value == "true"
     return value
+
+
+def _check(parameter: Parameter, value: Any) -> None:
+    """Of a parameter that the endpoint itself declares: perhaps no operation looks at it. Raises InvalidPayload."""
+    schema = _told(parameter.schema)
+    if "enum" in schema:
+        fits, wanted = value in schema["enum"], "one of " + ", ".join(schema["enum"])
+    elif schema.get("type") == "boolean":
+        fits, wanted = type(value) is bool, "true or false"
+    elif schema.get("type") == "integer":
+        least, most = schema.get("minimum", -inf), schema.get("maximum", inf)
+        fits = type(value) is int and least <= value <= most
+        wanted = f"a whole number from {least:,} to {most:,}" if most < inf else f"a whole number, {least:,} or more"
+    else:
+        return
+    if not fits:
+        raise InvalidPayload(f"{parameter.name} must be {wanted}, not {str(value)[:40]!r}", parameter.name)
 
 
 def _may_be_null(schema: Mapping[str, Any]) -> bool:

@@ -83,18 +83,11 @@ async def tail(exchange: Exchange) -> Response:
         queue,
         messages.tail,
         messages.tap,
-        per_second=_number(exchange, "sample", PER_SECOND_MAX, 1, PER_SECOND_MAX),
-        preview_bytes=_number(exchange, "preview_bytes", PREVIEW_BYTES, 0, PREVIEW_BYTES_MAX),
+        per_second=exchange.query.get("sample", PER_SECOND_MAX),
+        preview_bytes=exchange.query.get("preview_bytes", PREVIEW_BYTES),
         hidden=lambda: exchange.state.hides_bodies(user.principal),
     )
     return _stream(exchange, reader)
-
-
-def _number(exchange: Exchange, name: str, default: int, least: int, most: int) -> int:
-    value = exchange.query.get(name, default)
-    if type(value) is not int or not least <= value <= most:
-        raise InvalidPayload(f"{name} must be a whole number from {least} to {most:,}", name)
-    return value
 
 
 def _stream(exchange: Exchange, source: StreamSource) -> Response:

@@ -112,7 +112,7 @@ class MessageMaker:
         given = fields.get("headers", {})
         if not isinstance(given, dict):
             raise InvalidPayload("the header vibemq-headers must be a JSON object of names and texts", "vibemq-headers")
-        fields["headers"] = {**given, **dict(own)}
+        fields["headers"] = _joined(given, own)
         return self._made(fields, body)
 
     def from_json(self, value: Any, index: int) -> NewMessage:
@@ -385,15 +385,32 @@ def _payload(fields: Mapping[str, Any]) -> bytes:
     return _encoded(text, "payload")
 
 
+def _joined(given: Mapping[str, Any], own: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    """The headers of a message from `VibeMQ-Headers` and from those of their own. Raises InvalidPayload."""
+    headers = dict(given)
+    for name, value in own:
+        if name in headers:
+            raise InvalidPayload(
+                f"the message's header {name[:40]!r} is given more than once; leave out {OWN_HEADER}{name[:40]}, or "
+                f"{name[:40]!r} in vibemq-headers",
+                f"{OWN_HEADER}{name}",
+            )
+        headers[name] = value
+    return headers
+
+
 def _headers(fields: Mapping[str, Any]) -> dict[str, str]:
     given = fields.get("headers", {})
     if not isinstance(given, dict):
         raise InvalidPayload("headers must be an object of names and texts", "headers")
     headers: dict[str, str] = {}
     for name, value in given.items():
-        if not isinstance(value, str) or not name or not value:
+        if not name:
+            raise InvalidPayload("a header has no name; give it one, or leave it out", "headers")
+        if not isinstance(value, str) or not value:
             raise InvalidPayload(
-                f"header {name[:40]!r} must have a name, and a text of at least one character", "headers"
+                f"the value of header {name[:40]!r} must be text of at least one character, not {str(value)[:40]!r}",
+                "headers",
             )
         if len(_encoded(name, "headers")) > TEXT_BYTES_MAX:
             raise InvalidPayload(f"the name of a header has more than {TEXT_BYTES_MAX:,} bytes", "headers")

@@ -52,6 +52,27 @@ def test_bytes_and_headers_go_through_unchanged(payload: bytes, headers: dict[st
     assert (view.message_id, view.payload, view.headers) == ("made", payload, headers)
 
 
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [(b"vibemq-header-a", b"1"), (b"vibemq-headers", b'{"a": "2"}')],
+        [(b"vibemq-header-a", b"1"), (b"vibemq-header-a", b"1")],
+    ],
+)
+def test_a_header_of_the_message_is_given_once(headers: list[tuple[bytes, bytes]]) -> None:
+    with pytest.raises(InvalidPayload, match=r"header 'a' is given more than once; leave out vibemq-header-a"):
+        maker().from_request(headers, b"x")
+
+
+@pytest.mark.parametrize(
+    ("headers", "told"),
+    [({"": "x"}, "no name"), ({"a": 1}, r"value of header 'a' must be text .*, not '1'"), ({"a": ""}, "value of")],
+)
+def test_what_is_wrong_with_a_header_is_told(headers: dict[str, Any], told: str) -> None:
+    with pytest.raises(InvalidPayload, match=told):
+        maker().from_json({"payload": "x", "headers": headers}, 0)
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
