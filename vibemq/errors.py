@@ -337,11 +337,14 @@ class StorageFull(StorageError):
         self.limit = limit
         self.reason = message
         """Without what became of somebody's command."""
+        self.may_hold = False
+        """The command may have been carried out in the running broker."""
 
-    def about(self, outcome: str) -> "StorageFull":
+    def about(self, outcome: str, *, may_hold: bool = False) -> "StorageFull":
         """The same to somebody whose command it has met. `outcome`: what became of that command."""
         told = StorageFull(f"{self.reason}; {outcome}", limit=self.limit)
         told.reason = self.reason
+        told.may_hold = may_hold
         return told
 
 

@@ -58,13 +58,13 @@ def everybody() -> Auth:
 
 @asynccontextmanager
 async def serving(
-    folder: Path, *, auth: Auth | None = None, broker_type: type[Broker] = Broker, **http: Any
+    folder: Path, *, auth: Auth | None = None, broker_type: type[Broker] = Broker, durable: bool = False, **http: Any
 ) -> AsyncIterator[ApiClient]:
     """`http`: settings; nobody is slowed down unless they say so."""
     settings = Settings(
         data_dir=folder,
-        storage=StorageChoice(provider="memory"),
-        queue_defaults={"durability": "transient"},
+        storage=StorageChoice(provider="sqlite" if durable else "memory"),
+        queue_defaults={"durability": "strong" if durable else "transient"},
         listeners=(Listener(port=0),),
         auth=auth or Auth(),
         http=Http.model_validate({"port": 0, "requests_per_second": 0, **http}),

@@ -1,12 +1,18 @@
 """Idempotency keys of each POST that changes something: carried out once, or refused."""
 
 import threading
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.integration.access import cheap_hash
-from tests.integration.http_api import ApiClient
+from tests.integration.http_api import ApiClient, everybody, serving
+from tests.waiting import until
+from vibemq.errors import StorageFull
+from vibemq.model.records import Dropped, MessagesAdded
 from vibemq.web.api import app
+from vibemq.web.api.app import HttpApi
 from vibemq.web.api.endpoints import ENDPOINTS
 from vibemq.web.api.idempotency import digest_of
 
@@ -69,6 +75,54 @@ async def test_a_letter_goes_back_with_the_key_for_which_there_was_no_room(api: 
     for replayed in (False, True):
         answer = await api.ask(*replay, headers=KEY, json={})
         assert (answer.status_code, "idempotent-replayed" in answer.headers) == (200, replayed), answer.text
+
+
+async def test_what_a_full_disk_may_have_carried_out_is_not_carried_out_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(tmp_path, auth=everybody(), durable=True) as api:
+        one, is_full = {"Content-Type": "application/octet-stream"}, True
+        message = ("POST", "/queues/a.q/messages", "root")
+        await api.done(*message, content=b"a", headers=one)
+        provider = api.broker._parts.store.provider  # type: ignore[union-attr]
+        append = provider.append
+
+        def with_little_room(records: Any, *more: Any) -> Any:
+            if is_full and any(isinstance(record, Dropped | MessagesAdded) for record in records):
+                raise StorageFull("no space left")
+            return append(records, *more)
+
+        monkeypatch.setattr(provider, "append", with_little_room)
+        purge = ("POST", "/queues/a.q/purge", "root")
+        assert await api.code(*purge, headers=KEY, json={}) == (507, "STORAGE_FULL")
+        assert await api.code(*message, content=b"b", headers={**one, **KEY}) == (507, "STORAGE_FULL")
+        is_full = False
+        again = await api.ask(*purge, headers=KEY, json={})
+        assert (again.status_code, again.headers["idempotent-replayed"]) == (507, "true")
+
+        async def has_room() -> bool:
+            return (await api.ask(*message, content=b"b", headers={**one, **KEY})).is_success
+
+        await until(has_room)
+        assert (await api.done("GET", "/queues/a.q", "root"))["ready"] == 1, "what was not stored is published"
+        assert await api.done(*purge, headers={"Idempotency-Key": "another"}, json={}) == {"count": 1}
+
+
+async def test_what_ended_with_a_fault_is_not_carried_out_again(
+    api: ApiClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    await api.done("PUT", "/queues/a.q", "root", json={"durability": "transient"})
+
+    async def broken(*_: object) -> None:
+        raise ValueError("a fault")
+
+    monkeypatch.setattr(HttpApi, "_carry_out", broken)
+    first = await api.code("POST", "/queues/a.q/purge", "root", headers=KEY, json={})
+    monkeypatch.undo()
+    again = await api.ask("POST", "/queues/a.q/purge", "root", headers=KEY, json={})
+    assert first[0] == again.status_code == 500
+    assert "may have been carried out" in again.json()["detail"]
+    caplog.clear()
 
 
 async def test_a_user_made_anew_does_not_get_the_answers_of_the_earlier_one(api: ApiClient) -> None:

@@ -31,7 +31,7 @@ from vibemq.errors import (
 )
 from vibemq.model.commands import Pressure, SetPressure
 from vibemq.model.jobs.job import JobState
-from vibemq.model.jobs.job_records import JobAdvanced
+from vibemq.model.jobs.job_records import JobAdvanced, JobChanged
 from vibemq.operations.jobs import edits
 from vibemq.operations.jobs.counting import count_letters
 from vibemq.server.broker import Broker
@@ -329,7 +329,7 @@ async def test_what_is_purged_of_a_canary_has_not_passed(started: Started) -> No
     broker.advance(1)
     job = await reached(mq, number, "held", done=5)
     assert (job["canary_gone"], job["canary_passed"], job["dead_again"]) == (5, False, 0)
-    assert "nobody acknowledged any of the first 5 letters, and none is left" in job["why"]
+    assert "nobody acknowledged any of the first 5 letters" in job["why"]
     await mq.admin("job.change", job=number, state="running")
     assert (await reached(mq, number, "done"))["done"] == 20
     await mq.purge_queue("q")
@@ -497,6 +497,44 @@ async def test_who_has_gone_before_a_restart_has_no_job_after_it(tmp_path: Path)
         vibemq.connect(broker.url, username="root", password=PASSWORD) as mq,
     ):
         assert "user 'worker' does not exist any more" in (await reached(mq, number, "held"))["why"]
+
+
+async def test_a_full_disk_when_its_canary_has_passed_lets_a_job_wait(
+    started: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, mq = started
+    await dead(mq, broker, "q", 10)
+    provider = broker._parts.store.provider  # type: ignore[union-attr]
+    append, is_full = provider.append, False
+
+    def with_little_room(records: Any, *more: Any) -> Any:
+        if is_full and any(isinstance(record, JobChanged) for record in records):
+            raise StorageFull("no space left")
+        return append(records, *more)
+
+    monkeypatch.setattr(provider, "append", with_little_room)
+    number = (await mq.admin("job.start", kind="replay", canary=3))["job"]
+    await reached(mq, number, "waiting", done=3)
+    for message in await take(mq, "q", 3):
+        message.ack()
+    await until(lambda: (info := broker.queue_info("q")) is not None and not info.in_flight)
+    is_full = True
+
+    async def is_full_for_it() -> bool:
+        broker.advance(1)
+        job = await job_of(mq, number)
+        assert job["state"] == "waiting"
+        return "the disk is full" in job["why"]
+
+    await until(is_full_for_it)
+    is_full = False
+
+    async def is_done() -> bool:
+        broker.advance(worker.RETRY_MS / 1000)
+        return bool((await job_of(mq, number))["state"] == "done")
+
+    await until(is_done)
+    assert (await job_of(mq, number))["done"] == 10
 
 
 async def test_a_full_disk_stops_a_replay_until_there_is_room_and_doubles_nothing(

@@ -43,7 +43,7 @@ def _answer(state: EngineState, reply: Reply, error: StorageFull, holes: Holes) 
     else:
         waits = isinstance(reply, StandingReply)
         if not waits:
-            reply.result = error.about(NOTHING_DONE if isinstance(result, _TAKEN_BACK) else UNCERTAIN)
+            reply.result = _told(error, done=not isinstance(result, _TAKEN_BACK))
     if waits:
         state.owed_answers.append(reply)
 
@@ -88,5 +88,8 @@ def give_up(state: EngineState, step: Step, effects: Sequence[Effect], error: St
             if consumer is not None:
                 settle.take_back(state, step, consumer, clean=True)
                 remove_consumer(step, consumer)
-        done = isinstance(result, Subscribed | AccountsChanged)
-        effect.result = error.about(NOTHING_DONE if done else UNCERTAIN)
+        effect.result = _told(error, done=not isinstance(result, Subscribed | AccountsChanged))
+
+
+def _told(error: StorageFull, *, done: bool) -> StorageFull:
+    return error.about(UNCERTAIN, may_hold=True) if done else error.about(NOTHING_DONE)

@@ -111,7 +111,7 @@ class StoredJob:
     acknowledged: bool = False
     """A consumer has acknowledged a message of its canary. Only that lets a canary pass."""
     untried: bool = False
-    """No message of its canary is left, and nobody has acknowledged one."""
+    """When its canary was looked at, no message of it was left, and nobody had acknowledged one."""
     forgiven: int = 0
     """How many had died again when somebody let the job go on nevertheless."""
     canary_passed: bool = False

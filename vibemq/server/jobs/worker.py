@@ -118,6 +118,10 @@ class JobWorker:
                 self._page = None
             except StorageFailed:
                 raise
+            except StorageFull as error:
+                # What was asked for may hold already, and is stored as soon as there is room: look again.
+                self._page = None
+                await self._wait(_Wait(f"the disk is full: {error.reason}"))
             except VibeMQError as error:
                 await self._end(JobState.FAILED, str(error))
 
@@ -252,15 +256,13 @@ class JobWorker:
         return partial(_advance, of)
 
     async def _ask(self, job: StoredJob, make: Callable[[int, Any], Command]) -> JobStepped:
-        """Raises _Wait, _Held."""
+        """Raises _Wait, _Held, StorageFull."""
         # Nothing is awaited between this and the engine's turn: no step begins after a revocation was answered.
         self._check_rights(job)
         try:
             stepped: JobStepped = await self._services.local.ask(make)
         except QueueNotFound as error:
             raise _Wait(f"{error}; create it, or cancel the job and say with `to` where letters shall go") from None
-        except StorageFull as error:
-            raise _Wait(f"the disk is full: {error.reason}") from None
         except (Blocked, QueueExclusive) as error:
             raise _Wait(str(error)) from None
         return stepped

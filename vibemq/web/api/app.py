@@ -16,7 +16,15 @@ import anyio.to_thread
 from starlette.requests import Request
 from starlette.responses import Response
 
-from vibemq.errors import AuthRequired, ErrorCode, InvalidMessage, InvalidPayload, ShuttingDown, VibeMQError
+from vibemq.errors import (
+    AuthRequired,
+    ErrorCode,
+    InvalidMessage,
+    InvalidPayload,
+    ShuttingDown,
+    StorageFull,
+    VibeMQError,
+)
 from vibemq.web.api.answers import filters_of, json_answer, page_of, plain, problem_answer
 from vibemq.web.api.arguments import RequestReader
 from vibemq.web.api.contract import BASE, Contract, Endpoint, Exchange
@@ -33,9 +41,11 @@ from vibemq.web.api.idempotency import (
     HEADER,
     KeptAnswer,
     KeptAnswers,
+    Key,
     checked_key,
     digest_of,
     is_kept,
+    one_key,
     said_in_headers,
 )
 from vibemq.web.api.kinds import Kind
@@ -51,6 +61,10 @@ URL_BYTES_MAX = 8_192
 LATE_S = 30.0
 """What the connection leaves an answer beyond the time of its operation."""
 _BASE = BASE.split("/")
+_INTERRUPTED = (
+    "the first request with this key ended with a fault of the broker, and may have been carried out: look at what is "
+    "there, and use another key"
+)
 
 
 class HttpApi:
@@ -155,7 +169,7 @@ class HttpApi:
             exchange.body = body if endpoint.raw else read_json(body, endpoint.marks_max)
         if exchange.asker is not None and self.state.hides_bodies(exchange.asker.principal):
             check_filters(endpoint.operation, exchange.query, exchange.body)
-        if (text := request.headers.get(HEADER)) is not None:
+        if (text := one_key(request.headers.getlist(HEADER))) is not None:
             if endpoint.keyless:
                 raise InvalidPayload(
                     f"{endpoint.method} {endpoint.path} takes no Idempotency-Key, because {endpoint.keyless}; "
@@ -197,17 +211,23 @@ class HttpApi:
         try:
             response = await self._carry_out(exchange)
         except (VibeMQError, Problem) as error:
+            if isinstance(error, StorageFull) and not error.may_hold:
+                exchange.passing = True
             problem = error if isinstance(error, Problem) else as_problem(error)
             response = self._refusal(exchange.request, exchange.user.connection_id, problem)
         except BaseException:
-            self._kept.forget(key)
+            problem = Problem(ErrorCode.SERVER_ERROR, _INTERRUPTED)
+            self._keep(key, self._refusal(exchange.request, exchange.user.connection_id, problem))
             raise
         if exchange.passing or not is_kept(response.status_code):
             self._kept.forget(key)
         else:
-            headers = tuple((name, value) for name, value in response.headers.items() if name != "content-length")
-            self._kept.keep(key, KeptAnswer(response.status_code, headers, bytes(response.body)))
+            self._keep(key, response)
         return response
+
+    def _keep(self, key: Key, response: Response) -> None:
+        headers = tuple((name, value) for name, value in response.headers.items() if name != "content-length")
+        self._kept.keep(key, KeptAnswer(response.status_code, headers, bytes(response.body)))
 
     async def _carry_out(self, exchange: Exchange) -> Response:
         endpoint = exchange.endpoint

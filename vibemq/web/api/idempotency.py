@@ -3,7 +3,7 @@ Kept in memory, for an hour. Pure: the caller brings the time, and takes digests
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -24,6 +24,8 @@ REFUSAL_BYTES_MAX = 4_096
 KEPT_REFUSALS = frozenset((400, 413, 415, 422))
 """Of what is wrong with the request itself. What else refuses it, as the state of a queue, may pass, and it has had no
 effect that a second attempt would double."""
+UNKNOWN_OUTCOMES = frozenset((500, 504, 507))
+"""The request may have been carried out: a second attempt with its key must not be."""
 KEY_MAX = 255
 DIGESTED_AT_ONCE = 524_288
 """Bytes of a body whose digest takes half a millisecond."""
@@ -35,7 +37,7 @@ _SAID = frozenset(("content-type", "content-encoding", "if-match", "if-none-matc
 
 def is_kept(status: int) -> bool:
     """Whether the answer to a request is that to the next one with its key."""
-    return status < 400 or status in KEPT_REFUSALS
+    return status < 400 or status in KEPT_REFUSALS or status in UNKNOWN_OUTCOMES
 
 
 Key = tuple[str, str, int, str, str]
@@ -70,6 +72,13 @@ class _Share:
 
     size: int = 0
     keys: OrderedDict[Key, None] = field(default_factory=OrderedDict)
+
+
+def one_key(texts: Sequence[str]) -> str | None:
+    """Of those that a request gives. Raises InvalidPayload."""
+    if len(texts) > 1:
+        raise InvalidPayload(f"the header {HEADER} is given more than once; leave all but one out", HEADER)
+    return texts[0] if texts else None
 
 
 def checked_key(text: str) -> str:

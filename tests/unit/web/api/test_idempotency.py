@@ -15,6 +15,7 @@ from vibemq.web.api.idempotency import (
     Key,
     checked_key,
     is_kept,
+    one_key,
 )
 
 KEY = ("ada", "", 0, "POST /queues/{queue}/purge", "k")
@@ -117,4 +118,11 @@ def test_keys_are_short_and_plain(key: str) -> None:
 
 def test_what_may_pass_is_not_kept() -> None:
     answers = {200, 201, 202, 400, 401, 403, 404, 409, 412, 413, 422, 429, 500, 503, 504, 507}
-    assert {status for status in answers if is_kept(status)} == {200, 201, 202, 400, 413, 422}
+    assert {status for status in answers if is_kept(status)} == {200, 201, 202, 400, 413, 422, 500, 504, 507}
+
+
+def test_a_key_is_given_once() -> None:
+    assert one_key([]) is None
+    assert one_key(["k"]) == "k"
+    with pytest.raises(InvalidPayload, match="more than once"):
+        one_key(["k", "k"])

@@ -2,7 +2,6 @@
 
 from vibemq.engine.handlers.cursors.plans import forget_plans
 from vibemq.engine.handlers.dead_lettering import discard
-from vibemq.engine.handlers.jobs.deaths import note_tried
 from vibemq.engine.pacing import STEP_UNITS
 from vibemq.engine.queue.cursor import Cursor
 from vibemq.engine.queue.group import Group
@@ -27,7 +26,7 @@ def see_to_cursor(state: EngineState, step: Step, queue: Queue, group: Group, cu
     runs = cursor.take_released(max(1, STEP_UNITS - step.work))
     step.work += len(runs)
     group.in_flight -= run_count(runs)
-    settle(state, step, queue, group, runs)
+    settle(step, queue, group, runs)
     step.work += cursor.plans.sweep(_PLANS_PER_UNIT * max(1, STEP_UNITS - step.work)) // _PLANS_PER_UNIT
     enforce_lag_limit(step, queue, group, cursor)
 
@@ -79,12 +78,10 @@ def take_up(state: EngineState, step: Step, queue: Queue, group: Group, cursor: 
     state.arm_part(queue, group, step.now)
 
 
-def settle(state: EngineState, step: Step, queue: Queue, group: Group, runs: list[Run]) -> None:
+def settle(step: Step, queue: Queue, group: Group, runs: list[Run]) -> None:
     group.forget_history(runs)
     group.counters.settled += run_count(runs)
     if runs:
         if queue.requests:
             note_acknowledged(queue, runs)
-        if state.jobs.awaiting_ack:
-            note_tried(state, step, queue, runs)
         step.note_settled(queue, group, runs)

@@ -18,6 +18,7 @@ from vibemq.engine.handlers.fan_out import (
     head_of,
     move_group,
 )
+from vibemq.engine.handlers.jobs.deaths import note_tried
 from vibemq.engine.handlers.queues import find, find_same
 from vibemq.engine.handlers.transactions import has_delays_on_their_way
 from vibemq.engine.pacing import STEP_UNITS, Slices, pieces
@@ -183,12 +184,14 @@ def _let_go(state: EngineState, step: Step, queue: Queue, group: Group, cursor: 
     stop, cost = group.cut_waiting(min(group.lowest_waiting(), last), last, STEP_UNITS)
     runs = group.take_waiting(1, stop)
     step.work += cost
+    if state.jobs.awaiting_ack:
+        note_tried(state, step, queue, runs)
     if cursor.hold_ms:
         group.in_flight += run_count(runs)
         cursor.keep(runs)
         state.arm_part(queue, group, cursor.next_release())
     else:
-        settle(state, step, queue, group, runs)
+        settle(step, queue, group, runs)
     step.free(queue)
     return group.lowest_waiting() > last
 

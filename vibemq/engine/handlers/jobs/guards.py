@@ -16,13 +16,23 @@ def why_held(job: StoredJob) -> str:
             f"{died} of the first {job.done} letters died again, so no others were replayed; look at their errors, "
             "then resume the job or cancel it"
         )
-    if job.in_canary and job.untried:
+    if job.in_canary and _is_untried(job):
+        others = (
+            "there are no others; resume the job, which ends it"
+            if job.done == job.plan.selected
+            else "nothing says how the others would do; resume the job, which then replays them, or cancel it"
+        )
         return (
-            f"nobody acknowledged any of the first {job.done} letters, and none is left: they were purged, removed, "
-            "moved, have expired, or their queue or its consumer group was deleted. Nothing says how the others would "
-            "do; resume the job, which then replays them, or cancel it"
+            f"nobody acknowledged any of the first {job.done} letters, and none of them waits any more: they were "
+            "purged, removed, moved, dropped, filtered out, have expired, or their queue or its consumer group was "
+            f"deleted; {others}"
         )
     stop = job.plan.stop_after_dead_again
     if stop and died >= stop:
         return f"{died} of its letters died again; look at their errors, then resume the job or cancel it"
     return ""
+
+
+def _is_untried(job: StoredJob) -> bool:
+    """Whether no message of a whole canary is left, and nobody has acknowledged one."""
+    return not job.acknowledged and (job.untried or job.plan.canary <= job.done <= job.gone)

@@ -11,6 +11,7 @@ from vibemq.engine.jobs.job_table import RUNNING_MAX
 from vibemq.engine.pacing import STEP_UNITS
 from vibemq.errors import JobStateConflict
 from vibemq.model.commands import (
+    ChangeJob,
     CommitCursor,
     DeleteGroup,
     DeleteQueue,
@@ -204,8 +205,8 @@ def test_a_canary_that_nobody_acknowledged_has_not_passed(
     leave(driver)
     assert not passes(driver)
     job = driver.job()
-    assert (job.state, job.untried, job.canary_passed) == (JobState.HELD, True, False)
-    assert "none is left" in job.why
+    assert (job.state, job.acknowledged, job.canary_passed) == (JobState.HELD, False, False)
+    assert "none of them waits any more" in job.why
     driver.check()
     driver.restart()
     assert driver.change(JobState.RUNNING).canary_passed
@@ -240,16 +241,47 @@ def test_acknowledgements_of_other_messages_let_no_canary_pass(driver: JobsDrive
     assert not passes(driver)
 
 
-def test_a_cursor_that_commits_lets_the_canary_pass(driver: JobsDriver) -> None:
+@pytest.mark.parametrize("hold_ms", [0, 600_000])
+def test_a_cursor_that_commits_lets_the_canary_pass(driver: JobsDriver, hold_ms: int) -> None:
     driver.create("log", mode=DeliveryMode.FAN_OUT_WITH_ACK, retention=Retention.LOG)
-    cursor = driver.ask(JoinCursor(1, None, "log", "reader", create=True))
+    cursor = driver.ask(JoinCursor(1, None, "log", "reader", create=True, hold_ms=hold_ms))
     driver.start(canary=2)
     driver.replay([1, 2], queue="log")
     driver.ask(CommitCursor(1, None, "log", "reader", cursor.epoch, made(driver) + 2))
-    driver.advance(5_000)
-    assert driver.job().acknowledged
+    assert driver.job().acknowledged, "a commit is the acknowledgement, whatever is held afterwards"
+    driver.check()
+    driver.ask(DeleteGroup(1, None, "log", "reader"))
     assert passes(driver)
     driver.check()
+
+
+def test_an_untried_canary_is_tried_when_its_letters_come_back(driver: JobsDriver) -> None:
+    """The move that took them away could not be stored."""
+    driver.create("b")
+    driver.start(canary=2)
+    driver.replay([1, 2])
+    first = made(driver)
+    driver.hold = True
+    incarnation = driver.engine.readers.queue("q").incarnation
+    driver.handle(MoveMessages(1, None, "q", incarnation, "b", [first, first + 1], [driver.now] * 2, rows_of(2)))
+    driver.handle(ChangeJob(0, None, 1, by="", canary_passed=True))
+    assert driver.job().state is JobState.HELD
+    driver.refuse()
+    driver.hold = False
+    driver.subscribe(3, capacity_messages=10)
+    driver.settle(3, first, first + 1)
+    driver.close(3, clean=True)
+    assert not driver.change(JobState.RUNNING).canary_passed, "it is looked at once more"
+    assert passes(driver)
+    driver.check()
+
+
+def test_a_canary_of_all_letters_is_not_said_to_hold_others_back(driver: JobsDriver) -> None:
+    driver.start(canary=2, selected=2)
+    driver.replay([1, 2])
+    driver.ask(PurgeQueue(0, None, "q"))
+    assert not passes(driver)
+    assert "there are no others" in driver.job().why
 
 
 def test_what_is_put_back_because_its_move_could_not_be_stored_is_not_gone(driver: JobsDriver) -> None:
