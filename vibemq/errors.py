@@ -67,6 +67,7 @@ class ErrorCode(StrEnum):
     STORAGE_FENCED = "STORAGE_FENCED"
     STORAGE_LOCKED = "STORAGE_LOCKED"
     STORE_VERSION = "STORE_VERSION"
+    RESTORE_UNFINISHED = "RESTORE_UNFINISHED"
     CONFIG_INVALID = "CONFIG_INVALID"
     SHUTTING_DOWN = "SHUTTING_DOWN"
     UNREACHABLE = "UNREACHABLE"
@@ -389,6 +390,12 @@ class StoreVersionError(StorageError):
     """The store was written by a newer VibeMQ, or needs `vibemq-admin migrate` first."""
 
     code = ErrorCode.STORE_VERSION
+
+
+class RestoreUnfinished(StorageError):
+    """A restore into the data directory is under way, was interrupted, or could not put its copy in place."""
+
+    code = ErrorCode.RESTORE_UNFINISHED
 
 
 # -- people and limits --------------------------------------------------------------------------------------------

@@ -50,6 +50,14 @@ def anyio_backend() -> str:
 # -- starts that are refused --------------------------------------------------------------------------------------
 
 
+def test_a_start_after_an_interrupted_restore(tmp_path: Path) -> None:
+    (tmp_path / "data.restoring").mkdir()
+    refused = serve(tmp_path / "data")
+    assert refused.code == 1
+    assert refused.error.startswith("error RESTORE_UNFINISHED: ")
+    assert "run `vibemq-admin restore` again" in refused.error
+
+
 def test_starts_on_a_store_that_is_not_ours_to_open(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with running(broker_on(data, tmp_path)) as broker:

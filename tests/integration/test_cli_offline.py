@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import shutil
 import sqlite3
 import time
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import pytest
 from vibemq import plugins
 from vibemq.cli.admin import main
 from vibemq.cli.entry import run_app
+from vibemq.errors import RestoreUnfinished
 from vibemq.model.options import QueueOptions
 from vibemq.model.records import DeadFacts, DeadLettered, Dropped, GroupCreated, MessagesAdded, QueueCreated, Reason
 from vibemq.model.rows import Rows, pack_row
@@ -150,6 +152,20 @@ def test_a_backup_can_be_restored(admin: Run, data_dir: Path, tmp_path: Path, pr
     assert stored_count(place, provider) == MESSAGES
 
 
+@pytest.mark.parametrize("options", [(), ("--dry-run",)])
+def test_a_backup_into_the_data_directory_is_refused(
+    admin: Run, data_dir: Path, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(data_dir)
+    before = sorted(path.name for path in data_dir.iterdir())
+    for target in (data_dir, data_dir / "inner", link / "inner", data_dir / "inner" / "deeper"):
+        code, refused, _ = admin("backup", target, "--data-dir", data_dir, *options)
+        assert (code, refused["error"]["code"]) == (2, "INVALID_OPTIONS")
+        assert refused["error"]["message"].endswith("is in the data directory; choose a folder outside it")
+    assert sorted(path.name for path in data_dir.iterdir()) == before
+
+
 def test_a_backup_is_restored_where_nothing_is_yet(admin: Run, data_dir: Path, tmp_path: Path, provider: str) -> None:
     target, place = tmp_path / "backup", tmp_path / "new" / "disk" / "data"
     assert admin("backup", target, "--data-dir", data_dir)[0] == 0
@@ -171,6 +187,28 @@ def test_a_restore_that_cannot_begin_names_a_folder_that_people_know(
         assert code != 0
         assert str(place.parent) in refused["error"]["message"]
         assert "restoring" not in refused["error"]["message"]
+
+
+@pytest.mark.parametrize("provider", ["sqlite"], indirect=True)
+def test_what_an_interrupted_restore_has_left_is_refused_and_then_moved_aside_and_named(
+    admin: Run, data_dir: Path, tmp_path: Path, provider: str
+) -> None:
+    target, place, left = tmp_path / "backup", tmp_path / "place", tmp_path / "place.restoring"
+    assert admin("backup", target, "--data-dir", data_dir)[0] == 0
+    shutil.copytree(target, left)
+    with pytest.raises(RestoreUnfinished, match="was interrupted"):
+        opened(place, provider)
+
+    code, restored, _ = admin("restore", target, "--data-dir", place)
+    assert (code, restored["moved_aside"], left.exists()) == (0, None, False)
+    assert stored_count(Path(restored["earlier_copy"]), provider) == MESSAGES
+
+    shutil.copytree(target, left)
+    _, again, _ = admin("restore", target, "--data-dir", place, "--yes")
+    names = [restored["earlier_copy"], again["earlier_copy"], again["moved_aside"]]
+    assert sorted(set(names)) == sorted(str(path) for path in tmp_path.glob("place.before-restore-*"))
+    assert len(set(names)) == 3
+    assert admin("restore", target, "--data-dir", place, "--yes")[1]["earlier_copy"] is None
 
 
 def test_a_restore_of_nothing_names_the_backup(admin: Run, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from vibemq.errors import InvalidOptions, InvalidPayload, StorageError
 from vibemq.operations.arguments import Arguments, Text
 from vibemq.operations.contracts import BrokerReport, InstantSource, StoreAccess
 from vibemq.operations.registry import Caller, Operation
+from vibemq.storage.local.backup_folder import refuse_inside
 from vibemq.storage.local.store_file import make_folder
 
 log = logging.getLogger("vibemq.backup")
@@ -99,8 +100,8 @@ class BrokerOperations:
 def _prepare(target: Path, data_dir: Path | None) -> None:
     """Raises InvalidOptions when no backup can be written there."""
     try:
-        if data_dir is not None and target.resolve().is_relative_to(data_dir.resolve()):
-            raise InvalidOptions(f"the backup folder {target} is in the data directory; choose a folder outside it")
+        if data_dir is not None:
+            refuse_inside(target, data_dir)
         make_folder(target)
         occupied = any(target.iterdir())
     except OSError as error:

@@ -27,7 +27,7 @@ from vibemq.model.quantities import duration_ms
 from vibemq.protocols.native.codec.frames import NativeFrameReader
 from vibemq.protocols.native.codec.wire import CommandType, WireMessage, decode_body
 
-LOCAL_ONLY = {"STORAGE_LOCKED", "STORE_VERSION", "UNREACHABLE", "SERVER_ERROR"}
+LOCAL_ONLY = {"STORAGE_LOCKED", "STORE_VERSION", "RESTORE_UNFINISHED", "UNREACHABLE", "SERVER_ERROR"}
 """Codes that no broker that is running sends, and the one for everything else."""
 
 

@@ -16,6 +16,7 @@ from vibemq.cli.flags import DEFAULT_TIMEOUT, DataDir, DryRun, Json, Storage, Ye
 from vibemq.cli.online import ask
 from vibemq.cli.output import Output, bytes_text
 from vibemq.cli.progress import tracked
+from vibemq.storage.local.backup_folder import refuse_inside
 from vibemq.storage.local.fill import OF_NO_STORE, FillInPlace, content, must_be_filled
 from vibemq.storage.local.lock import LOCK_NAME, DirectoryLock, is_owned, looking_at
 from vibemq.storage.local.replace import Replacement, finish_replacing, real_place
@@ -46,6 +47,7 @@ def backup(
     if data_dir is None and url is None:
         raise Usage("name the broker: --url of a running one, or --data-dir of a stopped one")
     if data_dir is not None:
+        refuse_inside(target, data_dir)
         refuse_unless_empty(target)
         size = _back_up_offline(target, data_dir, storage, out, dry_run=dry_run)
         verb = "would be copied" if dry_run else "copied"
@@ -97,14 +99,21 @@ def restore(
         out.emit(value, f"{source} is sound, would be restored to {data_dir}")
         return
     if fills:
-        occupied = False
+        moved_aside = earlier_copy = None
         with _copying(FillInPlace(data_dir), source, name, out):
             _refuse_a_broker(data_dir)
     else:
-        occupied = _exchange(source, data_dir, aside, name, out, yes=yes)
-    value = {"data_dir": str(data_dir), "moved_aside": str(aside) if occupied else None, "dry_run": False}
-    moved = f"; the previous content is in {aside}" if occupied else ""
-    out.emit(value, f"{source} is sound, restored to {data_dir}{moved}")
+        replacement = _exchange(source, data_dir, aside, name, out, yes=yes)
+        moved_aside, earlier_copy = replacement.moved_aside, replacement.earlier_copy
+    value = {"data_dir": str(data_dir), "moved_aside": _text(moved_aside), "earlier_copy": _text(earlier_copy)}
+    told = f"; the previous content is in {moved_aside}" if moved_aside else ""
+    if earlier_copy:
+        told += f"; what an interrupted restore had left is in {earlier_copy}, remove it if it is not needed"
+    out.emit({**value, "dry_run": False}, f"{source} is sound, restored to {data_dir}{told}")
+
+
+def _text(place: Path | None) -> str | None:
+    return None if place is None else str(place)
 
 
 @contextmanager
@@ -120,16 +129,17 @@ def _copying(place: FillInPlace | Replacement, source: Path, storage: str, out: 
         place.discard()
 
 
-def _exchange(source: Path, data_dir: Path, aside: Path, storage: str, out: Output, *, yes: bool) -> bool:
-    """Whether anything was moved aside."""
+def _exchange(source: Path, data_dir: Path, aside: Path, storage: str, out: Output, *, yes: bool) -> Replacement:
+    """The replacement that was made: it knows what is aside now."""
+    replacement = Replacement(data_dir, aside)
     finish_replacing(data_dir)
     occupied = bool(content(data_dir))
     with _kept_from_brokers(data_dir) as lock:
         if occupied:
             out.confirm(f"{data_dir} is not empty. Move it to {aside} and put the backup in its place?", yes=yes)
-        with _copying(Replacement(data_dir, aside), source, storage, out):
+        with _copying(replacement, source, storage, out):
             _take(lock, data_dir, occupied=occupied)
-    return occupied
+    return replacement
 
 
 def _refuse_content(data_dir: Path) -> None:

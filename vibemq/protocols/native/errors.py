@@ -13,6 +13,7 @@ _INSIDE_ONLY = frozenset(
     {
         ErrorCode.STORAGE_LOCKED,
         ErrorCode.STORE_VERSION,
+        ErrorCode.RESTORE_UNFINISHED,
         ErrorCode.UNREACHABLE,
         ErrorCode.TIMEOUT,
     }

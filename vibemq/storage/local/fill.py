@@ -13,7 +13,7 @@ import os
 import shutil
 from pathlib import Path
 
-from vibemq.errors import StorageError
+from vibemq.errors import RestoreUnfinished
 from vibemq.storage.local.modes import private_file
 from vibemq.storage.local.mounts import is_mount_point
 from vibemq.storage.local.names import open_locked
@@ -69,9 +69,9 @@ def _moved_up(folder: Path) -> list[str]:
 
 
 def refuse_unfinished(data_dir: Path) -> None:
-    """Raise StorageError for a directory that a restore has not filled to the end."""
+    """Raise RestoreUnfinished for a directory that a restore has not filled to the end."""
     if is_unfinished(data_dir):
-        raise StorageError(
+        raise RestoreUnfinished(
             f"a restore into {data_dir} is under way or was interrupted; run `vibemq-admin restore` again, or remove "
             "what is in the folder to begin with an empty store"
         )
@@ -90,7 +90,7 @@ class FillInPlace:
         """Remove what an interrupted restore has left, and make the empty folder for the copy.
 
         Raises:
-            StorageError: another restore into the directory is under way; nothing is changed.
+            RestoreUnfinished: another restore into the directory is under way; nothing is changed.
         """
         if is_unfinished(self._data_dir):
             self._hold()
@@ -114,7 +114,7 @@ class FillInPlace:
     def _hold(self) -> None:
         self._mark = open_locked(self._folder / UNFINISHED, os.O_RDWR, fcntl.LOCK_EX)
         if self._mark is None:
-            raise StorageError(
+            raise RestoreUnfinished(
                 f"another restore into {self._data_dir} is under way; wait for its end, or stop it and restore again"
             )
 
@@ -122,7 +122,7 @@ class FillInPlace:
         """Move the complete copy up. Interrupted, it is begun anew with the next restore.
 
         Raises:
-            StorageError: something has one of its names by now; nothing is moved.
+            RestoreUnfinished: something has one of its names by now; nothing is moved.
         """
         names = sorted(path.name for path in self._copy.iterdir())
         self._refuse_taken(names)
@@ -141,7 +141,7 @@ class FillInPlace:
         # A rename replaces a file without a word.
         for name in names:
             if name not in _OF_THE_LOCK and os.path.lexists(self._data_dir / name):
-                raise StorageError(
+                raise RestoreUnfinished(
                     f"{self._data_dir / name} is there since the restore began; look what it is and restore again"
                 )
 

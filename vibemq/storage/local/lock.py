@@ -57,7 +57,7 @@ class DirectoryLock:
 
         Raises:
             StorageLocked: names the pid and host of the owner.
-            StorageError: a restore was interrupted before anything stood there.
+            RestoreUnfinished: a restore was interrupted before anything stood there, or is under way.
         """
         file = None
         while file is None:

@@ -17,7 +17,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from vibemq.errors import StorageError
+from vibemq.errors import RestoreUnfinished
 from vibemq.storage.local.modes import private_file
 from vibemq.storage.local.store_file import fsync_file, fsync_folder, make_folder
 
@@ -48,6 +48,10 @@ class Replacement:
         self._data_dir = data_dir
         self._copy = copy_of(data_dir)
         self._aside = aside
+        self.moved_aside: Path | None = None
+        """What was in the directory, once the copy is in its place; None: nothing was."""
+        self.earlier_copy: Path | None = None
+        """What an earlier, interrupted restore had finished, moved aside too; None: nothing."""
 
     def begin(self) -> Path:
         """Make the empty folder for the copy, and those above it that are missing, as a broker's start does.
@@ -63,7 +67,7 @@ class Replacement:
             shutil.rmtree(self._copy)
         elif self._copy.exists():
             # Complete, so it may be what stood in the directory before an earlier restore.
-            os.rename(self._copy, unused(self._aside))
+            self.earlier_copy = self._move_aside(self._copy)
         try:
             self._copy.mkdir(mode=0o700)
         except OSError as error:
@@ -86,14 +90,19 @@ class Replacement:
             os.rename(copy, data_dir)
         elif _exchange(copy, data_dir):
             fsync_folder(data_dir.parent)
-            os.rename(copy, unused(self._aside))
+            self.moved_aside = self._move_aside(copy)
         else:
             private_file(_note(data_dir), os.fsencode(copy.name))
             fsync_folder(data_dir.parent)
-            os.rename(data_dir, unused(self._aside))
+            self.moved_aside = self._move_aside(data_dir)
             fsync_folder(data_dir.parent)
             finish_replacing(data_dir)
         fsync_folder(data_dir.parent)
+
+    def _move_aside(self, folder: Path) -> Path:
+        place = unused(self._aside)
+        os.rename(folder, place)
+        return place
 
 
 def finish_replacing(data_dir: Path) -> None:
@@ -110,10 +119,10 @@ def finish_replacing(data_dir: Path) -> None:
 
 
 def refuse_interrupted(data_dir: Path) -> None:
-    """Raise StorageError for a directory that is missing, or empty, because a restore was interrupted."""
+    """Raise RestoreUnfinished for a directory that is missing, or empty, because a restore was interrupted."""
     copy = copy_of(data_dir)
     if copy.exists() and not (data_dir.exists() and any(data_dir.iterdir())):
-        raise StorageError(
+        raise RestoreUnfinished(
             f"a restore into {data_dir} was interrupted, and {copy} is what it left; run `vibemq-admin restore` again, "
             f"or remove {copy} to begin with an empty store"
         )

@@ -87,6 +87,7 @@ MEANINGS: Mapping[Code, HttpMeaning] = {
     ErrorCode.STORAGE_FENCED: HttpMeaning(500, "The store has another owner"),
     ErrorCode.STORAGE_LOCKED: HttpMeaning(500, "The store is in use"),
     ErrorCode.STORE_VERSION: HttpMeaning(500, "The store has another version"),
+    ErrorCode.RESTORE_UNFINISHED: HttpMeaning(500, "A restore of the store is not finished"),
     ErrorCode.CONFIG_INVALID: HttpMeaning(422, "The settings cannot be used"),
     ErrorCode.SHUTTING_DOWN: HttpMeaning(503, "The broker is stopping", retry_after_s=5),
     ErrorCode.UNREACHABLE: HttpMeaning(504, "Another machine does not answer"),
