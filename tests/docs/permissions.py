@@ -52,7 +52,7 @@ def _row(row: Row) -> str:
 def _needed(needed: NeededPermission) -> str:
     match needed.action:
         case Action.OWN:
-            return "nothing: it concerns only deliveries of the same connection"
+            return "nothing: it concerns only the connection that asks"
         case Action.LIST:
             return "nothing: it shows queues on which the user has a permission, and figures with `inspect`"
         case Action.ADMIN:

@@ -11,7 +11,7 @@ import typer
 from typer.models import ArgumentInfo
 
 from vibemq.cli.exits import Usage, root_of
-from vibemq.cli.values import duration_ms, seconds, size_bytes, url_with_tls
+from vibemq.cli.values import duration_ms, id_runs, key_value, seconds, size_bytes, url_with_tls
 from vibemq.errors import ConfigInvalid, InvalidPayload
 
 DEFAULT_URL = "vibemq://localhost:2925"
@@ -178,6 +178,26 @@ def size_option(name: str, text: str, *, default: str = "") -> object:
     return typer.Option(
         name, parser=unread, callback=callback, metavar="SIZE", help=text + defaults_to(default), show_default=False
     )
+
+
+def _pair(text: str) -> str:
+    key_value(text)
+    return text
+
+
+def pair_option(*names: str, text: str, metavar: str = "KEY=VALUE") -> Any:
+    """An option of pairs, which arrive as they were written."""
+    return typer.Option(*names, metavar=metavar, help=text, callback=read_by(_pair))
+
+
+def _ids(text: str) -> str:
+    id_runs([text])
+    return text
+
+
+def ids_option(name: str, text: str) -> Any:
+    """An option of ids, which arrive as they were written."""
+    return typer.Option(name, metavar="ID", help=text, callback=read_by(_ids))
 
 
 def _tls_option(name: str, metavar: str, variable: str, text: str) -> Any:

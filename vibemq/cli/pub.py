@@ -14,7 +14,17 @@ import typer
 from anyio import to_thread
 
 from vibemq.cli.exits import CommandFailed, ExitCode, PartlyDone, Usage, exit_code_of
-from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, DryRun, Json, Queue, Timeout, Url, duration_option
+from vibemq.cli.flags import (
+    DEFAULT_TIMEOUT,
+    DEFAULT_URL,
+    DryRun,
+    Json,
+    Queue,
+    Timeout,
+    Url,
+    duration_option,
+    pair_option,
+)
 from vibemq.cli.online import call
 from vibemq.cli.output import Output, count_text
 from vibemq.cli.progress import Tracker, tracked
@@ -72,9 +82,7 @@ def pub(
     dedup_id: Annotated[
         str | None, typer.Option("--dedup-id", help="A second message with this id within the window is not stored.")
     ] = None,
-    header: Annotated[
-        list[str] | None, typer.Option("--header", "-H", metavar="KEY=VALUE", help="A header; may be repeated.")
-    ] = None,
+    header: Annotated[list[str] | None, pair_option("--header", "-H", text="A header; may be repeated.")] = None,
     dry_run: DryRun = False,
     url: Url = DEFAULT_URL,
     timeout: Timeout = DEFAULT_TIMEOUT,
@@ -147,9 +155,7 @@ def _sentence(sent: Sent, queue: str, *, dry_run: bool) -> str:
 def request(
     queue: Queue,
     body: Annotated[str, typer.Argument(metavar="BODY", help="The message.")],
-    header: Annotated[
-        list[str] | None, typer.Option("--header", "-H", metavar="KEY=VALUE", help="A header; may be repeated.")
-    ] = None,
+    header: Annotated[list[str] | None, pair_option("--header", "-H", text="A header; may be repeated.")] = None,
     priority: Annotated[
         str | None, typer.Option("--priority", "-p", help="low, normal, high, critical or a number up to 31.")
     ] = None,

@@ -557,10 +557,11 @@ class Client:
     ) -> list[Message[Any]]:
         """Take at most `max` messages: returns as soon as any are there, [] when none came within `timeout` seconds.
 
-        They are settled one by one, like those of a subscription. `timeout=0` takes what is there now.
+        They are settled one by one, like those of a subscription. `timeout=0` takes what is there now. A broker that
+        does not answer at all has `command_timeout` in addition.
 
         Raises:
-            NotConnected: there was no connection at the end of the timeout, so what waits in the queue is not known.
+            NotConnected: there was no connection at the end, so what waits in the queue is not known.
             RequestTimeout: the broker has not answered in time.
         """
         check_whole("max", max)

@@ -23,6 +23,8 @@ async def fetch(
 ) -> list[Message[T]]:
     """At most `options.credit` messages: those there within `timeout` seconds, in one go; [] when none came.
 
+    To ask takes a round trip as well, for which a broker that does not answer has `command_timeout`.
+
     Cancelling it gives back, unharmed, whatever was already on its way.
 
     Raises:
@@ -35,7 +37,9 @@ async def fetch(
         await link.connected()
     link.check()
     if link.protocol is None:
-        raise _not_known(link, options.queue, timeout)
+        raise NotConnected(
+            f"no connection to the broker within {timeout:g} s{_not_known(options.queue, reconnects=True)}"
+        )
     subscription: Subscription[T] = Subscription(link, options, validate)
     told = False
     try:
@@ -57,18 +61,20 @@ async def fetch(
     if not (told or subscription.buffered):
         # What is still on its way comes too late for this call, and must not be lost with it.
         subscription.abandon()
-        raise _not_known(link, options.queue, timeout)
+        raise _unanswered(link, options.queue, timeout)
     return subscription.take_buffered()
 
 
-def _not_known(link: ClientLink, queue: str, timeout: float) -> ClientError:
+def _unanswered(link: ClientLink, queue: str, timeout: float) -> ClientError:
     """An empty list would say that nothing waits."""
     if link.protocol is None:
         return NotConnected(
-            f"no connection to the broker within {timeout:g} s, so what waits in queue {queue!r} is not known; the"
-            " client continues to reconnect: call fetch again"
+            f"the connection was lost before the broker had answered{_not_known(queue, reconnects=True)}"
         )
-    return RequestTimeout(
-        f"the broker has not answered within {timeout + link.settings.command_timeout:g} s, so what waits in queue"
-        f" {queue!r} is not known; call fetch again"
-    )
+    waited = timeout + link.settings.command_timeout
+    return RequestTimeout(f"the broker has not answered within {waited:g} s{_not_known(queue, reconnects=False)}")
+
+
+def _not_known(queue: str, *, reconnects: bool) -> str:
+    more = "the client continues to reconnect: " if reconnects else ""
+    return f", so what waits in queue {queue!r} is not known; {more}call fetch again"

@@ -120,6 +120,7 @@ def test_a_reader_that_leaves_loses_nothing(vibemq: Run, queue: str, broker: Bro
     [
         (("--ttl", "0"), "option --ttl is not valid: '0' is too short; give more than 0"),
         (("--priority", "99"), "priority"),
+        (("--header", "x"), "option --header is not valid: 'x' is not a pair; write key=value"),
         (("--delay", "5"), "option --delay is not valid: '5' is not a duration"),
         (("--tls-ca", "none.pem"), "option --tls-ca is not valid: the file none.pem cannot be read"),
     ],

@@ -9,7 +9,7 @@ from vibemq.cli.admin.transfer.export_command import export
 from vibemq.cli.admin.transfer.import_command import import_file
 from vibemq.cli.admin.transfer.move_command import move
 from vibemq.cli.exits import QueueMissing, Usage
-from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, DryRun, Json, Queue, Timeout, Url, Yes
+from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, DryRun, Json, Queue, Timeout, Url, Yes, pair_option
 from vibemq.cli.messages import message_table
 from vibemq.cli.online import ask, ask_all, call
 from vibemq.cli.output import Output, bytes_text, count_text, facts, instant_text, table
@@ -121,7 +121,7 @@ def list_queues(
         typer.Option(
             "--sort",
             metavar="FIELD",
-            help="Sort by name, or by a figure such as ready or in_rate; --sort=-ready: the greatest first.",
+            help="Sort by queue, or by a figure such as ready or in_rate; --sort=-ready: the greatest first.",
         ),
     ] = None,
     state: Annotated[
@@ -294,7 +294,7 @@ def peek(
     message_id: Annotated[str | None, typer.Option("--id", metavar="ID", help="Search: only with this id.")] = None,
     header: Annotated[
         list[str] | None,
-        typer.Option("--header", "-H", metavar="KEY=VALUE", help="Search: only with this header; may be repeated."),
+        pair_option("--header", "-H", text="Search: only with this header; may be repeated."),
     ] = None,
     url: Url = DEFAULT_URL,
     timeout: Timeout = DEFAULT_TIMEOUT,

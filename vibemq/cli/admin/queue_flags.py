@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from vibemq.cli.flags import duration_option, read_by, size_option, unread
+from vibemq.cli.flags import duration_option, pair_option, read_by, size_option, unread
 from vibemq.cli.values import duration_ms, key_values, size_bytes
 from vibemq.errors import ConfigInvalid, InvalidOptions
 from vibemq.model.options import options_from_dict, options_in_words, options_to_dict, spelled_out
@@ -117,7 +117,7 @@ CHANGEABLE: dict[str, Any] = {
     ],
     "option": Annotated[
         list[str] | None,
-        typer.Option("--option", metavar="NAME=VALUE", help="Any queue option, by its name in `queue info --json`."),
+        pair_option("--option", metavar="NAME=VALUE", text="Any queue option, by its name in `queue info --json`."),
     ],
 }
 """Options that can be changed later."""

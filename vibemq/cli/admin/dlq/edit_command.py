@@ -8,7 +8,7 @@ import typer
 
 from vibemq.cli.admin.dlq.filters import FromQueue
 from vibemq.cli.exits import Usage
-from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, Json, Timeout, Url, queue_names
+from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, Json, Timeout, Url, pair_option, queue_names
 from vibemq.cli.online import ask
 from vibemq.cli.output import Output, content_of
 from vibemq.cli.values import NUMBER_MAX, key_values
@@ -23,12 +23,7 @@ def edit(
     ] = None,
     header: Annotated[
         list[str] | None,
-        typer.Option(
-            "--header",
-            "-H",
-            metavar="KEY=VALUE",
-            help="Replaces all headers of the message; repeat it for each header to keep.",
-        ),
+        pair_option("--header", "-H", text="Replaces all headers of the message; repeat it for each header to keep."),
     ] = None,
     no_headers: Annotated[bool, typer.Option("--no-headers", help="Remove all headers of the message.")] = False,
     to: Annotated[

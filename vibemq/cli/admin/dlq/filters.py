@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from vibemq.cli.exits import Usage
-from vibemq.cli.flags import duration_option, queue_names
+from vibemq.cli.flags import duration_option, ids_option, pair_option, queue_names
 from vibemq.cli.output import count_text
 from vibemq.cli.values import NUMBER_MAX, id_runs, key_values
 from vibemq.model.records import Reason
@@ -30,11 +30,11 @@ OlderThan = Annotated[
 NewerThan = Annotated[int | None, duration_option("--newer-than", "Only dead letters that became so within this time.")]
 WithHeader = Annotated[
     list[str] | None,
-    typer.Option("--header", "-H", metavar="KEY=VALUE", help="Only dead letters with this header; may be repeated."),
+    pair_option("--header", "-H", text="Only dead letters with this header; may be repeated."),
 ]
 WithId = Annotated[
     list[str] | None,
-    typer.Option("--id", metavar="ID", help="Only these dead ids: 17, 20-25, or a comma list; may be repeated."),
+    ids_option("--id", "Only these dead ids: 17, 20-25, or a comma list; may be repeated."),
 ]
 WithFingerprint = Annotated[
     str | None,
