@@ -121,17 +121,6 @@ class Naive:
         other.jobs = {job_id: job.copy() for job_id, job in self.jobs.items()}
         return other
 
-    def _committed(self, batch: list[Record]) -> dict[int, int]:
-        """queue_id -> below which some cursor of the queue has acknowledged everything, that of the batch included."""
-        found = {
-            queue_id: max((group.committed for group in queue.groups.values()), default=0)
-            for queue_id, queue in self.queues.items()
-        }
-        for record in batch:
-            if isinstance(record, CursorChanged):
-                found[record.queue_id] = max(found.get(record.queue_id, 0), record.facts.committed)
-        return found
-
     def alive(self, queue_id: int) -> set[int]:
         """Sequences whose rows must be readable."""
         found = {sequence for owner, sequence in self.dead.values() if owner == queue_id}
@@ -154,7 +143,7 @@ class Naive:
                     self._account(record)
                 case JobStarted() | JobAdvanced() | JobChanged() | JobLettersDied() | JobsForgotten():
                     try:
-                        apply_job_record(self.jobs, record, batch, self._committed(batch))
+                        apply_job_record(self.jobs, record, batch)
                     except Unbalanced as error:
                         raise Broken(str(error)) from None
                 case _:

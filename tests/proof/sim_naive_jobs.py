@@ -1,6 +1,5 @@
 """A naive account of jobs: what their batches say, compared with the letters that these have moved."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from vibemq.model.jobs.job import ACKNOWLEDGED, UNTRIED, JobState, StoredJob
@@ -54,14 +53,8 @@ class NaiveJob:
         )
 
 
-def apply_job_record(
-    jobs: dict[int, NaiveJob], record: JobRecord, batch: list[Record], committed: Mapping[int, int]
-) -> None:
-    """Raises Unbalanced: what the record counts is not what its batch has done.
-
-    Args:
-        committed: queue_id -> below which some cursor has acknowledged everything.
-    """
+def apply_job_record(jobs: dict[int, NaiveJob], record: JobRecord, batch: list[Record]) -> None:
+    """Raises Unbalanced: what the record counts is not what its batch has done."""
     match record:
         case JobStarted(job):
             jobs[job.job_id] = NaiveJob(job.state)
@@ -73,7 +66,7 @@ def apply_job_record(
         case JobAdvanced():
             _advance(jobs[record.job_id], record, batch)
         case JobChanged():
-            _change(jobs[record.job_id], record, batch, committed)
+            _change(jobs[record.job_id], record)
         case JobLettersDied():
             job = jobs[record.job_id]
             died = {(record.queue_id, s) for first, last in record.runs for s in range(first, last + 1)}
@@ -87,13 +80,11 @@ def apply_job_record(
             job.dead_again += len(died)
 
 
-def _change(job: NaiveJob, record: JobChanged, batch: list[Record], committed: Mapping[int, int]) -> None:
+def _change(job: NaiveJob, record: JobChanged) -> None:
     job.state = record.state or job.state
     if record.event.event == ACKNOWLEDGED:
-        # The commit of a cursor that holds what it has acknowledged settles nothing yet.
-        by_cursor = any(sequence < committed.get(queue_id, 0) for queue_id, sequence in job.made)
-        if not by_cursor and not job.made & _settled(batch):
-            raise Unbalanced(f"job {record.job_id} is told of an acknowledgement of none of its messages")
+        # Of which message is not checked: one that a full disk has taken back was acknowledged all the same, and the
+        # commit of a cursor that holds settles nothing yet.
         job.acknowledged = True
     if record.event.event == UNTRIED:
         if job.acknowledged:
