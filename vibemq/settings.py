@@ -205,7 +205,8 @@ def _environment_layers(environ: Mapping[str, str]) -> list[tuple[str, dict[str,
             continue
         key = name.upper().removeprefix("VIBEMQ_").split("__")[0].lower()
         if key not in Settings.model_fields:
-            raise ConfigInvalid(f"environment variable {name} names no setting{_known(key)}")
+            below = "".join(f"__{part.upper()}" for part in name.split("__")[1:])
+            raise ConfigInvalid(f"environment variable {name} names no setting{_known(key, below)}")
         ours[name] = environ[name]
     names = sorted(ours, key=lambda name: name.count("__"))
     return [
@@ -214,10 +215,11 @@ def _environment_layers(environ: Mapping[str, str]) -> list[tuple[str, dict[str,
     ]
 
 
-def _known(key: str) -> str:
+def _known(key: str, below: str) -> str:
+    """`below`: the rest of the variable's name."""
     near = get_close_matches(key, Settings.model_fields, n=1)
     if near:
-        return f"; did you mean VIBEMQ_{near[0].upper()}?"
+        return f"; did you mean VIBEMQ_{near[0].upper()}{below}?"
     known = ", ".join(f"VIBEMQ_{field.upper()}" for field in Settings.model_fields)
     return f"; known are {known} (nested with __)"
 

@@ -408,7 +408,7 @@ def test_a_narrow_token(admin: Admin, name: str) -> None:
     for words, sentence in (
         (("token", "create", "--user", "nobody"), "there is no user 'nobody'; the list of users shows those there are"),
         (("user", "show", "nobody"), "there is no user 'nobody'; the list of users shows those there are"),
-        (("token", "revoke", "0123"), "nobody has a token '0123'; the list of tokens shows those there are"),
+        (("token", "revoke", "0123"), "nobody has a token '0123'; `vibemq-admin token ls` lists them"),
     ):
         assert sentence in admin.text(*words)[2]
 

@@ -52,7 +52,13 @@ def console(capture: Capture, http: str) -> tuple[int, str, str]:
 
 def test_the_address_is_printed_where_it_works(tmp_path: Path, capsys: Capture) -> None:
     with serving(tmp_path / "data") as told:
-        assert console(capsys, told["console"].removesuffix("/console/")) == (0, told["console"], "")
+        address = told["console"]
+        for http in (address, address.removesuffix("/"), address.removesuffix("/console/")):
+            assert console(capsys, http) == (0, address, "")
+        code, out, err = console(capsys, address.replace("http://", "https://"))
+    assert (code, out) == (1, "")
+    assert "does not speak TLS" in err
+    assert "write http:// in --http" in err
 
 
 @pytest.mark.parametrize(

@@ -222,6 +222,7 @@ def test_a_damaged_backup_is_not_restored(admin: Run, data_dir: Path, tmp_path: 
     damage(target)
     code, refused, _ = admin("restore", target, "--data-dir", place)
     assert (code, refused["error"]["code"]) == (1, "STORAGE_DAMAGED")
+    assert ".restoring" not in refused["error"]["message"], "the copy is removed again"
     assert not place.exists()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["backup", "data"]
 

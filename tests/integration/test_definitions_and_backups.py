@@ -13,6 +13,7 @@ import pytest
 
 import vibemq
 from tests.integration.access import PASSWORD
+from tests.integration.full_disk import FullDisk
 from tests.integration.http_api import ApiClient, everybody, serving
 from tests.waiting import until
 from vibemq.cli.admin.main import app as admin_app
@@ -142,17 +143,9 @@ async def test_the_audit_log_names_every_queue_that_was_created(
 ) -> None:
     names = [f"q{number:02}" for number in range(45)]
     async with TimedBroker(tmp_path / "data", http_port=0) as broker, vibemq.connect(broker.url) as mq:
-        append, refused = broker._parts.store.provider.append, [False]  # type: ignore[union-attr]
-
-        def full(records: Any, *more: Any) -> Any:
-            if any(isinstance(record, QueueCreated) and record.name == "q44" for record in records):
-                refused[0] = True
-                raise StorageFull("no space left")
-            return append(records, *more)
-
-        monkeypatch.setattr(broker._parts.store.provider, "append", full)  # type: ignore[union-attr]
+        disk = FullDisk(broker, monkeypatch, lambda record: isinstance(record, QueueCreated) and record.name == "q44")
         told = await mq.admin("definitions.import", queues=[{"queue": name} for name in names])
-        assert refused == [True]
+        assert disk.refused
         assert told["created"] == names[:44]
         assert (told["failed"]["queue"], told["failed"]["code"]) == ("q44", "STORAGE_FULL")
         lines: list[dict[str, Any]] = []

@@ -2,14 +2,13 @@
 
 import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.integration.access import cheap_hash
+from tests.integration.full_disk import FullDisk
 from tests.integration.http_api import ApiClient, everybody, serving
 from tests.waiting import until
-from vibemq.errors import StorageFull
 from vibemq.model.records import Dropped, MessagesAdded
 from vibemq.web.api import app
 from vibemq.web.api.app import HttpApi
@@ -81,22 +80,14 @@ async def test_what_a_full_disk_may_have_carried_out_is_not_carried_out_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with serving(tmp_path, auth=everybody(), durable=True) as api:
-        one, is_full = {"Content-Type": "application/octet-stream"}, True
+        one = {"Content-Type": "application/octet-stream"}
         message = ("POST", "/queues/a.q/messages", "root")
         await api.done(*message, content=b"a", headers=one)
-        provider = api.broker._parts.store.provider  # type: ignore[union-attr]
-        append = provider.append
-
-        def with_little_room(records: Any, *more: Any) -> Any:
-            if is_full and any(isinstance(record, Dropped | MessagesAdded) for record in records):
-                raise StorageFull("no space left")
-            return append(records, *more)
-
-        monkeypatch.setattr(provider, "append", with_little_room)
+        disk = FullDisk(api.broker, monkeypatch, lambda record: isinstance(record, Dropped | MessagesAdded))
         purge = ("POST", "/queues/a.q/purge", "root")
         assert await api.code(*purge, headers=KEY, json={}) == (507, "STORAGE_FULL")
         assert await api.code(*message, content=b"b", headers={**one, **KEY}) == (507, "STORAGE_FULL")
-        is_full = False
+        disk.is_full = False
         again = await api.ask(*purge, headers=KEY, json={})
         assert (again.status_code, again.headers["idempotent-replayed"]) == (507, "true")
 

@@ -11,10 +11,11 @@ import pytest
 
 import vibemq
 from tests.integration.access import PASSWORD
+from tests.integration.full_disk import FullDisk
 from tests.integration.http_api import ApiClient, everybody, serving
 from tests.waiting import until
 from vibemq.config import Http, Listener, Settings
-from vibemq.errors import QueueNotFound, StorageFull
+from vibemq.errors import QueueNotFound
 from vibemq.model.commands import Pressure, SetPressure
 from vibemq.model.options import Durability
 from vibemq.model.records import MessagesAdded
@@ -247,10 +248,12 @@ async def test_a_key_survives_a_restart_within_the_window(tmp_path: Path) -> Non
                 one = await api.ask("POST", "/queues/q/messages", content=b"x", headers={**BYTES, **keyed})
                 assert (one.json()["sequence"], one.json()["duplicate"]) == (1, bool(turn))
                 assert (one.json()["id"] is None) == bool(turn), "an id that no message has"
-                many = await api.done(
+                many = await api.ask(
                     "POST", "/queues/many/messages", content=lines, headers={**NDJSON, "Idempotency-Key": "many"}
                 )
-                assert [d["index"] for d in many["duplicates"]] == ([0, 1] if turn else [])
+                assert [d["index"] for d in many.json()["duplicates"]] == ([0, 1] if turn else [])
+                for answer in (one, many):
+                    assert ("idempotent-replayed" in answer.headers) is bool(turn)
                 assert (info(api).ready, info(api, "many").ready) == (1, 2)
                 await api.done("PUT", "/queues/open", json={"dedup_window_ms": 0})
                 shown = await api.done(
@@ -541,20 +544,12 @@ async def test_a_full_disk_is_told_and_nothing_is_published(tmp_path: Path, monk
         api = ApiClient(broker)
         async with api.http:
             await api.done("PUT", "/queues/q", json={})
-            provider = broker._running().store.provider
-            append = provider.append
-
-            def full(records: Any) -> None:
-                if any(type(record) is MessagesAdded for record in records):
-                    raise StorageFull("no space left on the disk; free some")
-                append(records)
-
-            monkeypatch.setattr(provider, "append", full)
+            disk = FullDisk(broker, monkeypatch, lambda record: isinstance(record, MessagesAdded))
             keyed = {**BYTES, "Idempotency-Key": "k"}
             response = await api.ask("POST", "/queues/q/messages", content=b"x", headers=keyed)
             assert (response.status_code, response.json()["code"]) == (507, "STORAGE_FULL")
             assert "free some" in response.json()["detail"]
-            monkeypatch.setattr(provider, "append", append)
+            disk.is_full = False
             shown = await api.done("POST", "/queues/q/messages", content=b"x", headers=keyed)
             assert not shown["duplicate"], "what was refused was not published"
             assert info(api).ready == 1

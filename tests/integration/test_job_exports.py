@@ -4,7 +4,6 @@ import base64
 import hashlib
 import os
 import stat
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +11,16 @@ import orjson
 import pytest
 
 import vibemq
+from tests.integration.full_disk import FullDisk
 from tests.integration.http_api import ApiClient, everybody
+from tests.integration.jobs import Guarded, Started, guarded, job_of, reached, started
 from tests.integration.test_http_guards import dead_letters
-from tests.integration.test_jobs import guarded, job_of, reached, started
 from tests.integration.test_operations import dead
 from tests.integration.test_server_broker import settings
 from tests.waiting import until
 from vibemq.config import Http, Settings
 from vibemq.engine.handlers.jobs import starting
-from vibemq.errors import InvalidOptions, JobNotFound, JobStateConflict, NotAuthorized, StorageFull
+from vibemq.errors import InvalidOptions, JobNotFound, JobStateConflict, NotAuthorized
 from vibemq.model.jobs.job import JobKind, JobPlan, JobState, StoredJob
 from vibemq.model.jobs.job_records import JobAdvanced
 from vibemq.operations.jobs import results
@@ -34,9 +34,6 @@ from vibemq.web.api.endpoints import jobs
 
 pytestmark = pytest.mark.anyio
 __all__ = ["guarded", "started"]
-
-Started = tuple[TimedBroker, vibemq.Client]
-Guarded = tuple[Broker, Callable[[str], Any]]
 
 
 @pytest.fixture
@@ -213,16 +210,7 @@ async def test_a_count_that_the_disk_did_not_take_doubles_no_line(
 ) -> None:
     broker, mq = started
     await dead(mq, broker, "q", 450)
-    provider = broker._parts.store.provider  # type: ignore[union-attr]
-    append, refused = provider.append, [0]
-
-    def full(records: Any, *more: Any) -> Any:
-        if refused[0] < 2 and any(isinstance(record, JobAdvanced) and record.done for record in records):
-            refused[0] += 1
-            raise StorageFull("no space left")
-        return append(records, *more)
-
-    monkeypatch.setattr(provider, "append", full)
+    disk = FullDisk(broker, monkeypatch, lambda record: isinstance(record, JobAdvanced) and record.done > 0, times=2)
     number = (await export_of(mq))["job"]
 
     async def is_done() -> bool:
@@ -230,7 +218,7 @@ async def test_a_count_that_the_disk_did_not_take_doubles_no_line(
         return bool((await job_of(mq, number))["state"] == "done")
 
     await until(is_done)
-    assert refused == [2]
+    assert disk.refused == 2
     letters, tail = lines_of(await file_of(mq, number))
     assert [letter["dead_id"] for letter in letters] == list(range(1, 451))
     assert tail["count"] == (await job_of(mq, number))["done"] == 450

@@ -1,89 +1,44 @@
-"""Jobs on a running broker: replays and purges that go on by themselves, with guards, rights and a rate."""
+"""Jobs on a running broker: replays and purges that go on by themselves, their states, and edited letters."""
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import SecretStr
 
 import vibemq
-from tests.integration.access import PASSWORD, cheap_hash
+from tests.integration.jobs import Started, guarded, job_of, reached, started, take
 from tests.integration.test_operations import dead
 from tests.integration.test_server_broker import settings
 from tests.waiting import until
-from vibemq.config import Auth, Permission, User
 from vibemq.engine.jobs.job_table import RUNNING_MAX
 from vibemq.errors import (
     IdempotencyConflict,
     InvalidOptions,
     InvalidPayload,
-    JobNotFound,
     JobStateConflict,
     MessageNotFound,
-    NotAuthorized,
     PreconditionFailed,
     QueueFull,
     QueueNotFound,
-    StorageFull,
 )
-from vibemq.model.commands import Pressure, SetPressure
 from vibemq.model.jobs.job import JobState
-from vibemq.model.jobs.job_records import JobAdvanced, JobChanged
 from vibemq.operations.jobs import edits
 from vibemq.operations.jobs.counting import count_letters
 from vibemq.server.broker import Broker
-from vibemq.server.jobs import worker
-from vibemq.server.jobs.exporting import LetterExport
 from vibemq.server.jobs.letters import LetterPage, LetterPages
 from vibemq.server.jobs.worker import JobWorker
 from vibemq.testing.timed_broker import TimedBroker
 
 pytestmark = pytest.mark.anyio
-
-Started = tuple[TimedBroker, vibemq.Client]
+__all__ = ["guarded", "started"]
 
 
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
-
-
-@pytest.fixture
-async def started(tmp_path: Path) -> AsyncIterator[Started]:
-    async with TimedBroker(tmp_path / "data") as broker, vibemq.connect(broker.url) as mq:
-        yield broker, mq
-
-
-async def job_of(mq: vibemq.Client, number: str) -> dict[str, Any]:
-    job: dict[str, Any] = await mq.admin("job.show", job=number)
-    return job
-
-
-async def reached(mq: vibemq.Client, number: str, state: str, why: str = "", **figures: Any) -> dict[str, Any]:
-    """The job when it is in that state, for that reason, and has these figures."""
-    job: dict[str, Any] = {}
-
-    async def has_come() -> bool:
-        job.update(await job_of(mq, number))
-        as_wanted = job["state"] == state and why in job["why"]
-        assert as_wanted or job["state"] not in ("done", "failed", "cancelled"), job
-        return as_wanted and all(job[name] == value for name, value in figures.items())
-
-    await until(has_come)
-    return job
-
-
-async def take(mq: vibemq.Client, queue: str, count: int) -> list[vibemq.Message]:
-    found: list[vibemq.Message] = []
-    while len(found) < count:
-        found += await mq.fetch(queue, max=count - len(found), timeout=30)
-    return found
-
-
-# -- what a job does ----------------------------------------------------------------------------------------------
 
 
 async def test_a_job_replays_what_fits_and_what_dies_later_never_joins(started: Started) -> None:
@@ -183,9 +138,6 @@ def _sleeps(broker: TimedBroker) -> bool:
     return bool(workers) and all(worker.due is not None and not worker._nudge.is_set() for worker in workers)
 
 
-# -- states -------------------------------------------------------------------------------------------------------
-
-
 async def test_pause_resume_and_cancel(started: Started) -> None:
     broker, mq = started
     await dead(mq, broker, "q", 200)
@@ -246,342 +198,6 @@ async def test_a_job_takes_no_letter_that_died_after_it_was_made_when_its_own_we
         assert len((await mq.admin("dlq.list"))["letters"]) == 10
 
 
-async def test_a_job_waits_for_its_target_for_room_and_for_memory(started: Started) -> None:
-    broker, mq = started
-    await dead(mq, broker, "q", 30)
-    await mq.create_queue("to")
-    number = (await mq.admin("job.start", kind="replay", to="to", rate=1))["job"]
-    await reached(mq, number, "running", done=1)
-    await mq.delete_queue("to")
-    broker.advance(1)
-    await reached(mq, number, "waiting", "does not exist")
-    await mq.create_queue("to", overflow="drop-oldest", max_messages=10)
-    await mq.admin("job.change", job=number, rate=0)
-    broker.advance(1)
-    await reached(mq, number, "waiting", "no room", done=11)
-    for message in await take(mq, "to", 10):
-        message.ack()
-    decide = broker._running().decider.decide
-    decide([SetPressure(Pressure.OVERFLOWING, "memory")])
-    await until(lambda: (info := broker.queue_info("to")) is not None and not info.in_flight)
-    broker.advance(1)
-    blocked = await reached(mq, number, "waiting", done=11)
-    decide([SetPressure(Pressure.NONE)])
-    broker.advance(1)
-    await reached(mq, number, "waiting", done=21)
-    assert blocked["dead_again"] == 0
-
-
-async def test_a_job_waits_while_the_target_has_much_ready(started: Started) -> None:
-    broker, mq = started
-    await dead(mq, broker, "q", 100)
-    number = (await mq.admin("job.start", kind="replay", max_ready=20))["job"]
-    job = await reached(mq, number, "waiting")
-    assert job["done"] == 21
-    assert "has 21 messages ready, more than 20" in job["why"]
-    left = 100
-    while left:
-        for message in await mq.fetch("q", max=10, timeout=30):
-            message.ack()
-            left -= 1
-        broker.advance(1)
-    assert (await reached(mq, number, "done"))["done"] == 100
-
-
-# -- guards -------------------------------------------------------------------------------------------------------
-
-
-async def test_a_canary_that_dies_again_holds_the_job(started: Started) -> None:
-    broker, mq = started
-    await dead(mq, broker, "q", 50)
-    number = (await mq.admin("job.start", kind="replay", canary=5))["job"]
-    await reached(mq, number, "waiting", done=5)
-    messages = await take(mq, "q", 5)
-    messages[0].reject("still bad")
-    job = await reached(mq, number, "held")
-    assert (job["done"], job["dead_again"]) == (5, 1)
-    assert "died again" in job["why"]
-    for message in messages[1:]:
-        message.ack()
-    await mq.admin("job.change", job=number, state="running")
-    assert (await reached(mq, number, "done"))["done"] == 50
-
-
-async def test_a_canary_that_works_lets_the_others_go(started: Started) -> None:
-    broker, mq = started
-    await dead(mq, broker, "q", 50)
-    number = (await mq.admin("job.start", kind="replay", canary=5))["job"]
-    await reached(mq, number, "waiting", done=5)
-    for message in await take(mq, "q", 5):
-        message.ack()
-    await until(lambda: (info := broker.queue_info("q")) is not None and not info.in_flight)
-    broker.advance(1)
-    job = await reached(mq, number, "done")
-    assert (job["done"], job["canary_passed"], job["dead_again"]) == (50, True, 0)
-
-
-async def test_what_is_purged_of_a_canary_has_not_passed(started: Started) -> None:
-    broker, mq = started
-    await dead(mq, broker, "q", 50)
-    number = (await mq.admin("job.start", kind="replay", canary=5, limit=20))["job"]
-    await reached(mq, number, "waiting", done=5)
-    await mq.purge_queue("q")
-    broker.advance(1)
-    job = await reached(mq, number, "held", done=5)
-    assert (job["canary_gone"], job["canary_passed"], job["dead_again"]) == (5, False, 0)
-    assert "nobody acknowledged any of the first 5 letters" in job["why"]
-    await mq.admin("job.change", job=number, state="running")
-    assert (await reached(mq, number, "done"))["done"] == 20
-    await mq.purge_queue("q")
-    number = (await mq.admin("job.start", kind="replay", canary=5, limit=20))["job"]
-    await reached(mq, number, "waiting", done=5)
-    for message in await take(mq, "q", 2):
-        message.ack()
-    await until(lambda: (info := broker.queue_info("q")) is not None and not info.in_flight)
-    await mq.purge_queue("q")
-    broker.advance(1)
-    job = await reached(mq, number, "done")
-    assert job["canary_passed"]
-    assert job["canary_gone"] == 3
-    [passed] = [event for event in job["events"] if event["event"] == "canary passed"]
-    assert "3 of them are gone without a verdict" in passed["detail"]
-
-
-async def test_a_job_is_held_when_many_have_died_again(started: Started) -> None:
-    broker, mq = started
-    await dead(mq, broker, "q", 50)
-    number = (await mq.admin("job.start", kind="replay", stop_after_dead_again=3, rate=1, limit=40))["job"]
-    for dies in range(3):
-        await reached(mq, number, "running", dead_again=dies)
-        (message,) = await take(mq, "q", 1)
-        message.reject("bad")
-        broker.advance(1)
-    assert (await reached(mq, number, "held"))["dead_again"] == 3
-
-
-# -- who may ------------------------------------------------------------------------------------------------------
-
-
-def _users() -> Auth:
-    hashed = SecretStr(cheap_hash(PASSWORD))
-
-    def rules(*given: tuple[str, tuple[Any, ...]]) -> User:
-        return User(password_hash=hashed, permissions=tuple(Permission(queues=q, actions=a) for q, a in given))
-
-    return Auth(
-        users={
-            "root": User(password_hash=hashed, superuser=True),
-            "looker": rules(("a", ("inspect",))),
-            "worker": rules(("a", ("inspect", "purge", "publish"))),
-            "other": rules(("b", ("inspect", "purge", "publish"))),
-        }
-    )
-
-
-@pytest.fixture
-async def guarded(tmp_path: Path) -> AsyncIterator[tuple[Broker, Callable[[str], Any]]]:
-    async with Broker(settings=settings(tmp_path, auth=_users())) as broker:
-        async with vibemq.connect(broker.url, username="root", password=PASSWORD) as mq:
-            for queue in ("a", "b"):
-                await dead(mq, broker, queue, 20)
-        yield broker, lambda name: vibemq.connect(broker.url, username=name, password=PASSWORD)
-
-
-async def test_a_job_needs_what_its_work_needs(guarded: tuple[Broker, Callable[[str], Any]]) -> None:
-    _, login = guarded
-    async with login("worker") as worker, login("looker") as looker, login("other") as other:
-        for given in ({}, {"filter": {"queue": "b"}}, {"filter": {"queue": "a"}, "to": "b"}):
-            with pytest.raises(NotAuthorized):
-                await worker.admin("job.start", kind="replay", **given)
-        with pytest.raises(NotAuthorized):
-            await looker.admin("job.start", kind="purge_dead", filter={"queue": "a"})
-        job = await worker.admin("job.start", kind="replay", filter={"queue": "a"}, rate=1)
-        assert [each["job"] for each in (await looker.admin("job.list"))["jobs"]] == [job["job"]]
-        with pytest.raises(NotAuthorized):
-            await looker.admin("job.change", job=job["job"], state="paused")
-        assert (await other.admin("job.list"))["jobs"] == []
-        for verb, more in (("job.show", {}), ("job.change", {"state": "paused"})):
-            with pytest.raises(JobNotFound):
-                await other.admin(verb, job=job["job"], **more)
-        assert (await worker.admin("job.change", job=job["job"], state="cancelled"))["state"] == "cancelled"
-
-
-async def test_a_job_ends_with_the_rights_of_its_maker(guarded: tuple[Broker, Callable[[str], Any]]) -> None:
-    broker, login = guarded
-    async with login("root") as root:
-        await root.admin("user.add", user="temp", password="a password")
-        await root.admin("user.grant", user="temp", queues="a", actions=["purge", "publish"])
-        async with vibemq.connect(broker.url, username="temp", password="a password") as temp:
-            token = await temp.admin("token.create", user="temp", label="job", expires_ms=60_000)
-        async with vibemq.connect(broker.url, token=token["token"]) as temp:
-            number = (await temp.admin("job.start", kind="replay", filter={"queue": "a"}, rate=1))["job"]
-        await reached(root, number, "running", done=1)
-        await root.admin("user.revoke", user="temp", queues="a", actions=["publish"])
-        job = await reached(root, number, "held")
-        assert "does not have the permission 'publish'" in job["why"]
-        await root.admin("user.grant", user="temp", queues="a", actions=["purge", "publish"])
-        await root.admin("job.change", job=number, state="running")
-        await root.admin("token.revoke", user="temp", token_id=token["token_id"])
-        assert "access token" in (await reached(root, number, "held"))["why"]
-
-
-@pytest.mark.parametrize("kind", ["replay", "purge_dead", "export_dead"])
-async def test_no_step_begins_after_a_revocation_was_answered(
-    guarded: tuple[Broker, Callable[[str], Any]], monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
-    """Also one that has been prepared: the rights go after the last thing that a step waits for."""
-    broker, login = guarded
-    of, name = (LetterExport, "add") if kind == "export_dead" else (JobWorker, "_command")
-    prepare: Callable[..., Awaitable[Any]] = getattr(of, name)
-    prepared: list[Any] = []
-    async with login("root") as root:
-        await root.admin("user.add", user="temp", password="a password")
-        await root.admin("user.grant", user="temp", queues="a", actions=["*"])
-
-        async def revoked(*arguments: Any) -> Any:
-            prepared.append(await prepare(*arguments))
-            await root.admin("user.revoke", user="temp", queues="a")
-            return prepared[-1]
-
-        monkeypatch.setattr(of, name, revoked)
-        async with vibemq.connect(broker.url, username="temp", password="a password") as temp:
-            number = (await temp.admin("job.start", kind=kind, filter={"queue": "a"}))["job"]
-        job = await reached(root, number, "held")
-        assert len(prepared) == 1
-        assert (job["done"], "user 'temp' does not have the permission" in job["why"]) == (0, True)
-        info = await root.queue_info("a")
-        assert info is not None
-        assert (info.ready, info.dead) == (0, 20)
-        monkeypatch.undo()
-        await root.admin("user.grant", user="temp", queues="a", actions=["*"])
-        await root.admin("job.change", job=number, state="running")
-        assert (await reached(root, number, "done"))["done"] == 20
-
-
-async def test_a_new_user_of_the_same_name_has_no_job_of_the_old_one(
-    guarded: tuple[Broker, Callable[[str], Any]],
-) -> None:
-    broker, login = guarded
-    async with login("root") as root:
-
-        async def make() -> None:
-            await root.admin("user.add", user="temp", password="a password")
-            await root.admin("user.grant", user="temp", queues="a", actions=["purge", "publish"])
-
-        await make()
-        async with vibemq.connect(broker.url, username="temp", password="a password") as temp:
-            number = (await temp.admin("job.start", kind="replay", filter={"queue": "a"}, rate=1))["job"]
-        await reached(root, number, "running", done=1)
-        await root.admin("job.change", job=number, state="paused")
-        await root.admin("user.remove", user="temp")
-        await make()
-        async with vibemq.connect(broker.url, username="temp", password="a password") as temp:
-            assert (await temp.admin("job.list"))["jobs"] == []
-            for verb, more in (("job.show", {}), ("job.change", {"state": "cancelled"})):
-                with pytest.raises(JobNotFound):
-                    await temp.admin(verb, job=number, **more)
-        await root.admin("job.change", job=number, state="running")
-        assert "user 'temp' does not exist any more" in (await reached(root, number, "held"))["why"]
-
-
-async def test_who_has_gone_before_a_restart_has_no_job_after_it(tmp_path: Path) -> None:
-    users = _users()
-    async with Broker(settings=settings(tmp_path, auth=users)) as broker:
-        async with vibemq.connect(broker.url, username="root", password=PASSWORD) as mq:
-            await dead(mq, broker, "a", 20)
-        async with vibemq.connect(broker.url, username="worker", password=PASSWORD) as mq:
-            number = (await mq.admin("job.start", kind="replay", filter={"queue": "a"}, rate=1))["job"]
-    fewer = Auth(users={name: user for name, user in users.users.items() if name != "worker"})
-    async with (
-        Broker(settings=settings(tmp_path, auth=fewer)) as broker,
-        vibemq.connect(broker.url, username="root", password=PASSWORD) as mq,
-    ):
-        assert "user 'worker' does not exist any more" in (await reached(mq, number, "held"))["why"]
-
-
-async def test_a_full_disk_when_its_canary_has_passed_lets_a_job_wait(
-    started: Started, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    broker, mq = started
-    await dead(mq, broker, "q", 10)
-    provider = broker._parts.store.provider  # type: ignore[union-attr]
-    append, is_full = provider.append, False
-
-    def with_little_room(records: Any, *more: Any) -> Any:
-        if is_full and any(isinstance(record, JobChanged) for record in records):
-            raise StorageFull("no space left")
-        return append(records, *more)
-
-    monkeypatch.setattr(provider, "append", with_little_room)
-    number = (await mq.admin("job.start", kind="replay", canary=3))["job"]
-    await reached(mq, number, "waiting", done=3)
-    for message in await take(mq, "q", 3):
-        message.ack()
-    await until(lambda: (info := broker.queue_info("q")) is not None and not info.in_flight)
-    is_full = True
-
-    async def is_full_for_it() -> bool:
-        broker.advance(1)
-        job = await job_of(mq, number)
-        assert job["state"] == "waiting"
-        return "the disk is full" in job["why"]
-
-    await until(is_full_for_it)
-    is_full = False
-
-    async def is_done() -> bool:
-        broker.advance(worker.RETRY_MS / 1000)
-        return bool((await job_of(mq, number))["state"] == "done")
-
-    await until(is_done)
-    assert (await job_of(mq, number))["done"] == 10
-
-
-async def test_a_full_disk_stops_a_replay_until_there_is_room_and_doubles_nothing(
-    started: Started, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    broker, mq = started
-    await dead(mq, broker, "q", 500)
-    provider = broker._parts.store.provider  # type: ignore[union-attr]
-    append, steps, is_full = provider.append, [0], [True]
-
-    def with_little_room(records: Any, *more: Any) -> Any:
-        if any(isinstance(record, JobAdvanced) and record.done for record in records):
-            steps[0] += 1
-            if is_full[0] and steps[0] > 1:
-                raise StorageFull("no space left")
-        return append(records, *more)
-
-    monkeypatch.setattr(provider, "append", with_little_room)
-    number = (await mq.admin("job.start", kind="replay", rate=100))["job"]
-
-    async def waits() -> bool:
-        broker.advance(1)
-        return bool((await job_of(mq, number))["state"] == "waiting")
-
-    await until(waits)
-    waiting = await job_of(mq, number)
-    assert "the disk is full" in waiting["why"]
-    assert 0 < waiting["done"] < 500
-    is_full[0] = False
-    await mq.admin("job.change", job=number, rate=0)
-
-    async def is_done() -> bool:
-        broker.advance(worker.RETRY_MS / 1000)
-        return bool((await job_of(mq, number))["state"] == "done")
-
-    await until(is_done)
-    assert (await job_of(mq, number))["done"] == 500
-    messages = await take(mq, "q", 500)
-    assert len({message.id for message in messages}) == 500
-    info = await mq.queue_info("q")
-    assert info is not None
-    assert (info.ready, info.dead) == (0, 0)
-
-
-# -- refusals -----------------------------------------------------------------------------------------------------
-
-
 REFUSED: list[tuple[dict[str, Any], type[Exception]]] = [
     ({"kind": "replay", "to": "missing"}, QueueNotFound),
     ({"kind": "replay", "filter": {"reason": "none"}}, InvalidOptions),
@@ -619,9 +235,6 @@ async def test_one_key_is_one_job(started: Started) -> None:
     await dead(mq, broker, "q", 9)
     # The answer to a request that was lost is given again, whatever has died since.
     assert (await mq.admin("job.start", kind="purge_dead", key="p", at_most=7))["job"] == again["job"]
-
-
-# -- edited letters -----------------------------------------------------------------------------------------------
 
 
 async def test_an_edited_letter_goes_and_its_message_comes(started: Started) -> None:
@@ -794,30 +407,3 @@ async def test_jobs_that_cannot_even_be_ended_leave_others_their_turns(
     broker.advance(1)
     for number in failing:
         await reached(mq, number, "failed", "its log has the reason")
-
-
-async def test_a_user_of_the_settings_has_no_job_of_a_stored_one_of_the_same_name(tmp_path: Path) -> None:
-    hashed = SecretStr(cheap_hash(PASSWORD))
-    only_root = Auth(users={"root": User(password_hash=hashed, superuser=True)})
-    both = Auth(users={**only_root.users, "temp": User(password_hash=hashed, permissions=())})
-    async with Broker(settings=settings(tmp_path, auth=only_root)) as broker:
-        async with vibemq.connect(broker.url, username="root", password=PASSWORD) as root:
-            await dead(root, broker, "a", 20)
-            await root.admin("user.add", user="temp", password=PASSWORD)
-            await root.admin("user.grant", user="temp", queues="a", actions=["inspect", "purge", "publish"])
-        async with vibemq.connect(broker.url, username="temp", password=PASSWORD) as temp:
-            number = (await temp.admin("job.start", kind="replay", filter={"queue": "a"}, rate=1, key="k"))["job"]
-            await reached(temp, number, "running", done=1)
-    async with Broker(settings=settings(tmp_path, auth=both)) as broker:
-        async with vibemq.connect(broker.url, username="root", password=PASSWORD) as root:
-            assert "user 'temp' does not exist any more" in (await reached(root, number, "held"))["why"]
-        async with vibemq.connect(broker.url, username="temp", password=PASSWORD) as temp:
-            assert (await temp.admin("job.list"))["jobs"] == []
-            with pytest.raises(JobNotFound):
-                await temp.admin("job.change", job=number, state="cancelled")
-    # The stored user is there again, and has its job.
-    async with (
-        Broker(settings=settings(tmp_path, auth=only_root)) as broker,
-        vibemq.connect(broker.url, username="temp", password=PASSWORD) as temp,
-    ):
-        assert [job["job"] for job in (await temp.admin("job.list"))["jobs"]] == [number]

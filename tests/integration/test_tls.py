@@ -134,6 +134,7 @@ async def test_files_that_cannot_be_used(tmp_path: Path, authority: Authority, s
         ),
         ({"tls_ca": str(nonsense)}, "nonsense.pem cannot be used: it is not a PEM file"),
         ({"tls_certificate": str(mine.certificate), "tls_key": str(server.key)}, "its key does not belong to it"),
+        ({"tls_certificate": str(mine.certificate)}, "it holds no key; name the file of its key in tlsKey"),
         (
             {"tls_certificate": str(mine.certificate), "tls_key": str(tmp_path / "none.key")},
             "tlsKey: the file {}/none.key cannot be read (No such file or directory); correct the path",

@@ -10,6 +10,7 @@ MATRIX = "integration/test_http_matrix.py::"
 MESSAGES = "integration/test_http_messages.py::"
 STREAMS = "integration/test_http_streams.py::"
 JOBS = "integration/test_jobs.py::"
+JOB_RIGHTS = "integration/test_job_rights.py::"
 DOORS = "integration/test_audit_doors.py::"
 PAGES = "browser/test_every_page.py::"
 SITE = "unit/web/console/test_site.py::"
@@ -42,11 +43,11 @@ HTTP_ROWS: dict[str, Row] = {
     ),
     "H3": _row(
         "A job acts with the rights of its maker at every step; who has its name is not its maker.",
-        JOBS + "test_a_job_needs_what_its_work_needs",
-        JOBS + "test_a_job_ends_with_the_rights_of_its_maker",
-        JOBS + "test_who_has_gone_before_a_restart_has_no_job_after_it",
-        JOBS + "test_a_new_user_of_the_same_name_has_no_job_of_the_old_one",
-        JOBS + "test_a_user_of_the_settings_has_no_job_of_a_stored_one_of_the_same_name",
+        JOB_RIGHTS + "test_a_job_needs_what_its_work_needs",
+        JOB_RIGHTS + "test_a_job_ends_with_the_rights_of_its_maker",
+        JOB_RIGHTS + "test_who_has_gone_before_a_restart_has_no_job_after_it",
+        JOB_RIGHTS + "test_a_new_user_of_the_same_name_has_no_job_of_the_old_one",
+        JOB_RIGHTS + "test_a_user_of_the_settings_has_no_job_of_a_stored_one_of_the_same_name",
         HTTP + "test_connections_are_listed_and_closed",
     ),
     "H4": _row(

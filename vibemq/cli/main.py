@@ -20,7 +20,7 @@ VERBS = {
     "sub": Verb(
         "vibemq.cli.sub",
         "sub",
-        "Print messages as they arrive, one per line, and acknowledge each after printing it.",
+        "Print messages as they arrive, one per line, and acknowledge each batch after printing it.",
     ),
     "request": Verb(
         "vibemq.cli.pub",

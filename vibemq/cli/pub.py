@@ -125,7 +125,7 @@ def pub(
     seconds = round(time.monotonic() - began, 3)
     told = {
         "queue": queue,
-        "published": sent.messages,
+        "published": 0 if sent.is_duplicate else sent.messages,
         "last_sequence": sent.last_sequence,
         "duplicate": sent.is_duplicate,
         "seconds": seconds,

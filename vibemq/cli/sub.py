@@ -105,7 +105,7 @@ def sub(
     timeout: Timeout = DEFAULT_TIMEOUT,
     json: Json = False,
 ) -> None:
-    """Print messages as they arrive, one per line, and acknowledge each after printing it.
+    """Print messages as they arrive, one per line, and acknowledge each batch after printing it.
 
     Examples:
 

@@ -76,8 +76,8 @@ class BrokerOperations:
             await self._store.aside(self._store.provider.backup, target)
         except OSError as error:
             raise StorageError(
-                f"the backup into {target} failed: {error.strerror or error}; remove what it has left there and repair "
-                "the cause before the next try"
+                f"the backup into {target} failed: {_cause(error)}; remove what it has left there and repair the cause "
+                "before the next try"
             ) from error
         user = caller.principal.name if caller.principal is not None else ""
         made = {"at": begun, "target": str(target), "user": user, "took_ms": self._clock.now() - begun}
@@ -95,6 +95,12 @@ class BrokerOperations:
             return {"backups": await self._store.aside(self._backups.latest_first)}
         except OSError as error:
             raise StorageError(f"the list of backups cannot be read: {error.strerror or error}") from error
+
+
+def _cause(error: OSError) -> str:
+    """With the file or the program that it is about."""
+    told = error.strerror or str(error)
+    return f"{told} ({error.filename})" if error.filename is not None else told
 
 
 def _prepare(target: Path, data_dir: Path | None) -> None:

@@ -132,7 +132,7 @@ class Tokens:
             if kept is None or kept.user != (wanted.user or kept.user):
                 whose = "nobody has a" if wanted.user is None else f"user {masked(wanted.user[:64])!r} has no"
                 shown = masked(wanted.token_id[:64])
-                raise TokenNotFound(f"{whose} token {shown!r}; the list of tokens shows those there are")
+                raise TokenNotFound(f"{whose} token {shown!r}; `vibemq-admin token ls` lists them")
             await self._users.store([TokenRemoved(wanted.token_id)], [kept.user])
         return token_json(kept)
 

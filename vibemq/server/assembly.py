@@ -73,7 +73,7 @@ from vibemq.server.net.timers import Timers
 from vibemq.server.net.transport import SocketServices
 from vibemq.server.net.unsent import Unsent
 from vibemq.storage.interface import StoragePlugin
-from vibemq.storage.timeline import begin_timeline
+from vibemq.storage.timeline import begin_timeline, refuse_restored
 
 log = logging.getLogger("vibemq.assembly")
 
@@ -163,13 +163,14 @@ async def _open_storage(settings: Settings, opened: Callable[[Store], None]) -> 
     durable_queues = plugin.accepts_durable_queues(provider_settings)
     if durable_queues and not plugin.durable:
         log.warning("durable queues are accepted, and the provider %r keeps nothing over a restart", plugin.name)
-    if plugin.local:
-        settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     store = Store(plugin.create(settings.data_dir, provider_settings))
     opened(store)
     if plugin.local:
         await store.begin(partial(begin_timeline, plugin, settings.data_dir, provider_settings, new_id))
-    return _OpenStorage(plugin, durable_queues, store, await store.begin(store.provider.open))
+    state = await store.begin(store.provider.open)
+    if plugin.local:
+        await store.begin(partial(refuse_restored, settings.data_dir))
+    return _OpenStorage(plugin, durable_queues, store, state)
 
 
 async def assemble(

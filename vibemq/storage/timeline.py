@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from vibemq.errors import StorageError
+from vibemq.errors import RestoreUnfinished, StorageError
 from vibemq.model.stored import StoredState
 from vibemq.storage.interface import StoragePlugin
 from vibemq.storage.kvstore import keys
@@ -25,6 +25,7 @@ from vibemq.storage.kvstore.integrity import TalliedKV
 from vibemq.storage.kvstore.store import KV
 from vibemq.storage.kvstore.values import pack_queue, unpack_meta, unpack_queue
 from vibemq.storage.local.lock import DirectoryLock
+from vibemq.storage.local.replace import finish_replacing
 from vibemq.storage.local.store_file import read_store_info, write_store_info
 from vibemq.storage.migrate import provider_module
 
@@ -53,6 +54,8 @@ def begin_timeline(plugin: StoragePlugin, data_dir: Path, settings: Any, new_id:
     Raises:
         StorageError: as `open` of the provider, and when something in the store's journal could not be applied.
     """
+    # What an interrupted restore has finished is completed first: it may be such a store.
+    finish_replacing(data_dir)
     if not is_restored(data_dir):
         return
     # The store is checked and repaired after a crash before anything is written, and its journal is emptied.
@@ -75,6 +78,12 @@ def begin_timeline(plugin: StoragePlugin, data_dir: Path, settings: Any, new_id:
         data_dir,
         count,
     )
+
+
+def refuse_restored(data_dir: Path) -> None:
+    """Raise RestoreUnfinished where a restore came between `begin_timeline` and the opening of the store."""
+    if is_restored(data_dir):
+        raise RestoreUnfinished(f"{data_dir} was restored from a backup while the broker started; start it again")
 
 
 def _renew(kv: KV, lsn: int, new_id: Callable[[], str]) -> int:

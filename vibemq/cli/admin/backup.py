@@ -223,7 +223,9 @@ def _refuse_damaged(folder: Path, source: Path, storage: str) -> None:
     """Check the backup, or the copy of it in `folder`."""
     problems = find_problems(folder, storage)
     if problems:
-        raise CommandFailed(f"the backup {source} is damaged: {sentence(problems[0])}", code="STORAGE_DAMAGED")
+        # The copy is removed again; the same damage is in the backup.
+        told = sentence(problems[0]).replace(str(folder), str(source))
+        raise CommandFailed(f"the backup {source} is damaged: {told}", code="STORAGE_DAMAGED")
 
 
 def folder_bytes(folder: Path) -> int:

@@ -153,7 +153,7 @@ def filter_messages(
     queue: Queue,
     group: Group,
     where: Annotated[
-        str | None, typer.Option("--where", help="""The condition on properties, such as 'region == "eu"'.""")
+        str | None, typer.Option("--where", help="""The condition on headers, such as 'region == "eu"'.""")
     ] = None,
     none: Annotated[bool, typer.Option("--none", help="Take the filter away: every message is the group's.")] = False,
     start: Annotated[

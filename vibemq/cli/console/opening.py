@@ -43,7 +43,8 @@ def console(
     Example: vibemq console --url vibemq://ada:secret@localhost
     """
     out = Output(json=json)
-    base = http.rstrip("/")
+    # `vibemq serve` prints the address of the console itself.
+    base = http.rstrip("/").removesuffix("/console")
     if not is_http_url(base):
         raise CommandFailed(f"--http is {http}; give the URL of the broker's HTTP port, such as {DEFAULT_HTTP}")
     address = f"{base}/console/"
@@ -142,8 +143,11 @@ def _no_answer(url: str, error: Exception) -> CommandFailed:
             f"what answers at {url} is not the HTTP port of a broker; give that port with --http, such as "
             f"{DEFAULT_HTTP}"
         )
+    reason = getattr(error, "reason", error)
+    if isinstance(reason, ssl.SSLError):
+        return CommandFailed(f"what answers at {url} does not speak TLS ({reason.reason}); write http:// in --http")
     return CommandFailed(
-        f"no broker answers at {url}: {getattr(error, 'reason', error)}; give its HTTP port with --http",
+        f"no broker answers at {url}: {reason}; give its HTTP port with --http",
         code=ErrorCode.UNREACHABLE,
         exit_code=ExitCode.UNREACHABLE,
     )

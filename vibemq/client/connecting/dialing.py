@@ -116,8 +116,14 @@ def _no_password() -> str:
 
 def _file_sentence(error: Exception, settings: ClientSettings) -> str:
     if isinstance(error, ssl.SSLError):
-        key = " or its key does not belong to it" if settings.tls_certificate else ""
-        return f"it is not a PEM file of this kind{key} ({error.reason or error})"
+        if not settings.tls_certificate:
+            return f"it is not a PEM file of this kind ({error.reason or error})"
+        key = (
+            "its key does not belong to it"
+            if settings.tls_key
+            else "it holds no key; name the file of its key in tlsKey"
+        )
+        return f"it is not a PEM file of this kind, or {key} ({error.reason or error})"
     return getattr(error, "strerror", None) or str(error)
 
 

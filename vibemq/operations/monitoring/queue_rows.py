@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from vibemq.auth.matrix import INSPECT
 from vibemq.auth.policy import Policy
@@ -29,8 +29,6 @@ from vibemq.operations.registry import Caller, Operation
 PAGE_ROWS = 50
 PAGE_ROWS_MAX = 500
 NAME_ONLY = "queue"
-_OTHER_NAMES = {"name": NAME_ONLY, "-name": f"-{NAME_ONLY}"}
-"""What the field was called in `sort` at first."""
 
 Value = Callable[[QueuesReading, int], Any]
 COLUMNS: dict[str, Value] = {
@@ -60,11 +58,6 @@ class QueueRowsArguments(Arguments):
     )
     after: str | None = Field(None, max_length=TEXT_MAX, description="Go on there: `next` of the page before.")
     limit: Limit = None
-
-    @field_validator("sort")
-    @classmethod
-    def _field_of_rows(cls, sort: str) -> str:
-        return _OTHER_NAMES.get(sort, sort)
 
 
 @dataclass(slots=True)

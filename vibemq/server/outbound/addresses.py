@@ -80,5 +80,6 @@ def check_addresses(host: str, addresses: Iterable[Address], allowed: Sequence[N
         if what:
             of_host = "" if str(address) == host else f" of the host {host[:80]!r}"
             raise OutboundRefused(
-                f"the address {address}{of_host} is not called: it is {what}; an operator can list its network"
+                f"the address {address}{of_host} is not called: it is {what}; an operator can "
+                "add its network to push_allowed_networks in the settings of the listener"
             )

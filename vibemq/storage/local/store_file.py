@@ -5,6 +5,7 @@
 Written atomically and durably. A directory without it holds no store yet.
 """
 
+import errno
 import json
 import os
 from dataclasses import dataclass
@@ -61,9 +62,16 @@ def write_store_info(data_dir: Path, info: StoreInfo) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder for its owner alone, and those above it that are missing; their names survive a power cut."""
+    """Make a folder for its owner alone, and those above it that are missing; their names survive a power cut.
+
+    Raises:
+        NotADirectoryError: a file is in its place.
+    """
     missing = [level for level in (folder, *folder.parents) if not level.exists()]
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except FileExistsError as error:
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder)) from error
     for level in reversed(missing):
         _fsync_name(level)
 

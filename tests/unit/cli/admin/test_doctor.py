@@ -9,6 +9,7 @@ import pytest
 
 from vibemq.cli.admin.doctor import broker, disk, machine
 from vibemq.cli.admin.doctor.finding import Finding, Level
+from vibemq.cli.output import instant_text
 
 MOUNTS = (
     "22 1 8:1 / / rw - ext4 /dev/sda1 rw",
@@ -68,6 +69,7 @@ def test_clock() -> None:
     assert_mendable(machine.clock(now=1_800_000_000.0, state=5), Level.WARN)
     assert_mendable(machine.clock(now=1_800_000_000.0, state=0), Level.OK)
     assert_mendable(machine.clock(now=1_800_000_000.0, state=-1), Level.OK)
+    assert machine.clock(now=1_800_000_000.0, state=0).text == instant_text(1_800_000_000_000)
 
 
 def test_the_kernel_can_be_asked_about_its_clock() -> None:

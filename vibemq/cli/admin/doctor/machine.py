@@ -13,6 +13,7 @@ import lmdb
 from vibemq._version import __version__
 from vibemq.cli.admin.doctor.finding import Finding, fail, ok, warn
 from vibemq.cli.exits import how_to_install
+from vibemq.cli.output import instant_text
 
 OPTIMIZED = ("--enable-optimizations", "--with-lto", "-fprofile-use", "-fprofile-instr-use", "-flto")
 """Any of these in what the interpreter was built with says that its builder cared about speed."""
@@ -88,7 +89,7 @@ def clock(now: float | None = None, state: int | None = None) -> Finding:
     """Delays, expiry and dead-letter times follow the wall clock."""
     now = time.time() if now is None else now
     state = kernel_clock_state() if state is None else state
-    text = time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(now))
+    text = instant_text(round(now * 1000))
     if time.gmtime(now).tm_year < OLDEST_SANE_YEAR:
         return fail("clock", f"the clock says {text}", "set it, and keep it set with chrony or systemd-timesyncd")
     if state == CLOCK_UNSYNCHRONIZED:

@@ -148,7 +148,7 @@ def _sheet(job: dict[str, Any]) -> RenderableType:
         ("skipped", f"{job['skipped']:,}"),
         ("damaged", f"{job['damaged']:,}"),
         *_of_kind(job),
-        ("rate", f"{job['rate_now']:g}/s" + (f", at most {job['rate']:g}/s" if job["rate"] else "")),
+        ("rate", f"{job['rate_now']:g}/s now, " + (f"at most {job['rate']:g}/s" if job["rate"] else "no limit")),
         ("user", job["user"]),
         *([("note", job["note"])] if job["note"] else []),
         *(("", f"{instant_text(event['at'])} {event['event']} {event['detail']}".rstrip()) for event in job["events"]),

@@ -26,8 +26,8 @@ def client_of(user: str, host: str) -> Client:
 
 
 class Shares:
-    """Room for all. Nobody has more of it than is left to the others, so there is always some for whoever comes next:
-    one alone has half, the second a quarter, and so on.
+    """Room for all. Nobody gets more of it than is left to the others afterwards, so there is always some for whoever
+    comes next: one alone has half, the second a quarter, and so on. The last single unit is given away.
 
     The owner of a share is a user, whatever addresses it comes from; without users it is the address.
     """
@@ -42,7 +42,8 @@ class Shares:
     def hold(self, client: Client, amount: int = 1) -> Iterator[bool]:
         """Have so much of it for a while; or nothing, and False, where that would be too much."""
         owner = client[0] or client[1]
-        if self._of_owner[owner] + amount > self.room - self._taken:
+        left_after = self.room - self._taken - amount
+        if left_after < 0 or self._of_owner[owner] + amount > left_after + 1:
             yield False
             return
         self._of_owner[owner] += amount

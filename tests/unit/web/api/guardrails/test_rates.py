@@ -114,10 +114,25 @@ def test_nobody_has_more_than_is_left_to_others(room: int, asked: list[tuple[str
         left = room - has.total()
         with ExitStack() as this:
             is_held = this.enter_context(shares.hold((owner, "10.0.0.1"), amount))
-            assert is_held is (has[owner] + amount <= left)
+            assert is_held is (amount <= left and has[owner] + amount <= left - amount + 1)
             if is_held:
                 has[owner] += amount
                 held.push(this.pop_all())
     held.close()
-    with shares.hold(("new", ""), room) as is_held:
+    with shares.hold(("new", ""), (room + 1) // 2) as is_held:
         assert is_held, "all of it is free again"
+
+
+def test_large_amounts_leave_some_for_whoever_comes_next() -> None:
+    shares = Shares(64)
+    with ExitStack() as held:
+
+        def taken(owner: str, amount: int) -> int:
+            """How much it gets in all."""
+            count = 0
+            while held.enter_context(shares.hold((owner, ""), amount)):
+                count += 1
+            return count * amount
+
+        assert [taken(owner, 8) for owner in "abcde"] == [32, 16, 8, 0, 0]
+        assert taken("f", 2) == 4, "half of the eight that are left"

@@ -149,9 +149,12 @@ async def _published_many(exchange: Exchange, batch: NewMessages) -> Response:
         )
     assert published is not None, "something was accepted"
     duplicates = published.duplicates or {}
+    confirmed = batch.count - len(refused)
+    if len(duplicates) == confirmed:
+        exchange.headers["Idempotent-Replayed"] = "true"
     shown = {
         "queue": published.queue,
-        "confirmed": batch.count - len(refused),
+        "confirmed": confirmed,
         "first_sequence": published.first_sequence or None,
         "duplicates": [
             {"index": batch.places[row][0], "sequence": sequence} for row, sequence in sorted(duplicates.items())

@@ -16,7 +16,7 @@ const LIMIT = 50;
 
 /** @type {Columns<Row<"queues">>} */
 const COLUMNS = [
-  { key: "queue", label: "Queue", sort: "name", isHead: true, cell: ({ queue }) => html`<a data-open href=${link("queue", { queue })}><${Name} name=${queue} /></a>` },
+  { key: "queue", label: "Queue", sort: "queue", isHead: true, cell: ({ queue }) => html`<a data-open href=${link("queue", { queue })}><${Name} name=${queue} /></a>` },
   { key: "state", label: "State", sort: "state", isTight: true, cell: ({ state }) => html`<${QueueState} state=${state} />` },
   { key: "oldest", label: "Oldest", sort: "oldest_age_ms", isNum: true, title: "How long the oldest message has waited", cell: (row) => html`<${Duration} ms=${row.ready || row.oldest_age_ms ? row.oldest_age_ms : null} />` },
   { key: "ready", label: "Ready", sort: "ready", isNum: true, cell: ({ ready }) => html`<${Count} value=${ready} />` },
@@ -31,7 +31,7 @@ const COLUMNS = [
 ];
 
 function Queues() {
-  const { name, state, sort = "name", cursor } = params.value;
+  const { name, state, sort = "queue", cursor } = params.value;
   const query = { name, state, sort, limit: LIMIT, cursor };
   // A page behind the first is cut from a picture of its own, so it is not told of in the stream.
   const topic = cursor ? null : `queues${queryText({ limit: LIMIT, name, sort, state })}`;
@@ -49,8 +49,8 @@ function Queues() {
     ]} />
     <${Loaded} found=${found} what="Loading queues">${(data) => html`
       <${Table} name="queues" caption="Queues" isQuiet=${true} columns=${COLUMNS} rows=${rows} keyOf=${({ queue }) => queue} hiddenAtFirst="durability"
-        sort=${sort} onSort=${(value) => setParams({ sort: value === "name" ? null : value, cursor: null })} next=${data.next}
-        bar=${html`<span class="muted small">${data.sampled_at ? html`Figures of <${Ago} at=${data.sampled_at} />` : ""}</span>${sort !== "name" && html`<button type="button" class="button quiet slim" onClick=${() => setOrder(order + 1)}>Sort again</button>`}`}
+        sort=${sort} onSort=${(value) => setParams({ sort: value === "queue" ? null : value, cursor: null })} next=${data.next}
+        bar=${html`<span class="muted small">${data.sampled_at ? html`Figures of <${Ago} at=${data.sampled_at} />` : ""}</span>${sort !== "queue" && html`<button type="button" class="button quiet slim" onClick=${() => setOrder(order + 1)}>Sort again</button>`}`}
         empty=${isFiltered ? html`<${NothingFits} />` : html`<${FirstMessages} onCreate=${mayCreate && (() => setCreating(true))} />`} />
     `}</${Loaded}>
     <${Commands} admin=${[["queue", "ls"]]} request=${{ path: "queues", query }} />

@@ -20,14 +20,22 @@ export function useData(path, { query = {}, every = EVERY_MS, topic, merge = (fr
   const [state, setState] = useState({ wanted: null, data: undefined, problem: null, at: 0 });
   const latest = useRef(wanted);
   latest.current = wanted;
+  const asked = useRef(0);
+  const answered = useRef(0);
   const fetchNow = useCallback(
     async (options = {}) => {
       if (wanted === null) return;
+      const number = ++asked.current;
+      // An answer that a later request has overtaken tells how it was, not how it is.
+      const counts = () => latest.current === wanted && number > answered.current;
       try {
         const data = await get(path, query, { ...options, onAnswer });
-        if (latest.current === wanted) setState({ wanted, data, problem: null, at: Date.now() });
+        if (!counts()) return;
+        answered.current = number;
+        setState({ wanted, data, problem: null, at: Date.now() });
       } catch (problem) {
-        if (problem.name === "AbortError" || latest.current !== wanted) return;
+        if (problem.name === "AbortError" || !counts()) return;
+        answered.current = number;
         setState((before) => ({ ...before, problem, data: before.wanted === wanted && !GONE.has(problem.status) ? before.data : undefined, wanted }));
       }
     },

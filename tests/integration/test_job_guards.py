@@ -1,0 +1,197 @@
+"""What stops a job for a while: a canary, letters that die again, a full queue, memory or disk."""
+
+import pytest
+
+from tests.integration.full_disk import FullDisk
+from tests.integration.jobs import Started, guarded, job_of, reached, started, take
+from tests.integration.test_operations import dead
+from tests.waiting import until
+from vibemq.model.commands import Pressure, SetPressure
+from vibemq.model.jobs.job_records import JobAdvanced, JobChanged
+from vibemq.server.jobs import worker
+
+pytestmark = pytest.mark.anyio
+__all__ = ["guarded", "started"]
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+async def test_a_job_waits_for_its_target_for_room_and_for_memory(started: Started) -> None:
+    broker, mq = started
+    await dead(mq, broker, "q", 30)
+    await mq.create_queue("to")
+    number = (await mq.admin("job.start", kind="replay", to="to", rate=1))["job"]
+    await reached(mq, number, "running", done=1)
+    await mq.delete_queue("to")
+    broker.advance(1)
+    await reached(mq, number, "waiting", "does not exist")
+    await mq.create_queue("to", overflow="drop-oldest", max_messages=10)
+    await mq.admin("job.change", job=number, rate=0)
+    broker.advance(1)
+    await reached(mq, number, "waiting", "no room", done=11)
+    for message in await take(mq, "to", 10):
+        message.ack()
+    decide = broker._running().decider.decide
+    decide([SetPressure(Pressure.OVERFLOWING, "memory")])
+    await until(lambda: (info := broker.queue_info("to")) is not None and not info.in_flight)
+    broker.advance(1)
+    blocked = await reached(mq, number, "waiting", done=11)
+    decide([SetPressure(Pressure.NONE)])
+    broker.advance(1)
+    await reached(mq, number, "waiting", done=21)
+    assert blocked["dead_again"] == 0
+
+
+async def test_a_job_waits_while_the_target_has_much_ready(started: Started) -> None:
+    broker, mq = started
+    await dead(mq, broker, "q", 100)
+    number = (await mq.admin("job.start", kind="replay", max_ready=20))["job"]
+    job = await reached(mq, number, "waiting")
+    assert job["done"] == 21
+    assert "has 21 messages ready, more than 20" in job["why"]
+    left = 100
+    while left:
+        for message in await mq.fetch("q", max=10, timeout=30):
+            message.ack()
+            left -= 1
+        broker.advance(1)
+    assert (await reached(mq, number, "done"))["done"] == 100
+
+
+async def test_a_canary_that_dies_again_holds_the_job(started: Started) -> None:
+    broker, mq = started
+    await dead(mq, broker, "q", 50)
+    number = (await mq.admin("job.start", kind="replay", canary=5))["job"]
+    await reached(mq, number, "waiting", done=5)
+    messages = await take(mq, "q", 5)
+    messages[0].reject("still bad")
+    job = await reached(mq, number, "held")
+    assert (job["done"], job["dead_again"]) == (5, 1)
+    assert "died again" in job["why"]
+    for message in messages[1:]:
+        message.ack()
+    await mq.admin("job.change", job=number, state="running")
+    assert (await reached(mq, number, "done"))["done"] == 50
+
+
+async def test_a_canary_that_works_lets_the_others_go(started: Started) -> None:
+    broker, mq = started
+    await dead(mq, broker, "q", 50)
+    number = (await mq.admin("job.start", kind="replay", canary=5))["job"]
+    await reached(mq, number, "waiting", done=5)
+    for message in await take(mq, "q", 5):
+        message.ack()
+    await until(lambda: (info := broker.queue_info("q")) is not None and not info.in_flight)
+    broker.advance(1)
+    job = await reached(mq, number, "done")
+    assert (job["done"], job["canary_passed"], job["dead_again"]) == (50, True, 0)
+
+
+async def test_what_is_purged_of_a_canary_has_not_passed(started: Started) -> None:
+    broker, mq = started
+    await dead(mq, broker, "q", 50)
+    number = (await mq.admin("job.start", kind="replay", canary=5, limit=20))["job"]
+    await reached(mq, number, "waiting", done=5)
+    await mq.purge_queue("q")
+    broker.advance(1)
+    job = await reached(mq, number, "held", done=5)
+    assert (job["canary_gone"], job["canary_passed"], job["dead_again"]) == (5, False, 0)
+    assert "nobody acknowledged any of the first 5 letters" in job["why"]
+    await mq.admin("job.change", job=number, state="running")
+    assert (await reached(mq, number, "done"))["done"] == 20
+    await mq.purge_queue("q")
+    number = (await mq.admin("job.start", kind="replay", canary=5, limit=20))["job"]
+    await reached(mq, number, "waiting", done=5)
+    for message in await take(mq, "q", 2):
+        message.ack()
+    await until(lambda: (info := broker.queue_info("q")) is not None and not info.in_flight)
+    await mq.purge_queue("q")
+    broker.advance(1)
+    job = await reached(mq, number, "done")
+    assert job["canary_passed"]
+    assert job["canary_gone"] == 3
+    [passed] = [event for event in job["events"] if event["event"] == "canary passed"]
+    assert "3 of them are gone without a verdict" in passed["detail"]
+
+
+async def test_a_job_is_held_when_many_have_died_again(started: Started) -> None:
+    broker, mq = started
+    await dead(mq, broker, "q", 50)
+    number = (await mq.admin("job.start", kind="replay", stop_after_dead_again=3, rate=1, limit=40))["job"]
+    for dies in range(3):
+        await reached(mq, number, "running", dead_again=dies)
+        (message,) = await take(mq, "q", 1)
+        message.reject("bad")
+        broker.advance(1)
+    assert (await reached(mq, number, "held"))["dead_again"] == 3
+
+
+async def test_a_full_disk_when_its_canary_has_passed_lets_a_job_wait(
+    started: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, mq = started
+    await dead(mq, broker, "q", 10)
+    disk = FullDisk(broker, monkeypatch, lambda record: isinstance(record, JobChanged), is_full=False)
+    number = (await mq.admin("job.start", kind="replay", canary=3))["job"]
+    await reached(mq, number, "waiting", done=3)
+    for message in await take(mq, "q", 3):
+        message.ack()
+    await until(lambda: (info := broker.queue_info("q")) is not None and not info.in_flight)
+    disk.is_full = True
+
+    async def is_full_for_it() -> bool:
+        broker.advance(1)
+        job = await job_of(mq, number)
+        assert job["state"] == "waiting"
+        return "the disk is full" in job["why"]
+
+    await until(is_full_for_it)
+    disk.is_full = False
+
+    async def is_done() -> bool:
+        broker.advance(worker.RETRY_MS / 1000)
+        return bool((await job_of(mq, number))["state"] == "done")
+
+    await until(is_done)
+    assert (await job_of(mq, number))["done"] == 10
+
+
+async def test_a_full_disk_stops_a_replay_until_there_is_room_and_doubles_nothing(
+    started: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, mq = started
+    await dead(mq, broker, "q", 500)
+    disk = FullDisk(broker, monkeypatch, lambda record: isinstance(record, JobAdvanced), is_full=False)
+    number = (await mq.admin("job.start", kind="replay", rate=100))["job"]
+
+    async def has_begun() -> bool:
+        return bool((await job_of(mq, number))["done"])
+
+    await until(has_begun)
+    disk.is_full = True
+
+    async def waits() -> bool:
+        broker.advance(1)
+        return bool((await job_of(mq, number))["state"] == "waiting")
+
+    await until(waits)
+    waiting = await job_of(mq, number)
+    assert "the disk is full" in waiting["why"]
+    assert 0 < waiting["done"] < 500
+    disk.is_full = False
+    await mq.admin("job.change", job=number, rate=0)
+
+    async def is_done() -> bool:
+        broker.advance(worker.RETRY_MS / 1000)
+        return bool((await job_of(mq, number))["state"] == "done")
+
+    await until(is_done)
+    assert (await job_of(mq, number))["done"] == 500
+    messages = await take(mq, "q", 500)
+    assert len({message.id for message in messages}) == 500
+    info = await mq.queue_info("q")
+    assert info is not None
+    assert (info.ready, info.dead) == (0, 0)
