@@ -81,6 +81,16 @@ class VibeMQError(Exception):
     code: ClassVar[ErrorCode] = ErrorCode.SERVER_ERROR
     closes_connection: ClassVar[bool] = False
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Errors cross process pools. The constructors of some classes take something else than the sentence."""
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(kind: type[VibeMQError], arguments: tuple[Any, ...], state: Mapping[str, Any]) -> VibeMQError:
+    error = kind.__new__(kind, *arguments)
+    error.__dict__.update(state)
+    return error
+
 
 class ConfigInvalid(VibeMQError):
     """A setting, a file of settings or a command-line value that cannot be used."""

@@ -1,5 +1,6 @@
 """A client's life outside a block: opened by one task, used by others, closed by another one; on asyncio and trio."""
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -9,8 +10,10 @@ import pytest
 import vibemq
 from tests.integration.fake_broker import QUICK, FakeBroker
 from tests.waiting import until
+from vibemq.client.changes import ConnectionChange
 from vibemq.errors import NotConnected, PublishFailed
 from vibemq.protocols.native.codec.wire import CommandType
+from vibemq.server.broker import Broker
 
 pytestmark = pytest.mark.anyio
 
@@ -46,6 +49,39 @@ async def test_one_task_opens_it_and_another_one_closes_it() -> None:
         with pytest.raises(NotConnected, match="opened once"):
             await mq.open()
         tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
+async def test_a_shutdown_that_cancels_all_tasks_leaves_no_client_that_hangs() -> None:
+    async with Broker(port=0, storage="memory") as broker:
+        mq = vibemq.connect(broker.url)
+        await mq.open()
+        await mq.publish("orders", 1)
+        changes: list[ConnectionChange] = []
+        mq.on_connection_change(changes.append)
+        (task,) = (task for task in asyncio.all_tasks() if task.get_name() == "vibemq client")
+        task.cancel()
+        await asyncio.wait([task])
+        for call in (mq.publish, mq.request):
+            with pytest.raises(NotConnected, match="cancelled from outside"):
+                await call("orders", 2)
+        assert not mq.is_connected
+        assert changes[-1].final
+        await mq.close()
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
+async def test_what_was_not_confirmed_when_the_task_of_a_client_was_cancelled_is_told_by_close() -> None:
+    async with Broker(port=0, storage="memory") as broker:
+        mq = vibemq.connect(broker.url)
+        await mq.open()
+        await mq.publish("orders", 1, wait=False)
+        (task,) = (task for task in asyncio.all_tasks() if task.get_name() == "vibemq client")
+        task.cancel()
+        await asyncio.wait([task])
+        with pytest.raises(PublishFailed, match="cancelled from outside"):
+            await mq.close()
+        await mq.close()
 
 
 async def test_closing_between_two_connections_waits_for_the_next_one_and_the_confirms() -> None:

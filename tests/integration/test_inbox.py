@@ -173,6 +173,20 @@ def test_what_is_removed_or_drained_gives_its_messages_back(broker: FakeBroker, 
         assert sorted(message.body for message in messages) == list(range(6))
 
 
+def test_draining_waits_for_nobody_who_would_have_to_take(broker: FakeBroker, inbox: Inbox) -> None:
+    with vibemq.sync.connect(address(broker)) as mq:
+        mq.publish_many("orders", range(6))
+        subscription = inbox.add(mq.subscribe("orders", prefetch=3))
+        wait_until(lambda: len(inbox) == 3)
+        (mine,) = inbox.take(1)
+        assert subscription.drain(timeout=0.01) == 1
+        mine.ack()
+        assert subscription.drain() == 0
+        assert inbox.take() == []
+        messages = mq.fetch("orders", max=5, timeout=60)
+        assert len(messages) == 5
+
+
 def test_auto_ack_is_for_what_is_taken(broker: FakeBroker, inbox: Inbox) -> None:
     with vibemq.sync.connect(address(broker)) as mq:
         mq.publish_many("orders", range(10))

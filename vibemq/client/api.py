@@ -32,6 +32,10 @@ from vibemq.model.effects import QueueInfo
 from vibemq.protocols.native.codec.wire import CommandType
 
 T = TypeVar("T")
+TASK_CANCELLED = (
+    "the client's own task, 'vibemq client', was cancelled from outside, as by a shutdown that cancels all tasks of the"
+    " loop; close the client before that, or leave this task out"
+)
 _PARTS = frozenset({"_link", "_supervisor", "_publishing", "_queues"})
 
 
@@ -155,7 +159,7 @@ class Client:
         self._supervisor = Supervisor(self._link)
         self._publishing = Publishing(self._link)
         self._queues = ClientQueues(self._link)
-        self._life = OwnTask(self._supervisor.live, self._broken)
+        self._life = OwnTask(self._supervisor.live, self._broken, self._cancelled)
         watch_forks(self._supervisor)
         self._life.start()
         try:
@@ -200,23 +204,27 @@ class Client:
 
     async def _end(self, error: BaseException | None) -> None:
         """`error`: of the program, on its way."""
-        if self._life is None or self._life.ended or self._link.inherited:
+        if self._life is None or self._link.inherited:
+            return
+        unwaited = self._publishing.unwaited
+        if self._life.ended:
+            unwaited.tell(error)
             return
         self._link.check_loop()
-        unwaited = self._publishing.unwaited
         try:
             await self._supervisor.close(wait_for_confirms=error is None)
-            if error is not None:
-                unwaited.note_failures(error)
         except BaseException as cancelled:
-            unwaited.note_failures(cancelled)
+            unwaited.tell(cancelled)
             raise
         finally:
             await self._life.stop()
-        unwaited.raise_failures()
+        unwaited.tell(error)
 
     def _broken(self, error: Exception) -> None:
         self._link.fail(lambda: _failed(error))
+
+    def _cancelled(self) -> None:
+        self._link.fail(lambda: NotConnected(TASK_CANCELLED))
 
     @property
     def is_connected(self) -> bool:

@@ -234,6 +234,8 @@ class Inbox:
         """Called in the loop of its client, when something has come or it has ended."""
         messages = inner.take_buffered()
         self._arrived.extend((inner, message) for message in messages)
+        if inner.draining:
+            self._give_back(inner)
         # A subscription that was never accepted is refused to whoever adds it.
         failure = inner.failure if inner.known else None
         ended = failure is not None and self._subscriptions.pop(inner.id, None) is not None
@@ -241,6 +243,20 @@ class Inbox:
             self._arrived.append((inner, failure))
         if messages or ended or inner.stopped:
             self._wakeup.set()
+
+    def _give_back(self, inner: Inner) -> None:
+        """What nobody has taken: who drains waits for it, and may be the only one to take."""
+        for entry in self._arrived.copy():
+            owner, message = entry
+            if owner is not inner or not isinstance(message, Message):
+                continue
+            try:
+                # One call in C: the message is either here or with a thread that has taken it, which gives it back.
+                self._arrived.remove(entry)
+            except ValueError:
+                continue
+            if not (message.settled or message.stale):
+                message.release()
 
 
 def _check_subscription(subscription: object) -> None:

@@ -14,11 +14,18 @@ class OwnTask:
 
     Args:
         failed: called with what the work raises, in its task.
+        cancelled: called in its task when somebody else than `stop` cancels that.
     """
 
-    def __init__(self, work: Callable[[], Awaitable[None]], failed: Callable[[Exception], None]) -> None:
+    def __init__(
+        self,
+        work: Callable[[], Awaitable[None]],
+        failed: Callable[[Exception], None],
+        cancelled: Callable[[], None],
+    ) -> None:
         self._work = work
         self._failed = failed
+        self._cancelled = cancelled
         self._scope = anyio.CancelScope()
         self._ended = anyio.Event()
         self._task: object = None
@@ -50,6 +57,11 @@ class OwnTask:
         except Exception as error:
             logger.exception("the client has failed in an unforeseen way")
             self._failed(error)
+        except BaseException:
+            # A shutdown that cancels all tasks of the loop, or the end of the loop itself.
+            if not self._scope.cancel_called:
+                self._cancelled()
+            raise
         finally:
             self._ended.set()
 

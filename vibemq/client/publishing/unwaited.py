@@ -47,12 +47,14 @@ class UnwaitedPublishes:
             failures, self._failures = self._failures, []
             raise PublishFailed(failures)
 
-    def note_failures(self, error: BaseException) -> None:
+    def tell(self, error: BaseException | None) -> None:
         """Tell them as a note of an error of the program, which is on its way, and in the log, because whoever catches
-        the error may not show its notes."""
+        the error may not show its notes; without one, raise them as `raise_failures`."""
         try:
             self.raise_failures()
         except PublishFailed as failed:
+            if error is None:
+                raise
             error.add_note(str(failed))
             logger.error("%s", failed)
 
