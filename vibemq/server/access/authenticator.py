@@ -289,8 +289,12 @@ class Authenticator:
         peer.wake()
 
     def _hash_again(self, principal: Principal, request: Authenticate) -> None:
-        user = self._accounts.stored_user(principal.name)
-        if user is not None and not principal.token_id and is_outdated(user.password_hash, request.password):
+        known = self._accounts.user(principal.name)
+        user = known.stored if known is not None else None
+        # Another user of that name, of the settings or made anew meanwhile, has another password.
+        if user is None or principal.token_id or principal.since != user.created_at:
+            return
+        if is_outdated(user.password_hash, request.password):
             self._background_tasks.begin(self._rehash, user.name, request.password, user.password_hash)
 
     # -- outcomes ---------------------------------------------------------------------------------------------------
