@@ -294,6 +294,32 @@ async def test_the_tokens_of_one_user_take_no_session_of_others(
     assert (await api.ask("POST", "/queues/a.q/messages", "root", content=b"x", headers=BYTES)).is_success
 
 
+@pytest.mark.parametrize("login", ["password", "token", "session"])
+async def test_a_new_superuser_publishes_everywhere_at_once(api: ApiClient, login: str) -> None:
+    """And settles what it has fetched before."""
+    await api.done("PUT", "/queues/b.q", "root")
+    await api.done("POST", "/users", "root", json={"user": "ada", "password": PASSWORD})
+    rule = {"queues": "a.*", "actions": ["publish", "subscribe", "create"]}
+    await api.done("POST", "/users/ada/permissions", "root", json=rule)
+    token = (await api.done("POST", "/users/ada/tokens", "ada", json={}))["token"]
+    as_ada: dict[str, Any] = {"auth": ("ada", token if login == "token" else PASSWORD)}
+    await api.http.post(f"{API}/queues/a.q/messages", content=b"x", headers=BYTES, **as_ada)
+    (held,) = (await api.http.post(f"{API}/queues/a.q/deliveries", **as_ada)).json()["items"]
+    refused = await api.http.post(f"{API}/queues/b.q/messages", content=b"x", headers=BYTES, **as_ada)
+    assert refused.status_code == 403
+    await api.done("PATCH", "/users/ada", "root", json={"superuser": True})
+    if login == "session":
+        site = {"Sec-Fetch-Site": "same-origin"}
+        await api.done("POST", "/session", json={"user": "ada", "password": PASSWORD}, headers=site)
+        as_ada = {"headers": site}
+    headers = {**as_ada.pop("headers", {}), **BYTES}
+    published = await api.http.post(f"{API}/queues/b.q/messages", content=b"x", headers=headers, **as_ada)
+    assert published.status_code == 200, published.text
+    done = {"settlements": [{"lease": held["lease"], "verb": "ack"}]}
+    settled = await api.http.post(f"{API}/deliveries", json=done, headers={**headers, **JSON}, **as_ada)
+    assert settled.json() == {"results": [{"done": True}]}
+
+
 async def test_a_fetch_that_is_cancelled_says_so() -> None:
     gone = asyncio.Event()
 
