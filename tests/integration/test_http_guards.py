@@ -209,7 +209,7 @@ async def test_another_token_of_the_settings_lets_nobody_in_that_had_the_one_bef
         assert (await api.get("/session", headers={"Authorization": "Bearer the-second-token"})).is_success
 
 
-@pytest.mark.parametrize("guess", ["bearer", "basic", "login", "code"])
+@pytest.mark.parametrize("guess", ["bearer", "basic", "login", "code", "metrics", "health"])
 async def test_guesses_wait_longer_and_longer_and_are_written_down(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, guess: str
 ) -> None:
@@ -224,6 +224,8 @@ async def test_guesses_wait_longer_and_longer_and_are_written_down(
             "basic": lambda secret: api.http.get(API + "/session", auth=("any", secret)),
             "login": lambda secret: api.ask("POST", "/session", json={"token": secret}),
             "code": lambda secret: api.ask("POST", "/session", json={"code": secret}),
+            "metrics": lambda secret: api.http.get("/metrics", headers={"Authorization": f"Bearer {secret}"}),
+            "health": lambda secret: api.http.get("/health/", headers={"Authorization": f"Bearer {secret}"}),
         }
         answers = [await asks[guess](f"wrong {number}") for number in range(7)]
         assert {answer.status_code for answer in answers} == {401}
@@ -233,6 +235,24 @@ async def test_guesses_wait_longer_and_longer_and_are_written_down(
         failed = [record for record in caplog.records if getattr(record, "event", "") == "auth.failed"]
         assert len(failed) == 7
         assert parts.authenticator._metrics.auth_failures == 7
+
+
+async def test_guesses_at_the_pages_count_by_the_address_behind_a_proxy_and_without_the_api(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(tmp_path, token="the-token", api=False, trusted_proxies=["127.0.0.1"]) as api:
+        parts = api.broker._parts
+        assert parts is not None
+        monkeypatch.setattr(parts.authenticator, "_monotonic", lambda: 1_000.0)
+        for host, waits in (("1.2.3.4", True), ("5.6.7.8", False)):
+            headers = {"Authorization": "Bearer wrong", "X-Forwarded-For": host}
+            for _ in range(7 if waits else 1):
+                answer = await api.http.get("/metrics/prometheus", headers=headers)
+            assert (answer.status_code, "retry-after" in answer.headers) == (401, waits)
+            assert answer.headers["www-authenticate"] == "Bearer"
+        for _ in range(7):
+            assert (await api.http.get("/metrics")).status_code == 401
+        assert parts.authenticator._metrics.auth_failures == 8, "who brings no token guesses none"
 
 
 async def test_a_login_is_written_down_under_the_id_of_its_answer(
