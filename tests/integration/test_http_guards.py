@@ -209,7 +209,7 @@ async def test_another_token_of_the_settings_lets_nobody_in_that_had_the_one_bef
         assert (await api.get("/session", headers={"Authorization": "Bearer the-second-token"})).is_success
 
 
-@pytest.mark.parametrize("guess", ["bearer", "basic", "login", "code"])
+@pytest.mark.parametrize("guess", ["bearer", "basic", "login", "code", "metrics", "health"])
 async def test_guesses_wait_longer_and_longer_and_are_written_down(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, guess: str
 ) -> None:
@@ -224,6 +224,8 @@ async def test_guesses_wait_longer_and_longer_and_are_written_down(
             "basic": lambda secret: api.http.get(API + "/session", auth=("any", secret)),
             "login": lambda secret: api.ask("POST", "/session", json={"token": secret}),
             "code": lambda secret: api.ask("POST", "/session", json={"code": secret}),
+            "metrics": lambda secret: api.http.get("/metrics", headers={"Authorization": f"Bearer {secret}"}),
+            "health": lambda secret: api.http.get("/health/", headers={"Authorization": f"Bearer {secret}"}),
         }
         answers = [await asks[guess](f"wrong {number}") for number in range(7)]
         assert {answer.status_code for answer in answers} == {401}
@@ -233,6 +235,24 @@ async def test_guesses_wait_longer_and_longer_and_are_written_down(
         failed = [record for record in caplog.records if getattr(record, "event", "") == "auth.failed"]
         assert len(failed) == 7
         assert parts.authenticator._metrics.auth_failures == 7
+
+
+async def test_guesses_at_the_pages_count_by_the_address_behind_a_proxy_and_without_the_api(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(tmp_path, token="the-token", api=False, trusted_proxies=["127.0.0.1"]) as api:
+        parts = api.broker._parts
+        assert parts is not None
+        monkeypatch.setattr(parts.authenticator, "_monotonic", lambda: 1_000.0)
+        for host, waits in (("1.2.3.4", True), ("5.6.7.8", False)):
+            headers = {"Authorization": "Bearer wrong", "X-Forwarded-For": host}
+            for _ in range(7 if waits else 1):
+                answer = await api.http.get("/metrics/prometheus", headers=headers)
+            assert (answer.status_code, "retry-after" in answer.headers) == (401, waits)
+            assert answer.headers["www-authenticate"] == "Bearer"
+        for _ in range(7):
+            assert (await api.http.get("/metrics")).status_code == 401
+        assert parts.authenticator._metrics.auth_failures == 8, "who brings no token guesses none"
 
 
 async def test_a_login_is_written_down_under_the_id_of_its_answer(
@@ -292,6 +312,32 @@ async def test_the_tokens_of_one_user_take_no_session_of_others(
     assert (refused.status_code, refused.json()["code"]) == (503, "CONNECTION_LIMIT")
     assert "user 'owner'" in refused.json()["detail"]
     assert (await api.ask("POST", "/queues/a.q/messages", "root", content=b"x", headers=BYTES)).is_success
+
+
+@pytest.mark.parametrize("login", ["password", "token", "session"])
+async def test_a_new_superuser_publishes_everywhere_at_once(api: ApiClient, login: str) -> None:
+    """And settles what it has fetched before."""
+    await api.done("PUT", "/queues/b.q", "root")
+    await api.done("POST", "/users", "root", json={"user": "ada", "password": PASSWORD})
+    rule = {"queues": "a.*", "actions": ["publish", "subscribe", "create"]}
+    await api.done("POST", "/users/ada/permissions", "root", json=rule)
+    token = (await api.done("POST", "/users/ada/tokens", "ada", json={}))["token"]
+    as_ada: dict[str, Any] = {"auth": ("ada", token if login == "token" else PASSWORD)}
+    await api.http.post(f"{API}/queues/a.q/messages", content=b"x", headers=BYTES, **as_ada)
+    (held,) = (await api.http.post(f"{API}/queues/a.q/deliveries", **as_ada)).json()["items"]
+    refused = await api.http.post(f"{API}/queues/b.q/messages", content=b"x", headers=BYTES, **as_ada)
+    assert refused.status_code == 403
+    await api.done("PATCH", "/users/ada", "root", json={"superuser": True})
+    if login == "session":
+        site = {"Sec-Fetch-Site": "same-origin"}
+        await api.done("POST", "/session", json={"user": "ada", "password": PASSWORD}, headers=site)
+        as_ada = {"headers": site}
+    headers = {**as_ada.pop("headers", {}), **BYTES}
+    published = await api.http.post(f"{API}/queues/b.q/messages", content=b"x", headers=headers, **as_ada)
+    assert published.status_code == 200, published.text
+    done = {"settlements": [{"lease": held["lease"], "verb": "ack"}]}
+    settled = await api.http.post(f"{API}/deliveries", json=done, headers={**headers, **JSON}, **as_ada)
+    assert settled.json() == {"results": [{"done": True}]}
 
 
 async def test_a_fetch_that_is_cancelled_says_so() -> None:

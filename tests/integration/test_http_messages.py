@@ -221,6 +221,21 @@ async def test_refusals_of_a_full_queue(api: ApiClient) -> None:
     assert info(api).ready == 2
 
 
+@pytest.mark.parametrize("count", [3, 1_000])
+async def test_what_was_confirmed_beside_refusals_is_not_published_again(api: ApiClient, count: int) -> None:
+    """In a queue without a dedup window, which does not know it."""
+    await api.done("PUT", "/queues/q", json={"max_messages": 2, "durability": "transient", "dedup_window_ms": 0})
+    lines = b"\n".join(b'{"payload": "%d"}' % n for n in range(count))
+    keyed = {**NDJSON, "Idempotency-Key": "k"}
+    first = await api.done("POST", "/queues/q/messages", content=lines, headers=keyed)
+    assert (first["confirmed"], len(first["refused"])) == (2, count - 2)
+    for delivery in await fetch(api, max=2):
+        await settle(api, {"lease": delivery["lease"], "verb": "ack"})
+    again = await api.ask("POST", "/queues/q/messages", content=lines, headers=keyed)
+    assert (again.headers.get("idempotent-replayed"), again.json()) == ("true", first)
+    assert info(api).ready == 0
+
+
 async def test_a_key_is_carried_out_once(api: ApiClient) -> None:
     keyed = {**BYTES, "Idempotency-Key": "order-7"}
     first = await api.ask("POST", "/queues/q/messages", content=b"x", headers=keyed)

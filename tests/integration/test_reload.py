@@ -271,6 +271,22 @@ def test_a_user_of_the_store_is_hidden_as_at_a_start(reloadable: Reloadable) -> 
     reloadable.connect("eve", "kept").close()
 
 
+def test_a_login_as_a_user_of_the_settings_leaves_the_hidden_password_alone(reloadable: Reloadable) -> None:
+    """Although its hash is one that a login with the password would make anew."""
+    with reloadable.connect() as root:
+        root.admin("user.add", user="eve", password_hash=cheap_hash("kept"))
+        reloadable.write(user("eve"))
+        assert reloadable.reload()["hidden_users"] == ["eve"]
+        reloadable.connect("eve").close()
+        # Passwords are hashed one after the other: by then this one has been, too.
+        root.admin("user.add", user="bob", password="later")
+    reloadable.write("")
+    assert reloadable.reload()["changed"] == ["auth.users.eve"]
+    with pytest.raises(AuthFailed):
+        reloadable.connect("eve")
+    reloadable.connect("eve", "kept").close()
+
+
 def test_access_tokens_of_new_superusers_are_told_of(reloadable: Reloadable) -> None:
     with reloadable.connect() as root:
         root.admin("user.add", user="eve", password="kept")

@@ -80,6 +80,7 @@ ROWS: dict[str, Row] = {
             "security/test_http_api.py::test_a_login_that_ends_while_the_body_comes_has_nothing_done",
             "security/test_http_api.py::test_whoever_changes_the_own_password_stays",
             "security/test_http_api.py::test_an_old_password_opens_nothing_once_it_was_changed",
+            "security/test_http_api.py::test_a_stream_with_a_leaked_password_ends_when_the_user_changes_it",
             "unit/operations/test_users.py::test_who_has_lost_the_right_while_the_request_waited_has_nothing_changed",
             "security/test_http_api.py::test_log_out_everywhere",
             "security/test_http_api.py::test_a_cookie_is_no_second_chance",

@@ -19,6 +19,8 @@ import vibemq
 from tests.integration.access import PASSWORD, cheap_hash
 from tests.integration.certificates import Authority
 from tests.integration.http_api import API, ApiClient, everybody, serving
+from tests.integration.test_http_streams import reading
+from tests.waiting import until
 from vibemq.config import Auth
 from vibemq.errors import AuthFailed
 from vibemq.server.access import guessing
@@ -269,6 +271,27 @@ async def test_an_old_password_opens_nothing_once_it_was_changed(guarded: ApiCli
         assert (await guarded.http.request(method, API + path, auth=old, json=body)).status_code == 401, path
     new = httpx.BasicAuth("ada", "battery staple")
     assert (await guarded.http.get(f"{API}/session", auth=new)).status_code == 200
+
+
+async def test_a_stream_with_a_leaked_password_ends_when_the_user_changes_it(guarded: ApiClient) -> None:
+    """Also one of a moment ago, when the broker still remembers that the password was right."""
+    await guarded.done("POST", "/users", "root", json={"user": "ada", "password": PASSWORD})
+    rule = {"queues": "a.*", "actions": ["create", "inspect", "subscribe"]}
+    await guarded.done("POST", "/users/ada/permissions", "root", json=rule)
+    await guarded.done("PUT", "/queues/a.q", "ada")
+    code = (await guarded.done("POST", "/session/codes", "ada", json={}))["code"]
+    begun = await guarded.ask("POST", "/session", json={"code": code}, headers=SITE)
+    cookie = {"Cookie": begun.headers["set-cookie"].partition(";")[0]}
+    guarded.http.cookies.clear()
+    assert (await guarded.get("/session", headers=cookie)).status_code == 200
+    async with (
+        reading(guarded, "/queues/a.q/tail", "ada") as tail,
+        reading(guarded, "/events?topic=queue:a.q", "ada") as events,
+    ):
+        await guarded.done("PUT", "/users/ada/password", "ada", json={"password": "battery staple"})
+        await until(lambda: tail.ended and events.ended)
+    assert "password of user 'ada' was changed" in tail.of("bye")[0]["reason"]
+    assert (await guarded.get("/session", headers=cookie)).status_code == 401
 
 
 async def test_behind_tls_the_cookie_is_secure(tmp_path: Path) -> None:

@@ -547,9 +547,11 @@ class Accounts:
         if self.ended(principal, now):
             return False
         user = self._users.get(principal.name)
-        if principal.token_id or user is None or principal.since != _made_at(user):
+        if user is None:
             return True
-        return self._logs_in(principal, user)
+        if principal.superuser != user.superuser:
+            return False
+        return bool(principal.token_id) or principal.since != _made_at(user) or self._logs_in(principal, user)
 
     def _token_ended(self, principal: Principal, now: int) -> str:
         kept = self._tokens.get(principal.token_id)

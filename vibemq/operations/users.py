@@ -322,13 +322,15 @@ class Users:
             self._hashed_for.remove(principal.name)
 
     async def rehash(self, name: str, password: str, outdated: str) -> None:
-        """Hash a password by today's rules that has just been right, unless it was changed meanwhile. New passwords
-        have precedence, and one is hashed again at a time: the others are after a later login."""
+        """Hash a password by today's rules that has just been right, unless it was changed or hidden by the settings
+        meanwhile. New passwords have precedence, and one is hashed again at a time: the others are after a later
+        login."""
         if self._hashing.makes_hashes:
             return
         hashed = await self._hashing.hash_password(password)
         async with self.changing:
-            user = self._accounts.stored_user(name)
+            known = self._accounts.user(name)
+            user = known.stored if known is not None else None
             if user is not None and user.password_hash == outdated:
                 await self._change(user, partial(self._accounts.keep_logins, name), password_hash=hashed)
 

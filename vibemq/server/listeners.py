@@ -62,6 +62,8 @@ class Listeners:
                 self.listening.append(listening)
                 if listening.tls is not None:
                     self.tls[number] = listening.tls
+        if self.web is not None:
+            self.web.slow_guesses(parts.authenticator.check_secret)
         if self.web is not None and settings.http.api:
             self._open_api(self.web, settings.http, parts, tasks)
 

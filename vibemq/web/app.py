@@ -8,7 +8,9 @@
 """
 
 import hmac
-from collections.abc import Sequence
+import math
+import os
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import orjson
@@ -18,12 +20,17 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from vibemq.errors import QueueNotFound, VibeMQError
+from vibemq.errors import AuthFailed, QueueNotFound, VibeMQError
+from vibemq.web.proxies import Proxies
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """Of Prometheus' text format."""
 QUEUE_NAME_SHOWN_MAX = 64
 """Characters of a missing queue's name in the answer."""
+
+
+SecretCheck = Callable[[str, str, Callable[[], bool], str], None]
+"""As `vibemq.web.api.services.LoginChecks.check_secret`."""
 
 
 class Reports(Protocol):
@@ -62,6 +69,9 @@ def make_app(pages: "Pages") -> Starlette:
 class Pages:
     def __init__(self, report: Reports, token: str | None) -> None:
         self._report = report
+        self.proxies = Proxies(())
+        self.check_secret: SecretCheck | None = None
+        """None: the broker recovers its store."""
         self.set_token(token)
 
     def set_token(self, token: str | None) -> None:
@@ -108,11 +118,37 @@ class Pages:
         return _error(QueueNotFound(name[:QUEUE_NAME_SHOWN_MAX]), 404)
 
     def _check(self, request: Request) -> None:
-        if self._token is None:
+        wanted = self._token
+        if wanted is None:
             return
         kind, _, given = request.headers.get("authorization", "").partition(" ")
-        if kind.lower() != "bearer" or not hmac.compare_digest(given.strip().encode(), self._token):
-            raise HTTPException(401, "this route asks for a bearer token", headers={"WWW-Authenticate": "Bearer"})
+        if kind.lower() != "bearer":
+            raise _unauthorized("this route asks for a bearer token")
+
+        def is_right() -> bool:
+            return hmac.compare_digest(given.strip().encode(), wanted)
+
+        wrong = "the token is not valid; it is http.token of the broker's settings"
+        if self.check_secret is None:
+            if not is_right():
+                raise _unauthorized(wrong)
+            return
+        host = self.proxies.client_of(request.client.host if request.client else "", request.headers)
+        request_id = os.urandom(12).hex()
+        try:
+            self.check_secret(host, request_id, is_right, wrong)
+        except AuthFailed as error:
+            raise _unauthorized(str(error), request_id, error.wait_s) from None
+
+
+def _unauthorized(text: str, request_id: str = "", wait_s: float = 0.0) -> HTTPException:
+    """`request_id`: under which the audit log has it."""
+    headers = {"WWW-Authenticate": "Bearer"}
+    if request_id:
+        headers["X-Request-Id"] = request_id
+    if wait_s > 0:
+        headers["Retry-After"] = str(math.ceil(wait_s))
+    return HTTPException(401, text, headers=headers)
 
 
 def _wants_text(accept: str) -> bool:

@@ -12,11 +12,12 @@ from starlette.datastructures import Headers
 
 from vibemq.config import Http
 from vibemq.errors import ConfigInvalid
-from vibemq.web.app import Pages, Reports, make_app
+from vibemq.web.app import Pages, Reports, SecretCheck, make_app
 from vibemq.web.headers import DATA, PAGES, SecurityHeaders
 from vibemq.web.heads import HEAD_BYTES_MAX
 from vibemq.web.hosts import ANY, AllowedHosts, HostCheck, is_below
 from vibemq.web.limits import App, HttpPool, Receive, RouteSlots, Scope, Send, connections_of, with_slots
+from vibemq.web.proxies import Proxies
 
 if TYPE_CHECKING:
     from vibemq.web.api.making import MadeApi
@@ -161,8 +162,13 @@ class WebServer:
         names = (ANY,) if http.allowed_hosts is None else http.allowed_hosts
         self._app.others = dict.fromkeys(GUARDED, AllowedHosts(http.host, names, needs_token=False))
         self._pages.set_token(http.token.get_secret_value() if http.token is not None else None)
+        self._pages.proxies = Proxies(http.trusted_proxies)
         if self._api is not None:
             self._api.configure(http)
+
+    def slow_guesses(self, check_secret: SecretCheck) -> None:
+        """Of the token of the pages, from now on."""
+        self._pages.check_secret = check_secret
 
     def _open_console(self) -> None:
         """Its pages are there while the broker recovers, and tell so."""

@@ -3,7 +3,7 @@
 import asyncio
 import math
 from collections.abc import Callable, Coroutine
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from vibemq.auth.passwords import is_outdated
 from vibemq.auth.users import ANONYMOUS, Accounts
@@ -75,6 +75,14 @@ class StaysLoggedIn(AuditedPeer, Protocol):
     """A peer whose login holds until it goes."""
 
     logged_in: Principal | None
+
+
+class _Place(NamedTuple):
+    """Stands in for a peer in the audit log."""
+
+    host: str
+    connection_id: str
+    protocol: str = "http"
 
 
 class Authenticator:
@@ -173,22 +181,22 @@ class Authenticator:
             self._note_login(peer, principal)
             peer.session.authenticated(request.token, principal)
 
-    def check_secret(self, place: AuditedPeer, is_right: Callable[[], bool], refusal: str) -> None:
-        """The same back-off, audit line and count for a secret that one door knows by itself. Raises AuthFailed.
+    def check_secret(self, host: str, request_id: str, is_right: Callable[[], bool], refusal: str) -> None:
+        """The same back-off, audit line and count for a secret that HTTP knows by itself. Raises AuthFailed.
 
         Whoever has the secret never waits: many may come from the address of somebody who guesses, and a comparison
         costs nothing.
         """
         if is_right():
-            self._guesses.succeeded(place.host, "")
+            self._guesses.succeeded(host, "")
             return
         now_s = self._monotonic()
-        wait_s = self._guesses.wait_s(place.host, "", now_s)
+        wait_s = self._guesses.wait_s(host, "", now_s)
         if wait_s <= 0:
-            self._guesses.failed(place.host, "", now_s)
+            self._guesses.failed(host, "", now_s)
         error = AuthFailed(_wait_text(wait_s), wait_s) if wait_s > 0 else AuthFailed(refusal)
         self._metrics.auth_failures += 1
-        self._audit.login_failed(place, "", str(error))
+        self._audit.login_failed(_Place(host, request_id), "", str(error))
         raise error
 
     def _note_login(self, peer: AuthenticatedPeer, principal: Principal) -> None:
@@ -289,8 +297,12 @@ class Authenticator:
         peer.wake()
 
     def _hash_again(self, principal: Principal, request: Authenticate) -> None:
-        user = self._accounts.stored_user(principal.name)
-        if user is not None and not principal.token_id and is_outdated(user.password_hash, request.password):
+        known = self._accounts.user(principal.name)
+        user = known.stored if known is not None else None
+        # Another user of that name, of the settings or made anew meanwhile, has another password.
+        if user is None or principal.token_id or principal.since != user.created_at:
+            return
+        if is_outdated(user.password_hash, request.password):
             self._background_tasks.begin(self._rehash, user.name, request.password, user.password_hash)
 
     # -- outcomes ---------------------------------------------------------------------------------------------------

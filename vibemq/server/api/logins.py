@@ -9,8 +9,6 @@ from vibemq.server.access.authenticator import Authenticator
 from vibemq.server.access.direct_login import log_in
 from vibemq.web.api.services import PROTOCOL, Asker
 
-NOBODY = Principal("")
-
 
 class ApiLogins:
     def __init__(self, authenticator: Authenticator, audit: AuditLog) -> None:
@@ -24,7 +22,7 @@ class ApiLogins:
 
     def check_secret(self, host: str, request_id: str, is_right: Callable[[], bool], refusal: str) -> None:
         """Raises AuthFailed."""
-        self._authenticator.check_secret(Asker(NOBODY, host, request_id), is_right, refusal)
+        self._authenticator.check_secret(host, request_id, is_right, refusal)
 
     def logged_in(self, asker: Asker) -> None:
         self._audit.session(asker, asker.principal, "session.begun")

@@ -104,7 +104,8 @@ class Credentials:
         now_s = self._services.monotonic()
         principal, until = self._remembered.get(digest, (None, 0.0))
         if principal is not None and now_s < until and self._is_current(principal):
-            return principal
+            # Each request is a login of its own: who changes the own password keeps one of them, and no other.
+            return replace(principal)
         self._remembered.pop(digest, None)
         principal = await self.log_in(host, request_id, user=user, password=password)
         if len(self._remembered) >= REMEMBERED_MAX:

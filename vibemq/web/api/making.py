@@ -13,7 +13,7 @@ from vibemq.web.api.contract import Contract
 from vibemq.web.api.credentials import Credentials
 from vibemq.web.api.endpoints import ENDPOINTS
 from vibemq.web.api.errors import MEANINGS, Problem
-from vibemq.web.api.guardrails.clients import OpenBrokerRules, Proxies
+from vibemq.web.api.guardrails.clients import OpenBrokerRules
 from vibemq.web.api.guardrails.rates import RequestRates
 from vibemq.web.api.messages.door import MessageDoor
 from vibemq.web.api.services import ApiServices
@@ -21,6 +21,7 @@ from vibemq.web.api.sessions import WebSessions
 from vibemq.web.api.state import ApiState
 from vibemq.web.api.streams.hub import EventHub
 from vibemq.web.api.streams.stream import OpenStreams
+from vibemq.web.proxies import Proxies
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 
 from vibemq.model.access import Principal
 from vibemq.web.api.credentials import Credentials
-from vibemq.web.api.guardrails.clients import Proxies
 from vibemq.web.api.guardrails.login_codes import LoginCodes
 from vibemq.web.api.messages.door import MessageDoor
 from vibemq.web.api.services import ApiServices, Asker
 from vibemq.web.api.sessions import WebSessions
 from vibemq.web.api.streams.hub import EventHub
 from vibemq.web.api.streams.stream import OpenStreams
+from vibemq.web.proxies import Proxies
 
 
 @dataclass(slots=True, kw_only=True)

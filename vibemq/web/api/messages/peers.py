@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from vibemq.errors import ConnectionLimit, VibeMQError
 from vibemq.model.access import Principal
@@ -98,12 +98,18 @@ class HttpPeer:
             raise
 
 
+class _PeerKey(NamedTuple):
+    principal: PrincipalKey
+    superuser: bool
+    """A session acts as the principal that it was made for, and the rights of a superuser need a login as one."""
+
+
 class HttpPeers:
     """One session for each principal; idle ones end by themselves."""
 
     def __init__(self, services: Connects) -> None:
         self._services = services
-        self._by_key: dict[PrincipalKey, HttpPeer] = {}
+        self._by_key: dict[_PeerKey, HttpPeer] = {}
         self._by_number: dict[int, HttpPeer] = {}
 
     def __len__(self) -> int:
@@ -111,7 +117,7 @@ class HttpPeers:
 
     def of(self, principal: Principal, host: str) -> HttpPeer:
         """Raises ConnectionLimit, ShuttingDown."""
-        key = key_of(principal)
+        key = _PeerKey(key_of(principal), principal.superuser)
         peer = self._by_key.get(key)
         if peer is None or not peer.usable:
             peer = self._by_key[key] = self._make(principal, host)
@@ -124,12 +130,12 @@ class HttpPeers:
 
     def _make(self, principal: Principal, host: str) -> HttpPeer:
         self.tidy()
-        own = [peer for key, peer in self._by_key.items() if key.user == principal.name]
+        own = [peer for key, peer in self._by_key.items() if key.principal.user == principal.name]
         if len(own) >= SESSIONS_OF_USER_MAX:
             for peer in own:
                 peer.session.leave()
             self.tidy()
-            if sum(key.user == principal.name for key in self._by_key) >= SESSIONS_OF_USER_MAX:
+            if sum(key.principal.user == principal.name for key in self._by_key) >= SESSIONS_OF_USER_MAX:
                 raise ConnectionLimit(
                     f"{SESSIONS_OF_USER_MAX} access tokens of user {principal.name!r} publish or consume over HTTP at "
                     "the moment; use fewer, or try again in a minute"

@@ -4,7 +4,8 @@ import pytest
 from starlette.datastructures import Headers
 
 from vibemq.web.api.errors import HttpCode, Problem
-from vibemq.web.api.guardrails.clients import OpenBrokerRules, Proxies
+from vibemq.web.api.guardrails.clients import OpenBrokerRules
+from vibemq.web.proxies import Proxies
 
 PROXY = "10.0.0.9"
 

@@ -138,8 +138,9 @@ async def _in_turns(steps: Iterator[None]) -> None:
 async def _published_many(exchange: Exchange, batch: NewMessages) -> Response:
     published = await _ask_to_publish(exchange, batch) if batch.rows else None
     refused = batch.all_refused(published)
-    exchange.passing = any(one.error.code in PASSING for one in refused)
+    passes = any(one.error.code in PASSING for one in refused)
     if len(refused) == batch.count:
+        exchange.passing = passes
         first = as_problem(refused[0].error)
         raise Problem(
             first.code,
@@ -148,6 +149,8 @@ async def _published_many(exchange: Exchange, batch: NewMessages) -> Response:
             refused=[_refused_json(one) for one in refused],
         )
     assert published is not None, "something was accepted"
+    # What was confirmed is not taken again with the same key: the queue knows it, or the kept answer does.
+    exchange.passing = passes and bool(_dedup_window_ms(exchange))
     duplicates = published.duplicates or {}
     confirmed = batch.count - len(refused)
     if len(duplicates) == confirmed:
@@ -177,18 +180,20 @@ async def _ask_to_publish(exchange: Exchange, batch: NewMessages) -> Published:
 
 
 def _warnings(exchange: Exchange, batch: NewMessages) -> list[str]:
-    if not any(extra.dedup_id for extra in batch.extras.values()):
-        return []
-    try:
-        options = exchange.services.messages.options(exchange.path["queue"])
-    except VibeMQError:
-        return []
-    if options.dedup_window_ms:
+    if not any(extra.dedup_id for extra in batch.extras.values()) or _dedup_window_ms(exchange) != 0:
         return []
     return [
         f"queue {exchange.path['queue']!r} has no dedup window, so the same message is stored again when it is "
         "sent after an hour or after a restart of the broker; set its option dedup_window_ms"
     ]
+
+
+def _dedup_window_ms(exchange: Exchange) -> int | None:
+    """None: the queue has gone meanwhile."""
+    try:
+        return exchange.services.messages.options(exchange.path["queue"]).dedup_window_ms
+    except VibeMQError:
+        return None
 
 
 def _header(name: str, description: str) -> Parameter:
