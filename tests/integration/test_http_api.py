@@ -195,6 +195,18 @@ async def test_more_than_was_shown_is_not_dropped(api: ApiClient) -> None:
     assert await api.done("POST", "/queues/q/purge", json={"at_most": 3}) == {"count": 3}
 
 
+async def test_a_deletion_counts_what_consumers_hold_and_a_purge_does_not(api: ApiClient) -> None:
+    async with vibemq.connect(api.broker.url) as mq:
+        for _ in range(3):
+            await mq.publish("q", b"x")
+    await api.done("POST", "/queues/q/deliveries", json={"max": 2})
+    refused = await api.ask("DELETE", "/queues/q", params={"at_most": 2})
+    assert (refused.status_code, refused.json()["count"]) == (412, 3)
+    assert await api.done("POST", "/queues/q/purge", json={"at_most": 1}) == {"count": 1}
+    assert await api.code("DELETE", "/queues/q", params={"at_most": 1}) == (412, "PRECONDITION_FAILED")
+    await api.done("DELETE", "/queues/q", params={"at_most": 2})
+
+
 # -- lists ------------------------------------------------------------------------------------------------------------
 
 

@@ -26,7 +26,9 @@ def _without_default(schema: dict[str, Any]) -> None:
 class AtMostBody(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, defer_build=True, json_schema_extra=_without_default)
 
-    at_most: int = Field(0, ge=0, description="Refuse if more messages than that wait in the queue; left out: never.")
+    at_most: int = Field(
+        0, ge=0, description="Refuse if more messages than that are ready or delayed; left out: never."
+    )
 
 
 def tag_of(info: dict[str, Any]) -> str:
@@ -205,7 +207,8 @@ ENDPOINTS = (
     Endpoint(
         method="DELETE",
         path="/queues/{queue}",
-        summary="Delete a queue and what waits in it; its dead letters stay. A missing queue has the same answer.",
+        summary="Delete a queue with its messages, those that consumers hold included; its dead letters stay. A "
+        "missing queue has the same answer.",
         operation="queue.delete",
         kind=Kind.CHANGE,
         shape=nothing,
