@@ -172,6 +172,15 @@ async def test_one_of_many_changes_wins(api: ApiClient) -> None:
     assert await api.code("PATCH", "/queues/q", json={"max_attempts": 1}) == (428, "PRECONDITION_REQUIRED")
 
 
+async def test_null_gives_an_option_the_default_of_new_queues(api: ApiClient) -> None:
+    assert (await api.done("GET", "/session"))["queue_defaults"]["durability"] == "transient"
+    await api.done("PUT", "/queues/q", json={"max_attempts": 7})
+    nothing = {"durability": None, "max_attempts": None, "message_ttl_ms": None}
+    await api.done("PATCH", "/queues/q", json=nothing, headers={"If-Match": "*"})
+    options = (await api.done("GET", "/queues/q"))["options"]
+    assert (options["durability"], options["max_attempts"], options["message_ttl_ms"]) == ("transient", 3, None)
+
+
 async def test_a_queue_that_was_made_anew_has_another_tag(api: ApiClient) -> None:
     await api.done("PUT", "/queues/q")
     tag = (await api.get("/queues/q")).headers["etag"]
