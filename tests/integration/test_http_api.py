@@ -219,6 +219,17 @@ async def test_a_deletion_counts_what_consumers_hold_and_a_purge_does_not(api: A
 # -- lists ------------------------------------------------------------------------------------------------------------
 
 
+async def test_all_users_come_in_pages(tmp_path: Path) -> None:
+    auth = everybody()
+    more = {f"u{number:04}": auth.users["none"] for number in range(1_001)}
+    async with serving(tmp_path, auth=auth.model_copy(update={"users": more})) as api:
+        first = await api.done("GET", "/users", "root")
+        assert len(first["items"]) == 1_000
+        rest = await api.done("GET", "/users", "root", params={"cursor": first["next"]})
+        assert [one["user"] for one in rest["items"]] == ["u0999", "u1000"]
+        assert rest["next"] is None
+
+
 async def test_pages_lose_and_repeat_nothing(api: ApiClient) -> None:
     names = [f"q{number}" for number in range(7)]
     for name in names:
