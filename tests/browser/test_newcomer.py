@@ -5,6 +5,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -220,6 +221,23 @@ def test_a_name_is_checked_while_it_is_typed(own_broker: ServedBroker, opened: O
     dialog.get_by_label("Name", exact=True).fill("eu.orders")
     assert dialog.get_by_role("alert").count() == 0
     assert dialog.get_by_role("button", name="Create queue").is_enabled()
+
+
+def test_a_choice_counts_whatever_the_brokers_defaults_are(tmp_path: Path, opened: Opener) -> None:
+    with ServedBroker(tmp_path, '[queue_defaults]\ndurability = "async"\nmax_attempts = 7\n') as broker:
+        page = opened(broker.origin)
+        page.goto(f"{broker.console}queues")
+        page.get_by_role("button", name=re.compile("^Create (a )?queue$")).first.click()
+        dialog = page.get_by_role("dialog")
+        dialog.get_by_label("Name", exact=True).fill("chosen")
+        durability = dialog.get_by_label("durability")
+        assert (durability.input_value(), dialog.get_by_label("max_attempts").input_value()) == ("async", "7")
+        durability.select_option("strong")
+        dialog.get_by_role("button", name="Create queue").click()
+        page.get_by_role("heading", name="chosen").wait_for()
+        page.goto(f"{broker.console}queue?queue=chosen&tab=options")
+        row = page.get_by_role("row").filter(has=page.get_by_text("durability", exact=True))
+        assert row.get_by_role("cell").all_inner_texts()[:2] == ["strong", "async"]
 
 
 def test_options_are_told_in_words_and_a_purge_is_found(own_broker: ServedBroker, opened: Opener) -> None:

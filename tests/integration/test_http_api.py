@@ -172,6 +172,15 @@ async def test_one_of_many_changes_wins(api: ApiClient) -> None:
     assert await api.code("PATCH", "/queues/q", json={"max_attempts": 1}) == (428, "PRECONDITION_REQUIRED")
 
 
+async def test_null_gives_an_option_the_default_of_new_queues(api: ApiClient) -> None:
+    assert (await api.done("GET", "/session"))["queue_defaults"]["durability"] == "transient"
+    await api.done("PUT", "/queues/q", json={"max_attempts": 7})
+    nothing = {"durability": None, "max_attempts": None, "message_ttl_ms": None}
+    await api.done("PATCH", "/queues/q", json=nothing, headers={"If-Match": "*"})
+    options = (await api.done("GET", "/queues/q"))["options"]
+    assert (options["durability"], options["max_attempts"], options["message_ttl_ms"]) == ("transient", 3, None)
+
+
 async def test_a_queue_that_was_made_anew_has_another_tag(api: ApiClient) -> None:
     await api.done("PUT", "/queues/q")
     tag = (await api.get("/queues/q")).headers["etag"]
@@ -195,7 +204,30 @@ async def test_more_than_was_shown_is_not_dropped(api: ApiClient) -> None:
     assert await api.done("POST", "/queues/q/purge", json={"at_most": 3}) == {"count": 3}
 
 
+async def test_a_deletion_counts_what_consumers_hold_and_a_purge_does_not(api: ApiClient) -> None:
+    async with vibemq.connect(api.broker.url) as mq:
+        for _ in range(3):
+            await mq.publish("q", b"x")
+    await api.done("POST", "/queues/q/deliveries", json={"max": 2})
+    refused = await api.ask("DELETE", "/queues/q", params={"at_most": 2})
+    assert (refused.status_code, refused.json()["count"]) == (412, 3)
+    assert await api.done("POST", "/queues/q/purge", json={"at_most": 1}) == {"count": 1}
+    assert await api.code("DELETE", "/queues/q", params={"at_most": 1}) == (412, "PRECONDITION_FAILED")
+    await api.done("DELETE", "/queues/q", params={"at_most": 2})
+
+
 # -- lists ------------------------------------------------------------------------------------------------------------
+
+
+async def test_all_users_come_in_pages(tmp_path: Path) -> None:
+    auth = everybody()
+    more = {f"u{number:04}": auth.users["none"] for number in range(1_001)}
+    async with serving(tmp_path, auth=auth.model_copy(update={"users": more})) as api:
+        first = await api.done("GET", "/users", "root")
+        assert len(first["items"]) == 1_000
+        rest = await api.done("GET", "/users", "root", params={"cursor": first["next"]})
+        assert [one["user"] for one in rest["items"]] == ["u0999", "u1000"]
+        assert rest["next"] is None
 
 
 async def test_pages_lose_and_repeat_nothing(api: ApiClient) -> None:

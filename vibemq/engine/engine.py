@@ -316,6 +316,11 @@ class Engine:
         queue = self._state.queues.get(name)
         return 0 if queue is None else views.waiting_most(queue)
 
+    def unsettled_in(self, name: str) -> int:
+        """The same, and what the consumers of all groups hold."""
+        queue = self._state.queues.get(name)
+        return 0 if queue is None else views.unsettled_most(queue)
+
     def queue_infos(self) -> list[QueueInfo]:
         """By name."""
         return [views.queue_info(queue) for _, queue in sorted(self._state.queues.items())]

@@ -1,6 +1,7 @@
 """Queues: make, change, look at and remove them, and what waits in them."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -52,8 +53,14 @@ class ChangeArguments(QueueArguments):
     )
 
 
-class EmptyArguments(QueueArguments):
-    at_most: Whole | None = Field(None, description="Refuse if more messages than that wait in the queue.")
+class DeleteArguments(QueueArguments):
+    at_most: Whole | None = Field(
+        None, description="Refuse if the queue has more messages than that, with those that consumers hold."
+    )
+
+
+class PurgeArguments(QueueArguments):
+    at_most: Whole | None = Field(None, description="Refuse if more messages than that are ready or delayed.")
 
 
 class RemoveArguments(QueueArguments):
@@ -88,25 +95,14 @@ class Queues:
             )
         return ChangeQueue(session, token, wanted.queue, wanted.changes)
 
-    def delete(self, caller: Caller, session: int, token: Any, wanted: EmptyArguments) -> Command:
-        self._check_most(wanted)
+    def delete(self, caller: Caller, session: int, token: Any, wanted: DeleteArguments) -> Command:
+        """What consumers hold goes with the queue."""
+        _check_most(wanted, self._engine.unsettled_in)
         return DeleteQueue(session, token, wanted.queue)
 
-    def purge(self, caller: Caller, session: int, token: Any, wanted: EmptyArguments) -> Command:
-        self._check_most(wanted)
+    def purge(self, caller: Caller, session: int, token: Any, wanted: PurgeArguments) -> Command:
+        _check_most(wanted, self._engine.waiting_in)
         return PurgeQueue(session, token, wanted.queue)
-
-    def _check_most(self, wanted: EmptyArguments) -> None:
-        """Raises PreconditionFailed."""
-        if wanted.at_most is None:
-            return
-        waiting = self._engine.waiting_in(wanted.queue)
-        if waiting > wanted.at_most:
-            raise PreconditionFailed(
-                f"{waiting:,} messages wait in queue {wanted.queue!r}, and at_most is {wanted.at_most:,}; nothing was "
-                "done. Look at the queue again",
-                {"count": waiting},
-            )
 
     def remove(self, caller: Caller, session: int, token: Any, wanted: RemoveArguments) -> Command:
         return RemoveMessages(session, token, wanted.queue, RunSet(sorted(wanted.runs)).runs(), wanted.incarnation)
@@ -157,6 +153,19 @@ class Queues:
             await asyncio.sleep(0)
 
 
+def _check_most(wanted: DeleteArguments | PurgeArguments, count_in: Callable[[str], int]) -> None:
+    """Raises PreconditionFailed."""
+    if wanted.at_most is None:
+        return
+    count = count_in(wanted.queue)
+    if count > wanted.at_most:
+        raise PreconditionFailed(
+            f"queue {wanted.queue!r} would lose {count:,} messages, and at_most is {wanted.at_most:,}; nothing was "
+            "done. Look at the queue again",
+            {"count": count},
+        )
+
+
 def _difference(options: QueueOptions, changes: dict[str, Any]) -> dict[str, Any]:
     """What each option is now, of those to be changed."""
     current = options_to_dict(options)
@@ -184,8 +193,8 @@ OPERATIONS: list[Operation[Any]] = [
     ),
     Operation(
         "queue.delete",
-        "Delete a queue and what waits in it; its dead letters stay.",
-        EmptyArguments,
+        "Delete a queue with its messages, those that consumers hold included; its dead letters stay.",
+        DeleteArguments,
         Queues,
         Queues.delete,
         audited=True,
@@ -194,7 +203,7 @@ OPERATIONS: list[Operation[Any]] = [
     Operation(
         "queue.purge",
         "Drop every waiting message; what consumers hold stays.",
-        EmptyArguments,
+        PurgeArguments,
         Queues,
         Queues.purge,
         audited=True,

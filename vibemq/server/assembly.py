@@ -16,7 +16,7 @@ from vibemq.auth.users import Accounts
 from vibemq.config import Settings
 from vibemq.engine import Engine, EngineSettings
 from vibemq.errors import ConfigInvalid, QueueNotFound
-from vibemq.model.options import options_from_dict
+from vibemq.model.options import QueueOptions, options_from_dict
 from vibemq.model.stored import StoredState
 from vibemq.operations import AUDITED_COMMANDS, OPERATIONS, Caller, Registry
 from vibemq.operations.dead_letters import DeadLetterReader
@@ -122,6 +122,7 @@ class Assembly:
     """None: there is no audit file."""
     trail: Trail
     history: HistoryRecorder | None
+    queue_defaults: QueueOptions
     durable_queues: bool
     """Whether queues may be other than transient."""
 
@@ -419,6 +420,7 @@ async def assemble(
         audit_writer=writer,
         trail=trail,
         history=history,
+        queue_defaults=queue_defaults,
         durable_queues=durable_queues,
     )
 

@@ -8,7 +8,9 @@ import pytest
 
 from tests.integration.cli_online.verbs import Run, info, publish, text
 from tests.waiting import wait_until
+from vibemq import sync
 from vibemq.cli.admin import main as admin_main
+from vibemq.cli.child import BrokerProcess
 from vibemq.cli.entry import run_app
 
 
@@ -75,6 +77,16 @@ def test_a_queue_with_more_than_at_most_keeps_its_messages(vibemq: Run, queue: s
         assert (code, json.loads(err)["error"]["code"]) == (1, "PRECONDITION_FAILED")
     assert info(vibemq, queue)["ready"] == 2
     assert vibemq("admin", "queue", "rm", queue, "--yes", "--at-most", 2)[0] == 0
+
+
+def test_a_deletion_counts_what_consumers_hold(vibemq: Run, queue: str, broker: BrokerProcess) -> None:
+    publish(vibemq, queue, 3)
+    with sync.connect(broker.url) as mq, mq.subscribe(queue, prefetch=2) as messages:
+        next(iter(messages))
+        wait_until(lambda: info(vibemq, queue)["in_flight"] == 2)
+        code, _, err = vibemq("admin", "queue", "rm", queue, "--yes", "--at-most", 2)
+        assert (code, json.loads(err)["error"]["code"]) == (1, "PRECONDITION_FAILED")
+        assert vibemq("admin", "queue", "rm", queue, "--yes", "--at-most", 3)[0] == 0
 
 
 def test_peek_takes_nothing(vibemq: Run, queue: str) -> None:

@@ -23,7 +23,16 @@ app.command()(move)
 app.command()(export)
 app.command("import")(import_file)
 
-AtMost = Annotated[
+AtMostDeleted = Annotated[
+    int | None,
+    typer.Option(
+        "--at-most",
+        min=0,
+        metavar="N",
+        help="Fail, and change nothing, if the queue has more than N messages, with those that consumers hold.",
+    ),
+]
+AtMostPurged = Annotated[
     int | None,
     typer.Option(
         "--at-most", min=0, metavar="N", help="Fail, and change nothing, if more than N messages are ready or delayed."
@@ -234,12 +243,13 @@ def remove(
     yes: Yes = False,
     dry_run: DryRun = False,
     missing_ok: MissingOk = False,
-    at_most: AtMost = None,
+    at_most: AtMostDeleted = None,
     url: Url = DEFAULT_URL,
     timeout: Timeout = DEFAULT_TIMEOUT,
     json: Json = False,
 ) -> None:
-    """Delete a queue and its waiting messages. Its dead letters stay until they are purged or replayed."""
+    """Delete a queue with its messages, those that consumers hold included. Its dead letters stay until they are
+    purged or replayed."""
     out = Output(json=json)
     found = ask(url, timeout, "queue.info", queue=queue)
     if found is None:
@@ -263,7 +273,7 @@ def purge(
     queue: Queue,
     yes: Yes = False,
     dry_run: DryRun = False,
-    at_most: AtMost = None,
+    at_most: AtMostPurged = None,
     url: Url = DEFAULT_URL,
     timeout: Timeout = DEFAULT_TIMEOUT,
     json: Json = False,

@@ -19,6 +19,7 @@ def lend(parts: Assembly, peers: PeerMaking, status: BrokerStatus) -> ApiService
         accounts=parts.accounts,
         peers=peers,
         messages=ApiMessages(parts.runner, parts.engine.readers, parts.committer.taps, parts.connection_table),
+        queue_defaults=parts.queue_defaults,
         now=parts.clock.now,
         monotonic=time.monotonic,
         is_ready=lambda: not status.draining,

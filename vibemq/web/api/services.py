@@ -134,6 +134,8 @@ class ApiServices:
     accounts: Accounts
     peers: PeerMaking
     messages: MessageServices
+    queue_defaults: QueueOptions
+    """What a new queue has where nothing else is said."""
     now: Callable[[], int]
     """The broker's instant, ms."""
     monotonic: Callable[[], float]

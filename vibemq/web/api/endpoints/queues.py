@@ -6,7 +6,14 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from vibemq.errors import ErrorCode, QueueNotFound
-from vibemq.model.options import QueueOptions, is_own_queue, options_from_dict, options_in_words, options_tag
+from vibemq.model.options import (
+    QueueOptions,
+    is_own_queue,
+    options_from_dict,
+    options_in_words,
+    options_tag,
+    options_to_dict,
+)
 from vibemq.operations.queues import PAGE_QUEUES
 from vibemq.web.api.arguments import checked
 from vibemq.web.api.contract import JSON, MERGE_PATCH, Endpoint, Exchange
@@ -26,7 +33,9 @@ def _without_default(schema: dict[str, Any]) -> None:
 class AtMostBody(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, defer_build=True, json_schema_extra=_without_default)
 
-    at_most: int = Field(0, ge=0, description="Refuse if more messages than that wait in the queue; left out: never.")
+    at_most: int = Field(
+        0, ge=0, description="Refuse if more messages than that are ready or delayed; left out: never."
+    )
 
 
 def tag_of(info: dict[str, Any]) -> str:
@@ -75,11 +84,8 @@ def created(result: Any, exchange: Exchange) -> dict[str, Any]:
     return {"queue": exchange.path["queue"]}
 
 
-DEFAULTS = {field.name: getattr(QueueOptions(), field.name) for field in fields(QueueOptions)}
-
-
 def change(exchange: Exchange) -> dict[str, Any]:
-    """A merge patch: null gives an option its default."""
+    """A merge patch: null gives an option the default of new queues."""
     tag = exchange.request.headers.get("if-match")
     if tag is None:
         raise Problem(
@@ -87,7 +93,8 @@ def change(exchange: Exchange) -> dict[str, Any]:
             "a change needs the header If-Match with the ETag of the queue, so that nobody's change is lost; read the "
             "queue first",
         )
-    changes = {name: DEFAULTS.get(name) if value is None else value for name, value in (exchange.body or {}).items()}
+    defaults = options_to_dict(exchange.services.queue_defaults)
+    changes = {name: defaults.get(name) if value is None else value for name, value in (exchange.body or {}).items()}
     tag = tag.strip()
     return {
         "queue": exchange.path["queue"],
@@ -187,7 +194,7 @@ ENDPOINTS = (
     Endpoint(
         method="PATCH",
         path="/queues/{queue}",
-        summary="Change options of a queue (merge patch). Needs If-Match.",
+        summary="Change options of a queue (merge patch; null: the default of new queues). Needs If-Match.",
         operation="queue.change",
         kind=Kind.CHANGE,
         body=OPTIONS,
@@ -205,7 +212,8 @@ ENDPOINTS = (
     Endpoint(
         method="DELETE",
         path="/queues/{queue}",
-        summary="Delete a queue and what waits in it; its dead letters stay. A missing queue has the same answer.",
+        summary="Delete a queue with its messages, those that consumers hold included; its dead letters stay. A "
+        "missing queue has the same answer.",
         operation="queue.delete",
         kind=Kind.CHANGE,
         shape=nothing,

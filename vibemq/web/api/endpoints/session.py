@@ -15,6 +15,7 @@ from vibemq.auth.policy import Policy
 from vibemq.auth.rules import NAME_OF
 from vibemq.errors import ErrorCode, Forbidden, InvalidPayload
 from vibemq.model.access import Action, NeededPermission, Principal, ResourceKind
+from vibemq.model.options import options_in_words, options_to_dict
 from vibemq.operations import OPERATIONS, Operation
 from vibemq.web.api.answers import json_answer
 from vibemq.web.api.arguments import checked
@@ -56,6 +57,7 @@ def about(told: dict[str, Any], principal: Principal, exchange: Exchange) -> dic
         "permissions": [_rule(rule) for rule in told["permissions"]],
         "narrowed_to": None if narrowed is None else [_rule(rule) for rule in narrowed],
         "may": may(services.accounts.policy, principal),
+        "queue_defaults": options_in_words(options_to_dict(services.queue_defaults)),
         "version": services.version,
         "broker_name": services.broker_name,
     }
@@ -170,7 +172,17 @@ _RULE = {
 }
 WHO = {
     "type": "object",
-    "required": ["user", "superuser", "authenticated", "auth_enabled", "permissions", "may", "version", "broker_name"],
+    "required": [
+        "user",
+        "superuser",
+        "authenticated",
+        "auth_enabled",
+        "permissions",
+        "may",
+        "queue_defaults",
+        "version",
+        "broker_name",
+    ],
     "properties": {
         "user": {"type": ["string", "null"]},
         "superuser": _BOOLEAN,
@@ -180,6 +192,7 @@ WHO = {
         "permissions": {"type": "array", "items": _RULE},
         "narrowed_to": {"type": ["array", "null"], "items": _RULE},
         "may": {"type": "object", "additionalProperties": _BOOLEAN},
+        "queue_defaults": {"type": "object", "description": "Options of a new queue where nothing else is said."},
         "version": _TEXT,
         "broker_name": _TEXT,
     },

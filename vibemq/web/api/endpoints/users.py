@@ -3,6 +3,7 @@
 from typing import Any
 
 from vibemq.errors import ErrorCode
+from vibemq.operations.arguments import LIMIT_MAX
 from vibemq.web.api.contract import JSON, MERGE_PATCH, Endpoint, Exchange
 from vibemq.web.api.endpoints.shapes import (
     ANYTHING,
@@ -39,6 +40,11 @@ def permissions(user: dict[str, Any], exchange: Exchange) -> dict[str, Any]:
     return {"items": user["permissions"], "next": None, "superuser": user["superuser"]}
 
 
+def first_page(exchange: Exchange) -> dict[str, Any]:
+    """Always a page: the whole list has no bound."""
+    return {"limit": exchange.query.get("limit", LIMIT_MAX)}
+
+
 _USERS = (
     Endpoint(
         method="GET",
@@ -46,6 +52,7 @@ _USERS = (
         summary="Users by name, without their permissions.",
         operation="user.list",
         items="users",
+        arguments=first_page,
         response=USER,
     ),
     Endpoint(

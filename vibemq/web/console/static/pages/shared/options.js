@@ -1,6 +1,6 @@
 // The options of queues: what each means, what a change of it does, and what cannot be changed.
 import { html, useState } from "../../vendor/ui.js";
-import { get, may, patch } from "../../parts/api.js";
+import { get, may, patch, session } from "../../parts/api.js";
 import { Commands } from "../../parts/command.js";
 import { ask, say } from "../../parts/dialog.js";
 import { Field } from "../../parts/filters.js";
@@ -28,34 +28,37 @@ const OVERFLOWS = [
   ["redirect_to_dlq", "redirect to DLQ: the oldest becomes a dead letter"],
 ];
 
-/** name, label, kind, meaning, `change`: what a change does to what is there, `forLife`: why it cannot be changed, `none`: what 0
+/** name, label, kind, meaning, `isNullable`: no limit is null, `change`: what a change does to what is there, `forLife`: why it cannot be changed, `none`: what 0
  * or null means, `group`: the heading it stands under. */
 export const OPTIONS = [
-  { name: "mode", label: "Mode", kind: "choice", choices: MODES, usual: "round_robin", group: "Delivery", meaning: "Who is given a message.", forLife: "It decides how the queue keeps its messages." },
-  { name: "durability", label: "Durability", kind: "choice", choices: DURABILITIES, usual: "strong", group: "Delivery", meaning: "When a publish is confirmed, and what a crash can lose.", change: "For messages that come from now on. From and to transient it cannot be changed." },
-  { name: "retention", label: "Kept until", kind: "choice", choices: [["settled", "settled: deleted when all groups are done"], ["log", "log: kept within the limits below"]], usual: "settled", group: "Delivery", meaning: "How long messages stay.", forLife: "A log and a queue keep their messages in different ways." },
-  { name: "max_messages", label: "Most messages", kind: "count", usual: 0, none: "no limit", group: "Limits", meaning: "Most waiting messages.", change: "If more are waiting, they stay; the overflow applies to the next publish." },
-  { name: "max_bytes", label: "Most bytes", kind: "bytes", usual: 0, none: "no limit", group: "Limits", meaning: "Most bytes of waiting messages.", change: "If more are waiting, they stay; the overflow applies to the next publish." },
-  { name: "overflow", label: "When it is full", kind: "choice", choices: OVERFLOWS, usual: "drop_newest", group: "Limits", meaning: "What happens at a limit.", change: "From the next publish on." },
-  { name: "message_ttl_ms", label: "Messages expire after", kind: "ms", usual: null, none: "no limit", group: "Limits", meaning: "Messages that wait longer expire.", change: "Also for messages that wait now: older ones expire at once." },
-  { name: "max_attempts", label: "Attempts", kind: "count", usual: 3, group: "Failures", meaning: "Failed attempts after which a message becomes a dead letter.", change: "From the next failure on." },
-  { name: "ack_timeout_ms", label: "Time to settle", kind: "ms", usual: 30000, none: "no limit", group: "Failures", meaning: "How long a consumer may hold a message without settling it.", change: "For messages that are handed out from now on." },
-  { name: "retry_base_ms", label: "First retry after", kind: "ms", usual: 2000, none: "at once", group: "Failures", meaning: "Delay after the first failure; it doubles with each further one.", change: "From the next failure on." },
-  { name: "retry_max_ms", label: "Longest retry delay", kind: "ms", usual: 120000, none: "no limit", group: "Failures", meaning: "Longest delay after a failure.", change: "From the next failure on." },
-  { name: "lost_connection", label: "Lost connection", kind: "choice", choices: [["fail", "fail: a failed attempt is counted"], ["release", "release: nothing is counted"]], usual: "fail", group: "Failures", meaning: "What the loss of a consumer's connection means for what it held.", change: "From the next lost connection on." },
-  { name: "hold_behind_failed", label: "Keep the order", kind: "switch", usual: false, group: "Failures", meaning: "A message that has failed keeps its place; what is behind it waits.", change: "Switched off, messages that wait behind a failed one go on at once." },
-  { name: "dead_letter", label: "Dead letters", kind: "switch", usual: true, group: "Failures", meaning: "Messages that fail, expire or are rejected become dead letters; if not, they are dropped.", change: "Switched off, later failures leave nothing behind." },
-  { name: "highest_priority_only", label: "Highest priority only", kind: "switch", usual: false, group: "Special", meaning: "Of the subscribers without a group, only those of the highest priority are given messages (fan-out).", change: "From the next message on." },
-  { name: "dedup_window_ms", label: "Duplicates refused for", kind: "ms", usual: 120000, none: "no deduplication", group: "Special", meaning: "How long ids of messages are remembered, to refuse them a second time.", change: "A shorter window forgets older ids." },
-  { name: "retain_ms", label: "Longest age in the log", kind: "ms", usual: 0, none: "no limit", group: "Log", meaning: "Messages of a log that are older may be deleted.", change: "A smaller limit deletes what is beyond it." },
-  { name: "retain_messages", label: "Most messages in the log", kind: "count", usual: 0, none: "no limit", group: "Log", meaning: "Most messages of a log.", change: "A smaller limit deletes the oldest beyond it." },
-  { name: "retain_bytes", label: "Most bytes in the log", kind: "bytes", usual: 0, none: "no limit", group: "Log", meaning: "Most bytes of a log.", change: "A smaller limit deletes the oldest beyond it." },
-  { name: "expires_ms", label: "Deleted when unused for", kind: "ms", usual: 0, none: "never", group: "End of the queue", meaning: "The queue is deleted when nobody has used it for so long.", change: "The time begins anew with the change." },
-  { name: "auto_delete", label: "Deleted with its last consumer", kind: "switch", usual: false, group: "End of the queue", meaning: "The queue is deleted when its last consumer has left.", change: "With the next consumer that leaves as the last." },
-  { name: "exclusive", label: "Of one connection", kind: "switch", usual: false, group: "End of the queue", meaning: "The queue belongs to one connection and ends with it.", forLife: "It is decided when the queue is made." },
+  { name: "mode", label: "Mode", kind: "choice", choices: MODES, group: "Delivery", meaning: "Who is given a message.", forLife: "It decides how the queue keeps its messages." },
+  { name: "durability", label: "Durability", kind: "choice", choices: DURABILITIES, group: "Delivery", meaning: "When a publish is confirmed, and what a crash can lose.", change: "For messages that come from now on. From and to transient it cannot be changed." },
+  { name: "retention", label: "Kept until", kind: "choice", choices: [["settled", "settled: deleted when all groups are done"], ["log", "log: kept within the limits below"]], group: "Delivery", meaning: "How long messages stay.", forLife: "A log and a queue keep their messages in different ways." },
+  { name: "max_messages", label: "Most messages", kind: "count", none: "no limit", group: "Limits", meaning: "Most waiting messages.", change: "If more are waiting, they stay; the overflow applies to the next publish." },
+  { name: "max_bytes", label: "Most bytes", kind: "bytes", none: "no limit", group: "Limits", meaning: "Most bytes of waiting messages.", change: "If more are waiting, they stay; the overflow applies to the next publish." },
+  { name: "overflow", label: "When it is full", kind: "choice", choices: OVERFLOWS, group: "Limits", meaning: "What happens at a limit.", change: "From the next publish on." },
+  { name: "message_ttl_ms", label: "Messages expire after", kind: "ms", isNullable: true, none: "no limit", group: "Limits", meaning: "Messages that wait longer expire.", change: "Also for messages that wait now: older ones expire at once." },
+  { name: "max_attempts", label: "Attempts", kind: "count", group: "Failures", meaning: "Failed attempts after which a message becomes a dead letter.", change: "From the next failure on." },
+  { name: "ack_timeout_ms", label: "Time to settle", kind: "ms", none: "no limit", group: "Failures", meaning: "How long a consumer may hold a message without settling it.", change: "For messages that are handed out from now on." },
+  { name: "retry_base_ms", label: "First retry after", kind: "ms", none: "at once", group: "Failures", meaning: "Delay after the first failure; it doubles with each further one.", change: "From the next failure on." },
+  { name: "retry_max_ms", label: "Longest retry delay", kind: "ms", none: "no limit", group: "Failures", meaning: "Longest delay after a failure.", change: "From the next failure on." },
+  { name: "lost_connection", label: "Lost connection", kind: "choice", choices: [["fail", "fail: a failed attempt is counted"], ["release", "release: nothing is counted"]], group: "Failures", meaning: "What the loss of a consumer's connection means for what it held.", change: "From the next lost connection on." },
+  { name: "hold_behind_failed", label: "Keep the order", kind: "switch", group: "Failures", meaning: "A message that has failed keeps its place; what is behind it waits.", change: "Switched off, messages that wait behind a failed one go on at once." },
+  { name: "dead_letter", label: "Dead letters", kind: "switch", group: "Failures", meaning: "Messages that fail, expire or are rejected become dead letters; if not, they are dropped.", change: "Switched off, later failures leave nothing behind." },
+  { name: "highest_priority_only", label: "Highest priority only", kind: "switch", group: "Special", meaning: "Of the subscribers without a group, only those of the highest priority are given messages (fan-out).", change: "From the next message on." },
+  { name: "dedup_window_ms", label: "Duplicates refused for", kind: "ms", none: "no deduplication", group: "Special", meaning: "How long ids of messages are remembered, to refuse them a second time.", change: "A shorter window forgets older ids." },
+  { name: "retain_ms", label: "Longest age in the log", kind: "ms", none: "no limit", group: "Log", meaning: "Messages of a log that are older may be deleted.", change: "A smaller limit deletes what is beyond it." },
+  { name: "retain_messages", label: "Most messages in the log", kind: "count", none: "no limit", group: "Log", meaning: "Most messages of a log.", change: "A smaller limit deletes the oldest beyond it." },
+  { name: "retain_bytes", label: "Most bytes in the log", kind: "bytes", none: "no limit", group: "Log", meaning: "Most bytes of a log.", change: "A smaller limit deletes the oldest beyond it." },
+  { name: "expires_ms", label: "Deleted when unused for", kind: "ms", none: "never", group: "End of the queue", meaning: "The queue is deleted when nobody has used it for so long.", change: "The time begins anew with the change." },
+  { name: "auto_delete", label: "Deleted with its last consumer", kind: "switch", group: "End of the queue", meaning: "The queue is deleted when its last consumer has left.", change: "With the next consumer that leaves as the last." },
+  { name: "exclusive", label: "Of one connection", kind: "switch", group: "End of the queue", meaning: "The queue belongs to one connection and ends with it.", forLife: "It is decided when the queue is made." },
 ];
 
 export const GROUPS = ["Delivery", "Limits", "Failures", "Log", "End of the queue", "Special"];
+
+/** What a new queue has where nothing else is said: the broker's setting `queue_defaults`. */
+export const usual = ({ name }) => session.value?.queue_defaults[name];
 
 /** A value as people read it. */
 export function shownValue(option, value) {
@@ -81,7 +84,7 @@ export function fieldValue(option, value) {
 export function readValue(option, text) {
   if (option.kind === "switch" || option.kind === "choice") return [text, ""];
   const plain = String(text).trim();
-  if (plain === "") return [option.usual === null ? null : 0, ""];
+  if (plain === "") return [option.isNullable ? null : 0, ""];
   if (option.kind === "ms") {
     const ms = parseDuration(plain);
     return ms === null ? [null, "Write a duration, as 250ms, 30s, 5m, 2h or 7d."] : [ms, ""];
@@ -123,8 +126,8 @@ function Listed({ data, onEdit }) {
       <thead><tr><th scope="col">Option</th><th scope="col">Value</th><th scope="col">Default</th><th scope="col">Meaning</th><th scope="col">A change</th></tr></thead>
       <tbody>${OPTIONS.filter((option) => option.group === group && option.name in data.options).map((option) => {
         const value = data.options[option.name];
-        const isUsual = value === option.usual;
-        return html`<tr><th scope="row">${option.label}<br /><code>${option.name}</code></th><td class="tight">${isUsual ? shownValue(option, value) : html`<strong>${shownValue(option, value)}</strong>`}</td><td class="tight muted">${isUsual ? "is the default" : shownValue(option, option.usual)}</td><td class="wrap">${option.meaning}</td><td class="wrap muted">${option.forLife ? html`Cannot be changed. ${option.forLife}` : option.change}</td></tr>`;
+        const isUsual = value === usual(option);
+        return html`<tr><th scope="row">${option.label}<br /><code>${option.name}</code></th><td class="tight">${isUsual ? shownValue(option, value) : html`<strong>${shownValue(option, value)}</strong>`}</td><td class="tight muted">${isUsual ? "is the default" : shownValue(option, usual(option))}</td><td class="wrap">${option.meaning}</td><td class="wrap muted">${option.forLife ? html`Cannot be changed. ${option.forLife}` : option.change}</td></tr>`;
       })}</tbody></table></div></div>`)}`;
 }
 
@@ -133,7 +136,7 @@ function Form({ data, form, setForm, onChange }) {
   const read = OPTIONS.filter((option) => option.name in texts).map((option) => [option, ...readValue(option, texts[option.name])]);
   const changes = read.filter(([option, value, wrong]) => !wrong && value !== base[option.name]);
   const isWrong = read.some(([, , wrong]) => wrong);
-  const body = Object.fromEntries(changes.map(([option, value]) => [option.name, value]));
+  const body = Object.fromEntries(changes.map(([option, value]) => [option.name, value ?? 0]));
   const request = { method: "PATCH", path: path`queues/${data.queue}`, body, headers: { "if-match": form.etag } };
   const save = async () => {
     const done = await ask({

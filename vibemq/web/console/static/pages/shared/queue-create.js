@@ -8,7 +8,7 @@ import { Field } from "../../parts/filters.js";
 import { Trouble } from "../../parts/text.js";
 import { path } from "../../pure/commands.js";
 import { NAME_RULE, nameProblem } from "../../pure/names.js";
-import { OptionField, OPTIONS, fieldValue, readValue } from "./options.js";
+import { OptionField, OPTIONS, fieldValue, readValue, usual } from "./options.js";
 
 const FIRST = ["mode", "durability", "max_attempts", "ack_timeout_ms"];
 
@@ -17,7 +17,8 @@ export function CreateQueue({ onClose }) {
   const [texts, setTexts] = useState({});
   const [problem, setProblem] = useState(null);
   const read = OPTIONS.filter((option) => option.name in texts).map((option) => [option, ...readValue(option, texts[option.name])]);
-  const options = Object.fromEntries(read.filter(([option, value, wrong]) => !wrong && value !== option.usual).map(([option, value]) => [option.name, value]));
+  // What was chosen, also where it is the default: that may be another one by then.
+  const options = Object.fromEntries(read.filter(([, , wrong]) => !wrong).map(([option, value]) => [option.name, value]));
   const wrongName = nameProblem(name);
   const isWrong = wrongName !== "" || read.some(([, , wrong]) => wrong);
   const request = { method: "PUT", path: path`queues/${name || "NAME"}`, body: options };
@@ -31,7 +32,7 @@ export function CreateQueue({ onClose }) {
       setProblem(found);
     }
   };
-  const field = (option) => html`<${OptionField} key=${option.name} option=${option} value=${texts[option.name] ?? fieldValue(option, option.usual)} wrong=${read.find(([one]) => one === option)?.[2]}
+  const field = (option) => html`<${OptionField} key=${option.name} option=${option} value=${texts[option.name] ?? fieldValue(option, usual(option))} wrong=${read.find(([one]) => one === option)?.[2]}
     onChange=${(value) => setTexts({ ...texts, [option.name]: value })} />`;
   const footer = html`<button type="button" class="button" onClick=${onClose}>Cancel</button><button type="submit" class="button main" disabled=${!name || isWrong}>Create queue</button>`;
   return html`<${Modal} title="Create a queue" onClose=${onClose} onSubmit=${create} footer=${footer}>
