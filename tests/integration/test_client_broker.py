@@ -137,6 +137,21 @@ async def test_fetch(home: Home, queue: str) -> None:
         assert (info.ready, info.in_flight, info.consumers) == (0, 0, 0)
 
 
+async def test_what_was_fetched_is_settled_however_many_fetches_come_between(home: Home, queue: str) -> None:
+    async with vibemq.connect(home.url) as mq:
+        await mq.publish_many(queue, range(3))
+        done, longer, dead = [(await mq.fetch(queue, timeout=60))[0] for _ in range(3)]
+        for _ in range(1_100):
+            assert await mq.fetch(f"{queue}.idle", timeout=0) == []
+        await done.ack()
+        await longer.extend(3600)
+        await dead.reject("broken")
+        await mq.ping()
+        info = await mq.queue_info(queue)
+        assert info is not None
+        assert (info.ready, info.in_flight, info.dead) == (0, 1, 1)
+
+
 async def test_a_cancelled_fetch_gives_back_what_came(home: Home, queue: str) -> None:
     async with vibemq.connect(home.url) as mq:
         await mq.publish_many(queue, range(10))

@@ -520,6 +520,14 @@ class ConsumerEnded:
 
 
 @dataclass(slots=True)
+class ConsumerLeft:
+    """A consumer that its session had unsubscribed holds nothing any more."""
+
+    session: int
+    consumer: int
+
+
+@dataclass(slots=True)
 class Responded:
     """A request has come to its end."""
 
@@ -560,7 +568,7 @@ class Classify:
     selectors: tuple[Selector, ...]
 
 
-Effect = Reply | Deliver | ConsumerEnded | Responded | QueueGone | Classify
+Effect = Reply | Deliver | ConsumerEnded | ConsumerLeft | Responded | QueueGone | Classify
 
 
 @dataclass(slots=True)

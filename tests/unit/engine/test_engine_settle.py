@@ -6,8 +6,18 @@ from random import Random
 import pytest
 
 from tests.simulation.engine_driver import Driver
-from vibemq.model.commands import Extend, Settle, Settlement, Unsubscribe
-from vibemq.model.effects import SettledRuns
+from vibemq.errors import NotAuthorized
+from vibemq.model.commands import (
+    DeleteQueue,
+    EndConsumers,
+    Extend,
+    SeekGroup,
+    Settle,
+    Settlement,
+    StartAt,
+    Unsubscribe,
+)
+from vibemq.model.effects import ConsumerLeft, SettledRuns
 from vibemq.model.options import LostConnection
 from vibemq.model.records import Attempts, DeadLettered, Dropped, Reason, Returned, Settled
 from vibemq.model.runs import RunSet
@@ -221,6 +231,40 @@ def test_after_unsubscribing_what_is_held_stays_until_it_is_settled(driver: Driv
     assert driver.take() == {2: [3]}
     driver.close(1)
     assert driver.take() == {2: [4, 5]}
+
+
+def left(driver: Driver) -> list[tuple[int, int]]:
+    return [(effect.session, effect.consumer) for effect in driver.effects if isinstance(effect, ConsumerLeft)]
+
+
+def test_who_has_unsubscribed_is_told_when_it_holds_nothing_any_more(driver: Driver) -> None:
+    driver.subscribe(2)
+    driver.handle(Unsubscribe(2, "t", 1))
+    assert left(driver) == [(2, 1)]
+    driver.handle(Unsubscribe(1, "t", 1))
+    driver.settle(1, 1, 2)
+    driver.settle(1, 3, verb=Settlement.REJECT)
+    driver.settle(1, 4, verb=Settlement.RELEASE)
+    assert left(driver) == [(2, 1)]
+    driver.settle(1, 5)
+    assert left(driver) == [(2, 1), (1, 1)]
+
+
+@pytest.mark.parametrize("how", ["timeout", "deletion", "seek", "revocation"])
+def test_who_has_unsubscribed_is_told_however_what_it_holds_is_lost(driver: Driver, how: str) -> None:
+    driver.handle(Unsubscribe(1, "t", 1))
+    match how:
+        case "timeout":
+            driver.advance(30_000)
+        case "deletion":
+            driver.handle(DeleteQueue(2, None, "q"))
+        case "seek":
+            driver.handle(SeekGroup(2, None, "q", "", StartAt.BEGINNING))
+        case "revocation":
+            driver.handle(EndConsumers(1, {1: NotAuthorized("no more")}))
+    driver.advance(1)
+    assert left(driver) == [(1, 1)]
+    assert driver.ended() == []
 
 
 def test_it_can_subscribe_again_while_it_still_holds(driver: Driver) -> None:

@@ -17,6 +17,7 @@ from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step
 from vibemq.errors import InvalidOptions, NotAuthorized
 from vibemq.model.commands import StartAt
+from vibemq.model.effects import ConsumerLeft
 from vibemq.model.instants import Values
 from vibemq.model.options import Durability
 from vibemq.model.records import GroupCreated, GroupDeleted, GroupFiltered, GroupMoved, GroupOwned, GroupRenamed
@@ -276,6 +277,7 @@ def _empty(group: Group) -> None:
 def remove_consumer(step: Step, consumer: Consumer) -> None:
     """Take out a consumer that holds nothing; a passing group ends with its last one."""
     consumer.session.forget(consumer)
+    step.effects.append(ConsumerLeft(consumer.session.number, consumer.number))
     queue, group = consumer.queue, consumer.group
     if group.leave(consumer):
         step.touch(queue, group)

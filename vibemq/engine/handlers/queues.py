@@ -42,7 +42,7 @@ from vibemq.model.commands import (
     RemoveMessages,
     StartAt,
 )
-from vibemq.model.effects import ConsumerEnded, Counted, Removed
+from vibemq.model.effects import ConsumerEnded, ConsumerLeft, Counted, Removed
 from vibemq.model.options import (
     Durability,
     QueueOptions,
@@ -320,8 +320,11 @@ def end_consumers(
 
 
 def end_consumer(step: Step, queue: Queue, consumer: Consumer, error: VibeMQError) -> None:
+    session = consumer.session.number
     if consumer.active:
-        step.effects.append(ConsumerEnded(consumer.session.number, consumer.number, queue.name, error))
+        step.effects.append(ConsumerEnded(session, consumer.number, queue.name, error))
+    else:
+        step.effects.append(ConsumerLeft(session, consumer.number))
     if consumer.group.leave(consumer):
         step.leave(queue)
     consumer.session.forget(consumer)

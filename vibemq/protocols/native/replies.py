@@ -223,7 +223,7 @@ class SubscribeAsked:
             acknowledge_subscribe(state, self.subscription, message_id, getattr(result, "group", None))
 
     def refuse(self, state: NativeState, error: VibeMQError) -> None:
-        state.subscriptions.remove(self.subscription)
+        state.subscriptions.end(self.subscription)
         for message_id in self._askers():
             state.error(message_id, error)
 

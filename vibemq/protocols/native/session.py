@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from vibemq.errors import NotAuthenticated, RemoteProtocolError, ShuttingDown, VibeMQError
 from vibemq.model.commands import Settle, Settlement
-from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Reply, Responded
+from vibemq.model.effects import ConsumerEnded, ConsumerLeft, Deliver, Effect, Reply, Responded
 from vibemq.model.rows import Rows
 from vibemq.model.runs import Run, runs_of
 from vibemq.model.stored import Slice
@@ -113,6 +113,8 @@ class NativeSession:
                     token.answer(self._state, effect.result)
             elif isinstance(effect, ConsumerEnded):
                 self._consumer_ended(effect)
+            elif isinstance(effect, ConsumerLeft):
+                self._state.subscriptions.holds_nothing(effect.consumer)
             elif isinstance(effect, Responded):
                 cast(Requested, effect.token).respond(self._state, effect.result)
 
@@ -120,7 +122,7 @@ class NativeSession:
         subscription = self._state.subscriptions.of_consumer(effect.consumer)
         if subscription is None:
             return
-        self._state.subscriptions.remove(subscription)
+        self._state.subscriptions.end(subscription)
         if subscription.plain:
             # There is no frame to tell such a peer; it expects to be served again once the queue is back.
             self._state.wanted.add(subscription.queue, self._state.now)

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from vibemq.errors import InvalidMessage, LimitError
 from vibemq.protocols.native.codec.wire import str16
 
-_ENDED_MAX = 1024
 _WAIT_FIRST_MS = 1_000
 _WAIT_MAX_MS = 30_000
 
@@ -35,7 +34,9 @@ class NativeSubscriptions:
         self._by_queue: dict[str, NativeSubscription] = {}
         self._by_id: dict[str, NativeSubscription] = {}
         self._ended: dict[str, int] = {}
-        """Id -> consumer of subscriptions that are over, whose messages may still be settled."""
+        """Id -> consumer of subscriptions that are over, or are being unsubscribed, and may hold messages."""
+        self._ended_ids: dict[int, str] = {}
+        """The same by consumer. Until the engine says that it holds nothing any more."""
 
     def __len__(self) -> int:
         return len(self._by_consumer)
@@ -74,7 +75,7 @@ class NativeSubscriptions:
         return self._by_id.get(message_id)
 
     def consumer_of(self, message_id: str) -> int | None:
-        """For settlements: subscriptions that are over count too, the last thousand of them."""
+        """For settlements: subscriptions that are over count too, as long as they hold something."""
         subscription = self._by_id.get(message_id)
         return subscription.consumer if subscription is not None else self._ended.get(message_id)
 
@@ -82,15 +83,26 @@ class NativeSubscriptions:
         """It is being unsubscribed: its queue or id may be used again, its deliveries still arrive."""
         if self._by_queue.get(subscription.queue) is subscription:
             del self._by_queue[subscription.queue]
-        if self._by_id.pop(subscription.id, None) is not None:
+        if self._by_id.get(subscription.id) is subscription:
+            del self._by_id[subscription.id]
             self._ended[subscription.id] = subscription.consumer
-            if len(self._ended) > _ENDED_MAX:
-                del self._ended[next(iter(self._ended))]
+            self._ended_ids[subscription.consumer] = subscription.id
 
     def remove(self, subscription: NativeSubscription) -> None:
         """It is over; nothing may be delivered for it any more."""
         self.forget_name(subscription)
         self._by_consumer.pop(subscription.consumer, None)
+
+    def end(self, subscription: NativeSubscription) -> None:
+        """As `remove`, when it holds nothing either."""
+        self.remove(subscription)
+        self.holds_nothing(subscription.consumer)
+
+    def holds_nothing(self, consumer: int) -> None:
+        """What is over by now, or is being unsubscribed, has nothing left that could be settled."""
+        message_id = self._ended_ids.pop(consumer, None)
+        if message_id is not None and self._ended.get(message_id) == consumer:
+            del self._ended[message_id]
 
 
 class Wanted:

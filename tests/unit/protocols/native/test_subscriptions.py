@@ -5,7 +5,7 @@ import pytest
 from tests.unit.protocols.native.native_peer import ALL, Peer, bulk, frame, plain
 from vibemq.errors import NotAuthorized, QueueNotFound
 from vibemq.model import commands as c
-from vibemq.model.effects import ConsumerEnded, Deliver, Reply, Subscribed
+from vibemq.model.effects import ConsumerEnded, ConsumerLeft, Deliver, Reply, Subscribed
 from vibemq.model.rows import Rows, pack_row
 from vibemq.model.runs import END
 from vibemq.model.selector import Selector
@@ -295,6 +295,48 @@ def test_bulk_unsubscribe_names_the_subscription_and_settling_goes_on() -> None:
     [settle] = peer.hear(encode_frame(extensions.settle("s1", 0, [(1, 2)])))
     assert isinstance(settle, c.Settle)
     assert settle.consumer == consumer
+
+
+def test_settling_goes_on_until_nothing_is_held_however_many_subscriptions_end_meanwhile() -> None:
+    peer = bulk()
+    held = peer.subscribed("held")
+    peer.answer(peer.ask(T.UNSUBSCRIBE, "u", "q", headers={"subscription-id": "held"}), None)
+    for number in range(2_000):
+        consumer = peer.subscribed(f"s{number}")
+        request = peer.ask(T.UNSUBSCRIBE, "u", "q", headers={"subscription-id": f"s{number}"})
+        peer.session.apply([ConsumerLeft(SESSION, consumer)])
+        peer.answer(request, None)
+        assert list(peer.hear(encode_frame(extensions.settle(f"s{number}", 0, [(1, 1)])))) == []
+    [extend] = peer.hear(encode_frame(extensions.extend_many("held", [(1, 2)])))
+    assert isinstance(extend, c.Extend)
+    assert extend.consumer == held
+    peer.session.apply([ConsumerLeft(SESSION, held)])
+    assert list(peer.hear(encode_frame(extensions.settle("held", 0, [(1, 2)])))) == []
+
+
+def test_an_id_that_is_used_again_before_the_answer_is_the_new_subscriptions() -> None:
+    peer = bulk()
+    first = peer.subscribed("s1")
+    request = peer.ask(T.UNSUBSCRIBE, "u", "q", headers={"subscription-id": "s1"})
+    second = peer.subscribed("s1")
+    peer.session.apply([ConsumerLeft(SESSION, first)])
+    peer.answer(request, None)
+    [settle] = peer.hear(encode_frame(extensions.settle("s1", 0, [(1, 2)])))
+    assert isinstance(settle, c.Settle)
+    assert settle.consumer == second
+    ended = peer.ask(T.UNSUBSCRIBE, "u", "q", headers={"subscription-id": "s1"})
+    assert isinstance(ended, c.Unsubscribe)
+    assert ended.consumer == second
+
+
+@pytest.mark.parametrize("unsubscribed", [False, True])
+def test_a_subscription_that_the_broker_ends_holds_nothing(unsubscribed: bool) -> None:
+    peer = bulk()
+    consumer = peer.subscribed("s1")
+    if unsubscribed:
+        peer.ask(T.UNSUBSCRIBE, "u", "q", headers={"subscription-id": "s1"})
+    peer.session.apply([ConsumerEnded(SESSION, consumer, "q", QueueNotFound("q"))])
+    assert list(peer.hear(encode_frame(extensions.settle("s1", 0, [(1, 1)])))) == []
 
 
 def test_a_bulk_subscription_that_ends_is_told() -> None:
