@@ -47,9 +47,9 @@ class Peer:
 
     @classmethod
     @asynccontextmanager
-    async def connect(cls, port: int) -> AsyncIterator["Peer"]:
+    async def connect(cls, port: int, **headers: str) -> AsyncIterator["Peer"]:
         peer = cls(*await asyncio.open_connection("127.0.0.1", port))
-        headers = {"supported-extensions": "batch/1,settle/1"}
+        headers = {"supported-extensions": "batch/1,settle/1", **headers}
         peer.send(encode_body(CommandType.CONNECT, "c", "", b"", headers))
         await peer.answer(CommandType.CONNECT_ACK)
         try:

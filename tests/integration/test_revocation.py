@@ -3,18 +3,24 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from pathlib import Path
 
+import anyio
 import pytest
 from anyio import to_thread
 from pydantic import SecretStr
 
 import vibemq
+from tests.integration import test_long_work as long_work
 from tests.integration.access import cheap_hash
 from tests.integration.test_omq_broker import Door
 from tests.integration.test_omq_broker import Peer as OmqPeer
+from tests.waiting import WAIT_S, until
 from vibemq.cli.online import ONCE
 from vibemq.config import Auth, Http, Listener, Settings, StorageChoice
 from vibemq.errors import VibeMQError
+from vibemq.protocols.native.codec import extensions
+from vibemq.protocols.native.codec.wire import CommandType, encode_body
 from vibemq.protocols.omq.frames import ACCEPTED, Error, SubscribedFrame
+from vibemq.server.net import pacer
 
 pytestmark = pytest.mark.anyio
 ROOT = Auth(superuser="root", superuser_password=SecretStr("pw"))
@@ -27,16 +33,19 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-@pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[vibemq.Broker]:
-    settings = Settings(
-        data_dir=tmp_path,
+def settings(folder: Path) -> Settings:
+    return Settings(
+        data_dir=folder,
         storage=StorageChoice(provider="memory"),
         listeners=(Listener(port=0), Listener(port=0, protocol="omq")),
         http=Http(enabled=False),
         auth=ROOT,
     )
-    async with vibemq.Broker(settings=settings) as running:
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[vibemq.Broker]:
+    async with vibemq.Broker(settings=settings(tmp_path)) as running:
         async with vibemq.connect(running.url, username="root", password="pw") as root:
             await root.admin("user.add", user="ann", password_hash=cheap_hash("old"))
             await root.admin("user.grant", user="ann", queues="*", actions=["*"])
@@ -96,3 +105,33 @@ def _ask_for(peer: OmqPeer, topic: str) -> Error:
     while not isinstance(frame := peer.frame(), Error):
         assert not isinstance(frame, SubscribedFrame)
     return frame
+
+
+async def test_a_subscription_that_is_made_behind_the_look_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stands behind a long settlement of the same batch, and was admitted when its user still had the right."""
+    count = 1_000
+    async with (
+        vibemq.Broker(settings=settings(tmp_path)) as broker,
+        vibemq.connect(broker.url, username="root", password="pw") as root,
+    ):
+        # With a hash that is not made anew at the login, behind which users are looked at again.
+        await root.admin("user.add", user="ann", password="pw")
+        await root.admin("user.grant", user="ann", queues="held", actions=["*"])
+        await root.admin("user.grant", user="ann", queues=LATE, actions=["subscribe"])
+        await root.create_queue(LATE, durability="transient")
+        async with long_work.Peer.connect(broker.port, authUsername="ann", authPassword="pw") as peer:
+            await peer.receive("held", count)
+            with monkeypatch.context() as patched:
+                patched.setattr(pacer, "SHARE_S", 0.0)
+                every_other = [(sequence, sequence) for sequence in range(1, count, 2)]
+                subscribe = encode_body(CommandType.SUBSCRIBE, "late", LATE, b"", {})
+                peer.send(extensions.settle("s", 0, every_other), subscribe)
+                await until(lambda: any(driver.busy for driver in broker._running().connection_table.peers()))
+                await root.admin("user.revoke", user="ann", queues=LATE)
+            with anyio.fail_after(WAIT_S):
+                told = await peer.answer(CommandType.SUBSCRIPTION_ENDED)
+            assert b"'subscribe' on queue 'late'" in told
+            [queue] = [queue for queue in await root.admin("queue.list") if queue["name"] == LATE]
+            assert queue["consumers"] == 0

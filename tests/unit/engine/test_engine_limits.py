@@ -186,13 +186,13 @@ def test_what_waits_for_room_is_refused_when_its_publisher_loses_the_right() -> 
     for session in (8, 8, 9):
         driver.publish(queue="other", session=session)
     driver.effects.clear()
-    driver.handle(EndConsumers(7, {}, check))
+    driver.handle(EndConsumers(7, lambda queue: None, check))
     assert asked == []
-    driver.handle(EndConsumers(8, {}, check))
+    driver.handle(EndConsumers(8, lambda queue: None, check))
     assert asked == ["q", "other"]
     refused = [effect.result.refused for effect in driver.effects if isinstance(effect, Reply)]
     assert [str(errors[0]) for errors in refused] == ["no more", "no more"]
-    driver.handle(EndConsumers(8, {}, check))
+    driver.handle(EndConsumers(8, lambda queue: None, check))
     assert asked == ["q", "other", "other"]
     driver.ask(PurgeQueue(1, None, "q"))
     driver.advance(0)

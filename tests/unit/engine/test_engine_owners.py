@@ -230,12 +230,14 @@ def test_ended_consumers_give_back_what_they_hold_unharmed() -> None:
     driver.subscribe(1)
     assert driver.info().in_flight == 3
     assert driver.engine.subscriptions(1) == [(1, "q")]
+    driver.create("other")
+    driver.subscribe(1, queue="other", consumer=2)
     error = NotAuthorized("no more")
     driver.effects.clear()
-    driver.handle(EndConsumers(1, {1: error, 9: error}))
+    driver.handle(EndConsumers(1, {"q": error}.get))
     assert [effect for effect in driver.effects if isinstance(effect, ConsumerEnded)] == [
         ConsumerEnded(1, 1, "q", error)
     ]
     assert (driver.info().in_flight, driver.info().ready, driver.info().dead) == (0, 3, 0)
-    assert driver.engine.subscriptions(1) == []
+    assert driver.engine.subscriptions(1) == [(2, "other")]
     assert driver.engine.violations() == []

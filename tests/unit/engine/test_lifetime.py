@@ -252,7 +252,7 @@ def test_who_still_holds_messages_has_not_left(driver: Driver) -> None:
 def test_subscriptions_that_the_broker_ends_are_consumers_that_leave(driver: Driver) -> None:
     driver.create(auto_delete=True)
     driver.subscribe(1)
-    driver.handle(EndConsumers(1, {1: QueueNotFound("q")}))
+    driver.handle(EndConsumers(1, QueueNotFound))
     assert gone(driver) == {"q": "auto_delete"}
 
 

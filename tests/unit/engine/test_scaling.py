@@ -418,7 +418,7 @@ ASKED: dict[type, list[Any]] = {
     ask.SetFlow: [ask.SetFlow(SUBSCRIBER, open=False)],
     ask.CloseSession: [ask.CloseSession(SUBSCRIBER, clean=False), ask.CloseSession(SUBSCRIBER, clean=True)],
     ask.Classified: [ask.Classified(0, None, 1, [(1, 3, 1)])],
-    ask.EndConsumers: [ask.EndConsumers(SUBSCRIBER, {1: QueueNotFound("q")})],
+    ask.EndConsumers: [ask.EndConsumers(SUBSCRIBER, QueueNotFound)],
     ask.Settle: [ask.Settle(SUBSCRIBER, "t", 1, verb, [HELD]) for verb in Settlement],
     ask.Extend: [ask.Extend(SUBSCRIBER, "t", 1, [HELD])],
     ask.CreateQueue: [ask.CreateQueue(OPERATOR, "t", "new")],

@@ -231,9 +231,13 @@ def set_flow(state: EngineState, step: Step, command: SetFlow) -> None:
 
 
 def end_consumers_of(state: EngineState, step: Step, command: EndConsumers) -> Slices:
-    for number, error in command.consumers.items():
-        consumer = state.consumer(command.session, number)
-        if consumer is None:
+    session = state.sessions.get(command.session)
+    for number, consumer in list(session.consumers.items()) if session is not None else ():
+        if step.work >= STEP_UNITS:
+            step = yield
+        step.work += 1
+        error = command.subscriptions(consumer.queue.name)
+        if error is None or state.consumer(command.session, number) is not consumer:
             continue
         told, queue = consumer.active, consumer.queue
         step = yield from _take_out(state, step, consumer, clean=True)

@@ -1,6 +1,6 @@
 """What the server says of its connections, of users, and of its own state."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -42,13 +42,16 @@ class Classified:
 
 @dataclass(slots=True)
 class EndConsumers:
-    """These subscriptions may not go on: each ends with its error, and what it holds goes back unharmed."""
+    """The session may have lost rights. It is asked what may go on when this is decided, so that all that was decided
+    before is found."""
 
     session: int
-    consumers: Mapping[int, VibeMQError]
+    subscriptions: Callable[[str], VibeMQError | None]
+    """Asked for the queue of each subscription: the error with which it ends, if it may not go on; what it holds goes
+    back unharmed."""
     publishes: Callable[[str], VibeMQError | None] | None = None
     """Asked for each queue where something that the session has published waits for room: the error with which it is
-    refused, if it may not go on. Asked when this is decided, so that all that was decided before is found."""
+    refused, if it may not go on."""
 
 
 class Pressure(IntEnum):

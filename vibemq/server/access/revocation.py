@@ -105,26 +105,44 @@ class Revocation:
         return bool(reason)
 
     def _steps(self, peer: RevocablePeer, names: Collection[str] | None, asker: int) -> Iterator[None]:
-        """End the subscriptions that the peer's user, as the rules are now, may not have, and refuse what it has
-        published where it may not, as long as that waits for room."""
+        """End the subscriptions that the peer's user may not have, and refuse what it has published where it may not,
+        as long as that waits for room."""
         yield
         principal, policy = peer.principal, self._accounts.policy
         if principal is None or peer.parted or (names is not None and principal.name not in names):
             return
         if self.ends(peer, asker=asker) or peer.leaving:
             return
-        ended: dict[int, VibeMQError] = {}
-        for consumer, queue in self._subscriptions(peer.number):
+        ended, lost = 0, set[str]()
+        for _, queue in self._subscriptions(peer.number):
             if not policy.allows(principal, SUBSCRIBE, queue):
-                ended[consumer] = policy.refusal(principal, SUBSCRIBE, queue)
+                ended += 1
+                lost.add(queue)
             yield
         if ended and not peer.parted:
-            log.warning(
-                "subscriptions ended, because the user has lost the permission: %d", len(ended), extra=_fields(peer)
-            )
-        # Behind what the peer has asked for: publishes that are under way may come to wait for room before this.
+            log.warning("subscriptions ended, because the user has lost the permission: %d", ended, extra=_fields(peer))
+        # Behind what the peer has asked for: subscriptions and publishes that are under way were allowed, and may be
+        # made, or come to wait for room, before this.
         if (ended or peer.busy or self._any_parked()) and not peer.parted:
-            peer.decide([EndConsumers(peer.number, ended, partial(self._refusal, principal, _fields(peer)))])
+            fields = _fields(peer)
+            subscriptions = partial(self._subscription_ends, principal, fields, lost)
+            peer.decide([EndConsumers(peer.number, subscriptions, partial(self._refusal, principal, fields))])
+
+    def _subscription_ends(
+        self, principal: Principal, fields: dict[str, str], told: set[str], queue: str
+    ) -> VibeMQError | None:
+        """Why a subscription of the queue may not go on. `told`: queues that the log has counted."""
+        policy = self._accounts.policy
+        if policy.allows(principal, SUBSCRIBE, queue):
+            return None
+        if queue not in told:
+            told.add(queue)
+            log.warning(
+                "subscriptions of queue %s ended that were under way when the user lost the permission",
+                queue,
+                extra=fields,
+            )
+        return policy.refusal(principal, SUBSCRIBE, queue)
 
     def _refusal(self, principal: Principal, fields: dict[str, str], queue: str) -> VibeMQError | None:
         """Why what waits for room in the queue may not go on."""

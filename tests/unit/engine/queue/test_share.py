@@ -95,7 +95,7 @@ def test_who_has_nothing_is_passed_over() -> None:
         join(driver, number, name)
     driver.take()
     driver.handle(SetFlow(1, open=False))
-    driver.handle(EndConsumers(1, {1: InvalidOptions("b is over")}))
+    driver.handle(EndConsumers(1, {"b": InvalidOptions("b is over")}.get))
     driver.handle(SetFlow(1, open=True))
     driver.settle(1, 1, 2, 3, consumer=0)
     found = handed_out(driver)

@@ -42,10 +42,11 @@ class Prepared(Iterator[None]):
 
     def __init__(self, future: "asyncio.Future[None]") -> None:
         self.future = future
-        self.then: Iterator[None] = iter(())
-        """Once it is written."""
+        self.then: Iterator[None] | None = None
+        """Once it is written; None until the loop has told of that, which it does a turn later than the future."""
 
     def __next__(self) -> None:
+        assert self.then is not None
         return next(self.then)
 
 
@@ -127,6 +128,7 @@ class PeerWorks:
         if isinstance(error, StorageError):
             self._fatal(error)
             return
+        prepared.then = iter(())
         if error is not None:
             peer.give_up("a large message could not be written", error)
         elif peer.hears_answers and (refused := refusal(publish)) is not None:
@@ -141,7 +143,7 @@ class PeerWorks:
         """What is lined up, step by step; then what was asked meanwhile."""
         while self.lined_up:
             first = self.lined_up[0]
-            if isinstance(first, Prepared) and not first.future.done():
+            if isinstance(first, Prepared) and first.then is None:
                 # It goes on when that is written.
                 return
             try:
