@@ -37,6 +37,7 @@ Port = Annotated[int, Field(ge=0, le=PORT_MAX)]
 """0 = any free port; the chosen one is reported."""
 Positive = Annotated[int, Field(gt=0)]
 NotNegative = Annotated[int, Field(ge=0)]
+FrameBytes = Annotated[int, Field(ge=1_048_576)]
 MESSAGE_BYTES_LIMIT = 256 << 20
 
 
@@ -122,8 +123,9 @@ class Limits(_Part):
     """New connections of one IPv4 address or IPv6 /64 network; loopback is exempt."""
     messages_per_client_per_second: Annotated[NotNegative, NEW_CONNECTIONS] = 0
     """Published messages and other requests of one connection; settlements are never limited."""
-    body_bytes_max: Annotated[Positive, NEW_CONNECTIONS] = 1_048_576
-    """Of a frame, unless it carries one large message for a peer that has agreed on more."""
+    body_bytes_max: Annotated[FrameBytes, NEW_CONNECTIONS] = 1_048_576
+    """Of a frame, unless it carries one large message for a peer that has agreed on more. Clients send frames up to the
+    default without asking, so it cannot be less."""
     message_bytes_max: Annotated[MessageBytes, NEW_CONNECTIONS] = 16_777_216
     """Largest body of a message, for peers that agree on it in Connect."""
 

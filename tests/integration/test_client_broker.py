@@ -103,6 +103,20 @@ async def test_thousands_in_order(home: Home, queue: str) -> None:
         assert (info.ready, info.in_flight) == (0, 0)
 
 
+async def test_equal_messages_travel_compressed_for_as_long_as_it_takes(home: Home, queue: str) -> None:
+    body = {"order": "1" * 400, "state": "new"}
+    async with vibemq.connect(home.url, compression="auto") as mq:
+        await mq.publish_many(queue, [body] * 60_000)
+        received = 0
+        async with mq.subscribe(queue, prefetch=2_000) as messages:
+            async for batch in messages.batches():
+                received += len(batch)
+                batch.ack_all()
+                if received == 60_000:
+                    break
+        assert mq.reconnects == 0
+
+
 async def test_verbs_of_a_message(home: Home, queue: str) -> None:
     async with vibemq.connect(home.url) as mq:
         await mq.create_queue(queue, max_attempts=5)

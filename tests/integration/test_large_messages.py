@@ -15,7 +15,6 @@ import pytest
 import vibemq
 from tests.integration.conditions import BIN, broker_on, running
 from vibemq import sync
-from vibemq.config import Http, Limits, Listener, Settings
 from vibemq.errors import MessageTooLarge, VibeMQError
 from vibemq.protocols.native.codec.extensions import publish_one
 from vibemq.protocols.native.codec.frames import HEADER, NativeFrameReader, encode_frame
@@ -296,13 +295,11 @@ async def test_what_was_confirmed_survives_kills_in_the_middle(tmp_path: Path, p
 
 async def test_what_was_published_before_a_large_message_stays_before_it(tmp_path: Path) -> None:
     """Also when both come with one read."""
-    limits = Limits(body_bytes_max=65_536)
-    settings = Settings(data_dir=tmp_path, listeners=(Listener(port=0),), http=Http(enabled=False), limits=limits)
-    async with vibemq.Broker(settings=settings) as broker, vibemq.connect(broker.url) as mq:
+    async with vibemq.Broker(tmp_path) as broker, vibemq.connect(broker.url) as mq:
         await mq.create_queue("q")
         for _ in range(5):
             async with anyio.create_task_group() as tasks:
-                for body in (b"1", b"2" * 100_000, b"3"):
+                for body in (b"1", b"2" * (1 << 20), b"3"):
                     tasks.start_soon(mq.publish_many, "q", [body])
             received = []
             with anyio.fail_after(60):

@@ -71,7 +71,7 @@ def _settings() -> Settings:
         listeners=(Listener(port=0),),
         http=Http(enabled=False),
         auth=Auth(users=users, token=SecretStr(TOKEN)),
-        limits=Limits(handshake_bytes_max=2_048, body_bytes_max=65_536, disk_reserve_bytes=0),
+        limits=Limits(handshake_bytes_max=2_048, disk_reserve_bytes=0),
         drain_timeout_ms=1_000,
     )
 

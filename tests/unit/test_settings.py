@@ -100,6 +100,7 @@ def test_what_kubernetes_puts_into_the_environment_is_no_setting(places: dict[st
     ("environ", "sentence"),
     [
         ({"VIBEMQ_WEEK_FLUSH_MS": "1"}, "environment variable VIBEMQ_WEEK_FLUSH_MS names no setting"),
+        ({"VIBEMQ_LIMITS__BODY_BYTES_MAX": "65536"}, "limits.body_bytes_max .* 1048576"),
         ({"VIBEMQ_LIMTS__MAX_CONNECTIONS": "1"}, r"names no setting; did you mean VIBEMQ_LIMITS__MAX_CONNECTIONS\?"),
         (
             {"VIBEMQ_LIMITS__MAX_CONECTIONS": "1"},

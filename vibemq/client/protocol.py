@@ -18,7 +18,7 @@ from vibemq.errors import AuthRequired, ErrorCode, RemoteProtocolError, UnknownC
 from vibemq.model.rows import Rows
 from vibemq.model.runs import Run
 from vibemq.protocols.native.codec import extensions
-from vibemq.protocols.native.codec.compression import Compression, choose
+from vibemq.protocols.native.codec.compression import Compression, InflationCredit, choose
 from vibemq.protocols.native.codec.extensions import (
     DeliverMany,
     PublishManyAck,
@@ -54,6 +54,7 @@ class ClientProtocol:
         self.body_bytes_max = BODY_BYTES_MAX
         """Of a frame with one message; agreed with the broker."""
         self._compression = Compression.NONE
+        self._credit = InflationCredit()
         self.extensions: frozenset[str] = frozenset()
         """Granted by the broker."""
         self.server_version = ""
@@ -199,7 +200,7 @@ class ClientProtocol:
         return self._frame(extensions.flow(subscription, capacity_messages, capacity_bytes))
 
     def _frame(self, body: bytes) -> bytes:
-        return encode_frame(body, self._compression, self._settings.compression_threshold)
+        return encode_frame(body, self._compression, self._settings.compression_threshold, credit=self._credit)
 
 
 def _parsed(body: bytes) -> Incoming:

@@ -4,7 +4,7 @@ from collections import deque
 
 from vibemq.errors import LocalProtocolError
 from vibemq.model.rows import Rows
-from vibemq.protocols.native.codec.compression import Compression
+from vibemq.protocols.native.codec.compression import Compression, InflationCredit
 from vibemq.protocols.native.codec.frames import HEADER, encode_frame
 from vibemq.protocols.native.codec.wire import VERSION, CommandType, str16
 
@@ -19,6 +19,7 @@ class FrameQueue:
         self.body_bytes_max = body_bytes_max
         self.compression = Compression.NONE
         self._threshold = threshold
+        self._credit = InflationCredit()
         self._parts: list[bytes] = []
         self._before_rows: deque[tuple[list[bytes], Rows]] = deque()
         """Frames up to the head of a large one, and its row."""
@@ -26,7 +27,9 @@ class FrameQueue:
 
     def send(self, body: bytes) -> None:
         """Queue one body. Raises LocalProtocolError when it is larger than a peer accepts."""
-        frame = encode_frame(body, self.compression, self._threshold, body_bytes_max=self.body_bytes_max)
+        frame = encode_frame(
+            body, self.compression, self._threshold, body_bytes_max=self.body_bytes_max, credit=self._credit
+        )
         self._parts.append(frame)
 
     def send_frames(self, frames: bytes) -> None:

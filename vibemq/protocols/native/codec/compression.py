@@ -44,6 +44,24 @@ def compress(body: bytes, how: Compression) -> bytes:
     return body
 
 
+class InflationCredit:
+    """How much a reader of compressed frames inflates on behalf of its peer. Both ends of a direction keep the account:
+    the reader refuses what goes beyond it, and the writer sends such a frame plain."""
+
+    def __init__(self, ratio: int = 100, allowance_bytes: int = 16 * 1024 * 1024) -> None:
+        self.ratio = ratio
+        self._allowance = allowance_bytes
+        self._left = allowance_bytes
+
+    def take(self, packed_bytes: int, body_bytes: int) -> bool:
+        """Whether a frame keeps to it; then it is counted."""
+        left = self._left + packed_bytes * self.ratio - body_bytes
+        if left < 0:
+            return False
+        self._left = min(self._allowance, left)
+        return True
+
+
 class Inflater:
     """Decompresses frames of one connection within two bounds.
 
@@ -54,9 +72,7 @@ class Inflater:
 
     def __init__(self, *, body_bytes_max: int, ratio: int = 100, allowance_bytes: int = 16 * 1024 * 1024) -> None:
         self._body_bytes_max = body_bytes_max
-        self._ratio = ratio
-        self._allowance = allowance_bytes
-        self._credit = allowance_bytes
+        self._credit = InflationCredit(ratio, allowance_bytes)
 
     def inflate(self, packed: bytes, flag: int) -> bytes:
         """Raises RemoteProtocolError: damaged data, a body over the limit, or too much for what was sent."""
@@ -66,10 +82,10 @@ class Inflater:
             raise RemoteProtocolError(f"compressed body of {len(packed)} B cannot be read: {error}") from None
         if len(body) < 2:
             raise RemoteProtocolError(f"a compressed body holds {len(body)} B; the smallest body has 13 B")
-        self._credit = min(self._allowance, self._credit + len(packed) * self._ratio - len(body))
-        if self._credit < 0:
+        if not self._credit.take(len(packed), len(body)):
             raise RemoteProtocolError(
-                f"compressed frames grow more than {self._ratio} times over; send such data in smaller or plain frames"
+                f"compressed frames grow more than {self._credit.ratio} times over; send such data in smaller or plain "
+                "frames"
             )
         return body
 
