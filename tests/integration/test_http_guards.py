@@ -13,7 +13,7 @@ from starlette.requests import Request
 from tests.integration.access import PASSWORD
 from tests.integration.http_api import API, ApiClient, everybody, serving
 from vibemq.errors import ShuttingDown
-from vibemq.model.access import Principal
+from vibemq.model.access import Principal, ResourceKind, Rule
 from vibemq.server.api.calls import ApiCalls
 from vibemq.web.api.contract import Exchange
 from vibemq.web.api.endpoints import dead_letters as letters
@@ -95,12 +95,12 @@ async def test_an_answer_is_kept_for_those_who_may_still_ask_for_it(api: ApiClie
 # -- what is in messages ----------------------------------------------------------------------------------------------
 
 
-async def dead_letters(api: ApiClient, count: int) -> None:
-    await api.done("PUT", "/queues/a.q", "owner", json={"dead_letter": True})
+async def dead_letters(api: ApiClient, count: int, queue: str = "a.q") -> None:
+    await api.done("PUT", f"/queues/{queue}", "owner", json={"dead_letter": True})
     for number in range(count):
         headers = {"Content-Type": "application/octet-stream", "VibeMQ-Header-note": "hush"}
-        await api.done("POST", "/queues/a.q/messages", "owner", content=b"body %d" % number, headers=headers)
-    held = (await api.done("POST", "/queues/a.q/deliveries", "owner", json={"max": count}))["items"]
+        await api.done("POST", f"/queues/{queue}/messages", "owner", content=b"body %d" % number, headers=headers)
+    held = (await api.done("POST", f"/queues/{queue}/deliveries", "owner", json={"max": count}))["items"]
     rejected = [{"lease": one["lease"], "verb": "reject", "reason": "card 4711"} for one in held]
     await api.done("POST", "/deliveries", "owner", json={"settlements": rejected})
 
@@ -187,6 +187,33 @@ async def test_an_export_writes_no_letter_of_a_page_behind_the_end_of_a_right(
         else:
             assert [line.get("payload") for line in lines[:-1]] == [f"body {n}" for n in range(4)]
             assert lines[-1] == {"count": 4, "damaged": 0}
+
+
+@pytest.mark.parametrize("changed", ["taken", "given", "taken and given again"])
+async def test_an_export_of_all_queues_is_not_whole_when_rights_change_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: str
+) -> None:
+    async with serving(tmp_path, auth=everybody()) as api:
+        for queue in ("a.q", "a.r", "a.q"):
+            await dead_letters(api, 2, queue)
+        page = letters._page
+        rules = api.broker._running().accounts.policy._rules
+        before = rules["owner"]
+        one = (Rule(ResourceKind.QUEUE, "a.q", frozenset(("inspect",))),)
+
+        async def pages(exchange: Exchange, after: int) -> Any:
+            if after == 2:
+                rules["owner"] = (*before, *one) if changed == "given" else one
+            if after >= 4 and changed == "taken and given again":
+                rules["owner"] = before
+            return await page(exchange, after)
+
+        monkeypatch.setattr(letters, "EXPORT_PAGE", 1)
+        monkeypatch.setattr(letters, "_page", pages)
+        answer = await api.get("/dead-letters/export", "owner")
+        *told, last = [json.loads(line) for line in answer.text.splitlines()]
+        assert [line["queue"] for line in told if line["queue"] == "a.q"] == ["a.q"] * 4
+        assert (last["error"]["code"], last["count"]) == ("NOT_AUTHORIZED", len(told))
 
 
 # -- logins -----------------------------------------------------------------------------------------------------------

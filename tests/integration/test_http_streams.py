@@ -366,6 +366,28 @@ async def test_a_stream_is_told_nothing_that_was_asked_for_with_other_rights(
                     assert after.of("queue")[0]["error"]["code"] == "NOT_AUTHORIZED"
 
 
+async def test_superusers_are_told_nothing_as_somebody_sees_it_who_is_none_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whose stream came first, and is still open."""
+    monkeypatch.setattr(streams, "LOOK_S", 3_600.0)
+    async with serving(tmp_path, auth=everybody()) as api:
+        await api.done("PUT", "/queues/a.q", "root", json={"durability": "transient"})
+        await api.done("POST", "/users", "root", json={"user": "eve", "password": "pw", "superuser": True})
+        path = "/events?topic=queue:a.q&topic=overview"
+        async with reading(api, path, "eve") as eve, reading(api, path, "root") as root:
+            await until(lambda: eve.of("queue") and root.of("overview"))
+            await until(lambda: root.of("overview")[-1]["data"]["totals"]["queues"] == 1)
+            known = len(root.of("overview"))
+            await api.done("PATCH", "/users/eve", "root", json={"superuser": False})
+            await api.done("POST", "/queues/a.q/messages", "root", content=b"x", headers=BYTES)
+            await until(lambda: len(root.of("queue")) > 1)
+            assert [told["data"]["ready"] for told in root.of("queue")] == [0, 1]
+            assert all(told["data"]["totals"]["queues"] == 1 for told in root.of("overview")[known:])
+            await until(lambda: eve.ended)
+            assert len(eve.of("queue")) == 1
+
+
 async def test_a_topic_without_a_right_has_an_error_beside_the_others(tmp_path: Path) -> None:
     async with serving(tmp_path, auth=everybody()) as api:
         for queue in ("a.q", "b.secret"):

@@ -86,7 +86,7 @@ async def body(exchange: Exchange) -> Response:
 
 async def export(exchange: Exchange) -> Response:
     """A line for each letter, and a last one with their number, by which a file that was cut is known. Where the login
-    or a right ends meanwhile, the last line is the refusal."""
+    or a right ends meanwhile, the last line is the refusal; of all queues, where any permission has changed."""
     await exchange.services.operations.ask(exchange.user, "dlq.list", {**exchange.query, "limit": 1})
     headers = {"Content-Disposition": 'attachment; filename="dead-letters.ndjson"'}
     return StreamingResponse(exported(exchange), media_type=NDJSON, headers=headers)
@@ -98,6 +98,7 @@ async def exported(exchange: Exchange) -> AsyncIterator[bytes]:
     known: set[int] = set()
     """Damaged letters of a page that is read again."""
     extend = exchange.request.scope.get(EXTEND)
+    first, changed = _permissions(exchange), False
     while after is not None:
         if extend is not None:
             extend(PAGE_TIMEOUT_S)
@@ -105,7 +106,7 @@ async def exported(exchange: Exchange) -> AsyncIterator[bytes]:
         try:
             page = await _page(exchange, after)
         except VibeMQError as error:
-            yield orjson.dumps({"error": {"code": error.code, "detail": str(error)}, "count": count}) + b"\n"
+            yield _refused(error, count)
             return
         letters, at = page["letters"], 0
         while at < len(letters) and _rights(exchange) == rights:
@@ -126,14 +127,27 @@ async def exported(exchange: Exchange) -> AsyncIterator[bytes]:
         else:
             # A right was taken or given meanwhile: the rest is read again, by whoever still may.
             known |= found
+        changed = changed or _permissions(exchange) != first
+    if changed and "queue" not in exchange.query:
+        # Letters of a queue that was not to be seen for a while are left out, and nobody is refused.
+        detail = "your permissions have changed meanwhile, so letters may be missing; export again"
+        yield _refused(NotAuthorized(detail), count)
+        return
     yield orjson.dumps({"count": count, "damaged": damaged}) + b"\n"
+
+
+def _refused(error: VibeMQError, count: int) -> bytes:
+    return orjson.dumps({"error": {"code": error.code, "detail": str(error)}, "count": count}) + b"\n"
 
 
 def _rights(exchange: Exchange) -> object:
     """All that decides on what the export may show; it differs when something of it has changed."""
-    user, policy = exchange.user, exchange.services.accounts.policy
-    hidden = exchange.state.hides_bodies(user.principal)
-    return exchange.state.why_ended(user), policy.rights_of(user.principal), hidden
+    hidden = exchange.state.hides_bodies(exchange.user.principal)
+    return exchange.state.why_ended(exchange.user), _permissions(exchange), hidden
+
+
+def _permissions(exchange: Exchange) -> object:
+    return exchange.services.accounts.policy.rights_of(exchange.user.principal)
 
 
 def _lines(exchange: Exchange, letters: list[dict[str, Any]]) -> bytes:

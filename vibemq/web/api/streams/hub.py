@@ -147,8 +147,8 @@ class EventHub:
     async def _run(self) -> None:
         try:
             while self._subjects:
-                for subject in list(self._subjects.values()):
-                    await self._refresh(subject)
+                for (view, _), subject in list(self._subjects.items()):
+                    await self._refresh(view, subject)
                 self._wanted.clear()
                 await self._rest()
         finally:
@@ -164,13 +164,15 @@ class EventHub:
             except TimeoutError:
                 return
             self._wanted.clear()
-            for subject in [subject for subject in self._subjects.values() if not subject.frame]:
-                await self._refresh(subject)
+            for view, subject in [(key[0], subject) for key, subject in self._subjects.items() if not subject.frame]:
+                await self._refresh(view, subject)
 
-    async def _refresh(self, subject: SharedTopic) -> None:
-        if not subject.readers:
+    async def _refresh(self, view: TopicView, subject: SharedTopic) -> None:
+        """Ask as one of those who see it so; whoever does not any more has a stream that is about to end."""
+        topic = subject.topic
+        asker = next((reader.asker for reader in subject.readers if self.view(reader.asker) == view), None)
+        if asker is None:
             return
-        topic, asker = subject.topic, next(iter(subject.readers)).asker
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 answered = await self._services.operations.ask(asker, topic.operation, dict(topic.arguments))
@@ -180,6 +182,8 @@ class EventHub:
             return
         except VibeMQError as error:
             told = {"topic": topic.text, "error": {"code": error.code, "detail": str(error)}}
+        if self.view(asker) != view:
+            return
         made = frame(topic.kind, orjson.dumps(with_instants(told, ("headers", "arguments", "values"))))
         if made != subject.frame:
             subject.frame = made
