@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
 
+from anyio import CapacityLimiter
 from pydantic import Field
 
 from vibemq.errors import InvalidOptions, InvalidPayload, StorageError
@@ -16,6 +17,8 @@ from vibemq.storage.local.backup_folder import refuse_inside
 from vibemq.storage.local.store_file import make_folder
 
 log = logging.getLogger("vibemq.backup")
+
+BACKUPS_TOGETHER_MAX = 4
 
 
 class BackupArguments(Arguments):
@@ -52,6 +55,7 @@ class BrokerOperations:
         self._backups = backups
         self._clock = clock
         self._reload = reload
+        self._backup_slots = CapacityLimiter(BACKUPS_TOGETHER_MAX)
 
     async def info(self, caller: Caller, wanted: Arguments) -> dict[str, Any]:
         stats = await self._store.call(self._store.provider.stats)
@@ -69,6 +73,13 @@ class BrokerOperations:
         target = Path(wanted.target)
         if not target.is_absolute():
             raise InvalidPayload("argument target must be an absolute path on the broker's machine")
+        # It may last for an hour: it has no place among what only reads much.
+        async with self._backup_slots:
+            # It may have waited for long.
+            caller.check_again()
+            return await self._backed_up(caller, target)
+
+    async def _backed_up(self, caller: Caller, target: Path) -> dict[str, Any]:
         data_dir = self._place.get("data_dir")
         await self._store.aside(_prepare, target, Path(data_dir) if data_dir else None)
         begun = self._clock.now()
@@ -150,7 +161,6 @@ OPERATIONS: list[Operation[Any]] = [
         BackupArguments,
         BrokerOperations,
         task=BrokerOperations.backup,
-        scans=True,
         logged=True,
         audited=True,
     ),

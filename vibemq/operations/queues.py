@@ -53,13 +53,13 @@ class ChangeArguments(QueueArguments):
     )
 
 
-class DeleteArguments(QueueArguments):
+class DeleteQueueArguments(QueueArguments):
     at_most: Whole | None = Field(
         None, description="Refuse if the queue has more messages than that, with those that consumers hold."
     )
 
 
-class PurgeArguments(QueueArguments):
+class PurgeQueueArguments(QueueArguments):
     at_most: Whole | None = Field(None, description="Refuse if more messages than that are ready or delayed.")
 
 
@@ -95,12 +95,12 @@ class Queues:
             )
         return ChangeQueue(session, token, wanted.queue, wanted.changes)
 
-    def delete(self, caller: Caller, session: int, token: Any, wanted: DeleteArguments) -> Command:
+    def delete(self, caller: Caller, session: int, token: Any, wanted: DeleteQueueArguments) -> Command:
         """What consumers hold goes with the queue."""
         _check_most(wanted, self._engine.unsettled_in)
         return DeleteQueue(session, token, wanted.queue)
 
-    def purge(self, caller: Caller, session: int, token: Any, wanted: PurgeArguments) -> Command:
+    def purge(self, caller: Caller, session: int, token: Any, wanted: PurgeQueueArguments) -> Command:
         _check_most(wanted, self._engine.waiting_in)
         return PurgeQueue(session, token, wanted.queue)
 
@@ -153,7 +153,7 @@ class Queues:
             await asyncio.sleep(0)
 
 
-def _check_most(wanted: DeleteArguments | PurgeArguments, count_in: Callable[[str], int]) -> None:
+def _check_most(wanted: DeleteQueueArguments | PurgeQueueArguments, count_in: Callable[[str], int]) -> None:
     """Raises PreconditionFailed."""
     if wanted.at_most is None:
         return
@@ -194,7 +194,7 @@ OPERATIONS: list[Operation[Any]] = [
     Operation(
         "queue.delete",
         "Delete a queue with its messages, those that consumers hold included; its dead letters stay.",
-        DeleteArguments,
+        DeleteQueueArguments,
         Queues,
         Queues.delete,
         audited=True,
@@ -203,7 +203,7 @@ OPERATIONS: list[Operation[Any]] = [
     Operation(
         "queue.purge",
         "Drop every waiting message; what consumers hold stays.",
-        PurgeArguments,
+        PurgeQueueArguments,
         Queues,
         Queues.purge,
         audited=True,

@@ -4,9 +4,8 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from anyio import CapacityLimiter
-
 from vibemq.auth.tokens import masked
+from vibemq.auth.users import ANONYMOUS
 from vibemq.errors import AuthError, NotAuthorized, RateLimited, StorageFailed, VibeMQError, forget_frames
 from vibemq.operations import Call, OwnLimit, Registry
 from vibemq.protocols.session import Principal, Session
@@ -14,6 +13,7 @@ from vibemq.server.access.audit import AuditedPeer, AuditLog
 from vibemq.server.access.command_audit import CommandAudit
 from vibemq.server.access.guessing import address_of
 from vibemq.server.access.limits import KeyedLimiter
+from vibemq.server.access.scan_slots import ScanSlots
 from vibemq.server.background_tasks import BackgroundTasks
 from vibemq.server.monitoring.metrics import Metrics
 
@@ -69,7 +69,7 @@ class OperationRunner:
         self._audit = audit
         self._fatal = fatal
         self._monotonic = monotonic
-        self._scan_slots = CapacityLimiter(SCANS_TOGETHER_MAX)
+        self._scan_slots = ScanSlots(SCANS_TOGETHER_MAX)
         self._own_changes = KeyedLimiter(1 / OWN_CHANGE_EVERY_S, OWN_CHANGES_AT_ONCE)
         """By user."""
 
@@ -140,7 +140,7 @@ class OperationRunner:
         fields = {"event": "admin", "verb": operation.name, "user": principal.name if principal else ""}
         result: object
         try:
-            result = await self._run(call)
+            result = await self._run(call, place.host)
         except StorageFailed as error:
             self._fatal(error)
             result = error
@@ -188,10 +188,13 @@ class OperationRunner:
         refusal.wait_s = OWN_CHANGE_EVERY_S
         return refusal
 
-    async def _run(self, call: Call) -> object:
+    async def _run(self, call: Call, host: str) -> object:
         if not call.operation.scans:
             return await call.run()
-        async with self._scan_slots:
+        principal = call.caller.principal
+        # Without users it is the address.
+        owner = address_of(host) if principal is None or principal.name == ANONYMOUS.name else principal.name
+        async with self._scan_slots.hold(owner):
             # It may have waited for long.
             call.caller.check_again()
             return await call.run()

@@ -8,6 +8,7 @@ import pytest
 
 from tests.unit.server.access.test_audit import Kept, Somebody
 from vibemq.auth.policy import Policy
+from vibemq.auth.users import ANONYMOUS
 from vibemq.errors import NotAuthorized, RateLimited
 from vibemq.model.access import LoginKind, Principal, ResourceKind, Rule
 from vibemq.operations import OPERATIONS, OwnLimit, Registry
@@ -57,16 +58,37 @@ async def test_who_loses_the_right_while_others_read_has_nothing_done() -> None:
     operation = Operation("dlq.purge", "Slow.", Arguments, SlowPurge, task=SlowPurge.purge, scans=True)
     registry, audit = Registry(policy, [operation], [slow]), AuditLog(lambda: 0.0)
     runner = runner_of(registry, audit)
-    calls = [registry.admit(Principal("ann"), "dlq.purge", {}) for _ in range(SCANS_TOGETHER_MAX + 1)]
+    calls = [registry.admit(Principal("ann"), "dlq.purge", {}) for _ in range(SCANS_TOGETHER_MAX // 2 + 1)]
     running = [asyncio.ensure_future(runner.carried_out(Somebody(), call)) for call in calls]
-    while slow.begun < SCANS_TOGETHER_MAX:
+    while slow.begun < SCANS_TOGETHER_MAX // 2:
         await asyncio.sleep(0)
     policy.put("ann", (), superuser=False)
     slow.may_end.set()
     answers = await asyncio.gather(*running)
-    assert answers[:-1] == [1] * SCANS_TOGETHER_MAX
+    assert answers[:-1] == [1] * (SCANS_TOGETHER_MAX // 2)
     assert isinstance(answers[-1], NotAuthorized)
-    assert slow.begun == SCANS_TOGETHER_MAX
+    assert slow.begun == SCANS_TOGETHER_MAX // 2
+
+
+@pytest.mark.parametrize("open_broker", [False, True])
+async def test_who_reads_much_leaves_places_for_others(open_broker: bool) -> None:
+    """Of a broker without users it is the address."""
+    policy, slow = Policy({"ann": EVERY_QUEUE, "bob": EVERY_QUEUE}, superusers=["anonymous"]), SlowPurge()
+    operation = Operation("dlq.purge", "Slow.", Arguments, SlowPurge, task=SlowPurge.purge, scans=True)
+    registry = Registry(policy, [operation], [slow])
+    runner = runner_of(registry, AuditLog(lambda: 0.0))
+
+    def ask(name: str, host: str) -> asyncio.Future[object]:
+        who = ANONYMOUS if open_broker else Principal(name)
+        return asyncio.ensure_future(runner.carried_out(Somebody(host=host), registry.admit(who, "dlq.purge", {})))
+
+    running = [ask("ann", "192.0.2.1") for _ in range(3 * SCANS_TOGETHER_MAX)]
+    await asyncio.sleep(0.0)
+    running.append(ask("bob", "192.0.2.2"))
+    while slow.begun < SCANS_TOGETHER_MAX // 2 + 1:
+        await asyncio.sleep(0)
+    slow.may_end.set()
+    assert await asyncio.gather(*running) == [1] * len(running)
 
 
 class OwnThings:
