@@ -1,16 +1,20 @@
 """A client that is told of lost connections and leases, on asyncio and trio."""
 
 import asyncio
+import contextlib
+import socket
 import threading
 from typing import Any
 
 import anyio
 import pytest
+from anyio.abc import SocketAttribute, SocketStream
 
 import vibemq
 from tests.integration.fake_broker import broker_and_client
 from tests.waiting import until
 from vibemq.client import ConnectionChange
+from vibemq.client.connecting.connection import ClientConnection
 from vibemq.errors import ConnectionLost, LocalProtocolError
 from vibemq.protocols.native.codec.wire import CommandType
 
@@ -38,6 +42,48 @@ async def test_a_subscription_that_is_not_restored_ends_with_its_connection() ->
                 await messages.next_batch()
         async with mq.subscribe("orders") as again:
             assert [(await anext(again)).body for _ in range(4)] == [0, 1, 2, "publishes go on"]
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_message_that_travels_for_longer_than_a_dead_connection_is_borne_is_not_sent_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A ping waits behind it; what the other system takes is a sign of life."""
+    passes = anyio.Semaphore(0)
+    tick = ClientConnection.tick
+
+    def paced(connection: ClientConnection, now: float) -> None:
+        tick(connection, now)
+        passes.release()
+
+    monkeypatch.setattr(ClientConnection, "tick", paced)
+
+    async def relay(near: SocketStream) -> None:
+        async def forth() -> None:
+            with contextlib.suppress(anyio.EndOfStream, anyio.BrokenResourceError):
+                while True:
+                    data = await near.receive(80_000)
+                    await far.send(data)
+                    if len(data) > 1_000:
+                        await passes.acquire()
+
+        async def back() -> None:
+            with contextlib.suppress(anyio.EndOfStream, anyio.BrokenResourceError):
+                while True:
+                    await near.send(await far.receive())
+
+        async with near, await anyio.connect_tcp("127.0.0.1", broker.port) as far, anyio.create_task_group() as both:
+            both.start_soon(forth)
+            both.start_soon(back)
+
+    listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
+    async with listener, broker_and_client() as (broker, _), anyio.create_task_group() as tasks:
+        listener.extra(SocketAttribute.raw_socket).setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16_384)
+        tasks.start_soon(listener.serve, relay)
+        port = listener.extra(SocketAttribute.local_port)
+        async with vibemq.connect(f"vibemq://127.0.0.1:{port}", command_timeout=1) as mq:
+            receipt = await mq.publish("orders", bytes(500_000))
+            assert (receipt.sequence, mq.reconnects) == (1, 0)
         tasks.cancel_scope.cancel()
 
 

@@ -60,6 +60,11 @@ class ClientProtocol:
         self.server_version = ""
         self.connection_id = ""
 
+    @property
+    def receives_large(self) -> bool:
+        """Whether a large message has come in part."""
+        return self._reader.receives_large
+
     def receive_data(self, data: bytes) -> Iterable[Incoming]:
         """Everything that is complete by now.
 

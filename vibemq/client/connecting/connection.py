@@ -5,6 +5,7 @@ from abc import abstractmethod
 
 import anyio
 
+from vibemq.client.connecting.line import Line
 from vibemq.client.link import ClientLink
 from vibemq.client.protocol import ClientProtocol
 from vibemq.errors import VibeMQError
@@ -28,6 +29,8 @@ class ClientConnection:
         self._why = ""
         self._heard_at = self._spoke_at = anyio.current_time()
         self._pinged_at: float | None = None
+        self._ticked_at = self._heard_at
+        self._line = Line(None)
         self._sending_row = False
         self._fault: Exception | None = None
         """Of ours, noticed where nobody would hear of it."""
@@ -59,6 +62,7 @@ class ClientConnection:
         if self._sending_row:
             self._tick_sending(now)
             return
+        self._wait_for_line(now)
         settings = self._link.settings
         patience = settings.command_timeout * PATIENCE
         if self._pinged_at is not None and now - self._pinged_at > patience:
@@ -73,6 +77,17 @@ class ClientConnection:
             self._link.tick(now)
         except VibeMQError as exc:
             self.end(str(exc))
+
+    def _wait_for_line(self, now: float) -> None:
+        """Frames are not mixed: on a line that needs long for what is on its way, nothing else can be said or
+        answered before that is through."""
+        passed, self._ticked_at = now - self._ticked_at, now
+        is_slow = self._line.is_slow()
+        if is_slow:
+            self._heard_at = now
+            self._pinged_at = None if self._pinged_at is None else now
+        if is_slow or self._protocol.receives_large:
+            self._link.postpone(passed)
 
     def _tick_sending(self, now: float) -> None:
         """Frames are not mixed: there is no ping before the end of a large message. A broker that makes it wait says so

@@ -1,11 +1,12 @@
 """A connection over a stream of anyio: TLS, and everything under trio. A task reads, and a task writes."""
 
 import anyio
-from anyio.abc import ByteStream
+from anyio.abc import ByteStream, SocketAttribute
 from anyio.lowlevel import checkpoint
 
 from vibemq.client.connecting.connection import PIECE_BYTES, ClientConnection
 from vibemq.client.connecting.dialing import BROKEN, READ_BYTES, sentence_of
+from vibemq.client.connecting.line import Line
 from vibemq.client.connecting.waking import Waking
 from vibemq.client.link import ClientLink
 from vibemq.client.protocol import ClientProtocol
@@ -18,6 +19,7 @@ class StreamConnection(ClientConnection):
     def __init__(self, stream: ByteStream, protocol: ClientProtocol, link: ClientLink) -> None:
         super().__init__(protocol, link)
         self._stream = stream
+        self._line = Line(stream.extra(SocketAttribute.raw_socket, None))  # noqa: S610  # of anyio
         self._waking = Waking()
 
     async def _carry(self) -> None:

@@ -65,6 +65,11 @@ class LargeFrameReader(NativeFrameReader, Generic[FrameT]):
         self.large_bytes_max = 0
         """Largest body that was agreed on."""
 
+    @property
+    def receives_large(self) -> bool:
+        """Whether a large frame has come in part."""
+        return self._large is not None
+
     def lone_body(self, data: bytes) -> bytes | None:
         """The body of the frame that the data is, which is what a quiet peer sends: one plain ordinary frame, behind
         nothing that is incomplete. None: it is something else, and nothing was taken."""
