@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import os
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
@@ -22,12 +23,32 @@ ITEMS_PER_TURN = 50
 """Of a list that is read before the loop has a turn."""
 
 
+LONG_CHARACTERS = 64 * 1024
+"""Of a text that is encoded before the loop has a turn."""
+LONG_FIELDS = ("payload", "payload_base64")
+
+
+class LongText:
+    """A text of an answer that would take too long to encode at once. No data class: orjson would write its fields."""
+
+    __slots__ = ("digest", "pieces")
+
+    def __init__(self, pieces: list[bytes], digest: str) -> None:
+        self.pieces = pieces
+        """Of its JSON, without the quotation marks."""
+        self.digest = digest
+        """What the tag of the answer has of it."""
+
+
 async def plain(result: Any, items: str = "") -> Any:
     """What an operation has answered, as the JSON that it is: its data classes are read once more.
 
-    `items`: the name of a list in it that may be long. The loop has a turn between the parts of such a list, and of one
-    that stands alone.
+    `items`: the name of a list in it that may be long. The loop has a turn between the parts of such a list, of one
+    that stands alone, and of the body of a message.
     """
+    if isinstance(result, dict) and (texts := _long_texts(result)):
+        rest: dict[str, Any] = _read({**result, **dict.fromkeys(texts)})
+        return {**rest, **{name: await _long_text(text) for name, text in texts.items()}}
     if isinstance(result, list):
         return await _plain_list(result)
     listed = result.get(items) if items and isinstance(result, dict) else None
@@ -35,6 +56,21 @@ async def plain(result: Any, items: str = "") -> Any:
         return _read(result)
     rest = _read({name: result[name] for name in result if name != items})
     return {**rest, items: await _plain_list(listed)}
+
+
+def _long_texts(result: dict[str, Any]) -> dict[str, str]:
+    texts = {name: result[name] for name in LONG_FIELDS if name in result}
+    return {name: text for name, text in texts.items() if isinstance(text, str) and len(text) > LONG_CHARACTERS}
+
+
+async def _long_text(text: str) -> LongText:
+    pieces, hashed = list[bytes](), hashlib.blake2b(digest_size=12)
+    for at in range(0, len(text), LONG_CHARACTERS):
+        piece = orjson.dumps(text[at : at + LONG_CHARACTERS])[1:-1]
+        hashed.update(piece)
+        pieces.append(piece)
+        await asyncio.sleep(0)
+    return LongText(pieces, hashed.hexdigest())
 
 
 async def _plain_list(listed: list[Any]) -> list[Any]:
@@ -77,17 +113,33 @@ def _text(exchange: Exchange) -> dict[str, Any]:
 
 def json_answer(value: Any, exchange: Exchange) -> Response:
     """With a tag of its content, where the endpoint says so, and without its body for whoever knows it."""
-    body = orjson.dumps(value)
+    texts = [inner for inner in value.values() if isinstance(inner, LongText)] if isinstance(value, dict) else []
+    body = _with_texts(value, texts) if texts else orjson.dumps(value)
     endpoint = exchange.endpoint
     status = exchange.status or endpoint.status
     if endpoint.reads and endpoint.conditional:
-        tag = f'W/"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
+        content = orjson.dumps(value, default=_digest_of) if texts else body
+        tag = f'W/"{hashlib.blake2b(content, digest_size=12).hexdigest()}"'
         exchange.headers.setdefault("ETag", tag)
         if knows(exchange.request.headers, tag):
             return Response(status_code=304, headers=exchange.headers)
     if status == 204:
         return Response(status_code=204, headers=exchange.headers)
     return Response(body, status, headers=exchange.headers, media_type=JSON)
+
+
+def _with_texts(value: Any, texts: list[LongText]) -> bytes:
+    """They are copied once."""
+    mark = os.urandom(16).hex()
+    first, *others = orjson.dumps(value, default=lambda text: mark).split(mark.encode())
+    parts = [first]
+    for text, following in zip(texts, others, strict=True):
+        parts += [*text.pieces, following]
+    return b"".join(parts)
+
+
+def _digest_of(text: LongText) -> str:
+    return text.digest
 
 
 def knows(headers: Headers, tag: str) -> bool:
