@@ -117,6 +117,18 @@ async def test_equal_messages_travel_compressed_for_as_long_as_it_takes(home: Ho
         assert mq.reconnects == 0
 
 
+async def test_a_request_keeps_its_place_behind_what_was_published_before(home: Home, queue: str) -> None:
+    async with vibemq.connect(home.url) as mq, anyio.create_task_group() as tasks:
+        await mq.publish(queue, "first", wait=False)
+        tasks.start_soon(mq.request, queue, "second")
+        await anyio.wait_all_tasks_blocked()
+        await mq.publish(queue, "third", wait=False)
+        async with mq.subscribe(queue) as messages:
+            taken = [await anext(messages) for _ in range(3)]
+            assert [message.body for message in taken] == ["first", "second", "third"]
+            await taken[1].reply("done")
+
+
 async def test_verbs_of_a_message(home: Home, queue: str) -> None:
     async with vibemq.connect(home.url) as mq:
         await mq.create_queue(queue, max_attempts=5)

@@ -412,6 +412,54 @@ async def test_it_keeps_its_place_before_publish_many() -> None:
         assert [message.body for message in messages] == ["first", "second", "third", "fourth"]
 
 
+async def test_one_caller_keeps_its_order_however_it_publishes() -> None:
+    async with broker_and_client() as (broker, mq):
+        async with mq.publisher("orders") as out:
+            await mq.publish("orders", 0, wait=False)
+            await out.send(1)
+            await mq.publish("orders", 2, wait=False)
+            await out.send(3)
+            await mq.publish_many("orders", [4, 5])
+            await out.send(6)
+            await mq.publish("orders", 7)
+            assert await out.flush() == 3
+        assert [RowView(row).payload for row in broker.queue("orders").rows.values()] == [b"%d" % n for n in range(8)]
+
+
+async def test_a_publisher_counts_its_own_among_those_of_others() -> None:
+    async with broker_and_client() as (broker, mq):
+        broker.refuse_bodies = b"bad"
+        out = mq.publisher("orders")
+        confirms = []
+        for own, other in (("bad 0", "x"), ("1", "bad"), ("2", "bad"), ("bad 3", "bad")):
+            confirms.append(await out.send(own))
+            await mq.publish("orders", other, wait=False)
+        with pytest.raises(PublishRefused, match="refused 2 of 4 messages; message 0: ") as refused:
+            await out.flush()
+        assert sorted(refused.value.refused) == [0, 3]
+        assert [(await confirms[index]).sequence for index in (1, 2)] == [2, 3]
+        with pytest.raises(PublishFailed) as failed:
+            await mq.flush()
+        assert len(failed.value.failures) == 3
+        assert (await out.flush(), out.unconfirmed) == (0, 0)
+
+
+@pytest.mark.parametrize("what", ["purge", "delete", "ping"])
+async def test_what_is_asked_comes_behind_what_was_published_before(what: str) -> None:
+    async with broker_and_client() as (broker, mq):
+        await mq.publish("orders", "first", wait=False)
+        match what:
+            case "purge":
+                assert await mq.purge_queue("orders") == 1
+            case "delete":
+                await mq.delete_queue("orders")
+            case "ping":
+                await mq.ping()
+        first, second = broker.frames[-2:]
+        assert (first, second) == (CommandType.PUBLISH_MANY, CommandType.PING if what == "ping" else CommandType.ADMIN)
+        await mq.flush()
+
+
 async def test_what_failed_without_waiting_is_told_by_the_next_call_by_flush_and_once() -> None:
     async with broker_and_client() as (broker, mq):
         broker.refuse_bodies = b"bad"

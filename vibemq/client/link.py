@@ -257,6 +257,14 @@ class ClientLink:
         self._outgoing.append(frame)
         self.wake(alone=alone)
 
+    def put_behind(self, frame: bytes, *, alone: bool = False) -> None:
+        """As `put`, behind all that was published before."""
+        if self.outbox.waiting:
+            self.outbox.put_frame(frame)
+            self.wake()
+        else:
+            self.put(frame, alone=alone)
+
     def note_unproven(self) -> None:
         """Something goes now, or is on its way, whose being read no answer proves by itself."""
         self._unproven = next(self._numbers)
@@ -310,7 +318,11 @@ class ClientLink:
             self._outgoing.clear()
         if self.outbox.waiting:
             for batch in self.outbox.take(now, SEND_BYTES_MAX, self.new_id):
-                if batch.size > ROW_BYTES_MAX and len(batch.rows[0]) > ROW_BYTES_MAX:
+                if isinstance(batch, bytes):
+                    # Later ids may have gone before it.
+                    self._unproven = next(self._numbers)
+                    parts.append(batch)
+                elif batch.size > ROW_BYTES_MAX and len(batch.rows[0]) > ROW_BYTES_MAX:
                     parts.append(self._begin_large(protocol, batch))
                 else:
                     parts.append(protocol.publish(batch))
@@ -394,6 +406,7 @@ class ClientLink:
             self._sending is None
             or self._dirty
             or self._outgoing
+            or self.outbox.waiting
             or self.outbox.messages
             or self._requests.by_id
             or self.restored.subscribing

@@ -8,7 +8,7 @@ window. So `publish_many` and `Publisher` do it on request (`dedup=True`); witho
 """
 
 from collections import deque
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -126,9 +126,7 @@ class Publishing:
             await batch.done.wait()
         return PublishReport(queue, batches)
 
-    async def submit(
-        self, queue: str, message: Outgoing, *, dedup: bool, lane: object = None
-    ) -> tuple[PublishBatch, int]:
+    async def submit(self, queue: str, message: Outgoing, *, dedup: bool) -> tuple[PublishBatch, int]:
         """Put one message on its way, waiting only for room; its batch, and its place in it."""
         self.link.check_loop()
         self._check(queue)
@@ -141,7 +139,7 @@ class Publishing:
         except UNPACKED:
             explain_parts(message)
             raise
-        placed = outbox.add(queue, packed.row, packed.extra, own_dedup=packed.own_dedup, lane=lane)
+        placed = outbox.add(queue, packed.row, packed.extra, own_dedup=packed.own_dedup)
         self.link.wake()
         return placed
 
@@ -252,6 +250,25 @@ class Confirm:
         return receipt(self._batch, self._index)
 
 
+class _Piece:
+    """Consecutive messages of a `Publisher`; others' may stand before and behind them in their batch."""
+
+    __slots__ = ("batch", "count", "first", "start")
+
+    def __init__(self, batch: PublishBatch, first: int, start: int) -> None:
+        self.batch = batch
+        self.first = first
+        """Place of the first one in the batch."""
+        self.start = start
+        """Its number in the stream."""
+        self.count = 1
+
+    def refusals(self) -> Iterator[tuple[int, VibeMQError]]:
+        """By the numbers in the stream."""
+        for index, error in self.batch.refusals(self.first, self.count):
+            yield self.start + index - self.first, error
+
+
 class Publisher:
     """A stream of messages into one queue. `send` waits only while too much is unconfirmed.
 
@@ -265,14 +282,15 @@ class Publisher:
         self._hooks = hooks
         self._publishing = publishing
         self._dedup = dedup
-        self._batches: deque[tuple[int, PublishBatch]] = deque()
-        """With the number of its first message since the last flush."""
+        self._pieces: deque[_Piece] = deque()
         self._refused: dict[int, VibeMQError] = {}
         self._sent = 0
+        self._flushed = 0
+        """So many of them were told about."""
 
     @property
     def unconfirmed(self) -> int:
-        return sum(batch.count for _, batch in self._batches if not batch.done.is_set())
+        return sum(piece.count for piece in self._pieces if not piece.batch.done.is_set())
 
     async def send(
         self,
@@ -295,10 +313,13 @@ class Publisher:
 
     async def send_unobserved(self, message: Outgoing) -> Confirm:
         """As `send`, for faces of the client that call the hooks themselves."""
-        batch, index = await self._publishing.submit(self.queue, message, dedup=self._dedup, lane=self)
-        if index == 0:
+        batch, index = await self._publishing.submit(self.queue, message, dedup=self._dedup)
+        piece = self._pieces[-1] if self._pieces else None
+        if piece is not None and piece.batch is batch and index == piece.first + piece.count:
+            piece.count += 1
+        else:
             self._drop_settled()
-            self._batches.append((self._sent, batch))
+            self._pieces.append(_Piece(batch, index, self._sent))
         self._sent += 1
         if batch.full or self._sent % TURN_MESSAGES == 0:
             # A turn for the writer, before the frame outgrows what is worth gathering.
@@ -306,19 +327,21 @@ class Publisher:
         return Confirm(batch, index)
 
     async def flush(self) -> int:
-        """Wait for every confirm; how many messages were accepted since the last flush.
+        """Wait for every confirm; how many messages were accepted since the last flush. What is sent meanwhile is for
+        the next one, unless it is confirmed by then.
 
         Raises:
             PublishRefused: some were refused; their indexes count from the last flush.
         """
         self._publishing.check_loop()
-        for _, batch in list(self._batches):
-            await batch.done.wait()
+        for piece in list(self._pieces):
+            await piece.batch.done.wait()
         self._drop_settled()
-        refused, sent = self._refused, self._sent
-        self._refused, self._sent = {}, 0
-        raise_for(self.queue, refused, sent - len(refused))
-        return sent
+        begin, self._flushed = self._flushed, self._pieces[0].start if self._pieces else self._sent
+        refused, self._refused = {number - begin: error for number, error in self._refused.items()}, {}
+        accepted = self._flushed - begin - len(refused)
+        raise_for(self.queue, refused, accepted)
+        return accepted
 
     async def __aenter__(self) -> Self:
         self._publishing.check_loop()
@@ -331,6 +354,5 @@ class Publisher:
             await self.flush()
 
     def _drop_settled(self) -> None:
-        while self._batches and self._batches[0][1].done.is_set():
-            start, batch = self._batches.popleft()
-            self._refused.update((start + index, why) for index, why in batch.refusals())
+        while self._pieces and self._pieces[0].batch.done.is_set():
+            self._refused.update(self._pieces.popleft().refusals())

@@ -76,8 +76,8 @@ OTHER_TEXTS = {
     *("empty_mark", "reason", "rejects", "why", "changes", "after", "visible", "share", "address", "by"),
     # Hidden queues, which have no option to go away by themselves.
     *("stage", "stages"),
-    # Looked for, and not used: a queue that is gone has nothing of a publisher.
-    "publishes",
+    # Looked for, and not used: a queue that is gone has nothing of a publisher, and no consumer.
+    *("publishes", "subscriptions"),
 }
 """Fields with texts that name no queue of users, in any command."""
 

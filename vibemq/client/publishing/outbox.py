@@ -5,12 +5,12 @@
                                                    └─ lost ─┘     a lost connection sends them again, in order
 
 Everything that is published in one turn of the loop for one queue shares a batch, and so a frame, an answer and one
-event that wakes every publisher of it.
+event that wakes every publisher of it. Frames of requests keep their place between the batches.
 """
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import anyio
 
@@ -158,13 +158,19 @@ class PublishBatch:
         failure = self.failure or self._refused.get(index)
         return failure() if failure is not None else None
 
-    def refusals(self) -> Iterator[tuple[int, VibeMQError]]:
+    def refusals(self, first: int = 0, count: int | None = None) -> Iterator[tuple[int, VibeMQError]]:
+        """By index; only those of `count` rows from the `first` on."""
+        end = self.count if count is None else first + count
         if self.failure is not None:
             error = self.failure()
-            for index in range(self.count):
+            for index in range(first, end):
                 yield index, error
-        for index, failure in self._refused.items():
-            yield index, failure()
+            return
+        exceptional = self._exceptional
+        for index in exceptional[bisect_left(exceptional, first) : bisect_left(exceptional, end)]:
+            failure = self._refused.get(index)
+            if failure is not None:
+                yield index, failure()
 
     def _settle(self) -> None:
         self.rows = []
@@ -185,8 +191,8 @@ class Outbox:
     def __init__(self, *, messages_max: int, bytes_max: int) -> None:
         self._messages_max = messages_max
         self._bytes_max = bytes_max
-        self._open: dict[Hashable, PublishBatch] = {}
-        self._ready: deque[PublishBatch] = deque()
+        self._open: dict[str, PublishBatch] = {}
+        self._ready: deque[PublishBatch | bytes] = deque()
         self._sent: dict[str, PublishBatch] = {}
         self._room: anyio.Event | None = None
         self.messages = 0
@@ -206,22 +212,15 @@ class Outbox:
                 self._room = anyio.Event()
             await self._room.wait()
 
-    def add(
-        self, queue: str, row: bytes, extra: Extra | None, *, own_dedup: bool, lane: Hashable = None
-    ) -> tuple[PublishBatch, int]:
-        """Put one row into an open batch of the queue; the batch and the row's place in it.
-
-        Args:
-            lane: rows of different lanes never share a batch; None is the lane that everybody shares.
-        """
-        key = queue if lane is None else lane
-        batch = self._open.get(key)
+    def add(self, queue: str, row: bytes, extra: Extra | None, *, own_dedup: bool) -> tuple[PublishBatch, int]:
+        """Put one row into the open batch of the queue; the batch and the row's place in it."""
+        batch = self._open.get(queue)
         before = batch.size if batch is not None else 0
         if batch is None or not batch.offer(row, extra):
             if batch is not None:
                 self._ready.append(batch)
                 before = 0
-            batch = self._open[key] = PublishBatch(queue)
+            batch = self._open[queue] = PublishBatch(queue)
             batch.offer(row, extra)
         index = batch.count - 1
         if own_dedup:
@@ -237,27 +236,38 @@ class Outbox:
         self._ready.append(batch)
         self._added(batch.count, batch.size)
 
-    def take(self, now: float, bytes_max: int, new_id: Callable[[], str]) -> list[PublishBatch]:
-        """Batches to be sent now, at most about `bytes_max`; they count as sent. A large row is the last of them:
-        nothing may come between its frame's head and itself."""
+    def put_frame(self, frame: bytes) -> None:
+        """Send a frame that belongs to this connection, behind what was added before."""
+        self._seal()
+        self._ready.append(frame)
+
+    def take(self, now: float, bytes_max: int, new_id: Callable[[], str]) -> list[PublishBatch | bytes]:
+        """Batches and frames to be sent now, at most about `bytes_max`; they count as sent. A large row is the last of
+        them: nothing may come between its frame's head and itself."""
         if self._open:
             if len(self._open) == 1 and not self._ready:
                 # One message at a time.
                 _, batch = self._open.popitem()
                 self._send(batch, now, new_id)
                 return [batch]
-            self._ready.extend(self._open.values())
-            self._open.clear()
-        taken: list[PublishBatch] = []
+            self._seal()
+        taken: list[PublishBatch | bytes] = []
         size = 0
         while self._ready and size < bytes_max:
-            batch = self._ready.popleft()
-            self._send(batch, now, new_id)
-            size += batch.size
-            taken.append(batch)
-            if batch.size > ROW_BYTES_MAX:
+            item = self._ready.popleft()
+            taken.append(item)
+            if isinstance(item, bytes):
+                size += len(item)
+                continue
+            self._send(item, now, new_id)
+            size += item.size
+            if item.size > ROW_BYTES_MAX:
                 break
         return taken
+
+    def _seal(self) -> None:
+        self._ready.extend(self._open.values())
+        self._open.clear()
 
     def _send(self, batch: PublishBatch, now: float, new_id: Callable[[], str]) -> None:
         batch.id = batch.id or new_id()
@@ -283,8 +293,11 @@ class Outbox:
 
     def lost(self) -> None:
         """The connection is gone: what it had not confirmed goes to the front again, in order."""
-        self._ready.extendleft(reversed(self._sent.values()))
+        self._ready = deque([*self._sent.values(), *self._ready_batches()])
         self._sent.clear()
+
+    def _ready_batches(self) -> list[PublishBatch]:
+        return [batch for batch in self._ready if not isinstance(batch, bytes)]
 
     def expire(self, sent_before: float, failure: Failure) -> int:
         """Fail what was sent before that instant and not answered; how many messages."""
@@ -296,7 +309,7 @@ class Outbox:
 
     def fail_all(self, failure: Failure) -> None:
         """Nothing of it will be sent any more."""
-        batches = [*self._sent.values(), *self._ready, *self._open.values()]
+        batches = [*self._sent.values(), *self._ready_batches(), *self._open.values()]
         self._sent.clear()
         self._ready.clear()
         self._open.clear()

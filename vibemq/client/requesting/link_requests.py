@@ -33,7 +33,7 @@ class RequestingLink(Protocol):
 
     def new_id(self) -> str: ...
 
-    def put(self, frame: bytes, *, alone: bool = False) -> None: ...
+    def put_behind(self, frame: bytes, *, alone: bool = False) -> None: ...
 
     def note_unproven(self) -> None: ...
 
@@ -109,7 +109,7 @@ class LinkRequests:
         frame = protocol.ask(request_id, queue, row, left_ms, extra)
         alone = self._link.is_idle
         awaited = self._replies.add(request_id, queue)
-        self._link.put(frame, alone=alone)
+        self._link.put_behind(frame, alone=alone)
         in_time = False
         try:
             in_time = await awaited.done.wait_until(deadline)
@@ -119,7 +119,7 @@ class LinkRequests:
                 self._link.note_unproven()
                 if protocol is self._link.protocol and anyio.current_time() < deadline:
                     # The caller was cancelled: nobody needs to begin with it. In the end its time does the same.
-                    self._link.put(protocol.give_up(request_id))
+                    self._link.put_behind(protocol.give_up(request_id))
         if not in_time:
             raise too_late(queue, timeout)
         return awaited.result()
@@ -173,5 +173,5 @@ class LinkRequests:
     def _send(self, frame: bytes, request_id: str, pending: PendingRequest) -> PendingRequest:
         alone = self._link.is_idle
         self._pending.by_id[request_id] = pending
-        self._link.put(frame, alone=alone)
+        self._link.put_behind(frame, alone=alone)
         return pending

@@ -30,18 +30,50 @@ def full() -> VibeMQError:
     return QueueFull("q", "max_messages")
 
 
-def add(box: Outbox, queue: str = "q", row: bytes = b"row", lane: object = None) -> tuple[PublishBatch, int]:
-    return box.add(queue, row, None, own_dedup=False, lane=lane)
+def add(box: Outbox, queue: str = "q", row: bytes = b"row") -> tuple[PublishBatch, int]:
+    return box.add(queue, row, None, own_dedup=False)
 
 
-async def test_rows_of_one_turn_share_a_batch_per_queue_and_lane() -> None:
+def frames(box: Outbox, new_id: Callable[[], str]) -> list[bytes]:
+    """What is sent now: queues and rows of batches, and other frames."""
+    taken = box.take(0, 10**6, new_id)
+    return [
+        item if isinstance(item, bytes) else b"%b: %b" % (item.queue.encode(), b" ".join(item.rows)) for item in taken
+    ]
+
+
+async def test_rows_of_one_turn_share_a_batch_per_queue() -> None:
     box = outbox()
-    first, second, other, lane = add(box), add(box), add(box, "other"), add(box, lane=object())
+    first, second, other = add(box), add(box), add(box, "other")
     assert (first[1], second[1]) == (0, 1)
     assert first[0] is second[0]
-    assert [batch.queue for batch in box.take(0, 10**6, ids())] == ["q", "other", "q"]
-    assert len({first[0], other[0], lane[0]}) == 3
+    assert box.take(0, 10**6, ids()) == [first[0], other[0]]
     assert not box.waiting
+
+
+async def test_other_frames_keep_their_place_between_rows() -> None:
+    box = outbox()
+    add(box, "a", b"1")
+    add(box, "b", b"2")
+    box.put_frame(b"purge")
+    add(box, "a", b"3")
+    assert frames(box, ids()) == [b"a: 1", b"b: 2", b"purge", b"a: 3"]
+
+
+@pytest.mark.parametrize("sent", [False, True])
+async def test_other_frames_go_with_their_connection(sent: bool) -> None:
+    box, new_id = outbox(), ids()
+    first, _ = add(box, "a", b"1")
+    if sent:
+        box.take(0, 10**6, new_id)
+    box.put_frame(b"purge")
+    add(box, "a", b"2")
+    box.lost()
+    assert frames(box, new_id) == [b"a: 1", b"a: 2"]
+    box.put_frame(b"purge")
+    box.fail_all(lambda: NotConnected("over"))
+    assert not box.waiting
+    assert isinstance(first.refusal(0), NotConnected)
 
 
 async def test_a_batch_never_outgrows_a_frame() -> None:
