@@ -81,12 +81,16 @@ class JobTable:
         if not after.made_forgotten:
             return
         oldest = after.made[0]
-        for queue_id, first, last in takewhile(lambda run: run != oldest, before.made):
-            made = self.made.get(queue_id)
-            if made is not None:
-                made.remove(first, last)
-                if not made:
-                    del self.made[queue_id]
+        for stretch in takewhile(lambda run: run != oldest, before.made):
+            self.forget_stretch(*stretch)
+
+    def forget_stretch(self, queue_id: int, first: int, last: int) -> None:
+        """What one job has made."""
+        made = self.made.get(queue_id)
+        if made is not None:
+            made.remove(first, last)
+            if not made:
+                del self.made[queue_id]
 
     def keep_made(self, queue_id: int) -> None:
         """Forget what jobs that are gone have made in the queue."""
