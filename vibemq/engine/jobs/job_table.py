@@ -131,9 +131,14 @@ class JobTable:
     def running(self) -> list[StoredJob]:
         return [job for job in self.by_id.values() if job.state is JobState.RUNNING]
 
+    @property
+    def room(self) -> int:
+        """For so many more that go on."""
+        return RUNNING_MAX - (len(self.running()) - len(self.waiting))
+
     def has_room(self) -> bool:
-        """For one more that goes on."""
-        return len(self.running()) - len(self.waiting) < RUNNING_MAX
+        """For one more."""
+        return self.room > 0
 
     def page(self, before: int, limit: int, fits: Callable[[StoredJob], bool]) -> list[StoredJob]:
         """At most so many with numbers below `before`, the latest first; 0 = from the latest on."""
