@@ -103,6 +103,30 @@ def test_a_kill_at_any_step_leaves_one_of_the_two(stores: Path, tmp_path: Path, 
     assert outcomes >= ({"old", "new"} if before == "old" else {"refused"})
 
 
+@pytest.mark.parametrize("damaged", [True, False])
+def test_a_kill_of_a_restore_behind_an_interrupted_one_leaves_starts_refused(
+    stores: Path, tmp_path: Path, damaged: bool
+) -> None:
+    """What the first one has left may be the only copy."""
+    backup = shutil.copytree(stores / "new", tmp_path / "backup")
+    if damaged:
+        store = backup / "vibemq.sqlite"
+        store.write_bytes(store.read_bytes()[:-1])
+    step, outcomes = 1, set[str]()
+    while True:
+        place = tmp_path / str(step)
+        data = place / "data"
+        shutil.copytree(stores / "old", place / "data.restoring")
+        if not killed_at(step, STEPS, lambda data=data: 0 if bool(restore(backup, data)) is damaged else 1):
+            break
+        kept = [path for path in place.iterdir() if path != data and (path / "store.json").exists()]
+        assert "old" in [content(path) for path in kept if not (path / replace.UNFINISHED).exists()]
+        outcomes.add(_after_the_kill(data, "nothing"))
+        step += 1
+    assert step > 5
+    assert outcomes <= {"refused", "new"}
+
+
 @pytest.fixture
 def mounted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each folder named `data` counts as a mount point."""
@@ -199,7 +223,7 @@ def test_nothing_outside_of_the_directory_is_removed_whatever_its_notes_name(tmp
     place.begin()
     place.discard()
     assert neighbour.exists()
-    assert [path.name for path in data.iterdir()] == ["mine"]
+    assert {path.name for path in data.iterdir()} == {fill.FOLDER_NAME, "mine"}
 
 
 @pytest.mark.parametrize("before", ["old", "empty"])
@@ -217,6 +241,20 @@ def test_of_a_link_the_folder_behind_it_is_replaced(stores: Path, tmp_path: Path
     kept = [path for path in disk.iterdir() if path.name != "store"]
     assert [content(path) for path in kept] == (["old"] if before == "old" else [])
     assert {path.name for path in tmp_path.iterdir()} == {"disk", "data"}
+
+
+@pytest.mark.usefixtures("mounted")
+def test_a_restore_that_fails_after_an_interrupted_one_leaves_starts_refused_in_a_mounted_directory(
+    stores: Path, tmp_path: Path
+) -> None:
+    data, _ = _killed_after_the_first_move(stores / "new", tmp_path)
+    damaged = shutil.copytree(stores / "new", tmp_path / "damaged")
+    (damaged / "vibemq.sqlite").write_bytes(b"no store")
+    for _ in range(2):
+        assert restore(damaged, data) != 0
+        assert _after_the_kill(data, "empty") == "refused"
+    assert restore(stores / "new", data) == 0
+    assert content(data) == "new"
 
 
 @pytest.mark.usefixtures("mounted")

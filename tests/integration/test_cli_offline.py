@@ -21,7 +21,7 @@ from vibemq.model.options import QueueOptions
 from vibemq.model.records import DeadFacts, DeadLettered, Dropped, GroupCreated, MessagesAdded, QueueCreated, Reason
 from vibemq.model.rows import Rows, pack_row
 from vibemq.storage.interface import IStorageProvider
-from vibemq.storage.local.replace import Replacement
+from vibemq.storage.local.replace import UNFINISHED, Replacement
 
 MESSAGES = 1_000
 Run = Callable[..., tuple[int, Any, str]]
@@ -209,6 +209,28 @@ def test_what_an_interrupted_restore_has_left_is_refused_and_then_moved_aside_an
     assert sorted(set(names)) == sorted(str(path) for path in tmp_path.glob("place.before-restore-*"))
     assert len(set(names)) == 3
     assert admin("restore", target, "--data-dir", place, "--yes")[1]["earlier_copy"] is None
+
+
+@pytest.mark.parametrize("provider", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("complete", [True, False])
+def test_a_restore_that_fails_after_an_interrupted_one_leaves_starts_refused(
+    admin: Run, data_dir: Path, tmp_path: Path, provider: str, complete: bool
+) -> None:
+    target, place, left = tmp_path / "backup", tmp_path / "place", tmp_path / "place.restoring"
+    assert admin("backup", target, "--data-dir", data_dir)[0] == 0
+    shutil.copytree(target, left)
+    if not complete:
+        (left / UNFINISHED).touch()
+    damage(target)
+    for _ in range(2):
+        assert admin("restore", target, "--data-dir", place)[1]["error"]["code"] == "STORAGE_DAMAGED"
+        with pytest.raises(RestoreUnfinished, match="was interrupted"):
+            opened(place, provider)
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["backup", "data", "place.restoring"]
+    if complete:
+        assert stored_count(left, provider) == MESSAGES
+    else:
+        assert [path.name for path in left.iterdir()] == [UNFINISHED]
 
 
 def test_a_restore_of_nothing_names_the_backup(admin: Run, tmp_path: Path) -> None:

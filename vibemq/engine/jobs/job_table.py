@@ -81,12 +81,16 @@ class JobTable:
         if not after.made_forgotten:
             return
         oldest = after.made[0]
-        for queue_id, first, last in takewhile(lambda run: run != oldest, before.made):
-            made = self.made.get(queue_id)
-            if made is not None:
-                made.remove(first, last)
-                if not made:
-                    del self.made[queue_id]
+        for stretch in takewhile(lambda run: run != oldest, before.made):
+            self.forget_stretch(*stretch)
+
+    def forget_stretch(self, queue_id: int, first: int, last: int) -> None:
+        """What one job has made."""
+        made = self.made.get(queue_id)
+        if made is not None:
+            made.remove(first, last)
+            if not made:
+                del self.made[queue_id]
 
     def keep_made(self, queue_id: int) -> None:
         """Forget what jobs that are gone have made in the queue."""
@@ -127,9 +131,14 @@ class JobTable:
     def running(self) -> list[StoredJob]:
         return [job for job in self.by_id.values() if job.state is JobState.RUNNING]
 
+    @property
+    def room(self) -> int:
+        """For so many more that go on."""
+        return RUNNING_MAX - (len(self.running()) - len(self.waiting))
+
     def has_room(self) -> bool:
-        """For one more that goes on."""
-        return len(self.running()) - len(self.waiting) < RUNNING_MAX
+        """For one more."""
+        return self.room > 0
 
     def page(self, before: int, limit: int, fits: Callable[[StoredJob], bool]) -> list[StoredJob]:
         """At most so many with numbers below `before`, the latest first; 0 = from the latest on."""

@@ -85,6 +85,8 @@ class FillInPlace:
         self._folder = data_dir / FOLDER_NAME
         self._copy = self._folder / _COPY
         self._mark: int | None = None
+        self._refused = False
+        """An earlier restore was interrupted, so no broker starts in the directory before one has succeeded."""
 
     def begin(self) -> Path:
         """Remove what an interrupted restore has left, and make the empty folder for the copy.
@@ -92,7 +94,8 @@ class FillInPlace:
         Raises:
             RestoreUnfinished: another restore into the directory is under way; nothing is changed.
         """
-        if is_unfinished(self._data_dir):
+        self._refused = is_unfinished(self._data_dir)
+        if self._refused:
             self._hold()
             # What was moved up is known by a file in the folder, which goes last.
             for path in _left_by_restore(self._data_dir):
@@ -146,11 +149,12 @@ class FillInPlace:
                 )
 
     def discard(self) -> None:
-        """Remove a copy that is not complete, and let go of it; no other."""
+        """Remove a copy that is not complete, and let go of it; no other. What refused a broker's start before `begin`
+        still does."""
         if self._mark is None:
             return
         if is_unfinished(self._data_dir) and not _moved_up(self._folder):
-            shutil.rmtree(self._folder)
+            shutil.rmtree(self._copy if self._refused else self._folder)
         os.close(self._mark)
         self._mark = None
 

@@ -52,6 +52,8 @@ class Replacement:
         """What was in the directory, once the copy is in its place; None: nothing was."""
         self.earlier_copy: Path | None = None
         """What an earlier, interrupted restore had finished, moved aside too; None: nothing."""
+        self._refused = False
+        """An earlier restore was interrupted, so no broker starts in the directory before one has succeeded."""
 
     def begin(self) -> Path:
         """Make the empty folder for the copy, and those above it that are missing, as a broker's start does.
@@ -63,22 +65,49 @@ class Replacement:
         """
         make_folder(self._data_dir.parent)
         finish_replacing(self._data_dir)
-        if (self._copy / UNFINISHED).exists():
-            shutil.rmtree(self._copy)
+        self._refused = is_interrupted(self._data_dir)
+        if self._is_unfinished():
+            self._empty()
         elif self._copy.exists():
             # Complete, so it may be what stood in the directory before an earlier restore.
-            self.earlier_copy = self._move_aside(self._copy)
-        try:
-            self._copy.mkdir(mode=0o700)
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, str(self._data_dir.parent)) from error
-        private_file(self._copy / UNFINISHED, b"")
+            earlier = unused(self._aside)
+            self._make(earlier)
+            _change_places(earlier, self._copy)
+            self.earlier_copy = earlier
+        else:
+            self._make(self._copy)
         return self._copy
 
+    def _make(self, folder: Path) -> None:
+        try:
+            folder.mkdir(mode=0o700)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self._data_dir.parent)) from error
+        private_file(folder / UNFINISHED, b"")
+
     def discard(self) -> None:
-        """Remove a copy that is not complete; no other."""
-        if (self._copy / UNFINISHED).exists():
+        """Remove a copy that is not complete; no other. What refused a broker's start before `begin` still does."""
+        if not self._is_unfinished():
+            return
+        if self.earlier_copy is not None:
+            place, self.earlier_copy = self.earlier_copy, None
+            _change_places(place, self._copy)
+            shutil.rmtree(place)
+        elif self._refused:
+            self._empty()
+        else:
             shutil.rmtree(self._copy)
+
+    def _is_unfinished(self) -> bool:
+        return not self._copy.is_symlink() and (self._copy / UNFINISHED).exists()
+
+    def _empty(self) -> None:
+        """All but the mark, which keeps brokers away."""
+        for path in self._copy.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            elif path.name != UNFINISHED:
+                path.unlink()
 
     def finish(self) -> None:
         """Put the copy in the place of the directory, which nobody uses; what was there, if anything, is aside then."""
@@ -120,17 +149,31 @@ def finish_replacing(data_dir: Path) -> None:
 
 def refuse_interrupted(data_dir: Path) -> None:
     """Raise RestoreUnfinished for a directory that is missing, or empty, because a restore was interrupted."""
-    copy = copy_of(data_dir)
-    if copy.exists() and not (data_dir.exists() and any(data_dir.iterdir())):
+    if is_interrupted(data_dir):
+        copy = copy_of(data_dir)
         raise RestoreUnfinished(
             f"a restore into {data_dir} was interrupted, and {copy} is what it left; run `vibemq-admin restore` again, "
             f"or remove {copy} to begin with an empty store"
         )
 
 
+def is_interrupted(data_dir: Path) -> bool:
+    return copy_of(data_dir).exists() and not (data_dir.exists() and any(data_dir.iterdir()))
+
+
 def _note(data_dir: Path) -> Path:
     data_dir = real_place(data_dir)
     return data_dir.with_name(f"{data_dir.name}.replacing")
+
+
+def _change_places(one: Path, other: Path) -> None:
+    """Two folders, with a third name where that cannot be done in one step."""
+    if not _exchange(one, other):
+        between = unused(one)
+        os.rename(other, between)
+        os.rename(one, other)
+        os.rename(between, one)
+    fsync_folder(one.parent)
 
 
 def _exchange(one: Path, other: Path) -> bool:

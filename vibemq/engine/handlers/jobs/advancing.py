@@ -76,12 +76,4 @@ def _take_back(state: EngineState, record: JobAdvanced, cursor: int) -> None:
     job = state.jobs.by_id.get(record.job_id)
     if job is not None:
         state.jobs.put(taken_back(job, record, cursor))
-        _make_anew(state, record.queue_id)
-
-
-def _make_anew(state: EngineState, queue_id: int) -> None:
-    state.jobs.made.pop(queue_id, None)
-    for job in state.jobs.by_id.values():
-        for made_in, first, last in job.made:
-            if made_in == queue_id:
-                state.jobs.note_made(queue_id, first, last, job.job_id)
+        state.jobs.forget_stretch(record.queue_id, record.first, record.last)

@@ -8,13 +8,13 @@ from vibemq.engine.handlers.jobs.starting import hold, let_run
 from vibemq.engine.queue.queue import Queue
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step, heavy
-from vibemq.model.jobs.job import ACKNOWLEDGED, JobEvent, JobState
+from vibemq.model.jobs.job import ACKNOWLEDGED, JobEvent, JobState, StoredJob
 from vibemq.model.jobs.job_records import JobChanged, JobLettersDied, bereaved, changed
 from vibemq.model.options import Durability
 from vibemq.model.runs import Run
 
 _HOLDS = frozenset((JobState.QUEUED, JobState.RUNNING))
-"""One that somebody has paused is held when it shall go on; one that is held for another reason is told of this one."""
+"""One that somebody has paused is held when it shall go on."""
 
 
 def note_tried(state: EngineState, step: Step, queue: Queue, runs: Iterable[Run]) -> None:
@@ -46,8 +46,11 @@ def note_gone(state: EngineState, step: Step) -> None:
             runs = [part for queue_id, *run in job.made if queue_id == queue.queue_id for part in gone.overlap(*run)]
             if runs:
                 record = JobLettersDied(job.job_id, queue.queue_id, runs, gone=True)
-                state.jobs.put(bereaved(job, record))
+                after = bereaved(job, record)
+                state.jobs.put(after)
                 step.note(record, max(Durability.ASYNC, heavy(queue)))
+                if _is_to_be_told(job):
+                    hold(state, step, after)
 
 
 def note_deaths(state: EngineState, step: Step, queue: Queue, runs: Iterable[Run]) -> None:
@@ -66,6 +69,10 @@ def note_deaths(state: EngineState, step: Step, queue: Queue, runs: Iterable[Run
         job = bereaved(before, record)
         state.jobs.put(job)
         step.note(record, max(Durability.ASYNC, heavy(queue)))
-        looks = job.state in _HOLDS or (job.state is JobState.HELD and not why_held(before))
-        if looks and hold(state, step, job):
+        if (job.state in _HOLDS or _is_to_be_told(before)) and hold(state, step, job):
             let_run(state, step)
+
+
+def _is_to_be_told(before: StoredJob) -> bool:
+    """Whether a job that is held for another reason has to say this one too: whoever resumes it shall know."""
+    return before.state is JobState.HELD and not why_held(before)

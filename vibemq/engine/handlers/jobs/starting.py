@@ -215,9 +215,11 @@ def hold(state: EngineState, step: Step, job: StoredJob) -> bool:
 
 def let_run(state: EngineState, step: Step) -> None:
     """As many as may, those that were made first before the others."""
+    room = state.jobs.room
     for job in list(state.jobs.by_id.values()):
-        if job.state is not JobState.QUEUED or hold(state, step, job) or not state.jobs.has_room():
+        if job.state is not JobState.QUEUED or hold(state, step, job) or room <= 0:
             continue
+        room -= 1
         word = "resumed" if job.started_at else "started"
         note(state, step, JobChanged(job.job_id, step.now, JobEvent(step.now, word), JobState.RUNNING))
 

@@ -1,7 +1,10 @@
 """What a step of a job counts stands in the batch of the letters that it has moved."""
 
+from dataclasses import replace
+
 import pytest
 
+from bench.guard.counting import instructions
 from tests.simulation.engine_driver import rows_of
 from tests.unit.engine.handlers.jobs.jobs_driver import JobsDriver
 from vibemq.errors import JobStateConflict, QueueNotFound
@@ -172,3 +175,20 @@ def test_a_page_without_letters_moves_the_cursor(driver: JobsDriver) -> None:
     job = driver.job()
     assert (job.cursor, job.examined, job.damaged, job.done) == (7, 3, 1, 0)
     driver.check()
+
+
+def test_a_step_that_could_not_be_stored_costs_the_same_however_much_jobs_have_made(driver: JobsDriver) -> None:
+    """While the disk is full, each job that goes on tries once a second."""
+    jobs, costs = driver.engine.jobs, []
+    kept, tries = driver.start(), driver.start()
+    for count in (0, 5_000):
+        # Message by message, as between those of others.
+        made = tuple((1, sequence, sequence) for sequence in range(1_000, 1_000 + 2 * count, 2))
+        jobs.put(replace(kept, made=made))
+        for stretch in made:
+            jobs.note_made(*stretch, kept.job_id)
+        driver.hold = True
+        driver.replay([1, 2], job_id=tries.job_id)
+        costs.append(sum(instructions(driver.refuse).values()))
+        driver.hold = False
+    assert costs[1] <= 1.5 * costs[0]

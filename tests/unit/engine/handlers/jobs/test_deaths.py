@@ -152,6 +152,22 @@ def test_purged_letters_of_the_first_neither_pass_nor_fail(driver: JobsDriver) -
     driver.check()
 
 
+def test_a_job_that_is_held_for_another_reason_is_told_when_all_of_the_first_are_gone(driver: JobsDriver) -> None:
+    driver.start(canary=2)
+    driver.replay([1, 2])
+    driver.change(JobState.HELD, by="", why="user 'ann' may not replay")
+    driver.ask(PurgeQueue(0, None, "q"))
+    job = driver.job()
+    assert (job.state, job.gone) == (JobState.HELD, 2)
+    assert "nobody acknowledged any of the first 2 letters" in job.why
+    assert [event.event for event in job.events].count("held") == 2
+    driver.check()
+    driver.restart()
+    # Whoever resumes it has been told.
+    job = driver.change(JobState.RUNNING)
+    assert (job.state, job.canary_passed) == (JobState.RUNNING, True)
+
+
 def test_when_all_of_the_first_are_gone_nothing_has_passed(driver: JobsDriver) -> None:
     driver.start(canary=2)
     driver.replay([1, 2])

@@ -1,9 +1,11 @@
 """Jobs begin, change their state by rules, and are forgotten some day."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
+from bench.guard.counting import instructions
 from tests.unit.engine.handlers.jobs.jobs_driver import JobsDriver
 from vibemq.engine.handlers.jobs.starting import (
     EXPORTS_MAX,
@@ -48,6 +50,16 @@ def test_eight_run_and_the_others_wait_for_their_turn(driver: JobsDriver) -> Non
     driver.change(PAUSED, job_id=3)
     assert driver.job(RUNNING_MAX + 1).state is RUNNING
     driver.check()
+
+
+def test_that_a_job_gives_its_turn_to_others_costs_in_proportion_to_their_number(driver: JobsDriver) -> None:
+    costs = []
+    for number in range(UNFINISHED_MAX):
+        driver.start(user=f"user {number % 5}")
+        if number + 1 in (UNFINISHED_MAX // 2, UNFINISHED_MAX):
+            turn = partial(driver.change, job_id=len(costs) + 1, turn=False)
+            costs.append(sum(instructions(turn).values()))
+    assert costs[1] <= 2.5 * costs[0]
 
 
 def test_a_job_that_is_resumed_waits_while_others_run(driver: JobsDriver) -> None:
