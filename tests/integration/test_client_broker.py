@@ -1,5 +1,6 @@
 """The client against real brokers in processes of their own, on asyncio and trio."""
 
+import gc
 import subprocess
 import sys
 from collections import Counter
@@ -176,6 +177,46 @@ async def test_what_was_fetched_is_settled_however_many_fetches_come_between(hom
         info = await mq.queue_info(queue)
         assert info is not None
         assert (info.ready, info.in_flight, info.dead) == (0, 1, 1)
+
+
+async def test_fetched_messages_that_nobody_settles_leave_nothing_in_the_client(home: Home, queue: str) -> None:
+    async with vibemq.connect(home.url) as mq:
+        await mq.publish_many(queue, range(20))
+        fetched = [message for _ in range(20) for message in await mq.fetch(queue)]
+        link = mq._link
+        await until(lambda: not link.subscriptions)
+        assert len(link.restored.all()) == 20
+        for message in fetched[:10]:
+            message.ack()
+        await mq.ping()
+        del fetched, message
+        gc.collect()
+        await until(lambda: link.restored.all() == [])
+        info = await mq.queue_info(queue)
+        assert info is not None
+        assert (info.ready, info.in_flight) == (0, 10)
+
+
+async def test_what_a_stop_has_kept_is_given_back_at_the_end_of_the_block(home: Home, queue: str) -> None:
+    async with vibemq.connect(home.url) as mq:
+        await mq.publish_many(queue, range(3))
+        async with mq.subscribe(queue) as messages:
+            message = await anext(messages)
+            await messages.stop(release=False)
+            await message.ack()
+        assert [message.body for message in await mq.fetch(queue, max=2, timeout=60)] == [1, 2]
+
+
+async def test_a_passing_queue_is_created_anew_with_its_changes(home: Home, queue: str) -> None:
+    async with vibemq.connect(home.url) as mq:
+        await mq.create_queue(queue, exclusive=True, max_messages=1_000)
+        await mq.change_queue(queue, max_messages=5)
+        mq._supervisor._connection.end("of the test")  # type: ignore[union-attr]
+        await until(lambda: mq.is_connected and mq.reconnects == 1)
+        await mq.ping()
+        info = await mq.queue_info(queue)
+        assert info is not None
+        assert (info.options.exclusive, info.options.max_messages) == (True, 5)
 
 
 async def test_a_cancelled_fetch_gives_back_what_came(home: Home, queue: str) -> None:

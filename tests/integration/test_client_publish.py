@@ -253,6 +253,15 @@ async def test_a_policy_that_gives_up_fails_what_waits() -> None:
             await mq.ping()
 
 
+async def test_connections_that_are_made_and_lost_are_no_failed_attempts() -> None:
+    policy = ReconnectPolicy(max_attempts=1, initial_delay=0.001, max_delay=0.002)
+    async with broker_and_client(reconnect=policy) as (_, mq):
+        for lost in range(1, 4):
+            mq._supervisor._connection.end("of the test")  # type: ignore[union-attr]
+            await until(lambda lost=lost: mq.is_connected and mq.reconnects == lost)
+        await mq.publish("orders", 1)
+
+
 async def test_a_long_absence_fails_what_waits_but_dialling_goes_on() -> None:
     policy = ReconnectPolicy(initial_delay=0.01, max_delay=0.02, offline_timeout=0.1)
     async with broker_and_client(reconnect=policy) as (broker, mq):

@@ -13,7 +13,7 @@ import pytest
 
 import vibemq
 from tests.crash.ledger import BrokerProcess
-from tests.integration.fake_broker import FakeBroker
+from tests.integration.fake_broker import QUICK, FakeBroker
 from tests.integration.test_client_forks import in_a_child
 from tests.integration.test_client_sync import address, serving_in_a_thread
 from tests.waiting import wait_until
@@ -150,12 +150,25 @@ def test_a_lost_connection_is_told_and_its_messages_are_gone(broker: FakeBroker,
         connection = mq._current().client._supervisor._connection
         assert connection is not None
         mq._current().loop.call(connection.end, "of the test")
-        wait_until(lambda: len(inbox) == 4)
+        wait_until(lambda: len(inbox) == 1)
         with pytest.raises(ConnectionLost):
             inbox.take()
         assert inbox.take() == []
         inbox.add(mq.subscribe("orders"))
         assert take(inbox, 3) == [0, 1, 2]
+
+
+def test_what_nobody_takes_does_not_gather_with_each_lost_connection(broker: FakeBroker, inbox: Inbox) -> None:
+    with vibemq.sync.connect(address(broker), reconnect=QUICK) as mq:
+        mq.publish_many("orders", range(3))
+        subscription = inbox.add(mq.subscribe("orders"))
+        inner = subscription._subscription
+        for interruptions in range(3):
+            wait_until(lambda: len(inbox) == 3 and subscription.connected)
+            mq._current().loop.call(mq._current().client._supervisor._connection.end, "of the test")
+            wait_until(lambda many=interruptions: inner.stats.interruptions > many)
+        assert take(inbox, 3) == [0, 1, 2]
+        assert len(inbox) == 0
 
 
 def test_what_is_removed_or_drained_gives_its_messages_back(broker: FakeBroker, inbox: Inbox) -> None:

@@ -166,7 +166,7 @@ class ClientLink:
         self.inherited = True
         self.protocol = self._sending = None
         self.failure = failure
-        for subscriber in self.subscriptions.values():
+        for subscriber in self.restored.all():
             subscriber.forget_inherited()
 
     def _notify(self) -> None:

@@ -309,7 +309,7 @@ class Subscription(Generic[T]):
     def leave(self, *, release: bool) -> Latch | None:
         """As `stop`, without waiting: the event is set when nothing more comes. None: there is nobody to tell."""
         if self._stopped:
-            if self._draining and release:
+            if release and not self._releasing:
                 self._draining = False
                 self.abandon()
             return None
@@ -503,6 +503,8 @@ class Subscription(Generic[T]):
             if self._releasing or not self._held:
                 self._link.restored.forget(self)
                 self._forget_deliveries()
+            else:
+                self._link.restored.retire(self)
         if self._stopped:
             self._notify()  # Somebody may wait in `drain`.
 

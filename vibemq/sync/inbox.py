@@ -3,7 +3,7 @@
 import contextlib
 import time
 import weakref
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from itertools import islice
 from types import TracebackType
@@ -42,6 +42,8 @@ class Inbox:
     def __init__(self) -> None:
         self._arrived: deque[tuple[Inner, Arrived]] = deque()
         self._subscriptions: dict[str, tuple[Inner, Subscription[Any]]] = {}
+        self._interruptions: Counter[str] = Counter()
+        """Of each subscription, those after which was looked for what is stale."""
         self._wakeup = Wakeup()
         # Not by `close`: another thread may be about to read from it, and the number may be somebody else's by then.
         weakref.finalize(self, self._wakeup.close).atexit = False
@@ -80,6 +82,7 @@ class Inbox:
         for key, (_, mine) in list(self._subscriptions.items()):
             if mine is subscription:
                 self._subscriptions.pop(key, None)
+                self._interruptions.pop(key, None)
         self._wakeup.set()  # A thread that waits may have nothing to wait for.
         # A client that is closed has given everything back.
         with contextlib.suppress(NotConnected):
@@ -234,8 +237,10 @@ class Inbox:
         """Called in the loop of its client, when something has come or it has ended."""
         messages = inner.take_buffered()
         self._arrived.extend((inner, message) for message in messages)
-        if inner.draining:
-            self._give_back(inner)
+        interruptions = inner.stats.interruptions
+        if inner.draining or interruptions > self._interruptions[inner.id]:
+            self._interruptions[inner.id] = interruptions
+            self._sweep(inner)
         # A subscription that was never accepted is refused to whoever adds it.
         failure = inner.failure if inner.known else None
         ended = failure is not None and self._subscriptions.pop(inner.id, None) is not None
@@ -244,18 +249,21 @@ class Inbox:
         if messages or ended or inner.stopped:
             self._wakeup.set()
 
-    def _give_back(self, inner: Inner) -> None:
-        """What nobody has taken: who drains waits for it, and may be the only one to take."""
+    def _sweep(self, inner: Inner) -> None:
+        """Let go of what nobody has taken: who drains waits for it, and may be the only one to take; what is stale
+        would gather with each lost connection."""
         for entry in self._arrived.copy():
             owner, message = entry
-            if owner is not inner or not isinstance(message, Message):
+            if owner is not inner or not isinstance(message, Message) or message.settled:
+                continue
+            if not (message.stale or inner.draining):
                 continue
             try:
                 # One call in C: the message is either here or with a thread that has taken it, which gives it back.
                 self._arrived.remove(entry)
             except ValueError:
                 continue
-            if not (message.settled or message.stale):
+            if not message.stale:
                 message.release()
 
 

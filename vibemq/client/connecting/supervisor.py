@@ -77,7 +77,7 @@ class Supervisor:
         link = self._link
         deadline = anyio.current_time() + link.settings.command_timeout
         offline = link.protocol is None
-        for subscriber in list(link.subscriptions.values()):
+        for subscriber in link.restored.all():
             subscriber.halt()
             if offline:
                 link.restored.forget(subscriber)  # The next connection is for publishes only.
@@ -106,7 +106,7 @@ class Supervisor:
     async def _keep_connected(self) -> None:
         policy = self._link.settings.reconnect
         delays = policy.delays(self._draw)
-        attempts = 0
+        failed = 0
         while not self._is_closing():
             connections = self.connections
             try:
@@ -118,14 +118,14 @@ class Supervisor:
                 why = str(exc)
             if self._is_closing():
                 return
-            if self.connections > connections and self._steady:
-                delays, attempts = policy.delays(self._draw), 0
-            delay = next(delays, None)
-            if delay is None:
-                self._give_up(attempts, why)
+            failed = 0 if self.connections > connections else failed + 1
+            if policy.gives_up(failed):
+                self._give_up(failed, why)
                 return
-            attempts += 1
-            logger.warning("no connection: %s; attempt %d in %.1f s", why, attempts, delay)
+            if self.connections > connections and self._steady:
+                delays = policy.delays(self._draw)
+            delay = next(delays)
+            logger.warning("no connection: %s; attempt %d in %.1f s", why, failed + 1, delay)
             await anyio.sleep(delay)
 
     async def _connect_once(self) -> str:

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterable
 from functools import partial
 from typing import Protocol
+from weakref import WeakSet
 
 from vibemq.client.failures import PASSING, Failure, error_of, failure_of
 from vibemq.client.passing import PassingQueues
@@ -74,6 +75,8 @@ class RestoredSubscriptions:
     def __init__(self, sender: FrameSender) -> None:
         self._sender = sender
         self.by_id: dict[str, Subscriber] = {}
+        self._retired: WeakSet[Subscriber] = WeakSet()
+        """Nothing more comes for them, and their messages may still be settled: these keep them."""
         self.passing = PassingQueues(self._subscribed_queues)
         """They are created anew on each connection, ahead of the subscriptions."""
         self.subscribing: dict[str, float] = {}
@@ -99,13 +102,14 @@ class RestoredSubscriptions:
     def lost(self) -> None:
         """The connection is gone."""
         self._forget_connection()
-        for subscriber in list(self.by_id.values()):
+        for subscriber in self.all():
             subscriber.lost()
 
     def fail(self, failure: Failure) -> None:
-        for subscriber in list(self.by_id.values()):
+        for subscriber in self.all():
             subscriber.ended(failure)
         self.by_id.clear()
+        self._retired.clear()
         self._forget_connection()
 
     def _forget_connection(self) -> None:
@@ -126,8 +130,18 @@ class RestoredSubscriptions:
     def forget(self, subscriber: Subscriber) -> None:
         """Neither subscribe it again nor deliver to it."""
         self.by_id.pop(subscriber.id, None)
+        self._retired.discard(subscriber)
         self.subscribing.pop(subscriber.id, None)
         self._put_off.forget(Restoration(subscriber.id))
+
+    def retire(self, subscriber: Subscriber) -> None:
+        """The broker knows that it is over, and nothing more comes for it. A program that leaves messages to their ack
+        timeout leaves one behind for each fetch."""
+        self.forget(subscriber)
+        self._retired.add(subscriber)
+
+    def all(self) -> list[Subscriber]:
+        return [*self.by_id.values(), *self._retired]
 
     def withdraw(self, subscriber: Subscriber) -> bool:
         """Forget it, if the broker does not know of it on this connection yet; whether that was so."""
@@ -204,7 +218,7 @@ class RestoredSubscriptions:
                 self._created_anew(request.queue, now)
 
     def tick(self, now: float) -> None:
-        for subscriber in list(self.by_id.values()):
+        for subscriber in self.all():
             subscriber.tick(now)
 
     def overdue(self, sent_before: float) -> str:
