@@ -69,6 +69,7 @@ TOGETHER: Mapping[Kind, Together] = {
     Kind.READ: Together(8, 48),
     Kind.CHANGE: Together(8, 32),
     Kind.MESSAGES: Together(8, 48),
+    Kind.SETTLE: Together(8, 48),
     Kind.WAIT: Together(8, 64),
     Kind.SCAN: Together(2, 8),
     Kind.LOGIN: Together(64, 2_048),
