@@ -510,6 +510,25 @@ async def test_what_one_user_holds_is_bounded(api: ApiClient, monkeypatch: pytes
     assert len(await fetch(api, max=3)) == 3
 
 
+@pytest.mark.parametrize("size", [1, 20_000], ids=["small", "above 16 KiB"])
+async def test_who_waits_for_room_keeps_nobody_from_settling(api: ApiClient, size: int) -> None:
+    await api.done("PUT", "/queues/q", json={"max_messages": 1, "overflow": "block_publisher"})
+    await publish(api)
+    (held,) = await fetch(api)
+    await publish(api)
+    made = api.broker._running() and api.broker._listeners.web._api  # type: ignore[union-attr]
+    assert made is not None
+    made.app._bodies._shares.room = 320_000
+    waiting = [asyncio.ensure_future(publish(api, body=b"x" * size)) for _ in range(8)]
+    await until(lambda: made.app.rates._running.total() == 8)
+    body = json.dumps({"settlements": [{"lease": held["lease"], "verb": "ack"}]}).ljust(size)
+    settled = await api.ask("POST", "/deliveries", content=body, headers={"content-type": "application/json"})
+    assert (settled.status_code, settled.json()) == (200, {"results": [{"done": True}]})
+    tag = (await api.get("/queues/q")).headers["etag"]
+    await api.done("PATCH", "/queues/q", json={"max_messages": 100}, headers={"If-Match": tag})
+    assert sorted(shown["sequence"] for shown in await asyncio.gather(*waiting)) == list(range(3, 11))
+
+
 async def test_sessions_end_when_they_are_idle(tmp_path: Path) -> None:
     async with timed(tmp_path) as broker:
         api = ApiClient(broker)

@@ -48,7 +48,7 @@ from vibemq.web.api.idempotency import (
     one_key,
     said_in_headers,
 )
-from vibemq.web.api.kinds import Kind
+from vibemq.web.api.kinds import CHANGING, Kind
 from vibemq.web.api.messages.hiding import check_filters, without_bodies
 from vibemq.web.api.messages.leases import key_of
 from vibemq.web.api.sessions import cookie_in
@@ -135,12 +135,12 @@ class HttpApi:
             except VibeMQError:
                 self.rates.count(Kind.READ, client_of("", host))
                 raise
-        if endpoint.kind in (Kind.CHANGE, Kind.MESSAGES, Kind.WAIT) and not self._services.is_ready():
+        if endpoint.kind in CHANGING and not self._services.is_ready():
             raise ShuttingDown("the broker is stopping; ask again when it has started")
         client = client_of(asker.user if asker is not None else "", host)
         self.rates.count(endpoint.kind, client)
         held.enter_context(self.rates.slot(endpoint.kind, client))
-        if endpoint.body_bytes_max > BODY_BYTES_MAX:
+        if endpoint.body_bytes_max > BODY_BYTES_MAX and endpoint.kind is not Kind.SETTLE:
             held.enter_context(self._bodies.hold(client, request, endpoint.body_bytes_max))
         return await self._exchange(Exchange(endpoint, request, asker, self.state, path, request_id, host, secure))
 

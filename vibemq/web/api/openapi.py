@@ -17,7 +17,7 @@ from vibemq.operations.reading.instants import INSTANTS
 from vibemq.web.api.arguments import RequestReader, arguments_of, schema_of
 from vibemq.web.api.contract import BASE, Contract, Endpoint, Parameter
 from vibemq.web.api.errors import MEANINGS, Code, HttpCode
-from vibemq.web.api.kinds import Kind
+from vibemq.web.api.kinds import CHANGING, Kind
 
 PROBLEM = "application/problem+json"
 EVERYWHERE: tuple[Code, ...] = (
@@ -48,7 +48,7 @@ def errors_of(endpoint: Endpoint) -> list[Code]:
     codes += () if endpoint.anybody else WITH_LOGIN
     codes += WITH_OPERATION if endpoint.operation else ()
     codes += WITH_BODY if endpoint.method in ("POST", "PUT", "PATCH") else ()
-    codes += WITH_CHANGE if endpoint.kind in (Kind.CHANGE, Kind.MESSAGES, Kind.WAIT) else ()
+    codes += WITH_CHANGE if endpoint.kind in CHANGING else ()
     codes += WITH_KEY if endpoint.idempotent else ()
     return sorted(set(codes), key=lambda code: (MEANINGS[code].status, code))
 

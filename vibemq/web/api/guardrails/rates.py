@@ -70,6 +70,7 @@ TOGETHER: Mapping[Kind, Together] = {
     Kind.READ: Together(8, 48),
     Kind.CHANGE: Together(8, 32),
     Kind.MESSAGES: Together(8, 48),
+    Kind.SETTLE: Together(8, 48),
     Kind.WAIT: Together(8, 64),
     Kind.SCAN: Together(2, 8),
     Kind.LOGIN: Together(64, 2_048),
@@ -80,20 +81,19 @@ TOGETHER: Mapping[Kind, Together] = {
 class _Bucket:
     """Tokens that flow in all the time; says when there will be one."""
 
-    __slots__ = ("_at", "_left", "_most", "_per_s")
+    __slots__ = ("_at", "_left")
 
-    def __init__(self, per_s: float, most: float, now_s: float) -> None:
-        self._per_s, self._most = per_s, most
+    def __init__(self, most: float, now_s: float) -> None:
         self._left, self._at = most, now_s
 
-    def wait_s(self, now_s: float) -> float:
-        """0: one was taken. Else the seconds until there is one."""
-        self._left = min(self._most, self._left + (now_s - self._at) * self._per_s)
+    def wait_s(self, per_s: float, most: float, now_s: float) -> float:
+        """0: one was taken. Else the seconds until there is one. `per_s`, `most`: as the settings are now."""
+        self._left = min(most, self._left + (now_s - self._at) * per_s)
         self._at = now_s
         if self._left >= 1:
             self._left -= 1
             return 0.0
-        return (1 - self._left) / self._per_s
+        return (1 - self._left) / per_s
 
 
 class RequestRates:
@@ -125,12 +125,12 @@ class RequestRates:
         now_s = self._monotonic()
         bucket = self._buckets.get((name, client))
         if bucket is None:
-            bucket = self._buckets[name, client] = _Bucket(per_s, per_s * BURST, now_s)
+            bucket = self._buckets[name, client] = _Bucket(per_s * BURST, now_s)
             if len(self._buckets) > CLIENTS_MAX:
                 self._buckets.popitem(last=False)
         else:
             self._buckets.move_to_end((name, client))
-        wait_s = bucket.wait_s(now_s)
+        wait_s = bucket.wait_s(per_s, per_s * BURST, now_s)
         if wait_s:
             raise refusal(f"more than {per_s:g} {what} a second from this client; send slower", wait_s)
 

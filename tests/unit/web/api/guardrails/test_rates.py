@@ -44,6 +44,18 @@ def test_the_rate_is_exact_and_the_wait_is_true(per_second: int) -> None:
     rates.count(Kind.READ, ADA)
 
 
+@pytest.mark.parametrize(("before", "after"), [(2, 1_000), (1_000, 2)])
+def test_another_rate_counts_for_clients_that_are_known(before: int, after: int) -> None:
+    clock = Clock()
+    rates = RequestRates(clock, per_second=before, streams_max=1)
+    admitted(rates)
+    clock.now_s = 1.0
+    rates.per_second = after
+    assert admitted(rates) == after
+    clock.now_s += 60.0
+    assert admitted(rates) == after * BURST
+
+
 def test_changes_are_fewer() -> None:
     rates = RequestRates(Clock(), per_second=50, streams_max=1)
     assert admitted(rates, Kind.CHANGE) == 40

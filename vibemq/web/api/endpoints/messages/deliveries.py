@@ -191,7 +191,7 @@ SETTLE = Endpoint(
     path="/deliveries",
     summary="Settle messages by their leases, each with a result of its own; refused when none can be settled.",
     command=commands.Settle,
-    kind=Kind.MESSAGES,
+    kind=Kind.SETTLE,
     keyless="a lease is settled once, however often it is asked for",
     body={
         "type": "object",
