@@ -106,7 +106,12 @@ def _stream(exchange: Exchange, source: StreamSource) -> Response:
             return session.ended if session is not None else "the session has ended"
         if ended := state.credentials.why_ended(user.principal):
             return ended
-        return "" if policy.rights_of(user.principal) == rights else "your permissions have changed; connect again"
+        if policy.rights_of(user.principal) != rights:
+            return "your permissions have changed; connect again"
+        if user.session:
+            # It is asked again when the frame before was taken: somebody reads.
+            state.sessions.touch(user.session, exchange.services.monotonic())
+        return ""
 
     return EventStream(source, why_over, state.streams)
 
