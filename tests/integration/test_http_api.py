@@ -230,6 +230,14 @@ async def test_all_users_come_in_pages(tmp_path: Path) -> None:
         assert rest["next"] is None
 
 
+async def test_of_many_groups_the_first_are_described(api: ApiClient) -> None:
+    await api.done("PUT", "/queues/q", json={"mode": "fan_out_with_ack"})
+    for number in range(120):
+        await api.done("POST", f"/queues/q/groups/g{number:03}/filter", json={"where": ""})
+    assert len((await api.done("GET", "/queues/q"))["groups"]) == 100
+    assert len((await api.done("GET", "/queues/q/groups"))["items"]) == 120
+
+
 async def test_pages_lose_and_repeat_nothing(api: ApiClient) -> None:
     names = [f"q{number}" for number in range(7)]
     for name in names:

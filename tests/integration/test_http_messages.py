@@ -73,6 +73,20 @@ def info(api: ApiClient, queue: str = "q") -> Any:
 # -- publish ------------------------------------------------------------------------------------------------------
 
 
+async def test_a_large_body_is_fetched_whole_and_in_ranges(api: ApiClient) -> None:
+    body = bytes(range(256)) * 20_000
+    async with vibemq.connect(api.broker.url) as mq:
+        await mq.publish("q", body)
+    path = "/queues/q/messages/1/body"
+    whole = await api.get(path)
+    assert (whole.content, whole.headers["content-length"]) == (body, str(len(body)))
+    part = await api.get(path, headers={"Range": "bytes=100000-299999"})
+    assert (part.status_code, part.content) == (206, body[100_000:300_000])
+    assert part.headers["content-length"] == "200000"
+    head = await api.ask("HEAD", path)
+    assert (head.content, head.headers["content-length"]) == (b"", str(len(body)))
+
+
 async def test_a_message_is_its_bytes_and_its_headers(api: ApiClient) -> None:
     body = b'{"id": 9007199254740993, "a": 1, "a": 2}\xff\x00'
     shown = await publish(

@@ -15,6 +15,7 @@ import vibemq
 from tests.integration.http_api import API, ApiClient, everybody, serving
 from tests.integration.test_http_messages import BYTES, NDJSON, fetch, info, publish
 from tests.waiting import until
+from vibemq.web.api.sessions import WebSessions
 from vibemq.web.api.streams import hub as hubs
 from vibemq.web.api.streams import stream as streams
 from vibemq.web.api.streams import tail as tails
@@ -309,6 +310,23 @@ async def test_a_stream_ends_with_its_session(tmp_path: Path) -> None:
             assert (await api.http.delete(API + "/session", headers=origin)).is_success
             await until(lambda: events.ended)
         assert events.of("bye") == [{"reason": "logged out"}]
+
+
+async def test_a_stream_that_is_read_keeps_its_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    used: list[str] = []
+    touch = WebSessions.touch
+
+    def noted(sessions: WebSessions, digest: str, now_s: float) -> None:
+        used.append(digest)
+        touch(sessions, digest, now_s)
+
+    monkeypatch.setattr(streams, "LOOK_S", 0.01)
+    async with serving(tmp_path, auth=everybody()) as api:
+        await api.http.post(API + "/session", json={"user": "root", "password": "pw"})
+        async with reading(api, "/events?topic=overview"):
+            monkeypatch.setattr(WebSessions, "touch", noted)
+            await until(lambda: len(used) > 2)
+        assert len(set(used)) == 1
 
 
 async def test_a_stream_ends_with_the_right_to_it(tmp_path: Path) -> None:

@@ -26,7 +26,6 @@ from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step
 from vibemq.model import commands as ask
 from vibemq.model.effects import QueueInfo, QueuePage
-from vibemq.model.runs import END
 
 _NAMES_LOOKED_AT = 2_000
 """Names that one page of a list goes through, so that a list of few visible queues among many stays short work."""
@@ -43,7 +42,7 @@ def _describe(state: EngineState, step: Step, command: ask.DescribeQueue) -> Sli
     if queue is not None and not command.figures:
         info = views.named(queue)
     elif queue is not None:
-        step, info = yield from _described(step, queue, END)
+        step, info = yield from _described(step, queue, command.groups_max)
     step.answer(command, info)
 
 

@@ -320,6 +320,12 @@ class RowView:
         start = self._payload_at + 4
         return self.row[start : start + _U32.unpack_from(self.row, self._payload_at)[0]]
 
+    @property
+    def payload_view(self) -> memoryview:
+        """The payload where it lies, uncopied."""
+        start = self._payload_at + 4
+        return memoryview(self.row)[start : start + self.payload_size]
+
     def payload_part(self, offset: int, size: int) -> bytes:
         """Up to `size` bytes of the payload, from `offset` on."""
         start = self._payload_at + 4

@@ -41,6 +41,12 @@ class QueueArguments(Arguments):
     queue: QueueName = Field(description="Name of the queue.")
 
 
+class InfoArguments(QueueArguments):
+    groups_max: Whole | None = Field(
+        None, description="Most groups to describe; left out: all. group.list has them in pages."
+    )
+
+
 class CreateArguments(QueueArguments):
     options: dict[str, Any] | None = Field(None, description="Options of the queue; left out: the broker's defaults.")
     must_match: bool = Field(False, description="Refuse when the queue exists with other options.")
@@ -107,8 +113,10 @@ class Queues:
     def remove(self, caller: Caller, session: int, token: Any, wanted: RemoveArguments) -> Command:
         return RemoveMessages(session, token, wanted.queue, RunSet(sorted(wanted.runs)).runs(), wanted.incarnation)
 
-    def describe(self, caller: Caller, session: int, token: Any, wanted: QueueArguments) -> Command:
-        return DescribeQueue(session, token, wanted.queue)
+    def describe(self, caller: Caller, session: int, token: Any, wanted: InfoArguments) -> Command:
+        if wanted.groups_max is None:
+            return DescribeQueue(session, token, wanted.queue)
+        return DescribeQueue(session, token, wanted.queue, groups_max=wanted.groups_max)
 
     def page(self, caller: Caller, session: int, token: Any, wanted: QueueListArguments) -> Command | None:
         """A page keeps its place among the connection's commands. The whole list, which only requests without paging
@@ -218,7 +226,7 @@ OPERATIONS: list[Operation[Any]] = [
         audited=True,
         becomes=RemoveMessages,
     ),
-    Operation("queue.info", "Describe a queue; null for a missing one.", QueueArguments, Queues, Queues.describe),
+    Operation("queue.info", "Describe a queue; null for a missing one.", InfoArguments, Queues, Queues.describe),
     Operation(
         "queue.list",
         "The queues that the caller has any right to, by name, in pages.",

@@ -79,7 +79,7 @@ class Operation(Generic[A]):
     scans: bool = False
     """Reads much: only a few of these run at a time."""
     logged: bool = False
-    """An operator's act, which the broker's log names."""
+    """An operator's act, which the broker's log names; one that only looks at level debug, unless it was refused."""
     audited: bool = False
     """Changes what others may do or have: the audit log names who asked for it, and what became of it."""
     nothing_done: str = ""

@@ -98,6 +98,8 @@ class DescribeQueue:
     queue: QueueName
     figures: bool = True
     """Else its name and options alone (`QueueInfo.restricted`): a figure takes a look at every group."""
+    groups_max: int = 1 << 62
+    """Groups described; the figures are of all."""
 
 
 @dataclass(slots=True)

@@ -4,7 +4,6 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from pydantic import Field
@@ -65,26 +64,27 @@ class MessageBodies:
         shown = facts_json(found.row, wanted.sequence, found.published_at, found.facts, where)
         shown |= {"queue": wanted.queue, "incarnation": found.incarnation}
         if wanted.digest:
-            shown["sha256"] = await self._digest(view.payload)
+            shown["sha256"] = await self._digest(view.payload_view)
         end = wanted.offset + wanted.length
         if wanted.decode is None:
             part, whole = view.payload_part(wanted.offset, wanted.length), end >= view.payload_size
         else:
-            opened = await self._in_thread(partial(decoded, view.payload, wanted.decode, end, time.monotonic))
+            coding = wanted.decode
+            opened = await self._in_thread(lambda: decoded(view.payload, coding, end, time.monotonic))
             part, whole = opened.data[wanted.offset :], opened.whole
             shown["decoded_size"] = len(opened.data) if whole else None
         return shown | part_json(part, wanted.offset, whole=whole)
 
-    async def body(self, wanted: MessageShowArguments) -> bytes:
-        """The whole body, opened if that is asked for; `offset` and `length` do not count.
+    async def body(self, wanted: MessageShowArguments) -> memoryview:
+        """The whole body, uncopied, or opened if that is asked for; `offset` and `length` do not count.
 
         Raises:
             MessageNotFound, InvalidPayload, MessageTooLarge
         """
-        payload = RowView((await self._found(wanted)).row).payload
-        if wanted.decode is None:
-            return payload
-        return await self._in_thread(partial(decoded_whole, payload, wanted.decode, time.monotonic))
+        view, coding = RowView((await self._found(wanted)).row), wanted.decode
+        if coding is None:
+            return view.payload_view
+        return memoryview(await self._in_thread(lambda: decoded_whole(view.payload, coding, time.monotonic)))
 
     async def _found(self, wanted: MessageShowArguments) -> FoundMessage:
         """Raises MessageNotFound: it was consumed, or never existed."""
@@ -101,7 +101,7 @@ class MessageBodies:
         part = page.slices[0]
         return FoundMessage(part.rows[0], part.published_at, incarnation, facts.get(sequence, NOTHING_KNOWN))
 
-    async def _digest(self, payload: bytes) -> str:
+    async def _digest(self, payload: memoryview) -> str:
         def digest() -> str:
             return hashlib.sha256(payload).hexdigest()
 

@@ -34,10 +34,10 @@ class ApiMessages:
     def tap(self, queue_id: int, seen: Callable[[MessagesAdded | StageMoved], None]) -> Callable[[], None]:
         return self._taps.add(queue_id, seen)
 
-    async def body(self, asker: Asker, arguments: Mapping[str, Any]) -> bytes:
+    async def body(self, asker: Asker, arguments: Mapping[str, Any]) -> memoryview:
         call = self._runner.admit_for(asker, asker.principal, "message.show", arguments)
         bodies: MessageBodies = call.service
-        body: bytes = await bodies.body(call.arguments)  # type: ignore[arg-type]  # of this operation
+        body: memoryview = await bodies.body(call.arguments)  # type: ignore[arg-type]  # of this operation
         return body
 
     @property

@@ -153,8 +153,11 @@ class OperationRunner:
             self._metrics.errors += 1
             result = VibeMQError("the broker could not carry out the request; its log has the reason")
         if operation.logged:
-            said = masked(str(result)) if isinstance(result, VibeMQError) else "done"
-            log.info("admin %s: %s", operation.name, said, extra={**fields, "remote": place.host})
+            refused = isinstance(result, VibeMQError)
+            said = masked(str(result)) if refused else "done"
+            # An open page looks once a second.
+            level = logging.INFO if operation.audited or refused else logging.DEBUG
+            log.log(level, "admin %s: %s", operation.name, said, extra={**fields, "remote": place.host})
         if operation.audited:
             reason = str(result) if isinstance(result, VibeMQError) else ""
             count = _count_in(result)

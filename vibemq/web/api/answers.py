@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import os
 from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from typing import Any
 from urllib.parse import urlencode
 
@@ -11,6 +12,7 @@ import orjson
 from starlette.datastructures import Headers
 from starlette.responses import Response
 
+from vibemq.model.effects import QueueInfo
 from vibemq.operations.reading.instants import with_instants
 from vibemq.web.api.contract import JSON, Exchange
 from vibemq.web.api.cursors import CursorSeal
@@ -51,10 +53,14 @@ async def plain(result: Any, items: str = "") -> Any:
         return {**rest, **{name: await _long_text(text) for name, text in texts.items()}}
     if isinstance(result, list):
         return await _plain_list(result)
-    listed = result.get(items) if items and isinstance(result, dict) else None
-    if not isinstance(listed, list) or len(listed) <= ITEMS_PER_TURN:
-        return _read(result)
-    rest = _read({name: result[name] for name in result if name != items})
+    # Of a page that is a data class only the page itself: what is in it is read below.
+    page = {one.name: getattr(result, one.name) for one in fields(result)} if is_dataclass(result) else result
+    if not items or not isinstance(page, dict):
+        return _read(page)
+    listed = page.get(items)
+    if not isinstance(listed, list) or sum(map(_weight, listed)) <= ITEMS_PER_TURN:
+        return _read(page)
+    rest = _read({name: page[name] for name in page if name != items})
     return {**rest, items: await _plain_list(listed)}
 
 
@@ -75,11 +81,19 @@ async def _long_text(text: str) -> LongText:
 
 async def _plain_list(listed: list[Any]) -> list[Any]:
     read: list[Any] = []
-    for at in range(0, len(listed), ITEMS_PER_TURN):
-        if at:
+    begun = weight = 0
+    for end, item in enumerate(listed, 1):
+        weight += _weight(item)
+        if weight >= ITEMS_PER_TURN or end == len(listed):
+            read += _read(listed[begun:end])
+            begun, weight = end, 0
             await asyncio.sleep(0)
-        read += _read(listed[at : at + ITEMS_PER_TURN])
     return read
+
+
+def _weight(item: Any) -> int:
+    """The groups of a queue are items as well."""
+    return 1 + len(item.groups) if isinstance(item, QueueInfo) else 1
 
 
 def _read(value: Any) -> Any:

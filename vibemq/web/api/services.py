@@ -117,7 +117,7 @@ class MessageServices(Protocol):
         """Have `seen` called with new messages of the queue as they are written, before they can be read. What is
         returned ends it."""
 
-    async def body(self, asker: Asker, arguments: Mapping[str, Any]) -> bytes:
+    async def body(self, asker: Asker, arguments: Mapping[str, Any]) -> memoryview:
         """The whole body of a message, as `message.show` finds it. Raises VibeMQError."""
 
     @property

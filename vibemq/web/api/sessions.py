@@ -71,9 +71,13 @@ class WebSessions:
         if reason:
             self._end(digest, reason)
             return None
-        session.used_s = now_s
-        self._sessions.move_to_end(digest)
+        self.touch(digest, now_s)
         return session
+
+    def touch(self, digest: str, now_s: float) -> None:
+        """A session that has not ended is used: by a request, or by a stream that is read."""
+        self._sessions[digest].used_s = now_s
+        self._sessions.move_to_end(digest)
 
     def of_digest(self, digest: str) -> WebSession | None:
         """The same for whoever was told which session it is."""

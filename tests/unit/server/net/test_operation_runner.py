@@ -1,6 +1,7 @@
 """Operations that wait until others have read enough."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -9,7 +10,7 @@ import pytest
 from tests.unit.server.access.test_audit import Kept, Somebody
 from vibemq.auth.policy import Policy
 from vibemq.auth.users import ANONYMOUS
-from vibemq.errors import NotAuthorized, RateLimited
+from vibemq.errors import NotAuthorized, QueueNotFound, RateLimited, VibeMQError
 from vibemq.model.access import LoginKind, Principal, ResourceKind, Rule
 from vibemq.operations import OPERATIONS, OwnLimit, Registry
 from vibemq.operations.arguments import Arguments
@@ -147,6 +148,37 @@ async def test_who_has_a_leaked_password_does_not_use_up_what_its_owner_may_do()
     assert all(isinstance(answer, RateLimited) for answer in last)
     assert isinstance(await change("token.create", "192.0.2.1"), RateLimited)
     assert await change("user.password", "192.0.2.1") is None
+
+
+class Shelf:
+    def __init__(self) -> None:
+        self.error: VibeMQError | None = None
+
+    async def work(self, caller: Caller, wanted: Arguments) -> None:
+        if self.error is not None:
+            raise self.error
+
+
+async def test_the_log_names_what_changes_something_or_was_refused(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "vibemq.requests")
+    shelf = Shelf()
+    operations = [
+        Operation("dlq.list", "Look.", Arguments, Shelf, task=Shelf.work, logged=True),
+        Operation("dlq.purge", "Change.", Arguments, Shelf, task=Shelf.work, logged=True, audited=True),
+    ]
+    registry = Registry(Policy({}, superusers=["root"]), operations, [shelf])
+    runner = runner_of(registry, AuditLog(lambda: 0.0, file=Kept()))
+
+    async def told(operation: str) -> list[tuple[str, str]]:
+        caplog.clear()
+        await runner.carried_out(Somebody(), registry.admit(Principal("root", True), operation, {}))
+        records = [record for record in caplog.records if record.name == "vibemq.requests"]
+        return [(record.levelname, record.getMessage()) for record in records]
+
+    assert await told("dlq.list") == [("DEBUG", "admin dlq.list: done")]
+    assert await told("dlq.purge") == [("INFO", "admin dlq.purge: done")]
+    shelf.error = QueueNotFound("q")
+    assert [level for level, _ in await told("dlq.list")] == ["INFO"]
 
 
 def test_what_is_limited_for_each_user() -> None:

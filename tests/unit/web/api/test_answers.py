@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -10,6 +11,8 @@ import pytest
 from starlette.datastructures import Headers
 from starlette.responses import Response
 
+from tests.simulation.engine_driver import Driver
+from vibemq.model.effects import QueuePage
 from vibemq.web.api.answers import ITEMS_PER_TURN, LONG_CHARACTERS, json_answer, plain
 from vibemq.web.api.contract import Exchange
 
@@ -19,6 +22,18 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
+
+
+async def test_the_groups_of_a_queue_count_as_parts() -> None:
+    driver = Driver()
+    driver.create()
+    info = driver.engine.queue_info("q")
+    assert info is not None
+    info = replace(info, groups=info.groups * 2 * ITEMS_PER_TURN)
+    result, turns = await turns_of(plain(QueuePage([], [info] * 4, "q"), "queues"))
+    assert [len(one["groups"]) for one in result["queues"]] == [2 * ITEMS_PER_TURN] * 4
+    assert result["next"] == "q"
+    assert turns >= 4
 
 
 async def turns_of(work: Awaitable[Any]) -> tuple[Any, int]:

@@ -50,6 +50,18 @@ def test_it_ends_when_it_is_idle() -> None:
     assert not len(sessions)
 
 
+def test_a_stream_that_is_read_is_use() -> None:
+    sessions = make()
+    for cookie in ("read", "idle"):
+        sessions.begin(cookie, ADA, 0.0)
+    session = sessions.find("read", 0.0)
+    assert session is not None
+    for moment in range(0, 2 * int(IDLE_S), 10):
+        sessions.touch(session.digest, moment)
+        sessions.tidy(moment)
+    assert (session.ended, len(sessions)) == ("", 1)
+
+
 def test_it_ends_after_its_longest_time_however_busy() -> None:
     sessions = make()
     sessions.begin("c", ADA, 0.0)

@@ -14,7 +14,7 @@ from vibemq.model.options import (
     options_tag,
     options_to_dict,
 )
-from vibemq.operations.queues import PAGE_QUEUES
+from vibemq.operations.queues import GROUPS_SHOWN, PAGE_QUEUES
 from vibemq.web.api.arguments import checked
 from vibemq.web.api.contract import JSON, MERGE_PATCH, Endpoint, Exchange
 from vibemq.web.api.endpoints.shapes import ANYTHING, BOOLEAN, INSTANT, TEXT, WHOLE, listed, nothing, record
@@ -170,8 +170,10 @@ ENDPOINTS = (
     Endpoint(
         method="GET",
         path="/queues/{queue}",
-        summary="Describe a queue. The ETag is of its options.",
+        summary=f"Describe a queue, with up to {GROUPS_SHOWN} of its groups; GET /queues/{{queue}}/groups has all. The "
+        "ETag is of its options.",
         operation="queue.info",
+        fixed={"groups_max": GROUPS_SHOWN},
         shape=one,
         response=QUEUE,
         conditional=False,

@@ -9,6 +9,7 @@ from vibemq import operations
 from vibemq.auth.matrix import permissions_of
 from vibemq.errors import AuthError, ErrorCode, InvalidPayload, InvalidQueueName, VibeMQError
 from vibemq.model.options import check_queue_name
+from vibemq.operations.queues import GROUPS_SHOWN
 from vibemq.web.api.contract import EVENTS, Endpoint, Exchange, Parameter
 from vibemq.web.api.kinds import Kind
 from vibemq.web.api.streams.hub import OPERATIONS, TOPICS_MAX, EventTopic
@@ -56,7 +57,7 @@ def read_topic(text: str) -> EventTopic:
         )
     arguments: dict[str, Any] = {}
     if kind == "queue":
-        arguments["queue"] = name
+        arguments |= {"queue": name, "groups_max": GROUPS_SHOWN}
     elif kind == "queues":
         try:
             arguments = {"limit": 50, **dict(parse_qsl(query, max_num_fields=10))}
@@ -105,7 +106,12 @@ def _stream(exchange: Exchange, source: StreamSource) -> Response:
             return session.ended if session is not None else "the session has ended"
         if ended := state.credentials.why_ended(user.principal):
             return ended
-        return "" if policy.rights_of(user.principal) == rights else "your permissions have changed; connect again"
+        if policy.rights_of(user.principal) != rights:
+            return "your permissions have changed; connect again"
+        if user.session:
+            # It is asked again when the frame before was taken: somebody reads.
+            state.sessions.touch(user.session, exchange.services.monotonic())
+        return ""
 
     return EventStream(source, why_over, state.streams)
 

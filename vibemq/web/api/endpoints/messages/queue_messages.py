@@ -1,8 +1,10 @@
 """Messages of a queue, without taking them: list them, show one, download its body, remove one that waits."""
 
+import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from vibemq.errors import ErrorCode, InvalidPayload, MessageNotFound, NotAuthorized
 from vibemq.web.api.contract import BYTES, Endpoint, Exchange, Parameter
@@ -18,10 +20,15 @@ from vibemq.web.api.endpoints.shapes import (
 )
 from vibemq.web.api.errors import HttpCode, Problem
 from vibemq.web.api.kinds import Kind
+from vibemq.web.limits import EXTEND
 
 PEEK_MAX = 100
 PEEK = 50
 PREVIEW_BYTES_MAX = 4_096
+PART_BYTES = 65_536
+"""Of a body that is copied before the loop has a turn."""
+PART_TIMEOUT_S = 60.0
+"""For a part of a body to be taken."""
 
 MESSAGE = record(
     {
@@ -84,12 +91,23 @@ async def download(exchange: Exchange) -> Response:
         "Accept-Ranges": "bytes",
         **exchange.headers,
     }
-    wanted = exchange.request.headers.get("range")
-    if wanted is None:
-        return Response(body, headers=headers, media_type=BYTES)
-    start, end = byte_range(wanted, len(body))
-    headers["Content-Range"] = f"bytes {start}-{end - 1}/{len(body)}"
-    return Response(body[start:end], 206, headers=headers, media_type=BYTES)
+    status, wanted = 200, exchange.request.headers.get("range")
+    if wanted is not None:
+        start, end = byte_range(wanted, len(body))
+        headers["Content-Range"] = f"bytes {start}-{end - 1}/{len(body)}"
+        status, body = 206, body[start:end]
+    headers["Content-Length"] = str(len(body))
+    return StreamingResponse(parts(exchange, body), status, headers=headers, media_type=BYTES)
+
+
+async def parts(exchange: Exchange, body: memoryview) -> AsyncIterator[bytes]:
+    """Each when the one before is on its way: a large body is neither copied nor kept for a slow client as a whole."""
+    extend = exchange.request.scope.get(EXTEND)
+    for at in range(0, len(body), PART_BYTES):
+        if extend is not None:
+            extend(PART_TIMEOUT_S)
+        yield bytes(body[at : at + PART_BYTES])
+        await asyncio.sleep(0)
 
 
 def byte_range(header: str, size: int) -> tuple[int, int]:

@@ -181,6 +181,8 @@ function Consumers({ queue }) {
     empty=${html`<div class="empty"><h2>Nobody consumes from this queue</h2><p>Start a consumer with <code>${adminLine(["sub"], { options: { url }, names: [queue], program: "vibemq" })}</code>, or in Python:</p><pre class="code wrapped">${`import vibemq.sync\n\nwith vibemq.sync.connect("${url}") as mq:\n    with mq.subscribe("${queue}") as messages:\n        for message in messages:\n            print(message.payload)\n            message.ack()`}</pre></div>`} />`;
 }
 
+const GROUPS_SHOWN = 100;
+
 const groupColumns = (queue) => [
   { key: "name", label: "Group", isHead: true, cell: ({ name }) => html`<a href=${link("cursors", { queue, group: name })}><${Name} name=${name} /></a>` },
   { key: "waiting", label: "Waiting", isNum: true, cell: ({ waiting }) => html`<${Count} value=${waiting} />` },
@@ -192,7 +194,7 @@ const groupColumns = (queue) => [
 function Groups({ queue, groups }) {
   const named = (groups ?? []).filter(({ name }) => name);
   if (named.length === 0) return null;
-  return html`<${Table} caption=${counted(named.length, "group")} rows=${named} keyOf=${({ name }) => name} columns=${groupColumns(queue)} />`;
+  return html`<${Table} caption=${groups.length < GROUPS_SHOWN ? counted(named.length, "group") : `The first ${counted(named.length, "group")}`} rows=${named} keyOf=${({ name }) => name} columns=${groupColumns(queue)} />`;
 }
 
 // What waits in a queue, by what becomes of it next. Looking takes nothing and changes nothing.

@@ -12,11 +12,14 @@ import { Name, Trouble } from "../../parts/text.js";
 
 const PRIORITIES = [["", "normal"], ["low", "low"], ["high", "high"], ["critical", "critical"]];
 
+/** By number. */
+const NAMES = ["low", "", "high", "critical"];
+
 /** `like`: a message whose body, headers and priority the form begins with. */
 export function Publish({ queue, onClose, like }) {
   const [body, setBody] = useState(like?.payload ?? '{"number": 1}');
   const [headers, setHeaders] = useState(Object.entries(like?.headers ?? {}).filter(([name]) => !name.startsWith("vibemq-")).map(([name, value]) => ({ name, value })));
-  const [extras, setExtras] = useState({ priority: "", ttl: "", delay: "", dedup_id: "", id: "" });
+  const [extras, setExtras] = useState({ priority: NAMES[like?.priority] ?? "", ttl: "", delay: "", dedup_id: "", id: "" });
   const [problem, setProblem] = useState(null);
   const [sent, setSent] = useState(null);
   const [key, setKey] = useState(newKey);
@@ -64,9 +67,10 @@ export function Publish({ queue, onClose, like }) {
 const sequenceOf = (answer) => answer?.sequence ?? answer?.items?.[0]?.sequence ?? null;
 
 function messageOf({ body, headers, priority, ttl, delay, dedup_id }) {
+  const hasType = headers.some(({ name }) => name.trim().toLowerCase() === "content-type");
   const given = {
     payload: body,
-    content_type: tokens(body) === null ? "text/plain" : undefined,
+    content_type: tokens(body) === null && !hasType ? "text/plain" : undefined,
     headers: Object.fromEntries(headers.filter(({ name }) => name.trim()).map(({ name, value }) => [name.trim(), value])),
     priority: priority || undefined,
     ttl_ms: ttl ?? undefined,

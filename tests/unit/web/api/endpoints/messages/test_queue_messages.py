@@ -1,0 +1,28 @@
+"""Bodies of messages on their way to a client."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from vibemq.web.api.contract import Exchange
+from vibemq.web.api.endpoints.messages.queue_messages import PART_BYTES, PART_TIMEOUT_S, parts
+from vibemq.web.limits import EXTEND
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+async def test_a_large_body_goes_in_parts_that_have_time_of_their_own() -> None:
+    body = bytes(range(256)) * (PART_BYTES // 256 * 2) + b"end"
+    extended: list[float] = []
+    scope: dict[str, Any] = {EXTEND: extended.append}
+    exchange = cast(Exchange, SimpleNamespace(request=SimpleNamespace(scope=scope)))
+    sent = [part async for part in parts(exchange, memoryview(body))]
+    assert b"".join(sent) == body
+    assert [len(part) for part in sent] == [PART_BYTES, PART_BYTES, 3]
+    assert extended == [PART_TIMEOUT_S] * 3
