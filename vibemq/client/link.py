@@ -166,8 +166,7 @@ class ClientLink:
         self.inherited = True
         self.protocol = self._sending = None
         self.failure = failure
-        for subscriber in self.subscriptions.values():
-            subscriber.forget_inherited()
+        self.restored.forget_inherited()
 
     def _notify(self) -> None:
         changed, self.changed = self.changed, Latch()

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterable
 from functools import partial
 from typing import Protocol
+from weakref import WeakSet
 
 from vibemq.client.failures import PASSING, Failure, error_of, failure_of
 from vibemq.client.passing import PassingQueues
@@ -74,6 +75,8 @@ class RestoredSubscriptions:
     def __init__(self, sender: FrameSender) -> None:
         self._sender = sender
         self.by_id: dict[str, Subscriber] = {}
+        self._left: WeakSet[Subscriber] = WeakSet()
+        """Those of which nothing more comes, and whose messages may be settled: each lives as long as one of these."""
         self.passing = PassingQueues(self._subscribed_queues)
         """They are created anew on each connection, ahead of the subscriptions."""
         self.subscribing: dict[str, float] = {}
@@ -99,14 +102,23 @@ class RestoredSubscriptions:
     def lost(self) -> None:
         """The connection is gone."""
         self._forget_connection()
-        for subscriber in list(self.by_id.values()):
+        for subscriber in self._all():
             subscriber.lost()
 
     def fail(self, failure: Failure) -> None:
-        for subscriber in list(self.by_id.values()):
+        for subscriber in self._all():
             subscriber.ended(failure)
         self.by_id.clear()
+        self._left.clear()
         self._forget_connection()
+
+    def forget_inherited(self) -> None:
+        """In a forked child."""
+        for subscriber in self._all():
+            subscriber.forget_inherited()
+
+    def _all(self) -> list[Subscriber]:
+        return [*self.by_id.values(), *self._left]
 
     def _forget_connection(self) -> None:
         self.subscribing.clear()
@@ -126,8 +138,14 @@ class RestoredSubscriptions:
     def forget(self, subscriber: Subscriber) -> None:
         """Neither subscribe it again nor deliver to it."""
         self.by_id.pop(subscriber.id, None)
+        self._left.discard(subscriber)
         self.subscribing.pop(subscriber.id, None)
         self._put_off.forget(Restoration(subscriber.id))
+
+    def left(self, subscriber: Subscriber) -> None:
+        """Nothing more comes; it is told of the end of the connection as long as somebody has its messages."""
+        self.forget(subscriber)
+        self._left.add(subscriber)
 
     def withdraw(self, subscriber: Subscriber) -> bool:
         """Forget it, if the broker does not know of it on this connection yet; whether that was so."""
@@ -204,7 +222,7 @@ class RestoredSubscriptions:
                 self._created_anew(request.queue, now)
 
     def tick(self, now: float) -> None:
-        for subscriber in list(self.by_id.values()):
+        for subscriber in self._all():
             subscriber.tick(now)
 
     def overdue(self, sent_before: float) -> str:
