@@ -70,6 +70,8 @@ class ClientQueues:
         )
         if verb == "queue.create":
             self._remember(arguments)
+        elif verb == "queue.change":
+            self._remember_change(arguments)
         elif verb == "queue.delete":
             self._link.restored.deleted(arguments.get("queue", ""), anyio.current_time())
         return orjson.loads(answer.payload) if answer.payload else None
@@ -87,6 +89,15 @@ class ClientQueues:
             queue = created["queue"]
             request = {"verb": "queue.create", "arguments": {"queue": queue, "options": options}}
             self._link.restored.passing.created(queue, wanted, orjson.dumps(request), anyio.current_time())
+
+    def _remember_change(self, changed: dict[str, Any]) -> None:
+        """It is created anew as it is by now, if it still goes away by itself."""
+        queue, changes, passing = changed["queue"], changed.get("changes"), self._link.restored.passing
+        request = passing.request_of(queue)
+        if request is not None and changes:
+            created = orjson.loads(request)["arguments"]
+            passing.deleted(queue)
+            self._remember({**created, "options": {**(created["options"] or {}), **changes}})
 
     async def change(self, queue: str, changes: dict[str, Any]) -> None:
         await self.admin("queue.change", {"queue": _checked_name(queue), "changes": changes})
