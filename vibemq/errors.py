@@ -529,17 +529,20 @@ class RequestTimeout(ClientError):
 class PublishRefused(ClientError):
     """Some messages of a `publish_many` were refused; `refused` maps their index to why, the others are accepted.
 
+    A stream that goes on for long without a flush has more refusals than `refused` names: `more` says how many.
     `code` is that of the first refusal.
     """
 
-    def __init__(self, queue: str, refused: Mapping[int, VibeMQError], *, accepted: int) -> None:
+    def __init__(self, queue: str, refused: Mapping[int, VibeMQError], *, accepted: int, more: int = 0) -> None:
         index, first = next(iter(refused.items()))
+        count = len(refused) + more
         super().__init__(
-            f"queue {queue!r} refused {len(refused)} of {len(refused) + accepted} messages; message {index}: {first}"
+            f"queue {queue!r} refused {count:,} of {count + accepted:,} messages; message {index}: {first}"
         )
         self.queue = queue
         self.refused = dict(refused)
         self.accepted = accepted
+        self.more = more
         self.code = first.code  # type: ignore[misc]  # of this one error, not of the class
 
 

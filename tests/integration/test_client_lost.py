@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import gc
 import socket
 import threading
+import weakref
 from typing import Any
 
 import anyio
@@ -278,6 +280,19 @@ async def test_a_fetch_that_cannot_know_what_waits_is_an_error() -> None:
         for timeout in (0, 0.01):
             with pytest.raises(vibemq.errors.NotConnected, match="what waits in queue 'orders' is not known"):
                 await mq.fetch("orders", timeout=timeout)
+
+
+async def test_what_was_fetched_and_is_left_to_its_ack_timeout_leaves_nothing_in_the_client() -> None:
+    async with broker_and_client() as (broker, mq):
+        await mq.publish_many("orders", range(20))
+        kept = (await mq.fetch("orders", timeout=60))[0]
+        weak = [weakref.ref((await mq.fetch("orders", timeout=60))[0]._delivery.settler) for _ in range(19)]
+        await until(lambda: not mq._link.subscriptions)
+        gc.collect()
+        assert not any(reference() for reference in weak)
+        assert not kept.stale
+        await broker.stop()
+        await until(lambda: kept.stale)
 
 
 async def test_a_fetch_whose_connection_is_lost_while_it_waits_is_an_error() -> None:

@@ -1,6 +1,7 @@
 """Subscriptions that deliver into one place, waited for by a file descriptor."""
 
 import itertools
+import math
 import os
 import select
 import sys
@@ -39,6 +40,21 @@ def broker() -> Iterator[FakeBroker]:
 
 def readable(inbox: Inbox, timeout_s: float = 0) -> bool:
     return bool(select.select([inbox], [], [], timeout_s)[0])
+
+
+@pytest.mark.parametrize("timeout", [math.inf, 1e12, 2**31 / 1_000])
+def test_get_waits_as_long_as_it_is_told(broker: FakeBroker, inbox: Inbox, timeout: float) -> None:
+    with vibemq.sync.connect(address(broker)) as mq:
+        inbox.add(mq.subscribe("orders"))
+        threading.Thread(target=mq.publish, args=["orders", "late"]).start()
+        message = inbox.get(timeout)
+        assert message is not None
+        assert message.body == "late"
+        message.ack()
+    waking = wakeup.Wakeup()
+    waking.set()
+    waking.wait(timeout)
+    waking.close()
 
 
 def take(inbox: Inbox, count: int) -> list[object]:

@@ -238,6 +238,22 @@ async def test_a_client_that_connects_again_has_its_queues_again(tmp_path: Path)
         await until(lambda: not broker.list_queues())
 
 
+async def test_a_queue_is_created_anew_with_the_options_that_it_was_given_last(broker: TimedBroker) -> None:
+    async with vibemq.connect(broker.url, reconnect=QUICK) as mq:
+        await mq.create_queue("replies", exclusive=True, max_messages=1_000, max_attempts=7)
+        await mq.change_queue("replies", max_messages=5)
+        await mq.create_queue("stays", expires=3600)
+        await mq.change_queue("stays", expires=0, max_messages=6)
+        await mq.declare("declared", exclusive=True)
+        await mq.declare("declared", exclusive=True, max_messages=7, on_conflict="override")
+        for connection in broker._running().connection_table:
+            connection.drop("the test cuts it")
+        await until(lambda: removed(broker) == {"exclusive": 2} and broker.queue_info("declared") is not None)
+        assert mq._link.restored.passing.request_of("stays") is None
+        infos = [await mq.queue_info(queue) for queue in ("replies", "stays", "declared")]
+        assert [info and info.options.max_messages for info in infos] == [5, 6, 7]
+
+
 async def test_settings_declare_no_exclusive_queue(tmp_path: Path) -> None:
     for changes in ({"queue_defaults": {"exclusive": True}}, {"queues": {"q": {"exclusive": True}}}):
         with pytest.raises((ValidationError, ConfigInvalid), match="exclusive cannot be set here"):

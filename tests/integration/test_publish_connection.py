@@ -1,5 +1,6 @@
 """The second connection of a blocking client, for publishes that one thread after the other waits for."""
 
+import math
 import os
 import signal
 import socket
@@ -87,6 +88,38 @@ def with_two_connections(broker: FakeBroker, **options: Any) -> Iterator[vibemq.
         mq.publish("first", 0)
         wait_until(lambda: direct(mq)._made)
         yield mq
+
+
+@pytest.mark.parametrize("timeout", [math.inf, 1e12])
+def test_a_command_timeout_may_be_endless(broker: FakeBroker, timeout: float) -> None:
+    with with_two_connections(broker, command_timeout=timeout) as mq:
+        before = used(mq)
+        mq.publish("orders", 1)
+        assert used(mq) == before + 1
+        made = direct(mq)._made
+        assert made is not None
+        made.claims.append(Claim())
+        made.returned.clear()
+        closing, _ = in_a_thread(lambda: direct(mq).close(timeout))
+        made.returned.set()
+        closing.join(60)
+        made.claims.clear()
+    assert broker.accepted == 2
+
+
+def test_a_connection_that_cannot_be_made_is_not_tried_again_at_once(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> PublishConnection:
+        raise OverflowError("of the test")
+
+    monkeypatch.setattr(direct_publishes, "PublishConnection", fails)
+    with vibemq.sync.connect(address(broker)) as mq:
+        for number in range(100):
+            mq.publish("orders", number)
+            wait_until(lambda: not direct(mq)._making)
+    assert payloads(broker) == list(range(100))
+    assert broker.accepted == 2
 
 
 def used(mq: vibemq.sync.Client) -> int:

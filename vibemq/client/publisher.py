@@ -32,6 +32,8 @@ TURN_MESSAGES = 512
 """Messages that a `Publisher` packs before the loop gets a turn."""
 TIMEOUT_MS_MAX = 2**32 - 1
 """Of a request."""
+REFUSALS_KEPT = 1_000
+"""Errors of a `Publisher` since its last flush; of more it knows the number."""
 _NAMES_KEPT = 10_000
 
 
@@ -284,6 +286,7 @@ class Publisher:
         self._dedup = dedup
         self._pieces: deque[_Piece] = deque()
         self._refused: dict[int, VibeMQError] = {}
+        self._refused_more = 0
         self._sent = 0
         self._flushed = 0
         """So many of them were told about."""
@@ -331,7 +334,8 @@ class Publisher:
         the next one, unless it is confirmed by then.
 
         Raises:
-            PublishRefused: some were refused; their indexes count from the last flush.
+            PublishRefused: some were refused; their indexes count from the last flush. It has the errors of the first
+                1,000, and the number of those beyond.
         """
         self._publishing.check_loop()
         for piece in list(self._pieces):
@@ -339,8 +343,9 @@ class Publisher:
         self._drop_settled()
         begin, self._flushed = self._flushed, self._pieces[0].start if self._pieces else self._sent
         refused, self._refused = {number - begin: error for number, error in self._refused.items()}, {}
-        accepted = self._flushed - begin - len(refused)
-        raise_for(self.queue, refused, accepted)
+        more, self._refused_more = self._refused_more, 0
+        accepted = self._flushed - begin - len(refused) - more
+        raise_for(self.queue, refused, accepted, more)
         return accepted
 
     async def __aenter__(self) -> Self:
@@ -355,4 +360,8 @@ class Publisher:
 
     def _drop_settled(self) -> None:
         while self._pieces and self._pieces[0].batch.done.is_set():
-            self._refused.update(self._pieces.popleft().refusals())
+            for number, error in self._pieces.popleft().refusals():
+                if len(self._refused) < REFUSALS_KEPT:
+                    self._refused[number] = error
+                else:
+                    self._refused_more += 1

@@ -503,7 +503,7 @@ class Subscription(Generic[T]):
             if self._releasing or not self._held:
                 self._link.restored.forget(self)
                 self._forget_deliveries()
-            else:
+            elif self.id in self._link.subscriptions:
                 self._link.restored.retire(self)
         if self._stopped:
             self._notify()  # Somebody may wait in `drain`.

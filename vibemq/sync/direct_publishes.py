@@ -10,8 +10,9 @@ A lost connection is what it is for the loop: what it had not answered is publis
 
 import contextlib
 import logging
+import socket
 import time
-from threading import get_ident
+from threading import TIMEOUT_MAX, get_ident
 
 import anyio
 
@@ -20,6 +21,7 @@ from vibemq.client import Receipt
 from vibemq.client.connecting.connection import PATIENCE
 from vibemq.client.connecting.dialing import dial
 from vibemq.client.connecting.plain_socket import PlainSocket
+from vibemq.client.protocol import ClientProtocol
 from vibemq.client.publisher import PackedPublish
 from vibemq.errors import ErrorCode, RequestTimeout, VibeMQError
 from vibemq.sync.loop_thread import LoopThread
@@ -125,7 +127,9 @@ class DirectPublishes:
         if all(claim.is_interrupted for claim in list(made.claims)):
             # Whoever closes need not know what the broker has read.
             made.interrupt()
-        elif all(claim.thread != here for claim in list(made.claims)) and not made.returned.wait(timeout):
+            return
+        is_awaited = all(claim.thread != here for claim in list(made.claims))
+        if is_awaited and not made.returned.wait(min(timeout, TIMEOUT_MAX)):
             made.interrupt()
 
     def forked(self) -> None:
@@ -210,16 +214,24 @@ class DirectPublishes:
             async with dial(self._settings) as (stream, protocol):
                 if self._closed or self._made is not None or not isinstance(stream, PlainSocket):
                     return
-                made = PublishConnection(stream.hand_over(), protocol, self._settings, epoch)
+                made = self._connection_of(stream.hand_over(), protocol, epoch)
             self._made = made
             if self._is_closed():
                 self._close_free()
             self._look_later(made, time.monotonic())
         except (OSError, VibeMQError) as error:
             logger.info("waited publishes have no connection of their own: %s", error)
-            self._wanted_since = time.monotonic() + RETRY_S
         finally:
+            if self._made is None:
+                self._wanted_since = time.monotonic() + RETRY_S
             self._making = False
+
+    def _connection_of(self, connected: socket.socket, protocol: ClientProtocol, epoch: int) -> PublishConnection:
+        try:
+            return PublishConnection(connected, protocol, self._settings, epoch)
+        except BaseException:
+            connected.close()
+            raise
 
     def _look_later(self, made: PublishConnection, since: float) -> None:
         self._loop.later(IDLE_S, self._look_after, made, made.used, since)

@@ -33,6 +33,8 @@ _READ_ALL = "read"
 """Nor this one, of the ping that asks whether everything has been read; with a number."""
 _SILENCE = (BlockingIOError, TimeoutError)
 """What a read raises when nothing has come for as long as it may take."""
+_WAIT_MAX_S = 1_000_000.0
+"""The system is not asked to wait longer at a time."""
 
 
 class Claim:
@@ -200,7 +202,7 @@ class PublishConnection:
 
     def _wait_at_most(self, seconds: float) -> None:
         """From now on, for the socket."""
-        seconds = max(seconds, 0.001)
+        seconds = min(max(seconds, 0.001), _WAIT_MAX_S)
         if os.name == "nt":
             self._socket.settimeout(seconds)
             return

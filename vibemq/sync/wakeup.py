@@ -8,6 +8,7 @@ import sys
 _ONE = (1).to_bytes(8, sys.byteorder)
 _READ = 4_096
 """Of a pipe; an eventfd gives all at once."""
+_WAIT_MAX_S = 86_400.0
 
 
 class Wakeup:
@@ -29,10 +30,10 @@ class Wakeup:
             os.read(self._reading, _READ)
 
     def wait(self, timeout: float | None) -> None:
-        """Until it is set; `timeout` in seconds."""
+        """Until it is set, for a day at most; `timeout` in seconds."""
         poll = select.poll()
         poll.register(self._reading, select.POLLIN)
-        poll.poll(None if timeout is None else max(0.0, timeout) * 1_000)
+        poll.poll(None if timeout is None else min(max(0.0, timeout), _WAIT_MAX_S) * 1_000)
 
     def replace(self) -> None:
         """In a forked child: what is shared with the parent gets the numbers of new descriptors, which others may have

@@ -92,10 +92,10 @@ class PublishReport(Sequence[Receipt]):
         raise_for(self.queue, self.refused, self.accepted)
 
 
-def raise_for(queue: str, refused: Mapping[int, VibeMQError], accepted: int) -> None:
-    """See `PublishReport.raise_for_refused`."""
+def raise_for(queue: str, refused: Mapping[int, VibeMQError], accepted: int, more: int = 0) -> None:
+    """See `PublishReport.raise_for_refused`. `more`: refused, too, beyond those."""
     if not refused:
         return
-    if not accepted and len({type(error) for error in refused.values()}) == 1:
+    if not (accepted or more) and len({type(error) for error in refused.values()}) == 1:
         raise next(iter(refused.values()))
-    raise PublishRefused(queue, refused, accepted=accepted)
+    raise PublishRefused(queue, refused, accepted=accepted, more=more)

@@ -14,7 +14,8 @@ class Latch:
 
     def __init__(self) -> None:
         self._happened = False
-        self._futures: list[asyncio.Future[None]] | None = None
+        self._futures: dict[asyncio.Future[None], None] | None = None
+        """In the order in which they came."""
         self._event: anyio.Event | None = None
 
     def is_set(self) -> bool:
@@ -75,15 +76,15 @@ class Latch:
     def _new_future(self, loop: asyncio.AbstractEventLoop) -> "asyncio.Future[None]":
         future: asyncio.Future[None] = loop.create_future()
         if self._futures is None:
-            self._futures = [future]
+            self._futures = {future: None}
         else:
-            self._futures.append(future)
+            self._futures[future] = None
         return future
 
     def _forget(self, future: "asyncio.Future[None]") -> None:
         """A latch that nobody sets does not gather all who have ever waited."""
-        if self._futures is not None and future in self._futures:
-            self._futures.remove(future)
+        if self._futures is not None:
+            self._futures.pop(future, None)
 
 
 def _loop_of_this_task() -> asyncio.AbstractEventLoop | None:

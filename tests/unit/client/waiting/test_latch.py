@@ -1,3 +1,7 @@
+import asyncio
+from random import Random
+from unittest.mock import patch
+
 import anyio
 import pytest
 
@@ -11,6 +15,31 @@ def test_it_is_made_and_set_without_an_event_loop() -> None:
     assert not latch.is_set()
     latch.set()
     assert latch.is_set()
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_many_who_wait_are_cancelled_in_any_order_at_little_cost(anyio_backend: str) -> None:
+    """Each looks at no other one who waits: a list of them made the loop stand still."""
+    compared = 0
+
+    class Waiting(asyncio.Future[None]):
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return self is other
+
+        __hash__ = asyncio.Future.__hash__
+
+    latch, loop = Latch(), asyncio.get_running_loop()
+    with patch.object(loop, "create_future", lambda: Waiting(loop=loop)):
+        tasks = [asyncio.ensure_future(latch.wait()) for _ in range(200)]
+        await anyio.wait_all_tasks_blocked()
+    Random(0).shuffle(tasks)
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    assert all(task.cancelled() for task in tasks)
+    assert compared <= 2 * len(tasks)
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
