@@ -16,6 +16,7 @@ from vibemq.auth.passwords import hash_password
 from vibemq.client.reconnect import ReconnectPolicy
 from vibemq.config import Auth, Listener, Permission, Tls, User
 from vibemq.errors import InvalidPayload, NotAuthorized, QueueNotFound
+from vibemq.operations.monitoring.kept_lists import KEPT_MAX
 from vibemq.server.access.certificates import valid_until
 from vibemq.server.broker import Broker
 
@@ -205,8 +206,31 @@ async def test_cursors_of_all_queues_that_the_user_may_inspect(broker: Broker, r
     assert (await root.admin("cursor.list", group="nobody"))["cursors"] == []
     async with vibemq.connect(as_user(broker, "ann")) as ann:
         assert [row["queue"] for row in (await ann.admin("cursor.list"))["cursors"]] == ["mine-too", "mine"]
-        with pytest.raises(InvalidPayload, match="kept for 30 s"):
-            await ann.admin("cursor.list", limit=2, after=page["next"])
+        others = await ann.admin("cursor.list", limit=2, after=page["next"])
+        assert [row["queue"] for row in others["cursors"]] == ["mine"], "what it may see, behind that place"
+    for wrong in ("1:2", "1:2:3:x:y", "-1:0:0:0:", "x"):
+        with pytest.raises(InvalidPayload, match="as it was"):
+            await root.admin("cursor.list", after=wrong)
+
+
+@pytest.mark.parametrize("sort", ["-backlog", "backlog", "name"])
+async def test_the_second_page_of_cursors_is_there_however_often_others_look(
+    broker: Broker, root: vibemq.Client, sort: str
+) -> None:
+    """And however long it is open: its list is kept for a while only."""
+    for queue, group, count in (("mine", "a:b", 7), ("mine", "c", 1), ("q-r", "d", 5), ("yours", "e", 9)):
+        await root.publish_many(queue, [b"x"] * count)
+        await root.admin("group.join", queue=queue, group=group, start="earliest")
+    whole = [(row["queue"], row["group"]) for row in (await root.admin("cursor.list", sort=sort))["cursors"]]
+    found, after = [], None
+    while True:
+        page = await root.admin("cursor.list", sort=sort, limit=1, **({"after": after} if after else {}))
+        found += [(row["queue"], row["group"]) for row in page["cursors"]]
+        for part in range(KEPT_MAX + 1):
+            await root.admin("cursor.list", limit=1, group=str(part))
+        if (after := page["next"]) is None:
+            break
+    assert (len(found), found) == (4, whole)
 
 
 async def test_transactions_are_shown_with_their_open_stages(broker: Broker, root: vibemq.Client) -> None:
