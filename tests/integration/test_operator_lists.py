@@ -181,6 +181,37 @@ async def test_connections_are_sorted_chosen_and_cut_from_one_list(broker: Broke
             await client.close()
 
 
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize(("sort", "known"), [("name", True), ("since", True), ("stuck_since", False)])
+async def test_the_second_page_of_connections_is_there_however_often_others_look(
+    broker: Broker, root: vibemq.Client, sort: str, known: bool, descending: bool
+) -> None:
+    clients = [vibemq.connect(as_user(broker, "ann"), name=f"c{number}") for number in (2, 1, 3)]
+    for client in clients:
+        await client.open()
+    try:
+        found, after = [], None
+        while True:
+            more = {"after": after} if after else {}
+            page = await root.admin(
+                "connections.list", sort=sort, descending=descending, user="ann", limit=1, stuck=False, **more
+            )
+            found += [row["name"] for row in page["connections"]]
+            for part in range(KEPT_MAX + 1):
+                await root.admin("connections.list", sort="name", name=f"c{part}")
+            if (after := page["next"]) is None:
+                break
+        assert sorted(found) == ["c1", "c2", "c3"]
+        if sort == "name":
+            assert found == sorted(found, reverse=descending)
+        for wrong in ("1:2:[3]", '1:2:["x","y"]', "1:2:x", "1:-2:[1,1]", *(['99:0:[{"x":1},1]'] if known else [])):
+            with pytest.raises(InvalidPayload, match="as it was"):
+                await root.admin("connections.list", sort=sort, user="ann", after=wrong)
+    finally:
+        for client in clients:
+            await client.close()
+
+
 # -- cursors and transactions ---------------------------------------------------------------------------------------
 
 
