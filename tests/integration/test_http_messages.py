@@ -524,6 +524,21 @@ async def test_what_one_user_holds_is_bounded(api: ApiClient, monkeypatch: pytes
     assert len(await fetch(api, max=3)) == 3
 
 
+@pytest.mark.parametrize("gone", ["/queues/q", "/queues/q/groups/g"])
+async def test_what_was_taken_away_is_not_held(api: ApiClient, monkeypatch: pytest.MonkeyPatch, gone: str) -> None:
+    monkeypatch.setattr(peer_session, "HELD_MAX", 5)
+    await publish(api, "other")
+    await api.done("PUT", "/queues/q", json={"mode": "fan_out_with_ack", "durability": "transient"})
+    assert await fetch(api, group="g") == []
+    for _ in range(5):
+        await publish(api)
+    assert len(await fetch(api, group="g", max=3, ack_timeout_ms=43_200_000)) == 3
+    assert len(await fetch(api, group="g", max=2, ack_timeout_ms=43_200_000)) == 2
+    assert await api.code("POST", "/queues/other/deliveries") == (429, "RATE_LIMITED")
+    await api.done("DELETE", gone)
+    assert len(await fetch(api, "other", max=1)) == 1
+
+
 @pytest.mark.parametrize("size", [1, 20_000], ids=["small", "above 16 KiB"])
 async def test_who_waits_for_room_keeps_nobody_from_settling(api: ApiClient, size: int) -> None:
     await api.done("PUT", "/queues/q", json={"max_messages": 1, "overflow": "block_publisher"})

@@ -16,6 +16,7 @@ from vibemq.auth.passwords import hash_password
 from vibemq.client.reconnect import ReconnectPolicy
 from vibemq.config import Auth, Listener, Permission, Tls, User
 from vibemq.errors import InvalidPayload, NotAuthorized, QueueNotFound
+from vibemq.operations.monitoring.kept_lists import KEPT_MAX
 from vibemq.server.access.certificates import valid_until
 from vibemq.server.broker import Broker
 
@@ -180,6 +181,37 @@ async def test_connections_are_sorted_chosen_and_cut_from_one_list(broker: Broke
             await client.close()
 
 
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize(("sort", "known"), [("name", True), ("since", True), ("stuck_since", False)])
+async def test_the_second_page_of_connections_is_there_however_often_others_look(
+    broker: Broker, root: vibemq.Client, sort: str, known: bool, descending: bool
+) -> None:
+    clients = [vibemq.connect(as_user(broker, "ann"), name=f"c{number}") for number in (2, 1, 3)]
+    for client in clients:
+        await client.open()
+    try:
+        found, after = [], None
+        while True:
+            more = {"after": after} if after else {}
+            page = await root.admin(
+                "connections.list", sort=sort, descending=descending, user="ann", limit=1, stuck=False, **more
+            )
+            found += [row["name"] for row in page["connections"]]
+            for part in range(KEPT_MAX + 1):
+                await root.admin("connections.list", sort="name", name=f"c{part}")
+            if (after := page["next"]) is None:
+                break
+        assert sorted(found) == ["c1", "c2", "c3"]
+        if sort == "name":
+            assert found == sorted(found, reverse=descending)
+        for wrong in ("1:2:[3]", '1:2:["x","y"]', "1:2:x", "1:-2:[1,1]", *(['99:0:[{"x":1},1]'] if known else [])):
+            with pytest.raises(InvalidPayload, match="as it was"):
+                await root.admin("connections.list", sort=sort, user="ann", after=wrong)
+    finally:
+        for client in clients:
+            await client.close()
+
+
 # -- cursors and transactions ---------------------------------------------------------------------------------------
 
 
@@ -205,8 +237,31 @@ async def test_cursors_of_all_queues_that_the_user_may_inspect(broker: Broker, r
     assert (await root.admin("cursor.list", group="nobody"))["cursors"] == []
     async with vibemq.connect(as_user(broker, "ann")) as ann:
         assert [row["queue"] for row in (await ann.admin("cursor.list"))["cursors"]] == ["mine-too", "mine"]
-        with pytest.raises(InvalidPayload, match="kept for 30 s"):
-            await ann.admin("cursor.list", limit=2, after=page["next"])
+        others = await ann.admin("cursor.list", limit=2, after=page["next"])
+        assert [row["queue"] for row in others["cursors"]] == ["mine"], "what it may see, behind that place"
+    for wrong in ("1:2", "1:2:3:x:y", "-1:0:0:0:", "x"):
+        with pytest.raises(InvalidPayload, match="as it was"):
+            await root.admin("cursor.list", after=wrong)
+
+
+@pytest.mark.parametrize("sort", ["-backlog", "backlog", "name"])
+async def test_the_second_page_of_cursors_is_there_however_often_others_look(
+    broker: Broker, root: vibemq.Client, sort: str
+) -> None:
+    """And however long it is open: its list is kept for a while only."""
+    for queue, group, count in (("mine", "a:b", 7), ("mine", "c", 1), ("q-r", "d", 5), ("yours", "e", 9)):
+        await root.publish_many(queue, [b"x"] * count)
+        await root.admin("group.join", queue=queue, group=group, start="earliest")
+    whole = [(row["queue"], row["group"]) for row in (await root.admin("cursor.list", sort=sort))["cursors"]]
+    found, after = [], None
+    while True:
+        page = await root.admin("cursor.list", sort=sort, limit=1, **({"after": after} if after else {}))
+        found += [(row["queue"], row["group"]) for row in page["cursors"]]
+        for part in range(KEPT_MAX + 1):
+            await root.admin("cursor.list", limit=1, group=str(part))
+        if (after := page["next"]) is None:
+            break
+    assert (len(found), found) == (4, whole)
 
 
 async def test_transactions_are_shown_with_their_open_stages(broker: Broker, root: vibemq.Client) -> None:

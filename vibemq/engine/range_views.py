@@ -262,6 +262,10 @@ class Readers:
         """In the order of their subscriptions; none when the session has gone."""
         return views.consumers_of_session(self._state, session, first, most)
 
+    def session_consumers(self, session: int) -> list[int]:
+        """Their numbers; of those that have ended too, as long as they hold messages."""
+        return views.session_consumers(self._state, session)
+
     def session_load(self, session: int) -> tuple[int, int]:
         """(consumers, messages that they hold)."""
         return views.session_load(self._state, session)

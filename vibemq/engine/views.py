@@ -383,6 +383,11 @@ def consumers_of_session(state: EngineState, session: int, first: int, most: int
     return [] if known is None else list(map(_consumer_figures, islice(known.consumers.values(), first, first + most)))
 
 
+def session_consumers(state: EngineState, session: int) -> list[int]:
+    known = state.sessions.get(session)
+    return [] if known is None else list(known.consumers)
+
+
 def session_load(state: EngineState, session: int) -> tuple[int, int]:
     """(consumers, messages that they hold) of a session."""
     known = state.sessions.get(session)

@@ -1,10 +1,12 @@
 """Who is connected: in the order of arrival, or sorted and chosen."""
 
 import time
-from collections.abc import Callable, Iterator
-from itertools import islice
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Protocol
 
+import orjson
 from pydantic import Field
 
 from vibemq.errors import InvalidPayload
@@ -29,6 +31,10 @@ SORTS = (
     "unsettled",
     "stuck_since",
 )
+
+
+SortedPeer = tuple[tuple[bool, Any], int]
+"""What it is sorted by (see `_comparable`), and its number."""
 
 
 class ConnectionListArguments(Arguments):
@@ -68,11 +74,11 @@ class ConnectionList:
         self._peers = peers
         self._readers = engine.readers
         self._rates = rates
-        self._kept: KeptLists[list[int]] = KeptLists(monotonic)
+        self._kept: KeptLists[list[SortedPeer]] = KeptLists(monotonic)
 
     async def page(self, caller: Caller, wanted: ConnectionListArguments) -> Any:
-        """Oldest first, or sorted: then the pages are cut from one list, which is kept for 30 s. A request without
-        arguments is answered with a plain list if it fits.
+        """Oldest first, or sorted: then the pages are cut from one list as long as it is kept, and go on at the same
+        place in another one. A request without arguments is answered with a plain list if it fits.
 
         Raises:
             InvalidPayload
@@ -81,7 +87,7 @@ class ConnectionList:
         if wanted.sort is not None:
             return await self._sorted_page(wanted, limit)
         if isinstance(wanted.after, str):
-            raise InvalidPayload("argument after of connections.list must be `next` of the page before, as it was")
+            raise _not_as_it_was()
         after = wanted.after or 0
         found: list[dict[str, Any]] = []
         last: list[int] = []
@@ -102,20 +108,14 @@ class ConnectionList:
 
     async def _sorted_page(self, wanted: ConnectionListArguments, limit: int) -> dict[str, Any]:
         asked = wanted.model_dump(exclude={"after", "limit"})
-        if wanted.after is None:
-            kept, first = self._kept.add(asked, await self._numbers(wanted)), 0
-        else:
-            number, first = _place(wanted.after)
-            found = self._kept.find(number, asked)
-            if found is None:
-                raise InvalidPayload(
-                    "the list that argument after of connections.list goes on with is gone; sorted lists are kept for "
-                    "30 s; ask for the first page again"
-                )
-            kept = found
-        numbers = kept.items
+        place = _Place.read(wanted.after)
+        kept = self._kept.find(place.number, asked)
+        if kept is None:
+            kept = self._kept.add(asked, await self._order(wanted))
+        order = kept.items
+        first = place.position if kept.number == place.number else place.behind(order, descending=wanted.descending)
         rows: list[dict[str, Any]] = []
-        page = list(islice(numbers, first, first + limit))
+        page = [number for _, number in order[first : first + limit]]
 
         def look() -> Iterator[None]:
             on_page, here = set(page), dict[int, ListedPeer]()
@@ -130,22 +130,23 @@ class ConnectionList:
                 yield
 
         await in_slices(look())
-        ends = first + limit >= len(numbers)
-        return {"connections": rows, "next": None if ends else f"{kept.number}:{first + limit}"}
+        last = first + limit
+        ends = last >= len(order)
+        return {"connections": rows, "next": None if ends else _Place(kept.number, last, order[last - 1]).text()}
 
-    async def _numbers(self, wanted: ConnectionListArguments) -> list[int]:
-        keys: dict[int, Any] = {}
+    async def _order(self, wanted: ConnectionListArguments) -> list[SortedPeer]:
+        found: list[SortedPeer] = []
         sort = wanted.sort or "since"
 
         def look() -> Iterator[None]:
             for peer in self._peers:
                 if _fits(row := self._row(peer), wanted):
-                    keys[peer.number] = _comparable(row[sort])
+                    found.append((_comparable(row[sort]), peer.number))
                 yield
 
         await in_slices(look())
-        ordered: list[int] = []
-        await in_slices(sort_steps(list(keys), keys.__getitem__, ordered))
+        ordered: list[SortedPeer] = []
+        await in_slices(sort_steps(found, lambda one: one, ordered))
         return ordered[::-1] if wanted.descending else ordered
 
     def _row(self, peer: ListedPeer) -> dict[str, Any]:
@@ -175,16 +176,52 @@ def _fits(row: dict[str, Any], wanted: ConnectionListArguments) -> bool:
     return part in (row["name"] or "").casefold() or part in row["remote"]
 
 
-def _comparable(value: Any) -> Any:
+def _comparable(value: Any) -> tuple[bool, Any]:
     """Nothing comes before everything else."""
     return (value is not None, value if value is not None else 0)
 
 
-def _place(after: int | str) -> tuple[int, int]:
-    number, colon, position = after.partition(":") if isinstance(after, str) else ("", "", "")
-    if not colon or not (number.isdecimal() and position.isdecimal()):
-        raise InvalidPayload("argument after of connections.list must be `next` of the page before, as it was")
-    return int(number), int(position)
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a list goes on: in the list of that number, or, when it is gone, behind that value and connection."""
+
+    number: int = 0
+    position: int = 0
+    last: SortedPeer | None = None
+    """None: at the beginning."""
+
+    def text(self) -> str:
+        assert self.last is not None
+        (known, value), peer = self.last
+        return f"{self.number}:{self.position}:{orjson.dumps([value if known else None, peer]).decode()}"
+
+    @classmethod
+    def read(cls, text: int | str | None) -> "_Place":
+        """Raises InvalidPayload."""
+        if text is None:
+            return cls()
+        try:
+            number, position, last = str(text).split(":", 2)
+            value, peer = orjson.loads(last)
+            place = cls(int(number), int(position), (_comparable(value), peer))
+        except (ValueError, TypeError):
+            raise _not_as_it_was() from None
+        if place.number < 1 or place.position < 0 or not isinstance(peer, int):
+            raise _not_as_it_was()
+        return place
+
+    def behind(self, order: Sequence[SortedPeer], *, descending: bool) -> int:
+        """The first position behind it. Raises InvalidPayload for a value that is none of what the order is by."""
+        if self.last is None:
+            return 0
+        try:
+            return len(order) - bisect_left(order[::-1], self.last) if descending else bisect_right(order, self.last)
+        except TypeError:
+            raise _not_as_it_was() from None
+
+
+def _not_as_it_was() -> InvalidPayload:
+    return InvalidPayload("argument after of connections.list must be `next` of the page before, as it was")
 
 
 OPERATIONS: list[Operation[Any]] = [

@@ -2,18 +2,21 @@
 what has become of it."""
 
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from pydantic import Field
 
 from vibemq.auth.policy import Policy
 from vibemq.errors import GroupNotFound, InvalidPayload, QueueNotFound
-from vibemq.model.runs import run_count
+from vibemq.model.access import Principal
+from vibemq.model.runs import END, run_count
 from vibemq.operations.arguments import TEXT_MAX, Arguments, Limit, page_size
 from vibemq.operations.contracts import EngineQuestions
 from vibemq.operations.groups import RUNS_SHOWN
-from vibemq.operations.monitoring.kept_lists import KeptLists
+from vibemq.operations.monitoring.kept_lists import KeptList, KeptLists
 from vibemq.operations.monitoring.readings import QueuesReading, Readings
 from vibemq.operations.monitoring.turns import in_slices, sort_steps
 from vibemq.operations.monitoring.visible import visible_rows
@@ -24,6 +27,8 @@ PAGE_CURSORS_MAX = 500
 
 Named = tuple[str, str]
 """(queue, group)."""
+Sorted = tuple[int, Named]
+"""With the figure that it is sorted by."""
 
 
 class CursorListArguments(Arguments):
@@ -48,37 +53,43 @@ class CursorList:
         self._readings = readings
         self._readers = engine.readers
         self._policy = policy
-        self._kept: KeptLists[list[Named]] = KeptLists(monotonic)
+        self._kept: KeptLists[_Order] = KeptLists(monotonic)
 
     async def page(self, caller: Caller, wanted: CursorListArguments) -> dict[str, Any]:
-        """Pages are cut from one list, which is kept for 30 s; what each row says is of now.
+        """Pages are cut from one list as long as it is kept, and go on at the same place in another one; what each row
+        says is of now.
 
         Raises:
             InvalidPayload
         """
-        principal = caller.principal
+        place = _Place.read(wanted.after)
+        kept = await self._list(caller.principal, wanted, place)
+        rows = kept.items.rows
+        first = place.position if kept.number == place.number else bisect_right(rows, place.last)
+        last = first + page_size(wanted.limit, PAGE_CURSORS, PAGE_CURSORS_MAX)
+        shown: list[dict[str, Any]] = []
+        await in_slices(self._look([named for _, named in rows[first:last]], shown))
+        ends = last >= len(rows)
+        return {"cursors": shown, "next": None if ends else _Place(kept.number, last, rows[last - 1]).text()}
+
+    async def _list(
+        self, principal: Principal | None, wanted: CursorListArguments, place: "_Place"
+    ) -> KeptList["_Order"]:
+        """The list that the place is in, if it is still there and the same is asked for; else one of now."""
         asked = (
             wanted.model_dump(exclude={"after", "limit"}),
             (principal, None if principal is None else principal.rules, self._policy.version),
         )
-        if wanted.after is None:
-            # Who has made a cursor finds it in the list.
-            reading = await self._readings.reading(self._readers.cursors_made)
-            rows = await visible_rows(reading, self._policy, principal)
-            kept, first = self._kept.add(asked, await _sorted(reading, rows, wanted)), 0
-        else:
-            number, first = _place(wanted.after)
-            found = self._kept.find(number, asked)
-            if found is None:
-                raise InvalidPayload(
-                    "the list that argument after of cursor.list goes on with is gone; lists are kept for 30 s; ask "
-                    "for the first page again"
-                )
-            kept = found
-        last = first + page_size(wanted.limit, PAGE_CURSORS, PAGE_CURSORS_MAX)
-        shown: list[dict[str, Any]] = []
-        await in_slices(self._look(kept.items[first:last], shown))
-        return {"cursors": shown, "next": f"{kept.number}:{last}" if last < len(kept.items) else None}
+        kept = self._kept.find(place.number, asked)
+        if kept is not None:
+            return kept
+        # Who has made a cursor finds it in the list.
+        reading = await self._readings.reading(self._readers.cursors_made)
+        kept = self._kept.newest(asked, lambda order: order.reading is reading)
+        if kept is not None:
+            return kept
+        seen = await visible_rows(reading, self._policy, principal)
+        return self._kept.add(asked, _Order(reading, await _sorted(reading, seen, wanted)))
 
     def _look(self, named: list[Named], into: list[dict[str, Any]]) -> Iterator[None]:
         for queue, group in named:
@@ -111,8 +122,8 @@ class CursorList:
             yield
 
 
-async def _sorted(reading: QueuesReading, rows: Sequence[int], wanted: CursorListArguments) -> list[Named]:
-    found: list[tuple[int, Named]] = []
+async def _sorted(reading: QueuesReading, rows: Sequence[int], wanted: CursorListArguments) -> list[Sorted]:
+    found: list[Sorted] = []
     queue, group = (wanted.queue or "").casefold(), (wanted.group or "").casefold()
     sign = {"-backlog": -1, "backlog": 1, "name": 0}[wanted.sort]
 
@@ -127,16 +138,44 @@ async def _sorted(reading: QueuesReading, rows: Sequence[int], wanted: CursorLis
             yield
 
     await in_slices(look())
-    ordered: list[tuple[int, Named]] = []
+    ordered: list[Sorted] = []
     await in_slices(sort_steps(found, lambda one: one, ordered))
-    return [named for _, named in ordered]
+    return ordered
 
 
-def _place(after: str) -> tuple[int, int]:
-    number, colon, position = after.partition(":")
-    if not colon or not (number.isdecimal() and position.isdecimal()):
-        raise InvalidPayload("argument after of cursor.list must be `next` of the page before, as it was")
-    return int(number), int(position)
+@dataclass(slots=True)
+class _Order:
+    """The cursors of one picture, sorted."""
+
+    reading: QueuesReading
+    rows: list[Sorted]
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a list goes on: in the list of that number, or, when it is gone, behind that figure and names."""
+
+    number: int = 0
+    position: int = 0
+    last: Sorted = (-END, ("", ""))
+
+    def text(self) -> str:
+        figure, (queue, group) = self.last
+        return f"{self.number}:{self.position}:{figure}:{len(queue)}:{queue}{group}"
+
+    @classmethod
+    def read(cls, text: str | None) -> "_Place":
+        """Raises InvalidPayload."""
+        if text is None:
+            return cls()
+        try:
+            number, position, figure, size, names = text.split(":", 4)
+            place = cls(int(number), int(position), (int(figure), (names[: int(size)], names[int(size) :])))
+        except ValueError:
+            place = cls(-1)
+        if place.number < 1 or place.position < 0:
+            raise InvalidPayload("argument after of cursor.list must be `next` of the page before, as it was")
+        return place
 
 
 OPERATIONS: list[Operation[Any]] = [

@@ -1,6 +1,6 @@
 """Queues and messages, for requests over HTTP that are more than one operation."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from vibemq.model.effects import QueueHead
@@ -33,6 +33,9 @@ class ApiMessages:
 
     def tap(self, queue_id: int, seen: Callable[[MessagesAdded | StageMoved], None]) -> Callable[[], None]:
         return self._taps.add(queue_id, seen)
+
+    def consumers(self, session: int) -> Collection[int]:
+        return self._readers.session_consumers(session)
 
     async def body(self, asker: Asker, arguments: Mapping[str, Any]) -> memoryview:
         call = self._runner.admit_for(asker, asker.principal, "message.show", arguments)

@@ -1,6 +1,6 @@
 """What the API needs of the broker around it."""
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -116,6 +116,9 @@ class MessageServices(Protocol):
     def tap(self, queue_id: int, seen: Callable[[MessagesAdded | StageMoved], None]) -> Callable[[], None]:
         """Have `seen` called with new messages of the queue as they are written, before they can be read. What is
         returned ends it."""
+
+    def consumers(self, session: int) -> Collection[int]:
+        """Of a session of the engine: numbers of those that wait for messages or hold some."""
 
     async def body(self, asker: Asker, arguments: Mapping[str, Any]) -> memoryview:
         """The whole body of a message, as `message.show` finds it. Raises VibeMQError."""

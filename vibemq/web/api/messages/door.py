@@ -11,5 +11,5 @@ class MessageDoor:
     """
 
     def __init__(self, services: ApiServices, key: bytes, run: bytes) -> None:
-        self.peers = HttpPeers(services.peers)
+        self.peers = HttpPeers(services.peers, services.messages.consumers)
         self.seal = LeaseSeal(key, run)

@@ -1,7 +1,7 @@
 """The sessions of the engine that work for principals over HTTP: one each, made when it is needed."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple, Protocol
 
 from vibemq.errors import ConnectionLimit, VibeMQError
@@ -107,8 +107,10 @@ class _PeerKey(NamedTuple):
 class HttpPeers:
     """One session for each principal; idle ones end by themselves."""
 
-    def __init__(self, services: Connects) -> None:
+    def __init__(self, services: Connects, consumers: Callable[[int], Collection[int]]) -> None:
+        """`consumers`: see `vibemq.web.api.services.MessageServices`."""
         self._services = services
+        self._consumers = consumers
         self._by_key: dict[_PeerKey, HttpPeer] = {}
         self._by_number: dict[int, HttpPeer] = {}
 
@@ -151,7 +153,7 @@ class HttpPeers:
         made: list[HttpPeerSession] = []
 
         def create(context: SessionContext) -> HttpPeerSession:
-            made.append(HttpPeerSession(context, principal))
+            made.append(HttpPeerSession(context, principal, self._consumers))
             return made[0]
 
         connected = self._services.connect(create, host=host, write=_nowhere)

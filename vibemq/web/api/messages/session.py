@@ -6,7 +6,7 @@ it was given stays its consumer's own until it is settled or its ack timeout is 
 that has asked for it: so the session lives on as long as anything is held.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -90,9 +90,13 @@ class _Held:
 class HttpPeerSession:
     """See `vibemq.protocols.session.Session` for what each verb means."""
 
-    def __init__(self, context: SessionContext, principal: Principal) -> None:
+    def __init__(
+        self, context: SessionContext, principal: Principal, consumers: Callable[[int], Collection[int]]
+    ) -> None:
+        """`consumers`: see `vibemq.web.api.services.MessageServices`."""
         self._context = context
         self._principal = principal
+        self._consumers = consumers
         self._now = context.now
         self._requests: list[Request] = []
         self._woken = False
@@ -149,6 +153,8 @@ class HttpPeerSession:
         """`told` gets a `FetchedBatch`. None: it was refused, and told so."""
         pending = sum(fetch.most for fetch in self._fetches.values())
         if self.held + pending + most > HELD_MAX:
+            self._forget_gone()
+        if self.held + pending + most > HELD_MAX:
             told(
                 RateLimited(
                     f"{self.held:,} messages are fetched and not settled, and {pending:,} are being waited for; "
@@ -173,6 +179,12 @@ class HttpPeerSession:
             )
         )
         return fetch
+
+    def _forget_gone(self) -> None:
+        """What went with its queue or group: of a fetch that is over, nobody says so."""
+        holding = set(self._consumers(self.number))
+        for consumer in [consumer for consumer in self._held if consumer not in holding]:
+            del self._held[consumer]
 
     def abandon(self, fetch: Fetch) -> None:
         """Nobody waits for it any more."""

@@ -52,7 +52,7 @@ class Asked:
 
     def __init__(self) -> None:
         self.woken = 0
-        self.session = HttpPeerSession(context(self._wake), USER)
+        self.session = HttpPeerSession(context(self._wake), USER, lambda number: range(1_000))
         self.told: list[Any] = []
 
     def _wake(self) -> None:
@@ -240,6 +240,7 @@ class Leases(RuleBasedStateMachine):
                     new_id=lambda: "id",
                 ),
                 USER,
+                self.engine.readers.session_consumers,
             )
             for number in (1, 2)
         }
