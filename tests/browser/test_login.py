@@ -6,6 +6,7 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,6 +31,22 @@ def test_a_deep_link_leads_through_the_login_to_its_page(closed_broker: ServedBr
     log_in(page)
     page.get_by_role("heading", name="Queues", exact=True).wait_for()
     assert page.url == f"{closed_broker.console}queues?name=ord&sort=-ready"
+
+
+def test_a_broker_with_one_token_is_no_open_one(tmp_path: Path, opened: Opener) -> None:
+    with ServedBroker(tmp_path, '[http]\ntoken = "sesame-long-token"\n') as broker:
+        page = opened(broker.origin)
+        page.goto(f"{broker.console}access")
+        page.get_by_role("button", name="Access token").click()
+        page.locator("input[name=secret]").fill("sesame-long-token")
+        page.get_by_role("button", name="Log in").click()
+        page.get_by_role("heading", name="This broker has one token and no users").wait_for()
+        page.goto(f"{broker.console}queues")
+        page.locator("details.command summary").first.click()
+        page.get_by_text("Authorization: Bearer $VIBEMQ_ACCESS_TOKEN").first.wait_for()
+        page.get_by_text("token", exact=True).click()
+        page.get_by_role("button", name="Log out", exact=True).click()
+        page.get_by_role("heading", name="Log in").wait_for()
 
 
 def test_a_wrong_password_is_told_in_a_sentence_and_the_right_one_then_lets_in(

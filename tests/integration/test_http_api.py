@@ -216,6 +216,16 @@ async def test_a_deletion_counts_what_consumers_hold_and_a_purge_does_not(api: A
     await api.done("DELETE", "/queues/q", params={"at_most": 2})
 
 
+async def test_a_narrower_token_of_a_superuser_tells_what_it_may(tmp_path: Path) -> None:
+    async with serving(tmp_path, auth=everybody()) as api:
+        wanted = {"label": "x", "permissions": [{"queues": "a.*", "actions": ["create", "purge"]}]}
+        token = (await api.done("POST", "/users/root/tokens", "root", json=wanted))["token"]
+        told = await api.done("GET", "/session", headers={"Authorization": f"Bearer {token}"})
+    assert not told["superuser"]
+    assert {"kind": "queue", "pattern": "*", "actions": ["*"]} in told["permissions"]
+    assert [rule["pattern"] for rule in told["narrowed_to"]] == ["a.*"]
+
+
 # -- lists ------------------------------------------------------------------------------------------------------------
 
 

@@ -73,6 +73,18 @@ def info(api: ApiClient, queue: str = "q") -> Any:
 # -- publish ------------------------------------------------------------------------------------------------------
 
 
+async def test_the_body_of_a_large_letter_is_fetched_whole(api: ApiClient) -> None:
+    body = bytes(range(256)) * 8_000
+    async with vibemq.connect(api.broker.url) as mq:
+        await mq.publish("q", body)
+        (message,) = await mq.fetch("q")
+        await message.reject("no")
+    await until(lambda: info(api).dead == 1)
+    (letter,) = (await api.done("GET", "/dead-letters"))["items"]
+    whole = await api.get(f"/dead-letters/{letter['dead_id']}/body")
+    assert (whole.content, whole.headers["content-length"]) == (body, str(len(body)))
+
+
 async def test_a_large_body_is_fetched_whole_and_in_ranges(api: ApiClient) -> None:
     body = bytes(range(256)) * 20_000
     async with vibemq.connect(api.broker.url) as mq:

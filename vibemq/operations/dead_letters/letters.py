@@ -14,7 +14,7 @@ from vibemq.auth.policy import Policy
 from vibemq.errors import MessageNotFound, QueueFull, QueueNotFound, StorageDamaged
 from vibemq.model.access import Action
 from vibemq.model.commands import PurgeDead
-from vibemq.model.rows import LARGE_ROW_BYTES
+from vibemq.model.rows import LARGE_ROW_BYTES, RowView
 from vibemq.model.stored import DamagedLetter, DeadLetter
 from vibemq.operations.arguments import Arguments, QueueName, Whole, page_size
 from vibemq.operations.contracts import CommandSession, EngineQuestions, InstantSource, StoreAccess
@@ -174,9 +174,16 @@ class DeadLetters:
 
     async def show(self, caller: Caller, wanted: ShowArguments) -> dict[str, Any]:
         """A damaged letter is refused with STORAGE_DAMAGED."""
+        return letter_json(await self._one(wanted), with_payload=True)
+
+    async def body(self, wanted: ShowArguments) -> memoryview:
+        """The whole body, however large it is. Refusals as of `show`."""
+        return RowView((await self._one(wanted)).row).payload_view
+
+    async def _one(self, wanted: ShowArguments) -> DeadLetter:
         found = await self._reader.one(wanted.dead_id)
         if found.letters and wanted.queue in (None, found.letters[0].queue):
-            return letter_json(found.letters[0], with_payload=True)
+            return found.letters[0]
         if found.damaged and wanted.queue in (None, found.damaged[0].queue):
             raise StorageDamaged(found.damaged[0].why, path="the store")
         raise MessageNotFound(

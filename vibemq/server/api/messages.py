@@ -7,6 +7,7 @@ from vibemq.model.effects import QueueHead
 from vibemq.model.options import QueueOptions
 from vibemq.model.records import MessagesAdded, StageMoved
 from vibemq.operations.contracts import ReaderQuestions
+from vibemq.operations.dead_letters.letters import DeadLetters
 from vibemq.operations.reading.bodies import MessageBodies
 from vibemq.server.commit.message_taps import MessageTaps
 from vibemq.server.net.connections import ConnectionTable
@@ -41,6 +42,12 @@ class ApiMessages:
         call = self._runner.admit_for(asker, asker.principal, "message.show", arguments)
         bodies: MessageBodies = call.service
         body: memoryview = await bodies.body(call.arguments)  # type: ignore[arg-type]  # of this operation
+        return body
+
+    async def letter_body(self, asker: Asker, arguments: Mapping[str, Any]) -> memoryview:
+        call = self._runner.admit_for(asker, asker.principal, "dlq.show", arguments)
+        letters: DeadLetters = call.service
+        body: memoryview = await letters.body(call.arguments)  # type: ignore[arg-type]  # of this operation
         return body
 
     @property

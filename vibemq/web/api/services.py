@@ -123,6 +123,9 @@ class MessageServices(Protocol):
     async def body(self, asker: Asker, arguments: Mapping[str, Any]) -> memoryview:
         """The whole body of a message, as `message.show` finds it. Raises VibeMQError."""
 
+    async def letter_body(self, asker: Asker, arguments: Mapping[str, Any]) -> memoryview:
+        """The whole body of a dead letter, as `dlq.show` finds it. Raises VibeMQError."""
+
     @property
     def body_bytes_max(self) -> int:
         """Of a message."""

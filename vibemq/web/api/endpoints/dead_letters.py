@@ -1,6 +1,5 @@
 """Dead letters: look at them, put one back, remove one."""
 
-import base64
 from collections.abc import AsyncIterator
 from time import monotonic
 from typing import Any
@@ -14,7 +13,6 @@ from vibemq.errors import (
     ErrorCode,
     InvalidPayload,
     MessageNotFound,
-    MessageTooLarge,
     NotAuthorized,
     VibeMQError,
 )
@@ -23,6 +21,7 @@ from vibemq.operations.reading.instants import with_instants
 from vibemq.web.api.answers import ITEMS_PER_TURN
 from vibemq.web.api.arguments import checked
 from vibemq.web.api.contract import BYTES, NDJSON, Endpoint, Exchange, Parameter
+from vibemq.web.api.endpoints.messages.queue_messages import parts
 from vibemq.web.api.endpoints.shapes import ANYTHING, INSTANT, NULLABLE_TEXT, TEXT, WHOLE, record
 from vibemq.web.api.kinds import Kind
 from vibemq.web.api.messages.hiding import check_filters, without_bodies
@@ -80,8 +79,12 @@ async def body(exchange: Exchange) -> Response:
     if exchange.state.hides_bodies(exchange.user.principal):
         raise NotAuthorized("the broker's settings (http.show_bodies) hide what is in messages from you")
     arguments = {"dead_id": typed_id(exchange), **exchange.query}
-    letter = (await exchange.services.operations.ask(exchange.user, "dlq.show", arguments)).result
-    return download(letter, f"letter-{exchange.path['dead_id']}.bin")
+    content = await exchange.services.messages.letter_body(exchange.user, arguments)
+    headers = {
+        "Content-Disposition": f'attachment; filename="letter-{exchange.path["dead_id"]}.bin"',
+        "Content-Length": str(len(content)),
+    }
+    return StreamingResponse(parts(exchange, content), headers=headers, media_type=BYTES)
 
 
 async def export(exchange: Exchange) -> Response:
@@ -176,19 +179,6 @@ def named_ids(exchange: Exchange) -> list[int]:
     return found
 
 
-def download(message: dict[str, Any], file_name: str) -> Response:
-    """The payload of a message as `vibemq.operations.messages` shows it. Raises MessageTooLarge."""
-    if "payload_base64" in message:
-        content = base64.b64decode(message["payload_base64"])
-    elif "payload" in message:
-        content = message["payload"].encode()
-    else:
-        raise MessageTooLarge(
-            f"the body has {message['payload_size']:,} bytes, more than an answer may; use vibemq-admin to export it"
-        )
-    return Response(content, media_type=BYTES, headers={"Content-Disposition": f'attachment; filename="{file_name}"'})
-
-
 def found(letter: dict[str, Any] | None, exchange: Exchange) -> dict[str, Any]:
     if letter is None:
         raise MessageNotFound(f"there is no dead letter {exchange.path['dead_id'][:20]}; it was replayed or purged")
@@ -221,9 +211,11 @@ ENDPOINTS = (
         path="/dead-letters/{dead_id}/body",
         summary="The body of a dead letter, as it was published.",
         operation="dlq.show",
+        kind=Kind.SCAN,
         handler=body,
         produces=BYTES,
-        errors=(*MISSING, ErrorCode.MESSAGE_TOO_LARGE),
+        conditional=False,
+        errors=MISSING,
     ),
     Endpoint(
         method="DELETE",

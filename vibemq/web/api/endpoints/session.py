@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -12,7 +13,7 @@ from starlette.responses import Response
 from vibemq.auth.addresses import is_loopback
 from vibemq.auth.matrix import SELF
 from vibemq.auth.policy import Policy
-from vibemq.auth.rules import NAME_OF
+from vibemq.auth.rules import EVERY_ACTION, NAME_OF
 from vibemq.errors import ErrorCode, Forbidden, InvalidPayload
 from vibemq.model.access import Action, NeededPermission, Principal, ResourceKind
 from vibemq.model.options import options_in_words, options_to_dict
@@ -48,19 +49,24 @@ def about(told: dict[str, Any], principal: Principal, exchange: Exchange) -> dic
     services = exchange.services
     narrowed = told["narrowed_to"]
     enabled = services.accounts.enabled
+    # Whoever has a narrower token of a superuser may do all that the token allows.
+    owner_is_superuser = services.accounts.policy.is_superuser(replace(principal, rules=None))
     return {
         "user": told["user"] if enabled else None,
         "superuser": told["superuser"],
         "authenticated": enabled or not exchange.state.credentials.open,
         "auth_enabled": enabled,
         "token": told["token"],
-        "permissions": [_rule(rule) for rule in told["permissions"]],
+        "permissions": EVERYTHING if owner_is_superuser else [_rule(rule) for rule in told["permissions"]],
         "narrowed_to": None if narrowed is None else [_rule(rule) for rule in narrowed],
         "may": may(services.accounts.policy, principal),
         "queue_defaults": options_in_words(options_to_dict(services.queue_defaults)),
         "version": services.version,
         "broker_name": services.broker_name,
     }
+
+
+EVERYTHING = [{"kind": str(kind), "pattern": "*", "actions": [EVERY_ACTION]} for kind in NAME_OF]
 
 
 def _rule(written: dict[str, Any]) -> dict[str, Any]:

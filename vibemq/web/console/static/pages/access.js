@@ -26,6 +26,9 @@ function Access() {
 }
 
 function Me({ here }) {
+  if (!here.auth_enabled && here.authenticated) {
+    return html`<div class="card"><${Empty} title="This broker has one token and no users"><p>Whoever has the token of the setting <code>http.token</code> may do everything over HTTP; whoever reaches its other ports may do everything there.</p></${Empty}></div>`;
+  }
   if (!here.auth_enabled) {
     return html`<div class="card"><${Empty} title="This broker asks nobody for a password">
       <p>Whoever reaches its ports may do everything. That is fine on one's own machine. Before others can reach it, add a superuser to the settings:</p>

@@ -150,6 +150,9 @@ export async function logOut({ everywhere = false } = {}) {
   location.assign("./login");
 }
 
+/** Whether the broker asks for anything: for users, or for the one token of the setting `http.token`. */
+export const asksForLogin = () => session.value === null || session.value.authenticated;
+
 export const isSuperuser = () => session.value !== null && (!session.value.auth_enabled || session.value.superuser);
 
 /** Whether an operation that concerns no single queue may be done. */

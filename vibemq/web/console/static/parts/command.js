@@ -2,7 +2,7 @@
 import { html, useState } from "../vendor/ui.js";
 import { adminLine, curlLine } from "../pure/commands.js";
 import { visible } from "../pure/symbols.js";
-import { session, urlOf } from "./api.js";
+import { asksForLogin, urlOf } from "./api.js";
 import { Icon } from "./frame.js";
 
 /** `admin`: [verb words, {options, names, program}], or a line. `request`: {method, path, query, body, headers, data}.
@@ -18,7 +18,7 @@ function linesOf({ admin, request }) {
   if (admin) lines.push(["CLI", typeof admin === "string" ? admin : adminLine(...admin)]);
   if (request) {
     const { method = "GET", path, query, ...rest } = request;
-    lines.push(["curl", curlLine(method, urlOf(path, query).href, { ...rest, withToken: session.value?.auth_enabled ?? true })]);
+    lines.push(["curl", curlLine(method, urlOf(path, query).href, { ...rest, withToken: asksForLogin() })]);
   }
   return lines;
 }

@@ -1,6 +1,6 @@
 // The frame of every page: navigation, header, banners, dialogs. A page calls `start(View)`.
 import { html, render, signal, useEffect, useState } from "../vendor/ui.js";
-import { loadSession, logOut, lostSince, mayDo, session, sessionProblem } from "./api.js";
+import { asksForLogin, loadSession, logOut, lostSince, mayDo, session, sessionProblem } from "./api.js";
 import { letterKeys, theme, zone } from "./address.js";
 import { live, streaming, useData } from "./data.js";
 import { Menu, Modal, Notices, Question } from "./dialog.js";
@@ -82,7 +82,7 @@ function Theme() {
 }
 
 function Who({ found }) {
-  if (!found.auth_enabled) return html`<span class="tool" title="This broker asks nobody for a password: setting auth"><${Icon} name="access" /><span class="word">no authentication</span></span>`;
+  if (!asksForLogin()) return html`<span class="tool" title="This broker asks nobody for a password: setting auth"><${Icon} name="access" /><span class="word">no authentication</span></span>`;
   return html`<${Menu} tool=${true} label=${html`<${Icon} name="access" /><span class="word"><${Outside} text=${found.user ?? "token"} /></span>`}>
     <p class="small muted">${found.superuser ? "Superuser" : "Limited user"} <${Outside} text=${found.user ?? ""} /></p>
     <a class="button slim" href="./access">My rights</a>

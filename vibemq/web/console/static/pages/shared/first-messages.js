@@ -1,13 +1,13 @@
 // For a broker without queues: three ways to publish the first message and to consume it.
 import { html } from "../../vendor/ui.js";
 import { Copy } from "../../parts/command.js";
-import { BASE, mayAnywhere, session } from "../../parts/api.js";
+import { BASE, asksForLogin, mayAnywhere } from "../../parts/api.js";
 import { Empty } from "../../parts/text.js";
 import { segment } from "../../pure/commands.js";
 import { useNativeUrl } from "./state.js";
 
 function linesFor(queue, url) {
-  const token = session.value?.auth_enabled ? ` -H "Authorization: Bearer $VIBEMQ_ACCESS_TOKEN"` : "";
+  const token = asksForLogin() ? ` -H "Authorization: Bearer $VIBEMQ_ACCESS_TOKEN"` : "";
   return [
     ["Python", `import vibemq.sync\n\nwith vibemq.sync.connect("${url}") as mq:\n    mq.create_queue("${queue}")\n    mq.publish("${queue}", {"number": 1})\n    with mq.subscribe("${queue}") as messages:\n        for message in messages:\n            print(message.payload)\n            message.ack()`],
     ["CLI", `vibemq-admin queue create --url ${url} ${queue}\nvibemq pub --url ${url} ${queue} '{"number": 1}'\nvibemq sub --url ${url} ${queue}`],
