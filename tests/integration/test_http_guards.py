@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -408,3 +409,24 @@ async def test_who_waits_for_an_operation_of_a_broker_that_stops_is_not_cancelle
     await api.broker.stop()
     with pytest.raises(ShuttingDown):
         await waiting
+
+
+# -- strangers --------------------------------------------------------------------------------------------------------
+
+
+async def test_what_strangers_send_is_named_as_what_strangers_cause(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`StrangersFilter` lets a few such lines through; uvicorn's own would pass it."""
+    caplog.set_level(logging.INFO)
+    async with serving(tmp_path) as api:
+        assert api.broker.http_address is not None
+        upgrade = {"Connection": "keep-alive, upgrade", "Upgrade": "h2c"}
+        assert (await api.http.get("/livez", headers=upgrade)).status_code == 200
+        reader, writer = await asyncio.open_connection(*api.broker.http_address)
+        writer.write(b"BAD\r\n\r\n")
+        assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
+        writer.close()
+    assert not [record for record in caplog.records if record.name.startswith("uvicorn")]
+    (told,) = (record.__dict__ for record in caplog.records if getattr(record, "event", "") == "conn.broken")
+    assert (told["levelname"], told["remote"]) == ("INFO", "127.0.0.1")

@@ -6,6 +6,7 @@ of their own; so there are always idle connections, and a probe is answered what
 """
 
 import asyncio
+import logging
 import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
@@ -18,6 +19,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from vibemq.web.chunks import ChunkReader
 from vibemq.web.heads import HeadRefused, check_head
+
+log = logging.getLogger("vibemq.connection")
 
 CONNECTIONS_MAX = 256
 HEAD_TIMEOUT_S = 10.0
@@ -167,6 +170,8 @@ class HttpConnection(H11Protocol):
             self.transport.close()
             return
         status, sentence = cast(HttpParser, self.conn).refused
+        remote = self.client[0] if self.client is not None else ""
+        log.info("an HTTP request was refused: %s", sentence, extra={"event": "conn.broken", "remote": remote})
         text = sentence.encode() + b"\n"
         headers = [
             (b"content-type", b"text/plain; charset=utf-8"),

@@ -145,7 +145,8 @@ class WebServer:
             ws="none",
             lifespan="off",
             log_config=None,
-            log_level="warning",
+            # Its warnings are of what strangers send; the connection says that itself.
+            log_level="error",
             access_log=False,
             server_header=False,
             proxy_headers=False,

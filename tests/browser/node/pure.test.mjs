@@ -69,6 +69,7 @@ test("every name is one segment of a path that URL parsers keep", () => {
     assert.equal(decodeURIComponent(url.pathname.split("/")[5]).replace(/^~(?=\.+$)/, ""), name);
   }
   assert.equal(segment(".."), "~..");
+  assert.equal(segment("~."), "~~.");
 });
 
 test("queries leave out what is empty", () => {

@@ -43,8 +43,10 @@ class Consumers:
         await in_slices(sort_steps(found, lambda one: (one.group, -one.in_flight, one.session, one.number), ordered))
         first = wanted.after or 0
         last = first + page_size(wanted.limit, PAGE_CONSUMERS)
+        shown: list[dict[str, Any]] = []
+        await in_slices(map(shown.append, map(self._shown, ordered[first:last])))
         return {
-            "consumers": [self._shown(one) for one in ordered[first:last]],
+            "consumers": shown,
             "next": last if last < len(ordered) else None,
         }
 

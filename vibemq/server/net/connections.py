@@ -160,8 +160,8 @@ class ConnectionTable:
         """Connections whose socket takes nothing: since when, and with how many bytes waiting."""
         self._somebody_left = asyncio.Event()
         self.closed_to_new = False
-        self.without_socket: dict[PeerDriver, None] = {}
-        """Peers of plug-ins, which no listener has accepted."""
+        self.without_socket: dict[int, PeerDriver] = {}
+        """Peers of plug-ins, which no listener has accepted, by the number of their session."""
 
     def configure(self, limits: Limits) -> None:
         """Other limits from now on. Whoever is connected stays, with what its session was told."""
@@ -185,14 +185,12 @@ class ConnectionTable:
 
     def peers(self) -> list[PeerDriver]:
         """Everybody who may act: admitted connections, and peers of plug-ins."""
-        return [connection.peer for connection in self._connections.values()] + list(self.without_socket)
+        return [connection.peer for connection in self._connections.values()] + list(self.without_socket.values())
 
     def peer(self, session: int) -> PeerDriver | None:
         """Whose session has that number."""
         connection = self._connections.get(session)
-        if connection is not None:
-            return connection.peer
-        return next((peer for peer in self.without_socket if peer.number == session), None)
+        return self.without_socket.get(session) if connection is None else connection.peer
 
     def stuck_since(self, connection: AdmittedConnection) -> int | None:
         """The instant since which its socket takes nothing; None while it does."""

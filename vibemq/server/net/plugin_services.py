@@ -56,7 +56,7 @@ class LoosePeer:
             protocol=protocol,
             own=own,
         )
-        services.connection_table.without_socket[self.driver] = None
+        services.connection_table.without_socket[self.driver.number] = self.driver
 
     @property
     def ended(self) -> bool:
@@ -72,7 +72,7 @@ class LoosePeer:
     def close(self) -> None:
         """The peer is gone."""
         self.driver.part()
-        self._services.connection_table.without_socket.pop(self.driver, None)
+        self._services.connection_table.without_socket.pop(self.driver.number, None)
         self._forget(self)
         self._ended.set()
 

@@ -38,6 +38,7 @@ MERGE_PATCH = "application/merge-patch+json"
 NDJSON = "application/x-ndjson"
 BYTES = "application/octet-stream"
 EVENTS = "text/event-stream"
+_MARKED = re.compile(r"~+\.+")
 
 
 @dataclass(slots=True)
@@ -238,5 +239,6 @@ def _match(pattern: Sequence[str], segments: Sequence[str]) -> dict[str, str] | 
 
 
 def dotted(segment: str) -> str:
-    """Names of dots only are written behind a `~` in paths: programs remove `.` and `..` from URLs."""
-    return segment[1:] if segment.startswith("~") and segment[1:] and not segment[1:].strip(".") else segment
+    """Names of dots only are written behind a `~` in paths, because programs remove `.` and `..` from URLs; and so are
+    those of `~` before dots, which would be taken for that."""
+    return segment[1:] if _MARKED.fullmatch(segment) else segment

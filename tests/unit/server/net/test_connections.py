@@ -2,10 +2,13 @@
 
 import resource
 import sys
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from vibemq.server.net.connections import FILES_KEPT, connections_max
+from bench.guard.counting import instructions
+from vibemq.server.net.connections import FILES_KEPT, ConnectionTable, connections_max
 
 
 @pytest.mark.parametrize(
@@ -22,3 +25,14 @@ from vibemq.server.net.connections import FILES_KEPT, connections_max
 )
 def test_connections_leave_open_files_to_storage(wanted: int, open_files: int, most: int) -> None:
     assert connections_max(wanted, open_files) == most
+
+
+def test_whose_session_it_is_costs_the_same_however_many_have_no_socket() -> None:
+    def cost(count: int) -> int:
+        peers = {number: SimpleNamespace(number=number) for number in range(count)}
+        table: Any = SimpleNamespace(_connections={}, without_socket=peers)
+        find = lambda: ConnectionTable.peer(cast(ConnectionTable, table), count - 1)  # noqa: E731
+        assert find() is peers[count - 1]
+        return sum(instructions(find).values())
+
+    assert cost(2) == cost(1_000)

@@ -76,7 +76,18 @@ def test_fixed_words_come_before_names() -> None:
 
 @pytest.mark.parametrize(
     ("segment", "name"),
-    [("~.", "."), ("~..", ".."), ("~...", "..."), ("~", "~"), ("~a", "~a"), ("..", ".."), ("a", "a")],
+    [
+        ("~.", "."),
+        ("~~.", "~."),
+        ("~~~..", "~~.."),
+        ("~.a", "~.a"),
+        ("~..", ".."),
+        ("~...", "..."),
+        ("~", "~"),
+        ("~a", "~a"),
+        ("..", ".."),
+        ("a", "a"),
+    ],
 )
 def test_names_of_dots(segment: str, name: str) -> None:
     assert dotted(segment) == name

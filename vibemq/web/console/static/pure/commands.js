@@ -39,9 +39,9 @@ export function curlLine(method, url, { body = undefined, headers = {}, withToke
   return words.join(" ");
 }
 
-/** A name as one segment of a path. URL parsers remove segments of dots, so those get a mark that no name begins with. */
+/** A name as one segment of a path. URL parsers remove segments of dots, so those get a mark, as do those that would be taken for that. */
 export function segment(name) {
-  return /^\.+$/.test(name) ? `~${name}` : encodeURIComponent(name);
+  return /^~*\.+$/.test(name) ? `~${name}` : encodeURIComponent(name);
 }
 
 /** `a/${name}` with names as segments: path`queues/${name}/purge`. */
