@@ -42,17 +42,19 @@ class ReconnectPolicy:
         if self.max_attempts is not None and self.max_attempts < 0:
             raise ConfigInvalid(f"reconnect max_attempts must be 0 or more, or None, not {self.max_attempts}")
 
+    def is_over(self, attempts: int) -> bool:
+        """Whether the client should give up after so many attempts in a row without a connection."""
+        return self.max_attempts is not None and attempts >= self.max_attempts
+
     def delays(self, draw: Callable[[float], float]) -> Iterator[float]:
-        """The wait before each attempt; ends when the client should give up.
+        """The wait before each attempt, without an end.
 
         Args:
             draw: ceiling -> a number between 0 and it; `lambda ceiling: random.uniform(0, ceiling)` in earnest. Full
                 jitter keeps a thousand clients of a restarted broker from dialling in step.
         """
         ceiling = self.initial_delay
-        attempt = 0
-        while self.max_attempts is None or attempt < self.max_attempts:
+        while True:
             yield draw(ceiling)
-            attempt += 1
             if self.exponential:
                 ceiling = min(max(ceiling * 2, 0.001), self.max_delay)

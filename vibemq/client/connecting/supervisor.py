@@ -118,12 +118,14 @@ class Supervisor:
                 why = str(exc)
             if self._is_closing():
                 return
-            if self.connections > connections and self._steady:
-                delays, attempts = policy.delays(self._draw), 0
-            delay = next(delays, None)
-            if delay is None:
+            if self.connections > connections:
+                attempts = 0
+                if self._steady:
+                    delays = policy.delays(self._draw)
+            if policy.is_over(attempts):
                 self._give_up(attempts, why)
                 return
+            delay = next(delays)
             attempts += 1
             logger.warning("no connection: %s; attempt %d in %.1f s", why, attempts, delay)
             await anyio.sleep(delay)
