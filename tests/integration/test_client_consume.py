@@ -13,7 +13,7 @@ from tests.integration.fake_broker import FakeBroker, broker_and_client, give_li
 from tests.waiting import until
 from vibemq.client.link import ClientLink
 from vibemq.client.reconnect import ReconnectPolicy
-from vibemq.errors import InvalidOptions, LocalProtocolError, NotConnected, QueueExists, QueueNotFound
+from vibemq.errors import InvalidOptions, LocalProtocolError, NotConnected, QueueExists, QueueNotFound, RequesterGone
 from vibemq.protocols.native.codec.wire import CommandType
 
 pytestmark = pytest.mark.anyio
@@ -75,6 +75,27 @@ async def test_process_settles_by_how_the_block_ends() -> None:
                 raise ValueError("poison")
             await settled(broker, "orders")
         assert broker.queue("orders").rejected == {1: "ValueError: poison"}
+
+
+@pytest.mark.parametrize("kinds", [ValueError, (KeyError, ValueError)])
+async def test_a_group_of_exceptions_is_what_all_of_them_are(kinds: Any) -> None:
+    async with broker_and_client() as (broker, mq):
+        await mq.publish("orders", "x")
+        async with mq.subscribe("orders", prefetch=1) as messages:
+            mixed = ExceptionGroup("of tasks", [ValueError("poison"), OSError("passing")])
+            async with (await anext(messages)).process(retry_delay=0, reject_on=kinds, suppress=True):
+                raise mixed
+            message = await anext(messages)
+            assert message.attempt == 2
+            async with message.process(reject_on=kinds, suppress=True):
+                raise ExceptionGroup("of tasks", [ValueError("a"), ExceptionGroup("within", [ValueError("b")])])
+            await settled(broker, "orders")
+            assert "of tasks" in broker.queue("orders").rejected[1]
+            await mq.publish("orders", "y")
+            async with (await anext(messages)).process():
+                raise ExceptionGroup("of tasks", [RequesterGone("late")])
+            await settled(broker, "orders")
+            assert list(broker.queue("orders").rejected) == [1]
 
 
 async def test_a_second_verb_has_no_effect() -> None:

@@ -175,6 +175,17 @@ async def test_a_policy_that_gives_up_is_told_as_the_end() -> None:
         assert "gave up" in told[-1].reason
 
 
+async def test_connections_that_are_made_and_soon_lost_are_no_failed_attempts() -> None:
+    policy = vibemq.ReconnectPolicy(initial_delay=0, max_delay=0.01, max_attempts=2)
+    async with broker_and_client(reconnect=policy) as (broker, mq):
+        for number in range(6):
+            assert mq.reconnects == number
+            await mq.ping()
+            await broker.goodbye("of the test")
+            await until(lambda number=number: mq.reconnects > number)  # type: ignore[misc]
+        assert (await mq.publish("orders", 1)).sequence == 1
+
+
 async def test_a_message_is_lost_when_its_time_is_over_or_it_came_again() -> None:
     async with broker_and_client() as (broker, mq):
         await mq.publish_many("orders", range(3))

@@ -296,7 +296,8 @@ class Message(ReadPayload, Generic[T]):
         """Settle by how the block ends: ack; retry after an exception; reject after one of `reject_on`; release when
         the task is cancelled. Works with `async with` and with `with`.
 
-        RequesterGone is no failure of the work: the block ends with an ack.
+        RequesterGone is no failure of the work: the block ends with an ack. A group of exceptions counts as what all of
+        them are.
 
         Args:
             reject_on: an exception class, or a tuple of them.
@@ -361,7 +362,7 @@ class Processing(Generic[T]):
         verb = self._settle(error)
         if self._scope is not None:
             self._scope.end(verb, error)
-        if isinstance(error, RequesterGone):
+        if _is_only(error, RequesterGone):
             logger.info("nobody waits for the reply to %r: %s", self._message, error)
             return True
         if self._suppress and verb in ("retry", "reject"):
@@ -372,14 +373,14 @@ class Processing(Generic[T]):
     def _settle(self, error: BaseException | None) -> str:
         """The verb that the end of the block stands for; it has no effect when the block has called one itself."""
         message = self._message
-        if error is None or isinstance(error, RequesterGone):
+        if error is None or _is_only(error, RequesterGone):
             message.ack()
             return "ack"
         if not isinstance(error, Exception):
             # Cancellation, Ctrl-C: the message is not to blame.
             message.release()
             return "release"
-        if isinstance(error, self._reject_on):
+        if self._reject_on and _is_only(error, self._reject_on):
             message.reject(error)
             return "reject"
         message.retry(self._retry_delay, error)
@@ -392,6 +393,13 @@ class Processing(Generic[T]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
         return self.__exit__(kind, error, trace)
+
+
+def _is_only(error: BaseException | None, kinds: type[Exception] | tuple[type[Exception], ...]) -> bool:
+    """Whether it is one of these, or a group of such alone, as a task group raises it."""
+    if isinstance(error, BaseExceptionGroup) and not isinstance(error, kinds):
+        return error.split(kinds)[1] is None
+    return isinstance(error, kinds)
 
 
 class MessageBatch(Sequence[Message[T]]):

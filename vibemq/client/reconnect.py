@@ -42,9 +42,9 @@ class ReconnectPolicy:
         if self.max_attempts is not None and self.max_attempts < 0:
             raise ConfigInvalid(f"reconnect max_attempts must be 0 or more, or None, not {self.max_attempts}")
 
-    def gives_up(self, failed: int) -> bool:
-        """Whether so many dials in a row that have failed are enough."""
-        return self.max_attempts is not None and failed >= self.max_attempts
+    def is_over(self, attempts: int) -> bool:
+        """Whether the client should give up after so many attempts in a row without a connection."""
+        return self.max_attempts is not None and attempts >= self.max_attempts
 
     def delays(self, draw: Callable[[float], float]) -> Iterator[float]:
         """The wait before each attempt, without an end.

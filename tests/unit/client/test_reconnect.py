@@ -18,9 +18,9 @@ def test_a_constant_delay() -> None:
 
 def test_attempts_end() -> None:
     policy = ReconnectPolicy(max_attempts=2)
-    assert [policy.gives_up(failed) for failed in range(4)] == [False, False, True, True]
-    assert ReconnectPolicy(max_attempts=0).gives_up(0)
-    assert not ReconnectPolicy().gives_up(10_000)
+    assert [policy.is_over(attempts) for attempts in range(4)] == [False, False, True, True]
+    assert ReconnectPolicy(max_attempts=0).is_over(0)
+    assert not ReconnectPolicy().is_over(10**9)
 
 
 def test_a_delay_of_nothing_grows_too() -> None:

@@ -106,7 +106,7 @@ class Supervisor:
     async def _keep_connected(self) -> None:
         policy = self._link.settings.reconnect
         delays = policy.delays(self._draw)
-        failed = 0
+        attempts = 0
         while not self._is_closing():
             connections = self.connections
             try:
@@ -118,14 +118,16 @@ class Supervisor:
                 why = str(exc)
             if self._is_closing():
                 return
-            failed = 0 if self.connections > connections else failed + 1
-            if policy.gives_up(failed):
-                self._give_up(failed, why)
+            if self.connections > connections:
+                attempts = 0
+                if self._steady:
+                    delays = policy.delays(self._draw)
+            if policy.is_over(attempts):
+                self._give_up(attempts, why)
                 return
-            if self.connections > connections and self._steady:
-                delays = policy.delays(self._draw)
             delay = next(delays)
-            logger.warning("no connection: %s; attempt %d in %.1f s", why, failed + 1, delay)
+            attempts += 1
+            logger.warning("no connection: %s; attempt %d in %.1f s", why, attempts, delay)
             await anyio.sleep(delay)
 
     async def _connect_once(self) -> str:

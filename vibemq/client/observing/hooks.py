@@ -105,8 +105,9 @@ class PublishScope:
         self.messages = 1
 
     def add_to(self, headers: Mapping[str, str] | None) -> Mapping[str, str] | None:
-        """Those of the message win. One that would have too many gets none: observing never has a message refused."""
-        if not self.headers:
+        """Those of the message win. One that would have too many gets none: observing never has a message refused. What
+        are no headers is left to its reader."""
+        if not self.headers or not isinstance(headers, Mapping | None):
             return headers
         both = {**self.headers, **(headers or {})}
         return both if len(both) <= HEADERS_MAX - OF_THE_CLIENT else headers

@@ -46,6 +46,16 @@ def test_no_hooks_are_none() -> None:
     assert hooks_of_a_client(ClientSettings(), ()) is None
 
 
+def test_what_are_no_headers_is_left_as_it_is() -> None:
+    log: list[str] = []
+    message = Outgoing(None, headers=[("a", "b")])  # type: ignore[arg-type]  # the point of it
+    with made(Hook("a", log, x="1")).publishing("q", message) as scope:
+        assert message.headers == [("a", "b")]
+        [many] = scope.add_to_each([message])
+        assert many.headers == [("a", "b")]
+    assert log == ["a 1 None"]
+
+
 def test_what_began_last_ends_first_and_a_blind_one_is_left_out() -> None:
     log: list[str] = []
     hooks = made(Hook("a", log, x="1"), Hook("blind", log), Hook("b", log, y="2"))
