@@ -367,6 +367,26 @@ async def test_jobs_that_wait_keep_no_other_from_its_work(started: Started) -> N
     assert done == 5
 
 
+async def test_slow_jobs_keep_no_other_from_its_work_and_keep_their_rates(started: Started) -> None:
+    broker, mq = started
+    await dead(mq, broker, "slow", 100)
+    await dead(mq, broker, "q", 5)
+    slow = RUNNING_MAX + 2
+    for _ in range(slow):
+        number = (await mq.admin("job.start", kind="replay", filter={"queue": "slow"}, rate=0.5))["job"]
+    other = (await mq.admin("job.start", kind="replay", filter={"queue": "q"}))["job"]
+    assert (await reached(mq, other, "done"))["done"] == 5
+    for _ in range(20):
+        await until(lambda: _sleeps(broker))
+        broker.advance(0.5)
+        # All are woken before their time.
+        await mq.admin("job.change", job=number, rate=0.5)
+    await until(lambda: _sleeps(broker))
+    done = [job["done"] for job in (await mq.admin("job.list", after=other))["jobs"]]
+    # One at once, and five in ten seconds; a job that has to wait for its turn looks again each second.
+    assert all(4 <= each <= 6 for each in done), done
+
+
 async def test_a_fault_between_two_steps_ends_the_job_too(started: Started, monkeypatch: pytest.MonkeyPatch) -> None:
     broker, mq = started
     await dead(mq, broker, "gone", 5)

@@ -107,6 +107,26 @@ def test_a_replay_that_goes_on_keeps_its_rate(vibemq: Run, queue: str) -> None:
     vibemq("admin", "job", "cancel", number)
 
 
+@pytest.mark.parametrize(
+    ("guard", "value"), [("--canary", "5"), ("--max-ready", "0"), ("--stop-after-dead-again", "1")]
+)
+def test_a_replay_does_not_go_on_without_a_guard_that_is_asked_for(
+    vibemq: Run, queue: str, guard: str, value: str
+) -> None:
+    bury(vibemq, queue, 20)
+    words = ("dlq", "replay", "--queue", queue, "--detach")
+    number = vibemq("admin", *words, "--rate", "0.1", "--canary", "2")[1][0]["job"]
+    vibemq("admin", "job", "pause", number)
+    code, _, err = vibemq("admin", *words, guard, value)
+    assert code == 2
+    assert f"without {guard} {value}" in str(err)
+    assert f"vibemq-admin job resume {number}" in str(err)
+    assert vibemq("admin", "job", "show", number)[1][0]["state"] == "paused"
+    again = vibemq("admin", *words, "--canary", "2")[1][0]
+    assert (again["job"], again["state"], again["canary"]) == (number, "running", 2)
+    vibemq("admin", "job", "cancel", number)
+
+
 def test_a_fresh_replay_cancels_the_one_before(vibemq: Run, queue: str) -> None:
     bury(vibemq, queue, 20)
     words = ("dlq", "replay", "--queue", queue)

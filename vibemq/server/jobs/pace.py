@@ -42,11 +42,12 @@ class Pace:
         self._done.append((now, count))
         self._forget(now)
 
-    def paused(self) -> None:
-        """It has waited for something else: what it could have done meanwhile is not made up for."""
+    def paused(self, now: int) -> None:
+        """It waits for something else: what it could have done meanwhile is not made up for."""
         self._done.clear()
         self._since = 0
-        self._free_at = 0.0
+        if self._free_at <= now:
+            self._free_at = 0.0
 
     def rate_now(self, now: int) -> float:
         """Letters in a second, of late."""

@@ -167,6 +167,9 @@ class JobWorker:
         now = self._services.clock.now()
         free_at = self._pace.wait_until(job.rate, now)
         if free_at > now:
+            if free_at - now >= READY_LOOK_MS:
+                # A slow one would keep the turn of others for as long as it lasts.
+                await self._yield_turn()
             await self._sleep_until(free_at)
             return
         if self._page is None or self._page.is_done:
@@ -347,7 +350,7 @@ class JobWorker:
             self._waits_for = str(wait)
             if not isinstance(wait, _NoTurn):
                 log.info("job %s waits: %s", self.job_id, wait, extra={"event": "job.waits"})
-        self._pace.paused()
+        self._pace.paused(self._services.clock.now())
         await self._yield_turn()
         await self._sleep_until(self._services.clock.now() + wait.look_ms)
 

@@ -51,10 +51,18 @@ def test_what_was_missed_is_made_up_for_a_moment_only() -> None:
 def test_a_pause_is_not_made_up_for() -> None:
     pace, now = Pace(), 1_000_000
     pace.went(5, 100, now)
-    pace.paused()
+    pace.paused(now + 50)
     assert pace.wait_until(100, now + 60_000) == now + 60_000
     pace.went(5, 100, now + 60_000)
     assert pace.wait_until(100, now + 60_000) == now + 60_050
+
+
+def test_a_pause_makes_nothing_go_before_its_time() -> None:
+    pace, now = Pace(), 1_000_000
+    assert pace.wait_until(0.1, now) == now
+    pace.went(1, 0.1, now)
+    pace.paused(now + 1_000)
+    assert pace.wait_until(0.1, now + 1_000) == now + 10_000
 
 
 def test_a_higher_rate_counts_at_once() -> None:

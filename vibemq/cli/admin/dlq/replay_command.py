@@ -33,6 +33,8 @@ StopAfter = Annotated[
     typer.Option("--stop-after-dead-again", min=1, metavar="N", help="Hold the job when N letters died again."),
 ]
 
+_GUARDS = {"canary": "--canary", "max_ready": "--max-ready", "stop_after_dead_again": "--stop-after-dead-again"}
+
 
 @filtered
 def replay(
@@ -68,8 +70,9 @@ def replay(
     """Publish dead letters again, as new messages without attempts.
 
     The broker does it as a job, which survives crashes of the command and of the broker, and creates no duplicates.
-    After an interruption the same command goes on with the job, and --limit counts both runs together. A job that
-    is held, because its letters died again, is not continued: exit code 6.
+    After an interruption the same command goes on with the job, and --limit counts both runs together; guards that
+    the job does not have, such as another --canary, are refused. A job that is held, because its letters died
+    again, is not continued: exit code 6.
 
     Example: vibemq-admin dlq replay --queue orders --reason rejected --rate 100 --limit 50
     """
@@ -134,6 +137,7 @@ class _Replay:
         """(the job, letters that it has left to do, whether an earlier run has begun it); None in a dry run."""
         earlier = await _unfinished(mq, self._same)
         if earlier is not None and not self._fresh:
+            self._refuse_other_guards(earlier)
             if self._dry_run:
                 return None, _left(earlier), True
             return await _gone_on_with(mq, earlier, self._wanted["rate"]), _left(earlier), True
@@ -151,6 +155,20 @@ class _Replay:
         job = await mq.admin("job.start", kind="replay", filter=meant, key=_key(self._same), **arguments)
         self._file.forget()
         return job, count, resumed
+
+    def _refuse_other_guards(self, job: dict[str, Any]) -> None:
+        """Raises Usage: what was asked for would not hold. A job's guards stay as it was started with them."""
+        # No canary is one of 0 letters.
+        has = {**job, "canary": job["canary"] or 0}
+        guards = ((option, self._wanted[name], has[name]) for name, option in _GUARDS.items())
+        lacking = [f"{option} {value}" for option, value, kept in guards if value not in (None, kept)]
+        if lacking:
+            number = job["job"]
+            raise Usage(
+                f"job {number} of the same selection has not ended, and was started without {', '.join(lacking)}; go "
+                f"on with it as it is with `vibemq-admin job resume {number}`, or make a new selection with "
+                "--fresh"
+            )
 
     def _letters(self) -> tuple[dict[str, Any], int | None, bool]:
         """(the filter, how many at most, whether they are what an earlier version has left to do)."""
