@@ -197,14 +197,18 @@ async def test_fetched_messages_that_nobody_settles_leave_nothing_in_the_client(
         assert (info.ready, info.in_flight) == (0, 10)
 
 
-async def test_what_a_stop_has_kept_is_given_back_at_the_end_of_the_block(home: Home, queue: str) -> None:
+async def test_what_the_program_was_not_given_before_a_stop_is_given_back_at_the_end_of_the_block(home: Home, queue: str) -> None:
     async with vibemq.connect(home.url) as mq:
         await mq.publish_many(queue, range(3))
         async with mq.subscribe(queue) as messages:
             message = await anext(messages)
             await messages.stop(release=False)
-            await message.ack()
-        assert [message.body for message in await mq.fetch(queue, max=2, timeout=60)] == [1, 2]
+        assert [message.body for message in await mq.fetch(queue, max=3, timeout=60)] == [1, 2]
+        await message.ack()
+        await mq.ping()
+        info = await mq.queue_info(queue)
+        assert info is not None
+        assert (info.ready, info.in_flight) == (0, 2)
 
 
 async def test_a_passing_queue_is_created_anew_with_its_changes(home: Home, queue: str) -> None:

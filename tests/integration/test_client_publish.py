@@ -235,7 +235,7 @@ async def test_a_peer_that_never_shakes_hands_is_given_up() -> None:
         await broker.start(tasks)
         broker.silent = True
         with pytest.raises(RequestTimeout, match="handshake"):
-            async with vibemq.connect(f"vibemq://127.0.0.1:{broker.port}", command_timeout=0.1):
+            async with vibemq.connect(f"vibemq://127.0.0.1:{broker.port}", command_timeout=0.5):
                 raise AssertionError("nobody shook hands")
         tasks.cancel_scope.cancel()
 

@@ -147,7 +147,9 @@ class ClientLink:
         self._requests.lost(why)
         self.replies.lost(why)
         self._notify()
-        self._listeners.tell(connected=False, reason=why)
+        if self.failure is None:
+            # Else the end has been told already.
+            self._listeners.tell(connected=False, reason=why)
 
     def fail(self, failure: Failure) -> None:
         first = self.failure is None

@@ -309,9 +309,12 @@ class Subscription(Generic[T]):
     def leave(self, *, release: bool) -> Latch | None:
         """As `stop`, without waiting: the event is set when nothing more comes. None: there is nobody to tell."""
         if self._stopped:
-            if release and not self._releasing:
+            if release and self._draining:
                 self._draining = False
                 self.abandon()
+            elif release and not self._releasing:
+                # What the program has been given may still be settled; the rest is out of its reach.
+                self._give_back_untaken()
             return None
         self._stopped = True
         self._releasing = release

@@ -27,6 +27,8 @@ from vibemq.model.runs import END, Run, RunSet, run_count, runs_of, without
 
 GROUPS_PER_STEP = 32
 """Of a queue that is described, at about 5 µs each."""
+CONSUMERS_AS_GROUP = 16
+"""So many consumers of which each is asked are as much work as a group."""
 
 
 def group_info(group: Group, next_sequence: int) -> GroupInfo:
@@ -220,8 +222,9 @@ def job_unsettled(state: EngineState, job_id: int) -> Generator[None, None, bool
         for group in list(queue.groups.values()):
             if group.waiting_within(first, last) or (group.in_flight and group.held_within([(first, last)])):
                 return True
-            looked += 1
-            if not looked % GROUPS_PER_STEP:
+            looked += 1 + len(group.consumers) // CONSUMERS_AS_GROUP
+            if looked >= GROUPS_PER_STEP:
+                looked = 0
                 yield
     return False
 

@@ -19,12 +19,14 @@ from vibemq.operations.monitoring.readings import QueuesReading
 from vibemq.operations.monitoring.turns import sort_steps
 from vibemq.server.monitoring.metrics import Metrics
 from vibemq.server.monitoring.recent import LatencyWindow, RecentDeaths
-from vibemq.server.monitoring.snapshot import SLICE_S, Snapshot, Snapshots
+from vibemq.server.monitoring.snapshot import AGE_S_MAX, EFFORT, SLICE_S, Snapshot, Snapshots
 
 log = logging.getLogger("vibemq.monitoring")
 
 WINDOW_S = 5.0
 SAMPLE_S = 5.0
+KEPT_EVERY_S = 0.9
+"""Of the pictures of a window, so many apart are kept."""
 UNWATCHED_EFFORT = 200
 TOGETHER = 256
 """Queues that are looked at together, to see whether something is ready in any of them."""
@@ -78,12 +80,22 @@ class Trail:
         while True:
             latest = self._reading
             spent_s = latest.spent_s if latest is not None else 0.0
+            if latest is not None and latest.now.cursors_made < cursors_made:
+                await self._rest(latest)
             snapshot = await self._snapshots.sampled(spent_s, cursors_made)
             async with self._turn:
                 reading = self._reading
                 if reading is None or reading.now is not snapshot:
                     reading = self._reading = await self._compare(snapshot)
                 return reading
+
+    async def _rest(self, latest: QueuesReading) -> None:
+        """Before a picture that is taken for a new cursor: who makes one after the other has them at most 1/EFFORT of
+        the time."""
+        picture = self._pictures[-1]
+        rest_s = min(AGE_S_MAX, EFFORT * (picture.cost_s + latest.spent_s)) - (self._monotonic() - picture.taken_at)
+        if rest_s > 0:
+            await self._sleep(rest_s)
 
     async def run(self, *taken: Callable[[QueuesReading], Awaitable[None]]) -> None:
         """The sampler, until it is cancelled; `taken` are given each picture."""
@@ -106,6 +118,9 @@ class Trail:
         self.confirms.note(snapshot.taken_at, self._metrics.publish_ack_seconds)
         self.flushes.note(snapshot.taken_at, self._metrics.fsync_seconds)
         pictures = self._pictures
+        if len(pictures) > 1 and pictures[-1].taken_at - pictures[-2].taken_at < KEPT_EVERY_S:
+            # Those that were taken for new cursors, between others.
+            pictures.pop()
         pictures.append(snapshot)
         while len(pictures) > 2 and snapshot.taken_at - pictures[1].taken_at >= WINDOW_S:
             pictures.popleft()

@@ -496,6 +496,10 @@ class Connection(asyncio.Protocol):
             self._note_stuck()
 
     def resume_writing(self) -> None:
+        if self._hung_up:
+            # Nobody else looks at how the last bytes go on. Its time begins anew.
+            self._note_stuck()
+            return
         self._services.connection_table.stuck.pop(self, None)
         if self.number:
             self.wake()

@@ -8,8 +8,8 @@ import pytest
 
 from vibemq.model.effects import QueueDepth, QueueFigures
 from vibemq.server.monitoring.metrics import Metrics
-from vibemq.server.monitoring.snapshot import SAMPLING_EFFORT, Snapshots
-from vibemq.server.monitoring.trail import SAMPLE_S, TOGETHER, UNWATCHED_EFFORT, WINDOW_S, Trail
+from vibemq.server.monitoring.snapshot import EFFORT, SAMPLING_EFFORT, Snapshots
+from vibemq.server.monitoring.trail import KEPT_EVERY_S, SAMPLE_S, TOGETHER, UNWATCHED_EFFORT, WINDOW_S, Trail
 
 pytestmark = pytest.mark.anyio
 
@@ -29,6 +29,7 @@ class Watched:
         self.slept: list[float] = []
         self.surveys = 0
         self.refuses_all = False
+        self.cursors_made = 0
         self.metrics = Metrics()
         self.trail = Trail(
             Snapshots(self, monotonic=self.clock, work=self.clock, pause=self.pause),
@@ -67,7 +68,7 @@ class Survey:
     def __init__(self, watched: Watched) -> None:
         self.retired: Counter[str] = Counter()
         self.unknown_settles = 0
-        self.cursors_made = 0
+        self.cursors_made = watched.cursors_made
         self._watched = watched
 
     def __iter__(self) -> Iterator[QueueFigures | None]:
@@ -98,6 +99,24 @@ async def test_everybody_shares_a_picture_for_a_second() -> None:
     watched.now += 0.2
     assert await watched.trail.reading() is not found
     assert watched.surveys == 2
+
+
+async def test_who_makes_one_cursor_after_the_other_has_pictures_for_a_share_of_the_time() -> None:
+    watched = Watched()
+    watched.queues = {f"q{number}": {} for number in range(100)}
+    watched.step_s = 0.0001
+
+    async def sleep(seconds: float) -> None:
+        watched.now += seconds
+
+    watched.trail._sleep = sleep
+    begun = watched.now
+    for made in range(1, 200):
+        watched.cursors_made = made
+        assert (await watched.trail.reading(made)).now.cursors_made == made
+    assert watched.surveys == 199, "each finds its cursor"
+    assert watched.now - begun > 199 * EFFORT * 0.01
+    assert len(watched.trail._pictures) <= WINDOW_S / KEPT_EVERY_S + 3
 
 
 async def test_a_queue_is_still_since_nothing_moves_in_it() -> None:
