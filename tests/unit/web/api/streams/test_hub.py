@@ -30,7 +30,7 @@ async def test_the_latest_frame_counts() -> None:
 
 def test_topics_are_read_strictly() -> None:
     assert read_topic("queue:orders.eu") == EventTopic(
-        "queue:orders.eu", "queue", "queue.info", (("queue", "orders.eu"),)
+        "queue:orders.eu", "queue", "queue.info", (("groups_max", 100), ("queue", "orders.eu"))
     )
     listed = read_topic("queues?sort=-ready&limit=5")
     assert dict(listed.arguments) == {"sort": "-ready", "limit": 5}
