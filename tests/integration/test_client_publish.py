@@ -1,7 +1,6 @@
 """Publishing through the client against a broker in memory, on asyncio and trio."""
 
 import ssl
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,7 @@ import pytest
 import vibemq
 from tests.integration.fake_broker import FakeBroker, broker_and_client, give_little_time
 from tests.waiting import until
-from vibemq.client import ClientSettings, Outgoing, ReconnectPolicy
-from vibemq.client.connecting import dialing
-from vibemq.client.connecting.dialing import tls_context
+from vibemq.client import Outgoing, ReconnectPolicy
 from vibemq.errors import (
     AuthFailed,
     ConnectionLost,
@@ -394,23 +391,6 @@ async def test_tls(tmp_path: Path) -> None:
         async with vibemq.connect(f"{address}?skipCertValidation=true") as mq:
             assert (await mq.publish("orders", 1)).sequence == 1
         tasks.cancel_scope.cancel()
-
-
-@pytest.mark.parametrize("verify", [True, False])
-async def test_certificates_are_read_beside_the_loop(monkeypatch: pytest.MonkeyPatch, verify: bool) -> None:
-    read: list[threading.Thread] = []
-
-    def reading(settings: ClientSettings) -> ssl.SSLContext:
-        read.append(threading.current_thread())
-        return tls_context(settings)
-
-    monkeypatch.setattr(dialing, "tls_context", reading)
-    async with broker_and_client() as (broker, _):
-        with pytest.raises(NotConnected, match="cannot connect"):
-            async with vibemq.connect(f"vibemqs://127.0.0.1:{broker.port}", verify_certificate=verify):
-                pass
-    assert len(read) == 1
-    assert read[0] is not threading.current_thread()
 
 
 async def test_tls_against_a_plain_broker_fails() -> None:

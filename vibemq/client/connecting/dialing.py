@@ -6,7 +6,6 @@ import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 
 import anyio
@@ -15,7 +14,6 @@ from anyio.streams.tls import TLSStream
 
 from vibemq.client.address import ClientSettings
 from vibemq.client.connecting.own_task import on_asyncio
-from vibemq.client.connecting.own_thread import off_the_loop
 from vibemq.client.connecting.plain_socket import PlainSocket, connected_socket
 from vibemq.client.protocol import ClientProtocol
 from vibemq.errors import ConfigInvalid, NotABroker, NotConnected, RemoteProtocolError, RequestTimeout
@@ -46,11 +44,9 @@ async def dial(settings: ClientSettings) -> AsyncIterator[tuple[ByteStream, Clie
 
 async def _reach(settings: ClientSettings) -> ByteStream:
     where = f"{settings.host}:{settings.port}"
+    context = tls_context(settings) if settings.tls else None
     try:
         with anyio.fail_after(settings.command_timeout):
-            # Reading the authorities of the system takes 20 ms.
-            make = partial(tls_context, settings)
-            context = await off_the_loop(make, "vibemq certificates") if settings.tls else None
             return await _open(settings, context)
     except TimeoutError:
         raise RequestTimeout(f"{where} did not answer within {settings.command_timeout} s") from None
@@ -87,6 +83,7 @@ def tls_context(settings: ClientSettings) -> ssl.SSLContext:
         if settings.verify_certificate or settings.tls_ca:
             context = ssl.create_default_context(cafile=settings.tls_ca or None)
         else:
+            # The authorities of the system, which take 20 ms to read, would not be asked.
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         if settings.tls_certificate:
             file = settings.tls_certificate

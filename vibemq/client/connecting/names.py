@@ -8,7 +8,8 @@ from typing import TypeVar
 
 import anyio
 
-from vibemq.client.connecting.own_thread import off_the_loop
+from vibemq.client.connecting.own_task import on_asyncio
+from vibemq.client.connecting.own_thread import in_own_thread
 
 HEAD_START_S = 0.25
 """Of one address of a name before the next one is tried as well (RFC 6555)."""
@@ -76,7 +77,9 @@ async def _looked_up(host: str, port: int) -> list[Address]:
     """In a thread of its own, which ends with the look-up. uvloop would use libuv's pool, whose threads a forked child
     joins when it exits; it does not have them, and ends by a signal (SIGSEGV). A daemon, so that a name server that
     does not answer keeps no program from its end."""
-    return await off_the_loop(partial(_known, host, port), "vibemq name look-up")
+    if not on_asyncio():
+        return await anyio.to_thread.run_sync(_known, host, port, abandon_on_cancel=True)
+    return await in_own_thread(partial(_known, host, port), "vibemq name look-up")
 
 
 def _known(host: str, port: int) -> list[Address]:

@@ -1,4 +1,4 @@
-"""Blocking work in a thread of its own, which ends with it; the end of the program waits for none."""
+"""Blocking work in a thread of its own, which ends with it; the end of the program waits for none. asyncio only."""
 
 import asyncio
 import concurrent.futures
@@ -6,22 +6,11 @@ from collections.abc import Callable
 from threading import Thread
 from typing import TypeVar
 
-import anyio
-
-from vibemq.client.connecting.own_task import on_asyncio
-
 R = TypeVar("R")
 
 
-async def off_the_loop(work: Callable[[], R], name: str) -> R:
-    """As `in_own_thread`, with any event loop."""
-    if not on_asyncio():
-        return await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
-    return await in_own_thread(work, name)
-
-
 async def in_own_thread(work: Callable[[], R], name: str) -> R:
-    """Its result, on asyncio. Whoever is cancelled does not wait for it any more; it goes on.
+    """Its result. Whoever is cancelled does not wait for it any more; it goes on.
 
     Raises:
         OSError: there are no more threads; and what the work raises.
