@@ -250,6 +250,26 @@ def _is_json(payload: bytes) -> bool:
     return True
 
 
+_NESTED = st.recursive(
+    st.sampled_from([0, -1.5, None, "a", '"', "[", "\\", '\\"]', "{[", "é\n"]),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(["", "[", '"', "\\"]), inner, max_size=3)
+    ),
+)
+
+
+@given(_NESTED, st.integers(0, 4))
+def test_the_depth_is_that_of_the_brackets_outside_of_texts(value: object, depth_max: int) -> None:
+    payload = json.dumps(value).encode()
+    assert JsonCheck(depth_max=depth_max, nonce="n" * 32).is_json(payload) is (_depth(value) <= depth_max)
+
+
+def _depth(value: object) -> int:
+    if isinstance(value, dict):
+        return 1 + max(map(_depth, value.values()), default=0)
+    return 1 + max(map(_depth, value), default=0) if isinstance(value, list) else 0
+
+
 # -- time -------------------------------------------------------------------------------------------------------------
 
 

@@ -18,6 +18,7 @@ from vibemq.protocols.native.codec.extensions import (
     begin_publish_many,
 )
 from vibemq.protocols.native.codec.frames import HEADER_SIZE, ByteBuffer, Frame, FrameTooLong, find_frame
+from vibemq.protocols.native.codec.json_check import values_in
 from vibemq.protocols.native.codec.large import LARGE_PROGRESS_BYTES, LargeFrame
 from vibemq.protocols.native.codec.wire import CommandType, WireMessage, decode_body
 from vibemq.protocols.native.publish import NativeRefused
@@ -50,6 +51,8 @@ _OPERATIONS = frozenset(
 )
 _PUBLISHES_PER_UNIT, _ACKS_PER_UNIT = 4, 8
 """Frames that look alike."""
+_CONNECT_VALUES_MAX = 1_024
+"""Of the payload of a stranger's Connect, for which there is no use."""
 _LARGE_ONES = {int(CommandType.PUBLISH_MANY): begin_publish_many}
 
 
@@ -276,8 +279,8 @@ class FrameParser:
     def _message(self, message: WireMessage) -> None:
         """One plain frame, in the order of checks of the protocol: form, limits, authentication, content."""
         state = self._state
-        if message.payload is not None and not state.bulk and not state.json.is_json(message.payload):
-            raise RemoteProtocolError(f"the payload of a frame of type {message.type} is not JSON")
+        if message.payload is not None and not state.bulk:
+            self._check_payload(message.type, message.payload)
         if message.type == CommandType.PING:
             state.reply(CommandType.PONG, message.id)
             return
@@ -288,6 +291,16 @@ class FrameParser:
             raise NotAuthenticated("the first command must be Connect (0); only Ping (10) may come before it")
         else:
             commands.dispatch(state, message)
+
+    def _check_payload(self, kind: int, payload: bytes) -> None:
+        """Strangers have only a Connect read, and that within bounds: reading it costs more than sending it."""
+        if self._state.principal is None:
+            if kind != CommandType.CONNECT:
+                return
+            if values_in(payload) > _CONNECT_VALUES_MAX:
+                raise RemoteProtocolError(f"the payload of a Connect has more than {_CONNECT_VALUES_MAX:,} values")
+        if not self._state.json.is_json(payload):
+            raise RemoteProtocolError(f"the payload of a frame of type {kind} is not JSON")
 
     def _check_limits(self, message: WireMessage) -> None:
         limits = self._state.context.limits

@@ -8,6 +8,7 @@ from vibemq.model import commands as c
 from vibemq.protocols.native import NativeSession, NativeSettings
 from vibemq.protocols.native.codec.compression import Compression
 from vibemq.protocols.native.codec.frames import encode_frame
+from vibemq.protocols.native.codec.json_check import JsonCheck
 from vibemq.protocols.native.codec.wire import CommandType as T
 from vibemq.protocols.native.codec.wire import encode_body
 from vibemq.protocols.session import Authenticate, Principal, SessionLimits
@@ -94,6 +95,32 @@ def test_before_connect_only_ping_is_answered() -> None:
         (message_id, "NOT_AUTHENTICATED") for message_id in ("m", "d", "a")
     ]
     assert not peer.session.closing
+
+
+@pytest.mark.parametrize("kind", [T.PING, T.PUBLISH, T.CREATE_QUEUE])
+def test_before_connect_no_payload_is_read_but_that_of_connect(kind: T, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(_check: JsonCheck, payload: bytes) -> bool:
+        raise AssertionError(f"{len(payload)} bytes of a stranger were read")
+
+    monkeypatch.setattr(JsonCheck, "is_json", read)
+    peer = stranger()
+    peer.hear(frame(kind, "p", "q", b"[" + b"[]," * 10_000 + b"[]]"))
+    assert peer.one().type == (T.PONG if kind == T.PING else T.ERROR)
+
+
+def test_before_connect_the_payload_of_connect_is_short_json() -> None:
+    assert isinstance(stranger().ask(T.CONNECT, "c", payload=b'{"a":[1,2]}'), Authenticate)
+    for payload in (b"[" + b"[]," * 2_000 + b"[]]", b"{x}"):
+        peer = stranger()
+        with pytest.raises(RemoteProtocolError, match="the payload of a"):
+            peer.hear(frame(T.CONNECT, "c", payload=payload))
+
+
+def stranger() -> Peer:
+    """May send frames as large as by default."""
+    peer = Peer()
+    peer.session = NativeSession(context(), NativeSettings())
+    return peer
 
 
 def test_before_connect_frames_are_small_and_plain() -> None:

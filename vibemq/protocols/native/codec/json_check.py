@@ -8,13 +8,16 @@ one value of its own: text that closes or opens a bracket too many would swallow
 
 import base64
 import json
-import re
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 import orjson
 
-_STRINGS_AND_BRACKETS = re.compile(rb'"(?:[^"\\]+|\\.)*+"|[\[{\]}]', re.DOTALL)
+_NO_BRACKETS = bytes(set(range(256)).difference(b"[]{}"))
+_LEVELS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
+"""What a bracket does to the depth, as signed bytes."""
+_LEVELS_AT_ONCE = 65_536
 
 _CONTAINERS = (dict, list)
 
@@ -64,15 +67,26 @@ class JsonCheck:
         """Whether valid JSON is within the depth. Brackets inside strings do not count."""
         if payload.count(b"[") + payload.count(b"{") <= self._depth_max:
             return True
+        levels = memoryview(_outside_texts(payload).translate(_LEVELS, _NO_BRACKETS)).cast("b")
         depth = 0
-        for token in _STRINGS_AND_BRACKETS.findall(payload):
-            if token in b"[{":
-                depth += 1
-                if depth > self._depth_max:
-                    return False
-            elif token in b"]}":
-                depth -= 1
+        for start in range(0, len(levels), _LEVELS_AT_ONCE):
+            depths = list(accumulate(levels[start : start + _LEVELS_AT_ONCE], initial=depth))
+            if max(depths) > self._depth_max:
+                return False
+            depth = depths[-1]
         return True
+
+
+def values_in(payload: bytes) -> int:
+    """About how many values JSON has, at most: cheap, and what reading it costs goes by it."""
+    return len(payload) - len(payload.translate(None, b",[{"))
+
+
+def _outside_texts(payload: bytes) -> bytes:
+    """JSON without what its texts say."""
+    if b"\\" in payload:
+        payload = payload.replace(b"\\\\", b"").replace(b'\\"', b"")
+    return b"".join(payload.split(b'"')[::2])
 
 
 def _is_json_by_the_letter(payload: bytes) -> bool:
