@@ -1,3 +1,4 @@
+import os
 import shutil
 import threading
 from collections.abc import Iterator
@@ -37,6 +38,7 @@ from vibemq.storage.lmdb.journal.journal import SealedSegment
 from vibemq.storage.lmdb.provider import LmdbProvider
 from vibemq.storage.lmdb.repair import repair
 from vibemq.storage.lmdb.settings import LmdbSettings
+from vibemq.storage.local.ballast import BALLAST_FILE
 from vibemq.storage.reading import read_piece
 from vibemq.storage.state.picking import pick_in_turns
 
@@ -184,6 +186,33 @@ def test_a_second_broker_is_refused_with_the_first_ones_pid(provider: LmdbProvid
 
     with pytest.raises(StorageLocked, match=str(os.getpid())):
         LmdbProvider(tmp_path / "data", SMALL).open()
+
+
+def test_a_start_that_fails_late_leaves_nothing_open_and_the_next_one_serves(
+    provider: LmdbProvider, tmp_path: Path
+) -> None:
+    provider.append(a_queue())
+    provider.append([messages(1, 100)])
+    provider.close()
+    data_dir = tmp_path / "data"
+    in_the_way = data_dir / BALLAST_FILE
+    in_the_way.mkdir()
+    failed = LmdbProvider(data_dir, SMALL.model_copy(update={"ballast_bytes": 64 << 10}))
+    with pytest.raises(IsADirectoryError):
+        failed.open()
+    assert open_files(data_dir) == []
+    in_the_way.rmdir()
+    again = LmdbProvider(data_dir, SMALL)
+    again.open()
+    assert sequences(again) == list(range(1, 101))
+    again.close()
+
+
+def open_files(folder: Path) -> list[str]:
+    """Of this process, below the folder."""
+    descriptors = [Path("/proc/self/fd") / name for name in os.listdir("/proc/self/fd")]
+    targets = [os.readlink(path) for path in descriptors if path.is_symlink()]
+    return sorted(target for target in targets if target.startswith(f"{folder}/"))
 
 
 def test_a_newer_or_foreign_store_is_refused(provider: LmdbProvider, tmp_path: Path) -> None:

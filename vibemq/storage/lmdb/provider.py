@@ -123,10 +123,14 @@ class LmdbProvider:
     def _open(self) -> StoredState:
         prepare(self._layout, now=self._now())
         report = self._open_files()
-        self._make_parts()
-        self._replay(report)
-        self._ballast.take()
-        self._spare_segments = SpareSegments(self._upkeep.keep_up)
+        try:
+            self._make_parts()
+            self._replay(report)
+            self._ballast.take()
+            self._spare_segments = SpareSegments(self._upkeep.keep_up)
+        except BaseException:
+            self._close_files()
+            raise
         self._spare_segments.wake()
         self._store.closed = False
         return self._store.state.for_a_look()
@@ -254,10 +258,13 @@ class LmdbProvider:
         self._store.end()
         self._spare_segments.stop()
         self._driver.abandon()
+        self._close_files()
+        self._owner.release()
+
+    def _close_files(self) -> None:
         self._journal.abandon()
         self._note.close()
         self._store.env.close()
-        self._owner.release()
 
     def _apply_last(self, segments: Sequence[SegmentToApply]) -> None:
         """A checkpoint in this process, when the checkpointer was not there to do it: nothing else runs any more."""
