@@ -197,7 +197,7 @@ async def test_fetched_messages_that_nobody_settles_leave_nothing_in_the_client(
         assert (info.ready, info.in_flight) == (0, 10)
 
 
-async def test_what_the_program_was_not_given_before_a_stop_is_given_back_at_the_end_of_the_block(home: Home, queue: str) -> None:
+async def test_what_a_stop_has_left_ungiven_is_given_back_at_the_end_of_the_block(home: Home, queue: str) -> None:
     async with vibemq.connect(home.url) as mq:
         await mq.publish_many(queue, range(3))
         async with mq.subscribe(queue) as messages:
@@ -288,7 +288,7 @@ async def test_dedup_delay_and_ttl(home: Home, queue: str) -> None:
 @pytest.mark.long_where(anyio_backend="asyncio")
 async def test_extras_of_many_messages_outlive_a_kill(home: Home, queue: str) -> None:
     async with vibemq.connect(home.url) as mq:
-        await mq.publish_many(queue, range(10), delay=0.5, headers={"k": "v"})
+        await mq.publish_many(queue, range(10), delay=2, headers={"k": "v"})
         await mq.publish_many(queue, [Outgoing(20 - number, delay=(20 - number) / 1e3) for number in range(10)])
         await mq.publish_many(queue, [Outgoing("gone", ttl=0.001) for _ in range(10)])
         await mq.publish_many(queue, [Outgoing(number, dedup_id=f"{queue}-{number % 10}") for number in range(20)])

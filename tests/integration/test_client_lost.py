@@ -16,7 +16,8 @@ import vibemq
 from tests.integration.fake_broker import broker_and_client
 from tests.waiting import until
 from vibemq.client import ConnectionChange
-from vibemq.client.connecting.connection import ClientConnection
+from vibemq.client.connecting.connection import PATIENCE
+from vibemq.client.connecting.supervisor import Supervisor
 from vibemq.errors import ConnectionLost, LocalProtocolError
 from vibemq.protocols.native.codec.wire import CommandType
 
@@ -50,23 +51,19 @@ async def test_a_subscription_that_is_not_restored_ends_with_its_connection() ->
 async def test_a_message_that_travels_for_longer_than_a_dead_connection_is_borne_is_not_sent_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A ping waits behind it; what the other system takes is a sign of life."""
-    passes = anyio.Semaphore(0)
-    tick = ClientConnection.tick
-
-    def paced(connection: ClientConnection, now: float) -> None:
-        tick(connection, now)
-        passes.release()
-
-    monkeypatch.setattr(ClientConnection, "tick", paced)
+    """A ping waits behind it; what the other system takes is a sign of life. The client's time is the test's own."""
+    monkeypatch.setattr(Supervisor, "_tick", lambda supervisor: anyio.sleep_forever())
+    passes, passed = anyio.Semaphore(0), 0
 
     async def relay(near: SocketStream) -> None:
         async def forth() -> None:
+            nonlocal passed
             with contextlib.suppress(anyio.EndOfStream, anyio.BrokenResourceError):
                 while True:
                     data = await near.receive(80_000)
                     await far.send(data)
                     if len(data) > 1_000:
+                        passed += 1
                         await passes.acquire()
 
         async def back() -> None:
@@ -83,9 +80,24 @@ async def test_a_message_that_travels_for_longer_than_a_dead_connection_is_borne
         listener.extra(SocketAttribute.raw_socket).setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16_384)
         tasks.start_soon(listener.serve, relay)
         port = listener.extra(SocketAttribute.local_port)
-        async with vibemq.connect(f"vibemq://127.0.0.1:{port}", command_timeout=1) as mq:
-            receipt = await mq.publish("orders", bytes(500_000))
-            assert (receipt.sequence, mq.reconnects) == (1, 0)
+        async with vibemq.connect(f"vibemq://127.0.0.1:{port}") as mq, anyio.create_task_group() as publishing:
+            receipts: list[Any] = []
+
+            async def publish() -> None:
+                receipts.append(await mq.publish("orders", bytes(1_000_000)))
+
+            publishing.start_soon(publish)
+            begun = now = anyio.current_time()
+            connection = mq._supervisor._connection
+            assert connection is not None
+            while not receipts:
+                before = passed
+                await until(lambda before=before: passed > before or receipts)
+                now += 2
+                connection.tick(now)
+                passes.release()
+            assert now - begun > 2 * PATIENCE * mq.settings.command_timeout
+            assert (receipts[0].sequence, mq.reconnects) == (1, 0)
         tasks.cancel_scope.cancel()
 
 

@@ -148,10 +148,10 @@ class ClientProtocol:
 
     def publish(self, batch: PublishBatch) -> bytes:
         if batch.count == 1:
-            return self._frame(extensions.publish_lone(batch.id, batch.queue, batch.rows[0], batch.extras))
+            return self._counted_frame(extensions.publish_lone(batch.id, batch.queue, batch.rows[0], batch.extras))
         columns = batch.extra_columns() if EXTRAS_EXTENSION in self.extensions else None
         extras = batch.extras if columns is None else None
-        return self._frame(extensions.publish_many(batch.id, batch.queue, Rows.of(batch.rows), extras, columns))
+        return self._counted_frame(extensions.publish_many(batch.id, batch.queue, Rows.of(batch.rows), extras, columns))
 
     def publish_row(self, request_id: str, queue: str, row: bytes, extra: Extra | None) -> bytes:
         """As `publish`, of one row that fits into an ordinary frame."""
@@ -204,8 +204,15 @@ class ClientProtocol:
     def flow(self, subscription: str, capacity_messages: int, capacity_bytes: int) -> bytes:
         return self._frame(extensions.flow(subscription, capacity_messages, capacity_bytes))
 
+    def _counted_frame(self, body: bytes) -> bytes:
+        """One that is made in the order in which it is sent."""
+        threshold = self._settings.compression_threshold
+        return encode_frame(body, self._compression, threshold, inflates=self._credit.take)
+
     def _frame(self, body: bytes) -> bytes:
-        return encode_frame(body, self._compression, self._settings.compression_threshold, credit=self._credit)
+        """One that may be sent behind others that are made later."""
+        threshold = self._settings.compression_threshold
+        return encode_frame(body, self._compression, threshold, inflates=self._credit.covers)
 
 
 def _parsed(body: bytes) -> Incoming:

@@ -44,6 +44,7 @@ class Inbox:
         self._subscriptions: dict[str, tuple[Inner, Subscription[Any]]] = {}
         self._interruptions: Counter[str] = Counter()
         """Of each subscription, those after which was looked for what is stale."""
+        self._sweeping = False
         self._wakeup = Wakeup()
         # Not by `close`: another thread may be about to read from it, and the number may be somebody else's by then.
         weakref.finalize(self, self._wakeup.close).atexit = False
@@ -159,7 +160,9 @@ class Inbox:
             left = None if until is None else until - time.monotonic()
             if left is not None and not left > 0:
                 return None
-            if not self._arrived and all(inner.stopped for inner, _ in list(self._subscriptions.values())):
+            if not (self._arrived or self._sweeping) and all(
+                inner.stopped for inner, _ in list(self._subscriptions.values())
+            ):
                 self._check()
                 raise LocalProtocolError(
                     "this inbox has no subscription that goes on, so nothing would ever come; write"
@@ -244,27 +247,34 @@ class Inbox:
         # A subscription that was never accepted is refused to whoever adds it.
         failure = inner.failure if inner.known else None
         ended = failure is not None and self._subscriptions.pop(inner.id, None) is not None
+        if ended:
+            self._interruptions.pop(inner.id, None)
         if failure is not None and ended:
             self._arrived.append((inner, failure))
-        if messages or ended or inner.stopped:
+        if messages or ended or inner.stopped or self._arrived:
             self._wakeup.set()
 
     def _sweep(self, inner: Inner) -> None:
         """Let go of what nobody has taken: who drains waits for it, and may be the only one to take; what is stale
         would gather with each lost connection."""
-        for entry in self._arrived.copy():
-            owner, message = entry
-            if owner is not inner or not isinstance(message, Message) or message.settled:
-                continue
-            if not (message.stale or inner.draining):
-                continue
-            try:
-                # One call in C: the message is either here or with a thread that has taken it, which gives it back.
-                self._arrived.remove(entry)
-            except ValueError:
-                continue
-            if not message.stale:
-                message.release()
+        self._sweeping = True
+        swept: list[tuple[Inner, Arrived]] = []
+        # A thread that takes meanwhile finds less, and is woken when the rest is back.
+        self._grab(swept, len(self._arrived))
+        self._arrived.extendleft([entry for entry in reversed(swept) if not _is_over(inner, *entry)])
+        self._sweeping = False
+
+
+def _is_over(inner: Inner, owner: Inner, arrived: Arrived) -> bool:
+    """Whether it is a message of this subscription that nobody is to be given any more; of one that drains it is given
+    back."""
+    if owner is not inner or not isinstance(arrived, Message) or arrived.settled:
+        return False
+    if arrived.stale:
+        return True
+    if inner.draining:
+        arrived.release()
+    return inner.draining
 
 
 def _check_subscription(subscription: object) -> None:

@@ -261,7 +261,7 @@ def test_who_has_unsubscribed_is_told_however_what_it_holds_is_lost(driver: Driv
         case "seek":
             driver.handle(SeekGroup(2, None, "q", "", StartAt.BEGINNING))
         case "revocation":
-            driver.handle(EndConsumers(1, {1: NotAuthorized("no more")}))
+            driver.handle(EndConsumers(1, lambda queue: NotAuthorized("no more")))
     driver.advance(1)
     assert left(driver) == [(1, 1)]
     assert driver.ended() == []

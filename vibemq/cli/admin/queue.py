@@ -160,7 +160,7 @@ def list_queues(
         )
         return
     chosen = {"name": name, "state": None if state is None else state.replace("-", "_")}
-    rows = ask_all(url, timeout, "queue.rows", "queues", sort=sort or "name", **chosen)
+    rows = ask_all(url, timeout, "queue.rows", "queues", sort=sort or "queue", **chosen)
     headings = (
         "queue",
         "state",

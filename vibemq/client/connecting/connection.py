@@ -5,7 +5,7 @@ from abc import abstractmethod
 
 import anyio
 
-from vibemq.client.connecting.line import Line
+from vibemq.client.connecting.line import TcpLine
 from vibemq.client.link import ClientLink
 from vibemq.client.protocol import ClientProtocol
 from vibemq.errors import VibeMQError
@@ -30,7 +30,7 @@ class ClientConnection:
         self._heard_at = self._spoke_at = anyio.current_time()
         self._pinged_at: float | None = None
         self._ticked_at = self._heard_at
-        self._line = Line(None)
+        self._line = TcpLine(None)
         self._sending_row = False
         self._fault: Exception | None = None
         """Of ours, noticed where nobody would hear of it."""
@@ -59,6 +59,8 @@ class ClientConnection:
 
     def tick(self, now: float) -> None:
         """Send a ping into a long silence, give up on a peer that does not answer one, fail what is overdue."""
+        if self._why:
+            return
         if self._sending_row:
             self._tick_sending(now)
             return
@@ -110,4 +112,5 @@ class ClientConnection:
         """Nothing could be asked for or answered in the meantime."""
         self._sending_row = False
         self._pinged_at = None
+        self._ticked_at = now
         self._link.postpone(now - begun)

@@ -11,7 +11,7 @@ import anyio
 
 from vibemq.client.connecting.connection import PIECE_BYTES, ClientConnection
 from vibemq.client.connecting.dialing import sentence_of
-from vibemq.client.connecting.line import Line
+from vibemq.client.connecting.line import TcpLine
 from vibemq.client.connecting.plain_socket import PlainSocket
 from vibemq.client.connecting.waking import LINGER_S
 from vibemq.client.link import ClientLink
@@ -86,7 +86,7 @@ class DirectConnection(ClientConnection, asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._line = Line(transport.get_extra_info("socket"))
+        self._line = TcpLine(transport.get_extra_info("socket"))
         self._link.carried_by(self)
 
     def data_received(self, data: bytes) -> None:

@@ -15,7 +15,7 @@ _ACKNOWLEDGED_AT = 120
 _NOTHING = b"\0\0\0\0"
 
 
-class Line:
+class TcpLine:
     """Asked now and then.
 
     Args:
@@ -36,8 +36,8 @@ class Line:
         try:
             info = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
             (waiting,) = struct.unpack("@i", fcntl.ioctl(self._socket.fileno(), termios.TIOCOUTQ, _NOTHING))
-        except OSError:
-            # No TCP, or closed.
+        except (OSError, ValueError):
+            # No TCP, or closed, of which uvloop tells with a ValueError.
             return False
         if len(info) < _INFO_BYTES:
             return False

@@ -6,7 +6,7 @@ from anyio.lowlevel import checkpoint
 
 from vibemq.client.connecting.connection import PIECE_BYTES, ClientConnection
 from vibemq.client.connecting.dialing import BROKEN, READ_BYTES, sentence_of
-from vibemq.client.connecting.line import Line
+from vibemq.client.connecting.line import TcpLine
 from vibemq.client.connecting.waking import Waking
 from vibemq.client.link import ClientLink
 from vibemq.client.protocol import ClientProtocol
@@ -19,7 +19,7 @@ class StreamConnection(ClientConnection):
     def __init__(self, stream: ByteStream, protocol: ClientProtocol, link: ClientLink) -> None:
         super().__init__(protocol, link)
         self._stream = stream
-        self._line = Line(stream.extra(SocketAttribute.raw_socket, None))  # noqa: S610  # of anyio
+        self._line = TcpLine(stream.extra(SocketAttribute.raw_socket, None))  # noqa: S610  # of anyio
         self._waking = Waking()
 
     async def _carry(self) -> None:

@@ -28,7 +28,7 @@ class FrameQueue:
     def send(self, body: bytes) -> None:
         """Queue one body. Raises LocalProtocolError when it is larger than a peer accepts."""
         frame = encode_frame(
-            body, self.compression, self._threshold, body_bytes_max=self.body_bytes_max, credit=self._credit
+            body, self.compression, self._threshold, body_bytes_max=self.body_bytes_max, inflates=self._credit.take
         )
         self._parts.append(frame)
 

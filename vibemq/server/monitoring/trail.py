@@ -80,7 +80,7 @@ class Trail:
         while True:
             latest = self._reading
             spent_s = latest.spent_s if latest is not None else 0.0
-            if latest is not None and latest.now.cursors_made < cursors_made:
+            if latest is not None and self._pictures[-1].cursors_made < cursors_made:
                 await self._rest(latest)
             snapshot = await self._snapshots.sampled(spent_s, cursors_made)
             async with self._turn:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.waiting import wait_until
-from vibemq.client.connecting.line import Line
+from vibemq.client.connecting.line import TcpLine
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells")
 
@@ -37,7 +37,7 @@ def fill(writer: socket.socket) -> None:
 
 def test_a_line_is_slow_while_something_of_what_waits_is_taken(pair: tuple[socket.socket, socket.socket]) -> None:
     writer, reader = pair
-    line = Line(writer)
+    line = TcpLine(writer)
     assert not line.is_slow()
     fill(writer)
     # What the other system keeps of it is taken, then nothing more.
@@ -46,14 +46,14 @@ def test_a_line_is_slow_while_something_of_what_waits_is_taken(pair: tuple[socke
     for _ in range(2):
         reader.recv(1 << 20)
         wait_until(line.is_slow)
-    assert not Line(None).is_slow()
+    assert not TcpLine(None).is_slow()
     writer.close()
     assert not line.is_slow()
 
 
 def test_a_line_that_takes_all_is_not_slow(pair: tuple[socket.socket, socket.socket]) -> None:
     writer, reader = pair
-    line = Line(writer)
+    line = TcpLine(writer)
     for _ in range(3):
         writer.send(b"ping")
         assert reader.recv(16) == b"ping"

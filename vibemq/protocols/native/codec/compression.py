@@ -53,6 +53,10 @@ class InflationCredit:
         self._allowance = allowance_bytes
         self._left = allowance_bytes
 
+    def covers(self, packed_bytes: int, body_bytes: int) -> bool:
+        """Whether a frame takes nothing of it: its place among the others does not matter. It is not counted."""
+        return body_bytes <= packed_bytes * self.ratio
+
     def take(self, packed_bytes: int, body_bytes: int) -> bool:
         """Whether a frame keeps to it; then it is counted."""
         left = self._left + packed_bytes * self.ratio - body_bytes

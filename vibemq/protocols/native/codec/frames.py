@@ -8,10 +8,11 @@ Source: docs/spec/native.md, "Frame".
 """
 
 import struct
+from collections.abc import Callable
 from typing import NamedTuple
 
 from vibemq.errors import LocalProtocolError, RemoteProtocolError
-from vibemq.protocols.native.codec.compression import Compression, Inflater, InflationCredit, compress
+from vibemq.protocols.native.codec.compression import Compression, Inflater, compress
 
 HEADER = struct.Struct("!IB")
 HEADER_SIZE = HEADER.size
@@ -89,12 +90,12 @@ def encode_frame(
     threshold: int = COMPRESSION_THRESHOLD,
     *,
     body_bytes_max: int = BODY_BYTES_MAX,
-    credit: InflationCredit | None = None,
+    inflates: Callable[[int, int], bool] | None = None,
 ) -> bytes:
     """Wrap a body; from `threshold` bytes on it is compressed, when that makes it smaller and the peer inflates it.
 
     Args:
-        credit: of the peer; None: one that inflates whatever comes.
+        inflates: whether the peer inflates so many bytes to so many; None: whatever comes.
 
     Raises:
         LocalProtocolError: more bytes to send than a peer accepts.
@@ -102,7 +103,7 @@ def encode_frame(
     flag = Compression.NONE
     if how and len(body) >= threshold:
         packed = compress(body, how)
-        if BODY_BYTES_MIN <= len(packed) < len(body) and (credit is None or credit.take(len(packed), len(body))):
+        if BODY_BYTES_MIN <= len(packed) < len(body) and (inflates is None or inflates(len(packed), len(body))):
             body, flag = packed, how
     if len(body) > body_bytes_max:
         raise LocalProtocolError(
