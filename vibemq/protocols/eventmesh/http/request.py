@@ -60,6 +60,11 @@ class HttpReader:
         return not self._answering and (self._head is not None or bool(self._buffer))
 
     @property
+    def buffered(self) -> int:
+        """Bytes that have come and belong to no head or body that was taken."""
+        return len(self._buffer)
+
+    @property
     def has_more(self) -> bool:
         """Bytes have come behind the request that was returned last."""
         return bool(self._buffer)
