@@ -270,6 +270,10 @@ class Services(Protocol):
     @property
     def stopping(self) -> bool: ...
 
+    @property
+    def now(self) -> int:
+        """The instant that sessions are told by their ticks, ms."""
+
     def connect(
         self,
         create: "Callable[[SessionContext], Session]",
