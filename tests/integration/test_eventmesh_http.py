@@ -1,6 +1,10 @@
 """EventMesh over HTTP, on a real broker and real sockets: what requests are answered."""
 
+import asyncio
+import re
+import socket
 import ssl
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +19,7 @@ from tests.integration.eventmesh_http import IDENTITY, Client, client, form, htt
 from tests.waiting import WAIT_S, until
 from vibemq.auth.passwords import hash_password
 from vibemq.config import Auth, Permission, Tls, User
+from vibemq.protocols.eventmesh.http.session import PIPELINED_BYTES_MAX
 from vibemq.server.broker import Broker
 from vibemq.testing.timed_broker import TimedBroker
 
@@ -88,6 +93,64 @@ async def test_requests_in_pieces_and_several_in_one(tmp_path: Path) -> None:
         answer = await raw(broker, (one + chunks) * 20)
         assert answer.count(b'"retCode":0') == 40, answer
         assert len(await bodies(broker, "t", 40)) == 40
+
+
+def posted(code: int, topic: str, content: str) -> bytes:
+    body = form(topic=topic, content=content, ttl="600000", bizseqno="1", uniqueid="1", producergroup="p")
+    return b"POST / HTTP/1.1\r\ncode: %d\r\ncontent-length: %d\r\n\r\n%s" % (code, len(body), body)
+
+
+async def test_what_comes_behind_a_request_that_waits_stays_with_the_client_until_it_is_answered(
+    tmp_path: Path,
+) -> None:
+    """Two that wait for a reply, and 20 MiB behind each: all are answered, in order."""
+    behind = [posted(104, f"t{number % 7}", "x" * 60_000) for number in range(350)]
+    stream = b"".join([posted(101, "ask", "1"), *behind, posted(101, "ask", "2"), *behind])
+    async with (
+        Broker(settings=http_settings(tmp_path)) as broker,
+        vibemq.connect(broker.url) as mq,
+        client(broker) as mesh,
+        anyio.create_task_group() as tasks,
+    ):
+        answers: list[bytes] = []
+
+        async def send() -> None:
+            answers.append(await raw(broker, stream))
+
+        tasks.start_soon(send)
+        kept, table = 0, broker._running().connection_table
+        for reply in ("1", "2"):
+            [asked] = await mq.fetch("ask", timeout=WAIT_S)
+            await until(lambda: [each for each in table if each.bytes_received > 400_000 and not each.is_read])
+            # The broker has many turns for others meanwhile.
+            for _ in range(20):
+                await mesh.publish("other", "x")
+            [waiting] = [each for each in table if not each.is_read]
+            assert waiting.bytes_received - kept < 3 * PIPELINED_BYTES_MAX
+            kept = len(stream) // 2
+            await asked.reply(reply)
+            await asked.ack()
+        await until(lambda: answers)
+    told = [orjson.loads(part.partition(b"HTTP/1.1 ")[0]) for part in answers[0].split(b"\r\n\r\n")[1:]]
+    assert [answer["retCode"] for answer in told] == [0] * len(told)
+    once = ["ask", *(f"t{number % 7}" for number in range(350))]
+    assert [re.findall(r"topic\W+(\w+)", answer["retMsg"])[0] for answer in told] == once * 2
+
+
+async def test_a_client_that_is_not_read_and_goes_away_leaves_nothing(tmp_path: Path) -> None:
+    async with Broker(settings=http_settings(tmp_path)) as broker, vibemq.connect(broker.url) as mq:
+        others = broker.connection_count
+        port = int(url_of(broker).rpartition(":")[2])
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(posted(101, "ask", "1") + posted(104, "t", "x" * 60_000) * 200)
+        [asked] = await mq.fetch("ask", timeout=WAIT_S)
+        await until(lambda: [each for each in broker._running().connection_table if not each.is_read])
+        # Its end is a reset.
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        writer.transport.abort()
+        await asked.reply("x")
+        await asked.ack()
+        await until(lambda: broker.connection_count == others)
 
 
 ANSWERED: list[tuple[bytes, int, dict[str, Any] | None]] = [

@@ -187,6 +187,34 @@ async def test_while_a_url_is_down_its_messages_wait_in_order(tmp_path: Path) ->
         assert got == [str(number) for number in range(10)]
 
 
+async def test_a_url_that_has_not_answered_for_long_rests_before_it_is_called_again(tmp_path: Path) -> None:
+    async with TimedBroker(settings=http_settings(tmp_path)) as broker, client(broker) as mesh:
+
+        def script(push: Push) -> Answer:
+            if len(app.pushes) > 0:
+                return Answer()
+            # It has taken five seconds, and hangs up.
+            broker.advance_unseen(5)
+            return Answer(raw=b"")
+
+        async with subscriber(script) as app:
+            await mesh.subscribe("t", app.url())
+            async with vibemq.connect(broker.url) as mq:
+                await mq.publish_many("t", [b"1", b"2"])
+
+                async def given_back() -> bool:
+                    info = await mq.queue_info("t")
+                    return bool(app.pushes) and info is not None and info.groups[0].in_flight == 0
+
+                await until(given_back)
+                broker.advance(1)
+                for _ in range(20):
+                    await mq.queue_info("t")
+            assert app.contents == ["1"]
+            await until(lambda: broker.advance(1) or len(app.pushes) == 3)
+            assert app.contents[1:] == ["1", "2"]
+
+
 async def test_another_url_of_the_group_takes_what_the_first_did_not(tmp_path: Path) -> None:
     bound = socket.socket()
     bound.bind(("127.0.0.1", 0))

@@ -169,7 +169,7 @@ class Session(Protocol):
         session that encodes each row by itself names a few hundred."""
 
     # Optional, `redirect(host, port) -> bool`: tell the peer to connect elsewhere; False: it cannot be told now.
-    # Optional, `awaits_login`: while it is true, nothing is read from the peer.
+    # Optional, `reads_nothing_more`: while it is true, nothing is read from the peer.
     # Optional, `keeps_back() -> bool`, asked behind `receive_data`: while it is true, `tick` and `commands` are not
     # called for what has come. The session has itself woken, see `SessionContext.behind_flush`.
     # Optional, `let_go() -> Iterator[None]`: once it has ended, free in steps of about a millisecond what it has kept
@@ -269,6 +269,10 @@ class Services(Protocol):
 
     @property
     def stopping(self) -> bool: ...
+
+    @property
+    def now(self) -> int:
+        """The instant that sessions are told by their ticks, ms."""
 
     def connect(
         self,

@@ -124,9 +124,9 @@ class PeerDriver:
 
     @property
     def busy(self) -> bool:
-        """A batch is being decided step by step, or the session wants to know first who its peer is: nothing more
-        should be read from the peer."""
-        return bool(self._works.lined_up) or getattr(self.session, "awaits_login", False)
+        """A batch is being decided step by step, or the session has enough for now: nothing more should be read from
+        the peer."""
+        return bool(self._works.lined_up) or getattr(self.session, "reads_nothing_more", False)
 
     @property
     def hears_answers(self) -> bool:

@@ -172,6 +172,10 @@ class PluginServices:
     def stopping(self) -> bool:
         return self._stopping
 
+    @property
+    def now(self) -> int:
+        return self._services.connection_table.now()
+
     def connect(self, create: Create, *, host: str, write: Callable[[bytes], None], own: bool = False) -> LoosePeer:
         if self._stopping:
             raise ShuttingDown("the broker is stopping")

@@ -8,6 +8,8 @@ from urllib.parse import unquote
 from vibemq.protocols.http1 import END_OF_HEAD, BodyReader, Http1Error, RequestHead, request_head
 
 _LF_ALONE = "the lines of a head end with CR and LF here, and one of these ends with LF alone"
+EMPTY_LINES_MAX = 4
+"""Before a request: some clients send one behind a body."""
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -32,6 +34,8 @@ class HttpReader:
         self._send = send
         self._buffer = bytearray()
         self._searched = 0
+        self._empty_lines = 0
+        """Before the next request."""
         self._head: RequestHead | None = None
         self._body: BodyReader | None = None
         self._continues = False
@@ -58,6 +62,11 @@ class HttpReader:
     def begun(self) -> bool:
         """Some of a request has come, and not all of it."""
         return not self._answering and (self._head is not None or bool(self._buffer))
+
+    @property
+    def buffered(self) -> int:
+        """Bytes that have come and belong to no head or body that was taken."""
+        return len(self._buffer)
 
     @property
     def has_more(self) -> bool:
@@ -112,8 +121,7 @@ class HttpReader:
 
     def _read_head(self) -> bool:
         buffer = self._buffer
-        while buffer.startswith(b"\r\n"):
-            del buffer[:2]
+        self._pass_over_empty_lines()
         if buffer.startswith(b"\n"):
             raise Http1Error(_LF_ALONE)
         searched = max(0, self._searched - 3)
@@ -129,7 +137,7 @@ class HttpReader:
             if self._ended and buffer:
                 raise Http1Error("the stream ended within the head of a request")
             return False
-        self._searched = 0
+        self._searched = self._empty_lines = 0
         head = bytes(buffer[:end])
         del buffer[: end + len(END_OF_HEAD)]
         if self._last is None or self._last[0] != head:
@@ -138,6 +146,13 @@ class HttpReader:
         self._body = None
         self._continues = bool(self._head.length) and self._head.headers.get("expect", "").lower() == "100-continue"
         return True
+
+    def _pass_over_empty_lines(self) -> None:
+        while self._buffer.startswith(b"\r\n"):
+            if self._empty_lines == EMPTY_LINES_MAX:
+                raise Http1Error(f"more than {EMPTY_LINES_MAX} empty lines before a request")
+            self._empty_lines += 1
+            del self._buffer[:2]
 
     def answer(self, status: int, headers: bytes, body: bytes) -> None:
         """To the request that `next_request` has returned. `headers`: whole lines."""

@@ -27,6 +27,8 @@ REQUESTS_AT_ONCE = 8
 """Requests that are taken in about a millisecond."""
 WORK_AT_ONCE = 40
 """The same of the messages of a batch."""
+PIPELINED_BYTES_MAX = 262_144
+"""Behind a request that is under way: when more has come, nothing is read until it is answered."""
 VERSIONS = ("1.0", "2.0")
 _JSON = "application/json"
 
@@ -182,8 +184,12 @@ class EventMeshHttpSession:
         state.requests.append(Authenticate(LoginAsked(), credentials.username, credentials.password, credentials.token))
 
     @property
-    def awaits_login(self) -> bool:
-        return self._asked is not None
+    def reads_nothing_more(self) -> bool:
+        """The login of a large body is checked first, or enough has come behind a request that waits: for a reply, for
+        room in a queue."""
+        if self._asked is not None:
+            return True
+        return self._state.exchange is not None and self._reader.buffered > PIPELINED_BYTES_MAX
 
     def _note_time(self) -> None:
         if not self._reader.begun:

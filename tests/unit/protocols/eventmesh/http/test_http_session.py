@@ -16,6 +16,7 @@ from vibemq.errors import AuthFailed
 from vibemq.model.commands import Publish
 from vibemq.model.effects import Published, Reply
 from vibemq.protocols.eventmesh.http import EventMeshHttpSession, EventMeshHttpSettings
+from vibemq.protocols.eventmesh.http.session import PIPELINED_BYTES_MAX
 from vibemq.protocols.eventmesh.messages.json_scan import Steps
 from vibemq.protocols.eventmesh.messages.large_json import LARGE_JSON_BYTES
 from vibemq.protocols.session import Authenticate, Principal
@@ -68,6 +69,31 @@ def test_a_session_is_looked_at_after_an_answer_only_if_something_has_come_behin
     assert len(session.commands()) == (behind == PUBLISH)
 
 
+def test_nothing_more_is_read_while_much_stands_behind_a_request_that_waits() -> None:
+    """And who has sent only a part of the next one has its whole time for the rest, from the answer on."""
+    session = EventMeshHttpSession.alone(context(), EventMeshHttpSettings(request_timeout_ms=5_000))
+    session.receive_data(PUBLISH)
+    [login] = session.commands()
+    assert isinstance(login, Authenticate)
+    session.authenticated(login.token, Principal("anonymous", superuser=True))
+    [publish] = session.commands()
+    assert isinstance(publish, Publish)
+    part = b"POST /?code=104&topic=t HTTP/1.1\r\ncontent-length: 1000000\r\n\r\ncontent="
+    session.receive_data(part.ljust(PIPELINED_BYTES_MAX, b"x"))
+    assert not session.commands()
+    assert not session.reads_nothing_more
+    session.receive_data(b"x")
+    assert not session.commands()
+    assert (session.reads_nothing_more, session.unread, session.next_deadline()) == (True, False, None)
+    session.tick(NOW + 60_000)
+    session.apply([Reply(1, publish.token, Published("t", 1, 1))])
+    assert not session.reads_nothing_more
+    session.tick(NOW + 60_000)
+    while session.commands() or session.unread:
+        """It takes what there is of the body."""
+    assert (session.closing, session.next_deadline()) == (False, NOW + 65_000)
+
+
 @pytest.mark.parametrize("given", ["Basic Content-Length\xf8: 19", "Basic YQ", "Basic /w==", "Basic"])
 def test_credentials_that_cannot_be_read_are_none(given: str) -> None:
     session = session_of_a_stranger()
@@ -97,10 +123,10 @@ def test_a_large_body_is_read_once_its_login_is_checked(body: bytes) -> None:
     session.receive_data(HEAD + body[:1_000])
     [login] = session.commands()
     assert isinstance(login, Authenticate)
-    assert (session.awaits_login, session.unread) == (True, False), "nothing more is read"
+    assert (session.reads_nothing_more, session.unread) == (True, False), "nothing more is read"
     assert session.commands() == []
     session.authenticated(login.token, Principal("ann", superuser=True))
-    assert (session.awaits_login, session.unread) == (False, False)
+    assert (session.reads_nothing_more, session.unread) == (False, False)
     session.receive_data(body[1_000:])
     found = list(session.commands())
     while session.unread:

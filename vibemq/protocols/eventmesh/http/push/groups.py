@@ -80,6 +80,11 @@ class PushGroup:
         self._paused = False
         """No URL can be called for now, and nothing is handed out."""
 
+    @property
+    def _now(self) -> int:
+        """In the middle of a push: the session learns the time in its own turns alone."""
+        return self._tools.services.now
+
     def add(self, url: str, *, sync: bool) -> None:
         self.lanes.add(url).sync = sync
         self.go_on()
@@ -219,10 +224,10 @@ class PushGroup:
         try:
             while message is not None:
                 async with self._tools.services.outbound:
-                    since = session.now
+                    since = self._now
                     if self._tools.services.stopping:
                         return
-                    while message is not None and session.now - since < SLOT_MS:
+                    while message is not None and self._now - since < SLOT_MS:
                         answers = await self._push(lane, message)
                         message = self._next(lane) if answers else None
         except Exception as error:
@@ -259,7 +264,7 @@ class PushGroup:
         """Whether the URL answers."""
         tools = self._tools
         try:
-            body = push_body(self.topic, message.row, message.sequence, self.session.now, asks=lane.sync)
+            body = push_body(self.topic, message.row, message.sequence, self._now, asks=lane.sync)
         except InvalidMessage as error:
             # Of another protocol's publisher: no URL can be told of it.
             self._settle(lane, message.sequence, PushVerdict(PushOutcome.GIVE_UP, str(error)))
@@ -268,13 +273,13 @@ class PushGroup:
             headers = push_headers(tools.settings, sync=lane.sync)
             answer = await tools.calls.post(lane.url, headers, body, owner=self._user)
         except OutboundError as error:
-            now = self.session.now
+            now = self._now
             rest_ms = self.lanes.failed(lane, now)
             delay_ms = 0 if self.lanes.has_awake(now) else rest_ms
             reason = str(error) if isinstance(error, OutboundRefused) else f"{lane.url[:200]}: {error}"
             self._settle(lane, message.sequence, PushVerdict(PushOutcome.RETRY, reason, delay_ms))
             return False
-        self.lanes.worked(lane, self.session.now)
+        self.lanes.worked(lane, self._now)
         self._settle(lane, message.sequence, verdict_of(answer, tools.settings.push_retry_after_max_ms))
         return True
 

@@ -3,16 +3,18 @@
 from collections.abc import Callable, Coroutine, Generator, Mapping
 from typing import Any, cast
 
+from vibemq.errors import OutboundError, VibeMQError
 from vibemq.model.commands import SetCapacity, Settle, Settlement
 from vibemq.model.effects import Deliver
 from vibemq.model.rows import Rows, pack_row
 from vibemq.model.stored import Slice
 from vibemq.protocols.eventmesh.http.push.groups import WINDOW_BYTES, WINDOW_MESSAGES, PushGroup, PushTools
 from vibemq.protocols.eventmesh.http.push.inner_session import InnerSession
+from vibemq.protocols.eventmesh.http.push.lanes import REST_MS
 from vibemq.protocols.eventmesh.http.push.slots import PushSlots
 from vibemq.protocols.eventmesh.http.settings import EventMeshHttpSettings
 from vibemq.protocols.session import HttpAnswer, HttpCalls, Services
-from vibemq.testing.session_conformance import context
+from vibemq.testing.session_conformance import NOW, context
 
 ONE, OTHER = "http://192.0.2.1/", "http://192.0.2.2/"
 DONE, RETRY = HttpAnswer(200, {}, b'{"retCode": 1}'), HttpAnswer(200, {}, b'{"retCode": 2}')
@@ -32,6 +34,7 @@ class Pushing:
     stopping = False
 
     def __init__(self, *urls: str) -> None:
+        self.now = NOW
         self.session = InnerSession(context(), None, parted=lambda reason: None)
         tools = PushTools(
             cast(Services, self),
@@ -62,14 +65,14 @@ class Pushing:
     async def post(self, url: str, headers: Mapping[str, str], body: bytes, *, owner: str) -> HttpAnswer:
         return await _Called(url, body.decode())
 
-    def _go_on(self, work: Coroutine[Any, HttpAnswer, None], answer: HttpAnswer | None) -> None:
+    def _go_on(self, work: Coroutine[Any, HttpAnswer, None], answer: HttpAnswer | VibeMQError | None) -> None:
         try:
-            called = work.send(cast(HttpAnswer, answer))
+            called = work.throw(answer) if isinstance(answer, VibeMQError) else work.send(cast(HttpAnswer, answer))
         except StopIteration:
             return
         self.called[cast(_Called, called)] = work
 
-    def answer(self, url: str, answer: HttpAnswer) -> None:
+    def answer(self, url: str, answer: HttpAnswer | VibeMQError) -> None:
         [called] = [called for called in self.called if called.url == url]
         self._go_on(self.called.pop(called), answer)
 
@@ -138,3 +141,19 @@ def test_a_message_that_waits_for_another_url_lets_others_pass() -> None:
     assert "next" in pushing.pushed(ONE)
     pushing.answer(OTHER, DONE)
     assert "bad" in pushing.pushed(OTHER)
+
+
+def test_a_url_rests_from_the_end_of_the_push_that_it_has_not_answered() -> None:
+    """However long that took, and although the session has had no turn meanwhile."""
+    pushing = Pushing(ONE)
+    pushing.deliver(b'"1"', b'"2"')
+    pushing.now += 5_000
+    pushing.answer(ONE, OutboundError("no answer"))
+    assert not pushing.called
+    [retried, given_back] = pushing.asked(Settle)
+    assert (retried.verb, retried.delay_ms, given_back.verb) == (Settlement.RETRY, REST_MS, Settlement.RELEASE)
+    pushing.session.tick(pushing.now + REST_MS)
+    assert not pushing.asked(SetCapacity)
+    pushing.session.tick(pushing.now + REST_MS + 1)
+    [awake] = pushing.asked(SetCapacity)
+    assert awake.capacity_messages == WINDOW_MESSAGES
