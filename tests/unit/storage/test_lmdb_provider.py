@@ -1,5 +1,6 @@
 import os
 import shutil
+import signal
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -236,6 +237,28 @@ def test_a_backup_opens_as_a_store(provider: LmdbProvider, tmp_path: Path) -> No
         assert sequences(other) == list(range(1, 3001))
         assert list(other.check()) == []
         other.close()
+
+
+def test_the_end_of_the_store_does_not_wait_for_a_backup(tmp_path: Path) -> None:
+    provider = LmdbProvider(tmp_path / "data", SMALL.model_copy(update={"checkpointer_silence_ms": 600_000}))
+    provider.open()
+    provider.append(a_queue())
+    provider.append([messages(1, 100)])
+    provider.checkpoint()
+    os.kill(provider.stats().details["checkpointer_pid"], signal.SIGSTOP)
+    begun = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        backup = pool.submit(provider.backup, tmp_path / "backup", lambda done, total: begun.set())
+        begun.wait()
+        wait_until((tmp_path / "backup" / "store").exists)
+        provider.close()
+        with pytest.raises(StorageError, match="the broker stops"):
+            backup.result()
+    assert list((tmp_path / "backup").iterdir()) == []
+    again = LmdbProvider(tmp_path / "data", SMALL)
+    again.open()
+    assert sequences(again) == list(range(1, 101))
+    again.close()
 
 
 def test_compacting_gives_space_back(provider: LmdbProvider) -> None:

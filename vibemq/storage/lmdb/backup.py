@@ -1,6 +1,8 @@
 """Copies of a store: a backup of the living one, and back."""
 
+import logging
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from vibemq.errors import StorageError
@@ -20,25 +22,43 @@ from vibemq.storage.local.store_file import (
     write_store_info,
 )
 
+logger = logging.getLogger(__name__)
+
 
 def make(driver: CheckpointDriver, source: Path, target: Path, progress: Progress | None) -> None:
     """Write a consistent copy of everything appended before the call. `open` accepts the folder as a data directory.
 
     The copy needs no journal: the store is brought up to date first. The version file comes last, so a folder
-    without one is an unfinished backup.
+    without one is an unfinished backup. After a failure the folder is empty again.
     """
     _need_empty(target)
     report = progress or _silent
     report(0, 3)
     copy = Layout(target)
-    make_folder(copy.store)
-    driver.copy_store(copy.store)
-    tighten(target, FILES)
-    report(2, 3)
-    fsync_file(copy.store / DATA_FILE)
-    fsync_folder(copy.store)
-    _write_info(source, target)
+    try:
+        make_folder(copy.store)
+        driver.copy_store(copy.store)
+        tighten(target, FILES)
+        report(2, 3)
+        fsync_file(copy.store / DATA_FILE)
+        fsync_folder(copy.store)
+        _write_info(source, target)
+    except BaseException:
+        _remove((target / f"{STORE_FILE}.new", target / STORE_FILE, copy.store))
+        raise
     report(3, 3)
+
+
+def _remove(parts: Sequence[Path]) -> None:
+    """Of an unfinished backup."""
+    for part in parts:
+        try:
+            if part.is_dir():
+                shutil.rmtree(part)
+            else:
+                part.unlink(missing_ok=True)
+        except OSError as error:
+            logger.warning("%s, a part of an unfinished backup, stays (%s): remove it before the next try", part, error)
 
 
 def restore(source: Path, data_dir: Path, progress: Progress | None = None) -> None:

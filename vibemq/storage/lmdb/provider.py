@@ -237,6 +237,7 @@ class LmdbProvider:
         if self._store.closed:
             return
         self._store.end()
+        self._driver.end_backups()
         self._spare_segments.stop()
         try:
             self._driver.stop(final_checkpoint=True)
@@ -256,6 +257,7 @@ class LmdbProvider:
         if self._store.closed:
             return
         self._store.end()
+        self._driver.end_backups()
         self._spare_segments.stop()
         self._driver.abandon()
         self._close_files()

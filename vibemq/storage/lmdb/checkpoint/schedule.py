@@ -7,10 +7,11 @@ the link's own, says that a `poll` is worth it before the second is over: a burs
 
 A checkpointer that has an order and reports no progress for a while is killed, and another one goes on: the journal
 would grow without end behind one that hangs. Each such end doubles the time that the next one is given, so that a slow
-disk is not taken for a process that hangs again and again.
+disk is not taken for a process that hangs again and again. A copy goes on as long as its file grows.
 """
 
 import logging
+import math
 import threading
 import time
 from bisect import bisect_left
@@ -84,6 +85,9 @@ class CheckpointDriver:
         self._full_failures = 0
         self._compacting = False
         self._compact_not_before = 0.0
+        self._backup_into: Path | None = None
+        """The folder, from a backup's checkpoint to its end."""
+        self._ending = False
         self.compaction_wanted = False
         """The disk is short and most of the store is unused pages: have a compacted copy take its place."""
         self._silence_max_s = settings.checkpointer_silence_ms / 1000
@@ -162,18 +166,24 @@ class CheckpointDriver:
                 order=True,
             )
 
-    def copy_store(self, target: Path, timeout_s: float = ORDER_TIMEOUT_S) -> None:
-        """Checkpoint, then let the checkpointer write a compacted copy of the store into the empty folder."""
+    def copy_store(self, target: Path) -> None:
+        """Checkpoint, then let the checkpointer write a compacted copy of the store into the empty folder.
+
+        Raises:
+            StorageError: the copy is not finished, and nobody writes to the folder any more.
+        """
         with self.turn:
-            self.checkpoint_now(timeout_s)
-            self._wait(lambda: self._ready and not self._ordered_lsn and not self._compacting, timeout_s)
-            self._done = ""
-            if not self._link.ask({"backup": str(target)}):
-                raise StorageError(f"the checkpointer is not running ({self._link.last_error}); try again")
-            pid = self._link.pid
-            self._wait(lambda: self._done == "backup" or self._link.pid != pid, timeout_s)
-            if self._done != "backup":
-                raise StorageError(f"the copy was not finished: {self._link.last_error or 'the checkpointer ended'}")
+            self._backup_into = target
+            try:
+                self.checkpoint_now()
+                self._wait(lambda: self._ready and not self._ordered_lsn and not self._compacting, ORDER_TIMEOUT_S)
+                self._copy(target)
+            finally:
+                self._backup_into = None
+
+    def end_backups(self) -> None:
+        """One that is under way ends with StorageError, and none begins any more."""
+        self._ending = True
 
     def stop(self, *, final_checkpoint: bool) -> None:
         """End the checkpointer; before that, if asked for and it is running, let it empty the journal."""
@@ -194,6 +204,23 @@ class CheckpointDriver:
             self._end()
 
     # -- inside ---------------------------------------------------------------------------------------------------
+
+    def _copy(self, target: Path) -> None:
+        self._done = ""
+        if not self._link.ask({"backup": str(target)}):
+            raise StorageError(f"the checkpointer is not running ({self._link.last_error}); try again")
+        pid, hung, silence_s = self._link.pid, self.hung, self._silence_max_s
+        try:
+            self._wait(lambda: self._done == "backup" or self._link.pid != pid, math.inf)
+        except BaseException:
+            self._link.kill()
+            raise
+        if self._done == "backup":
+            return
+        why = self._link.last_error or "the checkpointer ended"
+        if self.hung != hung:
+            why = f"it did not grow for {silence_s:.0f} s; see whether the disk of {target} still takes data"
+        raise StorageError(f"the copy was not finished: {why}")
 
     def _end(self) -> None:
         self._link.stop()
@@ -217,7 +244,7 @@ class CheckpointDriver:
         """Kill a checkpointer that has an order and makes no progress; the next look starts another."""
         now = time.monotonic()
         passed, self._looked_at = min(now - self._looked_at, SILENCE_STEP_S), now
-        at_work = bool(self._ordered_lsn or self._compacting or not self._ready)
+        at_work = bool(self._ordered_lsn or self._compacting or self._backup_into or not self._ready)
         if not at_work or not self._link.running or self._copy_has_grown():
             self._silence_s = 0.0
             return
@@ -236,8 +263,9 @@ class CheckpointDriver:
 
     def _copy_has_grown(self) -> bool:
         """LMDB says nothing while it copies."""
+        folder = copying_folder(self._layout) if self._compacting else self._backup_into
         try:
-            size = (copying_folder(self._layout) / DATA_FILE).stat().st_size if self._compacting else 0
+            size = (folder / DATA_FILE).stat().st_size if folder is not None else 0
         except FileNotFoundError:
             size = 0
         grown, self._copied_bytes = size > self._copied_bytes, size
@@ -338,16 +366,18 @@ class CheckpointDriver:
     def _wait(self, done: Callable[[], bool], timeout_s: float, *, order: bool = False) -> None:
         deadline = time.monotonic() + timeout_s
         while not done():
+            if self._ending and self._backup_into is not None:
+                raise StorageError("the backup was not finished: the broker stops")
             if time.monotonic() > deadline:
-                raise StorageError(f"the checkpointer needs more than {timeout_s:.0f} s; {self._link.last_error}")
+                complaint = f"; {self._link.last_error}" if self._link.last_error else ""
+                raise StorageError(f"the checkpointer needs more than {timeout_s:.0f} s{complaint}")
             if order and self._full_failures >= FULL_FAILURES_MAX:
                 raise StorageFull(f"no checkpoint for lack of space: {self._link.last_error}")
             self._see_to_the_process()
             if order and self._ready and not self._ordered_lsn and not self._compacting:
                 self._order()
             self._hear(self._link.wait_answer(WAIT_STEP_S))
-            if order:
-                self._check_silence()
+            self._check_silence()
 
 
 def portion(sealed: Sequence[SealedSegment], size: int) -> list[SealedSegment]:
