@@ -137,7 +137,9 @@ class HttpApi:
                 raise
         if endpoint.kind in CHANGING and not self._services.is_ready():
             raise ShuttingDown("the broker is stopping; ask again when it has started")
-        client = client_of(asker.user if asker is not None else "", host)
+        # Where nobody logs in, all would be one user.
+        user = asker.user if asker is not None and self._services.accounts.enabled else ""
+        client = client_of(user, host)
         self.rates.count(endpoint.kind, client)
         held.enter_context(self.rates.slot(endpoint.kind, client))
         if endpoint.body_bytes_max > BODY_BYTES_MAX and endpoint.kind is not Kind.SETTLE:

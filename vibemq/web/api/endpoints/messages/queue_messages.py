@@ -27,8 +27,9 @@ PEEK = 50
 PREVIEW_BYTES_MAX = 4_096
 PART_BYTES = 65_536
 """Of a body that is copied before the loop has a turn."""
-PART_TIMEOUT_S = 60.0
-"""For a part of a body to be taken."""
+DOWNLOAD_S = 60.0
+BYTES_PER_S_MIN = 262_144
+"""Slower downloads are ended: each holds a place, and its whole row."""
 
 MESSAGE = record(
     {
@@ -102,10 +103,9 @@ async def download(exchange: Exchange) -> Response:
 
 async def parts(exchange: Exchange, body: memoryview) -> AsyncIterator[bytes]:
     """Each when the one before is on its way: a large body is neither copied nor kept for a slow client as a whole."""
-    extend = exchange.request.scope.get(EXTEND)
+    if (extend := exchange.request.scope.get(EXTEND)) is not None:
+        extend(DOWNLOAD_S + len(body) / BYTES_PER_S_MIN)
     for at in range(0, len(body), PART_BYTES):
-        if extend is not None:
-            extend(PART_TIMEOUT_S)
         yield bytes(body[at : at + PART_BYTES])
         await asyncio.sleep(0)
 

@@ -171,4 +171,8 @@ export function may(action, name, kind = "queue") {
 }
 
 /** On any queue at all. */
-export const mayAnywhere = (action) => isSuperuser() || (session.value?.permissions ?? []).some(({ kind, actions }) => kind === "queue" && (actions.includes(action) || actions.includes("*")));
+export function mayAnywhere(action) {
+  const allow = (rules) => (rules ?? []).some(({ kind, actions }) => kind === "queue" && (actions.includes(action) || actions.includes("*")));
+  const { permissions, narrowed_to: narrowed } = session.value ?? {};
+  return (isSuperuser() || allow(permissions)) && (!narrowed || allow(narrowed));
+}

@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from vibemq.web.api.contract import Exchange
-from vibemq.web.api.endpoints.messages.queue_messages import PART_BYTES, PART_TIMEOUT_S, parts
+from vibemq.web.api.endpoints.messages.queue_messages import BYTES_PER_S_MIN, DOWNLOAD_S, PART_BYTES, parts
 from vibemq.web.limits import EXTEND
 
 pytestmark = pytest.mark.anyio
@@ -17,7 +17,7 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-async def test_a_large_body_goes_in_parts_that_have_time_of_their_own() -> None:
+async def test_a_large_body_goes_in_parts_and_has_time_in_proportion() -> None:
     body = bytes(range(256)) * (PART_BYTES // 256 * 2) + b"end"
     extended: list[float] = []
     scope: dict[str, Any] = {EXTEND: extended.append}
@@ -25,4 +25,4 @@ async def test_a_large_body_goes_in_parts_that_have_time_of_their_own() -> None:
     sent = [part async for part in parts(exchange, memoryview(body))]
     assert b"".join(sent) == body
     assert [len(part) for part in sent] == [PART_BYTES, PART_BYTES, 3]
-    assert extended == [PART_TIMEOUT_S] * 3
+    assert extended == [DOWNLOAD_S + len(body) / BYTES_PER_S_MIN]
