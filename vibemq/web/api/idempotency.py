@@ -17,7 +17,7 @@ KEPT_BYTES_MAX = 8_388_608
 """Of all answers. Beyond it the user with the most loses the oldest, so one user never takes the room of others."""
 ENTRY_BYTES = 768
 """Beside the answer's body and headers."""
-ANSWER_BYTES_MAX = 524_288
+ANSWER_BYTES_MAX = 1_048_576
 """A larger answer is not kept, and its request is carried out again. That to a batch of which one message was accepted
 and 999 were refused is smaller, whatever the queue's name."""
 REFUSAL_BYTES_MAX = 4_096
