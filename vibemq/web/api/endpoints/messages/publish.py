@@ -153,7 +153,7 @@ async def _published_many(exchange: Exchange, batch: NewMessages) -> Response:
     exchange.passing = passes and bool(_dedup_window_ms(exchange))
     duplicates = published.duplicates or {}
     confirmed = batch.count - len(refused)
-    if len(duplicates) == confirmed:
+    if len(duplicates) == batch.count:
         exchange.headers["Idempotent-Replayed"] = "true"
     shown = {
         "queue": published.queue,

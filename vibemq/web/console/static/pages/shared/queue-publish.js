@@ -18,7 +18,7 @@ const NAMES = ["low", "", "high", "critical"];
 /** `like`: a message whose body, headers and priority the form begins with. */
 export function Publish({ queue, onClose, like }) {
   const [body, setBody] = useState(like?.payload ?? '{"number": 1}');
-  const [headers, setHeaders] = useState(Object.entries(like?.headers ?? {}).filter(([name]) => !name.startsWith("vibemq-")).map(([name, value]) => ({ name, value })));
+  const [headers, setHeaders] = useState(Object.entries(like?.headers ?? {}).filter(([name]) => !name.startsWith("vibemq-") && name !== "priority").map(([name, value]) => ({ name, value })));
   const [extras, setExtras] = useState({ priority: NAMES[like?.priority] ?? "", ttl: "", delay: "", dedup_id: "", id: "" });
   const [problem, setProblem] = useState(null);
   const [sent, setSent] = useState(null);
