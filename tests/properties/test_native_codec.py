@@ -2,8 +2,11 @@
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import pairwise
+from typing import TypeVar
+from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -15,14 +18,16 @@ from vibemq.model.effects import Deliver, Reply, Subscribed
 from vibemq.model.rows import Rows, RowView, pack_row
 from vibemq.model.stored import Slice
 from vibemq.protocols.native import NativeSession, NativeSettings
-from vibemq.protocols.native.codec import extensions
+from vibemq.protocols.native.codec import extensions, json_check, json_parts
 from vibemq.protocols.native.codec.compression import Compression
 from vibemq.protocols.native.codec.frames import NativeFrameReader, encode_frame
 from vibemq.protocols.native.codec.json_check import JsonCheck
+from vibemq.protocols.native.codec.json_parts import Steps
 from vibemq.protocols.native.codec.wire import CommandType, WireMessage, decode_body, encode_body, encode_message
 from vibemq.protocols.session import Authenticate, Principal, Request
 from vibemq.testing.session_conformance import NOW, SESSION, context
 
+T = TypeVar("T")
 texts = st.text(st.characters(codec="utf-8"), min_size=1, max_size=12)
 headers = st.dictionaries(texts, texts, max_size=4)
 messages = st.builds(
@@ -262,6 +267,65 @@ _NESTED = st.recursive(
 def test_the_depth_is_that_of_the_brackets_outside_of_texts(value: object, depth_max: int) -> None:
     payload = json.dumps(value).encode()
     assert JsonCheck(depth_max=depth_max, nonce="n" * 32).is_json(payload) is (_depth(value) <= depth_max)
+
+
+_PIECES = [
+    "[",
+    "]",
+    "{",
+    "}",
+    ",",
+    ":",
+    '"',
+    "\\",
+    '"a"',
+    '"a":',
+    '\\"',
+    "1",
+    "1e999",
+    " ",
+    '"\\ud800"',
+    "[]",
+    "é",
+    "[1,2]",
+]
+
+
+@given(
+    _NESTED.map(json.dumps) | st.lists(st.sampled_from(_PIECES), max_size=24).map("".join),
+    st.lists(st.tuples(st.integers(0, 80), st.integers(0, 3), st.sampled_from(["", *_PIECES])), max_size=2),
+    st.integers(1, 20),
+)
+def test_json_in_parts_is_what_it_is_in_one(text: str, changes: list[tuple[int, int, str]], size: int) -> None:
+    for at, gone, new in changes:
+        text = text[:at] + new + text[at + gone :]
+    payload = text.encode()
+    check = JsonCheck(depth_max=4, nonce="n" * 32)
+    with _parts_of(size):
+        assert _result(check.is_json_in_steps(payload)) is check.is_json(payload)
+
+
+@given(st.lists(_NESTED.map(json.dumps) | st.sampled_from(_PIECES), max_size=8), st.integers(0, 8), st.integers(1, 9))
+def test_payloads_are_checked_in_steps_as_at_once(texts: list[str], values: int, size: int) -> None:
+    payloads = [text.encode() for text in texts]
+    check = JsonCheck(depth_max=4, nonce="n" * 32)
+    with _parts_of(size), patch.object(json_check, "VALUES_AT_ONCE", values):
+        assert _result(check.bad_in_steps(payloads)) == check.bad(payloads)
+
+
+@contextmanager
+def _parts_of(size: int) -> Iterator[None]:
+    with patch.object(json_parts, "PART_BYTES", size), patch.object(json_parts, "STEP_BYTES", 2 * size):
+        yield
+
+
+def _result(steps: Steps[T]) -> T:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as ended:
+            result: T = ended.value
+            return result
 
 
 def _depth(value: object) -> int:

@@ -174,6 +174,8 @@ class Session(Protocol):
     # called for what has come. The session has itself woken, see `SessionContext.behind_flush`.
     # Optional, `let_go() -> Iterator[None]`: once it has ended, free in steps of about a millisecond what it has kept
     # of very many queues or messages.
+    # Optional, `deliver_in_steps(deliver, slices) -> Iterator[None] | None`, asked before `deliver`: the steps that
+    # stand for it, each of about a millisecond. The last delivers all, those before it nothing. None: `deliver` it is.
     # Optional, `slices_at_once`: so many slices of a row or two are encoded in two milliseconds. Without it, 256.
     # Optional, `bytes_at_once`: the most of them that are encoded together, in bytes of rows. Without it, 1 MiB.
 

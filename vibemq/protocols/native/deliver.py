@@ -16,7 +16,8 @@ from vibemq.protocols.native.codec.compression import Compression
 from vibemq.protocols.native.codec.extensions import ToldAttempts, deliver_many, deliver_scattered
 from vibemq.protocols.native.codec.frames import HEADER
 from vibemq.protocols.native.codec.headers import NO_HEADERS
-from vibemq.protocols.native.codec.json_check import JsonCheck, as_json
+from vibemq.protocols.native.codec.json_check import VALUES_AT_ONCE, JsonCheck, as_json, values_in
+from vibemq.protocols.native.codec.json_parts import Steps
 from vibemq.protocols.native.codec.wire import STR16_MAX, U16, U32, VERSION, CommandType, str16
 from vibemq.protocols.native.outbox import FrameQueue
 
@@ -46,16 +47,21 @@ class PlainDeliveries:
         self._outbox = outbox
         self._json = json
 
-    def send(self, piece: Slice, queue_block: bytes, acquired: Acquired) -> tuple[list[bytes], list[int], list[int]]:
+    def send(
+        self, piece: Slice, queue_block: bytes, acquired: Acquired, strange: frozenset[int] | None = None
+    ) -> tuple[list[bytes], list[int], list[int]]:
         """Queue the frames of one slice: (ids, their sequences, sequences of rows too large for a frame).
 
         Every frame carries the header `deliveryAttempts` after the publisher's own (which come verbatim), unless just
         that would make it too large. A payload that is not JSON becomes a JSON string, because the peer's reader would
-        give up over it: its text, or base64 and the header `content-encoding: base64`.
+        give up over it: its text, or base64 and the header `content-encoding: base64`. `strange` says which they are,
+        where `strange_payloads` has told.
         """
         rows = list(piece.rows)
         cuts = _cuts(rows)
-        strange = self._strange_payloads(rows, cuts)
+        if strange is None:
+            present, payloads = _payloads(rows, cuts)
+            strange = frozenset(present[index] for index in self._json.bad(payloads))
         ids: list[bytes] = []
         sequences: list[int] = []
         too_large: list[int] = []
@@ -92,11 +98,25 @@ class PlainDeliveries:
         self._outbox.send_frames(b"".join(parts))
         return ids, sequences, too_large
 
-    def _strange_payloads(self, rows: Sequence[bytes], cuts: Sequence[tuple[int, int]]) -> frozenset[int]:
+    def strange_payloads(self, piece: Slice) -> Steps[frozenset[int]]:
         """Indexes of the rows whose payload is no JSON."""
-        present = [index for index, (start, end) in enumerate(cuts) if end - start > 4]
-        payloads = [rows[index][cuts[index][0] + 4 : cuts[index][1]] for index in present]
-        return frozenset(present[index] for index in self._json.bad(payloads))
+        rows = list(piece.rows)
+        present, payloads = _payloads(rows, _cuts(rows))
+        bad = yield from self._json.bad_in_steps(payloads)
+        return frozenset(present[index] for index in bad)
+
+
+def takes_steps(slices: Sequence[Slice]) -> bool:
+    """Whether to check their payloads takes more than one turn."""
+    if sum(len(piece.rows.data) for piece in slices) <= VALUES_AT_ONCE:
+        return False
+    return sum(values_in(piece.rows.data) for piece in slices) > VALUES_AT_ONCE
+
+
+def _payloads(rows: Sequence[bytes], cuts: Sequence[tuple[int, int]]) -> tuple[list[int], list[bytes]]:
+    """Those that are there, with the indexes of their rows."""
+    present = [index for index, (start, end) in enumerate(cuts) if end - start > 4]
+    return present, [rows[index][cuts[index][0] + 4 : cuts[index][1]] for index in present]
 
 
 def _cuts(rows: Sequence[bytes]) -> list[tuple[int, int]]:

@@ -1,5 +1,7 @@
 """Bytes from a peer to requests: the reading half of a native session."""
 
+from collections.abc import Iterator
+
 from vibemq.errors import (
     InvalidMessage,
     InvalidQueueName,
@@ -18,7 +20,7 @@ from vibemq.protocols.native.codec.extensions import (
     begin_publish_many,
 )
 from vibemq.protocols.native.codec.frames import HEADER_SIZE, ByteBuffer, Frame, FrameTooLong, find_frame
-from vibemq.protocols.native.codec.json_check import values_in
+from vibemq.protocols.native.codec.json_check import VALUES_AT_ONCE, values_in
 from vibemq.protocols.native.codec.large import LARGE_PROGRESS_BYTES, LargeFrame
 from vibemq.protocols.native.codec.wire import CommandType, WireMessage, decode_body
 from vibemq.protocols.native.publish import NativeRefused
@@ -49,6 +51,8 @@ _OPERATIONS = frozenset(
         int(CommandType.SUBSCRIBE),
     }
 )
+_VALUES_PER_UNIT = 100
+"""Of JSON that is checked."""
 _PUBLISHES_PER_UNIT, _ACKS_PER_UNIT = 4, 8
 """Frames that look alike."""
 _CONNECT_VALUES_MAX = 1_024
@@ -75,6 +79,10 @@ class FrameParser:
         self.large_under_way = False
         """A large frame has begun and is not complete."""
         self._large: LargeFrame[PublishMany] | None = None
+        self._steps: Iterator[None] | None = None
+        """A long check of payloads that is under way, and what comes of it: nothing is read meanwhile."""
+        self._broken: RemoteProtocolError | None = None
+        """What has broken the stream behind it."""
         self._ended = False
         """What comes has no beginning that could be known."""
         self._progress_at = self._progress_left = 0
@@ -97,7 +105,7 @@ class FrameParser:
         """Nothing is read any more, and the memory of a large frame is given back: what still comes may be the rest of
         its body, and no frame."""
         self._ended = True
-        self._large = None
+        self._large = self._steps = None
         self._buffer = ByteBuffer()
         self.large_under_way = self.waits_for_memory = self.unread = self.waits_for_bytes = False
 
@@ -123,13 +131,42 @@ class FrameParser:
             self._check_patience()
         if state.authenticating or state.left or self._ended:
             return
+        if self._steps is not None:
+            more = self._step(self._steps)
+            # What comes behind the last step is read in a turn of its own.
+            self.unread = more or self._broken is not None or len(self._buffer) > 0
+            return
+        if self._broken is not None:
+            raise self._broken
         if self._large is not None and not self._read_large(self._large):
             return
+        try:
+            self._read_frames()
+        except RemoteProtocolError as error:
+            if not self._is_checking:
+                raise
+            self._broken = error
+
+    @property
+    def _is_checking(self) -> bool:
+        return self._steps is not None
+
+    def _step(self, steps: Iterator[None]) -> bool:
+        """Whether there are more."""
+        self._steps = None
+        for _ in steps:
+            self._steps = steps
+            self.unread, self.waits_for_bytes = True, False
+            return True
+        return False
+
+    def _read_frames(self) -> None:
+        state = self._state
         limit = self._limit()
         data = self._buffer.take(limit)
         at, units = 0, READ_UNITS
         try:
-            while not (state.authenticating or state.left):
+            while not (state.authenticating or state.left or self._steps):
                 if at + _TYPE_AT < len(data) and data[at + _TYPE_AT] in _ALIKE:
                     at, units = self._expected(data, at, units)
                 if units <= 0:
@@ -148,7 +185,9 @@ class FrameParser:
             if at < len(data):
                 self._buffer.put_back(data[at:] if at else data)
             # Even a broken stream's good part counts.
-            self.flush()
+            self._flush_acks()
+            if state.publishes.gathered:
+                self._step(self._publishes())
 
     def _begin_large(self, found: FrameTooLong, data: bytes, at: int) -> int:
         """Where the rest begins; at the frame itself when more of it has to come, or memory for it.
@@ -209,7 +248,8 @@ class FrameParser:
             kind = data[at + _TYPE_AT]
             if kind == _PUBLISH:
                 after, number = state.publishes.take(data, at, units * _PUBLISHES_PER_UNIT)
-                cost = number // _PUBLISHES_PER_UNIT
+                values = state.publishes.weigh(data, at, after)
+                cost = number // _PUBLISHES_PER_UNIT + values // _VALUES_PER_UNIT
             elif kind == _ACK:
                 after, number = state.acks.take(data, at, units * _ACKS_PER_UNIT)
                 cost = number // _ACKS_PER_UNIT
@@ -233,7 +273,8 @@ class FrameParser:
         if self._state.principal is not None:
             if kind == _PUBLISH:
                 self._publish(data, start, end)
-                return end - start
+                values = self._state.publishes.weigh(data, start, end)
+                return end - start + values // _VALUES_PER_UNIT * _BYTES_PER_UNIT
             if kind == _ACK:
                 self._ack(data, start, end)
                 return end - start
@@ -251,13 +292,23 @@ class FrameParser:
                 return end - start + _REQUEST_UNITS * _BYTES_PER_UNIT
         message = decode_body(data[start:end])
         self.flush()
-        try:
+        if message.payload and self._is_long(message.payload):
+            self._steps = self._long_message(message, message.payload)
+            self.unread = True
+        else:
             self._message(message)
-        except VibeMQError as error:
-            if isinstance(error, RemoteProtocolError):
-                raise
-            self._state.error(message.id, error)
         return end - start + (_OPERATION_UNITS * _BYTES_PER_UNIT if kind in _OPERATIONS else 0)
+
+    def _is_long(self, payload: bytes) -> bool:
+        """Whether to check it takes more than one turn."""
+        if self._state.bulk or self._state.principal is None or len(payload) <= VALUES_AT_ONCE:
+            return False
+        return values_in(payload) > VALUES_AT_ONCE
+
+    def _long_message(self, message: WireMessage, payload: bytes) -> Iterator[None]:
+        if not (yield from self._state.json.is_json_in_steps(payload)):
+            raise _no_json(message)
+        self._answer(message)
 
     def _publish(self, data: bytes, start: int, end: int) -> None:
         try:
@@ -278,9 +329,31 @@ class FrameParser:
 
     def _message(self, message: WireMessage) -> None:
         """One plain frame, in the order of checks of the protocol: form, limits, authentication, content."""
+        if message.payload is not None and not self._state.bulk:
+            self._check_payload(message, message.payload)
+        self._answer(message)
+
+    def _check_payload(self, message: WireMessage, payload: bytes) -> None:
+        """Strangers have only a Connect read, and that within bounds: reading it costs more than sending it."""
+        if self._state.principal is None:
+            if message.type != CommandType.CONNECT:
+                return
+            if values_in(payload) > _CONNECT_VALUES_MAX:
+                raise RemoteProtocolError(f"the payload of a Connect has more than {_CONNECT_VALUES_MAX:,} values")
+        if not self._state.json.is_json(payload):
+            raise _no_json(message)
+
+    def _answer(self, message: WireMessage) -> None:
+        """One whose form is right."""
+        try:
+            self._dispatch(message)
+        except VibeMQError as error:
+            if isinstance(error, RemoteProtocolError):
+                raise
+            self._state.error(message.id, error)
+
+    def _dispatch(self, message: WireMessage) -> None:
         state = self._state
-        if message.payload is not None and not state.bulk:
-            self._check_payload(message.type, message.payload)
         if message.type == CommandType.PING:
             state.reply(CommandType.PONG, message.id)
             return
@@ -291,16 +364,6 @@ class FrameParser:
             raise NotAuthenticated("the first command must be Connect (0); only Ping (10) may come before it")
         else:
             commands.dispatch(state, message)
-
-    def _check_payload(self, kind: int, payload: bytes) -> None:
-        """Strangers have only a Connect read, and that within bounds: reading it costs more than sending it."""
-        if self._state.principal is None:
-            if kind != CommandType.CONNECT:
-                return
-            if values_in(payload) > _CONNECT_VALUES_MAX:
-                raise RemoteProtocolError(f"the payload of a Connect has more than {_CONNECT_VALUES_MAX:,} values")
-        if not self._state.json.is_json(payload):
-            raise RemoteProtocolError(f"the payload of a frame of type {kind} is not JSON")
 
     def _check_limits(self, message: WireMessage) -> None:
         limits = self._state.context.limits
@@ -317,11 +380,28 @@ class FrameParser:
                 raise InvalidMessage(str(error)) from None
 
     def flush(self) -> None:
-        """Turn what the intakes have gathered into commands: settlements first, they only make room."""
+        """Turn what the intakes have gathered into commands: settlements first, they only make room. It is the work of
+        a turn at most."""
+        self._flush_acks()
+        if self._state.publishes.gathered:
+            for _ in self._publishes():
+                pass
+
+    def _flush_acks(self) -> None:
         state = self._state
         if state.acks.gathered:
             state.requests += state.acks.flush(state.session)
-        for batch in state.publishes.flush() if state.publishes.gathered else ():
+
+    def _publishes(self) -> Iterator[None]:
+        state = self._state
+        for batch in state.publishes.flush():
+            if batch is None:
+                yield
+                continue
             token = PublishedPlain.of(batch)
             extras = batch.extras(state.now)
             state.ask(Publish(state.session, token, batch.queue, batch.rows(), extras))
+
+
+def _no_json(message: WireMessage) -> RemoteProtocolError:
+    return RemoteProtocolError(f"the payload of a frame of type {message.type} is not JSON")

@@ -15,7 +15,8 @@ from vibemq.model.options import check_queue_name
 from vibemq.model.records import MessageExtra
 from vibemq.model.rows import Rows
 from vibemq.protocols.native.codec.headers import NO_HEADERS, HeaderReader, Meaning
-from vibemq.protocols.native.codec.json_check import JsonCheck
+from vibemq.protocols.native.codec.json_check import VALUES_AT_ONCE, JsonCheck, values_in
+from vibemq.protocols.native.codec.json_parts import Steps
 from vibemq.protocols.native.codec.wire import U32, VERSION, CommandType
 
 _ID_AT = 9
@@ -77,6 +78,8 @@ class PublishIntake:
         self._body_bytes_max = body_bytes_max
         self._headers = headers
         self._json = json
+        self._values = 0
+        """Of the payloads that are to be checked, about."""
         self._batches: dict[bytes, NativeBatch] = {}
         self._names: dict[bytes, str] = {}
         self._expected: NativeBatch | None = None
@@ -127,6 +130,14 @@ class PublishIntake:
                 payloads.append(data[payload_at:payload_end])
             at = end
         return at, most
+
+    def weigh(self, data: bytes, start: int, end: int) -> int:
+        """About how many values the payloads have that were taken in from there; 0 when they may be any bytes."""
+        if self.any_payload:
+            return 0
+        values = values_in(data[start:end])
+        self._values += values
+        return values
 
     def _learn(self, block: bytes) -> Meaning | None:
         """The meaning of a header block that fills the rest of its frame."""
@@ -207,8 +218,8 @@ class PublishIntake:
         self._head = _HEAD + id_block[:2]
         self._layout = _layout(len(id_block) - 2, len(batch.queue_block))
 
-    def flush(self) -> Iterator[NativeBatch]:
-        """What has gathered, a batch for each queue.
+    def flush(self) -> Iterator[NativeBatch | None]:
+        """What has gathered, a batch for each queue. None: a step of a long check is done.
 
         Raises:
             RemoteProtocolError: a payload is not JSON; what came before it was yielded first.
@@ -216,9 +227,10 @@ class PublishIntake:
         if not self._batches:
             return
         batches, self._batches, self._expected = self._batches, {}, None
+        in_steps, self._values = self._values > VALUES_AT_ONCE, 0
         broken: NativeBatch | None = None
         for batch in batches.values():
-            if not self.any_payload and not self._check_payloads(batch):
+            if not self.any_payload and not (yield from self._check_payloads(batch, in_steps)):
                 broken = batch
             if batch.ids:
                 yield batch
@@ -228,9 +240,10 @@ class PublishIntake:
                 "send JSON, or agree on batch/1 to send any bytes"
             )
 
-    def _check_payloads(self, batch: NativeBatch) -> bool:
+    def _check_payloads(self, batch: NativeBatch, in_steps: bool) -> Steps[bool]:
         """Cut the batch before its first payload that is not JSON; False when there was one."""
-        bad = self._json.bad([payload for payload in batch.payloads if payload])
+        payloads = [payload for payload in batch.payloads if payload]
+        bad = (yield from self._json.bad_in_steps(payloads)) if in_steps else self._json.bad(payloads)
         if not bad:
             return True
         present = [index for index, payload in enumerate(batch.payloads) if payload]

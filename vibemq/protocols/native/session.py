@@ -5,7 +5,7 @@ answering    replies (tokens) -> outbox
 delivering   deliver
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 from vibemq.errors import NotAuthenticated, RemoteProtocolError, ShuttingDown, VibeMQError
@@ -19,7 +19,14 @@ from vibemq.protocols.native.codec import extensions
 from vibemq.protocols.native.codec.compression import Compression
 from vibemq.protocols.native.codec.large import LARGE_PROGRESS_BYTES
 from vibemq.protocols.native.codec.wire import CommandType, encode_body
-from vibemq.protocols.native.deliver import PlainDeliveries, bulk_bodies, scattered_body, together, told_attempts
+from vibemq.protocols.native.deliver import (
+    PlainDeliveries,
+    bulk_bodies,
+    scattered_body,
+    takes_steps,
+    together,
+    told_attempts,
+)
 from vibemq.protocols.native.errors import error_body, sentence, wire_code
 from vibemq.protocols.native.frame_parser import FrameParser
 from vibemq.protocols.native.handshake import ConnectAsked
@@ -138,7 +145,7 @@ class NativeSession:
             return
         if subscription.plain:
             for piece in slices:
-                self._turn_down(deliver, self._deliver_plain(deliver, piece, subscription), subscription)
+                self._turn_down(deliver, self._deliver_plain(deliver, piece, subscription, None), subscription)
             return
         # Once for all slices: there may be thousands of both.
         attempts = told_attempts(deliver, with_failures=self._state.told_failures)
@@ -150,6 +157,24 @@ class NativeSession:
             else:
                 outbox.send(scattered_body(group, subscription.id, deliver.queue, attempts))
 
+    def deliver_in_steps(self, deliver: Deliver, slices: Sequence[Slice]) -> Iterator[None] | None:
+        """See `vibemq.protocols.session.Session`."""
+        subscription = self._state.subscriptions.of_consumer(deliver.consumer)
+        if subscription is None or not subscription.plain or not takes_steps(slices):
+            return None
+        return self._deliver_in_steps(deliver, slices)
+
+    def _deliver_in_steps(self, deliver: Deliver, slices: Sequence[Slice]) -> Iterator[None]:
+        strange: list[frozenset[int]] = [frozenset()] * len(slices)
+        for index, piece in enumerate(slices):
+            strange[index] = yield from self._deliveries.strange_payloads(piece)
+        subscription = self._state.subscriptions.of_consumer(deliver.consumer)
+        if subscription is None:
+            self.deliver(deliver, slices)
+            return
+        for piece, its in zip(slices, strange, strict=True):
+            self._turn_down(deliver, self._deliver_plain(deliver, piece, subscription, its), subscription)
+
     def _turn_down(self, deliver: Deliver, too_large: list[int], subscription: NativeSubscription) -> None:
         if too_large:
             self._settle(deliver.consumer, Settlement.REJECT, runs_of(too_large), self._too_large(subscription))
@@ -160,9 +185,11 @@ class NativeSession:
         most = max(self._state.large_bytes_max, self._state.outbox.body_bytes_max)
         return f"{_TOO_LARGE}: this consumer takes frames of {most:,} bytes"
 
-    def _deliver_plain(self, deliver: Deliver, piece: Slice, subscription: NativeSubscription) -> list[int]:
+    def _deliver_plain(
+        self, deliver: Deliver, piece: Slice, subscription: NativeSubscription, strange: frozenset[int] | None
+    ) -> list[int]:
         acquired = deliver.acquired or {}
-        ids, sequences, too_large = self._deliveries.send(piece, subscription.queue_block, acquired)
+        ids, sequences, too_large = self._deliveries.send(piece, subscription.queue_block, acquired, strange)
         if not deliver.settled:
             self._state.delivery_index.note(ids, deliver.consumer, sequences)
         return too_large

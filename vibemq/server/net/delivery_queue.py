@@ -8,13 +8,14 @@ wait here, except the two that promise "no delivery after this": the answer to a
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
 from vibemq.model.effects import Deliver, Effect
 from vibemq.model.rows import LargeRow
 from vibemq.model.runs import Run, run_count
+from vibemq.model.stored import Slice
 from vibemq.protocols.session import Session
 from vibemq.server.commit.message_memory import MemoryShare
 from vibemq.server.commit.release_order import told_to_nobody
@@ -70,6 +71,11 @@ class DeliveryQueue:
         self._items: deque[Deliver | Effect] = deque()
         self._rest: list[Run] | None = None
         """Of the first item, when it has been read in part."""
+        self._in_steps: Callable[[Deliver, Sequence[Slice]], Iterator[None] | None] = getattr(
+            session, "deliver_in_steps", _at_once
+        )
+        self._encoding: tuple[Iterator[None], Callable[[], None]] | None = None
+        """The steps in which a piece of the first item is encoded, and what comes behind them."""
         self._reading = False
         self._row_bytes = _ROW_BYTES_GUESSED
         """Of the scattered rows that were read last."""
@@ -96,7 +102,8 @@ class DeliveryQueue:
         """Scattered messages that follow each other become one delivery: they are read together."""
         if len(deliver.runs) < SCATTERED_RUNS or not isinstance(before, Deliver):
             return None
-        begun = len(self._items) == 1 and (self._reading or self._rest is not None)
+        under_way = self._reading or self._encoding is not None or self._rest is not None
+        begun = len(self._items) == 1 and under_way
         same = before.consumer == deliver.consumer and before.queue_id == deliver.queue_id
         if begun or not same or before.settled != deliver.settled:
             return None
@@ -137,6 +144,7 @@ class DeliveryQueue:
     def _begin_era(self) -> None:
         """Nobody waits for what was begun before."""
         self._era += 1
+        self._encoding = None
         self._waits_for_memory = False
         if self._memory is not None:
             self._memory.forget(self)
@@ -144,8 +152,10 @@ class DeliveryQueue:
     def pump(self, room: int) -> None:
         """Encode deliveries until about `room` bytes are used up, the work of one turn of the loop is done, none waits,
         or a read is under way."""
+        if self._encoding is not None and not self._encode_step(*self._encoding):
+            return
         rows = left = self._session.rows_at_once
-        while self._items and room > 0 and left > 0 and not self._reading:
+        while self._items and room > 0 and left > 0 and not (self._reading or self._encoding):
             item = self._items[0]
             if not isinstance(item, Deliver):
                 self._session.apply([item])
@@ -252,6 +262,31 @@ class DeliveryQueue:
         self._wake()
 
     def _encode(self, item: Deliver, runs: list[Run], piece: Piece) -> None:
+        steps = self._in_steps(item, piece.slices) if piece.slices else None
+        if steps is not None:
+            self._encode_step(steps, partial(self._encoded, item, runs, piece))
+            return
+        self._pass_on(item, piece)
+        if piece.slices:
+            self._session.deliver(item, piece.slices)
+        self._delivered(item, piece, _before(runs, piece.rest))
+
+    def _encode_step(self, steps: Iterator[None], encoded: Callable[[], None]) -> bool:
+        """Whether it was the last; after another one the next turn goes on."""
+        self._encoding = None
+        for _ in steps:
+            self._encoding = steps, encoded
+            self._wake()
+            return False
+        encoded()
+        return True
+
+    def _encoded(self, item: Deliver, runs: list[Run], piece: Piece) -> None:
+        self._pass_on(item, piece)
+        self._delivered(item, piece, _before(runs, piece.rest))
+
+    def _pass_on(self, item: Deliver, piece: Piece) -> None:
+        """To what is left of the first item, or to the next."""
         if piece.rest:
             self._rest = piece.rest
         else:
@@ -259,9 +294,10 @@ class DeliveryQueue:
             self._items.popleft()
         if piece.damaged:
             self._damaged(item, piece)
-        if piece.slices:
-            self._session.deliver(item, piece.slices)
-        self._delivered(item, piece, _before(runs, piece.rest))
+
+
+def _at_once(_deliver: Deliver, _slices: Sequence[Slice]) -> None:
+    """Of a session that encodes everything at once."""
 
 
 def _read(provider: IStorageProvider, queue_id: int, runs: list[Run], rows: int, size: int) -> Piece:

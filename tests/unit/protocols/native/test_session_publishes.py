@@ -2,13 +2,13 @@
 
 import pytest
 
-from tests.unit.protocols.native.native_peer import Peer, bulk, frame, plain, publish_many
+from tests.unit.protocols.native.native_peer import Peer, ValuesRead, bulk, frame, plain, publish_many
 from vibemq.errors import Blocked, NotAuthorized, QueueFull, RemoteProtocolError
 from vibemq.model import commands as c
 from vibemq.model.effects import Published, Reply
 from vibemq.model.records import MessageExtra
-from vibemq.model.rows import Rows, pack_row
-from vibemq.protocols.native.codec import extensions
+from vibemq.model.rows import Rows, RowView, pack_row
+from vibemq.protocols.native.codec import extensions, json_check
 from vibemq.protocols.native.codec.extra_columns import encode_extras
 from vibemq.protocols.native.codec.frames import HEADER, encode_frame
 from vibemq.protocols.native.codec.wire import CommandType as T
@@ -101,6 +101,67 @@ def test_what_came_before_a_broken_frame_counts_and_the_peer_is_told_why() -> No
             peer.session.commands()
     assert peer.session.closing
     assert peer.one().error_code == "INVALID_MESSAGE", "said once, last"
+
+
+MANY_VALUES = b"[" + b"[]," * 100_000 + b"[]]"
+VALUES_OF_A_TURN = 24_000
+
+
+def in_turns(peer: Peer, data: bytes, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], list[int]]:
+    """What is asked for, as types with ids, and how many values of JSON were read in each turn."""
+    read = ValuesRead()
+    monkeypatch.setattr(json_check, "orjson", read)
+    asked: list[str] = []
+    peer.session.receive_data(data)
+    while peer.session.unread or not asked:
+        try:
+            requests = peer.session.commands()
+        except RemoteProtocolError:
+            return [*asked, "broken"], read.of_turns
+        for request in requests:
+            ids = [RowView(row).message_id for row in request.rows] if isinstance(request, c.Publish) else []
+            asked += [f"{type(request).__name__} {each}".rstrip() for each in ids or [""]]
+        read.turn()
+    return asked, read.of_turns
+
+
+@pytest.mark.parametrize(
+    "payloads",
+    [[MANY_VALUES], [b"1", MANY_VALUES, b"2", b'"x"'], [b"[" + b"1," * 190 + b"2]"] * 2_000, [b"{}"] * 50_000],
+    ids=["one", "among others", "many small ones", "many short ones"],
+)
+def test_json_of_many_values_is_checked_in_turns_and_keeps_its_place(
+    payloads: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publishes = [frame(T.PUBLISH, f"m{number}", "q", payload) for number, payload in enumerate(payloads)]
+    asked, turns = in_turns(plain(), b"".join(publishes) + frame(T.DELETE_QUEUE, "d", "other"), monkeypatch)
+    assert asked == [*(f"Publish m{number}" for number in range(len(payloads))), "DeleteQueue"]
+    assert max(turns) <= VALUES_OF_A_TURN, turns
+
+
+@pytest.mark.parametrize(
+    "rest", [frame(T.PUBLISH, "bad", "q", MANY_VALUES + b"]"), bytes(5)], ids=["no JSON", "an impossible length"]
+)
+def test_what_came_before_broken_bytes_counts_however_long_it_takes(
+    rest: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peer = plain()
+    good = frame(T.PUBLISH, "m0", "q", b"1") + frame(T.PUBLISH, "m1", "q", MANY_VALUES)
+    asked, turns = in_turns(peer, good + rest, monkeypatch)
+    assert asked == ["Publish m0", "Publish m1", "broken"]
+    assert max(turns) <= VALUES_OF_A_TURN, turns
+    assert (peer.one().error_code, peer.session.closing) == ("INVALID_MESSAGE", True)
+
+
+@pytest.mark.parametrize("payload", [MANY_VALUES, MANY_VALUES[:-1]], ids=["JSON", "no JSON"])
+def test_many_values_in_the_payload_of_another_command_are_checked_in_turns(
+    payload: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peer = plain()
+    data = frame(T.DELETE_QUEUE, "d", "q", payload) + frame(T.PUBLISH, "m", "q", b"1")
+    asked, turns = in_turns(peer, data, monkeypatch)
+    assert asked == (["DeleteQueue", "Publish m"] if payload == MANY_VALUES else ["broken"])
+    assert max(turns) <= VALUES_OF_A_TURN, turns
 
 
 def test_an_uncalled_for_error_ends_with_the_next_tick_at_the_latest() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from bench.guard.counting import instructions
 from tests.conformance.test_sessions import DIALECTS
+from tests.unit.protocols.native.native_peer import ValuesRead
 from vibemq.model.commands import Subscribe
 from vibemq.model.effects import Deliver, Subscribed
 from vibemq.model.options import QueueOptions
@@ -19,7 +20,10 @@ from vibemq.model.records import GroupCreated, MessagesAdded, QueueCreated
 from vibemq.model.rows import Rows, pack_row
 from vibemq.model.runs import Run
 from vibemq.model.stored import Slice
+from vibemq.protocols.native.codec import json_check
 from vibemq.protocols.native.codec.compression import Compression
+from vibemq.protocols.native.codec.frames import NativeFrameReader
+from vibemq.protocols.native.codec.wire import decode_body
 from vibemq.protocols.native.session import NativeSession
 from vibemq.server.commit.storage_threads import Store
 from vibemq.server.net.delivery_queue import DeliveryQueue
@@ -265,6 +269,55 @@ def test_large_rows_keep_their_place_among_runs_in_any_order(
     assert told == wanted, "all of them"
     assert _sequences(reader.done) == wanted
     assert not reader.queue
+
+
+MANY_VALUES = b"[" + b"[]," * 60_000 + b"[]]"
+VALUES_OF_A_TURN = 24_000
+
+
+def stored_values(*payloads: bytes) -> MemoryStorage:
+    storage = stored(1)
+    for index, payload in enumerate(payloads):
+        rows = Rows.of([pack_row(f"v{index}", payload)])
+        storage.append([MessagesAdded(1, MANY + 1 + index, NOW + MANY + 1 + index, rows)])
+    return storage
+
+
+@pytest.mark.parametrize("blocking", [False, True])
+def test_json_of_many_values_is_looked_at_in_turns_for_who_reads_nothing_else(
+    blocking: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    payloads = [MANY_VALUES, b"1", MANY_VALUES + b"]", MANY_VALUES]
+    reader = Reader(DIALECTS[0], stored_values(*payloads), blocking=blocking)
+    read = ValuesRead()
+    monkeypatch.setattr(json_check, "orjson", read)
+    reader.hand_out([(MANY, MANY + len(payloads))])
+    frames = NativeFrameReader()
+    while reader.queue:
+        reader.queue.pump(ROOM)
+        frames.receive_data(reader.session.data_to_send())
+        read.turn()
+    told = [decode_body(body).payload for body in frames.bodies()]
+    assert told == [b'"x"', payloads[0], b"1", b'"' + payloads[2] + b'"', payloads[3]]
+    assert _sequences(reader.done) == list(range(MANY, MANY + 5))
+    assert max(read.of_turns) <= VALUES_OF_A_TURN, read.of_turns
+
+
+@pytest.mark.parametrize("blocking", [False, True])
+def test_what_is_taken_back_while_it_is_looked_at_is_sent_to_nobody(blocking: bool) -> None:
+    for turns in range(20):
+        reader = Reader(DIALECTS[0], stored_values(MANY_VALUES, MANY_VALUES), blocking=blocking)
+        reader.hand_out([(MANY, MANY + 2)])
+        frames = NativeFrameReader()
+        for _ in range(turns):
+            reader.queue.pump(ROOM)
+            frames.receive_data(reader.session.data_to_send())
+        deliveries, _ = reader.queue.take_back()
+        reader.queue.pump(ROOM)
+        frames.receive_data(reader.session.data_to_send())
+        rest = [run for deliver in deliveries for run in deliver.runs]
+        assert len(frames.bodies()) == len(_sequences(reader.done))
+        assert _sequences([*reader.done, *rest]) == list(range(MANY, MANY + 3))
 
 
 def _of(part: Slice) -> range:

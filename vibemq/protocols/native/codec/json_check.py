@@ -9,16 +9,14 @@ one value of its own: text that closes or opens a bracket too many would swallow
 import base64
 import json
 from collections.abc import Sequence
-from itertools import accumulate
 from typing import Any
 
 import orjson
 
-_NO_BRACKETS = bytes(set(range(256)).difference(b"[]{}"))
-_LEVELS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
-"""What a bracket does to the depth, as signed bytes."""
-_LEVELS_AT_ONCE = 65_536
+from vibemq.protocols.native.codec.json_parts import Steps, brackets_of, is_json_in_parts, is_shallow
 
+VALUES_AT_ONCE = 16_384
+"""Reading so many takes about a millisecond."""
 _CONTAINERS = (dict, list)
 
 
@@ -39,6 +37,26 @@ class JsonCheck:
             return []
         return [index for index, payload in enumerate(payloads) if not self.is_json(payload)]
 
+    def bad_in_steps(self, payloads: Sequence[bytes]) -> Steps[list[int]]:
+        """The same, for many values."""
+        found: list[int] = []
+        first = values = 0
+        for index, payload in enumerate(payloads):
+            its = values_in(payload)
+            values += its
+            if values <= VALUES_AT_ONCE:
+                continue
+            if index > first:
+                found += [first + each for each in self.bad(payloads[first:index])]
+                yield
+            first, values = index, its
+            if its > VALUES_AT_ONCE:
+                if not (yield from self.is_json_in_steps(payload)):
+                    found.append(index)
+                first, values = index + 1, 0
+                yield
+        return found + [first + each for each in self.bad(payloads[first:])]
+
     def _all_good(self, payloads: Sequence[bytes]) -> bool:
         text = b"[" + self._separator.join(payloads) + b"]"
         try:
@@ -56,25 +74,18 @@ class JsonCheck:
         )
 
     def is_json(self, payload: bytes) -> bool:
-        try:
-            orjson.loads(payload)
-        except orjson.JSONDecodeError:
-            if not _is_json_by_the_letter(payload):
-                return False
-        return self._is_shallow(payload)
+        return _is_json(payload) and self._is_shallow(payload)
+
+    def is_json_in_steps(self, payload: bytes) -> Steps[bool]:
+        return is_json_in_parts(payload, self._depth_max, _is_json)
 
     def _is_shallow(self, payload: bytes) -> bool:
         """Whether valid JSON is within the depth. Brackets inside strings do not count."""
         if payload.count(b"[") + payload.count(b"{") <= self._depth_max:
             return True
-        levels = memoryview(_outside_texts(payload).translate(_LEVELS, _NO_BRACKETS)).cast("b")
-        depth = 0
-        for start in range(0, len(levels), _LEVELS_AT_ONCE):
-            depths = list(accumulate(levels[start : start + _LEVELS_AT_ONCE], initial=depth))
-            if max(depths) > self._depth_max:
-                return False
-            depth = depths[-1]
-        return True
+        if b"\\" in payload:
+            payload = payload.replace(b"\\\\", b"").replace(b'\\"', b"")
+        return is_shallow(brackets_of(payload), self._depth_max)
 
 
 def values_in(payload: bytes) -> int:
@@ -82,11 +93,13 @@ def values_in(payload: bytes) -> int:
     return len(payload) - len(payload.translate(None, b",[{"))
 
 
-def _outside_texts(payload: bytes) -> bytes:
-    """JSON without what its texts say."""
-    if b"\\" in payload:
-        payload = payload.replace(b"\\\\", b"").replace(b'\\"', b"")
-    return b"".join(payload.split(b'"')[::2])
+def _is_json(payload: bytes) -> bool:
+    """Of any depth that the readers know."""
+    try:
+        orjson.loads(payload)
+    except orjson.JSONDecodeError:
+        return _is_json_by_the_letter(payload)
+    return True
 
 
 def _is_json_by_the_letter(payload: bytes) -> bool:
