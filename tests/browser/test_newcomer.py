@@ -237,6 +237,7 @@ def test_a_choice_counts_whatever_the_brokers_defaults_are(tmp_path: Path, opene
         page.get_by_role("heading", name="chosen").wait_for()
         page.goto(f"{broker.console}queue?queue=chosen&tab=options")
         row = page.get_by_role("row").filter(has=page.get_by_text("durability", exact=True))
+        row.wait_for()
         assert row.get_by_role("cell").all_inner_texts()[:2] == ["strong", "async"]
 
 

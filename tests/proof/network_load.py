@@ -1,10 +1,10 @@
 """Publishers that never give up and consumers that settle, with a ledger of everything; for `network.py`."""
 
+import contextlib
 import logging
 import random
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,7 @@ import anyio
 
 from tests.crash.ledger import Ledger
 from vibemq.client.reconnect import ReconnectPolicy
-from vibemq.errors import RemoteProtocolError, VibeMQError
+from vibemq.errors import NotConnected, RemoteProtocolError, VibeMQError
 
 QUEUES = ("net-strong", "net-weak")
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -84,7 +84,14 @@ async def publish(mq: Any, name: str, account: Account, rng: random.Random, stop
 
 async def consume(mq: Any, queue: str, account: Account, rng: random.Random) -> None:
     """Until cancelled. Some deliveries are given back, as real consumers do."""
-    async with mq.subscribe(queue, prefetch=50) as messages:
+    messages = mq.subscribe(queue, prefetch=50)
+    while True:
+        # The faults may keep it away for longer than the client waits.
+        with contextlib.suppress(NotConnected):
+            await messages.start()
+            break
+        await anyio.sleep(0.05)
+    try:
         async for message in messages:
             take(message, account)
             chance = rng.random()
@@ -94,6 +101,8 @@ async def consume(mq: Any, queue: str, account: Account, rng: random.Random) -> 
                 message.release()
             else:
                 message.ack()
+    finally:
+        await messages.stop()
 
 
 def take(message: Any, account: Account) -> None:
@@ -107,7 +116,7 @@ def take(message: Any, account: Account) -> None:
         account.broken.append(f"{message.queue}#{message.sequence}")
 
 
-@contextmanager
+@contextlib.contextmanager
 def quiet_clients() -> Iterator[None]:
     """Clients say each time that they lost their broker; here that is the weather, not news."""
     log = logging.getLogger("vibemq")

@@ -55,8 +55,8 @@ _VALUES_PER_UNIT = 100
 """Of JSON that is checked."""
 _PUBLISHES_PER_UNIT, _ACKS_PER_UNIT = 4, 8
 """Frames that look alike."""
-_CONNECT_VALUES_MAX = 1_024
-"""Of the payload of a stranger's Connect, for which there is no use."""
+_STRANGERS_VALUES_MAX = 1_024
+"""Of a payload before the login, for which there is no use."""
 _LARGE_ONES = {int(CommandType.PUBLISH_MANY): begin_publish_many}
 
 
@@ -334,12 +334,9 @@ class FrameParser:
         self._answer(message)
 
     def _check_payload(self, message: WireMessage, payload: bytes) -> None:
-        """Strangers have only a Connect read, and that within bounds: reading it costs more than sending it."""
-        if self._state.principal is None:
-            if message.type != CommandType.CONNECT:
-                return
-            if values_in(payload) > _CONNECT_VALUES_MAX:
-                raise RemoteProtocolError(f"the payload of a Connect has more than {_CONNECT_VALUES_MAX:,} values")
+        """Of strangers within bounds: to read it costs more than to send it."""
+        if self._state.principal is None and values_in(payload) > _STRANGERS_VALUES_MAX:
+            raise RemoteProtocolError(f"a payload before the login has more than {_STRANGERS_VALUES_MAX:,} values")
         if not self._state.json.is_json(payload):
             raise _no_json(message)
 

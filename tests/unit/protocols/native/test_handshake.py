@@ -98,21 +98,21 @@ def test_before_connect_only_ping_is_answered() -> None:
 
 
 @pytest.mark.parametrize("kind", [T.PING, T.PUBLISH, T.CREATE_QUEUE])
-def test_before_connect_no_payload_is_read_but_that_of_connect(kind: T, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_before_connect_no_long_payload_is_read(kind: T, monkeypatch: pytest.MonkeyPatch) -> None:
     def read(_check: JsonCheck, payload: bytes) -> bool:
         raise AssertionError(f"{len(payload)} bytes of a stranger were read")
 
     monkeypatch.setattr(JsonCheck, "is_json", read)
     peer = stranger()
-    peer.hear(frame(kind, "p", "q", b"[" + b"[]," * 10_000 + b"[]]"))
-    assert peer.one().type == (T.PONG if kind == T.PING else T.ERROR)
+    with pytest.raises(RemoteProtocolError, match="more than 1,024 values"):
+        peer.hear(frame(kind, "p", "q", b"[" + b"[]," * 10_000 + b"[]]"))
 
 
-def test_before_connect_the_payload_of_connect_is_short_json() -> None:
+def test_before_connect_a_payload_is_short_json() -> None:
     assert isinstance(stranger().ask(T.CONNECT, "c", payload=b'{"a":[1,2]}'), Authenticate)
     for payload in (b"[" + b"[]," * 2_000 + b"[]]", b"{x}"):
         peer = stranger()
-        with pytest.raises(RemoteProtocolError, match="the payload of a"):
+        with pytest.raises(RemoteProtocolError, match="payload"):
             peer.hear(frame(T.CONNECT, "c", payload=payload))
 
 
