@@ -6,7 +6,6 @@ import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import anyio
 from anyio.abc import ByteStream, SocketStream
@@ -15,8 +14,9 @@ from anyio.streams.tls import TLSStream
 from vibemq.client.address import ClientSettings
 from vibemq.client.connecting.own_task import on_asyncio
 from vibemq.client.connecting.plain_socket import PlainSocket, connected_socket
+from vibemq.client.connecting.tls import tls_context
 from vibemq.client.protocol import ClientProtocol
-from vibemq.errors import ConfigInvalid, NotABroker, NotConnected, RemoteProtocolError, RequestTimeout
+from vibemq.errors import NotABroker, NotConnected, RemoteProtocolError, RequestTimeout
 from vibemq.protocols.native.codec.wire import WireMessage
 
 READ_BYTES = 262_144
@@ -70,65 +70,6 @@ async def _introduce(stream: ByteStream, settings: ClientSettings) -> ClientProt
     except BROKEN as exc:
         why = f"{_tls_sentence(exc)}{_closed_hint(settings)}"
         raise NotConnected(f"the handshake with {where} failed: {why}") from exc
-
-
-def tls_context(settings: ClientSettings) -> ssl.SSLContext:
-    """
-    Raises:
-        ConfigInvalid: a file cannot be used.
-    """
-    _need_readable(settings)
-    file = settings.tls_ca
-    try:
-        if settings.verify_certificate or settings.tls_ca:
-            context = ssl.create_default_context(cafile=settings.tls_ca or None)
-        else:
-            # The authorities of the system, which take 20 ms to read, would not be asked.
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        if settings.tls_certificate:
-            file = settings.tls_certificate
-            # Without a password to give, OpenSSL would ask for one at the terminal.
-            context.load_cert_chain(file, settings.tls_key or None, password=_no_password)
-    except (OSError, ValueError) as error:
-        raise ConfigInvalid(f"the TLS file {file} cannot be used: {_file_sentence(error, settings)}") from error
-    if not settings.verify_certificate:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context
-
-
-def _need_readable(settings: ClientSettings) -> None:
-    """The operating system does not say which file it means."""
-    for key, file in (
-        ("tlsCa", settings.tls_ca),
-        ("tlsCertificate", settings.tls_certificate),
-        ("tlsKey", settings.tls_key),
-    ):
-        try:
-            if file:
-                Path(file).open("rb").close()
-        except OSError as error:
-            raise ConfigInvalid(
-                f"{key}: the file {file} cannot be read ({error.strerror}); correct the path, or the file's owner or "
-                "mode"
-            ) from error
-
-
-def _no_password() -> str:
-    raise ValueError("its key is encrypted; give one without a password")
-
-
-def _file_sentence(error: Exception, settings: ClientSettings) -> str:
-    if isinstance(error, ssl.SSLError):
-        if not settings.tls_certificate:
-            return f"it is not a PEM file of this kind ({error.reason or error})"
-        key = (
-            "its key does not belong to it"
-            if settings.tls_key
-            else "it holds no key; name the file of its key in tlsKey"
-        )
-        return f"it is not a PEM file of this kind, or {key} ({error.reason or error})"
-    return getattr(error, "strerror", None) or str(error)
 
 
 async def _open(settings: ClientSettings, context: ssl.SSLContext | None) -> ByteStream:
