@@ -30,13 +30,16 @@ def make(driver: CheckpointDriver, source: Path, target: Path, progress: Progres
 
     The copy needs no journal: the store is brought up to date first. The version file comes last, so a folder
     without one is an unfinished backup. After a failure the folder is empty again.
+
+    Raises:
+        StorageError: `target` is not empty, another backup is being written into it, or the copy failed.
     """
     _need_empty(target)
     report = progress or _silent
     report(0, 3)
     copy = Layout(target)
+    _take(copy.store)
     try:
-        make_folder(copy.store)
         driver.copy_store(copy.store)
         tighten(target, FILES)
         report(2, 3)
@@ -47,6 +50,15 @@ def make(driver: CheckpointDriver, source: Path, target: Path, progress: Progres
         _remove((target / f"{STORE_FILE}.new", target / STORE_FILE, copy.store))
         raise
     report(3, 3)
+
+
+def _take(folder: Path) -> None:
+    """Of several backups into one folder that begin at once, one goes on, and no other removes what it writes."""
+    make_folder(folder.parent)
+    try:
+        folder.mkdir(mode=0o700)
+    except FileExistsError:
+        raise _occupied(folder.parent) from None
 
 
 def _remove(parts: Sequence[Path]) -> None:
@@ -94,7 +106,11 @@ def _write_info(source: Path, target: Path) -> None:
 
 def _need_empty(folder: Path) -> None:
     if folder.exists() and any(folder.iterdir()):
-        raise StorageError(f"{folder} is not empty; choose a new folder")
+        raise _occupied(folder)
+
+
+def _occupied(folder: Path) -> StorageError:
+    return StorageError(f"{folder} is not empty; choose a new folder")
 
 
 def _silent(done: int, total: int) -> None:

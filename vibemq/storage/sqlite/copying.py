@@ -22,13 +22,26 @@ def back_up(source: Path, target: Path, now: int, progress: Progress | None) -> 
     try:
         make_folder(target)
         if any(target.iterdir()):
-            raise StorageError(f"the backup folder {target} is not empty; choose a new one")
+            raise _occupied(target)
+        _take(target / DATABASE)
         _copy(source, target / DATABASE, progress)
         fsync_file(target / DATABASE)
         fsync_folder(target)
         write_store_info(target, StoreInfo("sqlite", VERSION, now, restored=True))
     except OSError as exc:
         raise StorageError(f"the backup into {target} failed: {exc}") from exc
+
+
+def _take(file: Path) -> None:
+    """Of several backups into one folder that begin at once, one goes on."""
+    try:
+        os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except FileExistsError:
+        raise _occupied(file.parent) from None
+
+
+def _occupied(folder: Path) -> StorageError:
+    return StorageError(f"the backup folder {folder} is not empty; choose a new one")
 
 
 def _copy(source: Path, target: Path, progress: Progress | None) -> None:
@@ -49,4 +62,3 @@ def _copy(source: Path, target: Path, progress: Progress | None) -> None:
         reader.execute("COMMIT")
     finally:
         reader.close()
-    os.chmod(target, 0o600)

@@ -1,5 +1,12 @@
 """Backups, compaction, figures, and what is done about damage."""
 
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from unittest import mock
+
 import pytest
 
 from vibemq.errors import StorageDamaged, StorageError
@@ -34,6 +41,45 @@ def check_a_backup_opens(subject: Subject) -> None:
             assert list(copy.check()) == []
             copy.append([added(501, 1)])
     assert seen
+
+
+@durable
+def check_of_backups_into_one_folder_one_is_written(subject: Subject) -> None:
+    """All of them see an empty folder before the first begins; none removes what another has confirmed."""
+    target = subject.data_dir.parent / "backup"
+    target.mkdir()
+    written: list[Path] = []
+    with subject.opened() as (storage, _):
+        storage.append([*queue(), added(1, 3)])
+
+        def back_up() -> None:
+            with suppress(StorageError):
+                storage.backup(target)
+                written.append(target)
+
+        with _gathered_behind_the_look(target, 4), ThreadPoolExecutor(4) as threads:
+            for each in [threads.submit(back_up) for _ in range(4)]:
+                each.result()
+    assert written == [target]
+    with subject.opened(target) as (copy, state):
+        assert state.queues[1].next_sequence == 4
+        assert_rows(copy.read(1, 1, ALL, NO_LIMIT), [1, 2, 3])
+
+
+@contextmanager
+def _gathered_behind_the_look(folder: Path, number: int) -> Iterator[None]:
+    """Whoever finds the folder empty goes on when `number` have found it empty."""
+    together = threading.Barrier(number)
+    real = Path.iterdir
+
+    def iterdir(self: Path) -> Iterator[Path]:
+        found = list(real(self))
+        if self == folder and not found:
+            together.wait(60)
+        return iter(found)
+
+    with mock.patch.object(Path, "iterdir", iterdir):
+        yield
 
 
 def check_compact_loses_nothing(subject: Subject) -> None:
