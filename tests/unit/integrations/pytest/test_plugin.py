@@ -31,6 +31,8 @@ def run(tmp_path: Path) -> Run:
             "no:cacheprovider",
             "-p",
             "no:hypothesispytest",
+            "-p",
+            "no:schemathesis",  # it takes a second to import
             *arguments,
         ]
         for plugin in plugins:
