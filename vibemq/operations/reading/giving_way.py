@@ -3,7 +3,7 @@
 import asyncio
 from time import monotonic
 
-SHARE = 10
+SHARE = 12
 """Of the loop's time, such work has one part in so many while others want all of it."""
 WORKED_S_MAX = 0.002
 """A step that took longer was held up by something else."""

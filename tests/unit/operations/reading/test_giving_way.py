@@ -38,7 +38,7 @@ async def turns_given(clock: Clock, worked_s: float, turn_s: float) -> int:
     return given
 
 
-@pytest.mark.parametrize(("worked_s", "given"), [(0.001, SHARE - 1), (0.0001, 1), (0, 1)])
+@pytest.mark.parametrize(("worked_s", "given"), [(0.001, SHARE - 1), (0.00005, 1), (0, 1)])
 def test_others_who_want_all_of_it_have_their_share(clock: Clock, worked_s: float, given: int) -> None:
     assert asyncio.run(turns_given(clock, worked_s, 0.001)) == given
 
