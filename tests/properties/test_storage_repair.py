@@ -2,6 +2,7 @@
 
 import shutil
 import tempfile
+from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 from random import Random
@@ -87,10 +88,10 @@ def sound_store(random: Random, batches: int) -> MemoryKV:
     return kv
 
 
-def repaired(kv: MemoryKV) -> MemoryKV:
+def repaired(found: Iterable[tuple[bytes, bytes]]) -> MemoryKV:
     fresh = MemoryKV()
     tallied = TalliedKV(fresh)
-    assert salvage(pairs(kv).items(), tallied) == []
+    assert salvage(found, tallied) == []
     assert drop_missing(tallied) == []
     tallied.save()
     return fresh
@@ -108,9 +109,14 @@ def test_repair_of_a_sound_store_keeps_every_pair(random: Random, batches: int) 
     kv = sound_store(random, batches)
     assert list(audit(kv)) == []
     _assert_each_block_has_one_info(kv)
-    saved = repaired(kv)
+    saved = repaired(pairs(kv).items())
     assert list(audit(saved)) == []
     assert kept_pairs(saved) == kept_pairs(kv)
+    # Pages that damaged ones lead to a second time.
+    found = list(pairs(kv).items())
+    again = repaired(found + found[random.randrange(len(found)) :])
+    assert list(audit(again)) == []
+    assert kept_pairs(again) == kept_pairs(kv)
 
 
 def _assert_each_block_has_one_info(kv: MemoryKV) -> None:

@@ -76,16 +76,21 @@ class _Salvage:
         self._entries: list[DeadEntry] = []
         """The letters that were put into the target."""
         self._bad_index = 0
+        self._taken: set[bytes] = set()
+        """The keys of sound values. Damaged pages can lead to others twice."""
         self.problems: list[Problem] = []
 
     def take(self, key: bytes, value: bytes) -> None:
         table = key[:1]
+        if key in self._taken:
+            return
         if is_counted(key):
             self._seen.add(key, value)
         try:
             self._tally_is_there |= key == keys.TALLY
             if table in INDEX_TABLES:
                 self._look_at_index(key, value)
+                self._taken.add(key)
                 return
             body = unseal(key, value, self._target.where) if table != keys.DEAD_BY_MESSAGE else b""
             if key == keys.TALLY:
@@ -106,6 +111,7 @@ class _Salvage:
             elif table == keys.DEAD_BY_MESSAGE:
                 pointed_at = keys.split_dead_by_message_key(key, self._target.where)
                 self._pointers[pointed_at[:2]] = pointed_at[2]
+            self._taken.add(key)
         except GARBAGE as exc:
             self._lost(key, str(exc))
 
