@@ -1,8 +1,6 @@
 """Copies of a store: a backup of the living one, and back."""
 
-import logging
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 
 from vibemq.errors import StorageError
@@ -10,6 +8,7 @@ from vibemq.storage.interface import Progress
 from vibemq.storage.lmdb.checkpoint.schedule import CheckpointDriver
 from vibemq.storage.lmdb.environment.env import DATA_FILE
 from vibemq.storage.lmdb.layout import FILES, PROVIDER, VERSION, Layout
+from vibemq.storage.local.backup_folder import remove_unfinished
 from vibemq.storage.local.modes import tighten
 from vibemq.storage.local.store_file import (
     STORE_FILE,
@@ -21,8 +20,6 @@ from vibemq.storage.local.store_file import (
     read_store_info,
     write_store_info,
 )
-
-logger = logging.getLogger(__name__)
 
 
 def make(driver: CheckpointDriver, source: Path, target: Path, progress: Progress | None) -> None:
@@ -49,21 +46,9 @@ def make(driver: CheckpointDriver, source: Path, target: Path, progress: Progres
         fsync_folder(copy.store)
         _write_info(source, target)
     except BaseException:
-        _remove((target / f"{STORE_FILE}.new", target / STORE_FILE, copy.store))
+        remove_unfinished((target / f"{STORE_FILE}.new", target / STORE_FILE, copy.store))
         raise
     report(3, 3)
-
-
-def _remove(parts: Sequence[Path]) -> None:
-    """Of an unfinished backup."""
-    for part in parts:
-        try:
-            if part.is_dir():
-                shutil.rmtree(part)
-            else:
-                part.unlink(missing_ok=True)
-        except OSError as error:
-            logger.warning("%s, a part of an unfinished backup, stays (%s): remove it before the next try", part, error)
 
 
 def restore(source: Path, data_dir: Path, progress: Progress | None = None) -> None:
