@@ -221,14 +221,16 @@ def test_a_publish_that_is_refused_says_why_and_keeps_what_was_typed(full_broker
 def test_a_message_like_another_keeps_its_content_type_and_priority(full_broker: ServedBroker, opened: Opener) -> None:
     with vibemq.sync.connect(full_broker.url) as mq:
         mq.create_queue("alike", mode="priority_based")
-        mq.publish("alike", "<order/>", headers={"Content-Type": "text/xml"}, priority=2)
+        for priority in (2, 7):
+            mq.publish("alike", "<order/>", headers={"Content-Type": "text/xml"}, priority=priority)
         page = opened(full_broker.origin)
-        enter(page, full_broker, "message?queue=alike&sequence=1")
-        page.get_by_role("button", name="Publish one like it").click()
-        page.get_by_role("dialog").get_by_role("button", name="Publish message").click()
-        page.get_by_role("dialog").get_by_text("Published and confirmed").wait_for()
-        one, other = (mq.admin("message.show", queue="alike", sequence=sequence) for sequence in (1, 2))
-        assert [other[name] for name in ("headers", "priority")] == [one[name] for name in ("headers", "priority")]
+        for sequence in (1, 2):
+            enter(page, full_broker, f"message?queue=alike&sequence={sequence}")
+            page.get_by_role("button", name="Publish one like it").click()
+            page.get_by_role("dialog").get_by_role("button", name="Publish message").click()
+            page.get_by_role("dialog").get_by_text("Published and confirmed").wait_for()
+            one, other = (mq.admin("message.show", queue="alike", sequence=each) for each in (sequence, sequence + 2))
+            assert [other[name] for name in ("headers", "priority")] == [one[name] for name in ("headers", "priority")]
         mq.delete_queue("alike")
 
 

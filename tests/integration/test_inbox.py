@@ -216,6 +216,24 @@ def test_draining_waits_for_nobody_who_would_have_to_take(broker: FakeBroker, in
         assert len(messages) == 5
 
 
+def test_what_a_client_drains_while_it_is_closed_takes_nothing_of_others_along(
+    broker: FakeBroker, inbox: Inbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def closed(message: Message[Any]) -> None:
+        raise NotConnected("this client is closed")
+
+    with vibemq.sync.connect(address(broker)) as mq, vibemq.sync.connect(address(broker)) as other:
+        mq.publish_many("orders", range(3))
+        mq.publish_many("more", range(2))
+        drained = inbox.add(mq.subscribe("orders"))
+        inbox.add(other.subscribe("more"))
+        wait_until(lambda: len(inbox) == 5)
+        with monkeypatch.context() as patched:
+            patched.setattr(Message, "release", closed)
+            drained.drain(timeout=0)
+            assert [message.queue for message in inbox.take()] == ["more", "more"]
+
+
 def test_auto_ack_is_for_what_is_taken(broker: FakeBroker, inbox: Inbox) -> None:
     with vibemq.sync.connect(address(broker)) as mq:
         mq.publish_many("orders", range(10))

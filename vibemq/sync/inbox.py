@@ -273,7 +273,9 @@ def _is_over(inner: Inner, owner: Inner, arrived: Arrived) -> bool:
     if arrived.stale:
         return True
     if inner.draining:
-        arrived.release()
+        # As in `_may_be_given`.
+        with contextlib.suppress(NotConnected):
+            arrived.release()
     return inner.draining
 
 

@@ -1,17 +1,20 @@
 """What only the sqlite provider does: one flush per sync, rollback on a full disk, fail-stop, repair."""
 
+import errno
 import os
 import shutil
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from vibemq.errors import ConfigInvalid, StorageDamaged, StorageFailed, StorageFull
+from vibemq.errors import ConfigInvalid, StorageDamaged, StorageError, StorageFailed, StorageFull
 from vibemq.model.options import Durability, QueueOptions
 from vibemq.model.records import (
     DeadLettered,
@@ -27,7 +30,7 @@ from vibemq.storage.kvstore import keys
 from vibemq.storage.kvstore.blocks import block_infos
 from vibemq.storage.local.file_limit import limit_sentence
 from vibemq.storage.local.mounts import file_system_of
-from vibemq.storage.sqlite import PLUGIN
+from vibemq.storage.sqlite import PLUGIN, copying
 from vibemq.storage.sqlite.check import repair
 from vibemq.storage.sqlite.connection import DATABASE, SqliteKV
 from vibemq.storage.sqlite.provider import SqliteStorage
@@ -54,6 +57,55 @@ def limit_pages(storage: SqliteStorage, more: int) -> None:
     connection = storage._open_connection()
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
     connection.execute(f"PRAGMA max_page_count = {pages + more}")
+
+
+def test_a_second_backup_into_a_folder_leaves_the_first_as_it_is(
+    storage: SqliteStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage.backup(tmp_path / "copy")
+    first = (tmp_path / "copy" / DATABASE).read_bytes()
+    storage.append(queue())
+    # As both of two that begin together see the folder.
+    monkeypatch.setattr(copying, "any", lambda entries: False, raising=False)
+    with pytest.raises(StorageError, match="not empty"):
+        storage.backup(tmp_path / "copy")
+    assert (tmp_path / "copy" / DATABASE).read_bytes() == first
+
+
+def test_the_end_of_the_store_does_not_wait_for_a_backup(storage: SqliteStorage, tmp_path: Path) -> None:
+    storage.append([*queue(), added(1, 10, size=1_000_000)])
+    begun, ended = threading.Event(), threading.Event()
+
+    def progress(done: int, total: int) -> None:
+        begun.set()
+        ended.wait()
+
+    with ThreadPoolExecutor(1) as pool:
+        backup = pool.submit(storage.backup, tmp_path / "copy", progress)
+        begun.wait()
+        storage.close()
+        ended.set()
+        with pytest.raises(StorageError, match="the backup was not finished: the broker stops"):
+            backup.result()
+    assert list((tmp_path / "copy").iterdir()) == []
+    storage.open()
+    storage.backup(tmp_path / "copy")
+
+
+@pytest.mark.parametrize("failing", ["fsync_file", "write_store_info"])
+def test_a_backup_that_fails_leaves_an_empty_folder(
+    storage: SqliteStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    def fails(*arguments: object) -> None:
+        raise OSError(errno.EIO, "no more")
+
+    storage.append(queue())
+    with monkeypatch.context() as patched:
+        patched.setattr(copying, failing, fails)
+        with pytest.raises(StorageError, match="no more"):
+            storage.backup(tmp_path / "copy")
+    assert list((tmp_path / "copy").iterdir()) == []
+    storage.backup(tmp_path / "copy")
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")

@@ -1,8 +1,6 @@
 """Copies of a store: a backup of the living one, and back."""
 
-import logging
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 
 from vibemq.errors import StorageError
@@ -10,6 +8,7 @@ from vibemq.storage.interface import Progress
 from vibemq.storage.lmdb.checkpoint.schedule import CheckpointDriver
 from vibemq.storage.lmdb.environment.env import DATA_FILE
 from vibemq.storage.lmdb.layout import FILES, PROVIDER, VERSION, Layout
+from vibemq.storage.local.backup_folder import remove_unfinished
 from vibemq.storage.local.modes import tighten
 from vibemq.storage.local.store_file import (
     STORE_FILE,
@@ -22,23 +21,23 @@ from vibemq.storage.local.store_file import (
     write_store_info,
 )
 
-logger = logging.getLogger(__name__)
-
 
 def make(driver: CheckpointDriver, source: Path, target: Path, progress: Progress | None) -> None:
     """Write a consistent copy of everything appended before the call. `open` accepts the folder as a data directory.
 
     The copy needs no journal: the store is brought up to date first. The version file comes last, so a folder
     without one is an unfinished backup. After a failure the folder is empty again.
-
-    Raises:
-        StorageError: `target` is not empty, another backup is being written into it, or the copy failed.
     """
     _need_empty(target)
     report = progress or _silent
     report(0, 3)
     copy = Layout(target)
-    _take(copy.store)
+    make_folder(target)
+    try:
+        # Whoever makes it has the folder: another backup into it may have begun meanwhile, and nobody removes that.
+        copy.store.mkdir(mode=0o700)
+    except FileExistsError:
+        raise _not_empty(target) from None
     try:
         driver.copy_store(copy.store)
         tighten(target, FILES)
@@ -47,30 +46,9 @@ def make(driver: CheckpointDriver, source: Path, target: Path, progress: Progres
         fsync_folder(copy.store)
         _write_info(source, target)
     except BaseException:
-        _remove((target / f"{STORE_FILE}.new", target / STORE_FILE, copy.store))
+        remove_unfinished((target / f"{STORE_FILE}.new", target / STORE_FILE, copy.store))
         raise
     report(3, 3)
-
-
-def _take(folder: Path) -> None:
-    """Of several backups into one folder that begin at once, one goes on, and no other removes what it writes."""
-    make_folder(folder.parent)
-    try:
-        folder.mkdir(mode=0o700)
-    except FileExistsError:
-        raise _occupied(folder.parent) from None
-
-
-def _remove(parts: Sequence[Path]) -> None:
-    """Of an unfinished backup."""
-    for part in parts:
-        try:
-            if part.is_dir():
-                shutil.rmtree(part)
-            else:
-                part.unlink(missing_ok=True)
-        except OSError as error:
-            logger.warning("%s, a part of an unfinished backup, stays (%s): remove it before the next try", part, error)
 
 
 def restore(source: Path, data_dir: Path, progress: Progress | None = None) -> None:
@@ -106,10 +84,10 @@ def _write_info(source: Path, target: Path) -> None:
 
 def _need_empty(folder: Path) -> None:
     if folder.exists() and any(folder.iterdir()):
-        raise _occupied(folder)
+        raise _not_empty(folder)
 
 
-def _occupied(folder: Path) -> StorageError:
+def _not_empty(folder: Path) -> StorageError:
     return StorageError(f"{folder} is not empty; choose a new folder")
 
 

@@ -1,8 +1,13 @@
-"""Where a backup may be written."""
+"""Where a backup may be written, and what becomes of one that fails."""
 
+import logging
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from vibemq.errors import InvalidOptions
+
+logger = logging.getLogger(__name__)
 
 
 def refuse_inside(target: Path, data_dir: Path) -> None:
@@ -14,3 +19,15 @@ def refuse_inside(target: Path, data_dir: Path) -> None:
     """
     if target.resolve().is_relative_to(data_dir.resolve()):
         raise InvalidOptions(f"the backup folder {target} is in the data directory; choose a folder outside it")
+
+
+def remove_unfinished(parts: Sequence[Path]) -> None:
+    """Of a backup that has failed: its folder serves for the next try."""
+    for part in parts:
+        try:
+            if part.is_dir():
+                shutil.rmtree(part)
+            else:
+                part.unlink(missing_ok=True)
+        except OSError as error:
+            logger.warning("%s, a part of an unfinished backup, stays (%s): remove it before the next try", part, error)

@@ -146,6 +146,8 @@ class SqliteStorage:
         self._fold_frames = 0
         self._note: HighWater | None = None
         self._failed: StorageFailed | None = None
+        self._ends = False
+        """A backup that is under way does not go on."""
         self._pages_limited = False
         self._shrink_not_before = 0.0
         self._large_queues: set[int] = set()
@@ -163,6 +165,7 @@ class SqliteStorage:
         # Asked again under the lock; a folder of somebody else does not even get the lock's file.
         check_store(self._data_dir, self.name, VERSION)
         self._directory.acquire()
+        self._ends = False
         try:
             return self._open_on_any_disk()
         except BaseException:
@@ -253,6 +256,7 @@ class SqliteStorage:
             raise StorageFailed(f"{note_of(self._path)} cannot be opened: {exc}") from exc
 
     def close(self) -> None:
+        self._ends = True
         with self._lock:
             if self._connection is None:
                 return
@@ -621,7 +625,7 @@ class SqliteStorage:
         with self._lock:
             self._open_connection()
         with translated(self._where):
-            back_up(self._path, target, self._now(), progress)
+            back_up(self._path, target, self._now(), progress, lambda: self._ends)
 
     def compact(self, progress: Progress | None = None) -> int:
         with self._lock:

@@ -12,14 +12,17 @@ import { Name, Trouble } from "../../parts/text.js";
 
 const PRIORITIES = [["", "normal"], ["low", "low"], ["high", "high"], ["critical", "critical"]];
 
-/** By number. */
+/** By number. Those above have no name. */
 const NAMES = ["low", "", "high", "critical"];
+
+const priorityOf = (like) => (like ? NAMES[like.priority] ?? String(like.priority) : "");
 
 /** `like`: a message whose body, headers and priority the form begins with. */
 export function Publish({ queue, onClose, like }) {
   const [body, setBody] = useState(like?.payload ?? '{"number": 1}');
   const [headers, setHeaders] = useState(Object.entries(like?.headers ?? {}).filter(([name]) => !name.startsWith("vibemq-") && name !== "priority").map(([name, value]) => ({ name, value })));
-  const [extras, setExtras] = useState({ priority: NAMES[like?.priority] ?? "", ttl: "", delay: "", dedup_id: "", id: "" });
+  const [extras, setExtras] = useState({ priority: priorityOf(like), ttl: "", delay: "", dedup_id: "", id: "" });
+  const priorities = !like || like.priority < NAMES.length ? PRIORITIES : [...PRIORITIES, [priorityOf(like), priorityOf(like)]];
   const [problem, setProblem] = useState(null);
   const [sent, setSent] = useState(null);
   const [key, setKey] = useState(newKey);
@@ -53,7 +56,7 @@ export function Publish({ queue, onClose, like }) {
       <div><button type="button" class="button slim" onClick=${() => setHeaders([...headers, { name: "", value: "" }])}>Add a header</button></div>
     </fieldset>
     <details><summary>Priority, delay, time to live, ids</summary><div class="form two-up"><div class="two">
-      <${Field} label="Priority">${(id) => html`<select id=${id} value=${extras.priority} onChange=${set("priority")}>${PRIORITIES.map(([value, text]) => html`<option value=${value}>${text}</option>`)}</select>`}</${Field}>
+      <${Field} label="Priority">${(id) => html`<select id=${id} value=${extras.priority} onChange=${set("priority")}>${priorities.map(([value, text]) => html`<option value=${value}>${text}</option>`)}</select>`}</${Field}>
       <${Field} label="Deliver after" wrong=${delay === null && "Write a duration, as 30s or 5m."}>${(id) => html`<input id=${id} value=${extras.delay} placeholder="at once" onInput=${set("delay")} />`}</${Field}>
       <${Field} label="Expires after" wrong=${ttl === null && "Write a duration, as 30s or 5m."}>${(id) => html`<input id=${id} value=${extras.ttl} placeholder="never" onInput=${set("ttl")} />`}</${Field}>
       <${Field} label="Id for deduplication" hint="A second message with it is not stored again.">${(id, about) => html`<input id=${id} aria-describedby=${about} value=${extras.dedup_id} placeholder="one of its own" onInput=${set("dedup_id")} />`}</${Field}>
@@ -72,7 +75,7 @@ function messageOf({ body, headers, priority, ttl, delay, dedup_id }) {
     payload: body,
     content_type: tokens(body) === null && !hasType ? "text/plain" : undefined,
     headers: Object.fromEntries(headers.filter(({ name }) => name.trim()).map(({ name, value }) => [name.trim(), value])),
-    priority: priority || undefined,
+    priority: /^\d+$/.test(priority) ? Number(priority) : priority || undefined,
     ttl_ms: ttl ?? undefined,
     delay_ms: delay ?? undefined,
     dedup_id: dedup_id.trim() || undefined,
