@@ -19,6 +19,7 @@ from vibemq.model.commands import (
     MoveMessages,
     Pressure,
     Publish,
+    PurgeDead,
     PurgeQueue,
     ReplayDead,
     SeekGroup,
@@ -29,6 +30,7 @@ from vibemq.model.commands import (
 from vibemq.model.effects import Imported, Moved, Published, Replayed, Reply
 from vibemq.model.options import DeliveryMode, Durability, Overflow, Retention
 from vibemq.model.records import ALL_GROUPS, DeadLettered, Dropped, Reason, Settled
+from vibemq.storage.state.liveness import is_alive
 
 
 def dropped(driver: Driver) -> list[tuple[Reason, list[int]]]:
@@ -140,6 +142,23 @@ def test_redirected_overflow_is_accepted_into_the_dlq() -> None:
     driver.check()
     driver.restart()
     assert driver.info().ready == 2
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_redirected_overflow_is_not_in_the_log(restarts: bool) -> None:
+    driver = Driver()
+    log = {"mode": DeliveryMode.FAN_OUT_WITH_ACK, "retention": Retention.LOG}
+    driver.create(max_messages=2, overflow=Overflow.REDIRECT_TO_DLQ, **log)
+    driver.publish(4)
+    driver.check()
+    if restarts:
+        driver.restart()
+        driver.check()
+    driver.subscribe(1, group="g", start=StartAt.BEGINNING)
+    assert driver.take() == {1: [1, 2]}
+    assert all(is_alive(driver.disk.queues[1], sequence) for sequence in (3, 4)), "the letters have lost their rows"
+    driver.ask(PurgeDead(9, None, [1, 2], {1: 1, 2: 1}))
+    assert not any(is_alive(driver.disk.queues[1], sequence) for sequence in (3, 4)), "nobody has them any more"
 
 
 def blocking(**options: int) -> Driver:
