@@ -189,6 +189,27 @@ def test_blocked_publishers_go_on_in_order() -> None:
     assert driver.answer("token-4") is None
 
 
+@pytest.mark.parametrize(
+    ("overflow", "ready"),
+    [(Overflow.DROP_OLDEST, [3, 4, 5]), (Overflow.DROP_NEWEST, [1, 2, 3]), (Overflow.REDIRECT_TO_DLQ, [1, 2, 3])],
+)
+def test_blocked_publishers_go_on_when_the_queue_blocks_nobody_any_more(overflow: Overflow, ready: list[int]) -> None:
+    driver = blocking()
+    waiting = Publish(1, "waiting", "q", rows_of(1))
+    behind = Publish(1, "behind", "q", rows_of(1))
+    driver.handle(waiting)
+    driver.handle(ChangeQueue(7, None, "q", {"overflow": int(overflow)}), behind)
+    first, second = driver.answer("waiting"), driver.answer("behind")
+    if overflow is Overflow.DROP_NEWEST:
+        assert isinstance(first.refused[0], QueueFull)
+        assert isinstance(second.refused[0], QueueFull)
+    else:
+        assert (first, second) == (Published("q", 4, 1), Published("q", 5, 1)), "they stay in order"
+    assert sequences(driver.engine.waiting_runs("q", 10)) == ready
+    assert not driver.engine.any_parked()
+    driver.check()
+
+
 def test_what_waits_for_room_is_refused_when_its_publisher_loses_the_right() -> None:
     driver = Driver()
     driver.create(max_messages=1, overflow=Overflow.BLOCK_PUBLISHER)
