@@ -194,8 +194,8 @@ def set_capacity(state: EngineState, step: Step, command: SetCapacity) -> None:
         if command.capacity_bytes and not consumer.capacity_bytes:
             _weigh(consumer)
         consumer.capacity_bytes = command.capacity_bytes
-        if command.add_credit:
-            consumer.credit = (consumer.credit or 0) + command.add_credit
+        if consumer.credit is not None:
+            consumer.credit += command.add_credit
         consumer.group.offer(consumer)
         step.touch(consumer.queue, consumer.group)
     step.answer(command, None)
