@@ -44,6 +44,7 @@ from vibemq.model.rows import Rows
 from vibemq.model.runs import Run, RunSet
 from vibemq.model.stored import StoredGroup, StoredState
 from vibemq.storage.state.dead_letter_facts import DeadTable
+from vibemq.storage.state.liveness import gaps
 from vibemq.storage.state.reducer import apply, in_group, restart_transient
 from vibemq.testing.storage_workload import assert_whole
 
@@ -345,6 +346,9 @@ class Driver:
             stored = self.disk.queues[queue.queue_id]
             assert stored.options == queue.options
             assert {g.group_id for g in stored.groups.values()} == {g.group_id for g in queue.groups.values()}
+            if queue.log is not None and not queue.transient:
+                log = gaps(stored.dropped, 1, stored.next_sequence - 1)
+                assert log == queue.log.runs(), "another log than on the disk"
             for group in queue.groups.values():
                 kept = stored.groups[group.group_id]
                 on_disk = unsettled_on_disk(stored.next_sequence, kept, stored.dropped)

@@ -139,6 +139,9 @@ class Engine:
         again: what was published with extras is shown in steps (`Incomplete`). `NOTHING_FOLLOWS` when that is so."""
         state = self._state
         outcome = state.open.pop(ticket)
+        if outcome.moved:
+            moves.stay_away(outcome.moved)
+            outcome.moved = []
         if not (outcome.added or outcome.waits or state.carried or state.showing or state.called):
             return NOTHING_FOLLOWS
         step = self._begin(now)

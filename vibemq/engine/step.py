@@ -149,6 +149,11 @@ class Step:
         self._settled.pop(group, None)
         self.note(HandedOut(queue.queue_id, group.group_id, runs), light(queue))
 
+    def note_moved(self, taken: TakenOut) -> None:
+        """It leaves its queue in this batch, and comes back if that cannot be stored."""
+        taken.queue.leaving += 1
+        self.moved.append(taken)
+
     # -- answers --------------------------------------------------------------------------------------------------
 
     def answer(self, command: Asked, result: Any, need: Durability = Durability.TRANSIENT) -> None:

@@ -106,6 +106,14 @@ def test_credit_is_an_end() -> None:
     assert driver.take() == {1: [4]}
 
 
+def test_more_credit_is_no_end_for_a_consumer_that_has_none() -> None:
+    driver = Driver()
+    driver.subscribe(1)
+    driver.handle(SetCapacity(1, None, 1, 100, add_credit=2))
+    driver.publish(5)
+    assert driver.take() == {1: [1, 2, 3, 4, 5]}
+
+
 def test_new_limits_count_for_what_is_held_already() -> None:
     driver = Driver()
     driver.subscribe(1, capacity_messages=4)

@@ -19,6 +19,7 @@ from vibemq.model.commands import (
     MoveMessages,
     Pressure,
     Publish,
+    PurgeDead,
     PurgeQueue,
     ReplayDead,
     SeekGroup,
@@ -29,6 +30,7 @@ from vibemq.model.commands import (
 from vibemq.model.effects import Imported, Moved, Published, Replayed, Reply
 from vibemq.model.options import DeliveryMode, Durability, Overflow, Retention
 from vibemq.model.records import ALL_GROUPS, DeadLettered, Dropped, Reason, Settled
+from vibemq.storage.state.liveness import is_alive
 
 
 def dropped(driver: Driver) -> list[tuple[Reason, list[int]]]:
@@ -142,6 +144,23 @@ def test_redirected_overflow_is_accepted_into_the_dlq() -> None:
     assert driver.info().ready == 2
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+def test_redirected_overflow_is_not_in_the_log(restarts: bool) -> None:
+    driver = Driver()
+    log = {"mode": DeliveryMode.FAN_OUT_WITH_ACK, "retention": Retention.LOG}
+    driver.create(max_messages=2, overflow=Overflow.REDIRECT_TO_DLQ, **log)
+    driver.publish(4)
+    driver.check()
+    if restarts:
+        driver.restart()
+        driver.check()
+    driver.subscribe(1, group="g", start=StartAt.BEGINNING)
+    assert driver.take() == {1: [1, 2]}
+    assert all(is_alive(driver.disk.queues[1], sequence) for sequence in (3, 4)), "the letters have lost their rows"
+    driver.ask(PurgeDead(9, None, [1, 2], {1: 1, 2: 1}))
+    assert not any(is_alive(driver.disk.queues[1], sequence) for sequence in (3, 4)), "nobody has them any more"
+
+
 def blocking(**options: int) -> Driver:
     driver = Driver(EngineSettings(block_timeout_ms=5_000))
     driver.create(max_messages=3, overflow=Overflow.BLOCK_PUBLISHER, **options)
@@ -168,6 +187,27 @@ def test_blocked_publishers_go_on_in_order() -> None:
     driver.ask(PurgeQueue(7, None, "q"))
     assert driver.answer("token-3").first_sequence == 4
     assert driver.answer("token-4") is None
+
+
+@pytest.mark.parametrize(
+    ("overflow", "ready"),
+    [(Overflow.DROP_OLDEST, [3, 4, 5]), (Overflow.DROP_NEWEST, [1, 2, 3]), (Overflow.REDIRECT_TO_DLQ, [1, 2, 3])],
+)
+def test_blocked_publishers_go_on_when_the_queue_blocks_nobody_any_more(overflow: Overflow, ready: list[int]) -> None:
+    driver = blocking()
+    waiting = Publish(1, "waiting", "q", rows_of(1))
+    behind = Publish(1, "behind", "q", rows_of(1))
+    driver.handle(waiting)
+    driver.handle(ChangeQueue(7, None, "q", {"overflow": int(overflow)}), behind)
+    first, second = driver.answer("waiting"), driver.answer("behind")
+    if overflow is Overflow.DROP_NEWEST:
+        assert isinstance(first.refused[0], QueueFull)
+        assert isinstance(second.refused[0], QueueFull)
+    else:
+        assert (first, second) == (Published("q", 4, 1), Published("q", 5, 1)), "they stay in order"
+    assert sequences(driver.engine.waiting_runs("q", 10)) == ready
+    assert not driver.engine.any_parked()
+    driver.check()
 
 
 def test_what_waits_for_room_is_refused_when_its_publisher_loses_the_right() -> None:

@@ -12,12 +12,14 @@ from vibemq.model.commands import (
     DescribeQueue,
     EndConsumers,
     JoinCursor,
+    SetCapacity,
     Settlement,
     Unsubscribe,
 )
 from vibemq.model.effects import Departure, QueueGone
 from vibemq.model.options import DeliveryMode, Durability, QueueOptions
 from vibemq.model.records import QueueAttended, QueueDeleted
+from vibemq.model.runs import END
 
 HOUR = 3_600_000
 
@@ -152,6 +154,17 @@ def test_dead_letters_of_a_queue_that_went_away_stay(driver: Driver) -> None:
 
 
 # -- auto_delete ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("credit", [None, 0])
+def test_a_subscription_is_a_consumer_whenever_it_is_given_its_credit(driver: Driver, credit: int | None) -> None:
+    driver.create(auto_delete=True)
+    driver.subscribe(1, credit=credit)
+    driver.handle(SetCapacity(1, None, 1, END, add_credit=END))
+    driver.publish()
+    driver.settle(1, *driver.take()[1])
+    driver.close(1)
+    assert gone(driver) == {"q": "auto_delete"}
 
 
 def test_a_queue_goes_with_its_last_consumer(driver: Driver) -> None:

@@ -101,6 +101,9 @@ def bury_unseen(state: EngineState, step: Step, queue: Queue, runs: list[Run]) -
         fail_redirected(queue, runs)
     queue.redirected += len(letters)
     step.note(DeadLettered(queue.queue_id, ALL_GROUPS, letters), heavy(queue))
+    if queue.log is not None:
+        # To a restart the log has whatever has not left it. Behind the letters, which keep their rows.
+        step.note(Dropped(queue.queue_id, runs, Reason.OVERFLOW), heavy(queue))
 
 
 def _new_ids(state: EngineState, step: Step, queue: Queue, count: int) -> int:

@@ -48,7 +48,9 @@ def publish(state: EngineState, step: Step, command: Publish, *, counted: bool =
     waiting = None
     if command.requester is not None:
         waiting = asking.begin(state.requests, step, command, command.requester)
-    if queue.options.overflow is Overflow.BLOCK_PUBLISHER and _must_wait(queue, command, step.now):
+    blocks = queue.options.overflow is Overflow.BLOCK_PUBLISHER
+    # Behind others that wait it waits in any case.
+    if queue.parked or (blocks and not _fits_whole(queue, command.rows, command.extras, step.now)):
         _park(state, step, queue, command, waiting)
         if counted and queue.is_overtaken():
             # Nobody was told of the room that was made before it waited.
@@ -83,10 +85,15 @@ def _publish_counted(state: EngineState, step: Step, command: Publish, queue: Qu
         yield from more
 
 
+def _is_short(state: EngineState, queue: Queue | None) -> bool:
+    """Whether the broker has too little memory or disk for a message in the queue."""
+    drops = queue is not None and queue.options.overflow is Overflow.DROP_OLDEST
+    return state.pressure is Pressure.OVERFLOWING or (state.pressure is Pressure.BLOCKING and not drops)
+
+
 def check_pressure(state: EngineState, queue: Queue | None, count: int) -> None:
     """Raises Blocked while the broker is short of memory or disk."""
-    drops = queue is not None and queue.options.overflow is Overflow.DROP_OLDEST
-    if state.pressure is Pressure.OVERFLOWING or (state.pressure is Pressure.BLOCKING and not drops):
+    if _is_short(state, queue):
         if queue is not None:
             queue.refused += count
         why = state.pressure_why or "memory or disk is above its watermark"
@@ -224,12 +231,15 @@ def _has_one_of(added: Added, wanted: list[int]) -> bool:
 # -- BlockPublisher -----------------------------------------------------------------------------------------------
 
 
-def _must_wait(queue: Queue, command: Publish, now: int) -> bool:
-    """Whether others wait already, or it does not fit as a whole and waiting can help."""
-    return bool(queue.parked) or not _fits_whole(queue, command.rows, command.extras, now)
+def _may_go_now(queue: Queue, waiting: Parked, now: int) -> bool:
+    """The queue may have been changed since, and block nobody any more."""
+    if queue.options.overflow is not Overflow.BLOCK_PUBLISHER:
+        return True
+    return _fits_whole(queue, waiting.rows, waiting.extras, now)
 
 
 def _fits_whole(queue: Queue, rows: Rows, extras: Extras | None, now: int) -> bool:
+    """Or waiting cannot help."""
     fresh = screen(queue.dedup, queue.options.dedup_window_ms, rows.count, extras, now).fresh
     # A batch above the limits never fits: it is taken as far as it goes once nothing else waits.
     return fitting(queue, rows, fresh) == len(fresh) or not (queue.surely_full() or waiting_in(queue))
@@ -279,7 +289,7 @@ def _let_go_on(state: EngineState, step: Step, queue: Queue) -> None:
             queue.refused += publish.rows.count
             error = full(queue, state.settings.block_timeout_ms)
             step.answer(publish, state.refusal(error, publish.rows.count, queue.name))
-        elif state.pressure < Pressure.BLOCKING and _fits_whole(queue, publish.rows, publish.extras, step.now):
+        elif not _is_short(state, queue) and _may_go_now(queue, publish, step.now):
             parked.popleft()
             accept(state, step, queue, publish.session, publish.token, publish.rows, publish.extras, waiting)
         elif queue.is_overtaken():

@@ -60,8 +60,9 @@ def subscribe(state: EngineState, step: Step, command: Subscribe) -> None:
     group.join(consumer)
     step.touch(queue, group)
     need = Durability.STRONG if created else (durable_need(queue) if new else light(queue))
-    if command.credit is None:
-        # A fetch comes and goes, and does not mean that the queue has found its consumer.
+    if not command.credit:
+        # A fetch comes and goes, and does not mean that the queue has found its consumer. It is asked for with all of
+        # its credit: who begins with none is given more later.
         need = max(need, lifetime.join(step, consumer))
     step.answer_standing(command, Subscribed(queue.name, group.name, command.consumer, next_sequence), need)
 
@@ -194,8 +195,8 @@ def set_capacity(state: EngineState, step: Step, command: SetCapacity) -> None:
         if command.capacity_bytes and not consumer.capacity_bytes:
             _weigh(consumer)
         consumer.capacity_bytes = command.capacity_bytes
-        if command.add_credit:
-            consumer.credit = (consumer.credit or 0) + command.add_credit
+        if consumer.credit is not None:
+            consumer.credit += command.add_credit
         consumer.group.offer(consumer)
         step.touch(consumer.queue, consumer.group)
     step.answer(command, None)

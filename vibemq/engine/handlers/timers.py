@@ -68,9 +68,7 @@ def run_timers_of(state: EngineState, step: Step, queue: Queue) -> None:
     if queue.parked:
         unpark(state, step, queue)
     queue.dedup.prune(step.now - queue.options.dedup_window_ms)
-    # What was moved elsewhere comes back if that could not be stored.
-    if not any(outcome.moved for outcome in state.open.values()):
-        queue.rest()
+    queue.rest()
     _arm_next(state, step, queue)
 
 

@@ -314,7 +314,7 @@ def move_whole(state: EngineState, step: Step, command: MoveStage) -> None:
 def _take_out(step: Step, stage: Queue, taken: list[Run]) -> None:
     stage.groups[WAITING_NAME].counters.moved += run_count(taken)
     step.note(Dropped(stage.queue_id, taken, Reason.MOVED), Durability.STRONG)
-    step.moved.append(TakenOut(stage, taken))
+    step.note_moved(TakenOut(stage, taken))
 
 
 def _enter(state: EngineState, step: Step, target: Queue, command: MoveStaged) -> int:
@@ -329,7 +329,7 @@ def _enter(state: EngineState, step: Step, target: Queue, command: MoveStaged) -
 def drop(state: EngineState, step: Step, command: DropStages) -> None:
     for name in command.stages:
         for queue in _parts_of(state, name):
-            if not (_is_decided(state, queue) and (holds_something(queue) or _is_being_moved(state, step, queue))):
+            if not (_is_decided(state, queue) and (holds_something(queue) or queue.leaving)):
                 _remove_stage(state, step, queue)
     step.answer(command, None, Durability.STRONG)
 
@@ -337,12 +337,6 @@ def drop(state: EngineState, step: Step, command: DropStages) -> None:
 def _is_decided(state: EngineState, stage: Queue) -> bool:
     done = state.transactions.get(version_and_app(stage.name)[1])
     return done is not None and stage.queue_id in done.stages
-
-
-def _is_being_moved(state: EngineState, step: Step, stage: Queue) -> bool:
-    """Whether something of it has left in a batch that is not stored yet, and comes back if it cannot be."""
-    batches = (step.moved, *(outcome.moved for outcome in state.open.values()))
-    return any(taken.queue is stage for moved in batches for taken in moved)
 
 
 def holds_something(queue: Queue) -> bool:

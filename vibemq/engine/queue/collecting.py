@@ -26,6 +26,8 @@ _UNITS_PER_STRETCH = 128
 
 def collect(queue: Queue) -> None:
     """Begin a walk when it is time, and go on with the one that is under way."""
+    if queue.leaving:
+        return
     weight = queue.weight()
     walk = queue.walk
     if walk is None:

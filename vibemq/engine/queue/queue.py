@@ -106,6 +106,7 @@ class Queue(Backlog["Added"]):
         "expiring",
         "holes",
         "incarnation",
+        "leaving",
         "levels",
         "log",
         "log_trim",
@@ -136,6 +137,9 @@ class Queue(Backlog["Added"]):
         self.created_at = created_at
         self.incarnation = incarnation
         self.deleted = False
+        self.leaving = 0
+        """Batches on their way that have taken messages out of it. These come back if the batch cannot be stored, so
+        what is noted of them is kept until then."""
         self.next_group_id = DEFAULT_GROUP
         self.ranks = _NO_RANKS
         """Consumers of each priority that receive in passing groups."""
@@ -230,7 +234,7 @@ class Queue(Backlog["Added"]):
         """
         if self.unseen or self.log is not None or len(self.groups) != 1 or self.tail is not None:
             return
-        if self.walk or self.count or self._counted or self.trim or self.expiring:
+        if self.leaving or self.walk or self.count or self._counted or self.trim or self.expiring:
             return
         (group,) = self.groups.values()
         if group.unsettled or group.cursor is not None or group.routes is not None:

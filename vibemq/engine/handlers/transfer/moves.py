@@ -7,6 +7,7 @@ Only what a single reader waits for is moved. Messages that several groups or a 
 from functools import partial
 
 from vibemq.engine.handlers.append import add, pick
+from vibemq.engine.handlers.dead_lettering import remove_from_group
 from vibemq.engine.handlers.overflow import fitting, when_counted
 from vibemq.engine.handlers.publish import check_delays, check_pressure
 from vibemq.engine.handlers.queues import find, find_same
@@ -111,7 +112,7 @@ def _take_out(step: Step, source: Queue, group: Group, sequences: list[int]) -> 
     step.give_up(source, runs)
     step.note(Dropped(source.queue_id, runs, Reason.MOVED), heavy(source))
     taken = TakenOut(source, runs, due, scheduled, attempts)
-    step.moved.append(taken)
+    step.note_moved(taken)
     step.free(source)
     return taken
 
@@ -126,9 +127,16 @@ def _take_requests_along(taken: TakenOut, target: Queue, sequences: list[int], f
             waiting.place(target.name, target.place_for_requests(), new)
 
 
+def stay_away(moved: list[TakenOut]) -> None:
+    """The batch that took these messages out is stored."""
+    for taken in moved:
+        taken.queue.leaving -= 1
+
+
 def put_back(state: EngineState, step: Step, taken: TakenOut) -> None:
-    """What was taken out in a batch that could not be stored is where it was."""
+    """What was taken out in a batch that could not be stored is where it was, unless it has expired meanwhile."""
     queue = taken.queue
+    queue.leaving -= 1
     if queue.deleted:
         return
     group = queue.groups[WAITING_NAME]
@@ -157,5 +165,14 @@ def put_back(state: EngineState, step: Step, taken: TakenOut) -> None:
     # A group that was made meanwhile has never had them.
     queue.whole = None
     queue.regained()
+    _let_overdue_go(state, step, queue, group, taken.runs)
     step.touch(queue, group)
     state.arm(queue, step.now)
+
+
+def _let_overdue_go(state: EngineState, step: Step, queue: Queue, group: Group, runs: list[Run]) -> None:
+    """What has expired while it was away was not there when its turn came."""
+    overdue = RunSet([(1, queue.swept)] if queue.swept else [])
+    overdue.add_all(queue.expiries.overdue(step.now))
+    gone = [part for run in runs for late in overdue.overlap(*run) for part in group.take_waiting(*late)]
+    remove_from_group(state, step, queue, group, gone, Reason.EXPIRED)

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.simulation.engine_driver import Driver
+from vibemq.engine.queue.collecting import collect
 from vibemq.errors import Blocked, InvalidOptions, QueueNotFound, StorageFull, WrongIncarnation
 from vibemq.model.commands import (
     DeleteQueue,
@@ -237,6 +238,45 @@ def test_a_move_that_the_disk_refuses_did_not_happen(durability: Durability) -> 
     driver.advance(500)
     assert driver.delivers()[-1].acquired == {1: 2}
     assert driver.take() == {2: [1]}
+
+
+def test_a_move_that_the_disk_refuses_keeps_what_is_noted_of_its_messages(driver: Driver) -> None:
+    driver.create("c", mode=DeliveryMode.PRIORITY_BASED, dead_letter=False)
+    publish(driver, *["urgent"] * 600, queue="c", priority=3, expires_at=driver.now + 1_000)
+    driver.hold = True
+    driver.handle(command(driver, list(range(1, 501)), source="c"))
+    driver.hold = False
+    queue = driver.engine._state.queues["c"]
+    for _ in range(50):
+        collect(queue)
+    driver.refuse()
+    driver.tick()
+    publish(driver, "plain", queue="c")
+    driver.subscribe(1, "c", capacity_messages=1)
+    assert driver.take() == {1: [1]}
+    driver.advance(1_000)
+    assert driver.info("c").ready == 1, "the others have expired"
+    driver.check()
+
+
+@pytest.mark.parametrize("dead_letter", [True, False])
+def test_what_expires_during_a_move_that_the_disk_refuses_is_gone(*, dead_letter: bool) -> None:
+    driver = Driver()
+    driver.create("a", dead_letter=dead_letter, message_ttl_ms=5_000)
+    driver.create("b")
+    publish(driver, "own", expires_at=driver.now + 1_000)
+    publish(driver, "by the queue")
+    driver.hold = True
+    driver.handle(command(driver, [1, 2]))
+    driver.advance(6_000)
+    driver.hold = False
+    driver.refuse()
+    driver.advance(100)
+    assert (names_in(driver, "a"), names_in(driver, "b")) == ([], [])
+    assert driver.info("a").dead == 2 * dead_letter
+    driver.check()
+    driver.restart()
+    assert names_in(driver, "a") == []
 
 
 def test_a_chain_of_moves_that_the_disk_refuses_did_not_happen(driver: Driver) -> None:
