@@ -239,6 +239,22 @@ def test_a_backup_opens_as_a_store(provider: LmdbProvider, tmp_path: Path) -> No
         other.close()
 
 
+def test_of_two_backups_into_one_folder_the_one_that_came_first_stays(provider: LmdbProvider, tmp_path: Path) -> None:
+    provider.append([*a_queue(), messages(1, 100)])
+    meanwhile = iter([provider.backup])
+
+    def another(done: int, total: int) -> None:
+        for back_up in meanwhile:
+            back_up(tmp_path / "copy")
+
+    with pytest.raises(StorageError, match="not empty"):
+        provider.backup(tmp_path / "copy", another)
+    other = LmdbProvider(tmp_path / "copy", SMALL)
+    other.open()
+    assert sequences(other) == list(range(1, 101))
+    other.close()
+
+
 def test_the_end_of_the_store_does_not_wait_for_a_backup(tmp_path: Path) -> None:
     provider = LmdbProvider(tmp_path / "data", SMALL.model_copy(update={"checkpointer_silence_ms": 600_000}))
     provider.open()

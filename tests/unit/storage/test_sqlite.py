@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from vibemq.errors import ConfigInvalid, StorageDamaged, StorageFailed, StorageFull
+from vibemq.errors import ConfigInvalid, StorageDamaged, StorageError, StorageFailed, StorageFull
 from vibemq.model.options import Durability, QueueOptions
 from vibemq.model.records import (
     DeadLettered,
@@ -27,7 +27,7 @@ from vibemq.storage.kvstore import keys
 from vibemq.storage.kvstore.blocks import block_infos
 from vibemq.storage.local.file_limit import limit_sentence
 from vibemq.storage.local.mounts import file_system_of
-from vibemq.storage.sqlite import PLUGIN
+from vibemq.storage.sqlite import PLUGIN, copying
 from vibemq.storage.sqlite.check import repair
 from vibemq.storage.sqlite.connection import DATABASE, SqliteKV
 from vibemq.storage.sqlite.provider import SqliteStorage
@@ -54,6 +54,19 @@ def limit_pages(storage: SqliteStorage, more: int) -> None:
     connection = storage._open_connection()
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
     connection.execute(f"PRAGMA max_page_count = {pages + more}")
+
+
+def test_a_second_backup_into_a_folder_leaves_the_first_as_it_is(
+    storage: SqliteStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage.backup(tmp_path / "copy")
+    first = (tmp_path / "copy" / DATABASE).read_bytes()
+    storage.append(queue())
+    # As both of two that begin together see the folder.
+    monkeypatch.setattr(copying, "any", lambda entries: False, raising=False)
+    with pytest.raises(StorageError, match="not empty"):
+        storage.backup(tmp_path / "copy")
+    assert (tmp_path / "copy" / DATABASE).read_bytes() == first
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")

@@ -35,8 +35,13 @@ def make(driver: CheckpointDriver, source: Path, target: Path, progress: Progres
     report = progress or _silent
     report(0, 3)
     copy = Layout(target)
+    make_folder(target)
     try:
-        make_folder(copy.store)
+        # Whoever makes it has the folder: another backup into it may have begun meanwhile, and nobody removes that.
+        copy.store.mkdir(mode=0o700)
+    except FileExistsError:
+        raise _not_empty(target) from None
+    try:
         driver.copy_store(copy.store)
         tighten(target, FILES)
         report(2, 3)
@@ -94,7 +99,11 @@ def _write_info(source: Path, target: Path) -> None:
 
 def _need_empty(folder: Path) -> None:
     if folder.exists() and any(folder.iterdir()):
-        raise StorageError(f"{folder} is not empty; choose a new folder")
+        raise _not_empty(folder)
+
+
+def _not_empty(folder: Path) -> StorageError:
+    return StorageError(f"{folder} is not empty; choose a new folder")
 
 
 def _silent(done: int, total: int) -> None:

@@ -22,13 +22,22 @@ def back_up(source: Path, target: Path, now: int, progress: Progress | None) -> 
     try:
         make_folder(target)
         if any(target.iterdir()):
-            raise StorageError(f"the backup folder {target} is not empty; choose a new one")
+            raise _not_empty(target)
+        try:
+            # Whoever makes it has the folder: another backup into it may have begun meanwhile.
+            os.close(os.open(target / DATABASE, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        except FileExistsError:
+            raise _not_empty(target) from None
         _copy(source, target / DATABASE, progress)
         fsync_file(target / DATABASE)
         fsync_folder(target)
         write_store_info(target, StoreInfo("sqlite", VERSION, now, restored=True))
     except OSError as exc:
         raise StorageError(f"the backup into {target} failed: {exc}") from exc
+
+
+def _not_empty(folder: Path) -> StorageError:
+    return StorageError(f"the backup folder {folder} is not empty; choose a new one")
 
 
 def _copy(source: Path, target: Path, progress: Progress | None) -> None:
