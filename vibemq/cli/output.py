@@ -68,13 +68,13 @@ class Output:
 
     def confirm_overwrite(self, file: Path, *, yes: bool) -> None:
         """Ask before a file that is there is replaced. Raises as `confirm`."""
-        if file.exists() and not is_standard(file):
+        if file.is_file() and not is_standard(file):
             self.confirm(f"Overwrite {file}?", yes=yes, can_dry_run=False)
 
 
 def is_standard(file: Path) -> bool:
-    """Whether `-` stands for standard input or output."""
-    return str(file) == "-"
+    """Whether it is `-`, which stands for standard input or output, or another name of standard output."""
+    return str(file) in ("-", "/dev/stdout")
 
 
 def content_of(file: Path) -> bytes:
@@ -85,10 +85,14 @@ def content_of(file: Path) -> bytes:
 @contextmanager
 def whole_file(file: Path) -> Iterator[BinaryIO]:
     """A file for its owner alone that appears whole, and is on the disk, when the block ends, or not at all. `-` is
-    stdout."""
+    stdout; a pipe or a device is written into."""
     if is_standard(file):
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
+        return
+    if file.exists() and not file.is_file():
+        with file.open("wb") as stream:
+            yield stream
         return
     part = file.with_name(file.name + ".part")
     try:

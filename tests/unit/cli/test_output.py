@@ -2,7 +2,9 @@
 
 import io
 import json
+import os
 import time
+from pathlib import Path
 
 import pytest
 from rich import cells
@@ -12,7 +14,7 @@ from rich.console import Console
 
 from vibemq.cli.exits import Usage
 from vibemq.cli.messages import letter_table
-from vibemq.cli.output import Output, bytes_text, duration_text, facts, instant_text, table
+from vibemq.cli.output import Output, bytes_text, duration_text, facts, instant_text, is_standard, table, whole_file
 from vibemq.cli.progress import PlainTracker, tracked
 
 
@@ -52,6 +54,24 @@ def test_without_a_terminal_only_yes_confirms() -> None:
     Output(json=False).confirm("Drop 3 messages?", yes=True)
     with pytest.raises(Usage, match="add --yes"):
         Output(json=False).confirm("Drop 3 messages?", yes=False)
+
+
+def test_a_pipe_in_the_place_of_a_file_is_written_into_without_a_question(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        Output(json=False).confirm_overwrite(pipe, yes=False)
+        with whole_file(pipe) as stream:
+            stream.write(b"all of it")
+        assert os.read(reader, 100) == b"all of it"
+        assert pipe.is_fifo()
+    finally:
+        os.close(reader)
+
+
+def test_standard_output_has_two_names() -> None:
+    assert [is_standard(Path(name)) for name in ("-", "/dev/stdout", "out")] == [True, True, False]
 
 
 def test_names_with_brackets_are_no_markup() -> None:
