@@ -80,6 +80,13 @@ async def count(mq: Admin, arguments: dict[str, Any], limit: int | None, to: str
     return (least, most) if limit is None else (min(least, limit), min(most, limit))
 
 
+async def newest_id(mq: Admin, queue: str | None) -> int:
+    """Of the letters of the queue, or of all that may be seen; 0 when there is none."""
+    place = {} if queue is None else {"queue": queue}
+    answer = await mq.admin("dlq.list", **place, order="newest", limit=1)
+    return max((letter["dead_id"] for letter in (*answer["letters"], *answer["damaged"])), default=0)
+
+
 class Replay:
     """Puts the letters of a plan back, batch after batch. `done` is right at every moment, also after an error."""
 
