@@ -1,5 +1,6 @@
 """Results go to stdout, as text for people or JSON for programs; notes go to stderr and never into a pipe."""
 
+import fcntl
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,7 +17,8 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from vibemq.cli.exits import Usage, plain
+from vibemq.cli.exits import CommandFailed, Usage, plain
+from vibemq.storage.local.names import open_locked
 
 ROWS_DRAWN_MAX = 500
 PIPE_WIDTH = 400
@@ -85,7 +87,11 @@ def content_of(file: Path) -> bytes:
 @contextmanager
 def whole_file(file: Path) -> Iterator[BinaryIO]:
     """A file for its owner alone that appears whole, and is on the disk, when the block ends, or not at all. `-` is
-    stdout; a pipe or a device is written into."""
+    stdout; a pipe or a device is written into.
+
+    Raises:
+        CommandFailed: another command is writing it.
+    """
     if is_standard(file):
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
@@ -95,19 +101,20 @@ def whole_file(file: Path) -> Iterator[BinaryIO]:
             yield stream
         return
     part = file.with_name(file.name + ".part")
-    try:
-        with open(part, "wb", opener=_for_its_owner) as stream:
+    descriptor = open_locked(part, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, fcntl.LOCK_EX)
+    if descriptor is None:
+        raise CommandFailed(f"another command is writing {file}; wait for its end, or name another file")
+    with os.fdopen(descriptor, "wb") as stream:
+        try:
+            # An earlier command may have been killed. What users have sent is for its owner alone.
+            os.fchmod(descriptor, 0o600)
+            stream.truncate()
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
-        part.replace(file)
-    finally:
-        part.unlink(missing_ok=True)
-
-
-def _for_its_owner(path: str, flags: int) -> int:
-    """What users have sent is in it."""
-    return os.open(path, flags, 0o600)
+            part.replace(file)
+        finally:
+            part.unlink(missing_ok=True)
 
 
 def print_json(value: Any) -> None:

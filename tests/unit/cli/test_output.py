@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import stat
 import time
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from rich import segment as segment_module
 from rich import text as text_module
 from rich.console import Console
 
-from vibemq.cli.exits import Usage
+from vibemq.cli.exits import CommandFailed, Usage
 from vibemq.cli.messages import letter_table
 from vibemq.cli.output import Output, bytes_text, duration_text, facts, instant_text, is_standard, table, whole_file
 from vibemq.cli.progress import PlainTracker, tracked
@@ -68,6 +69,20 @@ def test_a_pipe_in_the_place_of_a_file_is_written_into_without_a_question(tmp_pa
         assert pipe.is_fifo()
     finally:
         os.close(reader)
+
+
+def test_a_file_is_written_by_one_command_at_a_time(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    (tmp_path / "file.part").write_bytes(b"what a command has left that was killed")
+    with whole_file(file) as stream:
+        stream.write(b"the ")
+        stream.flush()
+        with pytest.raises(CommandFailed, match="another command is writing"), whole_file(file):
+            pass
+        stream.write(b"first")
+    assert file.read_bytes() == b"the first"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_standard_output_has_two_names() -> None:
