@@ -239,6 +239,17 @@ def test_a_backup_opens_as_a_store(provider: LmdbProvider, tmp_path: Path) -> No
         other.close()
 
 
+def test_the_checkpointer_outlives_signals_that_are_for_the_broker(provider: LmdbProvider) -> None:
+    provider.append([*a_queue(), messages(1, 100)])
+    provider.checkpoint()
+    pid = provider.stats().details["checkpointer_pid"]
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        os.kill(pid, number)
+    provider.append([messages(101, 10)])
+    provider.checkpoint()
+    assert provider.stats().details["checkpointer_pid"] == pid
+
+
 def test_of_two_backups_into_one_folder_the_one_that_came_first_stays(provider: LmdbProvider, tmp_path: Path) -> None:
     provider.append([*a_queue(), messages(1, 100)])
     meanwhile = iter([provider.backup])
