@@ -21,6 +21,8 @@ from vibemq.cli.exits import CommandFailed, Usage, plain
 from vibemq.storage.local.names import open_locked
 
 ROWS_DRAWN_MAX = 500
+YEAR_9999_MS = 253_370_764_800_000
+"""Later instants have no date in some time zones."""
 PIPE_WIDTH = 400
 """Columns when stdout is no terminal: nothing is cut off for grep."""
 
@@ -219,4 +221,6 @@ def instant_text(epoch_ms: int) -> str:
     """Local time to the second, with its offset from UTC; a dash for 0."""
     if not epoch_ms:
         return "–"
+    if epoch_ms >= YEAR_9999_MS:
+        return "after the year 9998"
     return datetime.fromtimestamp(epoch_ms / 1000).astimezone().isoformat(" ", "seconds")

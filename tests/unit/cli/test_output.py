@@ -15,7 +15,17 @@ from rich.console import Console
 
 from vibemq.cli.exits import CommandFailed, Usage
 from vibemq.cli.messages import letter_table
-from vibemq.cli.output import Output, bytes_text, duration_text, facts, instant_text, is_standard, table, whole_file
+from vibemq.cli.output import (
+    YEAR_9999_MS,
+    Output,
+    bytes_text,
+    duration_text,
+    facts,
+    instant_text,
+    is_standard,
+    table,
+    whole_file,
+)
 from vibemq.cli.progress import PlainTracker, tracked
 
 
@@ -152,6 +162,11 @@ def test_a_time_says_its_zone(zone: str, text: str, monkeypatch: pytest.MonkeyPa
         time.tzset()
         assert instant_text(1_700_000_000_000) == text
     time.tzset()
+
+
+def test_an_instant_that_no_calendar_has() -> None:
+    assert instant_text(YEAR_9999_MS - 1).startswith("999")
+    assert instant_text(YEAR_9999_MS) == instant_text(1 << 63) == "after the year 9998"
 
 
 def test_plain_progress_is_a_line_per_interval_and_the_last() -> None:
