@@ -84,7 +84,7 @@ async def newest_id(mq: Admin, queue: str | None) -> int:
     """Of the letters of the queue, or of all that may be seen; 0 when there is none."""
     place = {} if queue is None else {"queue": queue}
     answer = await mq.admin("dlq.list", **place, order="newest", limit=1)
-    return max((letter["dead_id"] for letter in (*answer["letters"], *answer["damaged"])), default=0)
+    return max((letter["dead_id"] for letter in (*answer["letters"], *answer.get("damaged", ()))), default=0)
 
 
 class Replay:
