@@ -50,6 +50,8 @@ def _of_a_size_that_travels(value: int) -> int:
     return value
 
 
+ROW_HEAD_BYTES_MAX = 61_440
+"""Id and headers beside the largest body: what a frame of the native protocol has room for."""
 MessageBytes = Annotated[int, AfterValidator(_of_a_size_that_travels)]
 
 
@@ -131,8 +133,8 @@ class Limits(_Part):
 
     @property
     def row_bytes_max(self) -> int:
-        """Of any message that comes in."""
-        return max(self.body_bytes_max, self.message_bytes_max)
+        """Of any message that comes in, with its id and headers."""
+        return max(self.body_bytes_max, self.message_bytes_max + ROW_HEAD_BYTES_MAX)
 
     message_timeout_ms: Annotated[Positive, NEW_CONNECTIONS] = 30_000
     """A peer that sends less than 64 KiB of a message above 1 MiB for so long is dropped."""

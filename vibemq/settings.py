@@ -176,7 +176,8 @@ def _toml_layers(
     import tomllib  # An embedded broker has no such file, and does not wait for its reader.
 
     try:
-        text = path.read_text(encoding="utf-8")
+        # Some editors put a mark before the text, which is no part of it.
+        text = path.read_text(encoding="utf-8-sig")
         files.append(path)
         _refuse_endless_keys(text)
         return [(str(path), tomllib.loads(text))]
@@ -237,7 +238,6 @@ def _secret_layers(environ: Mapping[str, str], folder: Path, files: list[Path]) 
     }
     for name, path in (*found.items(), *named.items()):
         try:
-            # Some editors put a mark before the text, which is no part of it.
             text = path.read_text(encoding="utf-8-sig").rstrip("\r\n")
         except UnicodeDecodeError:
             raise ConfigInvalid(f"the secret file {path} for {name} is no text in UTF-8; write it anew") from None

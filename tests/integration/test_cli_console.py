@@ -113,6 +113,14 @@ PAGE = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
 NO_CODE = b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 4\r\n\r\n<p/>"
 
 
+def test_no_proxy_is_asked_for_a_port_of_this_machine(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    monkeypatch.delenv("no_proxy", raising=False)
+    with answering(PAGE) as port:
+        address = f"http://127.0.0.1:{port}"
+        assert console(capsys, address) == (0, f"{address}/console/", "")
+
+
 @pytest.mark.parametrize(
     ("answers", "expected", "sentence"),
     [

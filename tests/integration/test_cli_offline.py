@@ -233,6 +233,15 @@ def test_a_restore_that_fails_after_an_interrupted_one_leaves_starts_refused(
         assert [path.name for path in left.iterdir()] == [UNFINISHED]
 
 
+def test_a_store_is_not_restored_into_its_own_backup(admin: Run, data_dir: Path) -> None:
+    before = sorted(data_dir.rglob("*"))
+    for place in (data_dir, data_dir / "in"):
+        code, told, _ = admin("restore", data_dir, "--data-dir", place, "--yes")
+        assert (code, told["error"]["code"]) == (2, "USAGE")
+        assert "is in the backup" in told["error"]["message"]
+    assert sorted(data_dir.rglob("*")) == before
+
+
 def test_a_restore_of_nothing_names_the_backup(admin: Run, tmp_path: Path) -> None:
     code, refused, _ = admin("restore", tmp_path / "nothere", "--data-dir", tmp_path / "data")
     assert (code, refused["error"]["message"]) == (3, f"there is no backup in {tmp_path / 'nothere'}")

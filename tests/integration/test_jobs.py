@@ -348,6 +348,17 @@ async def test_what_dies_during_the_count_is_not_counted(started: Started, monke
         await dead(mq, broker, "q", 5)
 
 
+async def test_letters_up_to_an_id_are_counted_with_their_groups(started: Started) -> None:
+    broker, mq = started
+    await dead(mq, broker, "q", 5)
+    last = max(letter["dead_id"] for letter in (await mq.admin("dlq.list"))["letters"])
+    for to_id, count in ((last, 5), (last - 2, 3), (last + 9, 5), (0, 0)):
+        for at_most in ({}, {"at_most": 5}):
+            filters = {"queue": "q", "to_id": to_id}
+            begun = await mq.admin("job.start", kind="export_dead", filter=filters, **at_most)
+            assert begun["selected"] == count
+
+
 async def test_jobs_that_wait_keep_no_other_from_its_work(started: Started) -> None:
     broker, mq = started
     await dead(mq, broker, "gone", 5)

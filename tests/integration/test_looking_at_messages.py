@@ -96,6 +96,23 @@ async def test_each_state_has_its_messages(broker: Broker, mq: vibemq.Client) ->
     assert (await mq.admin("queue.peek", queue="q", state="in_flight"))["messages"] == []
 
 
+async def test_pages_of_what_several_groups_hold_go_to_the_end(broker: Broker, mq: vibemq.Client) -> None:
+    durability = {} if broker.settings.storage.provider != "memory" else {"durability": "transient"}
+    await mq.create_queue("fan", mode="fan_out_with_ack", **durability)
+    for group in ("a", "b"):
+        assert await mq.fetch("fan", group=group, max=1, timeout=0) == []
+    await mq.publish_many("fan", [b"x"] * 5)
+    for group in ("a", "b"):
+        assert len(await mq.fetch("fan", group=group, max=5)) == 5
+    seen: list[tuple[int, int]] = []
+    after: int | None = 0
+    while after is not None:
+        page = await mq.admin("queue.peek", queue="fan", state="in_flight", limit=4, **{"from": after})
+        seen += [(m["sequence"], len(m["holders"])) for m in page["messages"]]
+        after = page["next"]
+    assert seen == [(sequence, 2) for sequence in range(1, 6)]
+
+
 async def test_a_search_by_id_and_by_headers_goes_through_all_states(
     broker: Broker, mq: vibemq.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -258,6 +258,12 @@ def test_toml_that_python_cannot_read(places: dict[str, Any], tmp_path: Path, co
         load(path, **places)
 
 
+def test_the_mark_that_some_editors_put_before_a_file_is_no_part_of_it(places: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "vibemq.toml"
+    path.write_bytes(b"\xef\xbb\xbfauto_create = false\n")
+    assert load(path, **places).settings.auto_create is False
+
+
 def test_a_key_that_would_take_seconds_to_read(places: dict[str, Any], tmp_path: Path) -> None:
     file = tmp_path / "vibemq.toml"
     for line in (f"[auth{'.h' * 2000}]", f"auth{'.h' * 2000} = 1"):

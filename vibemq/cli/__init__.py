@@ -25,6 +25,7 @@ def run_admin() -> None:
 
 def _run(module: str) -> None:
     """Ctrl-C ends a command without a traceback at any time, also while it is still being imported."""
+    _fill_closed_streams()
     usual = signal.getsignal(signal.SIGINT)
     if usual is signal.default_int_handler:
         signal.signal(signal.SIGINT, lambda number, frame: os._exit(_INTERRUPTED))
@@ -40,3 +41,15 @@ def _run(module: str) -> None:
                 pass  # Its reader was interrupted as well.
         os._exit(code)
     sys.exit(code)
+
+
+def _fill_closed_streams() -> None:
+    """A standard stream that was closed is as /dev/null. Else its number goes to the next file or socket, and what is
+    meant for the stream is written into that."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest number that is free.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))

@@ -1,5 +1,6 @@
 """Results go to stdout, as text for people or JSON for programs; notes go to stderr and never into a pipe."""
 
+import fcntl
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,9 +17,12 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from vibemq.cli.exits import Usage, plain
+from vibemq.cli.exits import CommandFailed, Usage, plain
+from vibemq.storage.local.names import open_locked
 
 ROWS_DRAWN_MAX = 500
+YEAR_9999_MS = 253_370_764_800_000
+"""Later instants have no date in some time zones."""
 PIPE_WIDTH = 400
 """Columns when stdout is no terminal: nothing is cut off for grep."""
 
@@ -68,13 +72,13 @@ class Output:
 
     def confirm_overwrite(self, file: Path, *, yes: bool) -> None:
         """Ask before a file that is there is replaced. Raises as `confirm`."""
-        if file.exists() and not is_standard(file):
+        if file.is_file() and not is_standard(file):
             self.confirm(f"Overwrite {file}?", yes=yes, can_dry_run=False)
 
 
 def is_standard(file: Path) -> bool:
-    """Whether `-` stands for standard input or output."""
-    return str(file) == "-"
+    """Whether it is `-`, which stands for standard input or output, or another name of standard output."""
+    return str(file) in ("-", "/dev/stdout")
 
 
 def content_of(file: Path) -> bytes:
@@ -85,25 +89,34 @@ def content_of(file: Path) -> bytes:
 @contextmanager
 def whole_file(file: Path) -> Iterator[BinaryIO]:
     """A file for its owner alone that appears whole, and is on the disk, when the block ends, or not at all. `-` is
-    stdout."""
+    stdout; a pipe or a device is written into.
+
+    Raises:
+        CommandFailed: another command is writing it.
+    """
     if is_standard(file):
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
+    if file.exists() and not file.is_file():
+        with file.open("wb") as stream:
+            yield stream
+        return
     part = file.with_name(file.name + ".part")
-    try:
-        with open(part, "wb", opener=_for_its_owner) as stream:
+    descriptor = open_locked(part, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, fcntl.LOCK_EX)
+    if descriptor is None:
+        raise CommandFailed(f"another command is writing {file}; wait for its end, or name another file")
+    with os.fdopen(descriptor, "wb") as stream:
+        try:
+            # An earlier command may have been killed. What users have sent is for its owner alone.
+            os.fchmod(descriptor, 0o600)
+            stream.truncate()
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
-        part.replace(file)
-    finally:
-        part.unlink(missing_ok=True)
-
-
-def _for_its_owner(path: str, flags: int) -> int:
-    """What users have sent is in it."""
-    return os.open(path, flags, 0o600)
+            part.replace(file)
+        finally:
+            part.unlink(missing_ok=True)
 
 
 def print_json(value: Any) -> None:
@@ -208,4 +221,6 @@ def instant_text(epoch_ms: int) -> str:
     """Local time to the second, with its offset from UTC; a dash for 0."""
     if not epoch_ms:
         return "–"
+    if epoch_ms >= YEAR_9999_MS:
+        return "after the year 9998"
     return datetime.fromtimestamp(epoch_ms / 1000).astimezone().isoformat(" ", "seconds")

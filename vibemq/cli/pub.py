@@ -269,14 +269,15 @@ async def _opened(file: Path, *, whole: bool) -> AsyncIterator[bytes]:
 
 async def _read(descriptor: int, *, whole: bool) -> AsyncIterator[bytes]:
     """Lines without their ends as soon as they are there, or everything at once. Empty lines are no messages."""
-    rest = b""
+    # Of what has no end yet: put together once, however large it is.
+    pieces: list[bytes] = []
     while data := await to_thread.run_sync(os.read, descriptor, READ_BYTES, abandon_on_cancel=True):
-        rest += data
-        if whole:
-            continue
-        *lines, rest = rest.split(b"\n")
-        for line in lines:
-            if line := line.removesuffix(b"\r"):
-                yield line
-    if rest:
+        if not whole:
+            *lines, data = data.split(b"\n")
+            for end in lines:
+                if line := b"".join([*pieces, end]).removesuffix(b"\r"):
+                    yield line
+                pieces.clear()
+        pieces.append(data)
+    if rest := b"".join(pieces):
         yield rest

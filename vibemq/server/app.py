@@ -59,15 +59,7 @@ def serve(loaded: Loaded, read_again: Callable[[], Loaded]) -> int:
 
 
 async def _serve(loaded: Loaded, read_again: Callable[[], Loaded]) -> int:
-    origins = dict(loaded.origins)
-
-    def read() -> Loaded:
-        again = read_again()
-        origins.clear()
-        origins.update(again.origins)
-        return again
-
-    source = SettingsSource(read, logs.set_up, origins)
+    source = SettingsSource(read_again, logs.set_up, dict(loaded.origins))
     hung_up = asyncio.Event()
     broker = Broker(
         settings=loaded.settings,

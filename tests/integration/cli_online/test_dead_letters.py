@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.cli_online.verbs import Run, bury, info, text
+from vibemq.cli.output import Output
 
 
 def test_dead_letters_are_listed_shown_and_exported(
@@ -62,6 +63,27 @@ def test_purging_dead_letters(vibemq: Run, queue: str) -> None:
     assert vibemq("admin", "dlq", "purge", "--queue", queue, "--dry-run")[1][0]["count"] == 4
     assert vibemq("admin", "dlq", "purge", "--queue", queue, "--limit", "3", "--yes")[1][0]["count"] == 3
     assert info(vibemq, queue)["dead"] == 1
+
+
+def test_what_died_behind_the_question_of_a_purge_stays(
+    vibemq: Run, queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bury(vibemq, queue, 4, "seen")
+    first = vibemq("admin", "dlq", "ls", "--queue", queue, "--limit", 1)[1][0]["dead_id"]
+    asked: list[str] = []
+
+    def meanwhile(out: Output, question: str, *, yes: bool, can_dry_run: bool = True) -> None:
+        if not asked:
+            asked.append(question)
+            # Another operator takes some, and others die.
+            vibemq("admin", "dlq", "purge", "--id", f"{first}-{first + 1}", "--yes")
+            bury(vibemq, queue, 2, "unseen")
+
+    monkeypatch.setattr(Output, "confirm", meanwhile)
+    code, (told,), _ = vibemq("admin", "dlq", "purge", "--queue", queue)
+    assert (code, told["count"]) == (0, 2)
+    assert [letter["error"] for letter in vibemq("admin", "dlq", "ls", "--queue", queue)[1]] == ["unseen"] * 2
+    assert asked[0].startswith("Delete 4 dead letters with queue=")
 
 
 @pytest.mark.parametrize("verb", ["replay", "purge"])

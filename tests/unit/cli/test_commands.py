@@ -1,6 +1,8 @@
 """Command lines that need no broker: parsing, refusals, exit codes, help."""
 
 import json
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -32,6 +34,14 @@ def test_help_and_version(vibemq: Run) -> None:
     assert all(verb in out for verb in ("serve", "pub", "sub", "ping", "bench", "demo"))
     code, out, _ = vibemq("--version")
     assert (code, out.count(".")) == (0, 2)
+
+
+def test_closed_standard_streams_are_as_dev_null() -> None:
+    words = [sys.executable, "-m", "vibemq", "pub", "q", "--dry-run"]
+    shell = shutil.which("sh")
+    assert shell is not None
+    ran = subprocess.run([shell, "-c", 'exec "$@" <&- >&-', "sh", *words], stderr=subprocess.PIPE)
+    assert (ran.returncode, ran.stderr) == (0, b"")
 
 
 @pytest.mark.parametrize("verb", ["serve", "pub", "sub", "ping", "bench", "demo"])

@@ -2,7 +2,10 @@
 
 import io
 import json
+import os
+import stat
 import time
+from pathlib import Path
 
 import pytest
 from rich import cells
@@ -10,9 +13,19 @@ from rich import segment as segment_module
 from rich import text as text_module
 from rich.console import Console
 
-from vibemq.cli.exits import Usage
+from vibemq.cli.exits import CommandFailed, Usage
 from vibemq.cli.messages import letter_table
-from vibemq.cli.output import Output, bytes_text, duration_text, facts, instant_text, table
+from vibemq.cli.output import (
+    YEAR_9999_MS,
+    Output,
+    bytes_text,
+    duration_text,
+    facts,
+    instant_text,
+    is_standard,
+    table,
+    whole_file,
+)
 from vibemq.cli.progress import PlainTracker, tracked
 
 
@@ -52,6 +65,38 @@ def test_without_a_terminal_only_yes_confirms() -> None:
     Output(json=False).confirm("Drop 3 messages?", yes=True)
     with pytest.raises(Usage, match="add --yes"):
         Output(json=False).confirm("Drop 3 messages?", yes=False)
+
+
+def test_a_pipe_in_the_place_of_a_file_is_written_into_without_a_question(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        Output(json=False).confirm_overwrite(pipe, yes=False)
+        with whole_file(pipe) as stream:
+            stream.write(b"all of it")
+        assert os.read(reader, 100) == b"all of it"
+        assert pipe.is_fifo()
+    finally:
+        os.close(reader)
+
+
+def test_a_file_is_written_by_one_command_at_a_time(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    (tmp_path / "file.part").write_bytes(b"what a command has left that was killed")
+    with whole_file(file) as stream:
+        stream.write(b"the ")
+        stream.flush()
+        with pytest.raises(CommandFailed, match="another command is writing"), whole_file(file):
+            pass
+        stream.write(b"first")
+    assert file.read_bytes() == b"the first"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_standard_output_has_two_names() -> None:
+    assert [is_standard(Path(name)) for name in ("-", "/dev/stdout", "out")] == [True, True, False]
 
 
 def test_names_with_brackets_are_no_markup() -> None:
@@ -117,6 +162,11 @@ def test_a_time_says_its_zone(zone: str, text: str, monkeypatch: pytest.MonkeyPa
         time.tzset()
         assert instant_text(1_700_000_000_000) == text
     time.tzset()
+
+
+def test_an_instant_that_no_calendar_has() -> None:
+    assert instant_text(YEAR_9999_MS - 1).startswith("999")
+    assert instant_text(YEAR_9999_MS) == instant_text(1 << 63) == "after the year 9998"
 
 
 def test_plain_progress_is_a_line_per_interval_and_the_last() -> None:

@@ -15,7 +15,7 @@ from vibemq.cli.output import Output, count_text
 from vibemq.cli.progress import tracked
 from vibemq.cli.values import NUMBER_MAX
 from vibemq.client import Client
-from vibemq.errors import MessageNotFound
+from vibemq.errors import MessageNotFound, VibeMQError
 
 app = typer.Typer(help="Single messages of a running broker's queues.", no_args_is_help=True)
 
@@ -97,12 +97,18 @@ def remove(
             found = Removals(set(named))
             arguments: dict[str, Any] = {"sequences": sequences, "ids": named, "dry_run": dry_run}
             start: int | None = 0
-            while start is not None:
-                answer = await mq.admin("message.remove", queue=queue, **arguments, **{"from": start})
-                found.take(answer)
-                start = answer["next"]
-                arguments |= {"sequences": [], "incarnation": answer["incarnation"]}
-                progress(start or 0, 0)
+            try:
+                while start is not None:
+                    answer = await mq.admin("message.remove", queue=queue, **arguments, **{"from": start})
+                    found.take(answer)
+                    start = answer["next"]
+                    arguments |= {"sequences": [], "incarnation": answer["incarnation"]}
+                    progress(start or 0, 0)
+            except VibeMQError as error:
+                if dry_run or not found.removed:
+                    raise
+                done = count_text(len(found.removed), "message")
+                raise PartlyDone(f"{done} removed, then: {error}; run the same command again for the rest") from error
             return found
 
     found = call(url, timeout, work)

@@ -36,7 +36,7 @@ REQUESTS: dict[str, tuple[str, ...]] = {
     "dlq show": ("dlq.show",),
     "dlq edit": ("dlq.edit",),
     "dlq replay": ("dlq.preview", "job.start", "dlq.replay"),
-    "dlq purge": ("dlq.preview", "job.start", "dlq.purge"),
+    "dlq purge": ("dlq.preview", "dlq.list", "job.start", "dlq.purge"),
     "job ls": ("job.list",),
     "job show": ("job.show",),
     "job pause": ("job.change",),

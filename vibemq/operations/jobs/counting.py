@@ -2,6 +2,7 @@
 
 import math
 
+from vibemq.operations.arguments import INSTANT_MAX
 from vibemq.operations.dead_letters import DeadLetterReader, LetterFilter, LetterFilters
 
 LOOKED_AT_MAX = 100_000
@@ -19,11 +20,15 @@ async def count_letters(reader: DeadLetterReader, wanted: LetterFilters, *, last
     chosen = LetterFilter(wanted, 0)
     queue_ids = await reader.queue_ids(wanted.queue, None)
     below = min(chosen.below, last_id + 1)
-    if wanted.means_groups and (count := await _by_groups(reader, chosen, queue_ids)) is not None:
-        later = await _one_by_one(reader, wanted, chosen, queue_ids, last_id, chosen.below, math.inf)
-        if not later or not exact:
-            return max(0, count - later)
     most = math.inf if exact else LOOKED_AT_MAX
+    # Of an end behind which there are few letters these are counted.
+    endless = wanted.model_copy(update={"to_id": None})
+    if endless.means_groups and (count := await _by_groups(reader, chosen, queue_ids)) is not None:
+        later = await _one_by_one(
+            reader, endless, LetterFilter(endless, 0), queue_ids, below - 1, INSTANT_MAX, LOOKED_AT_MAX
+        )
+        if not later or (later > 0 and not exact):
+            return max(0, count - later)
     return await _one_by_one(reader, wanted, chosen, queue_ids, chosen.after, below, most)
 
 

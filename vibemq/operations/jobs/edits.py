@@ -2,7 +2,7 @@
 
 import base64
 import binascii
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from hashlib import sha256
 from typing import Annotated, Any, NamedTuple
@@ -50,8 +50,9 @@ class LetterEdits:
         reader: DeadLetterReader,
         local: CommandSession,
         *,
-        row_bytes_max: int,
+        row_bytes_max: Callable[[], int],
     ) -> None:
+        """`row_bytes_max`: what the limit is now; a larger message could not be handed to anybody."""
         self._engine = engine
         self._store = store
         self._reader = reader
@@ -120,9 +121,9 @@ class LetterEdits:
             row = pack_row(view.message_id, payload, [*headers.items(), *own, *([(EDITED, edited)] if edited else [])])
         except (ValueError, UnicodeEncodeError) as error:
             raise InvalidPayload(f"the edited message cannot be stored: {error}") from None
-        if len(row) > self._row_bytes_max:
+        if len(row) > (most := self._row_bytes_max()):
             raise MessageTooLarge(
-                f"the edited message has {len(row)} bytes, the most is {self._row_bytes_max} "
+                f"the edited message has {len(row)} bytes, the most is {most} with id and headers "
                 "(settings: limits.message_bytes_max)"
             )
         return row

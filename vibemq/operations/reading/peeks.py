@@ -119,7 +119,8 @@ class Peeks:
     async def _in_flight(self, wanted: PeekArguments, limit: int, preview: int) -> dict[str, Any]:
         head = self._readers.queue(wanted.queue, wanted.incarnation)
         held = await in_turns(self._readers.held(wanted.queue, wanted.from_, limit))
-        if len(held) == limit and len({one.sequence for one in held}) > 1:
+        is_full = len(held) == limit
+        if is_full and len({one.sequence for one in held}) > 1:
             # Several groups may hold the last one, and not all of them are here.
             last = held[-1].sequence
             held = [one for one in held if one.sequence != last] or held
@@ -133,8 +134,7 @@ class Peeks:
         shown, rest = await self._shown(
             wanted, head.queue_id, head.incarnation, runs_of(sorted(by_sequence)), preview, about
         )
-        full = len(held) >= limit - 1 and bool(by_sequence)
-        after = rest if rest is not None else (max(by_sequence) + 1 if full else None)
+        after = rest if rest is not None else (max(by_sequence) + 1 if is_full else None)
         return {"messages": shown, "next": after, "incarnation": head.incarnation}
 
     async def _found(self, wanted: PeekArguments, limit: int, preview: int) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import binascii
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import orjson
@@ -26,6 +27,8 @@ MESSAGES_PER_TURN = 50
 """Lines read before the loop has its turn."""
 PART_TEXT_MAX = 1 << 20
 NAME_MAX = 256
+LINE_HEAD_BYTES_MAX = 512 << 10
+"""Of the JSON text of a message beside twice its row: a byte of a header may take six."""
 
 
 class ImportArguments(QueueArguments):
@@ -45,11 +48,15 @@ class ImportArguments(QueueArguments):
 
 
 class QueueImports:
-    def __init__(self, local: CommandSession, clock: InstantSource, *, row_bytes_max: int) -> None:
-        """`row_bytes_max`: a larger message could not be handed to anybody."""
+    def __init__(self, local: CommandSession, clock: InstantSource, *, row_bytes_max: Callable[[], int]) -> None:
+        """`row_bytes_max`: what the limit is now; a larger message could not be handed to anybody."""
         self._local = local
         self._row_bytes_max = row_bytes_max
-        self._uploads = Uploads(largest=2 * row_bytes_max, now=clock.now)
+        self._uploads = Uploads(largest=self._line_bytes_max, now=clock.now)
+
+    def _line_bytes_max(self) -> int:
+        """Of the JSON text of a message, whose body takes at most twice its bytes."""
+        return 2 * self._row_bytes_max() + LINE_HEAD_BYTES_MAX
 
     async def take(self, caller: Caller, wanted: ImportArguments) -> dict[str, Any]:
         """The messages that are new, as far as the queue has room. The answer says how far the file has come.
@@ -85,15 +92,16 @@ class QueueImports:
     async def _read(self, lines: list[dict[str, Any]]) -> tuple[list[bytes], dict[int, MessageExtra]]:
         rows: list[bytes] = []
         extras: dict[int, MessageExtra] = {}
+        row_bytes_max = self._row_bytes_max()
         for index, line in enumerate(lines):
             try:
                 row, extra = read_message_line(line)
             except InvalidPayload as error:
                 raise InvalidPayload(f"message {index} of queue.import: {error}") from None
-            if len(row) > self._row_bytes_max:
+            if len(row) > row_bytes_max:
                 raise MessageTooLarge(
-                    f"message {index} of queue.import has {len(row):,} bytes; this broker takes "
-                    f"{self._row_bytes_max:,} (limits.message_bytes_max)"
+                    f"message {index} of queue.import has {len(row):,} bytes; this broker takes {row_bytes_max:,} with "
+                    "id and headers (limits.message_bytes_max)"
                 )
             rows.append(row)
             if extra != MessageExtra():
@@ -104,7 +112,7 @@ class QueueImports:
 
     def _upload(self, caller: Caller, wanted: ImportArguments) -> bytes | None:
         """The whole text, once its last part is there."""
-        if wanted.size > 2 * self._row_bytes_max:
+        if wanted.size > self._line_bytes_max():
             raise MessageTooLarge(
                 f"a message of {wanted.size:,} bytes of JSON is too large for this broker (limits.message_bytes_max)"
             )

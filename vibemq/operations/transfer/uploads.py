@@ -30,10 +30,9 @@ class _Upload:
 class Uploads:
     """An upload reserves its whole size when it begins, so whoever has begun can finish."""
 
-    def __init__(self, *, largest: int, now: Callable[[], int]) -> None:
-        """`largest`: bytes of one upload, and of all of one session. `now`: milliseconds."""
-        self._session_bytes = max(largest, LEAST_BYTES)
-        self._total_bytes = max(self._session_bytes, TOTAL_BYTES)
+    def __init__(self, *, largest: Callable[[], int], now: Callable[[], int]) -> None:
+        """`largest`: bytes of one upload, and of all of one session, as they are limited now. `now`: milliseconds."""
+        self._largest = largest
         self._now = now
         self._reserved = 0
         self._sessions: dict[int, dict[UploadKey, _Upload]] = {}
@@ -74,11 +73,13 @@ class Uploads:
         if key in own:
             self._drop(session, key)
         # A session that begins another one gives up the one that it began first.
-        while own and sum(each.reserved for each in own.values()) + upload.reserved > self._session_bytes:
+        session_bytes = max(self._largest(), LEAST_BYTES)
+        while own and sum(each.reserved for each in own.values()) + upload.reserved > session_bytes:
             self._drop(session, next(iter(own)))
-        if self._reserved + upload.reserved > self._total_bytes:
+        total_bytes = max(session_bytes, TOTAL_BYTES)
+        if self._reserved + upload.reserved > total_bytes:
             self._drop_idle()
-        if self._reserved + upload.reserved > self._total_bytes:
+        if self._reserved + upload.reserved > total_bytes:
             raise Blocked("other connections are sending too many large messages at once; try again in a few seconds")
         self._sessions.setdefault(session, {})[key] = upload
         self._reserved += upload.reserved

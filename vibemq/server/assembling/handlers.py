@@ -98,6 +98,10 @@ def operation_handlers(settings: Settings, report: Report, reload: Reload, parts
     policy = parts.accounts.policy
     letter_access = LetterAccess(policy)
     kept_messages = KeptMessages(parts.engine, parts.store)
+
+    def row_bytes_max() -> int:
+        return parts.connection_table.limits.row_bytes_max
+
     place = {"data_dir": str(settings.data_dir.absolute()), "provider": parts.store.provider.name}
     return [
         Queues(parts.engine, parts.local_session, policy, parts.queue_defaults),
@@ -108,7 +112,7 @@ def operation_handlers(settings: Settings, report: Report, reload: Reload, parts
         QueueImports(
             parts.local_session,
             parts.clock,
-            row_bytes_max=settings.limits.row_bytes_max,
+            row_bytes_max=row_bytes_max,
         ),
         MessageRemoval(parts.engine, kept_messages, parts.local_session),
         Groups(parts.engine, parts.store, parts.local_session, parts.long_polls),
@@ -116,9 +120,7 @@ def operation_handlers(settings: Settings, report: Report, reload: Reload, parts
         DeadLetters(parts.engine, parts.store, parts.letters, parts.local_session, parts.clock, letter_access),
         DeadLetterGroups(parts.engine, parts.store, parts.letters, letter_access),
         LetterPreview(parts.engine, parts.letters, parts.clock, letter_access, policy),
-        LetterEdits(
-            parts.engine, parts.store, parts.letters, parts.local_session, row_bytes_max=settings.limits.row_bytes_max
-        ),
+        LetterEdits(parts.engine, parts.store, parts.letters, parts.local_session, row_bytes_max=row_bytes_max),
         Jobs(parts.engine, parts.local_session, parts.letters, policy, parts.clock, parts.job_runner, parts.exports),
         JobResults(parts.engine, policy, parts.exports),
         parts.transactions,

@@ -343,6 +343,7 @@ class JobWorker:
             return
         except (JobStateConflict, JobNotFound):
             log.debug("job %s: somebody else has changed it", self.job_id)
+            return
         log.info("job %s: %s%s", self.job_id, state, f" ({why})" if why else "", extra={"event": "job.ended"})
 
     async def _wait(self, wait: _Wait) -> None:

@@ -16,6 +16,8 @@ from vibemq.server.monitoring.status import BrokerStatus
 from vibemq.storage.interface import StorageStats
 
 SERIES_MAX = 200
+OTHERS = "_other"
+"""In the place of a queue's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,12 @@ class SeriesChoice:
         rows = [row for row, queue_id in enumerate(ids) if queue_id in shown_before]
         room = self.most - len(rows)
         if room > 0 and len(ids) > len(rows):
-            hidden = (row for row, queue_id in enumerate(ids) if queue_id not in shown_before)
+            hidden = (
+                row
+                for row, queue_id in enumerate(ids)
+                # A queue of that name is among the others: two series cannot be told apart.
+                if queue_id not in shown_before and snapshot.names[row] != OTHERS
+            )
             rows += nlargest(room, hidden, key=depth.__getitem__)
             rows.sort()
         self._shown = {ids[row] for row in rows}
@@ -156,7 +163,7 @@ def _counted(name: str, text: str, read: Callable[[Metrics], int]) -> Metric:
     return Metric(name, "counter", text, _one(lambda scrape: read(scrape.metrics)))
 
 
-_OTHERS = '{queue="_other"}'
+_OTHERS = f'{{queue="{OTHERS}"}}'
 _BUILD = f'{{version="{__version__}"}}'
 
 METRICS: tuple[Metric, ...] = (

@@ -1,5 +1,6 @@
 """Which settings differ, and which of them a reload changes. Pure; what each setting says of itself decides."""
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -35,6 +36,17 @@ def compare(before: Settings, after: Settings, *, fixed: Collection[str] = ()) -
     found = _Comparison(fixed)
     settings = found.group(before, after, "", WhenChanged.RESTART)
     return SettingsChange(settings, tuple(found.changed), tuple(found.needs_restart))
+
+
+def origins_in_use(before: Mapping[str, str], after: Mapping[str, str], change: SettingsChange) -> dict[str, str]:
+    """Where each setting comes from, by dotted name: what stays as it was comes from where it came from."""
+    held = {re.split(r"[\[ ]", name)[0] for name in change.needs_restart}
+
+    def stays(key: str) -> bool:
+        return any(key == name or key.startswith(f"{name}.") or name.startswith(f"{key}.") for name in held)
+
+    new = {key: origin for key, origin in after.items() if not stays(key)}
+    return new | {key: origin for key, origin in before.items() if stays(key)}
 
 
 class _Comparison:

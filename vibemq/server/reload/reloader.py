@@ -26,7 +26,7 @@ from vibemq.server.access.audit import AuditLog
 from vibemq.server.access.hashing import HashingThreads
 from vibemq.server.access.revocation import Revocation
 from vibemq.server.net.tls import NewerTls, ServerTls
-from vibemq.server.reload.changes import SettingsChange, compare
+from vibemq.server.reload.changes import SettingsChange, compare, origins_in_use
 from vibemq.settings import Loaded
 
 log = logging.getLogger("vibemq.reload")
@@ -49,8 +49,8 @@ class SettingsSource:
     read: Callable[[], Loaded]
     """Reads and checks them again. Blocking. Raises ConfigInvalid."""
     set_up_log: Callable[[Log], None]
-    origins: Mapping[str, str] = field(default_factory=dict)
-    """Where each setting came from, by dotted name; brought up to date by whoever reads them again."""
+    origins: dict[str, str] = field(default_factory=dict)
+    """Where each setting in use comes from, by dotted name; a reload brings it up to date."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,7 @@ class _Found:
     change: SettingsChange
     certificates: Mapping[int, NewerTls]
     files: tuple[str, ...] | None
+    origins: dict[str, str]
 
 
 class Reloader:
@@ -126,6 +127,9 @@ class Reloader:
     async def _reload(self, asker: int) -> dict[str, Any]:
         found = await self._read_in_time()
         hidden = await self._take(found.change.settings, found.certificates, asker)
+        if self._source is not None:
+            self._source.origins.clear()
+            self._source.origins.update(found.origins)
         files = {str(path): None for newer in found.certificates.values() for path in newer.changed}
         return {
             "changed": list(found.change.changed),
@@ -160,7 +164,10 @@ class Reloader:
                 certificates[number] = newer
         if change.settings.auth.users is not after.auth.users:
             _forget(after.auth.users)
-        return _Found(change, certificates, None if loaded is None else tuple(map(str, loaded.files)))
+        if self._source is None or loaded is None:
+            return _Found(change, certificates, None, {})
+        origins = origins_in_use(self._source.origins, loaded.origins, change)
+        return _Found(change, certificates, tuple(map(str, loaded.files)), origins)
 
     async def _take(self, settings: Settings, certificates: Mapping[int, NewerTls], asker: int) -> tuple[str, ...]:
         """Users of the store that those of the settings hide from now on."""

@@ -1,5 +1,6 @@
 """Each check of the doctor, with facts of our choosing."""
 
+import errno
 import fcntl
 import json
 import time
@@ -120,6 +121,17 @@ def test_owner(tmp_path: Path) -> None:
     with (tmp_path / "lock").open("rb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert "in use by process 17 on host here" in broker.owner(tmp_path).text
+
+
+def test_what_belongs_to_somebody_else_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path, *arguments: object) -> object:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "open", refuse)
+    monkeypatch.setattr(Path, "exists", refuse)
+    assert broker.owner(tmp_path).level is Level.FAIL
+    assert "Permission denied" in broker.owner(tmp_path).text
+    assert disk.existing(tmp_path / "a" / "b") == tmp_path
 
 
 def test_a_broker_that_is_not_there_is_a_failure_only_when_it_was_asked_for() -> None:

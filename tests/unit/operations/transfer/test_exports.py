@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from tests.simulation.engine_driver import Driver, DriverSession
 from vibemq.auth.policy import Actor, Policy
+from vibemq.config import Limits
 from vibemq.errors import InvalidPayload, MessageTooLarge
 from vibemq.model.commands import Publish
 from vibemq.model.message_lines import message_line
@@ -28,6 +29,7 @@ from vibemq.operations.transfer import exports
 from vibemq.operations.transfer.exports import ExportArguments, PartArguments, QueueExports
 from vibemq.operations.transfer.imports import ImportArguments, QueueImports
 from vibemq.operations.transfer.kept_messages import KeptMessages
+from vibemq.protocols.native.codec.large import ROW_OVERHEAD_BYTES, body_bytes_for
 from vibemq.storage.kvstore.blocks import limit
 
 CALLER = Caller(None, Actor("", may_manage=True), session=1)
@@ -56,13 +58,13 @@ class Disk:
 class Desk:
     """Queues `q` and `copy` of one engine, with the operations that export and import."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, *, row_bytes_max: int = ROW_BYTES_MAX, **options: Any) -> None:
         self.driver = Driver()
         for queue in ("q", "copy"):
             self.driver.create(queue, **options)
         self.disk = Disk(self.driver)
         self._exports = QueueExports(self.driver.engine, KeptMessages(self.driver.engine, self.disk))  # type: ignore[arg-type]
-        self._imports = QueueImports(DriverSession(self.driver), self, row_bytes_max=ROW_BYTES_MAX)
+        self._imports = QueueImports(DriverSession(self.driver), self, row_bytes_max=lambda: row_bytes_max)
         self.registry = Registry(Policy({}), [], [self._exports, self._imports])
 
     def now(self) -> int:
@@ -169,7 +171,7 @@ def line(number: int, size: int = 1) -> dict[str, Any]:
         ({"part_base64": "YQ==", "offset": 5, "size": 9}, InvalidPayload, "from offset 0 on"),
         ({"part_base64": "YQ==", "size": 1}, InvalidPayload, "no JSON text"),
         ({"part_base64": "W10=", "size": 2}, InvalidPayload, "no JSON object"),
-        ({"part_base64": "YQ==", "size": 5_000}, MessageTooLarge, "5,000 bytes of JSON"),
+        ({"part_base64": "YQ==", "size": 600_000}, MessageTooLarge, "600,000 bytes of JSON"),
     ],
 )
 def test_what_cannot_be_imported_is_refused(arguments: dict[str, Any], error: type[Exception], reason: str) -> None:
@@ -209,3 +211,12 @@ def test_parts_of_a_session_that_is_gone_are_forgotten() -> None:
     desk.registry.forget_session(1)
     with pytest.raises(InvalidPayload, match="from offset 0 on"):
         anyio.run(lambda: desk.take(offset=3, **begun))
+
+
+def test_a_message_with_the_largest_body_is_imported() -> None:
+    limits = Limits(message_bytes_max=1 << 20)
+    desk = Desk(row_bytes_max=limits.row_bytes_max)
+    largest = {"id": "m", "payload": "\n" * limits.message_bytes_max, "headers": {"a": "b"}}
+    answer = anyio.run(lambda: desk.take_parts(largest, 0, 256 << 10))
+    assert (answer["imported"], desk.driver.info("copy").ready) == (1, 1)
+    assert limits.row_bytes_max + ROW_OVERHEAD_BYTES == body_bytes_for(limits.message_bytes_max)

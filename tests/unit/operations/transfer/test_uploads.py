@@ -11,7 +11,7 @@ class Desk:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(uploads, "TOTAL_BYTES", 3 * LEAST_BYTES)
         self.now = 1_000
-        self.uploads = Uploads(largest=LEAST_BYTES, now=lambda: self.now)
+        self.uploads = Uploads(largest=lambda: LEAST_BYTES, now=lambda: self.now)
 
     def add(self, session: int, offset: int, *, position: int = 0, part: bytes = b"ab", size: int = 4) -> bytes | None:
         return self.uploads.add(session, ("q", "file", position), part, offset=offset, size=size)

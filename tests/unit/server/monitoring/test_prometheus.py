@@ -32,6 +32,14 @@ def test_few_queues_have_a_series_each_and_there_are_no_others() -> None:
     assert samples(SeriesChoice(2), snapshot((1, 0, 5), (2, 0, 6))) == {"q1": 5, "q2": 6}
 
 
+def test_a_queue_with_the_name_of_the_others_is_one_of_them() -> None:
+    taken = snapshot((1, 0, 5), (2, 9, 6), (3, 1, 7))
+    taken.names[1] = "_other"
+    page = exposition(Scrape(taken, BrokerStatus(), Metrics(), 1_000.0, 5.0), SeriesChoice(1)).decode()
+    found = re.findall(rf'^{PUBLISHED}{{queue="(.*?)"}} (\S+)$', page, re.M)
+    assert found == [("q3", "7"), ("_other", "11")]
+
+
 def test_of_many_the_deepest_have_one_and_the_others_are_summed() -> None:
     assert samples(SeriesChoice(1), snapshot((1, 0, 5), (2, 9, 6), (3, 1, 7))) == {"q2": 6, "_other": 12}
 

@@ -5,7 +5,7 @@ import pytest
 from pydantic import SecretStr
 
 from vibemq.config import Settings
-from vibemq.server.reload.changes import NAMED_MAX, SettingsChange, compare
+from vibemq.server.reload.changes import NAMED_MAX, SettingsChange, compare, origins_in_use
 from vibemq.settings import load
 
 
@@ -27,6 +27,22 @@ def change(tmp_path: Path) -> Any:
 def test_nothing(change: Any) -> None:
     found = change("auto_create = false", "auto_create = false")
     assert (found.changed, found.needs_restart) == ((), ())
+
+
+def test_what_needs_a_restart_comes_from_where_it_came_from(change: Any) -> None:
+    found = change(
+        'data_dir = "a"\nhistory_bytes = 5000000\n[limits]\nidle_timeout_ms = 1\n[[listeners]]\nport = 1',
+        'auto_create = false\n[limits]\nidle_timeout_ms = 2\n[storage]\nprovider = "memory"',
+    )
+    names = ("data_dir", "history_bytes", "limits.idle_timeout_ms", "listeners")
+    new = dict.fromkeys(("auto_create", "limits.idle_timeout_ms", "storage.provider"), "the new file")
+    assert origins_in_use(dict.fromkeys(names, "the old file"), new, found) == {
+        "data_dir": "the old file",
+        "history_bytes": "the old file",
+        "listeners": "the old file",
+        "auto_create": "the new file",
+        "limits.idle_timeout_ms": "the new file",
+    }
 
 
 def test_each_setting_goes_where_it_belongs(change: Any) -> None:

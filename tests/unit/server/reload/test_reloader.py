@@ -32,16 +32,10 @@ class Accounts:
     has_stored_users = False
 
 
-async def test_a_file_that_does_not_answer_fails_one_reload_and_holds_up_no_other() -> None:
-    settings, answering, audit = Settings(), threading.Event(), Audit()
-
-    def read() -> Loaded:
-        answering.wait()
-        return Loaded(settings, {})
-
-    reloader = Reloader(
+def reloader(settings: Settings, source: SettingsSource, audit: Audit, read_timeout_s: float = 60) -> Reloader:
+    return Reloader(
         settings,
-        SettingsSource(read, lambda log: None),
+        source,
         tls={},
         apply=lambda settings: None,
         accounts=cast(Any, Accounts()),
@@ -49,11 +43,32 @@ async def test_a_file_that_does_not_answer_fails_one_reload_and_holds_up_no_othe
         revocation=cast(Any, None),
         hashing=cast(Any, None),
         audit=cast(Any, audit),
-        read_timeout_s=0.01,
+        read_timeout_s=read_timeout_s,
     )
+
+
+async def test_origins_are_those_of_the_settings_in_use() -> None:
+    after = Settings.model_validate({"auto_create": False, "data_dir": "/elsewhere"})
+    origins = {"data_dir": "the old file"}
+    source = SettingsSource(
+        lambda: Loaded(after, {"auto_create": "the new file", "data_dir": "the new file"}), lambda log: None, origins
+    )
+    told = await reloader(Settings(), source, Audit()).reload("test")
+    assert (told["changed"], told["needs_restart"]) == (["auto_create"], ["data_dir"])
+    assert origins == {"data_dir": "the old file", "auto_create": "the new file"}
+
+
+async def test_a_file_that_does_not_answer_fails_one_reload_and_holds_up_no_other() -> None:
+    settings, answering, audit = Settings(), threading.Event(), Audit()
+
+    def read() -> Loaded:
+        answering.wait()
+        return Loaded(settings, {})
+
+    unanswered = reloader(settings, SettingsSource(read, lambda log: None), audit, 0.01)
     for _ in range(2):
         with pytest.raises(ConfigInvalid, match=r"not read within 0\.01 s; see that their file system answers"):
-            await reloader.reload("test")
+            await unanswered.reload("test")
     readers = [thread for thread in threading.enumerate() if thread.name == "vibemq-reload"]
     assert len(readers) == 2
     assert all(thread.daemon for thread in readers)

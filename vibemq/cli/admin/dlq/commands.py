@@ -149,19 +149,20 @@ def purge(
         raise Usage("say which: a filter such as --queue or --reason, or --all")
     out = Output(json=json)
 
-    async def counted(mq: Client) -> tuple[int, int]:
+    async def counted(mq: Client) -> tuple[int, int, int]:
         found, most = await pages.count(mq, filters.arguments, limit)
         if not most:
             await require_queue(mq, filters.queue)
-        return found, most
+        return found, most, await pages.newest_id(mq, filters.queue)
 
-    (count, most), number = call(url, timeout, counted), None
+    (count, most, newest), number = call(url, timeout, counted), None
     if not dry_run and most:
         least = "" if most == count else f"at least {count:,} and at most "
         out.confirm(f"Delete {least}{filters.chosen(most)}?", yes=yes)
-        # What dies while somebody is asked is not deleted.
+        # What dies while somebody is asked is not deleted, also when others take letters meanwhile.
+        meant = filters.arguments | {"to_id": min(newest, filters.arguments.get("to_id", newest))}
         more = {"limit": most} | ({} if at_most is None else {"at_most": at_most})
-        job = ask(url, timeout, "job.start", kind="purge_dead", filter=filters.arguments, note=note, **more)
+        job = ask(url, timeout, "job.start", kind="purge_dead", filter=meant, note=note, **more)
         if detach:
             out.emit(job, f"job {job['job']} deletes {count_text(count, 'dead letter')}")
             return

@@ -1,5 +1,6 @@
 """`vibemq-admin dlq export`: dead letters as a file, read by the command itself or written by a job of the broker."""
 
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
@@ -10,7 +11,7 @@ from vibemq.cli.admin.dlq import pages
 from vibemq.cli.admin.dlq.filters import Detach, Filters, Note, filtered
 from vibemq.cli.admin.jobs.following import follow, require_done
 from vibemq.cli.admin.jobs.results import save_result
-from vibemq.cli.exits import Usage
+from vibemq.cli.exits import PartlyDone, Usage
 from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, Json, Timeout, Url, Yes
 from vibemq.cli.online import ask, call, require_queue
 from vibemq.cli.output import Output, count_text, is_standard, whole_file
@@ -45,7 +46,8 @@ def export(
 ) -> None:
     """Copy dead letters with their payloads to a file, one JSON object per line. They stay in the DLQ.
 
-    A file that a job has written has times as text and a last line with the number of letters.
+    A file that a job has written has times as text and a last line with the number of letters. Without --job payloads
+    above 1 MiB are left out (exit code 6), and so are letters that cannot be read.
 
     Example: vibemq-admin dlq export letters.ndjson --queue orders --job
     """
@@ -86,25 +88,51 @@ async def _check_queue(mq: Client, filters: Filters) -> None:
 
 
 def _export_by_itself(url: str, timeout: float, file: Path, filters: Filters, limit: int | None, out: Output) -> None:
-    async def work(mq: Client) -> int:
+    async def work(mq: Client) -> Exported:
         with whole_file(file) as stream:
-            written = await _export(mq, filters, limit, stream, out)
-            if not written:
+            written = await copied(mq, filters.arguments, limit, stream, out)
+            if not written.count:
                 # Before the file takes its name.
                 await require_queue(mq, filters.queue)
             return written
 
-    count = call(url, timeout, work)
+    found = call(url, timeout, work)
+    told = f"{count_text(found.count, 'dead letter')} written"
     if not is_standard(file):
-        out.emit({"count": count, "file": str(file)}, f"{count_text(count, 'dead letter')} written to {file}")
+        out.emit({"count": found.count, "file": str(file)}, f"{told} to {file}")
+    if lacking := found.lacking():
+        raise PartlyDone(f"{told}; {lacking}")
 
 
-async def _export(mq: Client, filters: Filters, limit: int | None, stream: BinaryIO, out: Output) -> int:
-    count = 0
+@dataclass(slots=True)
+class Exported:
+    count: int = 0
+    without_payload: int = 0
+    damaged: list[dict[str, Any]] = field(default_factory=list)
+
+    def lacking(self) -> str:
+        """What is not in the file; empty when it has all."""
+        told = []
+        if self.without_payload:
+            told.append(
+                f"of {count_text(self.without_payload, 'letter')} the payload is not there, because it is above 1 MiB: "
+                "add --job, which writes it"
+            )
+        if self.damaged:
+            told.append(f"{count_text(len(self.damaged), 'more letter')} cannot be read")
+        return "; ".join(told)
+
+
+async def copied(
+    mq: pages.Admin, arguments: dict[str, Any], limit: int | None, stream: BinaryIO, out: Output
+) -> Exported:
+    done = Exported()
     with tracked("exported", out.notes, silent=out.json) as progress:
-        async for page in pages.letters(mq, filters.arguments, limit):
-            whole = await pages.with_payloads(mq, page)
-            stream.write(b"".join(orjson.dumps(letter) + b"\n" for letter in whole))
-            count += len(whole)
-            progress(count, 0)
-    return count
+        async for page in pages.letters(mq, arguments, limit, done.damaged):
+            for part in pages.in_parts(page):
+                for letter in await pages.with_payloads(mq, part):
+                    stream.write(orjson.dumps(letter) + b"\n")
+                    done.count += 1
+                    done.without_payload += "payload_size" in letter
+                progress(done.count, 0)
+    return done

@@ -1,6 +1,6 @@
 """The DLQ of a running broker, in pages: the loops behind the `dlq` verbs and the demo."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any, Protocol
 
 import anyio
@@ -12,6 +12,8 @@ from vibemq.model.runs import runs_of
 
 PAGE = 1000
 """Most letters that one admin verb touches."""
+PART_BYTES = 16 << 20
+"""Of letters with payloads that are in memory at a time."""
 STEPS_PER_SECOND = 4
 """A rate is kept by so many small batches, so that `--rate 100` is 25 at a time and not one burst."""
 
@@ -25,14 +27,17 @@ class Admin(Protocol):
 
 
 async def letters(
-    mq: Admin, arguments: dict[str, Any], limit: int | None = None
+    mq: Admin, arguments: dict[str, Any], limit: int | None = None, damaged: list[dict[str, Any]] | None = None
 ) -> AsyncIterator[list[dict[str, Any]]]:
-    """Pages of matching letters without payloads, ascending by dead id, `limit` in all."""
+    """Pages of matching letters without payloads, ascending by dead id, `limit` in all. Those that cannot be read are
+    left out; `damaged` gets them."""
     after, left = int(arguments.get("after", 0)), limit
     while left is None or left > 0:
         size = PAGE if left is None else min(PAGE, left)
         answer = await mq.admin("dlq.list", **{**arguments, "after": after, "limit": size})
         page = answer["letters"]
+        if damaged is not None:
+            damaged += answer.get("damaged", ())
         if page:
             yield page
         if left is not None:
@@ -73,6 +78,13 @@ async def count(mq: Admin, arguments: dict[str, Any], limit: int | None, to: str
     # A broker of before tells only how many it has counted.
     most = int(found.get("count_max", least))
     return (least, most) if limit is None else (min(least, limit), min(most, limit))
+
+
+async def newest_id(mq: Admin, queue: str | None) -> int:
+    """Of the letters of the queue, or of all that may be seen; 0 when there is none."""
+    place = {} if queue is None else {"queue": queue}
+    answer = await mq.admin("dlq.list", **place, order="newest", limit=1)
+    return max((letter["dead_id"] for letter in (*answer["letters"], *answer.get("damaged", ()))), default=0)
 
 
 class Replay:
@@ -122,6 +134,20 @@ class Replay:
     async def _keep_rate(self, started: float) -> None:
         if self._rate is not None and (ahead := started + self.done / self._rate - self._clock()) > 0:
             await self._sleep(ahead)
+
+
+def in_parts(page: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """The same letters, as many at a time as are read together with their payloads."""
+    part: list[dict[str, Any]] = []
+    size = 0
+    for letter in page:
+        if part and size + letter.get("size_bytes", 0) > PART_BYTES:
+            yield part
+            part, size = [], 0
+        part.append(letter)
+        size += letter.get("size_bytes", 0)
+    if part:
+        yield part
 
 
 async def with_payloads(mq: Admin, page: list[dict[str, Any]], parallel: int = 32) -> list[dict[str, Any]]:

@@ -33,6 +33,8 @@ StopAfter = Annotated[
     typer.Option("--stop-after-dead-again", min=1, metavar="N", help="Hold the job when N letters died again."),
 ]
 
+LETTERS_MAX = 10**15
+"""Of one job."""
 _GUARDS = {"canary": "--canary", "max_ready": "--max-ready", "stop_after_dead_again": "--stop-after-dead-again"}
 
 
@@ -48,7 +50,9 @@ def replay(
             autocompletion=queue_names,
         ),
     ] = None,
-    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Maximum number, oldest first.")] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=1, max=LETTERS_MAX, help="Maximum number, oldest first.")
+    ] = None,
     rate: Annotated[
         float | None, typer.Option("--rate", min=0.1, help="Maximum number per second; default: unlimited.")
     ] = None,
@@ -132,6 +136,8 @@ class _Replay:
         self._dry_run = dry_run
         self._same = {**filters.arguments, "to": to, "limit": limit}
         self._file = PlanFile.of(broker, self._same)
+        self._old = self._file.load()
+        """What a replay of an earlier version has left to do."""
 
     async def begin(self, mq: Client) -> tuple[dict[str, Any] | None, int, bool]:
         """(the job, letters that it has left to do, whether an earlier run has begun it); None in a dry run."""
@@ -153,7 +159,8 @@ class _Replay:
         given = {"to": self._to, "limit": most, **self._wanted}
         arguments = {name: value for name, value in given.items() if value is not None}
         job = await mq.admin("job.start", kind="replay", filter=meant, key=_key(self._same), **arguments)
-        self._file.forget()
+        if self._old is not None:
+            self._file.forget()
         return job, count, resumed
 
     def _refuse_other_guards(self, job: dict[str, Any]) -> None:
@@ -173,8 +180,8 @@ class _Replay:
     def _letters(self) -> tuple[dict[str, Any], int | None, bool]:
         """(the filter, how many at most, whether they are what an earlier version has left to do)."""
         meant = self._filters.arguments
-        old = None if self._fresh else self._file.load()
-        if old is None:
+        old = self._old
+        if old is None or self._fresh:
             return meant, self._limit, False
         # Ages were measured when the letters were chosen; ids ascend with the time.
         meant = {name: value for name, value in meant.items() if name not in ("older_than_ms", "newer_than_ms")}

@@ -49,13 +49,13 @@ class PlanFile:
         return cls((folder or state_folder()) / f"{hashlib.sha256(text).hexdigest()[:32]}.json")
 
     def load(self) -> ReplayPlan | None:
-        """The unfinished plan; None when there is none or the file is no plan of ours."""
+        """The unfinished plan; None when there is none, or the file is no plan of ours or may not be looked at."""
         try:
             stored = orjson.loads(self.path.read_bytes())
             if stored.pop("version") != VERSION:
                 return None
             return ReplayPlan([(first, last) for first, last in stored["runs"]], stored["newest_dead_at"])
-        except (FileNotFoundError, KeyError, ValueError, TypeError, AttributeError):
+        except (FileNotFoundError, PermissionError, KeyError, ValueError, TypeError, AttributeError):
             return None
 
     def save(self, plan: ReplayPlan) -> None:
@@ -71,5 +71,6 @@ class PlanFile:
 
 def state_folder() -> Path:
     """Where this user's replays are remembered."""
-    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    # A user without a home folder has none of that name.
+    base = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
     return Path(base) / "vibemq" / "replays"

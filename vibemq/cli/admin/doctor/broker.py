@@ -16,14 +16,17 @@ from vibemq.storage.local.lock import LOCK_NAME, describe_owner
 def owner(data_dir: Path) -> Finding:
     """Who holds the lock; the lock alone decides, the owner file only explains."""
     lock = data_dir / LOCK_NAME
-    if not lock.exists():
-        return ok("owner", f"{data_dir} is not in use")
-    with lock.open("rb") as file:
-        try:
+    try:
+        with lock.open("rb") as file:
             # Shared and for an instant: two doctors do not disturb each other, and hardly ever a broker that starts.
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return ok("owner", f"{data_dir} is in use by {describe_owner(data_dir)}")
+    except FileNotFoundError:
+        return ok("owner", f"{data_dir} is not in use")
+    except BlockingIOError:
+        return ok("owner", f"{data_dir} is in use by {describe_owner(data_dir)}")
+    except OSError as error:
+        remedy = "run the doctor as the user of the broker, or correct the owner and the mode of the directory"
+        return fail("owner", f"{lock} cannot be looked at: {error.strerror}", remedy)
     return ok("owner", f"{data_dir} is not in use")
 
 

@@ -20,9 +20,9 @@ UNREAL_FSYNC_MS = 0.005
 
 
 def existing(folder: Path) -> Path:
-    """The folder, or the nearest one above it that is there."""
+    """The folder, or the nearest one above it that is there for this user."""
     folder = folder.absolute()
-    while not folder.exists():
+    while not os.path.exists(folder):
         folder = folder.parent
     return folder
 

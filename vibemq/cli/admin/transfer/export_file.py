@@ -23,8 +23,8 @@ VERSION = 1
 VERSION_KEY = "vibemq_export"
 HEAD_KEYS = {VERSION_KEY, "queue", "incarnation", "options", "exported_at", "broker"}
 TAIL_KEYS = {"messages", "sha256"}
-LINE_BYTES_MAX = 64 << 20
-"""More than any message takes."""
+LINE_BYTES_MAX = 513 << 20
+"""More than any message takes: a body of 256 MiB, the largest there is, has at most twice as many bytes here."""
 
 
 class ExportWriter:

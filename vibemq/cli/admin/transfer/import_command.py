@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import anyio
+import anyio.lowlevel
 import typer
 
 from vibemq.cli.admin.transfer.export_file import ExportFile, ImportLine
@@ -28,6 +29,8 @@ BATCH_MESSAGES = 200
 BATCH_BYTES = 256 * 1024
 LARGE_BYTES = 256 * 1024
 """Of a line that is sent by itself, in parts of that size."""
+LINES_PER_TURN = 1_000
+"""Lines that an earlier run has imported, between which the connection has a turn."""
 BLOCKED_WAITS_S = (1, 2, 4, 8, 15, 30)
 """Before the import is tried again that the broker has refused for the moment; then the command ends."""
 
@@ -114,6 +117,9 @@ class Import:
         size = 0
         for number, line in enumerate(self.export.messages()):
             if number < self.earlier:
+                if not number % LINES_PER_TURN:
+                    # There may be very many, and the broker's pings want an answer.
+                    await anyio.lowlevel.checkpoint()
                 continue
             if self._batch and (len(self._batch) == BATCH_MESSAGES or size + len(line.text) > BATCH_BYTES):
                 await self._send()

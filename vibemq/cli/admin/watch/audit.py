@@ -1,5 +1,6 @@
 """`vibemq-admin audit`: who changed what, and who logged in."""
 
+import sys
 from typing import Annotated, Any
 
 import anyio
@@ -102,6 +103,8 @@ def follow(
                     print_json(record)
                 else:
                     out.console.print("  ".join(map(str, _row(record))), markup=False)
+            # A pipe gets them now, not when a block of them is full.
+            sys.stdout.flush()
             after = page["next"] or page["position"]
             if page["next"] is None:
                 await anyio.sleep(max(interval, 100) / 1000)

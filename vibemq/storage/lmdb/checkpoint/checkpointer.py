@@ -90,7 +90,7 @@ class Checkpointer:
 def main(arguments: list[str]) -> int:
     """Run until stdin ends. Exit code 70: an order failed, the outcome was reported."""
     # A signal to the whole process group is the broker's to handle; it closes our stdin when it is done.
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     os.nice(NICENESS)
     layout = Layout(Path(arguments[0]))

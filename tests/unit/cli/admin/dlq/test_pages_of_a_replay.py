@@ -1,5 +1,7 @@
 """A replay moves what it set out to move, at the rate asked for, once, through any interruption."""
 
+import errno
+import pwd
 from pathlib import Path
 from typing import Any
 
@@ -168,3 +170,21 @@ def test_a_plan_is_forgotten(tmp_path: Path) -> None:
     file.forget()
     file.forget()
     assert file.load() is None
+
+
+def test_a_plan_that_may_not_be_looked_at_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> bytes:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    assert PlanFile(tmp_path / "x.json").load() is None
+
+
+def test_a_user_without_a_home_has_no_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_entry(number: int) -> object:
+        raise KeyError(number)
+
+    for name in ("HOME", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", no_entry)
+    assert PlanFile.of("a:1", {}).load() is None

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from vibemq.cli.admin.transfer import export_file
 from vibemq.cli.admin.transfer.export_file import ExportFile, ExportWriter, FileInvalid
+from vibemq.config import MESSAGE_BYTES_LIMIT
 
 HEAD: dict[str, Any] = {"queue": "q", "incarnation": "i", "options": {}, "exported_at": 1, "broker": "1"}
 
@@ -72,6 +73,10 @@ def test_a_file_that_was_changed_anywhere_is_refused(tmp_path: Path, data: st.Da
 def test_the_line_and_the_reason_are_named(tmp_path: Path, content: bytes, reason: str) -> None:
     with pytest.raises(FileInvalid, match=reason):
         file_of(tmp_path, content).check()
+
+
+def test_a_line_has_room_for_the_largest_message() -> None:
+    assert export_file.LINE_BYTES_MAX > 2 * MESSAGE_BYTES_LIMIT
 
 
 def test_a_line_without_an_end_is_not_read_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,11 @@
 """An import waits for a broker that takes nothing for the moment."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+import anyio
+import anyio.lowlevel
 import pytest
 
 from vibemq.cli.admin.transfer import import_command
@@ -48,6 +51,29 @@ async def test_an_import_goes_on_once_the_broker_takes_messages(monkeypatch: pyt
     await job.run(lambda done, total: None)
     assert (job.imported, broker.taken) == (2, [{"n": 1}, {"n": 2}])
     assert notes == ["memory is above its watermark; trying again in 0 s"] * refusals
+
+
+async def test_the_connection_has_turns_while_what_was_imported_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(import_command, "LINES_PER_TURN", 1)
+    events: list[str] = []
+
+    class Read(TwoMessages):
+        def messages(self) -> Iterator[ImportLine]:  # type: ignore[override]
+            for line in 5 * super().messages():
+                events.append("line")
+                yield line
+
+    async def turns() -> None:
+        while True:
+            await anyio.lowlevel.checkpoint()
+            events.append("turn")
+
+    job = Import(cast(Client, BlockedBroker(0, list(range(10)))), "q", cast(ExportFile, Read()))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(turns)
+        await job.run(lambda done, total: None)
+        tasks.cancel_scope.cancel()
+    assert "turn" in events[: events.index("line", 9)]
 
 
 async def test_an_import_ends_when_the_broker_takes_nothing_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
