@@ -9,8 +9,10 @@ import pytest
 
 pytest.importorskip("pyspark")
 from tests.crash.ledger import BrokerProcess
-from tests.unit.spark.hand import Query
+from tests.unit.spark.hand import Query, options_of
+from vibemq.spark.connection.client import VERBS_AT_ONCE, BrokerClient
 from vibemq.spark.errors import Unreachable
+from vibemq.spark.options import parse
 
 pytestmark = pytest.mark.slow
 Publish = Callable[..., None]
@@ -47,3 +49,10 @@ def test_the_second_endpoint_is_tried_when_the_first_is_silent(
     publish(queue, 0, 2)
     query = Query(broker, queue=queue, endpoint=f"127.0.0.1:1,127.0.0.1:{broker.port}")
     assert query.batch(query.live.initialOffset())[1] == [0, 1]
+
+
+def test_more_requests_than_the_broker_carries_out_at_a_time_are_not_refused(broker: BrokerProcess, queue: str) -> None:
+    """As a query of many queues asks them, also when it acknowledges without patience."""
+    client = BrokerClient(parse(options_of(broker)))
+    tickets = [client.ask_verb("group.offsets", queue, {}, patient=False) for _ in range(3 * VERBS_AT_ONCE)]
+    assert {client.json(ticket, patient=False)["tail"] for ticket in tickets} == {1}

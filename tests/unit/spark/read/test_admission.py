@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -86,3 +87,18 @@ def test_several_queues_share_the_limits(broker: BrokerProcess, mq: Any, queue: 
         seen += query.numbers(offset, end)
         offset = end
     assert sorted(seen) == [*range(90), *range(100, 110)]
+
+
+def test_an_idle_poll_of_more_queues_than_can_be_waited_for_takes_no_longer(
+    broker: BrokerProcess, mq: Any, queue: str, publish: Publish, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mq.create_queue(f"{queue}.b", retention="log")
+    monkeypatch.setattr("vibemq.spark.read.admission.VERBS_AT_ONCE", 1)
+    pauses: list[float] = []
+    monkeypatch.setattr("vibemq.spark.read.admission.time", SimpleNamespace(sleep=pauses.append))
+    query = Query(broker, queues=f"{queue},{queue}.b", pollTimeout="250ms")
+    start = query.live.initialOffset()
+    assert query.latest(start) == start
+    assert pauses == [0.25], "one wait for all"
+    publish(queue, 0, 3)
+    assert query.batch(start)[1] == [0, 1, 2]
