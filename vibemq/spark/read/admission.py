@@ -166,7 +166,9 @@ class Admission:
 
     def _too_few(self, reaches: Mapping[str, _Reach], limits: AdmissionLimits) -> bool:
         messages = sum(reach.messages for reach in reaches.values())
-        if messages >= limits.least or not messages:
+        # Where another limit has cut the batch, more messages would not make it larger.
+        is_cut = any(reach.end < reach.tail for reach in reaches.values())
+        if messages >= limits.least or not messages or is_cut:
             self._waiting_since = None
             return False
         now = time.monotonic()
