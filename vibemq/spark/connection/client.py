@@ -81,7 +81,9 @@ class BrokerClient:
 
     def call(self, verb: str, queue: str, arguments: Mapping[str, Any], *, patient: bool = True) -> dict[str, Any]:
         """One verb of cursor/1 and its result. Raises Refused, Unreachable; without patience after one attempt."""
-        return self.json(self.ask_verb(verb, queue, arguments, patient=patient), patient=patient)
+        self._make_room(patient)
+        ticket = self.ask(lambda request_id: wire.cursor_request(request_id, queue, verb, arguments), patient=patient)
+        return self.json(ticket, patient=patient)
 
     def json(self, ticket: Ticket, *, patient: bool = True) -> dict[str, Any]:
         """The result of a verb that was asked before."""
