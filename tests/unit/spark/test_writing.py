@@ -347,6 +347,17 @@ def test_rejected_rows_are_dead_once(broker: BrokerProcess, queue: str, publish:
     assert query.numbers(start, end) == [0, 1, 2, 3, 4], "a replayed batch has the same rows"
 
 
+def test_rejects_with_long_reasons_fit_into_frames(
+    broker: BrokerProcess, queue: str, publish: Callable[..., None]
+) -> None:
+    """The letters of JSON that are not ASCII take six bytes each."""
+    publish(queue, 0, 50)
+    Query(broker, queue=queue).live.initialOffset()
+    rejects: Rows = [{"seq": n, "reason": "ü" * 4_000} for n in range(1, 51)]
+    assert write(broker, rejects, action="reject", queue=queue, group="etl", retryTimeout="0") == 50
+    assert [row["seq"] for row in read(broker, queue=queue, deadLetters="true")] == [*range(1, 51)]
+
+
 def test_redriven_letters_are_messages_again(
     broker: BrokerProcess, mq: Any, queue: str, publish: Callable[..., None]
 ) -> None:

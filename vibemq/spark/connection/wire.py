@@ -129,6 +129,11 @@ def _framed(*parts: Blob) -> Frame:
     return [struct.pack(_HEAD, sum(map(len, parts)), 0), *parts]
 
 
+def json_size(value: Any) -> int:
+    """Bytes of it in a list, with the comma."""
+    return len(_json(value)) + 1
+
+
 def _json(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
 
