@@ -134,6 +134,11 @@ def json_size(value: Any) -> int:
     return len(_json(value)) + 1
 
 
+def text_size_max(text: str) -> int:
+    """At least the bytes of it inside JSON: two for a letter or sign of ASCII, six for each UTF-16 unit of others."""
+    return 2 * len(text) if text.isascii() and text.isprintable() else 3 * len(text.encode("utf-16-le"))
+
+
 def _json(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
 

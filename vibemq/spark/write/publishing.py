@@ -18,6 +18,8 @@ LENGTH_BYTES = 4
 """What a frame has beside each row: its length."""
 EXTRA_ROWS_MAX = 2_048
 """Rows with extras that the broker takes in a frame."""
+EXTRA_BYTES = 128
+"""More than a row's extras have beside its dedup id."""
 SPARE_BYTES = 512
 """What a chunk keeps free, because a row is weighed without its extras."""
 
@@ -42,7 +44,7 @@ class StagedChunk:
         """`size` counts the row and its length."""
         if row.extra:
             self.extras[len(self)] = row.extra
-            size += 128 + len(row.extra.get("dedup_id", ""))
+            size += EXTRA_BYTES + wire.text_size_max(row.extra.get("dedup_id", ""))
         self._take([len(row.data)], row.data, size)
         if len(self.extras) == EXTRA_ROWS_MAX:
             self.rows_left = 0
