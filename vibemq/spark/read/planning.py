@@ -14,6 +14,8 @@ from vibemq.spark.read.fetching import PlannedBatch, Task
 from vibemq.spark.read.offsets import OffsetRange, Positions, spans
 
 LETTERS_PER_TASK = 20_000
+PARTS_MAX = 4_096
+"""Into so many the broker divides a range at most."""
 AskedSplit = tuple[OffsetRange, Ticket]
 
 
@@ -32,8 +34,8 @@ def ask_splits(client: BrokerClient, settings: SourceOptions, spans: Sequence[Of
     share = max(1, len(spans))
     arguments = {
         "target_bytes": settings.target_partition_bytes,
-        "min": max(1, settings.min_partitions // share),
-        "max": max(1, settings.max_partitions // share),
+        "min": min(max(1, settings.min_partitions // share), PARTS_MAX),
+        "max": min(max(1, settings.max_partitions // share), PARTS_MAX),
     }
     asked = []
     for span in spans:
