@@ -22,6 +22,7 @@ PAUSE_FIRST_S, PAUSE_MOST_S = 0.05, 2.0
 DIAL_LEAST_S = 1.0
 """For an attempt, however little of `retryTimeout` is left."""
 NOTICE_AFTER_S = 2.0
+PAGE_QUEUES = 100
 VERBS_AT_ONCE = 32
 """As many as the broker carries out for one connection at a time; it refuses more."""
 
@@ -76,6 +77,8 @@ class BrokerClient:
         self._next_id = 0
         self._next_endpoint = 0
         self._patience: Patience | None = None
+        self._lists_in_pages = False
+        """All names together are more than a frame takes."""
 
     # -- verbs ------------------------------------------------------------------------------------------------------
 
@@ -95,9 +98,16 @@ class BrokerClient:
         self._make_room(patient)
         return self.ask(lambda request_id: wire.cursor_request(request_id, queue, verb, arguments), patient=patient)
 
-    def list_queues(self) -> list[str]:
-        ticket = self.ask(lambda request_id: wire.plain(wire.LIST_QUEUES, request_id))
-        return sorted(wire.json_payload(self.answer(ticket)) or ())
+    def list_queues(self, prefix: str = "") -> list[str]:
+        """Names of the queues that begin so, and perhaps of others."""
+        if not self._lists_in_pages:
+            try:
+                return self._all_queues()
+            except Refused as error:
+                if error.code != "MESSAGE_TOO_LARGE":
+                    raise
+                self._lists_in_pages = True
+        return self._queues_in_pages(prefix)
 
     # -- requests ---------------------------------------------------------------------------------------------------
 
@@ -154,6 +164,21 @@ class BrokerClient:
         self._drop()
 
     # -- inside -----------------------------------------------------------------------------------------------------
+
+    def _all_queues(self) -> list[str]:
+        ticket = self.ask(lambda request_id: wire.plain(wire.LIST_QUEUES, request_id))
+        return sorted(wire.json_payload(self.answer(ticket)) or ())
+
+    def _queues_in_pages(self, prefix: str) -> list[str]:
+        found: list[str] = []
+        after: str | None = prefix[:-1]
+        while after is not None and (not found or found[-1][: len(prefix)] <= prefix):
+            arguments = {"after": after, "limit": PAGE_QUEUES}
+            ticket = self.ask(lambda request_id, page=arguments: wire.admin_request(request_id, "queue.list", page))  # type: ignore[misc]
+            page = wire.json_payload(self.answer(ticket))
+            found += [queue["name"] for queue in page["queues"]]
+            after = page["next"]
+        return found
 
     def _make_room(self, patient: bool) -> None:
         self._leave_after_fork()

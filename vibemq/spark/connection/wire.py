@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from vibemq.spark.errors import ConnectionLost, SourceError
 
 CONNECT, CONNECT_ACK, DISCONNECT, LIST_QUEUES = 0, 1, 2, 43
+ADMIN = 66
 PUBLISH_MANY, PUBLISH_MANY_ACK, CURSOR_REQUEST, CURSOR_REPLY, COLUMNS, STAGE, ERROR = 60, 61, 70, 71, 72, 73, 99
 
 HEAD_BYTES = 5
@@ -93,6 +94,10 @@ def plain(
 
 def cursor_request(request_id: str, queue: str, verb: str, arguments: Mapping[str, Any]) -> Frame:
     return plain(CURSOR_REQUEST, request_id, queue, _json({"verb": verb, "arguments": arguments}))
+
+
+def admin_request(request_id: str, verb: str, arguments: Mapping[str, Any]) -> Frame:
+    return plain(ADMIN, request_id, "", _json({"verb": verb, "arguments": arguments}))
 
 
 def publish_many(

@@ -1,6 +1,7 @@
 """Which queues, which ranges, how many tasks."""
 
 import fnmatch
+import re
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -26,7 +27,8 @@ def queues_of(client: BrokerClient, settings: SourceOptions) -> tuple[str, ...]:
     if settings.queues:
         return settings.queues
     pattern = settings.queue_pattern
-    return tuple(name for name in client.list_queues() if fnmatch.fnmatchcase(name, pattern))
+    prefix = re.split(r"[*?[]", pattern, maxsplit=1)[0]
+    return tuple(name for name in client.list_queues(prefix) if fnmatch.fnmatchcase(name, pattern))
 
 
 def ask_splits(client: BrokerClient, settings: SourceOptions, spans: Sequence[OffsetRange]) -> list[AskedSplit]:
