@@ -331,6 +331,12 @@ def test_a_transaction_survives_a_killed_broker(tmp_path: Path) -> None:
         assert sorted(bodies(broker, "orders")) == list(range(500))
 
 
+def test_a_frame_larger_than_the_brokers_is_refused_at_once(broker: BrokerProcess, queue: str) -> None:
+    rows: Rows = [{"body": bytes(600_000)}] * 2
+    with pytest.raises(Refused, match=r"is frameBytes larger than its limits.body_bytes_max\?"):
+        write(broker, rows, queue=queue, frameBytes="4m", batchBytes="4m")
+
+
 # -- reject, redrive ------------------------------------------------------------------------------------------------
 
 

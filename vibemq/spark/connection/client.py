@@ -204,7 +204,13 @@ class BrokerClient:
             asked.answer = answer
         elif answer.kind == wire.ERROR and not answer.id.isdigit():
             # About the stream itself: what follows is the end of the connection.
-            raise ConnectionLost(f"the broker ended the connection: {wire.error(answer)[1]}")
+            code, sentence = wire.error(answer)
+            if code == "INVALID_MESSAGE":
+                # Sent again, it would be refused again.
+                self.close()
+                advice = "the broker cannot read this request; is frameBytes larger than its limits.body_bytes_max?"
+                raise Refused(code, sentence, advice)
+            raise ConnectionLost(f"the broker ended the connection: {sentence}")
 
     def _refused(self, ticket: Ticket, error: Refused, patient: bool) -> None:
         """Send it once more after a pause, or raise."""
