@@ -34,7 +34,7 @@ from vibemq.spark.options import parse
 from vibemq.spark.read.columns import arrow_schema
 from vibemq.spark.source import DefaultSource
 from vibemq.spark.write.bulk import Bulk
-from vibemq.spark.write.publishing import Window
+from vibemq.spark.write.publishing import StagedChunk, Window
 from vibemq.spark.write.rows import Row
 
 pytestmark = pytest.mark.slow
@@ -175,6 +175,22 @@ def test_rows_in_bulk_are_cut_into_frames_like_single_ones() -> None:
         single.add(Row("q", row, None))
     single.finish()
     assert [count for count, _ in one_by_one] == [count for count, _ in sent]
+
+
+def test_rows_for_many_queues_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vibemq.spark.write.publishing.FILLING_BYTES_MAX", 10_000)
+
+    class Noting(Window):
+        def _send(self, chunk: StagedChunk) -> None:
+            sent.append((chunk.queue, len(chunk)))
+
+    sent: list[tuple[str, int]] = []
+    window = Noting(cast(Any, None), parse({"endpoint": "h"}))
+    for number in range(30):
+        window.add(Row(f"q{number % 3}", bytes(996), None))
+    assert sent == [("q0", 4), ("q1", 5), ("q2", 6), ("q0", 5)], "the one that was begun first"
+    window.finish()
+    assert sum(count for _, count in sent) == 30
 
 
 def test_rows_for_several_queues(broker: BrokerProcess, mq: Any, queue: str) -> None:
