@@ -221,7 +221,7 @@ def _check_read(settings: SourceOptions, use: str, given: frozenset[str]) -> Non
         if getattr(settings, name) < 1024:
             raise OptionError(f"{_name(name)} must be 1024 or more")
     if settings.dead_letters:
-        for name in ("group", "starting_timestamp", "ending_timestamp"):
+        for name in ("group", "starting_offsets", "starting_timestamp", "ending_offsets", "ending_timestamp"):
             if name in given:
                 raise OptionError(f"{_name(name)} does not go with deadLetters; choose by dead_id and with where()")
 

@@ -98,6 +98,8 @@ def test_an_option_of_another_use_is_refused(use: str, name: str, value: str) ->
         ({**READ, "startingOffsets": "latest", "startingTimestamp": "5"}, BATCH, "not both"),
         ({**READ, "endingOffsets": "latest", "endingTimestamp": "5"}, BATCH, "not both"),
         ({**READ, "deadLetters": "true", "group": "etl"}, BATCH, "does not go with deadLetters"),
+        ({**READ, "deadLetters": "true", "startingOffsets": "earliest"}, BATCH, "startingOffsets does not go with"),
+        ({**READ, "deadLetters": "true", "endingOffsets": "latest"}, BATCH, "endingOffsets does not go with"),
         ({**STREAMED, "minMessagesPerTrigger": "5", "maxMessagesPerTrigger": "4"}, STREAM, "is above"),
         (
             {**STREAMED, "startingOffsets": '{"order": 5}'},

@@ -34,7 +34,7 @@ from vibemq.spark.options import parse
 from vibemq.spark.read.columns import arrow_schema
 from vibemq.spark.source import DefaultSource
 from vibemq.spark.write.bulk import Bulk
-from vibemq.spark.write.publishing import Window
+from vibemq.spark.write.publishing import StagedChunk, Window
 from vibemq.spark.write.rows import Row
 
 pytestmark = pytest.mark.slow
@@ -175,6 +175,22 @@ def test_rows_in_bulk_are_cut_into_frames_like_single_ones() -> None:
         single.add(Row("q", row, None))
     single.finish()
     assert [count for count, _ in one_by_one] == [count for count, _ in sent]
+
+
+def test_rows_for_many_queues_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vibemq.spark.write.publishing.FILLING_BYTES_MAX", 10_000)
+
+    class Noting(Window):
+        def _send(self, chunk: StagedChunk) -> None:
+            sent.append((chunk.queue, len(chunk)))
+
+    sent: list[tuple[str, int]] = []
+    window = Noting(cast(Any, None), parse({"endpoint": "h"}))
+    for number in range(30):
+        window.add(Row(f"q{number % 3}", bytes(996), None))
+    assert sent == [("q0", 4), ("q1", 5), ("q2", 6), ("q0", 5)], "the one that was begun first"
+    window.finish()
+    assert sum(count for _, count in sent) == 30
 
 
 def test_rows_for_several_queues(broker: BrokerProcess, mq: Any, queue: str) -> None:
@@ -331,6 +347,12 @@ def test_a_transaction_survives_a_killed_broker(tmp_path: Path) -> None:
         assert sorted(bodies(broker, "orders")) == list(range(500))
 
 
+def test_a_frame_larger_than_the_brokers_is_refused_at_once(broker: BrokerProcess, queue: str) -> None:
+    rows: Rows = [{"body": bytes(600_000)}] * 2
+    with pytest.raises(Refused, match=r"is frameBytes larger than its limits.body_bytes_max\?"):
+        write(broker, rows, queue=queue, frameBytes="4m", batchBytes="4m")
+
+
 # -- reject, redrive ------------------------------------------------------------------------------------------------
 
 
@@ -345,6 +367,17 @@ def test_rejected_rows_are_dead_once(broker: BrokerProcess, queue: str, publish:
     assert [(row["seq"], row["detail"]) for row in letters] == [(2, "odd"), (4, "rejected by Spark")]
     end = query.latest(start)
     assert query.numbers(start, end) == [0, 1, 2, 3, 4], "a replayed batch has the same rows"
+
+
+def test_rejects_with_long_reasons_fit_into_frames(
+    broker: BrokerProcess, queue: str, publish: Callable[..., None]
+) -> None:
+    """The letters of JSON that are not ASCII take six bytes each."""
+    publish(queue, 0, 50)
+    Query(broker, queue=queue).live.initialOffset()
+    rejects: Rows = [{"seq": n, "reason": "ü" * 4_000} for n in range(1, 51)]
+    assert write(broker, rejects, action="reject", queue=queue, group="etl", retryTimeout="0") == 50
+    assert [row["seq"] for row in read(broker, queue=queue, deadLetters="true")] == [*range(1, 51)]
 
 
 def test_redriven_letters_are_messages_again(

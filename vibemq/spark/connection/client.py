@@ -1,6 +1,6 @@
 """Requests that survive a broker's restart. Blocking, pipelined, for one thread; dials with the first request.
 
-    ask(request) → Ticket         sent at once; any number may be on their way
+    ask(request) → Ticket         sent at once; many may be on their way
     answer(ticket) → Reply        waits; dials again and sends again as often as it takes, up to `retryTimeout`
 
 Whatever is asked must be harmless when it is asked twice; every verb of cursor/1 is.
@@ -22,6 +22,9 @@ PAUSE_FIRST_S, PAUSE_MOST_S = 0.05, 2.0
 DIAL_LEAST_S = 1.0
 """For an attempt, however little of `retryTimeout` is left."""
 NOTICE_AFTER_S = 2.0
+PAGE_QUEUES = 100
+VERBS_AT_ONCE = 32
+"""As many as the broker carries out for one connection at a time; it refuses more."""
 
 
 class Ticket:
@@ -74,14 +77,16 @@ class BrokerClient:
         self._next_id = 0
         self._next_endpoint = 0
         self._patience: Patience | None = None
+        self._lists_in_pages = False
+        """All names together are more than a frame takes."""
 
     # -- verbs ------------------------------------------------------------------------------------------------------
 
     def call(self, verb: str, queue: str, arguments: Mapping[str, Any], *, patient: bool = True) -> dict[str, Any]:
         """One verb of cursor/1 and its result. Raises Refused, Unreachable; without patience after one attempt."""
+        self._make_room(patient)
         ticket = self.ask(lambda request_id: wire.cursor_request(request_id, queue, verb, arguments), patient=patient)
-        found: dict[str, Any] = wire.json_payload(self.answer(ticket, patient=patient))
-        return found
+        return self.json(ticket, patient=patient)
 
     def json(self, ticket: Ticket, *, patient: bool = True) -> dict[str, Any]:
         """The result of a verb that was asked before."""
@@ -89,11 +94,20 @@ class BrokerClient:
         return found
 
     def ask_verb(self, verb: str, queue: str, arguments: Mapping[str, Any], *, patient: bool = True) -> Ticket:
+        """Send; with as many on their way as there may be, an answer is read first."""
+        self._make_room(patient)
         return self.ask(lambda request_id: wire.cursor_request(request_id, queue, verb, arguments), patient=patient)
 
-    def list_queues(self) -> list[str]:
-        ticket = self.ask(lambda request_id: wire.plain(wire.LIST_QUEUES, request_id))
-        return sorted(wire.json_payload(self.answer(ticket)) or ())
+    def list_queues(self, prefix: str = "") -> list[str]:
+        """Names of the queues that begin so, and perhaps of others."""
+        if not self._lists_in_pages:
+            try:
+                return self._all_queues()
+            except Refused as error:
+                if error.code != "MESSAGE_TOO_LARGE":
+                    raise
+                self._lists_in_pages = True
+        return self._queues_in_pages(prefix)
 
     # -- requests ---------------------------------------------------------------------------------------------------
 
@@ -151,18 +165,52 @@ class BrokerClient:
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
+    def _all_queues(self) -> list[str]:
+        ticket = self.ask(lambda request_id: wire.plain(wire.LIST_QUEUES, request_id))
+        return sorted(wire.json_payload(self.answer(ticket)) or ())
+
+    def _queues_in_pages(self, prefix: str) -> list[str]:
+        found: list[str] = []
+        after: str | None = prefix[:-1]
+        while after is not None and (not found or found[-1][: len(prefix)] <= prefix):
+            arguments = {"after": after, "limit": PAGE_QUEUES}
+            ticket = self.ask(lambda request_id, page=arguments: wire.admin_request(request_id, "queue.list", page))  # type: ignore[misc]
+            page = wire.json_payload(self.answer(ticket))
+            found += [queue["name"] for queue in page["queues"]]
+            after = page["next"]
+        return found
+
+    def _make_room(self, patient: bool) -> None:
+        self._leave_after_fork()
+        while len(self._waiting) >= VERBS_AT_ONCE:
+            try:
+                self._receive()
+            except ConnectionLost as lost:
+                self._drop()
+                self._wait(lost, patient)
+
     def _receive_until(self, ticket: Ticket) -> None:
         while ticket.answer is None:
-            if self._link is None:
-                self._connect()
-            assert self._link is not None
-            answer = self._link.receive(ANSWER_TIMEOUT_S)
-            asked = self._waiting.pop(answer.id, None)
-            if asked is not None:
-                asked.answer = answer
-            elif answer.kind == wire.ERROR and not answer.id.isdigit():
-                # About the stream itself: what follows is the end of the connection.
-                raise ConnectionLost(f"the broker ended the connection: {wire.error(answer)[1]}")
+            self._receive()
+
+    def _receive(self) -> None:
+        """One answer, to whatever was asked."""
+        if self._link is None:
+            self._connect()
+        assert self._link is not None
+        answer = self._link.receive(ANSWER_TIMEOUT_S)
+        asked = self._waiting.pop(answer.id, None)
+        if asked is not None:
+            asked.answer = answer
+        elif answer.kind == wire.ERROR and not answer.id.isdigit():
+            # About the stream itself: what follows is the end of the connection.
+            code, sentence = wire.error(answer)
+            if code == "INVALID_MESSAGE":
+                # Sent again, it would be refused again.
+                self.close()
+                advice = "the broker cannot read this request; is frameBytes larger than its limits.body_bytes_max?"
+                raise Refused(code, sentence, advice)
+            raise ConnectionLost(f"the broker ended the connection: {sentence}")
 
     def _refused(self, ticket: Ticket, error: Refused, patient: bool) -> None:
         """Send it once more after a pause, or raise."""

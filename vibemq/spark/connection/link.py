@@ -15,6 +15,9 @@ DIAL_TIMEOUT_S = 10.0
 ANSWER_TIMEOUT_S = 60.0
 """Silence after which a peer that owes an answer is given up; longer than any request may take."""
 EXTENSIONS = ("batch/1", "cursor/1")
+"""Needed."""
+ADMIN_EXTENSION = "admin/1"
+"""For lists in pages."""
 FRAME_BYTES_MAX = 1 << 28
 COPIED_BYTES_MAX = 1 << 16
 
@@ -112,7 +115,7 @@ class Link:
 
     def _log_in(self, secrets: dict[str, str], timeout_s: float) -> None:
         about = {"client-name": f"spark {socket.gethostname()} {os.getpid()}"}
-        about["supported-extensions"] = ",".join(EXTENSIONS)
+        about["supported-extensions"] = ",".join((*EXTENSIONS, ADMIN_EXTENSION))
         self.send(wire.plain(wire.CONNECT, "connect", headers=secrets | about))
         answer = self.receive(timeout_s)
         if answer.kind == wire.ERROR:

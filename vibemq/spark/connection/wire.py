@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from vibemq.spark.errors import ConnectionLost, SourceError
 
 CONNECT, CONNECT_ACK, DISCONNECT, LIST_QUEUES = 0, 1, 2, 43
+ADMIN = 66
 PUBLISH_MANY, PUBLISH_MANY_ACK, CURSOR_REQUEST, CURSOR_REPLY, COLUMNS, STAGE, ERROR = 60, 61, 70, 71, 72, 73, 99
 
 HEAD_BYTES = 5
@@ -95,6 +96,10 @@ def cursor_request(request_id: str, queue: str, verb: str, arguments: Mapping[st
     return plain(CURSOR_REQUEST, request_id, queue, _json({"verb": verb, "arguments": arguments}))
 
 
+def admin_request(request_id: str, verb: str, arguments: Mapping[str, Any]) -> Frame:
+    return plain(ADMIN, request_id, "", _json({"verb": verb, "arguments": arguments}))
+
+
 def publish_many(
     request_id: str, queue: str, lengths: Sequence[int], data: Sequence[Blob], extras: Mapping[int, Any]
 ) -> Frame:
@@ -127,6 +132,16 @@ def _extras_and_rows(lengths: Sequence[int], data: Sequence[Blob], extras: Mappi
 
 def _framed(*parts: Blob) -> Frame:
     return [struct.pack(_HEAD, sum(map(len, parts)), 0), *parts]
+
+
+def json_size(value: Any) -> int:
+    """Bytes of it in a list, with the comma."""
+    return len(_json(value)) + 1
+
+
+def text_size_max(text: str) -> int:
+    """At least the bytes of it inside JSON: two for a letter or sign of ASCII, six for each UTF-16 unit of others."""
+    return 2 * len(text) if text.isascii() and text.isprintable() else 3 * len(text.encode("utf-16-le"))
 
 
 def _json(value: Any) -> bytes:

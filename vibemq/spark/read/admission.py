@@ -4,7 +4,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from vibemq.spark.connection.client import BrokerClient
+from vibemq.spark.connection.client import VERBS_AT_ONCE, BrokerClient
 from vibemq.spark.errors import GO_ON, DataLoss, Refused, explained
 from vibemq.spark.options import SourceOptions
 from vibemq.spark.read.fetching import check_losses, notice
@@ -94,6 +94,10 @@ class Admission:
         if any(reach.planned for reach in reaches.values()):
             return reaches
         if len(start) > 1 and not any(reach.messages for reach in reaches.values()):
+            if len(start) > VERBS_AT_ONCE:
+                # The broker cannot wait for all of them at the same time.
+                time.sleep(wait_ms / 1000)
+                wait_ms = 0
             reaches = self._ask(start, dict.fromkeys(start, limits), wait_ms)
         over = max(
             sum(reach.messages for reach in reaches.values()) / limits.messages if limits.messages else 0,
@@ -162,7 +166,9 @@ class Admission:
 
     def _too_few(self, reaches: Mapping[str, _Reach], limits: AdmissionLimits) -> bool:
         messages = sum(reach.messages for reach in reaches.values())
-        if messages >= limits.least or not messages:
+        # Where another limit has cut the batch, more messages would not make it larger.
+        is_cut = any(reach.end < reach.tail for reach in reaches.values())
+        if messages >= limits.least or not messages or is_cut:
             self._waiting_since = None
             return False
         now = time.monotonic()

@@ -9,7 +9,7 @@ from pyspark.sql.types import StructType
 from vibemq.spark.collector import relieve
 from vibemq.spark.connection.client import BrokerClient, Ticket
 from vibemq.spark.connection.pool import leased
-from vibemq.spark.errors import GO_ON, DataLoss, Refused, SourceError, deleted_queues, explained
+from vibemq.spark.errors import GO_ON, DataLoss, Refused, SourceError, deleted_queues, explained, quarantine_command
 from vibemq.spark.options import SourceOptions
 from vibemq.spark.read.columns import Block, arrow_schema, record_batch, wire_columns
 
@@ -124,6 +124,9 @@ def _asker(client: BrokerClient, task: Task, settings: SourceOptions, columns: l
 
 def _behind_the_loss(client: BrokerClient, task: Task, settings: SourceOptions, at: int, error: Refused) -> int:
     """Where to go on, or raise: the first sequence that is still there, or the end of the task."""
+    if error.code == "MESSAGE_TOO_LARGE":
+        # So the broker refuses a fetch whose first message alone is too large.
+        raise _too_large(task, at, error) from None
     if settings.fail_on_data_loss or task["dead"] or error.code not in LOSSES:
         if error.code == "QUEUE_NOT_FOUND" and settings.queue_pattern:
             raise deleted_queues([task["queue"]]) from None
@@ -134,6 +137,18 @@ def _behind_the_loss(client: BrokerClient, task: Task, settings: SourceOptions, 
         on = max(int(client.call("group.offsets", task["queue"], arguments)["head"]), at + 1)
     notice(f"queue {task['queue']!r}: messages {at} to {min(on, task['end']) - 1} are gone ({error.code})")
     return on
+
+
+def _too_large(task: Task, at: int, error: Refused) -> Refused:
+    queue, group = task["queue"], task["group"]
+    which = f"dead letter {at}" if task["dead"] else f"message {at}"
+    aside = f", or move it to the dead letters with `{quarantine_command(queue, group, at, at)}`" if group else ""
+    return Refused(
+        error.code,
+        error.sentence,
+        f"{which} of queue {queue!r}, or the next one that is there, is larger than an answer of the broker: raise its"
+        f" limits.body_bytes_max, read without the column body{aside}",
+    )
 
 
 def check_losses(queue: str, runs: list[tuple[int, int]], settings: SourceOptions) -> None:

@@ -1,6 +1,7 @@
 """Which queues, which ranges, how many tasks."""
 
 import fnmatch
+import re
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -14,6 +15,8 @@ from vibemq.spark.read.fetching import PlannedBatch, Task
 from vibemq.spark.read.offsets import OffsetRange, Positions, spans
 
 LETTERS_PER_TASK = 20_000
+PARTS_MAX = 4_096
+"""Into so many the broker divides a range at most."""
 AskedSplit = tuple[OffsetRange, Ticket]
 
 
@@ -24,7 +27,8 @@ def queues_of(client: BrokerClient, settings: SourceOptions) -> tuple[str, ...]:
     if settings.queues:
         return settings.queues
     pattern = settings.queue_pattern
-    return tuple(name for name in client.list_queues() if fnmatch.fnmatchcase(name, pattern))
+    prefix = re.split(r"[*?[]", pattern, maxsplit=1)[0]
+    return tuple(name for name in client.list_queues(prefix) if fnmatch.fnmatchcase(name, pattern))
 
 
 def ask_splits(client: BrokerClient, settings: SourceOptions, spans: Sequence[OffsetRange]) -> list[AskedSplit]:
@@ -32,8 +36,8 @@ def ask_splits(client: BrokerClient, settings: SourceOptions, spans: Sequence[Of
     share = max(1, len(spans))
     arguments = {
         "target_bytes": settings.target_partition_bytes,
-        "min": max(1, settings.min_partitions // share),
-        "max": max(1, settings.max_partitions // share),
+        "min": min(max(1, settings.min_partitions // share), PARTS_MAX),
+        "max": min(max(1, settings.max_partitions // share), PARTS_MAX),
     }
     asked = []
     for span in spans:

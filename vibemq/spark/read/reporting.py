@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from vibemq.spark.connection.client import BrokerClient
@@ -47,13 +47,14 @@ def lag(progress: Any) -> Lag | None:
     queues: dict[str, Lag] = {}
     for source in (progress or {}).get("sources", ()):
         for queue, entry in _entries(source).items():
-            queues[queue] = Lag(int(entry["backlog"]), int(entry["bytes"]), int(entry["age_ms"]))
-    if not queues:
-        return None
-    found = list(queues.values())
-    return Lag(
-        sum(one.messages for one in found), sum(one.bytes for one in found), max(one.age_ms for one in found), queues
-    )
+            one = Lag(int(entry["backlog"]), int(entry["bytes"]), int(entry["age_ms"]))
+            # A queue is read by two groups in a join with itself.
+            queues[queue] = _together([queues[queue], one]) if queue in queues else one
+    return replace(_together(list(queues.values())), queues=queues) if queues else None
+
+
+def _together(lags: Sequence[Lag]) -> Lag:
+    return Lag(sum(one.messages for one in lags), sum(one.bytes for one in lags), max(one.age_ms for one in lags))
 
 
 def _entries(source: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,11 +1,14 @@
 """Writes that publish nothing: rows that Spark rejects, dead letters that go back."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from vibemq.spark.connection import wire
 from vibemq.spark.connection.client import BrokerClient
 from vibemq.spark.errors import Refused, SourceError, explained
 from vibemq.spark.options import SourceOptions
+from vibemq.spark.write.publishing import row_bytes_max
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -14,13 +17,23 @@ ERROR_TEXT_MAX = 4000
 PER_REQUEST = 1000
 
 
+@dataclass
+class _Request:
+    """Rows for one queue that are asked for together."""
+
+    items: list[Any] = field(default_factory=list)
+    bytes: int = 0
+
+
 class Actions:
-    """Gathers rows by queue, and asks for up to 1,000 at a time. Asking again changes nothing."""
+    """Gathers rows by queue, and asks for up to 1,000 at a time, or as many as fit into a frame. Asking again changes
+    nothing."""
 
     def __init__(self, client: BrokerClient, settings: SourceOptions) -> None:
         self._client = client
         self._settings = settings
-        self._filling: dict[tuple[str, str], list[Any]] = {}
+        self._filling: dict[tuple[str, str], _Request] = {}
+        self._request_bytes_max = row_bytes_max(settings)
         self.done = 0
         self.already = 0
 
@@ -39,15 +52,19 @@ class Actions:
         key = (queue or self._settings.queue, to or self._settings.to)
         if not key[0]:
             raise SourceError("a row's column queue is null, and there is no option queue")
-        items = self._filling.setdefault(key, [])
-        items.append(item)
-        if len(items) >= PER_REQUEST:
+        size = wire.json_size(item)
+        if key in self._filling and self._filling[key].bytes + size > self._request_bytes_max:
+            self._flush(key)
+        request = self._filling.setdefault(key, _Request())
+        request.items.append(item)
+        request.bytes += size
+        if len(request.items) >= PER_REQUEST:
             self._flush(key)
 
     def _flush(self, key: tuple[str, str]) -> None:
         queue, to = key
         try:
-            done, already = self.ask(queue, to, self._filling.pop(key))
+            done, already = self.ask(queue, to, self._filling.pop(key).items)
         except Refused as error:
             named = to if to and repr(to) in error.sentence else queue
             raise explained(error, named, self._settings.group) from None

@@ -18,6 +18,10 @@ LENGTH_BYTES = 4
 """What a frame has beside each row: its length."""
 EXTRA_ROWS_MAX = 2_048
 """Rows with extras that the broker takes in a frame."""
+EXTRA_BYTES = 128
+"""More than a row's extras have beside its dedup id."""
+FILLING_BYTES_MAX = 64 << 20
+"""Of rows that wait for more rows of their queues, in a task that writes to many."""
 SPARE_BYTES = 512
 """What a chunk keeps free, because a row is weighed without its extras."""
 
@@ -29,6 +33,8 @@ class StagedChunk:
     queue: str
     rows_left: int = 0
     bytes_left: int = 0
+    size: int = 0
+    """Bytes of the rows, as they were weighed."""
     lengths: list[int] = field(default_factory=list)
     """Of each row."""
     data: list[bytes | memoryview] = field(default_factory=list)
@@ -42,7 +48,7 @@ class StagedChunk:
         """`size` counts the row and its length."""
         if row.extra:
             self.extras[len(self)] = row.extra
-            size += 128 + len(row.extra.get("dedup_id", ""))
+            size += EXTRA_BYTES + wire.text_size_max(row.extra.get("dedup_id", ""))
         self._take([len(row.data)], row.data, size)
         if len(self.extras) == EXTRA_ROWS_MAX:
             self.rows_left = 0
@@ -62,6 +68,7 @@ class StagedChunk:
         self.data.append(data)
         self.rows_left -= len(lengths)
         self.bytes_left -= size
+        self.size += size
 
     def row(self, index: int) -> bytes:
         ends = list(accumulate(self.lengths[: index + 1], initial=0))
@@ -92,6 +99,7 @@ class Window:
         self._client = client
         self._settings = settings
         self._filling: dict[str, StagedChunk] = {}
+        self._filling_bytes = 0
         self._out: deque[tuple[Ticket, StagedChunk]] = deque()
         self._chunk_bytes_max = min(settings.batch_bytes, row_bytes_max(settings)) - SPARE_BYTES
         self.totals = WriteTotals()
@@ -99,7 +107,12 @@ class Window:
     def add(self, row: Row) -> None:
         """Raises what `BrokerClient.answer` raises, and SourceError for a row that was refused for good."""
         size = len(row.data) + LENGTH_BYTES
-        self._chunk_for(row.queue, size).add(row, size)
+        chunk = self._chunk_for(row.queue, size)
+        before = chunk.size
+        chunk.add(row, size)
+        self._filling_bytes += chunk.size - before
+        if self._filling_bytes > FILLING_BYTES_MAX and len(self._filling) > 1:
+            self._send_filled(next(iter(self._filling)))
 
     def add_bulk(self, queue: str, bulk: Bulk) -> None:
         """Many rows for one queue, without extras; otherwise as `add`."""
@@ -109,12 +122,13 @@ class Window:
             chunk = self._chunk_for(queue, weighed[at + 1] - weighed[at])
             stop = min(at + chunk.rows_left, bisect_right(weighed, weighed[at] + chunk.bytes_left, at) - 1)
             chunk.add_bulk(bulk, at, stop)
+            self._filling_bytes += weighed[stop] - weighed[at]
             at = stop
 
     def finish(self) -> WriteTotals:
         """Send what is left, and wait for every answer."""
         for queue in list(self._filling):
-            self._send(self._filling.pop(queue))
+            self._send_filled(queue)
         while self._out:
             self._settle_oldest()
         return self.totals
@@ -125,10 +139,15 @@ class Window:
         if chunk is not None:
             if chunk.rows_left and size <= chunk.bytes_left:
                 return chunk
-            self._send(self._filling.pop(queue))
+            self._send_filled(queue)
         chunk = StagedChunk(queue, self._settings.batch_messages, max(self._chunk_bytes_max, size))
         self._filling[queue] = chunk
         return chunk
+
+    def _send_filled(self, queue: str) -> None:
+        chunk = self._filling.pop(queue)
+        self._filling_bytes -= chunk.size
+        self._send(chunk)
 
     def _send(self, chunk: StagedChunk) -> None:
         while len(self._out) >= self._settings.max_in_flight:

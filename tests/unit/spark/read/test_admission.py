@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -60,6 +61,21 @@ def test_fewer_larger_batches(broker: BrokerProcess, queue: str, publish: Publis
     assert at(hasty.latest(start), queue) == 9
 
 
+def test_a_batch_that_another_limit_cuts_is_not_too_small(
+    broker: BrokerProcess, mq: Any, queue: str, publish: Publish
+) -> None:
+    mq.create_queue(f"{queue}.b", retention="log")
+    publish(queue, 0, 20, size=1000)
+    by_bytes = Query(broker, queue=queue, minMessagesPerTrigger=10, maxBytesPerTrigger="5k")
+    start = by_bytes.live.initialOffset()
+    assert 2 < at(by_bytes.latest(start), queue) < 10
+    publish(f"{queue}.b", 100, 110)
+    queues = f"{queue},{queue}.b"
+    shared = Query(broker, queues=queues, group="both", minMessagesPerTrigger=7, maxMessagesPerTrigger=7)
+    start = shared.live.initialOffset()
+    assert len(shared.batch(start)[1]) == 6, "each queue's share is rounded down"
+
+
 def test_available_now_reads_what_was_there(broker: BrokerProcess, queue: str, publish: Publish) -> None:
     publish(queue, 0, 10)
     query = Query(broker, queue=queue, maxMessagesPerTrigger=4)
@@ -86,3 +102,18 @@ def test_several_queues_share_the_limits(broker: BrokerProcess, mq: Any, queue: 
         seen += query.numbers(offset, end)
         offset = end
     assert sorted(seen) == [*range(90), *range(100, 110)]
+
+
+def test_an_idle_poll_of_more_queues_than_can_be_waited_for_takes_no_longer(
+    broker: BrokerProcess, mq: Any, queue: str, publish: Publish, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mq.create_queue(f"{queue}.b", retention="log")
+    monkeypatch.setattr("vibemq.spark.read.admission.VERBS_AT_ONCE", 1)
+    pauses: list[float] = []
+    monkeypatch.setattr("vibemq.spark.read.admission.time", SimpleNamespace(sleep=pauses.append))
+    query = Query(broker, queues=f"{queue},{queue}.b", pollTimeout="250ms")
+    start = query.live.initialOffset()
+    assert query.latest(start) == start
+    assert pauses == [0.25], "one wait for all"
+    publish(queue, 0, 3)
+    assert query.batch(start)[1] == [0, 1, 2]

@@ -161,6 +161,19 @@ def test_dead_letters(broker: BrokerProcess, mq: Any, queue: str, publish: Publi
     assert rows[0]["dead_at"] is not None
 
 
+def test_a_message_larger_than_an_answer_is_named(broker: BrokerProcess, mq: Any, queue: str, publish: Publish) -> None:
+    publish(queue, 0, 2)
+    mq.publish(queue, bytes(2_200_000))
+    with pytest.raises(Refused, match=rf"^message 3 of queue {queue!r}, or .* limits.body_bytes_max, ") as e:
+        read(broker, queue=queue)
+    assert "quarantine" not in str(e.value), "nobody's view"
+    assert [row["seq"] for row in read(broker, queue=queue, columns="seq")] == [1, 2, 3]
+    query = Query(broker, queue=queue)
+    start = query.live.initialOffset()
+    with pytest.raises(Refused, match=rf"`vibemq-admin group quarantine {queue} etl 3-3`"):
+        query.batch(start)
+
+
 def test_connections_are_left_for_the_next_task(broker: BrokerProcess, queue: str, publish: Publish) -> None:
     publish(queue, 0, 2)
     settings = parse(options_of(broker, queue=queue))

@@ -55,6 +55,15 @@ def test_all_queues_are_asked_for_their_tasks_before_an_answer_is_waited_for(
     assert seen == ["ask"] * 3 + ["answer"] * 3
 
 
+def test_more_tasks_than_the_broker_divides_a_queue_into_may_be_asked_for(
+    broker: BrokerProcess, queue: str, publish: Publish
+) -> None:
+    publish(queue, 0, 3)
+    query = Query(broker, queue=queue, minPartitions=100_000, maxPartitions=100_000)
+    start = query.live.initialOffset()
+    assert len(query.live.partitions(start, query.latest(start))) == 3
+
+
 def test_what_a_batch_asks_goes_out_before_an_answer_is_waited_for(
     broker: BrokerProcess, queue: str, publish: Publish, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,6 +35,12 @@ def test_lag_is_read_from_text_and_from_objects() -> None:
         )
 
 
+def test_a_queue_that_is_read_by_two_groups_counts_for_both() -> None:
+    orders = {"age_ms": 2000, "backlog": 3, "bytes": 300, "i": "x", "s": 11}
+    found = lag(progress({"q": {"orders": orders}, "v": 1}, OFFSET))
+    assert found == Lag(13, 1300, 2000, {"orders": Lag(13, 1300, 2000), "returns": Lag(0, 0, 0)})
+
+
 @pytest.mark.parametrize("none", [None, {}, progress(), progress(KAFKA), progress({"v": 1, "q": {}})])
 def test_without_a_report_there_is_no_lag(none: Any) -> None:
     assert lag(none) is None

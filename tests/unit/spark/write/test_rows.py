@@ -13,9 +13,10 @@ import pyarrow as pa
 
 from vibemq.model.rows import RowView
 from vibemq.protocols.native.codec.extra_columns import EXTRA_ROWS_MAX as BROKER_EXTRA_ROWS_MAX
+from vibemq.spark.connection.wire import publish_many
 from vibemq.spark.errors import SourceError
 from vibemq.spark.write.bulk import Bulk, pieces
-from vibemq.spark.write.publishing import EXTRA_ROWS_MAX, StagedChunk
+from vibemq.spark.write.publishing import EXTRA_ROWS_MAX, LENGTH_BYTES, SPARE_BYTES, StagedChunk
 from vibemq.spark.write.rows import Row, RowMaker
 
 
@@ -193,3 +194,13 @@ def test_a_chunk_has_no_more_rows_with_extras_than_a_frame_may_have() -> None:
         chunk.add(Row("q", b"row", {"delay_ms": number}), 7)
     assert not chunk.rows_left
     assert EXTRA_ROWS_MAX == BROKER_EXTRA_ROWS_MAX
+
+
+@pytest.mark.parametrize("dedup_id", ["m" * 40, "订单" * 20, "\U0001f600" * 20, '"\\' * 20, "\t" * 40])
+def test_a_chunk_weighs_extras_as_they_are_sent(dedup_id: str) -> None:
+    extra = {"priority": 31, "ttl_ms": 2**62, "deliver_at": 2**62, "dedup_id": dedup_id}
+    chunk = StagedChunk("q", rows_left=2_000, bytes_left=10_000_000)
+    for _ in range(1_000):
+        chunk.add(Row("q", b"", extra), 0)
+    sent = publish_many("1", "q", chunk.lengths, [], chunk.extras)
+    assert sum(map(len, sent)) <= 10_000_000 - chunk.bytes_left + LENGTH_BYTES * 1_000 + SPARE_BYTES
