@@ -23,6 +23,8 @@ _READ_BYTES_MAX = 2 * LARGE_ROW_BYTES
 _MESSAGES = frozenset(
     {Cmd.ASYNC_MESSAGE_TO_SERVER, Cmd.BROADCAST_MESSAGE_TO_SERVER, Cmd.REQUEST_TO_SERVER, Cmd.RESPONSE_TO_SERVER}
 )
+_NO_TOPIC = "-"
+"""Of a request that was refused, perhaps because it names none."""
 _ADDED_HEADERS = 3
 """Headers that the session itself adds to a message."""
 _ACKS = {
@@ -141,6 +143,14 @@ class EventMeshPublishing:
         asked.requester = Requester(address, asked, timeout_ms)
         self._ask_request(asked)
         self._unanswered += 1
+
+    def refuse_request(self, package: Package, error: VibeMQError) -> None:
+        """With a body, without which a Java client closes its connection."""
+        state, text = self._state, text_of(error)
+        form = Form.CLOUDEVENT if package.protocol_type == Form.CLOUDEVENT else Form.MESSAGE
+        body = forms.write(form, _NO_TOPIC, _NO_TOPIC, text.encode(), {}, with_headers=state.with_headers)
+        answer = answer_frame(state.dialect, Cmd.RESPONSE_TO_CLIENT, package.seq, status_of(error), text, body, form)
+        state.send(answer)
 
     def _ask_request(self, asked: EventMeshRequested) -> None:
         rows, session = Rows.of([asked.row]), self._state.session

@@ -160,7 +160,10 @@ class EventMeshSession(BaseSession[EventMeshState]):
         except RemoteProtocolError:
             raise
         except VibeMQError as error:
-            self._state.refuse(package, error)
+            if cmd is Cmd.REQUEST_TO_SERVER and self._state.agent is not None:
+                self._publishing.refuse_request(package, error)
+            else:
+                self._state.refuse(package, error)
 
     def _before_hello(self, package: Package) -> None:
         if package.cmd is Cmd.HELLO_REQUEST:

@@ -29,6 +29,8 @@ from vibemq.testing.session_conformance import NOW, SESSION, Talk, context
 
 DIALECT = EventMeshDialect.EM13
 EVENT = {"specversion": "1.0", "id": "e", "source": "/", "type": "t", "subject": "q"}
+MANY = {f"x{number}": "x" for number in range(99)}
+"""Properties, or attributes of an event: more than a message may have."""
 AGENT = {"group": "g", "purpose": "sub", "version": "2", "username": "ann", "password": "pw"}
 
 
@@ -305,6 +307,29 @@ def test_a_request_that_fails_is_answered_with_a_body(form: str) -> None:
     told = orjson.loads(answer["body"])
     assert told["subject" if form == "cloudevents" else "topic"] == "q"
     assert b"rejected" in answer["body"] or "data_base64" in told or "data" in told
+
+
+@pytest.mark.parametrize("form", ["eventmeshmessage", "cloudevents"])
+@pytest.mark.parametrize(
+    ("body", "seq", "why"),
+    [
+        ({"topic": "q", "properties": MANY} | EVENT | MANY, "7", "properties"),
+        ({"topic": "~own", "body": "x"} | EVENT | {"subject": ""}, "7", ""),
+        ({"topic": "q", "body": "x"} | EVENT, None, "needs a `seq`"),
+        (None, "7", ""),
+    ],
+)
+def test_a_request_that_the_session_refuses_has_a_body_too(form: str, body: Any, seq: Any, why: str) -> None:
+    talking = talk()
+    assert talking.hear(frame("REQUEST_TO_SERVER", body, seq, form=form)) == []
+    (answer,) = answers(talking)
+    assert (answer["cmd"], answer["code"], answer.get("seq")) == ("RESPONSE_TO_CLIENT", 1, seq)
+    assert answer["properties"] == {"protocoltype": form}
+    assert why in answer["desc"]
+    told = orjson.loads(answer["body"])
+    assert told["data" if form == "cloudevents" else "body"] == answer["desc"]
+    assert told["subject" if form == "cloudevents" else "topic"]
+    assert not talking.session.closing
 
 
 # -- what cannot be written ---------------------------------------------------------------------------------------
