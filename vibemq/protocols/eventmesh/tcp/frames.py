@@ -22,23 +22,30 @@ from typing import NamedTuple
 
 import orjson
 
-from vibemq.errors import RemoteProtocolError
+from vibemq.errors import InvalidMessage, RemoteProtocolError
 
 _VERSION = b"0000"
 _SIZES = struct.Struct("!II")
 
 
 class EventMeshDialect(Enum):
-    """(magic and version, what the total length counts beside header and body)"""
+    """(magic and version, what the total length counts beside header and body, the largest body that clients read)"""
 
-    WEMQ = (b"WEMQ0000", 8)
-    EM8 = (b"EventMesh0000", 8)
-    EM13 = (b"EventMesh0000", 13)
+    WEMQ = (b"WEMQ0000", 8, 3 << 20)
+    EM8 = (b"EventMesh0000", 8, (4 << 20) - 4_096)
+    EM13 = (b"EventMesh0000", 13, (4 << 20) - 4_096)
 
-    def __init__(self, start: bytes, counted: int) -> None:
-        # Attributes of their own: `value` of a member costs a call, and every frame asks for both.
+    def __init__(self, start: bytes, counted: int, body_bytes_max: int) -> None:
+        # Attributes of their own: `value` of a member costs a call, and every frame asks for them.
         self.start = start
         self.counted = counted
+        self.body_bytes_max = body_bytes_max
+
+    def readable(self, body: bytes) -> bytes:
+        """The body, if a client reads it: at a larger frame it ends its connection. Raises InvalidMessage."""
+        if len(body) > self.body_bytes_max:
+            raise InvalidMessage(f"its JSON has {len(body):,} bytes; clients read at most {self.body_bytes_max:,}")
+        return body
 
 
 class EventMeshFrame(NamedTuple):

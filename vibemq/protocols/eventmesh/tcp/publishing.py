@@ -253,9 +253,10 @@ class EventMeshPublishing:
         view = RowView(row)
         payload = text.encode() or view.payload
         with_headers = self._state.with_headers
-        return forms.write(
+        body = forms.write(
             asked.form, asked.topic, view.message_id, payload, view.headers, {}, with_headers=with_headers
         )
+        return self._state.dialect.readable(body)
 
 
 def _is_missing(result: Any) -> bool:

@@ -190,6 +190,7 @@ class EventMeshPushes:
                 body = self._body(subscription, shape, row)
         else:
             body = self._body(subscription, shape, row)
+        body = self._state.dialect.readable(body)
         number = self._number(deliver, sequence, shape.address)
         self._state.send(encode_frame(self._state.dialect, _HEADERS[shape.cmd, shape.form] % number, body))
         return True

@@ -374,6 +374,33 @@ def test_a_reply_that_cannot_be_written_is_told_as_the_answer_of_the_request() -
     assert "nests too deeply" in answer["desc"]
 
 
+def test_a_message_whose_json_no_client_reads_becomes_a_dead_letter() -> None:
+    """A client would end its connection at its frame, and get it again with the next one."""
+    talking = talk()
+    consumer = subscribed(talking)
+    answers(talking)
+    rows = Rows.of([pack_row("zeros", bytes(800_000)), pack_row("after", b"y")])
+    talking.session.deliver(Deliver(SESSION, consumer, "q", 1, 0, [(1, 2)]), [Slice(1, NOW, rows)])
+    (pushed,) = answers(talking)
+    assert orjson.loads(pushed["body"])["body"] == "y"
+    (settled,) = talking.session.commands()
+    assert isinstance(settled, Settle)
+    assert (settled.verb, list(settled.runs)) == (Settlement.REJECT, [(1, 1)])
+    assert "clients read at most 4,190,208" in settled.reason
+
+
+def test_a_reply_whose_json_no_client_reads_is_told_as_the_answer_of_the_request() -> None:
+    talking = talk()
+    (asked,) = talking.hear(frame("REQUEST_TO_SERVER", {"topic": "q"}, "5"))
+    assert isinstance(asked, Publish)
+    assert asked.requester is not None
+    reply = Rows.of([pack_row("r", bytes(800_000))])
+    talking.session.apply([Responded(SESSION, asked.requester.token, reply)])
+    (answer,) = answers(talking)
+    assert (answer["code"], answer["seq"]) == (1, "5")
+    assert "clients read at most 4,190,208" in orjson.loads(answer["body"])["body"]
+
+
 @pytest.mark.parametrize("key", ["properties", "headers"])
 def test_a_publish_that_nests_too_deeply_is_refused(key: str) -> None:
     talking = talk()
