@@ -401,6 +401,16 @@ def test_a_reply_whose_json_no_client_reads_is_told_as_the_answer_of_the_request
     assert "clients read at most 4,190,208" in orjson.loads(answer["body"])["body"]
 
 
+def test_what_is_kept_of_headers_is_small() -> None:
+    talking = talk()
+    consumer = subscribed(talking)
+    answers(talking)
+    rows = Rows.of([pack_row(f"m{number}", b"x", [("trace", f"{number:04000}")]) for number in range(9)])
+    talking.session.deliver(Deliver(SESSION, consumer, "q", 1, 0, [(1, 9)]), [Slice(1, NOW, rows)])
+    assert [orjson.loads(each["body"])["properties"]["trace"][-1] for each in answers(talking)] == list("012345678")
+    assert not talking.session._subscriptions.by_consumer[consumer].cache
+
+
 @pytest.mark.parametrize("key", ["properties", "headers"])
 def test_a_publish_that_nests_too_deeply_is_refused(key: str) -> None:
     talking = talk()
