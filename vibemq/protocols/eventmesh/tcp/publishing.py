@@ -1,5 +1,6 @@
 """What a client sends into topics: messages, broadcasts, requests and replies."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -67,6 +68,10 @@ class EventMeshPublishing:
         self._state = state
         self._oldest_request = oldest_request
         self._batches: dict[str, EventMeshBatch] = {}
+        self._asked = Counter[str]()
+        """By topic the batches whose first answers have not come."""
+        self._behind: dict[str, list[EventMeshBatch]] = {}
+        """Of topics that did not exist: batches that wait until those before them have been asked for again."""
         limits = state.context.limits
         self._rows_of = RowsOf(
             headers_max=limits.headers_max - _ADDED_HEADERS, header_value_units_max=limits.header_value_units_max
@@ -118,12 +123,23 @@ class EventMeshPublishing:
         """Publish what is gathered. Called before anything else is asked, so that the order stays."""
         if not self._batches:
             return
-        state = self._state
         for topic, batch in self._batches.items():
             batch.whole = Rows.of(batch.rows)
             batch.rows = []
-            state.ask(Publish(state.session, batch, topic, batch.whole, batch.extras or None, create=False))
+            behind = self._behind.get(topic)
+            if behind is None:
+                self._ask_first(batch)
+            else:
+                behind.append(batch)
         self._batches = {}
+
+    def _ask_first(self, batch: EventMeshBatch) -> None:
+        self._asked[batch.topic] += 1
+        self._ask(batch)
+
+    def _ask(self, batch: EventMeshBatch) -> None:
+        state = self._state
+        state.ask(Publish(state.session, batch, batch.topic, batch.whole, batch.extras or None, create=False))
 
     def request(self, package: Package, large: JsonSplitter | None) -> None:
         state, settings = self._state, self._state.settings
@@ -199,11 +215,25 @@ class EventMeshPublishing:
     def published(self, batch: EventMeshBatch, result: Any) -> None:
         """Each message is answered once: all of them good, but for those that the engine names."""
         state = self._state
-        if _is_missing(result) and not batch.again:
-            batch.again = True
-            state.create_topic(batch.topic)
-            state.ask(Publish(state.session, batch, batch.topic, batch.whole, batch.extras or None, create=False))
+        if batch.again:
+            self._answer(batch, result)
             return
+        topic = batch.topic
+        if _is_missing(result):
+            batch.again = True
+            state.create_topic(topic)
+            self._ask(batch)
+            self._behind.setdefault(topic, [])
+        else:
+            self._answer(batch, result)
+        self._asked[topic] -= 1
+        if not self._asked[topic]:
+            del self._asked[topic]
+            for waiting in self._behind.pop(topic, ()):
+                self._ask_first(waiting)
+
+    def _answer(self, batch: EventMeshBatch, result: Any) -> None:
+        state = self._state
         self._unanswered -= len(batch.acks)
         refused: dict[int, VibeMQError] = {}
         if isinstance(result, Published):

@@ -205,6 +205,26 @@ def test_a_missing_topic_is_created_once_and_the_batch_published_again() -> None
     assert list(talking.session.commands()) == []
 
 
+def test_what_is_published_while_its_topic_is_made_keeps_its_order() -> None:
+    """The refusal of a later batch may come behind the commit of another topic's messages."""
+    talking = talk()
+    (first,) = talking.hear(publish(1))
+    (second,) = talking.hear(publish(2))
+    talking.session.apply([Reply(SESSION, first.token, QueueNotFound("q"))])
+    _, first_again = talking.hear(publish(3))
+    (other,) = talking.hear(publish(4, "p"))
+    assert (first_again.queue, other.queue) == ("q", "p")
+    talking.session.apply([Reply(SESSION, second.token, QueueNotFound("q"))])
+    create, second_again, third = talking.session.commands()
+    assert isinstance(create, CreateQueue)
+    assert [batch.token.acks[0][1] for batch in (first_again, second_again, third)] == [b'"1"', b'"2"', b'"3"']
+    for number, batch in enumerate((first_again, second_again, third), 1):
+        talking.sent += talking.tell(batch, Published("q", number, 1))
+    assert [(each["seq"], each["code"]) for each in answers(talking)] == [("1", 0), ("2", 0), ("3", 0)]
+    (fourth,) = talking.hear(publish(4))
+    assert isinstance(fourth, Publish)
+
+
 def test_topics_are_not_created_where_that_is_switched_off() -> None:
     talking = talk(create_topics=False)
     (first,) = talking.hear(publish(1))
