@@ -26,6 +26,7 @@ from vibemq.errors import InvalidMessage, RemoteProtocolError
 
 _VERSION = b"0000"
 _SIZES = struct.Struct("!II")
+_PIECE_BYTES = 1 << 14
 
 
 class EventMeshDialect(Enum):
@@ -75,7 +76,7 @@ class EventMeshFrameReader:
         self.dialect: EventMeshDialect | None = None
         self._data = b""
         self._at = 0
-        self._more: list[bytes] = []
+        self._more: list[bytes | bytearray] = []
         self._size = 0
         """Bytes that are not cut yet."""
         self._needed = 4
@@ -92,7 +93,14 @@ class EventMeshFrameReader:
         return self._size >= self._needed
 
     def receive_data(self, data: bytes) -> None:
-        self._more.append(data)
+        more = self._more
+        if not more or len(data) >= _PIECE_BYTES:
+            more.append(data)
+        elif type(more[-1]) is bytearray and len(more[-1]) < _PIECE_BYTES:
+            # Pieces of a few bytes each would cost many times their size.
+            more[-1] += data
+        else:
+            more.append(bytearray(data))
         self._size += len(data)
 
     def next_frame(self) -> EventMeshFrame | None:
