@@ -133,6 +133,11 @@ class EventMeshPublishing:
                 behind.append(batch)
         self._batches = {}
 
+    @property
+    def keeps_back(self) -> bool:
+        """Something that the client has published waits for its topic, and has not been asked for."""
+        return any(self._behind.values())
+
     def _ask_first(self, batch: EventMeshBatch) -> None:
         self._asked[batch.topic] += 1
         self._ask(batch)

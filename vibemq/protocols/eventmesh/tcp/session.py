@@ -93,7 +93,8 @@ class EventMeshSession(BaseSession[EventMeshState]):
             self._heard_at = state.now
         if not (self._authenticating or state.failed):
             self._read()
-        if self._ended and not (state.failed or self._authenticating or self.unread):
+        waits = self._authenticating or self.unread or self._publishing.keeps_back
+        if self._ended and not (state.failed or waits):
             self._end()
         return self._take_requests()
 

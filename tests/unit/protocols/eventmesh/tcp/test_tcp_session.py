@@ -225,6 +225,20 @@ def test_what_is_published_while_its_topic_is_made_keeps_its_order() -> None:
     assert isinstance(fourth, Publish)
 
 
+def test_what_waits_for_its_topic_is_published_before_the_client_has_left() -> None:
+    talking = talk()
+    (first,) = talking.hear(publish(1))
+    (second,) = talking.hear(publish(2))
+    talking.session.apply([Reply(SESSION, first.token, QueueNotFound("q"))])
+    assert len(talking.hear(publish(3))) == 2
+    talking.session.receive_data(b"")
+    assert list(talking.session.commands()) == []
+    assert not talking.session.closing
+    talking.session.apply([Reply(SESSION, second.token, Published("q", 1, 1))])
+    assert [type(request) for request in talking.session.commands()] == [Publish]
+    assert talking.session.closing
+
+
 def test_topics_are_not_created_where_that_is_switched_off() -> None:
     talking = talk(create_topics=False)
     (first,) = talking.hear(publish(1))
