@@ -292,8 +292,13 @@ class EventMeshSession(BaseSession[EventMeshState]):
                 self._subscriptions.unsubscribed(token)
 
     def _subscription_ended(self, error: VibeMQError) -> None:
-        """There is no frame for it; a client that is sent away comes back and subscribes again, or is told why not."""
-        self._state.give_up(error)
+        """There is no frame for it; a client that is sent away comes back and subscribes again, or is told why not.
+        What it holds of other topics goes back unharmed, and what it has published is answered before it goes."""
+        state = self._state
+        if not state.failed:
+            state.failed = True
+            state.say_goodbye(OPStatus.FAIL, text_of(error))
+            state.ask(Goodbye())
 
     def deliver(self, deliver: Deliver, slices: Sequence[Slice]) -> None:
         self._pushes.deliver(deliver, slices)

@@ -316,13 +316,21 @@ def test_a_client_that_stays_after_goodbye_is_closed() -> None:
 
 
 def test_a_lost_queue_sends_the_client_away() -> None:
+    """What it holds of other topics is no failed attempt, and what it has published is answered."""
     talking = talk()
-    consumer = subscribed(talking)
+    consumer, other = subscribed(talking), subscribed(talking, "p")
     answers(talking)
-    talking.session.apply([ConsumerEnded(SESSION, consumer, "q", QueueNotFound("q"))])
+    (published,) = talking.hear(publish(1, "p"))
+    gone = [
+        ConsumerEnded(SESSION, number, topic, QueueNotFound(topic)) for number, topic in ((consumer, "q"), (other, "p"))
+    ]
+    talking.session.apply(gone)
     (goodbye,) = answers(talking)
     assert (goodbye["cmd"], goodbye["code"]) == ("SERVER_GOODBYE_REQUEST", 1)
-    assert talking.session.closing
+    assert not talking.session.closing
+    assert [type(request) for request in talking.session.commands()] == [Goodbye]
+    talking.sent += talking.tell(published, Published("p", 1, 1))
+    assert [each["seq"] for each in answers(talking)] == ["1"]
 
 
 @pytest.mark.parametrize("form", ["eventmeshmessage", "cloudevents"])
