@@ -173,14 +173,22 @@ class _BodyHeard:
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self.parts: list[bytes] = []
+        self.parts: list[bytes | bytearray] = []
         self.size = 0
         self.whole = False
 
     def on_body(self, part: bytes) -> None:
         self.size += len(part)
-        if self.size <= self.most:
-            self.parts.append(part)
+        if self.size > self.most:
+            return
+        parts = self.parts
+        if not parts or len(part) >= _PIECE_BYTES:
+            parts.append(part)
+        elif type(parts[-1]) is bytearray and len(parts[-1]) < _PIECE_BYTES:
+            # Parts of a few bytes each would cost many times their size.
+            parts[-1] += part
+        else:
+            parts.append(bytearray(part))
 
     def on_message_complete(self) -> None:
         self.whole = True
@@ -210,7 +218,7 @@ class BodyReader:
     @property
     def body(self) -> bytes:
         parts = self._heard.parts
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        return bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
 
     def take(self, buffer: bytearray, *, ended: bool = False) -> bool:
         """Whether the body is whole; what belongs to it leaves the buffer. `ended`: nothing more comes. Raises

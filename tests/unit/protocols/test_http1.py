@@ -213,6 +213,21 @@ def test_a_body_takes_its_bytes_and_no_others() -> None:
     assert until_end.body == b"abc"
 
 
+@pytest.mark.parametrize("length", [b"content-length: 50000", b"transfer-encoding: chunked"])
+def test_parts_of_a_few_bytes_are_kept_together(length: bytes) -> None:
+    """A client that sends its body so would take many times its size in memory."""
+    body = BodyReader(request_head(b"POST / HTTP/1.1\r\nhost: h\r\n" + length), 100_000)
+    few = b"ab" * 5
+    pieces = [few] * 5_000 if b"50000" in length else [b"a\r\n%b\r\n" % few] * 5_000 + [b"0\r\n\r\n"]
+    buffer = bytearray()
+    for piece in pieces:
+        buffer += piece
+        whole = body.take(buffer)
+        assert len(body._heard.parts) < 10
+    assert whole
+    assert body.body == few * 5_000
+
+
 def test_a_body_of_many_chunks_is_taken_in_turns() -> None:
     buffer = bytearray(b"1\r\na\r\n" * 20_000 + b"0\r\n\r\n")
     made = BodyReader(request_head(b"POST / HTTP/1.1\r\ntransfer-encoding: chunked"), 1_000_000)

@@ -81,7 +81,8 @@ class Departures:
         for stream in leaving.streams:
             state.drop_stream(queue, stream)
         queue.leaving_writers -= leaving.writers
-        state.add_writers(queue, -leaving.writers)
+        # Those of an open that was refused meanwhile are off already.
+        state.add_writers(queue, -min(leaving.writers, queue.writers))
         state.forget_unused(queue)
         self._under_way[queue.q_id] -= 1
         if not self._under_way[queue.q_id]:
@@ -99,8 +100,12 @@ class Departures:
 
     def _end(self, stream: Stream, leaving: AwaitedAnswers) -> None:
         state, session = self._state, self._state.context.session
+        queue = state.queues.get(stream.q_id)
+        if queue is None or queue.streams.get(stream.sub_id) is not stream:
+            # Its open was refused meanwhile.
+            return
         stream.closing = True
-        state.queues[stream.q_id].closing_streams += 1
+        queue.closing_streams += 1
         leaving.count += 1
         answers = AwaitedAnswers(partial(self._give_back, stream, leaving))
         for consumer in state.active_of(stream):

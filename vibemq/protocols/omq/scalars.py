@@ -16,17 +16,18 @@ _DIGITS_MAX = 64
 """Of a number within 64 bits, the binary form being the longest."""
 
 _INT = re.compile(
-    r"(?P<sign>[-+]?)(?:0[xX](?P<x>[0-9a-fA-F][0-9a-fA-F_]*)|0[oO](?P<o>[0-7][0-7_]*)|0[bB](?P<b>[01][01_]*)"
-    r"|0[uU](?P<u>[0-9][0-9_]*)|(?P<d>[0-9][0-9_]*))"
+    r"(?P<sign>[-+]?)(?:0[xX](?P<x>[0-9a-fA-F][0-9a-fA-F_]*+)|0[oO](?P<o>[0-7][0-7_]*+)|0[bB](?P<b>[01][01_]*+)"
+    r"|0[uU](?P<u>[0-9][0-9_]*+)|(?P<d>[0-9][0-9_]*+))"
 )
 _BASES = {"x": 16, "o": 8, "b": 2, "u": 10, "d": 10}
 
-_HEX_FLOAT = re.compile(r"[-+]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)(?:[pP][-+]?[0-9]+)?")
-_DECIMAL_FLOAT = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
+# Possessive, and digits behind a point alone: an atom of very many digits is looked at once.
+_HEX_FLOAT = re.compile(r"[-+]?0[xX](?:[0-9a-fA-F]++(?:\.[0-9a-fA-F]*+)?|\.[0-9a-fA-F]++)(?:[pP][-+]?[0-9]++)?")
+_DECIMAL_FLOAT = re.compile(r"[-+]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][-+]?[0-9]++)?")
 _WORD_FLOAT = re.compile(r"([-+]?)(?:inf|infinity|(nan(?:\([0-9a-z]*\))?))", re.IGNORECASE)
 
 _TIME = re.compile(
-    r"(?P<year>\d{4})-(?P<month>\d\d)-(?P<day>\d\d)[ T](?P<hour>\d\d):(?P<minute>\d\d)(?::(?P<second>\d\d)(?:\.\d+)?)?"
+    r"(?P<year>\d{4})-(?P<month>\d\d)-(?P<day>\d\d)[ T](?P<hour>\d\d):(?P<minute>\d\d)(?::(?P<second>\d\d)(?:\.\d++)?)?"
     r" ?(?P<zone>[zZ]|UTC|GMT|[-+]\d\d?(?::\d\d){0,2}|[A-Za-z][A-Za-z0-9_+/-]*)?",
     re.ASCII,
 )

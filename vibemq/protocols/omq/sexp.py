@@ -29,7 +29,7 @@ _ESCAPE = re.compile(
     re.DOTALL,
 )
 _PART_OF_ESCAPE = re.compile(rb"\\(?:[0-9]{0,2}|x[0-9a-fA-F]?|\r)")
-_USUAL = re.compile(rb'\(([^()";|#\v]*)(?:\(([^()";|#\v]*)\))?[ \t\n\r\f]*\)')
+_USUAL = re.compile(rb'\(([^()";|#\v]*+)(?:\(([^()";|#\v]*+)\))?[ \t\n\r\f]*+\)')
 """Atoms without anything special about them, perhaps with a list of such at the end: nearly every command there is."""
 _COMMENT_MARK = re.compile(rb'"|#\||\|#')
 _ESCAPED = {b"n": b"\n", b"t": b"\t", b"b": b"\b", b"r": b"\r", b"\\": b"\\", b'"': b'"', b"'": b"'"}

@@ -7,7 +7,7 @@ import pytest
 
 from tests.interop.blazingmq.model_sdk import READ, WRITE, ModelSdk
 from tests.unit.protocols.blazingmq.session_room import QUEUE, URI, SessionRoom
-from vibemq.errors import QueueFull, QueueNotFound
+from vibemq.errors import NotAuthorized, QueueFull, QueueNotFound
 from vibemq.model.commands import (
     CreateQueue,
     Publish,
@@ -71,6 +71,38 @@ def test_acks_come_before_the_last_answer(room: SessionRoom, leave: Callable[[Mo
     room.answer(publish, Published(QUEUE, 1, 2, {1: QueueFull(QUEUE, "max_bytes 1", "bytes")}))
     assert [status for _, status in room.sdk.got.acks] == [0, 2]
     assert r_id in room.sdk.got.responses
+
+
+@pytest.mark.parametrize("flags", [WRITE, READ | WRITE])
+def test_a_close_behind_an_open_that_is_refused_leaves_nothing_counted(flags: int) -> None:
+    """Each writer was counted off twice: for the domain's limits there were four billion of them."""
+    room = SessionRoom(max_producers=1)
+    opening, first = room.sdk.open(URI, 0, flags=flags)
+    closing, close = room.sdk.close(0, flags=flags)
+    room.say(first + close)
+    room.answer(room.next(CreateQueue), NotAuthorized("may not create"))
+    room.answer(room.next(Publish), NotAuthorized("may not publish"))
+    room.answer_all()
+    assert room.sdk.got.responses.keys() >= {opening, closing}
+    state = room.session._state
+    assert (state.handles, state.queues) == (0, {})
+    assert state.use._all.open_queues == 0
+    room.open(WRITE)
+    assert state.handles == 1
+
+
+def test_an_open_that_is_refused_while_its_client_leaves() -> None:
+    room = SessionRoom()
+    for number in range(2 * MESSAGES_AT_ONCE):
+        room.say(room.sdk.open(f"bmq://d/q{number}", number, flags=READ)[1])
+        room.answer_all()
+    leaving, disconnect = room.sdk.disconnect()
+    room.session.receive_data(room.sdk.open(URI, 9_999, flags=READ)[1] + disconnect)
+    room.session.tick(NOW)
+    room.asked += room.session.commands()
+    room.answer(room.next(CreateQueue), QueueFull(QUEUE, "max_queues", "queues"))
+    room.answer_all()
+    assert leaving in room.sdk.got.responses
 
 
 def test_an_open_behind_the_close_of_its_queue_waits_for_the_answer(room: SessionRoom) -> None:

@@ -148,3 +148,9 @@ def test_no_times(value: Sexp) -> None:
 
 def test_a_zone_with_seconds_is_printed_with_them() -> None:
     assert CoreTime(0, 3600 + 45).atoms() == (b"1970-01-01", b"01:00:45.000000+01:00:45")
+
+
+@pytest.mark.parametrize("text", [60_000 * "1" + "x", "0x" + 60_000 * "1" + "x", "." + 60_000 * "1" + "x"])
+def test_very_many_digits_that_are_no_number(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a number"):
+        float_of_text(text)

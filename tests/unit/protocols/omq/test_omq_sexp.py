@@ -1,7 +1,12 @@
 """The reader of S-expressions: its rules, its limits, its cost."""
 
+import re
+from re import _constants, _parser  # type: ignore[attr-defined]  # what a pattern is made of is told nowhere else
+from typing import Any
+
 import pytest
 
+from vibemq.protocols.omq import scalars, sexp
 from vibemq.protocols.omq.sexp import Sexp, SexpError, SexpReader, SexpTooLarge, print_atom, print_sexp
 
 
@@ -210,3 +215,35 @@ def test_atoms_print_as_sexplib_does(atom: bytes, printed: bytes) -> None:
 
 def test_a_blank_stands_only_between_two_plain_atoms() -> None:
     assert print_sexp((b"a", b"b", (b"c",), b"d", b"e f", b"g", (), b"")) == b'(a b(c)d"e f"g()"")'
+
+
+def endless_repeats(parsed: Any) -> int:
+    """Parts of a pattern that may match any length, and any shorter one after that."""
+    found = 0
+    for operator, argument in parsed:
+        if operator is _constants.MAX_REPEAT and argument[1] is _constants.MAXREPEAT:
+            found += 1
+        for part in argument if isinstance(argument, tuple | list) else (argument,):
+            for inner in part if isinstance(part, list) else (part,):
+                if isinstance(inner, _parser.SubPattern):
+                    found += endless_repeats(inner)
+    return found
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        pytest.param(value, id=name)
+        for module in (sexp, scalars)
+        for name, value in vars(module).items()
+        if isinstance(value, re.Pattern)
+    ],
+)
+def test_no_text_is_looked_at_again_and_again(pattern: re.Pattern[Any]) -> None:
+    """Two such parts would be tried in all their lengths: seconds for a command of 64 KiB, from anybody."""
+    assert endless_repeats(_parser.parse(pattern.pattern, pattern.flags & ~re.UNICODE)) <= 1
+
+
+def test_a_list_that_is_blanks_is_too_large() -> None:
+    with pytest.raises(SexpTooLarge):
+        read(b"(" + 65_536 * b" ")

@@ -9,10 +9,14 @@ BROKER_FEATURES = (
 """What a real broker advertises. The SDKs then post new-style properties, and configure by configureStream."""
 
 
+FEATURES_CHARACTERS_MAX = 2_048
+"""What stands behind is not looked at; SDKs write about a hundred."""
+
+
 def parse_features(text: str) -> Mapping[str, frozenset[str]]:
     """The values of each feature. Whatever has no name or no value is left out."""
     found: dict[str, frozenset[str]] = {}
-    for part in text.split(";"):
+    for part in text[:FEATURES_CHARACTERS_MAX].split(";"):
         name, _, values = part.partition(":")
         named = frozenset(value.strip() for value in values.split(",")) - {""}
         if name.strip() and named:

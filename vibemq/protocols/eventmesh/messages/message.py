@@ -124,7 +124,8 @@ def message_properties(headers: Mapping[str, str]) -> dict[str, Any]:
     return properties
 
 
-_NO_PROPERTIES = names.KEPT_BACK | {names.CONTENT_TYPE}
+_NO_PROPERTIES = names.KEPT_BACK | {names.CONTENT_TYPE, names.ENCODING}
+"""What the encoding is, is said by who writes the message."""
 
 
 def exact_properties(headers: Mapping[str, str]) -> dict[str, Any]:

@@ -22,23 +22,31 @@ from typing import NamedTuple
 
 import orjson
 
-from vibemq.errors import RemoteProtocolError
+from vibemq.errors import InvalidMessage, RemoteProtocolError
 
 _VERSION = b"0000"
 _SIZES = struct.Struct("!II")
+_PIECE_BYTES = 1 << 14
 
 
 class EventMeshDialect(Enum):
-    """(magic and version, what the total length counts beside header and body)"""
+    """(magic and version, what the total length counts beside header and body, the largest body that clients read)"""
 
-    WEMQ = (b"WEMQ0000", 8)
-    EM8 = (b"EventMesh0000", 8)
-    EM13 = (b"EventMesh0000", 13)
+    WEMQ = (b"WEMQ0000", 8, 3 << 20)
+    EM8 = (b"EventMesh0000", 8, (4 << 20) - 4_096)
+    EM13 = (b"EventMesh0000", 13, (4 << 20) - 4_096)
 
-    def __init__(self, start: bytes, counted: int) -> None:
-        # Attributes of their own: `value` of a member costs a call, and every frame asks for both.
+    def __init__(self, start: bytes, counted: int, body_bytes_max: int) -> None:
+        # Attributes of their own: `value` of a member costs a call, and every frame asks for them.
         self.start = start
         self.counted = counted
+        self.body_bytes_max = body_bytes_max
+
+    def readable(self, body: bytes) -> bytes:
+        """The body, if a client reads it: at a larger frame it ends its connection. Raises InvalidMessage."""
+        if len(body) > self.body_bytes_max:
+            raise InvalidMessage(f"its JSON has {len(body):,} bytes; clients read at most {self.body_bytes_max:,}")
+        return body
 
 
 class EventMeshFrame(NamedTuple):
@@ -68,7 +76,7 @@ class EventMeshFrameReader:
         self.dialect: EventMeshDialect | None = None
         self._data = b""
         self._at = 0
-        self._more: list[bytes] = []
+        self._more: list[bytes | bytearray] = []
         self._size = 0
         """Bytes that are not cut yet."""
         self._needed = 4
@@ -85,7 +93,14 @@ class EventMeshFrameReader:
         return self._size >= self._needed
 
     def receive_data(self, data: bytes) -> None:
-        self._more.append(data)
+        more = self._more
+        if not more or len(data) >= _PIECE_BYTES:
+            more.append(data)
+        elif type(more[-1]) is bytearray and len(more[-1]) < _PIECE_BYTES:
+            # Pieces of a few bytes each would cost many times their size.
+            more[-1] += data
+        else:
+            more.append(bytearray(data))
         self._size += len(data)
 
     def next_frame(self) -> EventMeshFrame | None:

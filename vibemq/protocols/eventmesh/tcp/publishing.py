@@ -1,5 +1,6 @@
 """What a client sends into topics: messages, broadcasts, requests and replies."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +24,8 @@ _READ_BYTES_MAX = 2 * LARGE_ROW_BYTES
 _MESSAGES = frozenset(
     {Cmd.ASYNC_MESSAGE_TO_SERVER, Cmd.BROADCAST_MESSAGE_TO_SERVER, Cmd.REQUEST_TO_SERVER, Cmd.RESPONSE_TO_SERVER}
 )
+_NO_TOPIC = "-"
+"""Of a request that was refused, perhaps because it names none."""
 _ADDED_HEADERS = 3
 """Headers that the session itself adds to a message."""
 _ACKS = {
@@ -65,6 +68,10 @@ class EventMeshPublishing:
         self._state = state
         self._oldest_request = oldest_request
         self._batches: dict[str, EventMeshBatch] = {}
+        self._asked = Counter[str]()
+        """By topic the batches whose first answers have not come."""
+        self._behind: dict[str, list[EventMeshBatch]] = {}
+        """Of topics that did not exist: batches that wait until those before them have been asked for again."""
         limits = state.context.limits
         self._rows_of = RowsOf(
             headers_max=limits.headers_max - _ADDED_HEADERS, header_value_units_max=limits.header_value_units_max
@@ -116,12 +123,28 @@ class EventMeshPublishing:
         """Publish what is gathered. Called before anything else is asked, so that the order stays."""
         if not self._batches:
             return
-        state = self._state
         for topic, batch in self._batches.items():
             batch.whole = Rows.of(batch.rows)
             batch.rows = []
-            state.ask(Publish(state.session, batch, topic, batch.whole, batch.extras or None, create=False))
+            behind = self._behind.get(topic)
+            if behind is None:
+                self._ask_first(batch)
+            else:
+                behind.append(batch)
         self._batches = {}
+
+    @property
+    def keeps_back(self) -> bool:
+        """Something that the client has published waits for its topic, and has not been asked for."""
+        return any(self._behind.values())
+
+    def _ask_first(self, batch: EventMeshBatch) -> None:
+        self._asked[batch.topic] += 1
+        self._ask(batch)
+
+    def _ask(self, batch: EventMeshBatch) -> None:
+        state = self._state
+        state.ask(Publish(state.session, batch, batch.topic, batch.whole, batch.extras or None, create=False))
 
     def request(self, package: Package, large: JsonSplitter | None) -> None:
         state, settings = self._state, self._state.settings
@@ -141,6 +164,14 @@ class EventMeshPublishing:
         asked.requester = Requester(address, asked, timeout_ms)
         self._ask_request(asked)
         self._unanswered += 1
+
+    def refuse_request(self, package: Package, error: VibeMQError) -> None:
+        """With a body, without which a Java client closes its connection."""
+        state, text = self._state, text_of(error)
+        form = Form.CLOUDEVENT if package.protocol_type == Form.CLOUDEVENT else Form.MESSAGE
+        body = forms.write(form, _NO_TOPIC, _NO_TOPIC, text.encode(), {}, with_headers=state.with_headers)
+        answer = answer_frame(state.dialect, Cmd.RESPONSE_TO_CLIENT, package.seq, status_of(error), text, body, form)
+        state.send(answer)
 
     def _ask_request(self, asked: EventMeshRequested) -> None:
         rows, session = Rows.of([asked.row]), self._state.session
@@ -189,11 +220,25 @@ class EventMeshPublishing:
     def published(self, batch: EventMeshBatch, result: Any) -> None:
         """Each message is answered once: all of them good, but for those that the engine names."""
         state = self._state
-        if _is_missing(result) and not batch.again:
-            batch.again = True
-            state.create_topic(batch.topic)
-            state.ask(Publish(state.session, batch, batch.topic, batch.whole, batch.extras or None, create=False))
+        if batch.again:
+            self._answer(batch, result)
             return
+        topic = batch.topic
+        if _is_missing(result):
+            batch.again = True
+            state.create_topic(topic)
+            self._ask(batch)
+            self._behind.setdefault(topic, [])
+        else:
+            self._answer(batch, result)
+        self._asked[topic] -= 1
+        if not self._asked[topic]:
+            del self._asked[topic]
+            for waiting in self._behind.pop(topic, ()):
+                self._ask_first(waiting)
+
+    def _answer(self, batch: EventMeshBatch, result: Any) -> None:
+        state = self._state
         self._unanswered -= len(batch.acks)
         refused: dict[int, VibeMQError] = {}
         if isinstance(result, Published):
@@ -243,9 +288,10 @@ class EventMeshPublishing:
         view = RowView(row)
         payload = text.encode() or view.payload
         with_headers = self._state.with_headers
-        return forms.write(
+        body = forms.write(
             asked.form, asked.topic, view.message_id, payload, view.headers, {}, with_headers=with_headers
         )
+        return self._state.dialect.readable(body)
 
 
 def _is_missing(result: Any) -> bool:

@@ -93,7 +93,8 @@ class EventMeshSession(BaseSession[EventMeshState]):
             self._heard_at = state.now
         if not (self._authenticating or state.failed):
             self._read()
-        if self._ended and not (state.failed or self._authenticating or self.unread):
+        waits = self._authenticating or self.unread or self._publishing.keeps_back
+        if self._ended and not (state.failed or waits):
             self._end()
         return self._take_requests()
 
@@ -160,7 +161,10 @@ class EventMeshSession(BaseSession[EventMeshState]):
         except RemoteProtocolError:
             raise
         except VibeMQError as error:
-            self._state.refuse(package, error)
+            if cmd is Cmd.REQUEST_TO_SERVER and self._state.agent is not None:
+                self._publishing.refuse_request(package, error)
+            else:
+                self._state.refuse(package, error)
 
     def _before_hello(self, package: Package) -> None:
         if package.cmd is Cmd.HELLO_REQUEST:
@@ -288,8 +292,13 @@ class EventMeshSession(BaseSession[EventMeshState]):
                 self._subscriptions.unsubscribed(token)
 
     def _subscription_ended(self, error: VibeMQError) -> None:
-        """There is no frame for it; a client that is sent away comes back and subscribes again, or is told why not."""
-        self._state.give_up(error)
+        """There is no frame for it; a client that is sent away comes back and subscribes again, or is told why not.
+        What it holds of other topics goes back unharmed, and what it has published is answered before it goes."""
+        state = self._state
+        if not state.failed:
+            state.failed = True
+            state.say_goodbye(OPStatus.FAIL, text_of(error))
+            state.ask(Goodbye())
 
     def deliver(self, deliver: Deliver, slices: Sequence[Slice]) -> None:
         self._pushes.deliver(deliver, slices)

@@ -191,6 +191,12 @@ def test_made_guids_are_of_version_one_and_unique() -> None:
     assert made[3].hex() == "400003" + f"{1_000_000:014x}" + "0123456789ab"
 
 
+def test_very_many_features_are_not_looked_at() -> None:
+    """Anybody may send 64 KiB of them, before its login."""
+    assert len(parse_features(";".join(f"{number}:x" for number in range(9_000)))) < 1_000
+    assert has_new_style_properties("MPS:MESSAGE_PROPERTIES_EX" + ";A:b" * 9_000)
+
+
 def test_features() -> None:
     assert parse_features(BROKER_FEATURES)["HA"] == {"GRACEFUL_SHUTDOWN", "GRACEFUL_SHUTDOWN_V2"}
     assert parse_features("A:x, y;B:;:z;A:w;;C") == {"A": {"x", "y", "w"}}

@@ -253,6 +253,12 @@ def test_a_payload_that_is_no_text() -> None:
     assert names.ENCODING not in back.headers
 
 
+def test_a_header_does_not_say_what_the_encoding_is() -> None:
+    """A program may publish the properties of a message anew, with its bytes, by another protocol."""
+    headers = {"eventmesh-encoding": "base64", "a": "b"}
+    assert json.loads(forms.write(Form.MESSAGE, "t", "i", b"text", headers))["properties"] == {"a": "b"}
+
+
 def test_headers_that_somebody_else_has_written() -> None:
     """No header makes a push impossible."""
     odd = [("eventmesh-properties", "{"), ("eventmesh-headers", "[1]"), ("ce-specversion", "9"), ("ce-id", "x")]

@@ -56,6 +56,19 @@ def test_a_frame_is_read_however_it_was_cut(vector: dict[str, Any]) -> None:
     assert read(*(stream[at : at + 1] for at in range(len(stream))))[1][1:] == [wanted]
 
 
+def test_pieces_of_a_few_bytes_are_kept_together() -> None:
+    body = b"x" * 200_000
+    stream = hello(EventMeshDialect.EM13) + encode_frame(EventMeshDialect.EM13, b"{}", body)
+    reader = EventMeshFrameReader(LIMITS)
+    reader.receive_data(stream[:80_000])
+    reader.next_frame()
+    assert reader.next_frame() is None
+    for at in range(80_000, len(stream), 3):
+        reader.receive_data(stream[at : at + 3])
+        assert len(reader._more) < 20
+    assert reader.next_frame() == EventMeshFrame(b"{}", body)
+
+
 @pytest.mark.parametrize("vector", named(VECTORS))
 def test_a_frame_is_written_as_clients_write_it(vector: dict[str, Any]) -> None:
     written = encode_frame(DIALECTS[vector["dialect"]], vector["header"].encode(), (vector["body"] or "").encode())

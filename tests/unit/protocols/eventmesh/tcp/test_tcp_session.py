@@ -29,6 +29,8 @@ from vibemq.testing.session_conformance import NOW, SESSION, Talk, context
 
 DIALECT = EventMeshDialect.EM13
 EVENT = {"specversion": "1.0", "id": "e", "source": "/", "type": "t", "subject": "q"}
+MANY = {f"x{number}": "x" for number in range(99)}
+"""Properties, or attributes of an event: more than a message may have."""
 AGENT = {"group": "g", "purpose": "sub", "version": "2", "username": "ann", "password": "pw"}
 
 
@@ -203,6 +205,40 @@ def test_a_missing_topic_is_created_once_and_the_batch_published_again() -> None
     assert list(talking.session.commands()) == []
 
 
+def test_what_is_published_while_its_topic_is_made_keeps_its_order() -> None:
+    """The refusal of a later batch may come behind the commit of another topic's messages."""
+    talking = talk()
+    (first,) = talking.hear(publish(1))
+    (second,) = talking.hear(publish(2))
+    talking.session.apply([Reply(SESSION, first.token, QueueNotFound("q"))])
+    _, first_again = talking.hear(publish(3))
+    (other,) = talking.hear(publish(4, "p"))
+    assert (first_again.queue, other.queue) == ("q", "p")
+    talking.session.apply([Reply(SESSION, second.token, QueueNotFound("q"))])
+    create, second_again, third = talking.session.commands()
+    assert isinstance(create, CreateQueue)
+    assert [batch.token.acks[0][1] for batch in (first_again, second_again, third)] == [b'"1"', b'"2"', b'"3"']
+    for number, batch in enumerate((first_again, second_again, third), 1):
+        talking.sent += talking.tell(batch, Published("q", number, 1))
+    assert [(each["seq"], each["code"]) for each in answers(talking)] == [("1", 0), ("2", 0), ("3", 0)]
+    (fourth,) = talking.hear(publish(4))
+    assert isinstance(fourth, Publish)
+
+
+def test_what_waits_for_its_topic_is_published_before_the_client_has_left() -> None:
+    talking = talk()
+    (first,) = talking.hear(publish(1))
+    (second,) = talking.hear(publish(2))
+    talking.session.apply([Reply(SESSION, first.token, QueueNotFound("q"))])
+    assert len(talking.hear(publish(3))) == 2
+    talking.session.receive_data(b"")
+    assert list(talking.session.commands()) == []
+    assert not talking.session.closing
+    talking.session.apply([Reply(SESSION, second.token, Published("q", 1, 1))])
+    assert [type(request) for request in talking.session.commands()] == [Publish]
+    assert talking.session.closing
+
+
 def test_topics_are_not_created_where_that_is_switched_off() -> None:
     talking = talk(create_topics=False)
     (first,) = talking.hear(publish(1))
@@ -280,13 +316,21 @@ def test_a_client_that_stays_after_goodbye_is_closed() -> None:
 
 
 def test_a_lost_queue_sends_the_client_away() -> None:
+    """What it holds of other topics is no failed attempt, and what it has published is answered."""
     talking = talk()
-    consumer = subscribed(talking)
+    consumer, other = subscribed(talking), subscribed(talking, "p")
     answers(talking)
-    talking.session.apply([ConsumerEnded(SESSION, consumer, "q", QueueNotFound("q"))])
+    (published,) = talking.hear(publish(1, "p"))
+    gone = [
+        ConsumerEnded(SESSION, number, topic, QueueNotFound(topic)) for number, topic in ((consumer, "q"), (other, "p"))
+    ]
+    talking.session.apply(gone)
     (goodbye,) = answers(talking)
     assert (goodbye["cmd"], goodbye["code"]) == ("SERVER_GOODBYE_REQUEST", 1)
-    assert talking.session.closing
+    assert not talking.session.closing
+    assert [type(request) for request in talking.session.commands()] == [Goodbye]
+    talking.sent += talking.tell(published, Published("p", 1, 1))
+    assert [each["seq"] for each in answers(talking)] == ["1"]
 
 
 @pytest.mark.parametrize("form", ["eventmeshmessage", "cloudevents"])
@@ -305,6 +349,29 @@ def test_a_request_that_fails_is_answered_with_a_body(form: str) -> None:
     told = orjson.loads(answer["body"])
     assert told["subject" if form == "cloudevents" else "topic"] == "q"
     assert b"rejected" in answer["body"] or "data_base64" in told or "data" in told
+
+
+@pytest.mark.parametrize("form", ["eventmeshmessage", "cloudevents"])
+@pytest.mark.parametrize(
+    ("body", "seq", "why"),
+    [
+        ({"topic": "q", "properties": MANY} | EVENT | MANY, "7", "properties"),
+        ({"topic": "~own", "body": "x"} | EVENT | {"subject": ""}, "7", ""),
+        ({"topic": "q", "body": "x"} | EVENT, None, "needs a `seq`"),
+        (None, "7", ""),
+    ],
+)
+def test_a_request_that_the_session_refuses_has_a_body_too(form: str, body: Any, seq: Any, why: str) -> None:
+    talking = talk()
+    assert talking.hear(frame("REQUEST_TO_SERVER", body, seq, form=form)) == []
+    (answer,) = answers(talking)
+    assert (answer["cmd"], answer["code"], answer.get("seq")) == ("RESPONSE_TO_CLIENT", 1, seq)
+    assert answer["properties"] == {"protocoltype": form}
+    assert why in answer["desc"]
+    told = orjson.loads(answer["body"])
+    assert told["data" if form == "cloudevents" else "body"] == answer["desc"]
+    assert told["subject" if form == "cloudevents" else "topic"]
+    assert not talking.session.closing
 
 
 # -- what cannot be written ---------------------------------------------------------------------------------------
@@ -347,6 +414,43 @@ def test_a_reply_that_cannot_be_written_is_told_as_the_answer_of_the_request() -
     (answer,) = answers(talking)
     assert (answer["cmd"], answer["code"], answer["seq"]) == ("RESPONSE_TO_CLIENT", 1, "5")
     assert "nests too deeply" in answer["desc"]
+
+
+def test_a_message_whose_json_no_client_reads_becomes_a_dead_letter() -> None:
+    """A client would end its connection at its frame, and get it again with the next one."""
+    talking = talk()
+    consumer = subscribed(talking)
+    answers(talking)
+    rows = Rows.of([pack_row("zeros", bytes(800_000)), pack_row("after", b"y")])
+    talking.session.deliver(Deliver(SESSION, consumer, "q", 1, 0, [(1, 2)]), [Slice(1, NOW, rows)])
+    (pushed,) = answers(talking)
+    assert orjson.loads(pushed["body"])["body"] == "y"
+    (settled,) = talking.session.commands()
+    assert isinstance(settled, Settle)
+    assert (settled.verb, list(settled.runs)) == (Settlement.REJECT, [(1, 1)])
+    assert "clients read at most 4,190,208" in settled.reason
+
+
+def test_a_reply_whose_json_no_client_reads_is_told_as_the_answer_of_the_request() -> None:
+    talking = talk()
+    (asked,) = talking.hear(frame("REQUEST_TO_SERVER", {"topic": "q"}, "5"))
+    assert isinstance(asked, Publish)
+    assert asked.requester is not None
+    reply = Rows.of([pack_row("r", bytes(800_000))])
+    talking.session.apply([Responded(SESSION, asked.requester.token, reply)])
+    (answer,) = answers(talking)
+    assert (answer["code"], answer["seq"]) == (1, "5")
+    assert "clients read at most 4,190,208" in orjson.loads(answer["body"])["body"]
+
+
+def test_what_is_kept_of_headers_is_small() -> None:
+    talking = talk()
+    consumer = subscribed(talking)
+    answers(talking)
+    rows = Rows.of([pack_row(f"m{number}", b"x", [("trace", f"{number:04000}")]) for number in range(9)])
+    talking.session.deliver(Deliver(SESSION, consumer, "q", 1, 0, [(1, 9)]), [Slice(1, NOW, rows)])
+    assert [orjson.loads(each["body"])["properties"]["trace"][-1] for each in answers(talking)] == list("012345678")
+    assert not talking.session._subscriptions.by_consumer[consumer].cache
 
 
 @pytest.mark.parametrize("key", ["properties", "headers"])

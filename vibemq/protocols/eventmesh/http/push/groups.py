@@ -26,6 +26,8 @@ from vibemq.protocols.session import HttpCalls, Services
 WINDOW_MESSAGES = 64
 """Messages of a group that are in the line or under way."""
 WINDOW_BYTES = 1 << 20
+AROUND_BYTES = 65_536
+"""Of a row, around a message of the largest size."""
 LAST_TRIES_MAX = 1_024
 SLOT_MS = 100
 """So long one URL has a slot, if a push takes no longer."""
@@ -105,7 +107,11 @@ class PushGroup:
 
     def deliver(self, deliver: Deliver, slices: Sequence[Slice]) -> None:
         self._keeps = deliver.settled
+        most = self.session.context.limits.body_bytes_max
         for piece in slices:
+            if piece.rows.count == 1 and piece.rows.size > most + AROUND_BYTES:
+                self._turn_down(piece.first_sequence, most)
+                continue
             for sequence, row in enumerate(piece.rows, piece.first_sequence):
                 self._line.append(_Line(sequence, row))
                 self._line_bytes += len(row)
@@ -113,6 +119,12 @@ class PushGroup:
             self._full = True
             self._allow(0, 0)
         self.go_on()
+
+    def _turn_down(self, sequence: int, most: int) -> None:
+        """What is larger than a message of this protocol: it would be encoded in one piece."""
+        if not self._keeps:
+            reason = f"too large for EventMesh: its messages have at most {most:,} bytes"
+            self.session.settle(self.consumer, sequence, Settlement.REJECT, reason=reason)
 
     def _line_has_room(self, share: int) -> bool:
         """Less than the `share`-th part of the window waits."""

@@ -129,6 +129,22 @@ def test_the_window_bounds_what_is_acknowledged() -> None:
     assert not pushing.asked(SetCapacity)
 
 
+def test_what_is_larger_than_a_message_of_the_protocol_is_turned_down() -> None:
+    """A publisher of another protocol may send 256 MiB, which would be encoded in one piece."""
+    pushing = Pushing(ONE)
+    largest = context().limits.body_bytes_max
+    pushing.deliver(b"x" * 2 * largest)
+    [refused] = pushing.asked(Settle)
+    assert (refused.verb, refused.runs) == (Settlement.REJECT, [(1, 1)])
+    assert refused.reason == f"too large for EventMesh: its messages have at most {largest:,} bytes"
+    pushing.deliver(b"x" * largest)
+    assert len(pushing.pushed(ONE)) > largest
+    pushing.answer(ONE, DONE)
+    pushing.deliver(b"x" * 2 * largest, settled=True)
+    assert not pushing.called
+    assert [settled.verb for settled in pushing.asked(Settle)] == [Settlement.ACK]
+
+
 def test_a_message_that_waits_for_another_url_lets_others_pass() -> None:
     pushing = Pushing(ONE, OTHER)
     pushing.deliver(b'"bad"', b'"slow"')
