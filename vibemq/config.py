@@ -144,7 +144,7 @@ class Limits(_Part):
     handshake_timeout_ms: Annotated[Positive, RESTART] = 5_000
     idle_timeout_ms: Annotated[Positive, NEW_CONNECTIONS] = 120_000
     write_timeout_ms: Annotated[Positive, RELOAD] = 30_000
-    """A peer that reads nothing for this long is dropped."""
+    """A peer that takes nothing for this long of what waits for it is dropped."""
     write_high_water_bytes: Annotated[Positive, NEW_CONNECTIONS] = 1_048_576
     """Bytes buffered for one socket before deliveries to it pause."""
     capacity_messages_default: Annotated[Positive, RELOAD] = 1_000

@@ -85,8 +85,8 @@ class AdmittedConnection(CarriesLarge, Protocol):
     def read_on(self) -> None:
         """Its session is to be looked at."""
 
-    def unwritten_bytes(self) -> int:
-        """Bytes that the socket has not taken yet."""
+    def taken_bytes(self) -> int:
+        """Bytes that the peer has taken."""
 
     def described(self) -> dict[str, Any]: ...
 
@@ -157,7 +157,7 @@ class ConnectionTable:
         self._words_made = 0.0
         self._last_number = 0
         self.stuck: dict[AdmittedConnection, tuple[float, int]] = {}
-        """Connections whose socket takes nothing: since when, and with how many bytes waiting."""
+        """Connections whose socket takes nothing: since when the peer has taken nothing, and what it had by then."""
         self._somebody_left = asyncio.Event()
         self.closed_to_new = False
         self.without_socket: dict[int, PeerDriver] = {}
@@ -193,7 +193,7 @@ class ConnectionTable:
         return self.without_socket.get(session) if connection is None else connection.peer
 
     def stuck_since(self, connection: AdmittedConnection) -> int | None:
-        """The instant since which its socket takes nothing; None while it does."""
+        """The instant since which the peer takes nothing; None while its socket has room."""
         found = self.stuck.get(connection)
         return None if found is None else self._clock.now() - int(1000 * (self._loop.time() - found[0]))
 
@@ -358,10 +358,10 @@ class ConnectionTable:
                 connection.drop("no successful handshake in time")
 
     def _sweep_stuck(self, now: float) -> None:
-        for connection, (since, size) in list(self.stuck.items()):
-            left = connection.unwritten_bytes()
-            if left < size:
-                self.stuck[connection] = (now, left)
+        for connection, (since, before) in list(self.stuck.items()):
+            taken = connection.taken_bytes()
+            if taken > before:
+                self.stuck[connection] = (now, taken)
             elif now - since >= self.limits.write_timeout_ms / 1000:
                 self._metrics.slow_readers_dropped += 1
                 connection.drop("the peer reads nothing")

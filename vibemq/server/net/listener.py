@@ -18,7 +18,7 @@ from vibemq.server.net.acceptor import Acceptor, Handshakes, bound_sockets
 from vibemq.server.net.connections import ListenerEndpoint, ListenerTroubles
 from vibemq.server.net.driving.rest import ReadingRest
 from vibemq.server.net.tls import ServerTls
-from vibemq.server.net.transport import Connection, SocketServices, acknowledge_at_once
+from vibemq.server.net.transport import Connection, SocketServices, acknowledge_at_once, waiting_in_system
 
 log = logging.getLogger("vibemq.listener")
 
@@ -74,6 +74,7 @@ async def listen(listener: Listener, number: int, endpoint: ListenerEndpoint, se
             endpoint,
             acknowledge_at_once(connected) if await_acks else None,
             gather=partial(ReadingRest, connected) if tls is None else None,
+            in_system=partial(waiting_in_system, connected),
         ),
         lambda host: table.refuses(host, endpoint, speaks=tls is None),
         tls=tls.context if tls is not None else None,

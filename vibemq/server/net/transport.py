@@ -8,6 +8,7 @@ timeout without progress it is dropped.
 import asyncio
 import logging
 import socket
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,6 +27,10 @@ from vibemq.server.net.peer_factory import PeerFactory
 from vibemq.server.net.timers import Timers
 from vibemq.server.net.tls import certified_users
 from vibemq.server.net.unsent import Unsent
+
+if sys.platform == "linux":
+    import fcntl
+    import termios
 
 log = logging.getLogger("vibemq.connection")
 
@@ -76,6 +81,17 @@ def _set_option(connected: socket.socket, level: int, option: int, value: int) -
         connected.setsockopt(level, option, value)
 
 
+def waiting_in_system(connected: socket.socket) -> int:
+    """Bytes that the system has of us and the peer's has not acknowledged. 0 where it does not say."""
+    if sys.platform != "linux":
+        return 0
+    try:
+        return int.from_bytes(fcntl.ioctl(connected.fileno(), termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+    except (OSError, ValueError):
+        # Closed meanwhile: it has no descriptor any more.
+        return 0
+
+
 class Gathering(Protocol):
     """`vibemq.server.net.driving.rest.ReadingRest`."""
 
@@ -100,11 +116,13 @@ class Connection(asyncio.Protocol):
         acknowledge: Callable[[], None] | None = None,
         *,
         gather: Callable[[Callable[[bytes], None]], Gathering] | None = None,
+        in_system: Callable[[], int] = lambda: 0,
     ) -> None:
         """
         Args:
             acknowledge: see `acknowledge_at_once`; None: the kernel acknowledges when it likes.
             gather: makes what gathers what the peer sends, and hands it over; None: it is always read at once.
+            in_system: see `waiting_in_system`.
         """
         self._services = services
         self.endpoint = endpoint
@@ -130,6 +148,7 @@ class Connection(asyncio.Protocol):
         self._closed = False
         self._acknowledge = acknowledge
         self._gather = gather
+        self._in_system = in_system
         self._gathering: Gathering | None = None
         """Since the session has kept something back."""
         self._unsent: Unsent | None = None
@@ -210,8 +229,10 @@ class Connection(asyncio.Protocol):
     def pending(self) -> int:
         return self.peer.pending
 
-    def unwritten_bytes(self) -> int:
-        return self.transport.get_write_buffer_size() + (self._unsent.size if self._unsent is not None else 0)
+    def taken_bytes(self) -> int:
+        """Bytes that the peer's system has taken, as far as ours knows: it tells its own buffer's room only in large
+        steps, for which a slow line needs longer than anybody waits."""
+        return self.bytes_sent - self.transport.get_write_buffer_size() - self._in_system()
 
     def memory_granted(self) -> None:
         """There is room for the large message that this peer has begun to send."""
@@ -231,7 +252,7 @@ class Connection(asyncio.Protocol):
     @property
     def row_left(self) -> int:
         """Bytes that the peer's socket has not taken."""
-        return self.unwritten_bytes()
+        return self.transport.get_write_buffer_size() + (self._unsent.size if self._unsent is not None else 0)
 
     def cut_large(self, why: str) -> None:
         """End the connection in the middle of what the peer sends, and tell it why."""
@@ -507,7 +528,7 @@ class Connection(asyncio.Protocol):
     def _note_stuck(self) -> None:
         self._services.connection_table.stuck[self] = (
             asyncio.get_running_loop().time(),
-            self.unwritten_bytes(),
+            self.taken_bytes(),
         )
 
     # -- the end ------------------------------------------------------------------------------------------------------
