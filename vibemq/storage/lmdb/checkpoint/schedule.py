@@ -394,8 +394,8 @@ def _told(answer: dict[str, Any]) -> UnusedPages | None:
     """The count of unused pages in an answer."""
     if "unused" not in answer:
         return None
-    runs, holes = answer["unused"]
-    return UnusedPages(tuple((length, number) for length, number in runs), holes)
+    runs, *rest = answer["unused"]
+    return UnusedPages(tuple((length, number) for length, number in runs), *rest)
 
 
 def _to_apply(segment: SealedSegment) -> SegmentToApply:
