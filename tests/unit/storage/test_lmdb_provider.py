@@ -34,6 +34,7 @@ from vibemq.storage.kvstore.store import KV
 from vibemq.storage.lmdb.backup import restore
 from vibemq.storage.lmdb.checkpoint.checkpointer_process import THRIFTY
 from vibemq.storage.lmdb.checkpoint.schedule import portion
+from vibemq.storage.lmdb.environment.pairs import read_pairs
 from vibemq.storage.lmdb.environment.tables import LmdbKV
 from vibemq.storage.lmdb.journal.journal import SealedSegment
 from vibemq.storage.lmdb.provider import LmdbProvider
@@ -534,3 +535,17 @@ def test_a_large_dead_letter_is_read_without_the_lock_that_appends_take(
     assert free
     assert all(free)
     again.close()
+
+
+def test_files_of_the_working_directory_do_not_stand_for_modules_of_the_checkpointer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "queue.py").write_text("raise SystemExit('imported')")
+    monkeypatch.chdir(tmp_path)
+    provider = LmdbProvider(tmp_path / "data", SMALL)
+    provider.open()
+    provider.append([*a_queue(), messages(1, 10)])
+    provider.checkpoint()
+    assert provider.stats().details["checkpointer_restarts"] == 0
+    assert len(list(read_pairs(tmp_path / "data" / "store", backward=False))) > 3
+    provider.close()

@@ -1,4 +1,4 @@
-"""The checkpointer's process: `python -m vibemq.storage.lmdb.checkpoint.checkpointer DATA_DIR`.
+"""The checkpointer's process, which runs this module with the data directory as its argument.
 
 The only writer of the store. Orders come as JSON lines on stdin, answers go to stdout (the protocol is drawn in
 `checkpointer_process.py`). The end of stdin ends it at once, also in the middle of a transaction: nothing uncommitted
