@@ -1,11 +1,12 @@
 """What only the sqlite provider does: one flush per sync, rollback on a full disk, fail-stop, repair."""
 
+import gc
 import os
 import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -201,20 +202,66 @@ def test_any_other_error_is_final(storage: SqliteStorage) -> None:
             verb()
 
 
+def refuse_to_flush(_file: int) -> None:
+    raise OSError(5, "Input/output error")
+
+
 def test_a_failed_flush_is_final(storage: SqliteStorage, monkeypatch: pytest.MonkeyPatch) -> None:
     storage.append(queue())
 
-    def fail(_file: int) -> None:
-        raise OSError(5, "Input/output error")
-
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fdatasync", fail)
+        patch.setattr(os, "fdatasync", refuse_to_flush)
         with pytest.raises(StorageFailed, match="Input/output"):
             storage.sync()
     with pytest.raises(StorageFailed):
         storage.sync()
     with pytest.raises(StorageFailed):
         storage.append([added(1, 1)])
+
+
+@pytest.mark.parametrize("let_go", [SqliteStorage.close, lambda _: None])
+def test_a_log_that_could_not_be_flushed_is_not_folded_by_letting_go_of_it(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch, let_go: Callable[[SqliteStorage], None]
+) -> None:
+    storage = SqliteStorage(data_dir, SqliteSettings())
+    storage.open()
+    storage.append([*queue(), added(1, 10)])
+    log = data_dir / "vibemq.sqlite-wal"
+    before = log.read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", refuse_to_flush)
+        with pytest.raises(StorageFailed):
+            storage.sync()
+    let_go(storage)
+    storage._directory.release()
+    del storage
+    gc.collect()
+    assert log.read_bytes() == before
+    again = SqliteStorage(data_dir, SqliteSettings())
+    again.open()
+    assert_rows(again.read(1, 1, ALL, NO_LIMIT), range(1, 11))
+    again.close()
+
+
+def test_a_start_that_cannot_flush_the_log_leaves_it_and_says_so(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = SqliteStorage(data_dir, SqliteSettings())
+    storage.open()
+    storage.append([*queue(), added(1, 10)])
+    killed = data_dir.with_name("killed")
+    shutil.copytree(data_dir, killed)
+    storage.close()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", refuse_to_flush)
+        with pytest.raises(StorageFailed, match="Input/output"):
+            SqliteStorage(killed, SqliteSettings()).open()
+    gc.collect()
+    assert (killed / "vibemq.sqlite-wal").stat().st_size > 1000
+    again = SqliteStorage(killed, SqliteSettings())
+    again.open()
+    assert_rows(again.read(1, 1, ALL, NO_LIMIT), range(1, 11))
+    again.close()
 
 
 def test_upkeep_joins_small_blocks(storage: SqliteStorage, data_dir: Path) -> None:

@@ -53,6 +53,7 @@ from vibemq.storage.sqlite.connection import (
     connect,
     epoch_of,
     fold_log,
+    never_close,
     page_bytes,
     take_over,
     transaction,
@@ -222,14 +223,20 @@ class SqliteStorage:
         self._log = os.open(f"{self._path}-wal", os.O_RDONLY | os.O_CLOEXEC)
         self._gauge = LogGauge(self._log, connection.execute("PRAGMA page_size").fetchone()[0])
         self._fold_frames = fold_pages(self._ballast.size)
-        # What an earlier process wrote and nobody has flushed must be durable before anybody builds on it.
-        os.fdatasync(self._log)
-        self._note = self._open_note()
-        fsync_folder(self._data_dir)
+        self._flush_what_was_left()
         self._written_lsn = self._durable_lsn = state.lsn
-        self._note.write(self._store.stored_lsn)
-        self._note.flush()
         return state
+
+    def _flush_what_was_left(self) -> None:
+        """What an earlier process wrote and nobody has flushed must be durable before anybody builds on it."""
+        try:
+            os.fdatasync(self._log)
+            self._note = self._open_note()
+            fsync_folder(self._data_dir)
+            self._note.write(self._store.stored_lsn)
+            self._note.flush()
+        except OSError as exc:
+            raise self._fail(exc) from exc
 
     @contextmanager
     def _own_transaction(self, connection: sqlite3.Connection) -> Iterator[None]:
@@ -237,11 +244,13 @@ class SqliteStorage:
         with transaction(connection):
             epoch = epoch_of(connection)
             if epoch != self.epoch:
-                self._failed = StorageFenced(
-                    f"another broker has taken {self._where} over (epoch {epoch}, ours was {self.epoch}); nothing was "
-                    "written, and this broker confirms nothing more. Find out who the other is: owner.json names it"
+                raise self._end(
+                    StorageFenced(
+                        f"another broker has taken {self._where} over (epoch {epoch}, ours was {self.epoch}); nothing "
+                        "was written, and this broker confirms nothing more. Find out who the other is: owner.json "
+                        "names it"
+                    )
                 )
-                raise self._failed
             yield
 
     def _open_note(self) -> HighWater:
@@ -280,7 +289,8 @@ class SqliteStorage:
             self._note.close()
             self._note = None
         if self._connection is not None:
-            self._connection.close()
+            if self._failed is None:
+                self._connection.close()
             self._connection = None
 
     def _open_connection(self) -> sqlite3.Connection:
@@ -295,8 +305,16 @@ class SqliteStorage:
         if self._failed is None:
             remedy = _remedy_of(error)
             what = str(error).removesuffix(f"; {remedy}")
-            self._failed = StorageFailed(f"the store {self._where} failed ({what}); {remedy}")
+            self._end(StorageFailed(f"the store {self._where} failed ({what}); {remedy}"))
+        assert self._failed is not None
         return self._failed
+
+    def _end(self, failure: StorageFailed) -> StorageFailed:
+        """Every later call raises it, and not another word is said to the files."""
+        self._failed = failure
+        if self._connection is not None:
+            never_close(self._connection)
+        return failure
 
     # -- writing --------------------------------------------------------------------------------------------------
 
