@@ -15,11 +15,17 @@ import pytest
 from vibemq.errors import ConfigInvalid, StorageDamaged, StorageFailed, StorageFull
 from vibemq.model.options import Durability, QueueOptions
 from vibemq.model.records import (
+    CursorChanged,
+    CursorFacts,
     DeadLettered,
     DeadRemoved,
     GroupCreated,
+    GroupFiltered,
+    GroupOwned,
     HandedOut,
     MessagesAdded,
+    Plan,
+    PlanMade,
     QueueChanged,
     QueueCreated,
     Settled,
@@ -354,6 +360,40 @@ def test_a_damaged_state_value_refuses_to_open_and_is_repaired(data_dir: Path, s
     again.append([QueueCreated(state.next_queue_id, "new", QueueOptions(), 1, "")])
     again.close()
     assert [path for path in data_dir.iterdir() if ".damaged-" in path.name]
+
+
+def test_a_group_whose_progress_is_lost_stays_what_it_was(data_dir: Path, storage: SqliteStorage) -> None:
+    facts = CursorFacts(3, 8, 60_000, 0, 0, False, 1, "reader", head=4)
+    storage.append(
+        [
+            *queue(),
+            GroupCreated(1, 1, "billing", True, 1),
+            GroupOwned(1, 1, "alice"),
+            GroupFiltered(1, 1, "region = 'eu'"),
+            GroupCreated(1, 2, "stream", True, 1),
+            CursorChanged(1, 2, facts),
+            PlanMade(1, 2, 1, Plan("tag", "end")),
+            added(1, 20),
+            *(Settled(1, group_id, [(2, 3), (6, 6)]) for group_id in (1, 2)),
+        ]
+    )
+    storage.close()
+    with sqlite3.connect(data_dir / "vibemq.sqlite") as connection:
+        broken = connection.execute(
+            "UPDATE kv SET value = zeroblob(40) WHERE key >= ? AND key < ?",
+            (keys.RUN_PAGE, keys.after(keys.RUN_PAGE)),
+        )
+        assert broken.rowcount == 2
+    connection.close()
+    assert {problem.what for problem in repair(data_dir, SqliteSettings())} >= {
+        "group 'billing' of queue queue-1 starts over with its oldest stored message",
+        "group 'stream' of queue queue-1 reads on from 8",
+    }
+    again = SqliteStorage(data_dir, SqliteSettings())
+    groups = again.open().queues[1].groups
+    assert (groups[1].owner, groups[1].where, groups[1].head) == ("alice", "region = 'eu'", 1)
+    assert (groups[2].cursor, groups[2].plans) == (facts._replace(head=0), {1: Plan("tag", "end")})
+    again.close()
 
 
 def test_broken_pages_are_survived_by_repair(data_dir: Path, storage: SqliteStorage) -> None:
