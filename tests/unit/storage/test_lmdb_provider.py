@@ -31,6 +31,7 @@ from vibemq.model.stored import DeadPageWanted, Slice
 from vibemq.storage.kvstore import block_cache
 from vibemq.storage.kvstore.blocks import BLOCK_BYTES, BlockInfo, BlockParts, load_block, load_large_block
 from vibemq.storage.kvstore.store import KV
+from vibemq.storage.lmdb import provider as provider_module
 from vibemq.storage.lmdb.backup import restore
 from vibemq.storage.lmdb.checkpoint.checkpointer_process import THRIFTY
 from vibemq.storage.lmdb.checkpoint.schedule import portion
@@ -548,4 +549,28 @@ def test_files_of_the_working_directory_do_not_stand_for_modules_of_the_checkpoi
     provider.checkpoint()
     assert provider.stats().details["checkpointer_restarts"] == 0
     assert len(list(read_pairs(tmp_path / "data" / "store", backward=False))) > 3
+    provider.close()
+
+
+def test_appends_have_their_turn_while_what_was_checkpointed_is_let_go_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(provider_module, "STRETCHES_AT_ONCE", 10)
+    provider = LmdbProvider(tmp_path, SMALL)
+    provider.open()
+    provider.append(a_queue())
+    for number in range(1, 101):
+        provider.append([messages(number, 1)])
+    held: list[tuple[int, list[int]]] = []
+    release = provider._recent.release
+
+    def watched(lsn: int, most: int) -> bool:
+        held.append((provider._recent.bytes_held, sequences(provider)))
+        return release(lsn, most)
+
+    monkeypatch.setattr(provider._recent, "release", watched)
+    provider.checkpoint()
+    assert len({size for size, _ in held}) >= 10
+    assert all(found == list(range(1, 101)) for _, found in held)
+    assert provider._recent.bytes_held == 0
     provider.close()

@@ -2,8 +2,8 @@
 
 `poll` is called about every second from one thread (the storage thread) and never waits for a checkpoint.
 `checkpoint_now`, `copy_store` and `stop` wait, and may be called from other threads; `turn` lets one in at a time.
-What the checkpointer has applied is told to `on_applied`, with the provider's lock held. `on_answer`, from a thread of
-the link's own, says that a `poll` is worth it before the second is over: a burst is applied in portions.
+What the checkpointer has applied is told to `on_applied`. `on_answer`, from a thread of the link's own, says that a
+`poll` is worth it before the second is over: a burst is applied in portions.
 
 A checkpointer that has an order and reports no progress for a while is killed, and another one goes on: the journal
 would grow without end behind one that hangs. Each such end doubles the time that the next one is given, so that a slow
@@ -358,8 +358,7 @@ class CheckpointDriver:
             self._applied_at = time.monotonic()
             self._full_failures = 0
         self._applied_lsn = lsn
-        with self._lock:
-            self._on_applied(lsn)
+        self._on_applied(lsn)
         if self.disk_was_full and not (self._one_by_one and self._anything_to_do(self._journal.durable_lsn)):
             self.met, self._one_by_one = None, False
 
