@@ -33,6 +33,7 @@ from vibemq.storage.kvstore.blocks import BLOCK_BYTES, BlockInfo, BlockParts, lo
 from vibemq.storage.kvstore.store import KV
 from vibemq.storage.lmdb import provider as provider_module
 from vibemq.storage.lmdb.backup import restore
+from vibemq.storage.lmdb.checkpoint import schedule
 from vibemq.storage.lmdb.checkpoint.checkpointer_process import THRIFTY
 from vibemq.storage.lmdb.checkpoint.schedule import portion
 from vibemq.storage.lmdb.environment.pairs import read_pairs
@@ -574,3 +575,21 @@ def test_appends_have_their_turn_while_what_was_checkpointed_is_let_go_of(
     assert all(found == list(range(1, 101)) for _, found in held)
     assert provider._recent.bytes_held == 0
     provider.close()
+
+
+def test_a_final_checkpoint_that_was_given_up_is_left_to_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A supervisor waits for the end, and the journal may hold gigabytes."""
+    applied: list[object] = []
+    monkeypatch.setattr(schedule, "FINAL_CHECKPOINT_TIMEOUT_S", -1.0)
+    monkeypatch.setattr(provider_module, "apply_offline", lambda *args: applied.append(args))
+    provider = LmdbProvider(tmp_path, SMALL)
+    provider.open()
+    provider.maintain()
+    provider.append([*a_queue(), messages(1, 10)])
+    provider.close()
+    assert not applied
+    provider.open()
+    assert sequences(provider) == list(range(1, 11))
+    provider.abandon()

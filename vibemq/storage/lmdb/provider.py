@@ -244,8 +244,8 @@ class LmdbProvider:
         self._driver.end_backups()
         self._spare_segments.stop()
         try:
-            self._driver.stop(final_checkpoint=True)
-            left = self._driver.hand_over()
+            goes_on = self._driver.stop(final_checkpoint=True)
+            left = self._driver.hand_over() if goes_on else []
             self._journal.close()
             self._store.env.close()
             self._apply_last(left)

@@ -185,8 +185,10 @@ class CheckpointDriver:
         """One that is under way ends with StorageError, and none begins any more."""
         self._ending = True
 
-    def stop(self, *, final_checkpoint: bool) -> None:
-        """End the checkpointer; before that, if asked for and it is running, let it empty the journal."""
+    def stop(self, *, final_checkpoint: bool) -> bool:
+        """End the checkpointer; before that, if asked for and it is running, let it empty the journal. False: that was
+        given up, and is left to the next start."""
+        given_up = False
         with self.turn:
             if final_checkpoint and self._link.running:
                 try:
@@ -196,7 +198,9 @@ class CheckpointDriver:
                 except StorageError as error:
                     logger.warning("no checkpoint at the end (%s); the next start reads the journal", error)
                     self._link.kill()
+                    given_up = True
             self._end()
+        return not given_up
 
     def abandon(self) -> None:
         """End the checkpointer without asking it for anything."""
