@@ -11,6 +11,6 @@ _BEGIN = (
 
 def command_of(module: str, *arguments: str) -> list[str]:
     """The command that runs a module as `python -m` does, but finds what this process finds, and no more: with `-m` the
-    working directory comes first, and a `queue.py` in it would stand for the one that we mean."""
+    working directory comes first, and a user's file in it would stand for a module of the standard library."""
     path = [entry for entry in sys.path if isinstance(entry, str)]
     return [sys.executable, "-P", "-c", _BEGIN, json.dumps(path), module, *arguments]

@@ -34,6 +34,7 @@ from vibemq.storage.interface import Problem, Progress, StorageStats
 from vibemq.storage.kvstore.dead_letters import SORTED_AT_ONCE
 from vibemq.storage.kvstore.transactional import TransactionalStore
 from vibemq.storage.local.ballast import START_FILE, Ballast
+from vibemq.storage.local.disk import RealDisk, write_again
 from vibemq.storage.local.file_limit import RESTART, file_limit, limit_sentence, remedy_of
 from vibemq.storage.local.high_water import HighWater, note_of
 from vibemq.storage.local.lock import DirectoryLock
@@ -230,13 +231,21 @@ class SqliteStorage:
     def _flush_what_was_left(self) -> None:
         """What an earlier process wrote and nobody has flushed must be durable before anybody builds on it."""
         try:
-            os.fdatasync(self._log)
+            self._write_log_again()
             self._note = self._open_note()
             fsync_folder(self._data_dir)
             self._note.write(self._store.stored_lsn)
             self._note.flush()
         except OSError as exc:
             raise self._fail(exc) from exc
+
+    def _write_log_again(self) -> None:
+        disk = RealDisk()
+        file = disk.open(f"{self._path}-wal")
+        try:
+            write_again(disk, file, disk.size(file))
+        finally:
+            disk.close(file)
 
     @contextmanager
     def _own_transaction(self, connection: sqlite3.Connection) -> Iterator[None]:

@@ -16,6 +16,7 @@ import lmdb
 
 from vibemq.errors import StorageDamaged, StorageFull
 from vibemq.storage.lmdb.environment.pages import HEAD_BYTES, MAGIC, page_bytes_of
+from vibemq.storage.local.disk import Disk, write_again
 
 DATA_FILE = "data.mdb"
 LOCK_FILE = "lock.mdb"
@@ -131,6 +132,18 @@ def heal_header(folder: Path) -> bool:
         file.flush()
         os.fsync(file.fileno())
     return True
+
+
+def flush_again(disk: Disk, folder: Path) -> None:
+    """Make durable what is committed, whoever committed it. LMDB flushes a transaction's pages before it writes its
+    header, but the header may be one that the disk refused; nobody writes meanwhile."""
+    file = disk.open(str(folder / DATA_FILE))
+    try:
+        disk.fdatasync(file)
+        head = disk.pread(file, HEAD_BYTES, 0)
+        write_again(disk, file, min(len(head), 2 * page_bytes_of(head)))
+    finally:
+        disk.close(file)
 
 
 def remove_unborn(folder: Path, *, has_journal: bool) -> None:
