@@ -40,9 +40,13 @@ def open_writer(folder: Path) -> lmdb.Environment:
     """Open (or create) the store for the one writing process. Call `missing_bytes` first."""
     folder.mkdir(parents=True, exist_ok=True)
     _reserve_lock_file(folder)
-    return lmdb.open(
+    env = lmdb.open(
         str(folder), map_size=map_bytes(folder), sync=True, metasync=True, max_readers=64, mode=0o600, lib_version=0
     )
+    # A process that was killed while it read, such as a checkpointer at a backup, has left its snapshot: no page that
+    # is in it, nor any that is freed later, would be used again.
+    env.reader_check()
+    return env
 
 
 def open_reader(folder: Path) -> lmdb.Environment:
