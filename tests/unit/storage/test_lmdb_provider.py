@@ -25,6 +25,8 @@ from vibemq.model.records import (
     Reason,
     Record,
     Settled,
+    TransactionDecided,
+    TransactionsForgotten,
 )
 from vibemq.model.rows import Rows, pack_row
 from vibemq.model.stored import DeadPageWanted, Slice
@@ -593,3 +595,18 @@ def test_a_final_checkpoint_that_was_given_up_is_left_to_the_next_start(
     provider.open()
     assert sequences(provider) == list(range(1, 11))
     provider.abandon()
+
+
+def test_an_application_whose_name_is_longer_than_a_key_holds_up_no_checkpoint(tmp_path: Path) -> None:
+    """As earlier versions have journaled it."""
+    long = "a" * 511
+    provider = LmdbProvider(tmp_path, SMALL)
+    provider.open()
+    provider.append([*a_queue(), *(TransactionDecided(app, 1, 1_000, []) for app in (long, long[1:])), messages(1, 10)])
+    provider.append([TransactionsForgotten([long])])
+    provider.checkpoint()
+    provider.close()
+    assert list(provider.open().transactions) == [long[1:]]
+    assert sequences(provider) == list(range(1, 11))
+    assert list(provider.check()) == []
+    provider.close()
