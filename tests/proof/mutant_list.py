@@ -179,7 +179,7 @@ FLUSHES = (
     Mutant(
         "a restarted checkpointer believes what nobody flushed",
         "storage/lmdb/checkpoint/checkpointer.py",
-        "        env.sync(True)\n",
+        "        flush_again(RealDisk(), layout.store)\n",
         "",
         sign=LOST_OR_BROKEN,
         by=(SIM_KILLS,),
@@ -188,7 +188,7 @@ FLUSHES = (
     Mutant(
         "a restarted broker believes a commit that nobody flushed",
         "storage/lmdb/prepare.py",
-        "    fsync_file(layout.data_file)\n",
+        "    flush_again(RealDisk(), layout.store)\n",
         "",
         sign=LOST_OR_BROKEN,
         by=(SIM_KILLS,),

@@ -242,7 +242,7 @@ def seams(machine: Machine) -> Iterator[None]:
         (record_writer, {"TAIL_BYTES_MAX": 512}),
         (committer, {"LARGE_ROW_BYTES": LARGE_BYTES}),
         (migration, {"open_writer": _open_writer, "WriterLock": _NoLock, "missing_bytes": _missing_bytes}),
-        (prepare, {"os": _Os, "WriterLock": _NoLock, "missing_bytes": _missing_bytes}),
+        (prepare, {"os": _Os, "RealDisk": real_disk, "WriterLock": _NoLock, "missing_bytes": _missing_bytes}),
         (prepare, {"check_pages": no_check, "tighten": no_check}),
         (provider, {"shutil": SimpleNamespace(disk_usage=disk_usage)}),
         (checkpointer, {"shutil": SimpleNamespace(disk_usage=disk_usage), "time": clock, "_answer": no_check}),

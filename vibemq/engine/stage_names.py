@@ -18,10 +18,15 @@ def stage_name(app: str, version: int, stage: str, user: str = "") -> str:
     """The stages of a user are names of their own. Raises InvalidOptions for names that cannot be kept."""
     if not 1 <= len(stage) <= NAME_MAX or "/" in stage:
         raise InvalidOptions(f"stage {stage[:40]!r} is not allowed; use 1 to {NAME_MAX} characters without '/'")
-    if not 1 <= len(app.encode(errors="replace")) <= APP_BYTES_MAX:
-        raise InvalidOptions(f"app {app[:40]!r} is not allowed; use 1 to {APP_BYTES_MAX} bytes")
+    check_app(app)
     owner = f"{OWNER_MARK}{quote(user, safe='')}/" if user else ""
     return f"{STAGE_PREFIX}{owner}{version}/{stage}/{app}"
+
+
+def check_app(app: str) -> None:
+    """Raises InvalidOptions."""
+    if not 1 <= len(app.encode(errors="replace")) <= APP_BYTES_MAX:
+        raise InvalidOptions(f"app {app[:40]!r} is not allowed; use 1 to {APP_BYTES_MAX} bytes")
 
 
 def version_and_app(name: str) -> tuple[int, str]:

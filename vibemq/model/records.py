@@ -360,6 +360,10 @@ class DeadRemoved:
     replayed: bool = False
 
 
+APPLICATION_BYTES_MAX = 510
+"""Of an application's name: LMDB takes keys of 511 bytes, of which one says what the key is of."""
+
+
 @dataclass(slots=True)
 class TransactionDecided:
     """The stages (queues of their own) will enter their queues, whatever happens from here on."""

@@ -20,7 +20,15 @@ from vibemq.model.commands import (
 )
 from vibemq.model.effects import Counted, Decided
 from vibemq.model.options import Durability, QueueOptions
-from vibemq.model.records import Dropped, MessageExtra, MessagesAdded, QueueDeleted, StageMoved, TransactionsForgotten
+from vibemq.model.records import (
+    Dropped,
+    MessageExtra,
+    MessagesAdded,
+    QueueDeleted,
+    StageMoved,
+    TransactionDecided,
+    TransactionsForgotten,
+)
 from vibemq.model.runs import RunSet
 
 
@@ -434,3 +442,10 @@ def test_names_of_plain_parts(user: str, target: str) -> None:
     assert not is_plain(whole)
     assert plain_of(name) == (whole, target)
     assert version_and_app(name) == (7, "job/x=y>z")
+
+
+@pytest.mark.parametrize("app", ["", "a" * 257, "\u20ac" * 86])
+def test_a_commit_without_stages_needs_a_name_that_a_store_can_keep(driver: Driver, app: str) -> None:
+    assert isinstance(decide(driver, app=app), InvalidOptions)
+    assert not driver.records_of(TransactionDecided)
+    assert isinstance(decide(driver, app="a" * 256), Decided)

@@ -25,15 +25,20 @@ from vibemq.model.records import (
     Reason,
     Record,
     Settled,
+    TransactionDecided,
+    TransactionsForgotten,
 )
 from vibemq.model.rows import Rows, pack_row
 from vibemq.model.stored import DeadPageWanted, Slice
 from vibemq.storage.kvstore import block_cache
 from vibemq.storage.kvstore.blocks import BLOCK_BYTES, BlockInfo, BlockParts, load_block, load_large_block
 from vibemq.storage.kvstore.store import KV
+from vibemq.storage.lmdb import provider as provider_module
 from vibemq.storage.lmdb.backup import restore
+from vibemq.storage.lmdb.checkpoint import schedule
 from vibemq.storage.lmdb.checkpoint.checkpointer_process import THRIFTY
 from vibemq.storage.lmdb.checkpoint.schedule import portion
+from vibemq.storage.lmdb.environment.pairs import read_pairs
 from vibemq.storage.lmdb.environment.tables import LmdbKV
 from vibemq.storage.lmdb.journal.journal import SealedSegment
 from vibemq.storage.lmdb.provider import LmdbProvider
@@ -550,3 +555,74 @@ def test_a_large_dead_letter_is_read_without_the_lock_that_appends_take(
     assert free
     assert all(free)
     again.close()
+
+
+def test_files_of_the_working_directory_do_not_stand_for_modules_of_the_checkpointer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "queue.py").write_text("raise SystemExit('imported')")
+    monkeypatch.chdir(tmp_path)
+    provider = LmdbProvider(tmp_path / "data", SMALL)
+    provider.open()
+    provider.append([*a_queue(), messages(1, 10)])
+    provider.checkpoint()
+    assert provider.stats().details["checkpointer_restarts"] == 0
+    assert len(list(read_pairs(tmp_path / "data" / "store", backward=False))) > 3
+    provider.close()
+
+
+def test_appends_have_their_turn_while_what_was_checkpointed_is_let_go_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(provider_module, "STRETCHES_AT_ONCE", 10)
+    provider = LmdbProvider(tmp_path, SMALL)
+    provider.open()
+    provider.append(a_queue())
+    for number in range(1, 101):
+        provider.append([messages(number, 1)])
+    held: list[tuple[int, list[int]]] = []
+    release = provider._recent.release
+
+    def watched(lsn: int, most: int) -> bool:
+        held.append((provider._recent.bytes_held, sequences(provider)))
+        return release(lsn, most)
+
+    monkeypatch.setattr(provider._recent, "release", watched)
+    provider.checkpoint()
+    assert len({size for size, _ in held}) >= 10
+    assert all(found == list(range(1, 101)) for _, found in held)
+    assert provider._recent.bytes_held == 0
+    provider.close()
+
+
+def test_a_final_checkpoint_that_was_given_up_is_left_to_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A supervisor waits for the end, and the journal may hold gigabytes."""
+    applied: list[object] = []
+    monkeypatch.setattr(schedule, "FINAL_CHECKPOINT_TIMEOUT_S", -1.0)
+    monkeypatch.setattr(provider_module, "apply_offline", lambda *args: applied.append(args))
+    provider = LmdbProvider(tmp_path, SMALL)
+    provider.open()
+    provider.maintain()
+    provider.append([*a_queue(), messages(1, 10)])
+    provider.close()
+    assert not applied
+    provider.open()
+    assert sequences(provider) == list(range(1, 11))
+    provider.abandon()
+
+
+def test_an_application_whose_name_is_longer_than_a_key_holds_up_no_checkpoint(tmp_path: Path) -> None:
+    """As earlier versions have journaled it."""
+    long = "a" * 511
+    provider = LmdbProvider(tmp_path, SMALL)
+    provider.open()
+    provider.append([*a_queue(), *(TransactionDecided(app, 1, 1_000, []) for app in (long, long[1:])), messages(1, 10)])
+    provider.append([TransactionsForgotten([long])])
+    provider.checkpoint()
+    provider.close()
+    assert list(provider.open().transactions) == [long[1:]]
+    assert sequences(provider) == list(range(1, 11))
+    assert list(provider.check()) == []
+    provider.close()

@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,14 @@ from vibemq.errors import StorageDamaged
 from vibemq.model.jobs.job import JobKind, JobPlan, JobState, StoredJob
 from vibemq.model.jobs.job_records import JobAdvanced, JobStarted
 from vibemq.model.records import DeadRemoved
-from vibemq.storage.lmdb.environment.env import open_writer, remove_unborn
+from vibemq.storage.lmdb.environment import pages
+from vibemq.storage.lmdb.environment.env import flush_again, open_writer, remove_unborn
+from vibemq.storage.lmdb.environment.free_pages import UnusedPages, unused_pages
 from vibemq.storage.lmdb.environment.pairs import read_pairs
 from vibemq.storage.lmdb.journal.journal import Journal
 from vibemq.storage.lmdb.provider import LmdbProvider
 from vibemq.storage.lmdb.repair import repair
+from vibemq.storage.local.disk import RealDisk
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -262,3 +266,73 @@ def test_a_record_that_was_never_flushed_may_be_torn(tmp_path: Path) -> None:
     assert sequences(provider) == [1, 2, 3, 4, 5, 6, 7]
     assert provider.stats().torn_tail_bytes
     provider.close()
+
+
+@pytest.fixture
+def carried_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was made until now comes to a system whose pages are four times as big."""
+    monkeypatch.setattr(os, "sysconf", lambda _: 4 * PAGE)
+    monkeypatch.setattr(pages, "PAGE_BYTES", 4 * PAGE)
+
+
+@pytest.fixture
+def made_here(tmp_path: Path) -> Path:
+    return checkpointed(tmp_path, 400)
+
+
+def test_a_store_of_a_system_with_other_pages_is_opened(made_here: Path, carried_elsewhere: None) -> None:
+    provider = LmdbProvider(made_here.parent.parent, SMALL)
+    provider.open()
+    assert sequences(provider) == list(range(1, 401))
+    assert list(provider.check()) == []
+    provider.close()
+
+
+def test_a_store_of_a_system_with_other_pages_keeps_all_when_it_is_repaired(
+    made_here: Path, carried_elsewhere: None
+) -> None:
+    folder = made_here.parent.parent
+    assert repair(folder, SMALL) == []
+    provider = LmdbProvider(folder, SMALL)
+    provider.open()
+    assert sequences(provider) == list(range(1, 401))
+    provider.close()
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_header_is_healed_in_a_store_of_a_system_with_other_pages(
+    made_here: Path, carried_elsewhere: None, lost: int
+) -> None:
+    overwrite(made_here, lost * PAGE, bytes(PAGE))
+    assert [problem.what for problem in repair(made_here.parent.parent, SMALL)][:1] == [
+        "one of the two header pages was broken; the other was used"
+    ]
+
+
+def test_free_pages_of_a_system_with_other_pages_are_counted_as_big_as_they_are(
+    made_here: Path, carried_elsewhere: None
+) -> None:
+    found = unused_pages(made_here)
+    assert found.page_bytes == PAGE
+    assert UnusedPages(((1, 8),), 0, PAGE).for_values(PAGE // 2) == 8 * PAGE
+
+
+def test_a_header_that_the_disk_may_have_refused_is_written_again_before_it_is_built_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system shows it, counts it as written and flushes it no more; the journal is released upon it."""
+    path = checkpointed(tmp_path, 10)
+    content, calls = path.read_bytes(), list[tuple[str, int]]()
+    disk = RealDisk()
+    monkeypatch.setattr(disk, "fdatasync", lambda file: calls.append(("flush", 0)))
+    write = disk.pwritev
+
+    def watched(file: int, buffers: Sequence[bytes], offset: int) -> int:
+        assert content[offset:].startswith(b"".join(buffers))
+        calls.append(("write", sum(map(len, buffers))))
+        return write(file, buffers, offset)
+
+    monkeypatch.setattr(disk, "pwritev", watched)
+    flush_again(disk, path.parent)
+    assert calls == [("flush", 0), ("write", 2 * PAGE), ("flush", 0)]
+    assert path.read_bytes() == content

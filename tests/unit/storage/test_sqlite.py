@@ -1,13 +1,14 @@
 """What only the sqlite provider does: one flush per sync, rollback on a full disk, fail-stop, repair."""
 
 import errno
+import gc
 import os
 import shutil
 import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -17,11 +18,17 @@ import pytest
 from vibemq.errors import ConfigInvalid, StorageDamaged, StorageError, StorageFailed, StorageFull
 from vibemq.model.options import Durability, QueueOptions
 from vibemq.model.records import (
+    CursorChanged,
+    CursorFacts,
     DeadLettered,
     DeadRemoved,
     GroupCreated,
+    GroupFiltered,
+    GroupOwned,
     HandedOut,
     MessagesAdded,
+    Plan,
+    PlanMade,
     QueueChanged,
     QueueCreated,
     Settled,
@@ -253,20 +260,66 @@ def test_any_other_error_is_final(storage: SqliteStorage) -> None:
             verb()
 
 
+def refuse_to_flush(_file: int) -> None:
+    raise OSError(5, "Input/output error")
+
+
 def test_a_failed_flush_is_final(storage: SqliteStorage, monkeypatch: pytest.MonkeyPatch) -> None:
     storage.append(queue())
 
-    def fail(_file: int) -> None:
-        raise OSError(5, "Input/output error")
-
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fdatasync", fail)
+        patch.setattr(os, "fdatasync", refuse_to_flush)
         with pytest.raises(StorageFailed, match="Input/output"):
             storage.sync()
     with pytest.raises(StorageFailed):
         storage.sync()
     with pytest.raises(StorageFailed):
         storage.append([added(1, 1)])
+
+
+@pytest.mark.parametrize("let_go", [SqliteStorage.close, lambda _: None])
+def test_a_log_that_could_not_be_flushed_is_not_folded_by_letting_go_of_it(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch, let_go: Callable[[SqliteStorage], None]
+) -> None:
+    storage = SqliteStorage(data_dir, SqliteSettings())
+    storage.open()
+    storage.append([*queue(), added(1, 10)])
+    log = data_dir / "vibemq.sqlite-wal"
+    before = log.read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", refuse_to_flush)
+        with pytest.raises(StorageFailed):
+            storage.sync()
+    let_go(storage)
+    storage._directory.release()
+    del storage
+    gc.collect()
+    assert log.read_bytes() == before
+    again = SqliteStorage(data_dir, SqliteSettings())
+    again.open()
+    assert_rows(again.read(1, 1, ALL, NO_LIMIT), range(1, 11))
+    again.close()
+
+
+def test_a_start_that_cannot_flush_the_log_leaves_it_and_says_so(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = SqliteStorage(data_dir, SqliteSettings())
+    storage.open()
+    storage.append([*queue(), added(1, 10)])
+    killed = data_dir.with_name("killed")
+    shutil.copytree(data_dir, killed)
+    storage.close()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", refuse_to_flush)
+        with pytest.raises(StorageFailed, match="Input/output"):
+            SqliteStorage(killed, SqliteSettings()).open()
+    gc.collect()
+    assert (killed / "vibemq.sqlite-wal").stat().st_size > 1000
+    again = SqliteStorage(killed, SqliteSettings())
+    again.open()
+    assert_rows(again.read(1, 1, ALL, NO_LIMIT), range(1, 11))
+    again.close()
 
 
 def test_upkeep_joins_small_blocks(storage: SqliteStorage, data_dir: Path) -> None:
@@ -359,6 +412,40 @@ def test_a_damaged_state_value_refuses_to_open_and_is_repaired(data_dir: Path, s
     again.append([QueueCreated(state.next_queue_id, "new", QueueOptions(), 1, "")])
     again.close()
     assert [path for path in data_dir.iterdir() if ".damaged-" in path.name]
+
+
+def test_a_group_whose_progress_is_lost_stays_what_it_was(data_dir: Path, storage: SqliteStorage) -> None:
+    facts = CursorFacts(3, 8, 60_000, 0, 0, False, 1, "reader", head=4)
+    storage.append(
+        [
+            *queue(),
+            GroupCreated(1, 1, "billing", True, 1),
+            GroupOwned(1, 1, "alice"),
+            GroupFiltered(1, 1, "region = 'eu'"),
+            GroupCreated(1, 2, "stream", True, 1),
+            CursorChanged(1, 2, facts),
+            PlanMade(1, 2, 1, Plan("tag", "end")),
+            added(1, 20),
+            *(Settled(1, group_id, [(2, 3), (6, 6)]) for group_id in (1, 2)),
+        ]
+    )
+    storage.close()
+    with sqlite3.connect(data_dir / "vibemq.sqlite") as connection:
+        broken = connection.execute(
+            "UPDATE kv SET value = zeroblob(40) WHERE key >= ? AND key < ?",
+            (keys.RUN_PAGE, keys.after(keys.RUN_PAGE)),
+        )
+        assert broken.rowcount == 2
+    connection.close()
+    assert {problem.what for problem in repair(data_dir, SqliteSettings())} >= {
+        "group 'billing' of queue queue-1 starts over with its oldest stored message",
+        "group 'stream' of queue queue-1 reads on from 8",
+    }
+    again = SqliteStorage(data_dir, SqliteSettings())
+    groups = again.open().queues[1].groups
+    assert (groups[1].owner, groups[1].where, groups[1].head) == ("alice", "region = 'eu'", 1)
+    assert (groups[2].cursor, groups[2].plans) == (facts._replace(head=0), {1: Plan("tag", "end")})
+    again.close()
 
 
 def test_broken_pages_are_survived_by_repair(data_dir: Path, storage: SqliteStorage) -> None:

@@ -16,7 +16,7 @@ from vibemq.engine.pacing import STEP_UNITS, Slices
 from vibemq.engine.queue.dedup import screen
 from vibemq.engine.queue.queue import WAITING_NAME, Queue, TakenOut
 from vibemq.engine.queue.transaction import Transaction
-from vibemq.engine.stage_names import delay_mark, plain_stage, stage_name, version_and_app
+from vibemq.engine.stage_names import check_app, delay_mark, plain_stage, stage_name, version_and_app
 from vibemq.engine.state import OWN_PREFIXES, EngineState
 from vibemq.engine.step import Step
 from vibemq.errors import InvalidOptions, NotAuthorized, StageNotFound, VersionSkipped
@@ -31,7 +31,14 @@ from vibemq.model.commands import (
 )
 from vibemq.model.effects import Counted, Decided, Published
 from vibemq.model.options import Durability, QueueOptions
-from vibemq.model.records import Dropped, MessageExtra, Reason, TransactionDecided, TransactionsForgotten
+from vibemq.model.records import (
+    APPLICATION_BYTES_MAX,
+    Dropped,
+    MessageExtra,
+    Reason,
+    TransactionDecided,
+    TransactionsForgotten,
+)
 from vibemq.model.rows import LARGE_ROW_BYTES
 from vibemq.model.runs import Run, run_count
 from vibemq.model.staged_batch import pack_staged_batch
@@ -185,8 +192,20 @@ def remember(
     forget_old(state, step)
 
 
+def check_own(app: str) -> None:
+    """Raises InvalidOptions for an application of the broker's own that no store could keep: what a user has called it
+    is a part of its name."""
+    size = len(app.encode(errors="replace"))
+    if size > APPLICATION_BYTES_MAX:
+        raise InvalidOptions(
+            f"{app[:40]!r}… would be kept under a name of {size} bytes, and {APPLICATION_BYTES_MAX} is the most; use "
+            "a shorter name"
+        )
+
+
 def check_application(app: str) -> None:
     """Raises InvalidOptions for a name that is not for transactions of users."""
+    check_app(app)
     for prefix in OWN_PREFIXES:
         if app.startswith(prefix):
             raise InvalidOptions(

@@ -3,8 +3,8 @@
 `salvage` writes the sound values of the old store into a new one, `drop_missing` then takes out what no block holds.
 
 Rather again than never: where a group's progress is damaged or cannot be trusted, the group starts over with the oldest
-stored message; a queue whose own value is lost comes back under the name `recovered-<id>` with default options; a
-message whose dead letter is lost gets a new one.
+stored message, and stays whose it is; a queue whose own value is lost comes back under the name `recovered-<id>` with
+default options; a message whose dead letter is lost gets a new one.
 """
 
 from collections.abc import Iterable, Iterator
@@ -249,10 +249,10 @@ class _Salvage:
             if queue is None or group is None:
                 continue
             held = self._held.get(queue_id)
-            queue.groups[group_id] = StoredGroup(
-                group_id, group.name, group.durable, held.first if held else queue.next_sequence, group.epoch
-            )
+            queue.groups[group_id] = _started_over(group, held.first if held else queue.next_sequence)
             text = f"group {group.name!r} of queue {queue.name} starts over with its oldest stored message"
+            if group.cursor is not None:
+                text = f"group {group.name!r} of queue {queue.name} reads on from {group.cursor.committed}"
             self.problems.append(Problem(text, self._target.where, queue=queue.name))
 
     def _break_plans(self) -> None:
@@ -318,6 +318,17 @@ class _Salvage:
                 self._put_dead(DeadEntry(queue_id, "", facts))
                 text = f"the dead letter of message {sequence} of queue {queue.name} is lost; it has a new one"
                 self.problems.append(Problem(text, self._target.where, None, queue.name, sequence, sequence))
+
+
+def _started_over(group: StoredGroup, head: int) -> StoredGroup:
+    """The group with what its own value says of it, and no messages that it was handed or has settled. A cursor has
+    acknowledged what it says; what of it is held back is found when it is taken up."""
+    fresh = StoredGroup(group.group_id, group.name, group.durable, head, group.epoch)
+    fresh.owner, fresh.where = group.owner, group.where
+    if group.cursor is not None:
+        fresh.cursor = group.cursor._replace(head=0)
+        fresh.plans.update(group.plans)
+    return fresh
 
 
 # -- what is missing ----------------------------------------------------------------------------------------------

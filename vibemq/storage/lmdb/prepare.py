@@ -8,17 +8,17 @@ from pathlib import Path
 from vibemq.errors import StorageDamaged
 from vibemq.storage.lmdb.check import check_store
 from vibemq.storage.lmdb.compaction import remove_leftover
-from vibemq.storage.lmdb.environment.env import missing_bytes, open_inspector, remove_unborn
+from vibemq.storage.lmdb.environment.env import flush_again, missing_bytes, open_inspector, remove_unborn
 from vibemq.storage.lmdb.environment.pages import check_pages
 from vibemq.storage.lmdb.environment.tables import translated
 from vibemq.storage.lmdb.environment.writer_lock import WriterLock
 from vibemq.storage.lmdb.journal.recovery import REPAIR_HINT
 from vibemq.storage.lmdb.layout import FILES, PROVIDER, VERSION, Layout
 from vibemq.storage.lmdb.migration import LEFTOVER_WAIT_S
+from vibemq.storage.local.disk import RealDisk
 from vibemq.storage.local.modes import tighten
 from vibemq.storage.local.repaired import finish_repair
 from vibemq.storage.local.store_file import check_store as check_version
-from vibemq.storage.local.store_file import fsync_file
 from vibemq.storage.migrate import create_store
 
 logger = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ def prepare(layout: Layout, *, now: int) -> None:
     remove_leftover(layout)
     _make_whole(layout)
     # What a killed process committed may be in the page cache only; it must not be believed now and lost later.
-    fsync_file(layout.data_file)
+    flush_again(RealDisk(), layout.store)
 
 
 def _make_whole(layout: Layout) -> None:

@@ -14,6 +14,7 @@ import logging
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from vibemq.errors import StorageError
@@ -61,11 +62,14 @@ from vibemq.storage.local.store_file import check_store as check_version
 from vibemq.storage.state.changes import Dirty
 from vibemq.storage.state.reducer import apply, is_transient, restart_transient
 from vibemq.storage.state.shedding import shed_all
+from vibemq.storage.state.turns import in_turns
 
 logger = logging.getLogger(__name__)
 
 SEGMENTS_PER_DISK = 64
 SEGMENT_BYTES_MIN = 64 << 10
+STRETCHES_AT_ONCE = 1_000
+"""Let go of while appends wait for the lock: a millisecond of work."""
 SHED_AFTER = 5_000
 """Records that are replayed between two rounds in which queues give back what they do not need any more."""
 
@@ -240,8 +244,8 @@ class LmdbProvider:
         self._driver.end_backups()
         self._spare_segments.stop()
         try:
-            self._driver.stop(final_checkpoint=True)
-            left = self._driver.hand_over()
+            goes_on = self._driver.stop(final_checkpoint=True)
+            left = self._driver.hand_over() if goes_on else []
             self._journal.close()
             self._store.env.close()
             self._apply_last(left)
@@ -339,11 +343,18 @@ class LmdbProvider:
         self._spare_segments.wake()
 
     def _on_applied(self, lsn: int) -> None:
-        """Called with the lock held when the store has everything up to `lsn`."""
-        self._store.applied_lsn = lsn
-        self._note_store_size()
-        self._recent.release(lsn)
-        self._journal.release(lsn)
+        """The store has everything up to `lsn`."""
+        with self._store.lock:
+            self._store.applied_lsn = lsn
+            self._note_store_size()
+        in_turns(partial(self._release_some, lsn))
+        with self._store.lock:
+            # Last: rows are read from it until they are forgotten.
+            self._journal.release(lsn)
+
+    def _release_some(self, lsn: int) -> bool:
+        with self._store.lock:
+            return self._recent.release(lsn, STRETCHES_AT_ONCE)
 
     def _note_store_size(self) -> None:
         size, unused = compaction.store_size(self._store.env)

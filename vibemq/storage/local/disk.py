@@ -15,6 +15,7 @@ from typing import Protocol
 
 IOV_MAX = 1024
 """Most buffers Linux takes in one pwritev."""
+AGAIN_BYTES = 1 << 20
 
 
 class Disk(Protocol):
@@ -166,3 +167,14 @@ def write_all(disk: Disk, file: int, buffers: Sequence[bytes], offset: int) -> N
         if taken == 0:
             raise OSError(5, "the disk took no byte of a write")
         written += taken
+
+
+def write_again(disk: Disk, file: int, size: int) -> None:
+    """Write the first `size` bytes of a file as they are, and flush them: for who builds on what a dead process left.
+
+    After a flush that failed the system shows what the disk has not got, takes it for written, and tells of success
+    when it is flushed again.
+    """
+    for offset in range(0, size, AGAIN_BYTES):
+        write_all(disk, file, [disk.pread(file, min(AGAIN_BYTES, size - offset), offset)], offset)
+    disk.fdatasync(file)

@@ -2,12 +2,13 @@
 
     data                       the directory
     data.restoring             the copy, while it is made; UNFINISHED is in it until it is complete and flushed
-    data.replacing             only where two names cannot be exchanged: says that the copy is to become `data`
+    data.replacing             only where two names cannot be exchanged: names what is on its way to another name
 
 Where `data` is a mount point, or the folder that it is in cannot be written, `fill.py` fills it in place.
 
 Linux exchanges two names in one step (renameat2, RENAME_EXCHANGE). Where the file system cannot, the note
-`data.replacing` is written first, and whoever opens the directory next completes what it says.
+`data.replacing` is written first, and whoever opens the directory next goes by what it says: the copy is to become
+`data`, or another folder is what the copy was, and becomes it again.
 """
 
 import ctypes
@@ -72,7 +73,7 @@ class Replacement:
             # Complete, so it may be what stood in the directory before an earlier restore.
             earlier = unused(self._aside)
             self._make(earlier)
-            _change_places(earlier, self._copy)
+            _change_places(earlier, self._copy, _note(self._data_dir))
             self.earlier_copy = earlier
         else:
             self._make(self._copy)
@@ -91,7 +92,7 @@ class Replacement:
             return
         if self.earlier_copy is not None:
             place, self.earlier_copy = self.earlier_copy, None
-            _change_places(place, self._copy)
+            _change_places(place, self._copy, _note(self._data_dir))
             shutil.rmtree(place)
         elif self._refused:
             self._empty()
@@ -121,11 +122,12 @@ class Replacement:
             fsync_folder(data_dir.parent)
             self.moved_aside = self._move_aside(copy)
         else:
-            private_file(_note(data_dir), os.fsencode(copy.name))
-            fsync_folder(data_dir.parent)
+            _write_note(_note(data_dir), copy.name)
             self.moved_aside = self._move_aside(data_dir)
             fsync_folder(data_dir.parent)
-            finish_replacing(data_dir)
+            # A broker that was refused meanwhile may have taken the note away.
+            _put_in_place(copy, data_dir)
+            _note(data_dir).unlink(missing_ok=True)
         fsync_folder(data_dir.parent)
 
     def _move_aside(self, folder: Path) -> Path:
@@ -135,16 +137,26 @@ class Replacement:
 
 
 def finish_replacing(data_dir: Path) -> None:
-    """Complete a replacement that was interrupted between its two renames; nothing when there is none."""
+    """Complete a replacement that was interrupted between its renames, or undo what came before it; nothing when there
+    is none."""
     data_dir = real_place(data_dir)
     note, copy = _note(data_dir), copy_of(data_dir)
     if not note.exists():
         return
+    name = os.fsdecode(note.read_bytes())
+    if name == copy.name:
+        _put_in_place(copy, data_dir)
+    elif not copy.exists() and name in os.listdir(copy.parent):
+        os.rename(copy.with_name(name), copy)
+        fsync_folder(copy.parent)
+    note.unlink(missing_ok=True)
+    fsync_folder(data_dir.parent)
+
+
+def _put_in_place(copy: Path, data_dir: Path) -> None:
     if not data_dir.exists() and copy.exists():
         os.rename(copy, data_dir)
         fsync_folder(data_dir.parent)
-    note.unlink()
-    fsync_folder(data_dir.parent)
 
 
 def refuse_interrupted(data_dir: Path) -> None:
@@ -166,13 +178,22 @@ def _note(data_dir: Path) -> Path:
     return data_dir.with_name(f"{data_dir.name}.replacing")
 
 
-def _change_places(one: Path, other: Path) -> None:
-    """Two folders, with a third name where that cannot be done in one step."""
-    if not _exchange(one, other):
+def _write_note(note: Path, name: str) -> None:
+    private_file(note, os.fsencode(name))
+    fsync_folder(note.parent)
+
+
+def _change_places(one: Path, copy: Path, note: Path) -> None:
+    """A folder and the copy, with a third name where that cannot be done in one step. Without a copy a broker would
+    begin with an empty store, so the note says which folder that is meanwhile."""
+    if not _exchange(one, copy):
         between = unused(one)
-        os.rename(other, between)
-        os.rename(one, other)
+        _write_note(note, between.name)
+        os.rename(copy, between)
+        os.rename(one, copy)
         os.rename(between, one)
+        fsync_folder(one.parent)
+        note.unlink()
     fsync_folder(one.parent)
 
 

@@ -4,6 +4,7 @@ table kv       key BLOB PRIMARY KEY, value BLOB         storage/kvstore/keys.py,
 table owner    epoch INTEGER                            one row: how often the store was opened for writing
 """
 
+import ctypes
 import os
 import shutil
 import sqlite3
@@ -171,6 +172,12 @@ def fold_log(connection: sqlite3.Connection, where: str, *, cut: bool = True) ->
         error = translate(exc, where)
         if isinstance(error, StorageFailed):
             raise error from exc
+
+
+def never_close(connection: sqlite3.Connection) -> None:
+    """Of a store that has failed: on closing the last connection, also when it is finalised, SQLite would flush the log
+    once more, which succeeds although the disk has not got it, move it into the database, and delete it."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
 
 
 @contextmanager

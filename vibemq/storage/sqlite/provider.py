@@ -34,6 +34,7 @@ from vibemq.storage.interface import Problem, Progress, StorageStats
 from vibemq.storage.kvstore.dead_letters import SORTED_AT_ONCE
 from vibemq.storage.kvstore.transactional import TransactionalStore
 from vibemq.storage.local.ballast import START_FILE, Ballast
+from vibemq.storage.local.disk import RealDisk, write_again
 from vibemq.storage.local.file_limit import RESTART, file_limit, limit_sentence, remedy_of
 from vibemq.storage.local.high_water import HighWater, note_of
 from vibemq.storage.local.lock import DirectoryLock
@@ -53,6 +54,7 @@ from vibemq.storage.sqlite.connection import (
     connect,
     epoch_of,
     fold_log,
+    never_close,
     page_bytes,
     take_over,
     transaction,
@@ -225,14 +227,28 @@ class SqliteStorage:
         self._log = os.open(f"{self._path}-wal", os.O_RDONLY | os.O_CLOEXEC)
         self._gauge = LogGauge(self._log, connection.execute("PRAGMA page_size").fetchone()[0])
         self._fold_frames = fold_pages(self._ballast.size)
-        # What an earlier process wrote and nobody has flushed must be durable before anybody builds on it.
-        os.fdatasync(self._log)
-        self._note = self._open_note()
-        fsync_folder(self._data_dir)
+        self._flush_what_was_left()
         self._written_lsn = self._durable_lsn = state.lsn
-        self._note.write(self._store.stored_lsn)
-        self._note.flush()
         return state
+
+    def _flush_what_was_left(self) -> None:
+        """What an earlier process wrote and nobody has flushed must be durable before anybody builds on it."""
+        try:
+            self._write_log_again()
+            self._note = self._open_note()
+            fsync_folder(self._data_dir)
+            self._note.write(self._store.stored_lsn)
+            self._note.flush()
+        except OSError as exc:
+            raise self._fail(exc) from exc
+
+    def _write_log_again(self) -> None:
+        disk = RealDisk()
+        file = disk.open(f"{self._path}-wal")
+        try:
+            write_again(disk, file, disk.size(file))
+        finally:
+            disk.close(file)
 
     @contextmanager
     def _own_transaction(self, connection: sqlite3.Connection) -> Iterator[None]:
@@ -240,11 +256,13 @@ class SqliteStorage:
         with transaction(connection):
             epoch = epoch_of(connection)
             if epoch != self.epoch:
-                self._failed = StorageFenced(
-                    f"another broker has taken {self._where} over (epoch {epoch}, ours was {self.epoch}); nothing was "
-                    "written, and this broker confirms nothing more. Find out who the other is: owner.json names it"
+                raise self._end(
+                    StorageFenced(
+                        f"another broker has taken {self._where} over (epoch {epoch}, ours was {self.epoch}); nothing "
+                        "was written, and this broker confirms nothing more. Find out who the other is: owner.json "
+                        "names it"
+                    )
                 )
-                raise self._failed
             yield
 
     def _open_note(self) -> HighWater:
@@ -284,7 +302,8 @@ class SqliteStorage:
             self._note.close()
             self._note = None
         if self._connection is not None:
-            self._connection.close()
+            if self._failed is None:
+                self._connection.close()
             self._connection = None
 
     def _open_connection(self) -> sqlite3.Connection:
@@ -299,8 +318,16 @@ class SqliteStorage:
         if self._failed is None:
             remedy = _remedy_of(error)
             what = str(error).removesuffix(f"; {remedy}")
-            self._failed = StorageFailed(f"the store {self._where} failed ({what}); {remedy}")
+            self._end(StorageFailed(f"the store {self._where} failed ({what}); {remedy}"))
+        assert self._failed is not None
         return self._failed
+
+    def _end(self, failure: StorageFailed) -> StorageFailed:
+        """Every later call raises it, and not another word is said to the files."""
+        self._failed = failure
+        if self._connection is not None:
+            never_close(self._connection)
+        return failure
 
     # -- writing --------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ the query       the highest number that any of its readers has entered, and when
 from vibemq.engine.handlers.cursors.lookup import check_epoch, check_expired, find_cursor
 from vibemq.engine.handlers.cursors.plans import put, unknown_plan, used_behind
 from vibemq.engine.handlers.fan_out import check_owner, durable_need
-from vibemq.engine.handlers.transactions import forget_old, remember
+from vibemq.engine.handlers.transactions import check_own, forget_old, remember
 from vibemq.engine.queue.cursor import Cursor
 from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import Queue
@@ -63,6 +63,7 @@ def _use(state: EngineState, step: Step, register: str, batch: int) -> None:
     """The query has used the number. Raises InvalidOptions when there is no room for one more query."""
     known = state.transactions.get(register)
     if known is None:
+        check_own(register)
         _check_room(state, step, register)
     if known is None or known.version < batch:
         remember(state, step, register, batch, at=state.next_batch_instant(step.now))

@@ -10,7 +10,7 @@ from vibemq.engine.handlers.append import add, pick
 from vibemq.engine.handlers.overflow import fitting, when_counted
 from vibemq.engine.handlers.publish import check_delays, check_pressure
 from vibemq.engine.handlers.queues import find
-from vibemq.engine.handlers.transactions import REMEMBERED_MS, remember
+from vibemq.engine.handlers.transactions import REMEMBERED_MS, check_own, remember
 from vibemq.engine.pacing import Slices
 from vibemq.engine.queue.queue import Queue
 from vibemq.engine.queue.transaction import Transaction
@@ -50,7 +50,8 @@ def _import(state: EngineState, command: ImportMessages, step: Step) -> None:
 
 
 def _check_new(state: EngineState, step: Step, queue: Queue, app: str, user: str) -> None:
-    """Raises InvalidOptions: the broker cannot remember one more."""
+    """Raises InvalidOptions: the broker cannot remember it, or one more."""
+    check_own(app)
     importer = importer_of(app)
     assert importer is not None
     known = state.imports.get(importer[0], {}).get(importer[1], {})

@@ -13,7 +13,13 @@ from typing import NamedTuple
 
 import lmdb
 
-from vibemq.model.records import MessagesAdded
+from vibemq.model.records import (
+    APPLICATION_BYTES_MAX,
+    MessagesAdded,
+    Record,
+    TransactionDecided,
+    TransactionsForgotten,
+)
 from vibemq.storage.kvstore.blocks import BLOCK_BYTES, store_blocks
 from vibemq.storage.kvstore.collecting import uncollected
 from vibemq.storage.kvstore.dead.index import BUILD_LETTERS
@@ -158,7 +164,7 @@ class Checkpoint:
         return any_waiting(queue, fact.first_sequence, last) or bool(queue.dead.overlap(fact.first_sequence, last))
 
     def _apply_one(self, where: str, record: JournalRecord, dead: StoredDead, arrivals: Arrivals) -> None:
-        for fact in decode_batch(record.body, where):
+        for fact in filter(_has_a_key, decode_batch(record.body, where)):
             self._progress()
             apply(self.state, fact, dead, self._dirty)
             arrivals.take(fact)
@@ -174,6 +180,17 @@ def apply_offline(layout: Layout, segments: Sequence[SegmentToApply]) -> None:
             Checkpoint(env).apply_segments(RealDisk(), segments, up_to_lsn=segments[-1].last_lsn)
     finally:
         lock.release()
+
+
+def _has_a_key(fact: Record) -> bool:
+    """Not of an application whose name is longer than LMDB's keys, as earlier versions let it be: it had no stages, and
+    is known until the next start."""
+    match fact:
+        case TransactionDecided():
+            return len(fact.app.encode()) <= APPLICATION_BYTES_MAX
+        case TransactionsForgotten():
+            fact.apps = [app for app in fact.apps if len(app.encode()) <= APPLICATION_BYTES_MAX]
+    return True
 
 
 def _nothing_is_volatile(queue_id: int) -> bool:

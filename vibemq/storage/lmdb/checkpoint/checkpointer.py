@@ -1,4 +1,4 @@
-"""The checkpointer's process: `python -m vibemq.storage.lmdb.checkpoint.checkpointer DATA_DIR`.
+"""The checkpointer's process, which runs this module with the data directory as its argument.
 
 The only writer of the store. Orders come as JSON lines on stdin, answers go to stdout (the protocol is drawn in
 `checkpointer_process.py`). The end of stdin ends it at once, also in the middle of a transaction: nothing uncommitted
@@ -23,7 +23,7 @@ import lmdb
 from vibemq.errors import StorageError, StorageFull
 from vibemq.storage.lmdb.checkpoint.checkpoint import Checkpoint, SegmentToApply
 from vibemq.storage.lmdb.compaction import need_room, write_compacted
-from vibemq.storage.lmdb.environment.env import open_writer
+from vibemq.storage.lmdb.environment.env import flush_again, open_writer
 from vibemq.storage.lmdb.environment.free_pages import unused_pages
 from vibemq.storage.lmdb.environment.writer_lock import WriterLock
 from vibemq.storage.lmdb.layout import Layout
@@ -46,7 +46,7 @@ class Checkpointer:
         self._spoken_at = time.monotonic()
         # What a killed checkpointer committed may be in the page cache only. Journal is released upon what is loaded
         # here, so it must not be lost later.
-        env.sync(True)
+        flush_again(RealDisk(), layout.store)
         self._checkpoint = Checkpoint(env, self._progress)
 
     @property

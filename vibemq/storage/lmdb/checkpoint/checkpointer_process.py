@@ -1,6 +1,6 @@
 """The broker's end of the checkpointer: spawn it, ask it, notice when it dies.
 
-The checkpointer is `python -m vibemq.storage.lmdb.checkpoint.checkpointer`. Both sides write one JSON object per line:
+The checkpointer is the module `vibemq.storage.lmdb.checkpoint.checkpointer`. Both sides write one JSON object per line:
 
     broker → checkpointer (stdin)     {"apply": lsn, "segments": [[path, first_lsn, last_lsn] ...], "at_once": bool,
                                        "short": bool, "count": bool}
@@ -25,7 +25,6 @@ import json
 import logging
 import os
 import subprocess
-import sys
 import threading
 import weakref
 from collections import deque
@@ -33,6 +32,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from vibemq.storage.local.child import command_of
 from vibemq.storage.local.inherited import let_go_of
 
 logger = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class CheckpointerLink:
     def __init__(
         self, command_arguments: list[str], *, monotonic: Callable[[], float], on_answer: Callable[[], None]
     ) -> None:
-        self._command = [sys.executable, "-m", "vibemq.storage.lmdb.checkpoint.checkpointer", *command_arguments]
+        self._command = command_of("vibemq.storage.lmdb.checkpoint.checkpointer", *command_arguments)
         self._monotonic = monotonic
         self._on_answer = on_answer
         self._process: subprocess.Popen[str] | None = None

@@ -2,8 +2,8 @@
 
 `poll` is called about every second from one thread (the storage thread) and never waits for a checkpoint.
 `checkpoint_now`, `copy_store` and `stop` wait, and may be called from other threads; `turn` lets one in at a time.
-What the checkpointer has applied is told to `on_applied`, with the provider's lock held. `on_answer`, from a thread of
-the link's own, says that a `poll` is worth it before the second is over: a burst is applied in portions.
+What the checkpointer has applied is told to `on_applied`. `on_answer`, from a thread of the link's own, says that a
+`poll` is worth it before the second is over: a burst is applied in portions.
 
 A checkpointer that has an order and reports no progress for a while is killed, and another one goes on: the journal
 would grow without end behind one that hangs. Each such end doubles the time that the next one is given, so that a slow
@@ -185,8 +185,10 @@ class CheckpointDriver:
         """One that is under way ends with StorageError, and none begins any more."""
         self._ending = True
 
-    def stop(self, *, final_checkpoint: bool) -> None:
-        """End the checkpointer; before that, if asked for and it is running, let it empty the journal."""
+    def stop(self, *, final_checkpoint: bool) -> bool:
+        """End the checkpointer; before that, if asked for and it is running, let it empty the journal. False: that was
+        given up, and is left to the next start."""
+        given_up = False
         with self.turn:
             if final_checkpoint and self._link.running:
                 try:
@@ -196,7 +198,9 @@ class CheckpointDriver:
                 except StorageError as error:
                     logger.warning("no checkpoint at the end (%s); the next start reads the journal", error)
                     self._link.kill()
+                    given_up = True
             self._end()
+        return not given_up
 
     def abandon(self) -> None:
         """End the checkpointer without asking it for anything."""
@@ -358,8 +362,7 @@ class CheckpointDriver:
             self._applied_at = time.monotonic()
             self._full_failures = 0
         self._applied_lsn = lsn
-        with self._lock:
-            self._on_applied(lsn)
+        self._on_applied(lsn)
         if self.disk_was_full and not (self._one_by_one and self._anything_to_do(self._journal.durable_lsn)):
             self.met, self._one_by_one = None, False
 
@@ -394,8 +397,8 @@ def _told(answer: dict[str, Any]) -> UnusedPages | None:
     """The count of unused pages in an answer."""
     if "unused" not in answer:
         return None
-    runs, holes = answer["unused"]
-    return UnusedPages(tuple((length, number) for length, number in runs), holes)
+    runs, *rest = answer["unused"]
+    return UnusedPages(tuple((length, number) for length, number in runs), *rest)
 
 
 def _to_apply(segment: SealedSegment) -> SegmentToApply:

@@ -15,6 +15,8 @@ from pathlib import Path
 import lmdb
 
 from vibemq.errors import StorageDamaged, StorageFull
+from vibemq.storage.lmdb.environment.pages import HEAD_BYTES, MAGIC, page_bytes_of
+from vibemq.storage.local.disk import Disk, write_again
 
 DATA_FILE = "data.mdb"
 LOCK_FILE = "lock.mdb"
@@ -22,12 +24,10 @@ LOCK_BYTES = 16 << 10
 """More than its 64 readers take."""
 MAP_BYTES_MAX = 1 << 40
 _META_AT = 16
-_MAGIC = 0xBEEFC0DE
 _HINT = "restore a backup, or run `vibemq-admin check --repair`"
 _META_BYTES = 136
 _LAST_PAGE_AT = 24 + 2 * 48
 """Behind magic, version, address and map size (24 bytes) and two database records of 48 (mdb.c, MDB_meta)."""
-_HEAD_BYTES = 1 << 17
 
 
 def map_bytes(folder: Path) -> int:
@@ -40,9 +40,13 @@ def open_writer(folder: Path) -> lmdb.Environment:
     """Open (or create) the store for the one writing process. Call `missing_bytes` first."""
     folder.mkdir(parents=True, exist_ok=True)
     _reserve_lock_file(folder)
-    return lmdb.open(
+    env = lmdb.open(
         str(folder), map_size=map_bytes(folder), sync=True, metasync=True, max_readers=64, mode=0o600, lib_version=0
     )
+    # A process that was killed while it read, such as a checkpointer at a backup, has left its snapshot: no page that
+    # is in it, nor any that is freed later, would be used again.
+    env.reader_check()
+    return env
 
 
 def open_reader(folder: Path) -> lmdb.Environment:
@@ -98,7 +102,7 @@ def length_of_gap(folder: Path) -> int:
     if not path.exists() or path.stat().st_size == 0:
         return 0
     with path.open("rb") as file:
-        head = file.read(_HEAD_BYTES)
+        head = file.read(HEAD_BYTES)
     needed = _bytes_needed(head)
     if needed is None:
         raise StorageDamaged("no valid LMDB header", path=str(path), offset=0, hint=_HINT)
@@ -114,12 +118,14 @@ def heal_header(folder: Path) -> bool:
     LMDB opens nothing while either is broken. The older header stands for the state one transaction earlier, all of
     which is still there: LMDB uses no page again that one of the two refers to. For repair only.
     """
-    path, page_bytes = folder / DATA_FILE, os.sysconf("SC_PAGE_SIZE")
+    path = folder / DATA_FILE
     if not path.exists():
         return False
     with path.open("r+b") as file:
-        pages = [file.read(page_bytes), file.read(page_bytes)]
-        sound = [_bytes_needed(page.ljust(2 * page_bytes, b"\0")) is not None for page in pages]
+        head = file.read(HEAD_BYTES)
+        page_bytes = page_bytes_of(head)
+        pages = [head[:page_bytes], head[page_bytes : 2 * page_bytes]]
+        sound = [_ends(head, start) is not None for start in (0, page_bytes)]
         if sound[0] == sound[1]:
             return False
         good = sound.index(True)
@@ -132,6 +138,18 @@ def heal_header(folder: Path) -> bool:
     return True
 
 
+def flush_again(disk: Disk, folder: Path) -> None:
+    """Make durable what is committed, whoever committed it. LMDB flushes a transaction's pages before it writes its
+    header, but the header may be one that the disk refused; nobody writes meanwhile."""
+    file = disk.open(str(folder / DATA_FILE))
+    try:
+        disk.fdatasync(file)
+        head = disk.pread(file, HEAD_BYTES, 0)
+        write_again(disk, file, min(len(head), 2 * page_bytes_of(head)))
+    finally:
+        disk.close(file)
+
+
 def remove_unborn(folder: Path, *, has_journal: bool) -> None:
     """Remove a data file that nothing was ever committed to: a power cut came while LMDB made it.
 
@@ -140,11 +158,13 @@ def remove_unborn(folder: Path, *, has_journal: bool) -> None:
     journal, which is made after the first commit, a longer file without any header is left alone: it may be a store
     that lost more than its beginning.
     """
-    path, header_bytes = folder / DATA_FILE, 2 * os.sysconf("SC_PAGE_SIZE")
+    path = folder / DATA_FILE
     if not path.exists():
         return
     with path.open("rb") as file:
-        head = file.read(header_bytes)
+        head = file.read(HEAD_BYTES)
+    header_bytes = 2 * page_bytes_of(head)
+    head = head[:header_bytes]
     needed = _bytes_needed(head)
     nothing_committed = needed is not None and needed <= header_bytes
     never_flushed = not head.strip(b"\0") and not (has_journal and path.stat().st_size > header_bytes)
@@ -154,11 +174,15 @@ def remove_unborn(folder: Path, *, has_journal: bool) -> None:
 
 def _bytes_needed(head: bytes) -> int | None:
     """File length according to the newest of the two meta pages; None when neither is whole."""
-    page_bytes = os.sysconf("SC_PAGE_SIZE")
-    newest: tuple[int, int] | None = None
-    for start in (0, page_bytes):
-        meta = head[start + _META_AT : start + _META_AT + _META_BYTES]
-        if len(meta) == _META_BYTES and struct.unpack_from("=I", meta)[0] == _MAGIC:
-            last_page, transaction = struct.unpack_from("=QQ", meta, _LAST_PAGE_AT)
-            newest = max(newest or (0, 0), (transaction, last_page))
-    return None if newest is None else (newest[1] + 1) * page_bytes
+    page_bytes = page_bytes_of(head)
+    found = [ends for start in (0, page_bytes) if (ends := _ends(head, start)) is not None]
+    return (max(found)[1] + 1) * page_bytes if found else None
+
+
+def _ends(head: bytes, start: int) -> tuple[int, int] | None:
+    """(transaction, last page) of the meta page that begins there; None when it is not whole."""
+    meta = head[start + _META_AT : start + _META_AT + _META_BYTES]
+    if len(meta) < _META_BYTES or struct.unpack_from("=I", meta)[0] != MAGIC:
+        return None
+    last_page, transaction = struct.unpack_from("=QQ", meta, _LAST_PAGE_AT)
+    return transaction, last_page

@@ -12,6 +12,9 @@ a wrong free list makes it write over live pages later. So the whole tree is wal
     tree     padding u32 | flags u16 | depth u16 | branch pages, leaf pages, overflow pages, entries, root: u64 each
 
 In a leaf, low and high are the value's size; in a branch, with the flags, the child's page number. All native (mdb.c).
+
+The free tree's padding is the size of the file's pages: that of the system on which the file was made, and that it
+keeps on every other one.
 """
 
 import mmap
@@ -24,7 +27,13 @@ from typing import NamedTuple
 
 from vibemq.errors import StorageDamaged
 
-PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+MAGIC = 0xBEEFC0DE
+PAGE_SIZES = tuple(1 << shift for shift in range(12, 16))
+"""LMDB makes no bigger pages, whatever the system's are."""
+HEAD_BYTES = 2 * PAGE_SIZES[-1]
+"""Both headers are in them, however big the pages are."""
+PAGE_BYTES = min(os.sysconf("SC_PAGE_SIZE"), PAGE_SIZES[-1])
+"""Of a file that is made on this system."""
 NO_PAGE = 2**64 - 1
 HINT = "restore a backup, or save the rest with `vibemq-admin check --repair`"
 
@@ -41,6 +50,7 @@ _TREE = struct.Struct("=IHH5Q")
 _ENDS = struct.Struct("=QQ")
 _TREES_AT = PAGE.size + 24
 _ENDS_AT = _TREES_AT + 2 * _TREE.size
+_MARK = struct.Struct("=I")
 
 Fetch = Callable[[list[int]], None]
 """Has pages read ahead of a look at them."""
@@ -83,36 +93,48 @@ def check_pages(path: Path, transaction: int | None = None) -> bool:
         if not os.fstat(file.fileno()).st_size:
             return True
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content, memoryview(content) as view:
+            size = page_bytes_of(view)
             # Of each big value one page is looked at: to read ahead would be to read the whole backlog.
             content.madvise(mmap.MADV_RANDOM)
-            if transaction is not None and transaction not in _transactions(view):
+            if transaction is not None and transaction not in _transactions(view, size):
                 return False
-            found = _find(view, transaction, partial(_fetch, content))
+            found = _find(view, size, transaction, partial(_fetch, content, size))
     if found is not None:
         page, what = found
-        raise StorageDamaged(
-            f"LMDB page {page} is damaged ({what})", path=str(path), offset=page * PAGE_BYTES, hint=HINT
-        )
+        raise StorageDamaged(f"LMDB page {page} is damaged ({what})", path=str(path), offset=page * size, hint=HINT)
     return True
 
 
-def _transactions(view: memoryview) -> list[int]:
+def page_bytes_of(head: bytes | memoryview) -> int:
+    """The size of the pages of a file that begins so; of one without any header that of a new one."""
+    for at in (0, *PAGE_SIZES):
+        if len(head) < at + _TREES_AT + _MARK.size or _MARK.unpack_from(head, at + PAGE.size)[0] != MAGIC:
+            continue
+        (size,) = _MARK.unpack_from(head, at + _TREES_AT)
+        if size in PAGE_SIZES and at in (0, size):
+            return int(size)
+    return PAGE_BYTES
+
+
+def _transactions(view: memoryview, size: int) -> list[int]:
     """Those of the two headers."""
-    return [_ENDS.unpack_from(view, page * PAGE_BYTES + _ENDS_AT)[1] for page in (0, 1)]
+    return [_ENDS.unpack_from(view, page * size + _ENDS_AT)[1] for page in (0, 1)]
 
 
-def _fetch(content: mmap.mmap, pages: list[int]) -> None:
+def _fetch(content: mmap.mmap, size: int, pages: list[int]) -> None:
     """Have the disk read these pages at once: one after the other, each would be waited for."""
-    last = len(content) // PAGE_BYTES
+    last = len(content) // size
     for page in pages:
         if page < last:
-            content.madvise(mmap.MADV_WILLNEED, page * PAGE_BYTES, PAGE_BYTES)
+            # Of the system's pages, which may be bigger, the one that it is in.
+            start = page * size // mmap.PAGESIZE * mmap.PAGESIZE
+            content.madvise(mmap.MADV_WILLNEED, start, (page + 1) * size - start)
 
 
-def _find(view: memoryview, transaction: int | None, fetch: Fetch) -> tuple[int, str] | None:
+def _find(view: memoryview, size: int, transaction: int | None, fetch: Fetch) -> tuple[int, str] | None:
     """The first damaged page, and what is wrong with it."""
     try:
-        _check(view, transaction, fetch)
+        _check(view, size, transaction, fetch)
     except _Bad as bad:
         return bad.page, bad.what
     except struct.error as error:
@@ -120,8 +142,8 @@ def _find(view: memoryview, transaction: int | None, fetch: Fetch) -> tuple[int,
     return None
 
 
-def _check(view: memoryview, transaction: int | None, fetch: Fetch) -> None:
-    headers = [header_on(view, page) for page in (0, 1)]
+def _check(view: memoryview, size: int, transaction: int | None, fetch: Fetch) -> None:
+    headers = [header_on(view, size, page) for page in (0, 1)]
     if transaction is None:
         newest = max(headers, key=lambda header: header.transaction)
         for page, header in enumerate(headers):
@@ -132,18 +154,18 @@ def _check(view: memoryview, transaction: int | None, fetch: Fetch) -> None:
                 raise _Bad(page, f"its transaction {header.transaction} is not the one before {newest.transaction}")
     else:
         newest = next(header for header in headers if header.transaction == transaction)
-    walk = _Walk(view, newest.last_page, fetch)
+    walk = _Walk(view, size, newest.last_page, fetch)
     walk.main(newest.main)
     walk.free(newest.free)
     walk.need_all()
 
 
-def header_on(view: memoryview, page: int) -> Header:
-    at = page * PAGE_BYTES
+def header_on(view: memoryview, size: int, page: int) -> Header:
+    at = page * size
     if PAGE.unpack_from(view, at)[2] != _META:
         raise _Bad(page, "it is no header")
     free, main = (Tree(*_TREE.unpack_from(view, at + _TREES_AT + index * _TREE.size)) for index in (0, 1))
-    if free.padding != PAGE_BYTES:
+    if free.padding != size:
         raise _Bad(page, f"it is for pages of {free.padding} bytes")
     if free.flags != _INTEGER_KEYS or main.flags:
         raise _Bad(page, f"its trees are of kinds {free.flags:#x} and {main.flags:#x}")
@@ -156,7 +178,7 @@ def _big_values(content: bytes, offsets: list[int]) -> list[int]:
     for offset in offsets:
         _, _, flags, key_size = NODE.unpack_from(content, offset)
         at = offset + NODE.size + key_size
-        if flags == BIG and at + NUMBER.size <= PAGE_BYTES:
+        if flags == BIG and at + NUMBER.size <= len(content):
             pages.append(NUMBER.unpack_from(content, at)[0])
     return pages
 
@@ -164,11 +186,12 @@ def _big_values(content: bytes, offsets: list[int]) -> list[int]:
 class _Walk:
     """One look at every page; `claim` and `need_all` see to it that each is used once, or free."""
 
-    def __init__(self, view: memoryview, last_page: int, fetch: Fetch) -> None:
+    def __init__(self, view: memoryview, size: int, last_page: int, fetch: Fetch) -> None:
         self._view = view
+        self._size = size
         self._fetch = fetch
         self._last_page = last_page
-        self._used = bytearray(min(last_page + 1, len(view) // PAGE_BYTES))
+        self._used = bytearray(min(last_page + 1, len(view) // size))
         self._used[0:2] = b"\1\1"
         self._free_behind = 0
 
@@ -220,15 +243,15 @@ class _Walk:
     def _page(self, page: int, depth: int, low: bytes, high: bytes | None) -> None:
         """The page and all below it; its keys are from `low` on and before `high`."""
         self._claim(page)
-        content = bytes(self._view[page * PAGE_BYTES : (page + 1) * PAGE_BYTES])
+        content = bytes(self._view[page * self._size : (page + 1) * self._size])
         number, _, flags, lower, upper = PAGE.unpack_from(content)
         kind = LEAF if depth == 1 else _BRANCH
         if number != page or flags != kind or not 1 <= depth <= _DEPTH_MAX:
             raise _Bad(page, f"page {number} of kind {flags} stands there")
-        if lower < PAGE.size or lower % 2 or not lower <= upper <= PAGE_BYTES:
+        if lower < PAGE.size or lower % 2 or not lower <= upper <= self._size:
             raise _Bad(page, f"its room is from {lower} to {upper}")
         offsets = memoryview(content)[PAGE.size : lower].cast("H").tolist()
-        if not offsets or min(offsets) < upper or max(offsets) > PAGE_BYTES - NODE.size:
+        if not offsets or min(offsets) < upper or max(offsets) > self._size - NODE.size:
             raise _Bad(page, "a node is not where nodes are")
         if kind == LEAF:
             self._counts[1] += 1
@@ -265,16 +288,16 @@ class _Walk:
             key = content[begin:at]
             if lists is not None:
                 key = self._key(page, key, key_size)
-            if key <= before or at > PAGE_BYTES or (first and key < low):
+            if key <= before or at > len(content) or (first and key < low):
                 raise _Bad(page, f"the key {key.hex()} is out of order")
             before, first = key, False
             size = lo | hi << 16
-            if flags == BIG and at + NUMBER.size <= PAGE_BYTES:
+            if flags == BIG and at + NUMBER.size <= len(content):
                 start = self._overflow(page, NUMBER.unpack_from(content, at)[0], size)
-            elif flags or at + size > PAGE_BYTES:
+            elif flags or at + size > len(content):
                 raise _Bad(page, f"a value of {size} bytes and kind {flags} does not fit into it")
             else:
-                start = page * PAGE_BYTES + at
+                start = page * len(content) + at
             if lists is not None:
                 lists.append((page, self._view[start : start + size]))
         if high is not None and before >= high:
@@ -293,13 +316,13 @@ class _Walk:
 
     def _overflow(self, page: int, first: int, size: int) -> int:
         """Claim the pages of a big value; return where it begins."""
-        start = first * PAGE_BYTES
+        start = first * self._size
         number, _, flags, _, _ = PAGE.unpack_from(self._view, start) if 1 < first < len(self._used) else (0,) * 5
         if (number, flags) != (first, _OVERFLOW):
             raise _Bad(first, f"page {number} of kind {flags} stands where page {page} has a value")
         (count,) = _COUNT.unpack_from(self._view, start + PAGE.size - _COUNT.size)
         # A smaller value may have taken the place of a bigger one.
-        if not size <= count * PAGE_BYTES - PAGE.size:
+        if not size <= count * self._size - PAGE.size:
             raise _Bad(first, f"a value of {size} bytes does not fit into {count} pages")
         self._claim(first, count)
         self._counts[2] += count

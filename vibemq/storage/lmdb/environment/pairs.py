@@ -1,8 +1,7 @@
 """Every pair of a store whose pages may be broken, read in a process that may die of it.
 
 LMDB trusts its pages: a broken one can end the process that reads it (a failed assertion, a wild pointer). So a child
-reads, and hands over each pair as soon as it has it:
-`python -m vibemq.storage.lmdb.environment.pairs FOLDER forward|backward`.
+reads, and hands over each pair as soon as it has it; it runs this module with `FOLDER forward|backward`.
 
     key size u32 BE | value size u32 BE | key | value
 """
@@ -19,6 +18,7 @@ import lmdb
 
 from vibemq.errors import StorageDamaged
 from vibemq.storage.lmdb.environment.env import DATA_FILE, open_reader
+from vibemq.storage.local.child import command_of
 
 _SIZES = struct.Struct("!II")
 
@@ -32,7 +32,7 @@ def read_pairs(folder: Path, *, backward: bool) -> Iterator[tuple[bytes, bytes]]
     direction = "backward" if backward else "forward"
     # The command is this interpreter and a path from the settings; no shell reads it.
     child = subprocess.Popen(  # noqa: S603
-        [sys.executable, "-m", "vibemq.storage.lmdb.environment.pairs", str(folder), direction],
+        command_of("vibemq.storage.lmdb.environment.pairs", str(folder), direction),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

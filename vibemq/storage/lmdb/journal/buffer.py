@@ -140,11 +140,15 @@ class WriteBuffer(Generic[PlaceT]):
         entries = self._queues.get(queue_id)
         return entries[0].last if entries else None
 
-    def release(self, applied_lsn: int) -> None:
-        """Forget every entry that the store has by now."""
+    def release(self, applied_lsn: int, most: int) -> int:
+        """Forget entries that the store has by now, about `most` of them; return up to which lsn none is left."""
+        by_age = self._by_age
+        if len(by_age) > most:
+            # Those of one batch go together.
+            applied_lsn = min(applied_lsn, max(by_age[0].lsn, by_age[most].lsn - 1))
         touched: set[int] = set()
-        while self._by_age and self._by_age[0].lsn <= applied_lsn:
-            entry = self._by_age.popleft()
+        while by_age and by_age[0].lsn <= applied_lsn:
+            entry = by_age.popleft()
             self._let_go(entry)
             touched.add(entry.queue_id)
         while self._evictable and self._evictable[0].lsn <= applied_lsn:
@@ -152,6 +156,7 @@ class WriteBuffer(Generic[PlaceT]):
         for queue_id in touched:
             entries = self._queues.get(queue_id, [])
             self._cut(queue_id, bisect_right(entries, applied_lsn, key=lambda entry: entry.lsn))
+        return applied_lsn
 
     def forget(self, queue_id: int, below: int) -> None:
         """Drop stretches wholly below a sequence: nobody will ask for them again."""

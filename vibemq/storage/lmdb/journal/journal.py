@@ -37,7 +37,7 @@ from vibemq.storage.lmdb.journal.recovery import (
 from vibemq.storage.lmdb.journal.room import StoreRoom
 from vibemq.storage.lmdb.journal.segment import DATA, HEADER, MARK, NEW_SUFFIX, ZEROES, pack_header, serial_of
 from vibemq.storage.lmdb.journal.segment_pool import SegmentPool
-from vibemq.storage.local.disk import Disk, write_all
+from vibemq.storage.local.disk import Disk, write_again, write_all
 
 SEGMENT_BYTES = 16 << 20
 READY_BYTES = 4 << 20
@@ -522,6 +522,9 @@ class Journal:
         chain = judge(self._disk, segments, applied_lsn, noted_lsn)
         if not repair:
             refuse_damage(chain, self._folder)
+        for segment in chain.believed:
+            if segment.last_lsn > max(applied_lsn, noted_lsn):
+                write_again(self._disk, segment.file, segment.end)
         repaired = chain.is_damaged
         report = RecoveryReport(self._disk, chain, applied_lsn=applied_lsn, repaired=repaired)
         self._keep_evidence(chain) if repaired else self._cut(chain)

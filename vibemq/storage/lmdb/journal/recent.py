@@ -115,13 +115,14 @@ class RecentRows:
             floor = floor_of_many(queue)
             self._buffer.forget(queue_id, min(floor, queue.dead.first) if queue.dead else floor)
 
-    def release(self, applied_lsn: int) -> None:
-        """The store has everything up to here."""
-        self._buffer.release(applied_lsn)
-        self._loaded.release(applied_lsn)
+    def release(self, applied_lsn: int, most: int) -> bool:
+        """The store has everything up to here: forget about `most` stretches of it. Return whether there are more."""
+        reached = self._buffer.release(applied_lsn, most)
+        self._loaded.release(reached)
         if self.moved:
-            for stage_id in self.moved.release(applied_lsn):
+            for stage_id in self.moved.release(reached):
                 self._buffer.forget_queue(stage_id)
+        return reached < applied_lsn
 
     def first_buffered(self, queue_id: int) -> int | None:
         return self._buffer.first_buffered(queue_id)

@@ -92,7 +92,8 @@ def scan_all(disk: Disk, segments: Sequence[Segment], applied_lsn: int) -> None:
     """
     begun: list[Segment] = []
     for segment in segments:
-        # What a dead process wrote may still be in the page cache only. It must not be believed now and lost later.
+        # What a dead process wrote may still be in the page cache only. It must not be believed now and lost later. Of
+        # what is believed all that no flush is known of is written again besides, see `write_again`.
         disk.fdatasync(segment.file)
         first = SegmentReader(disk, segment.file, segment.serial).record_at(0)
         if first is not None:

@@ -262,3 +262,12 @@ def test_whatever_happens_each_message_is_stored_once(
     assert stored(driver) == FILE
     assert driver.info().ready == len(FILE)
     driver.check()
+
+
+def test_an_import_is_called_as_a_store_can_keep_it(driver: Driver) -> None:
+    refused = driver.ask(command(0, 4, file="\u20ac" * 200, user="ann"))
+    assert isinstance(refused, InvalidOptions)
+    assert "shorter name" in str(refused)
+    assert stored(driver) == []
+    assert driver.ask(command(0, 4, file="\u20ac" * 160, user="ann")) == Imported(4, 4, 0, 0)
+    driver.check()

@@ -1,4 +1,5 @@
 import errno
+import random
 from collections.abc import Sequence
 
 import pytest
@@ -285,6 +286,27 @@ def test_a_failed_flush_ends_the_journal() -> None:
         with pytest.raises(StorageFailed):
             call()
     journal.close()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_a_start_believes_after_a_failed_flush_survives_a_power_cut(seed: int) -> None:
+    """The system shows it, counts it as written and flushes it no more; what is confirmed later stands behind it."""
+    disk = SimDisk(seed=seed)
+    journal, _ = opened(disk)
+    journal.append([b"flushed" * 20])
+    noted_lsn = journal.sync()
+    journal.append([b"failed" * 100])
+    disk.errors[disk.ops + 1] = errno.EIO
+    with pytest.raises(StorageFailed):
+        journal.sync()
+    disk = disk.kill()
+    journal, report = Journal.open(disk, "/j", segment_bytes=SEGMENT, noted_lsn=noted_lsn)
+    believed = bodies(report)
+    journal.append([b"confirmed" * 20])
+    noted_lsn = journal.sync()
+    after = disk.crash(random.Random(seed))
+    _, report = Journal.open(after, "/j", segment_bytes=SEGMENT, noted_lsn=noted_lsn)
+    assert bodies(report) == {**believed, noted_lsn: b"confirmed" * 20}
 
 
 def test_what_is_appended_while_a_flush_fails_is_told_to_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
