@@ -102,7 +102,8 @@ def remove(
                 found.take(answer)
                 start = answer["next"]
                 arguments |= {"sequences": [], "incarnation": answer["incarnation"]}
-                progress(start or 0, 0)
+                if start is not None:
+                    progress(start, 0)
             return found
 
     found = call(url, timeout, work)
