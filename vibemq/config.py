@@ -228,7 +228,11 @@ class Auth(_Part):
     @model_validator(mode="after")
     def _superuser_needs_a_password(self) -> "Auth":
         if (self.superuser is None) != (self.superuser_password is None):
-            raise ValueError("auth.superuser and auth.superuser_password belong together; give both or neither")
+            raise ValueError(
+                "auth.superuser and auth.superuser_password belong together; give both or neither: `vibemq serve` has "
+                "the password from VIBEMQ_AUTH__SUPERUSER_PASSWORD, or its file from "
+                "VIBEMQ_AUTH__SUPERUSER_PASSWORD_FILE"
+            )
         for name, secret in (("token", self.token), ("superuser_password", self.superuser_password)):
             if secret is not None and not secret.get_secret_value():
                 raise ValueError(f"auth.{name} is empty; give it a value or leave it out")

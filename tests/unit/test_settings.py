@@ -138,7 +138,10 @@ def test_what_kubernetes_puts_into_the_environment_is_no_setting(places: dict[st
             "retain_ms, retain_messages and retain_bytes limit a log",
         ),
         ({"VIBEMQ_QUEUE_DEFAULTS": '{"durabilty": 1}'}, "unknown queue option 'durabilty'"),
-        ({"VIBEMQ_AUTH__SUPERUSER": "root"}, "auth.superuser and auth.superuser_password belong together"),
+        (
+            {"VIBEMQ_AUTH__SUPERUSER": "root"},
+            "auth.superuser and auth.superuser_password belong together.*VIBEMQ_AUTH__SUPERUSER_PASSWORD",
+        ),
         ({"VIBEMQ_AUTH__TOKEN": ""}, "auth.token is empty"),
         ({"VIBEMQ_AUTH__TOKEN": "x" * 2_049}, "auth.token has more than 2,048 bytes, so nobody could log in"),
         (

@@ -500,7 +500,10 @@ class Accounts:
         if not username and text.startswith(tokens.PREFIX):
             raise AuthFailed("the token is not valid; it is not whole")
         if not username:
-            raise AuthFailed("this broker has no token; connect with a user name and a password")
+            raise AuthFailed(
+                f"this is no access token, which begins with {tokens.PREFIX}, and this broker has no shared token; "
+                "correct it, or connect with a user name and a password"
+            )
         return None
 
     def _by_access_token(self, username: str, text: str, now: int) -> Principal:

@@ -24,7 +24,11 @@ Json = Annotated[
 ]
 Url = Annotated[
     str,
-    typer.Option("--url", envvar="VIBEMQ_URL", help=r"The broker: vibemq://\[user:password@]host\[:port]."),
+    typer.Option(
+        "--url",
+        envvar="VIBEMQ_URL",
+        help=r"The broker: vibemq://\[user:password@]host\[:port]; a token for it may stand in VIBEMQ_ACCESS_TOKEN.",
+    ),
 ]
 
 

@@ -25,19 +25,19 @@ class PlainTracker:
         self._clock = clock
         self._next_at = clock()
         self._shown: tuple[int, int] | None = None
-        self._latest = (0, 0)
+        self._latest: tuple[int, int] | None = None
 
     def __call__(self, done: int, total: int) -> None:
         self._latest = (done, total)
         if self._clock() >= self._next_at:
-            self._show()
+            self._show(done, total)
 
     def finish(self) -> None:
-        if self._shown != self._latest:
-            self._show()
+        if self._latest is not None and self._shown != self._latest:
+            self._show(*self._latest)
 
-    def _show(self) -> None:
-        done, total = self._shown = self._latest
+    def _show(self, done: int, total: int) -> None:
+        self._shown = (done, total)
         self._next_at = self._clock() + LINE_INTERVAL_S
         of_total = f" of {total:,} ({100 * done // total} %)" if total else ""
         print(f"{self._title}: {done:,}{of_total}", file=self._stream, flush=True)

@@ -21,7 +21,13 @@ def serve(
     ] = None,
     config: Annotated[
         Path | None,
-        typer.Option("--config", "-c", metavar="FILE", help="Settings in TOML; command-line options override them."),
+        typer.Option(
+            "--config",
+            "-c",
+            metavar="FILE",
+            help="Settings in TOML; command-line options override them. Default: $VIBEMQ_CONFIG, else"
+            " /etc/vibemq/vibemq.toml if it exists.",
+        ),
     ] = None,
     host: Annotated[
         str | None, typer.Option("--host", help="Address to listen on, of every listener and HTTP.")
@@ -50,7 +56,8 @@ def serve(
 
     Prints one JSON line per listener on stdout when it is ready; logs go to stderr. Every setting can also come from a
     TOML file or from environment variables (VIBEMQ_DATA_DIR, VIBEMQ_AUTH__TOKEN, …). Listeners of
-    other protocols (omq, blazingmq, eventmesh, eventmesh-http) are set in the settings file.
+    other protocols (omq, blazingmq, eventmesh, eventmesh-http) are set in the settings file. A terminal
+    that is closed does not end the broker: after SIGHUP it reads its settings again.
 
     Example: vibemq serve --data-dir /var/lib/vibemq --port 2925
     """

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from threading import Lock
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, NoReturn, Self, TypeVar
 
 import anyio
 from anyio.lowlevel import checkpoint
@@ -32,6 +32,11 @@ from vibemq.protocols.native.codec.wire import CommandType
 
 T = TypeVar("T")
 A = TypeVar("A")
+
+ASYNCHRONOUS = (
+    "a subscription of vibemq.connect is used with `async with` and `async for`; vibemq.sync.connect has the blocking"
+    " client, for `with` and `for`"
+)
 
 TURN_MESSAGES = 64
 """Messages handed to the program before the loop gets a turn, so that acks flow while a burst is worked off."""
@@ -137,6 +142,15 @@ class Subscription(Generic[T]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.stop()
+
+    def __enter__(self) -> NoReturn:
+        raise TypeError(ASYNCHRONOUS)
+
+    def __exit__(self, *_: object) -> NoReturn:
+        raise TypeError(ASYNCHRONOUS)
+
+    def __iter__(self) -> NoReturn:
+        raise TypeError(ASYNCHRONOUS)
 
     def __aiter__(self) -> Self:
         return self
@@ -635,6 +649,9 @@ class _Batches(Generic[T]):
 
     def __init__(self, subscription: Subscription[T]) -> None:
         self._subscription = subscription
+
+    def __iter__(self) -> NoReturn:
+        raise TypeError(ASYNCHRONOUS)
 
     def __aiter__(self) -> Self:
         return self

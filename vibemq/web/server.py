@@ -123,8 +123,12 @@ class WebServer:
             self._socket.setblocking(False)
         except OSError as error:
             where = f"{http.host}:{http.port}"
-            mend = "another broker may be running; choose another port (--http-port), or disable HTTP (--no-http)"
-            raise ConfigInvalid(f"cannot listen on {where} for HTTP: {error.strerror or error}; {mend}") from error
+            # `create_server` repeats the address behind the reason.
+            reason = str(error.strerror or error).partition(" (while attempting")[0]
+            mend = (
+                "another broker may be running: stop it, choose another port (--http-port), or disable HTTP (--no-http)"
+            )
+            raise ConfigInvalid(f"cannot listen on {where} for HTTP: {reason}; {mend}") from error
         self.host, self.port = self._socket.getsockname()[:2]
         self._pages = Pages(report, None)
         self._tls = tls

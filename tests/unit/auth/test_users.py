@@ -292,7 +292,7 @@ def test_a_password_in_clear_is_the_same_credential_however_often_it_is_hashed()
 def test_a_token_for_a_broker_without_one_is_told_what_to_use() -> None:
     auth = Auth(users={"ann": User(password_hash=HASH)})
     known = Accounts(auth.accounts(), token=None)
-    with pytest.raises(AuthFailed, match="has no token; connect with a user name"):
+    with pytest.raises(AuthFailed, match="and this broker has no shared token; correct it"):
         known.authenticate("", "", "t0ken", NOW)
 
 

@@ -190,6 +190,13 @@ def test_plain_progress_of_unknown_length() -> None:
     assert stream.getvalue() == "exported: 17\n"
 
 
+def test_work_that_reports_no_progress_has_no_line_of_it() -> None:
+    stream = io.StringIO()
+    with tracked("looked at", Console(file=stream)):
+        pass
+    assert stream.getvalue() == ""
+
+
 def test_progress_is_silent_on_request() -> None:
     stream = io.StringIO()
     with tracked("exported", Console(file=stream), silent=True) as progress:

@@ -68,3 +68,12 @@ async def test_many_messages_are_settled_without_a_look_at_every_pair(runs: list
     settled = {sequence for sequence in FAR if any(first <= sequence <= last for first, last in runs)}
     assert subscription._held.newest.keys() == set(FAR) - settled
     assert cost < 100 * (min(run_count(runs), len(FAR)) + len(runs))
+
+
+@pytest.mark.parametrize("use", [iter, lambda it: iter(it.batches()), lambda it: it.__enter__()])
+async def test_whoever_leaves_out_async_is_told_so(use: Callable[[Any], object]) -> None:
+    subscription: Subscription[Any] = Subscription(
+        ClientLink(ClientSettings(), now=0.0), SubscribeOptions(queue="q"), None
+    )
+    with pytest.raises(TypeError, match="`async with` and `async for`"):
+        use(subscription)

@@ -103,7 +103,8 @@ def remove(
                     found.take(answer)
                     start = answer["next"]
                     arguments |= {"sequences": [], "incarnation": answer["incarnation"]}
-                    progress(start or 0, 0)
+                    if start is not None:
+                        progress(start, 0)
             except VibeMQError as error:
                 if dry_run or not found.removed:
                     raise

@@ -61,7 +61,8 @@ async def listen(listener: Listener, number: int, endpoint: ListenerEndpoint, se
     except OSError as error:
         where = f"{listener.host}:{port}"
         raise ConfigInvalid(
-            f"cannot listen on {where} for {listener.protocol}: {error.strerror or error}; choose another host or port"
+            f"cannot listen on {where} for {listener.protocol}: {error.strerror or error}; another broker may be "
+            "running: stop it, or choose another host or port"
         ) from error
     await_acks = endpoint.plugin.peers_await_tcp_acks
     if await_acks:

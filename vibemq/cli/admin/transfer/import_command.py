@@ -180,10 +180,11 @@ class Import:
             "dry_run": False,
         }
 
-    def text(self) -> str:
-        parts = [f"{count_text(self.imported, 'message')} imported into queue {self.queue}"]
+    def text(self, *, dry_run: bool = False) -> str:
+        would_be, are_left_out = ("would be ", "have expired and would be") if dry_run else ("", "had expired and were")
+        parts = [f"{count_text(self.imported, 'message')} {would_be}imported into queue {self.queue}"]
         if self.expired:
-            parts.append(f"{self.expired:,} had expired and were left out")
+            parts.append(f"{self.expired:,} {are_left_out} left out")
         if self.earlier:
             parts.append(f"{self.earlier:,} of the file were imported by an earlier run")
         return "; ".join(parts)
@@ -212,7 +213,7 @@ async def _tell_plan(mq: Client, queue: str, export: ExportFile, name: str, out:
     rest = [line.extra.expires_at for number, line in enumerate(export.messages()) if number >= job.position]
     job.expired = sum(0 < at <= now for at in rest)
     job.imported = len(rest) - job.expired
-    out.emit(job.described() | {"dry_run": True}, f"with a dry run: {job.text()}")
+    out.emit(job.described() | {"dry_run": True}, job.text(dry_run=True))
 
 
 @contextmanager

@@ -82,3 +82,16 @@ async def test_an_import_ends_when_the_broker_takes_nothing_for_long(monkeypatch
     with pytest.raises(Blocked):
         await job.run(lambda done, total: None)
     assert job.position == 0
+
+
+@pytest.mark.parametrize(
+    ("dry_run", "text"),
+    [
+        (True, "2 messages would be imported into queue q; 1 have expired and would be left out"),
+        (False, "2 messages imported into queue q; 1 had expired and were left out"),
+    ],
+)
+def test_a_dry_run_does_not_say_that_messages_were_imported(dry_run: bool, text: str) -> None:
+    job = Import(cast(Client, BlockedBroker(0)), "q", cast(ExportFile, TwoMessages()))
+    job.imported, job.expired = 2, 1
+    assert job.text(dry_run=dry_run) == text
