@@ -136,7 +136,8 @@ class ClientQueues:
         found = differences(existing.options, options)
         if not found or on_conflict == "ignore":
             for difference in found:
-                logger.info("queue %r differs from its declaration: %s", queue, difference)
+                level = logging.INFO if difference.severity == "info" else logging.WARNING
+                logger.log(level, "queue %r differs from its declaration: %s", queue, difference)
         elif on_conflict == "override":
             await self.change(queue, options)
         elif any(difference.severity != "info" for difference in found):
@@ -190,23 +191,20 @@ def differences(existing: QueueOptions, declared: dict[str, Any]) -> list[Differ
 
 
 def _severity(name: str, have: Any, want: Any, existing: QueueOptions, wanted: QueueOptions) -> Severity:
-    """As the .NET client judges; what it does not know is judged by whether messages can be lost."""
+    """As the .NET client judges; besides, by whether messages can be lost sooner than the program expects, with the
+    queue as it is or as it was declared."""
     if name in ("mode", "retention", "exclusive"):
         return "hard"
+    if name in ("durability", "message_ttl_ms", "dead_letter"):
+        return "soft"
     if name == "auto_delete":
         return "info" if want else "soft"
     if name == "expires_ms":
         return "soft" if have and (not want or want > have) else "info"
-    if name == "message_ttl_ms":
-        return "soft" if want is not None and (have is None or want < have) else "info"
-    if name == "dead_letter":
-        return "info" if want else "soft"
     if name == "dead_letter_name":
         return "hard" if existing.dead_letter and wanted.dead_letter else "info"
     if name == "overflow" and want is Overflow.REDIRECT_TO_DLQ:
         return "info" if existing.dead_letter else "hard"
-    if name == "durability" and want < have:
-        return "soft"
     return "info"
 
 
