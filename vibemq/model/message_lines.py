@@ -82,12 +82,38 @@ def read_message_line(line: Any) -> tuple[bytes, MessageExtra]:
     raw_id, payload = _bytes_of(line, "id"), _bytes_of(line, "payload")
     if not 0 < len(raw_id) <= _ID_MAX:
         raise InvalidPayload(f"the id of a message must have 1 to {_ID_MAX:,} bytes, not {len(raw_id):,}")
+    extra = _extra_of(line)
+    if "headers_base64" in line:
+        block = _bytes_of(line, "headers")
+        if not _is_block(block):
+            raise InvalidPayload("headers_base64 of a message cannot be decoded as headers of the native protocol")
+        return pack_row(raw_id, payload)[:-2] + block, extra
+    return _packed(raw_id, payload, line.get("headers", {})), extra
+
+
+def read_message_row(row: bytes, about: Mapping[str, Any]) -> MessageExtra:
+    """What sets a message apart whose row has come as it is. `about`: what its line would have of it.
+
+    Raises:
+        InvalidPayload: the row is none, or what is wrong with `about`.
+    """
+    if not about.keys() <= _NUMBERS.keys():
+        raise InvalidPayload(f"what is known beside a row may be {', '.join(_NUMBERS)}, not {_short(sorted(about))}")
+    extra = _extra_of(about)
+    try:
+        view = RowView(row)
+        is_row = bool(view.message_id) and _is_block(row[view.headers_at :])
+    except struct.error:
+        is_row = False
+    if not is_row:
+        raise InvalidPayload("a message that came as a row cannot be decoded as one of the native protocol")
+    return extra
+
+
+def _extra_of(line: Mapping[str, Any]) -> MessageExtra:
     numbers = {name: _number(line, name, most) for name, most in _NUMBERS.items()}
     priority = numbers["priority"] if "priority" in line else 1
-    extra = MessageExtra(priority, numbers["expires_at"], numbers["deliver_at"])
-    if "headers_base64" in line:
-        return pack_row(raw_id, payload)[:-2] + _checked_block(_bytes_of(line, "headers")), extra
-    return _packed(raw_id, payload, line.get("headers", {})), extra
+    return MessageExtra(priority, numbers["expires_at"], numbers["deliver_at"])
 
 
 def _packed(raw_id: bytes, payload: bytes, headers: Any) -> bytes:
@@ -103,8 +129,8 @@ def _packed(raw_id: bytes, payload: bytes, headers: Any) -> bytes:
         raise InvalidPayload(f"headers of a message cannot be stored: {error}") from None
 
 
-def _checked_block(block: bytes) -> bytes:
-    """Whatever its texts are, it must be a header block and nothing else."""
+def _is_block(block: bytes) -> bool:
+    """Whether it is a header block, whatever its texts are, and nothing else."""
     try:
         (count,) = struct.unpack_from("!H", block)
         at = 2
@@ -112,10 +138,8 @@ def _checked_block(block: bytes) -> bytes:
             (size,) = struct.unpack_from("!H", block, at)
             at += 2 + size
     except struct.error:
-        at = -1
-    if at != len(block):
-        raise InvalidPayload("headers_base64 of a message cannot be decoded as headers of the native protocol")
-    return block
+        return False
+    return bool(at == len(block))
 
 
 def _bytes_of(line: dict[str, Any], name: str) -> bytes:
@@ -131,7 +155,7 @@ def _bytes_of(line: dict[str, Any], name: str) -> bytes:
         raise InvalidPayload(f"{name} of a message cannot be read: {error}") from None
 
 
-def _number(line: dict[str, Any], name: str, most: int) -> int:
+def _number(line: Mapping[str, Any], name: str, most: int) -> int:
     value = line.get(name, 0)
     if type(value) is not int or not 0 <= value <= most:
         raise InvalidPayload(f"{name} of a message must be a whole number, 0 to {most}, not {_short(value)}")

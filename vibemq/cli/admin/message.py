@@ -15,7 +15,7 @@ from vibemq.cli.output import Output, count_text
 from vibemq.cli.progress import tracked
 from vibemq.cli.values import NUMBER_MAX
 from vibemq.client import Client
-from vibemq.errors import MessageNotFound, VibeMQError
+from vibemq.errors import ErrorCode, MessageNotFound, VibeMQError
 
 app = typer.Typer(help="Single messages of a running broker's queues.", no_args_is_help=True)
 
@@ -108,8 +108,10 @@ def remove(
             except VibeMQError as error:
                 if dry_run or not found.removed:
                     raise
+                # Messages of a queue that was made anew were not meant.
+                again = "" if error.code == ErrorCode.WRONG_INCARNATION else "; run the same command again for the rest"
                 done = count_text(len(found.removed), "message")
-                raise PartlyDone(f"{done} removed, then: {error}; run the same command again for the rest") from error
+                raise PartlyDone(f"{done} removed, then: {error}{again}") from error
             return found
 
     found = call(url, timeout, work)

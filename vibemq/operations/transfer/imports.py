@@ -12,11 +12,11 @@ from pydantic import Field
 from vibemq.errors import InvalidPayload, MessageTooLarge
 from vibemq.model.commands import ImportMessages
 from vibemq.model.effects import Imported
-from vibemq.model.message_lines import read_message_line
+from vibemq.model.message_lines import read_message_line, read_message_row
 from vibemq.model.records import MessageExtra
-from vibemq.model.rows import Rows
+from vibemq.model.rows import LARGE_ROW_BYTES, Rows
 from vibemq.operations.arguments import Whole
-from vibemq.operations.contracts import CommandSession, InstantSource
+from vibemq.operations.contracts import CommandSession, InstantSource, StoreAccess
 from vibemq.operations.queues import QueueArguments
 from vibemq.operations.registry import Caller, Operation
 from vibemq.operations.transfer.uploads import Uploads
@@ -43,14 +43,22 @@ class ImportArguments(QueueArguments):
     part_base64: Annotated[str, Field(max_length=PART_TEXT_MAX)] | None = Field(
         None, description="In place of messages: a part of the JSON text of one that is too large for a request."
     )
-    offset: Whole = Field(0, description="Where in that text the part begins.")
-    size: Whole = Field(0, description="Bytes of the whole text.")
+    about: dict[str, Any] | None = Field(
+        None,
+        description="With parts: they are of the message as `message.part` answers it, not of its JSON text, and this "
+        "has its `priority`, `expires_at` and `deliver_at`.",
+    )
+    offset: Whole = Field(0, description="Where in that text or message the part begins.")
+    size: Whole = Field(0, description="Bytes of the whole text or message.")
 
 
 class QueueImports:
-    def __init__(self, local: CommandSession, clock: InstantSource, *, row_bytes_max: Callable[[], int]) -> None:
+    def __init__(
+        self, local: CommandSession, store: StoreAccess, clock: InstantSource, *, row_bytes_max: Callable[[], int]
+    ) -> None:
         """`row_bytes_max`: what the limit is now; a larger message could not be handed to anybody."""
         self._local = local
+        self._store = store
         self._row_bytes_max = row_bytes_max
         self._uploads = Uploads(largest=self._line_bytes_max, now=clock.now)
 
@@ -68,13 +76,20 @@ class QueueImports:
         """
         lines = wanted.messages or []
         if wanted.part_base64 is not None:
-            text = self._upload(caller, wanted)
-            if text is None:
+            data = self._upload(caller, wanted)
+            if data is None:
                 return {"position": wanted.position, "imported": 0, "expired": 0, "left": 1}
-            lines = [_object_of(text)]
+            if wanted.about is not None:
+                return await self._enter(caller, wanted, *await self._of_row(data, wanted.about))
+            lines = [_object_of(data)]
         if len(lines) > MESSAGES_MAX:
             raise InvalidPayload(f"queue.import takes {MESSAGES_MAX} messages in one call, not {len(lines):,}")
         rows, extras = await self._read(lines)
+        return await self._enter(caller, wanted, Rows.of(rows), extras)
+
+    async def _enter(
+        self, caller: Caller, wanted: ImportArguments, rows: Rows, extras: dict[int, MessageExtra]
+    ) -> dict[str, Any]:
         done: Imported = await self._local.ask(
             lambda session, token: ImportMessages(
                 session,
@@ -82,7 +97,7 @@ class QueueImports:
                 wanted.queue,
                 wanted.import_id,
                 wanted.position,
-                Rows.of(rows),
+                rows,
                 extras or None,
                 caller.actor.user,
             )
@@ -92,17 +107,12 @@ class QueueImports:
     async def _read(self, lines: list[dict[str, Any]]) -> tuple[list[bytes], dict[int, MessageExtra]]:
         rows: list[bytes] = []
         extras: dict[int, MessageExtra] = {}
-        row_bytes_max = self._row_bytes_max()
         for index, line in enumerate(lines):
             try:
                 row, extra = read_message_line(line)
             except InvalidPayload as error:
                 raise InvalidPayload(f"message {index} of queue.import: {error}") from None
-            if len(row) > row_bytes_max:
-                raise MessageTooLarge(
-                    f"message {index} of queue.import has {len(row):,} bytes; this broker takes {row_bytes_max:,} with "
-                    "id and headers (limits.message_bytes_max)"
-                )
+            self._check_size(index, row)
             rows.append(row)
             if extra != MessageExtra():
                 extras[index] = extra
@@ -110,8 +120,24 @@ class QueueImports:
                 await asyncio.sleep(0)
         return rows, extras
 
+    async def _of_row(self, row: bytes, about: dict[str, Any]) -> tuple[Rows, dict[int, MessageExtra]]:
+        """A large one is written ahead of its record, so that nobody waits for it."""
+        extra = read_message_row(row, about)
+        self._check_size(0, row)
+        rows = await self._store.prepared(lambda: row) if len(row) > LARGE_ROW_BYTES else Rows.of([row])
+        return rows, {} if extra == MessageExtra() else {0: extra}
+
+    def _check_size(self, index: int, row: bytes) -> None:
+        """Raises MessageTooLarge."""
+        most = self._row_bytes_max()
+        if len(row) > most:
+            raise MessageTooLarge(
+                f"message {index} of queue.import has {len(row):,} bytes; this broker takes {most:,} with id and "
+                "headers (limits.message_bytes_max)"
+            )
+
     def _upload(self, caller: Caller, wanted: ImportArguments) -> bytes | None:
-        """The whole text, once its last part is there."""
+        """The whole text or message, once its last part is there."""
         if wanted.size > self._line_bytes_max():
             raise MessageTooLarge(
                 f"a message of {wanted.size:,} bytes of JSON is too large for this broker (limits.message_bytes_max)"

@@ -111,6 +111,7 @@ def operation_handlers(settings: Settings, report: Report, reload: Reload, parts
         QueueExports(parts.engine, kept_messages),
         QueueImports(
             parts.local_session,
+            parts.store,
             parts.clock,
             row_bytes_max=row_bytes_max,
         ),

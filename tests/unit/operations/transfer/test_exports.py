@@ -18,10 +18,10 @@ from vibemq.auth.policy import Actor, Policy
 from vibemq.config import Limits
 from vibemq.errors import InvalidPayload, MessageTooLarge
 from vibemq.model.commands import Publish
-from vibemq.model.message_lines import message_line
+from vibemq.model.message_lines import message_line, read_message_line
 from vibemq.model.options import DeliveryMode
 from vibemq.model.records import MessageExtra, MessagesAdded
-from vibemq.model.rows import Rows, pack_row
+from vibemq.model.rows import LargeRow, Rows, pack_row
 from vibemq.model.stored import Slice
 from vibemq.operations.arguments import read
 from vibemq.operations.registry import Caller, Registry
@@ -42,6 +42,7 @@ class Disk:
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
         self.provider = SimpleNamespace(read=self._stored)
+        self.prepared_rows = 0
 
     def rows(self, queue_id: int) -> dict[int, bytes]:
         added = [r for r in self._driver.records_of(MessagesAdded) if r.queue_id == queue_id]
@@ -54,6 +55,10 @@ class Disk:
     async def read_rows(self, work: Callable[..., Any], *arguments: Any) -> Any:
         return work(*arguments)
 
+    async def prepared(self, make: Callable[[], bytes]) -> LargeRow:
+        self.prepared_rows += 1
+        return LargeRow(make())
+
 
 class Desk:
     """Queues `q` and `copy` of one engine, with the operations that export and import."""
@@ -64,7 +69,12 @@ class Desk:
             self.driver.create(queue, **options)
         self.disk = Disk(self.driver)
         self._exports = QueueExports(self.driver.engine, KeptMessages(self.driver.engine, self.disk))  # type: ignore[arg-type]
-        self._imports = QueueImports(DriverSession(self.driver), self, row_bytes_max=lambda: row_bytes_max)
+        self._imports = QueueImports(
+            DriverSession(self.driver),
+            self.disk,  # type: ignore[arg-type]
+            self,
+            row_bytes_max=lambda: row_bytes_max,
+        )
         self.registry = Registry(Policy({}), [], [self._exports, self._imports])
 
     def now(self) -> int:
@@ -94,10 +104,19 @@ class Desk:
         return await self._imports.take(replace(CALLER, session=session), wanted)
 
     async def take_parts(self, line: dict[str, Any], position: int, size: int) -> dict[str, Any]:
-        text, answer = orjson.dumps(line), dict[str, Any]()
-        for offset in range(0, len(text), size):
-            part = base64.b64encode(text[offset : offset + size]).decode()
-            answer = await self.take(position=position, part_base64=part, offset=offset, size=len(text))
+        return await self._take_parts(orjson.dumps(line), size, position=position)
+
+    async def take_row(self, line: dict[str, Any], position: int, size: int) -> dict[str, Any]:
+        """The same message as its row."""
+        row, extra = read_message_line(line)
+        about = {"priority": extra.priority, "expires_at": extra.expires_at, "deliver_at": extra.deliver_at}
+        return await self._take_parts(row, size, position=position, about=about)
+
+    async def _take_parts(self, data: bytes, size: int, **more: Any) -> dict[str, Any]:
+        answer = dict[str, Any]()
+        for offset in range(0, len(data), size):
+            part = base64.b64encode(data[offset : offset + size]).decode()
+            answer = await self.take(part_base64=part, offset=offset, size=len(data), **more)
         return answer
 
 
@@ -136,7 +155,8 @@ def test_what_is_exported_is_imported_as_it_was(
             again = data.draw(st.integers(0, position))
             count = data.draw(st.integers(1, 5))
             if count == 1:
-                answer = await desk.take_parts(lines[again], again, data.draw(sizes))
+                take = data.draw(st.sampled_from([desk.take_parts, desk.take_row]))
+                answer = await take(lines[again], again, data.draw(sizes))
             else:
                 answer = await desk.take(position=again, messages=lines[again : again + count])
             assert position <= answer["position"] <= again + count or answer["position"] == position
@@ -171,6 +191,10 @@ def line(number: int, size: int = 1) -> dict[str, Any]:
         ({"part_base64": "YQ==", "offset": 5, "size": 9}, InvalidPayload, "from offset 0 on"),
         ({"part_base64": "YQ==", "size": 1}, InvalidPayload, "no JSON text"),
         ({"part_base64": "W10=", "size": 2}, InvalidPayload, "no JSON object"),
+        ({"part_base64": "YQ==", "size": 1, "about": {}}, InvalidPayload, "came as a row cannot be decoded"),
+        ({"part_base64": "AAAAAAAA", "size": 6, "about": {}}, InvalidPayload, "came as a row cannot be decoded"),
+        ({"part_base64": "YQ==", "size": 1, "about": {"x": 1}}, InvalidPayload, "beside a row may be priority"),
+        ({"part_base64": "YQ==", "size": 1, "about": {"priority": -1}}, InvalidPayload, "priority of a message"),
         ({"part_base64": "YQ==", "size": 600_000}, MessageTooLarge, "600,000 bytes of JSON"),
     ],
 )
@@ -220,3 +244,11 @@ def test_a_message_with_the_largest_body_is_imported() -> None:
     answer = anyio.run(lambda: desk.take_parts(largest, 0, 256 << 10))
     assert (answer["imported"], desk.driver.info("copy").ready) == (1, 1)
     assert limits.row_bytes_max + ROW_OVERHEAD_BYTES == body_bytes_for(limits.message_bytes_max)
+
+
+def test_a_large_message_that_comes_as_its_row_is_written_ahead_of_its_record() -> None:
+    desk = Desk(row_bytes_max=Limits(message_bytes_max=1 << 20).row_bytes_max)
+    for number, size in enumerate((10, 1 << 20)):
+        large = {"id": "m", "payload": "x" * size, "headers": {"a": "b"}, "priority": 3}
+        assert anyio.run(desk.take_row, large, number, 256 << 10)["imported"] == 1
+        assert desk.disk.prepared_rows == number

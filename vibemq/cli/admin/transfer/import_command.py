@@ -22,7 +22,8 @@ from vibemq.cli.online import call, queue_is_missing
 from vibemq.cli.output import Output, count_text, is_standard
 from vibemq.cli.progress import Tracker, tracked
 from vibemq.client import Client
-from vibemq.errors import Blocked, ErrorCode, VibeMQError
+from vibemq.errors import Blocked, ErrorCode, InvalidPayload, VibeMQError
+from vibemq.model.message_lines import read_message_line
 
 STDIN = Path("-")
 BATCH_MESSAGES = 200
@@ -101,6 +102,8 @@ class Import:
     note: Callable[[str], None] = field(default=lambda text: None)
     """Told while the broker takes nothing."""
     _batch: list[ImportLine] = field(default_factory=list)
+    _sends_rows: bool = True
+    """Whether large messages go as rows, which the broker need not take apart."""
 
     async def find_position(self) -> None:
         """Where an earlier run of the same import has come to."""
@@ -152,15 +155,25 @@ class Import:
         return await self._send_once(lines)
 
     async def _send_once(self, lines: list[ImportLine]) -> dict[str, Any]:
-        if len(lines[0].text) > LARGE_BYTES:
-            return await self._send_parts(lines[0].text)
-        return await self._ask(self.position, messages=[line.value for line in lines])
+        if len(lines[0].text) <= LARGE_BYTES:
+            return await self._ask(self.position, messages=[line.value for line in lines])
+        if self._sends_rows:
+            row, extra = read_message_line(lines[0].value)
+            about = {name: getattr(extra, name) for name in ("priority", "expires_at", "deliver_at")}
+            try:
+                return await self._send_parts(row, about=about)
+            except InvalidPayload as error:
+                if "argument about" not in str(error):
+                    raise
+                # A broker of before takes the text only.
+                self._sends_rows = False
+        return await self._send_parts(lines[0].text)
 
-    async def _send_parts(self, text: bytes) -> dict[str, Any]:
+    async def _send_parts(self, data: bytes, **more: Any) -> dict[str, Any]:
         answer: dict[str, Any] = {}
-        for offset in range(0, len(text), LARGE_BYTES):
-            part = base64.b64encode(text[offset : offset + LARGE_BYTES]).decode()
-            answer = await self._ask(self.position, part_base64=part, offset=offset, size=len(text))
+        for offset in range(0, len(data), LARGE_BYTES):
+            part = base64.b64encode(data[offset : offset + LARGE_BYTES]).decode()
+            answer = await self._ask(self.position, part_base64=part, offset=offset, size=len(data), **more)
         return answer
 
     async def _ask(self, position: int, **arguments: Any) -> dict[str, Any]:

@@ -1,19 +1,22 @@
 """An import waits for a broker that takes nothing for the moment."""
 
+import base64
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 import anyio
 import anyio.lowlevel
+import orjson
 import pytest
 
 from vibemq.cli.admin.transfer import import_command
 from vibemq.cli.admin.transfer.export_file import ExportFile, ImportLine
 from vibemq.cli.admin.transfer.import_command import Import
 from vibemq.client import Client
-from vibemq.errors import Blocked
+from vibemq.errors import Blocked, InvalidPayload
 from vibemq.model.records import MessageExtra
+from vibemq.model.rows import pack_row
 
 pytestmark = pytest.mark.anyio
 WAITS = (0, 0, 0)
@@ -51,6 +54,46 @@ async def test_an_import_goes_on_once_the_broker_takes_messages(monkeypatch: pyt
     await job.run(lambda done, total: None)
     assert (job.imported, broker.taken) == (2, [{"n": 1}, {"n": 2}])
     assert notes == ["memory is above its watermark; trying again in 0 s"] * refusals
+
+
+@dataclass
+class PartsBroker:
+    """Takes messages in parts; one of before does not know that they may be rows."""
+
+    knows_rows: bool
+    parts: list[tuple[bytes, Any]] = field(default_factory=list)
+
+    async def admin(self, verb: str, **arguments: Any) -> dict[str, Any]:
+        if arguments.get("messages") == []:
+            return {"position": 0}
+        if "about" in arguments and not self.knows_rows:
+            raise InvalidPayload("argument about is unknown to queue.import, whose arguments are queue; leave it out")
+        self.parts.append((base64.b64decode(arguments["part_base64"]), arguments.get("about")))
+        ends = arguments["offset"] + len(self.parts[-1][0]) == arguments["size"]
+        return {"position": arguments["position"] + ends, "imported": int(ends), "expired": 0, "left": 0}
+
+
+class LargeMessages(TwoMessages):
+    def messages(self) -> list[ImportLine]:
+        value = {"id": "m", "payload": "x" * 20, "priority": 3}
+        return [ImportLine(n, orjson.dumps(value), value, 2, MessageExtra(3)) for n in (1, 2)]
+
+
+@pytest.mark.parametrize("knows_rows", [True, False])
+async def test_large_messages_go_as_rows_where_the_broker_takes_them(
+    monkeypatch: pytest.MonkeyPatch, knows_rows: bool
+) -> None:
+    for limit in ("LARGE_BYTES", "BATCH_BYTES"):
+        monkeypatch.setattr(import_command, limit, 16)
+    broker = PartsBroker(knows_rows)
+    job = Import(cast(Client, broker), "q", cast(ExportFile, LargeMessages()))
+    await job.run(lambda done, total: None)
+    assert job.imported == 2
+    line = LargeMessages().messages()[0]
+    whole = pack_row("m", b"x" * 20) if knows_rows else line.text
+    assert b"".join(part for part, _ in broker.parts) == 2 * whole
+    about = {"priority": 3, "expires_at": 0, "deliver_at": 0} if knows_rows else None
+    assert all(told == about for _, told in broker.parts)
 
 
 async def test_the_connection_has_turns_while_what_was_imported_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
