@@ -106,6 +106,9 @@ def change(
 ) -> None:
     """Change options of an existing queue.
 
+    Mode, retention and exclusive cannot be changed, nor the durability from or to transient: create another queue, and
+    bring the messages there with `queue move`, or with `queue export` and `queue import`.
+
     Example: vibemq-admin queue change orders --max-attempts 10
     """
     if not options:
