@@ -245,7 +245,7 @@ class DirectPublishes:
             since = now
         elif not made.claims:
             self._close_unused(made)
-        elif now - since > 2 * self._settings.command_timeout:
+        elif now - max(since, made.slow_at) > 2 * self._settings.command_timeout:
             # Each signal has a read begin anew, with all of its time: this thread may wait for ever.
             made.interrupt()
         self._look_later(made, since)

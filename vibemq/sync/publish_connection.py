@@ -17,6 +17,7 @@ from threading import Event, get_ident
 
 from vibemq.client import ClientSettings, Receipt
 from vibemq.client.connecting.connection import PATIENCE
+from vibemq.client.connecting.line import TcpLine
 from vibemq.client.failures import error_of
 from vibemq.client.protocol import ClientProtocol, Incoming
 from vibemq.client.publisher import PackedPublish
@@ -70,7 +71,10 @@ class PublishConnection:
         self.resumable = False
         """A thread that is interrupted now leaves whole frames behind: the next one passes over the answer that is
         still to come."""
+        self.slow_at = 0.0
+        """When the broker's system has last been seen to take a part of what it is to be told."""
         self._socket = connected
+        self._line = TcpLine(connected)
         self._protocol = protocol
         self._timeout_s = settings.command_timeout
         self._patience_s = settings.command_timeout * PATIENCE
@@ -145,12 +149,17 @@ class PublishConnection:
 
     def _wait_on(self, packed: PackedPublish, request_id: str, since: float) -> Receipt | VibeMQError:
         """`since`: about when it was sent."""
-        until, pinged_at = since + self._timeout_s, 0.0
+        until, pinged_at, looked_at = since + self._timeout_s, 0.0, time.monotonic()
         try:
             while True:
                 now = time.monotonic()
                 if self.ended:
                     raise ConnectionError("the broker takes no more on this connection")
+                if self._line.is_slow():
+                    # The ping waits behind the message, which the other end's system takes.
+                    self.slow_at = since = now
+                    until, pinged_at = until + now - looked_at, pinged_at and now
+                looked_at = now
                 if pinged_at and now - pinged_at >= self._patience_s:
                     raise ConnectionError("the broker is silent and does not answer a ping")
                 if now >= until:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.storage.test_lmdb_provider import open_files
 from vibemq.errors import ConfigInvalid, StorageDamaged, StorageError, StorageFailed, StorageFull
 from vibemq.model.options import Durability, QueueOptions
 from vibemq.model.records import (
@@ -35,6 +36,7 @@ from vibemq.model.records import (
 )
 from vibemq.storage.kvstore import keys
 from vibemq.storage.kvstore.blocks import block_infos
+from vibemq.storage.local.ballast import BALLAST_FILE
 from vibemq.storage.local.file_limit import limit_sentence
 from vibemq.storage.local.mounts import file_system_of
 from vibemq.storage.sqlite import PLUGIN, copying
@@ -113,6 +115,22 @@ def test_a_backup_that_fails_leaves_an_empty_folder(
             storage.backup(tmp_path / "copy")
     assert list((tmp_path / "copy").iterdir()) == []
     storage.backup(tmp_path / "copy")
+
+
+def test_a_start_that_fails_late_leaves_nothing_open_and_the_next_one_serves(
+    storage: SqliteStorage, data_dir: Path
+) -> None:
+    storage.append(queue())
+    storage.close()
+    in_the_way = data_dir / BALLAST_FILE
+    in_the_way.unlink(missing_ok=True)
+    in_the_way.mkdir()
+    failed = SqliteStorage(data_dir, SqliteSettings(ballast_bytes=64 << 10))
+    with pytest.raises(IsADirectoryError):
+        failed.open()
+    assert open_files(data_dir) == []
+    in_the_way.rmdir()
+    assert set(storage.open().queues) == {1}
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")

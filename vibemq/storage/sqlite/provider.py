@@ -171,7 +171,10 @@ class SqliteStorage:
         try:
             return self._open_on_any_disk()
         except BaseException:
-            self._directory.release()
+            try:
+                self._release_files()
+            finally:
+                self._directory.release()
             raise
 
     def _open_on_any_disk(self) -> StoredState:
