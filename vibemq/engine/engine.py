@@ -504,7 +504,7 @@ class Engine:
         """Put what is owed before the records of this outcome. Every outcome with records comes here, so that of two
         series of failures the first is paid before the second begins."""
         state = self._state
-        if state.owed_behind or state.gaps:
+        if state.owed_behind or state.gaps or state.brought_back:
             rollback.owe_what_followed(state)
         if state.owed:
             state.note_paid()

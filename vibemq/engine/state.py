@@ -183,6 +183,9 @@ class EngineState:
         self.gaps: dict[Queue, int] = {}
         """Queues of which promised messages, the last of them here, are kept behind others that vanished; the disk is
         told of the gap with what is owed."""
+        self.brought_back: dict[tuple[int, int], RunSet] = {}
+        """(queue_id, group_id) -> messages that failed moves have brought back to a group that was sought meanwhile.
+        The seek, whose records fail in the same series, did not see them."""
         self.owed_at = END
         """When to try again without other records, or to go on with what follows from a failure."""
         self.carried: Step | None = None

@@ -189,6 +189,22 @@ def test_blocked_publishers_go_on_in_order() -> None:
     assert driver.answer("token-4") is None
 
 
+@pytest.mark.parametrize("retention", list(Retention))
+def test_a_blocked_publisher_goes_on_when_nobody_wants_what_was_on_its_way(retention: Retention) -> None:
+    driver = Driver(EngineSettings(block_timeout_ms=5_000))
+    options = {"mode": DeliveryMode.FAN_OUT_WITH_ACK, "retention": retention}
+    driver.create(max_messages=1, overflow=Overflow.BLOCK_PUBLISHER, **options)
+    driver.ask(SeekGroup(9, None, "q", "g", StartAt.NOW))
+    driver.hold = True
+    driver.publish()
+    driver.handle(Publish(1, "waiting", "q", rows_of(1)))
+    driver.handle(SeekGroup(9, None, "q", "g", StartAt.NOW))
+    driver.hold = False
+    driver.keep()
+    assert driver.answer("waiting") == Published("q", 2, 1)
+    driver.check()
+
+
 @pytest.mark.parametrize(
     ("overflow", "ready"),
     [(Overflow.DROP_OLDEST, [3, 4, 5]), (Overflow.DROP_NEWEST, [1, 2, 3]), (Overflow.REDIRECT_TO_DLQ, [1, 2, 3])],

@@ -31,7 +31,7 @@ from vibemq.model.records import (
     StageMoved,
     TransactionDecided,
 )
-from vibemq.model.runs import END, Run, RunSet, run_count
+from vibemq.model.runs import END, Run, RunSet, run_count, without
 
 Holes = dict[int, RunSet]
 """queue_id -> sequences whose messages vanished, of this outcome and of those before it."""
@@ -150,9 +150,26 @@ def owed_of(state: EngineState, records: list[Record], holes: Holes, *, refused:
         kept = _without(record, holes)
         if isinstance(kept, JobAdvanced):
             kept = _up_to_cursor(state, kept)
-        if kept is not None:
-            _append(owed, kept)
+        for one in _as_found(state, kept) if kept is not None else ():
+            _append(owed, one)
     return owed
+
+
+def _as_found(state: EngineState, record: Record) -> list[Record]:
+    """What says where a group was sought to, as if the messages that failed moves have brought back had been there."""
+    if not state.brought_back or not isinstance(record, GroupMoved | Settled):
+        return [record]
+    back = state.brought_back.get((record.queue_id, record.group_id))
+    if not back:
+        return [record]
+    if isinstance(record, Settled):
+        runs = _minus(record.runs, back)
+        return [replace(record, runs=runs)] if runs else []
+    if record.head <= back.first:
+        return [record]
+    absent = without([(back.first, record.head - 1)], back.runs())
+    found: list[Record] = [replace(record, head=back.first)]
+    return [*found, Settled(record.queue_id, record.group_id, absent)] if absent else found
 
 
 def _up_to_cursor(state: EngineState, record: JobAdvanced) -> JobAdvanced:
@@ -176,6 +193,7 @@ def owe_what_followed(state: EngineState) -> None:
             queue.holes = [hole for hole in queue.holes if hole[0] > last]
             state.owed.append(Dropped(queue.queue_id, gap, Reason.OVERFLOW))
     state.gaps.clear()
+    state.brought_back.clear()
 
 
 def holes_of(state: EngineState) -> Holes:

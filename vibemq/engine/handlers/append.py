@@ -241,6 +241,8 @@ def _show_special(state: EngineState, step: Step, queue: Queue, added: Added) ->
     runs = [(first, last)]
     if added.hidden is not None:
         step.doubt(queue)
+        # They have counted while they were on their way.
+        step.free(queue)
         shown = RunSet(runs)
         for run in added.hidden.runs():
             shown.remove(*run)
@@ -261,6 +263,9 @@ def _enter_all(
     """`dues`: when all of them fall due, if it is known here."""
     if queue.log is not None:
         queue.log.add(first, last)
+    if queue.starts_max > first:
+        # Groups that do not get them have room for others.
+        step.free(queue)
     if queue.tail is not None:
         queue.tail.show(first, last, -(-extras // _EXTRAS_PER_UNIT) if queue.delayed or queue.levels else 0)
         state.showing[queue] = None

@@ -71,6 +71,8 @@ class TakenOut:
     scheduled: dict[int, int] = field(default_factory=dict)
     """The instants of those that were published with a delay and had not been handed out."""
     attempts: dict[int, Attempts] = field(default_factory=dict)
+    epoch: int = 0
+    """Of the group then: it is another one when the group was sought meanwhile."""
     requests: list[tuple[Waiting, int]] = field(default_factory=list)
     """Those that went along, and which message each was."""
 

@@ -111,7 +111,7 @@ def _take_out(step: Step, source: Queue, group: Group, sequences: list[int]) -> 
     group.counters.moved += len(sequences)
     step.give_up(source, runs)
     step.note(Dropped(source.queue_id, runs, Reason.MOVED), heavy(source))
-    taken = TakenOut(source, runs, due, scheduled, attempts)
+    taken = TakenOut(source, runs, due, scheduled, attempts, group.epoch)
     step.note_moved(taken)
     step.free(source)
     return taken
@@ -144,6 +144,8 @@ def put_back(state: EngineState, step: Step, taken: TakenOut) -> None:
     for run in queue.holes:
         # A message that the batches before had only just brought here has vanished.
         back.remove(*run)
+    if group.epoch != taken.epoch:
+        _as_if_sought(state, queue, group, taken, back)
     group.counters.moved -= run_count(taken.runs)
     group.counters.dropped += run_count(taken.runs) - back.count
     for sequence, history in taken.attempts.items():
@@ -168,6 +170,14 @@ def put_back(state: EngineState, step: Step, taken: TakenOut) -> None:
     _let_overdue_go(state, step, queue, group, taken.runs)
     step.touch(queue, group)
     state.arm(queue, step.now)
+
+
+def _as_if_sought(state: EngineState, queue: Queue, group: Group, taken: TakenOut, back: RunSet) -> None:
+    """The group is where it would be if the messages had been there when it was sought."""
+    back.remove(0, group.start - 1)
+    taken.attempts.clear()
+    taken.due.clear()
+    state.brought_back.setdefault((queue.queue_id, group.group_id), RunSet()).add_all(back.runs())
 
 
 def _let_overdue_go(state: EngineState, step: Step, queue: Queue, group: Group, runs: list[Run]) -> None:

@@ -279,6 +279,31 @@ def test_what_expires_during_a_move_that_the_disk_refuses_is_gone(*, dead_letter
     assert names_in(driver, "a") == []
 
 
+@pytest.mark.parametrize(
+    ("start", "sequence", "kept"),
+    [(StartAt.BEGINNING, 0, ["a", "b", "c", "d"]), (StartAt.SEQUENCE, 3, ["c", "d"]), (StartAt.NOW, 0, [])],
+)
+@pytest.mark.parametrize("moved", [[1, 4], [2, 3], [1, 2, 3, 4]])
+def test_a_seek_during_a_move_that_the_disk_refuses_sees_the_messages(
+    driver: Driver, moved: list[int], start: StartAt, sequence: int, kept: list[str]
+) -> None:
+    driver.subscribe(1, "a")
+    publish(driver, "a", "b", "c", "d")
+    driver.settle(1, 2, verb=Settlement.RETRY, delay_ms=5_000)
+    driver.close(1, clean=True)
+    driver.hold = True
+    driver.handle(command(driver, moved))
+    driver.handle(SeekGroup(1, None, "a", "", start, sequence))
+    driver.refuse()
+    driver.hold = False
+    driver.tick()
+    driver.advance(1_000)
+    driver.check()
+    assert (names_in(driver, "a"), names_in(driver, "b")) == (kept, [])
+    driver.restart()
+    assert (names_in(driver, "a"), names_in(driver, "b")) == (kept, [])
+
+
 def test_a_chain_of_moves_that_the_disk_refuses_did_not_happen(driver: Driver) -> None:
     driver.create("c")
     driver.ask(DeleteQueue(1, None, "b"))
