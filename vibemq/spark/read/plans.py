@@ -10,16 +10,31 @@ import hashlib
 import json
 
 from vibemq.spark.connection.client import BrokerClient
-from vibemq.spark.errors import DataLoss, Refused, explained
+from vibemq.spark.errors import DataLoss, OptionError, Refused, explained
 from vibemq.spark.options import SourceOptions
 from vibemq.spark.read.cursors import QueryCursors
 from vibemq.spark.read.fetching import PlannedBatch, notice
 from vibemq.spark.read.offsets import Positions, QueuePosition, dump, load
 
+PLAN_CHARACTERS_MAX = 1 << 18
+"""Of a position that the broker keeps."""
+
 
 def text_of(positions: Positions) -> str:
     """The canonical text of an offset; what the broker keeps, and what a tag is made of."""
     return json.dumps(dump(positions), separators=(",", ":"), ensure_ascii=False)
+
+
+def text_to_keep(positions: Positions) -> str:
+    """The same. Raises OptionError for more queues than the broker keeps a position of."""
+    text = text_of(positions)
+    if len(text) > PLAN_CHARACTERS_MAX:
+        raise OptionError(
+            f"the query reads {len(positions):,} queues, and a position of all of them has {len(text):,} characters;"
+            f" the broker keeps {PLAN_CHARACTERS_MAX:,}. Read them with several queries, each with a group and a"
+            " narrower queuePattern of its own"
+        )
+    return text
 
 
 def tag_of(positions: Positions) -> str:
@@ -162,7 +177,7 @@ class QueryPlans:
             "epoch": cursor.epoch,
             "incarnation": cursor.incarnation,
             "tag": tag_of(start),
-            "end": text_of(start),
+            "end": text_to_keep(start),
             "empty": mark,
         }
         try:
@@ -300,7 +315,7 @@ class QueryPlans:
             "epoch": cursor.epoch,
             "incarnation": cursor.incarnation,
             "tag": tag_of(start),
-            "end": text_of(end),
+            "end": text_to_keep(end),
             "anew": elsewhere or not self._settings.fail_on_data_loss,
             "elsewhere": elsewhere,
         }

@@ -8,10 +8,13 @@ import pytest
 pytest.importorskip("pyspark")
 from tests.crash.ledger import BrokerProcess
 from tests.unit.spark.hand import Query, at, options_of
+from vibemq.operations.groups.arguments import PLAN_END_MAX
 from vibemq.spark.connection.client import BrokerClient
 from vibemq.spark.errors import OptionError, Refused
 from vibemq.spark.options import STREAM, parse
 from vibemq.spark.read.fetching import read_task
+from vibemq.spark.read.offsets import QueuePosition
+from vibemq.spark.read.plans import PLAN_CHARACTERS_MAX, text_of, text_to_keep
 from vibemq.spark.schema import read_schema
 
 pytestmark = pytest.mark.slow
@@ -159,3 +162,12 @@ def test_a_checkpoint_of_other_queues_is_refused(broker: BrokerProcess, mq: Any,
     start = Query(broker, queue=queue).live.initialOffset()
     with pytest.raises(OptionError, match=f"checkpoint of other queues: it knows {queue},"):
         Query(broker, queue=f"{queue}.b").latest(start)
+
+
+def test_more_queues_than_the_broker_keeps_a_position_of() -> None:
+    positions = {f"tenant-{number:023}": QueuePosition("0" * 32, 123_456) for number in range(3_000)}
+    assert text_to_keep(positions) == text_of(positions)
+    more = {f"more-{number:023}": QueuePosition("0" * 32, 123_456) for number in range(200)}
+    with pytest.raises(OptionError, match=r"the query reads 3,200 queues, .* with several queries"):
+        text_to_keep(positions | more)
+    assert PLAN_CHARACTERS_MAX == PLAN_END_MAX
