@@ -197,6 +197,16 @@ def test_nack_and_extend_for_plain_deliveries() -> None:
     assert (peer.one().error_code, peer.session.closing) == ("INVALID_MESSAGE", False)
 
 
+def test_the_id_of_a_bulk_subscription_leaves_room_in_the_frames_that_have_it() -> None:
+    peer = Peer(connect={"supported-extensions": ALL, "max-body-bytes": "1"})
+    consumer = peer.subscribed("s" * 256, "q" * 256)
+    peer.deliver(consumer, 1, pack_row("a", b"1"))
+    assert len(peer.bodies()) == 1
+    assert list(peer.hear(frame(T.SUBSCRIBE, "s" * 65_350, "q" * 256))) == []
+    refusal = peer.one()
+    assert (refusal.type, refusal.error_code) == (T.ERROR, "INVALID_MESSAGE")
+
+
 def test_bulk_subscribe_says_what_it_wants() -> None:
     peer = bulk()
     headers = {
