@@ -93,6 +93,11 @@ def _no_flush() -> bool:
     return False
 
 
+def _always() -> bool:
+    """Without a broker around it a session is given all that comes."""
+    return True
+
+
 def _wake_nobody() -> None:
     """Without a broker around it a session is driven by whoever made it."""
 
@@ -125,6 +130,9 @@ class SessionContext:
     """Whether what is published now would wait for the end of a flush that has begun already. When it ends, a session
     that was told so is woken, and what it publishes then is confirmed as early. So it may keep small publishes back
     meanwhile, and make one of them."""
+    is_read: Callable[[], bool] = _always
+    """Whether the peer is read at present. While it is not, because the broker has too much to do, nobody knows whether
+    it is silent."""
 
 
 class Session(Protocol):

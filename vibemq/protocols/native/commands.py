@@ -51,6 +51,8 @@ from vibemq.protocols.session import Goodbye, OperationRequest
 _U32_MAX = 2**32 - 1
 _U64_MAX = 2**64 - 1
 _SHARE_MAX = 256
+_SUBSCRIPTION_ID_MAX = 256
+"""With batch/1 it stands in every frame that delivers something."""
 
 
 def dispatch(state: NativeState, message: WireMessage) -> None:
@@ -93,6 +95,10 @@ def subscribe(state: NativeState, message: WireMessage) -> None:
 
 def _subscribe_bulk(state: NativeState, message: WireMessage) -> None:
     headers = message.headers
+    if len(message.id) > _SUBSCRIPTION_ID_MAX:
+        raise InvalidMessage(
+            f"the id of a Subscribe has {len(message.id):,} characters; with batch/1 it may have {_SUBSCRIPTION_ID_MAX}"
+        )
     start, start_sequence = _start(headers.get("start", "default"))
     command = Subscribe(
         state.session,

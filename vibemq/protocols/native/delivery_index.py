@@ -1,7 +1,7 @@
 """Which delivery an Ack means: a plain client names a message by its id, the engine by consumer and sequence."""
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from vibemq.model.commands import Settle, Settlement
 from vibemq.model.runs import Run, runs_of
@@ -19,10 +19,15 @@ class DeliveryIndex:
 
     Entries leave with their ack. Those never acked (the engine has long handed the message to someone else) are
     pushed out, oldest first, when there are more than `entries_max`.
+
+    Args:
+        may_hold: whether a consumer may hold messages still. What one that does not was given is not meant by an Ack
+            if another delivery with the id has followed.
     """
 
-    def __init__(self, *, entries_max: int) -> None:
+    def __init__(self, *, entries_max: int, may_hold: Callable[[int], bool] = lambda consumer: True) -> None:
         self.entries_max = entries_max
+        self._may_hold = may_hold
         self._held: dict[bytes, Held] = {}
         self._more: dict[bytes, list[Held]] = {}
         """Further deliveries with an id that is in `_held`, in order."""
@@ -57,15 +62,22 @@ class DeliveryIndex:
     def take(self, message_id: bytes) -> Held | None:
         """Remove and return the oldest delivery with this id; None when there is none."""
         entry = self._held.pop(message_id, None)
-        if entry is not None and self._more and (more := self._more.get(message_id)):
-            self._held[message_id] = more.pop(0)
+        while entry is not None and self._more and (more := self._more.get(message_id)):
+            following = more.pop(0)
             if not more:
                 del self._more[message_id]
+            if self._may_hold(entry[0]):
+                self._held[message_id] = following
+                break
+            entry = following
         return entry
 
     def find(self, message_id: bytes) -> Held | None:
         """As `take`, but it stays."""
-        return self._held.get(message_id)
+        first = self._held.get(message_id)
+        if first is None or not (more := self._more.get(message_id)):
+            return first
+        return next((entry for entry in (first, *more) if self._may_hold(entry[0])), more[-1])
 
 
 class AckIntake:

@@ -109,6 +109,10 @@ class FrameParser:
         self._buffer = ByteBuffer()
         self.large_under_way = self.waits_for_memory = self.unread = self.waits_for_bytes = False
 
+    def wait_on(self) -> None:
+        """For a large frame, as if it had just come on: it was not read."""
+        self._progress_at = self._state.now
+
     def _note_progress(self, large: LargeFrame[PublishMany]) -> None:
         if self._progress_left - large.left >= LARGE_PROGRESS_BYTES:
             self._progress_at, self._progress_left = self._state.now, large.left

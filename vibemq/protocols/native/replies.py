@@ -255,7 +255,7 @@ class RenewalAsked(SubscribeAsked):
             state.ask(Unsubscribe(state.session, None, subscription.consumer))
 
     def refuse(self, state: NativeState, error: VibeMQError) -> None:
-        state.subscriptions.remove(self.subscription)
+        state.subscriptions.end(self.subscription)
         if isinstance(error, NotAuthorized):
             state.wanted.discard(self.subscription.queue)
 

@@ -263,7 +263,11 @@ class NativeSession:
             self._look_at_large_frame()
         deadline = self._silence_deadline()
         if deadline is not None and state.now >= deadline and not state.closing:
-            self._give_up()
+            if state.principal is not None and not state.context.is_read():
+                # What it has said meanwhile waits in the kernel.
+                self._heard_at = state.now
+            else:
+                self._give_up()
         for queue in state.wanted.due(state.now) if state.wanted else ():
             if state.subscriptions.of_queue(queue) is None and not state.subscriptions.full:
                 ask_plain(state, queue, [])
@@ -278,6 +282,9 @@ class NativeSession:
             state.reply(CommandType.PONG, "waiting")
         deadline = parser.stall_deadline
         if deadline is not None and state.now >= deadline and not state.closing:
+            if not state.context.is_read():
+                parser.wait_on()
+                return
             wait_ms = state.context.limits.message_timeout_ms
             self._hang_up(
                 RemoteProtocolError(

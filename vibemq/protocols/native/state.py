@@ -71,7 +71,8 @@ class NativeState:
         limits = context.limits
         json = JsonCheck(depth_max=limits.json_depth_max, nonce=context.new_id())
         headers = HeaderReader(headers_max=limits.headers_max, value_units_max=limits.header_value_units_max)
-        delivery_index = DeliveryIndex(entries_max=_LEDGER_ENTRIES_LEAST)
+        subscriptions = NativeSubscriptions(subscriptions_max=settings.subscriptions_max)
+        delivery_index = DeliveryIndex(entries_max=_LEDGER_ENTRIES_LEAST, may_hold=subscriptions.may_hold)
         return cls(
             context,
             settings,
@@ -82,7 +83,7 @@ class NativeState:
             PublishIntake(body_bytes_max=limits.body_bytes_max, headers=headers, json=json),
             delivery_index,
             AckIntake(delivery_index),
-            NativeSubscriptions(subscriptions_max=settings.subscriptions_max),
+            subscriptions,
         )
 
     @property

@@ -36,7 +36,7 @@ class NativeSubscriptions:
         self._ended: dict[str, int] = {}
         """Id -> consumer of subscriptions that are over, or are being unsubscribed, and may hold messages."""
         self._ended_ids: dict[int, str] = {}
-        """The same by consumer. Until the engine says that it holds nothing any more."""
+        """The same by consumer, plain ones included. Until the engine says that it holds nothing any more."""
 
     def __len__(self) -> int:
         return len(self._by_consumer)
@@ -83,6 +83,7 @@ class NativeSubscriptions:
         """It is being unsubscribed: its queue or id may be used again, its deliveries still arrive."""
         if self._by_queue.get(subscription.queue) is subscription:
             del self._by_queue[subscription.queue]
+            self._ended_ids[subscription.consumer] = subscription.id
         if self._by_id.get(subscription.id) is subscription:
             del self._by_id[subscription.id]
             self._ended[subscription.id] = subscription.consumer
@@ -97,6 +98,10 @@ class NativeSubscriptions:
         """As `remove`, when it holds nothing either."""
         self.remove(subscription)
         self.holds_nothing(subscription.consumer)
+
+    def may_hold(self, consumer: int) -> bool:
+        """Whether something that was delivered to it may be settled still."""
+        return consumer in self._by_consumer or consumer in self._ended_ids
 
     def holds_nothing(self, consumer: int) -> None:
         """What is over by now, or is being unsubscribed, has nothing left that could be settled."""

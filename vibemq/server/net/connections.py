@@ -249,7 +249,13 @@ class ConnectionTable:
         if connection.number:
             reserve, wake = partial(self._reserve, connection.number), partial(self._wake_later, connection.number)
             behind_flush = partial(self._after_flush, wake)
-            context = replace(context, reserve_memory=reserve, wake=wake, behind_flush=behind_flush)
+            context = replace(
+                context,
+                reserve_memory=reserve,
+                wake=wake,
+                behind_flush=behind_flush,
+                is_read=partial(self._is_read, connection.number),
+            )
         connection.connection_id = context.connection_id
         connection.since = context.now
         return endpoint.plugin.create(context, endpoint.settings)
@@ -282,6 +288,10 @@ class ConnectionTable:
             new_id=self._new_id,
             certified=certified,
         )
+
+    def _is_read(self, number: int) -> bool:
+        connection = self._connections.get(number)
+        return connection is None or connection.is_read
 
     def _wake_later(self, number: int) -> None:
         self._loop.call_soon(self._wake, number)

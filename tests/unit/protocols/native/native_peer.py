@@ -1,6 +1,7 @@
 """A peer's view of one native session, and the frames it writes."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import orjson
 
@@ -47,7 +48,9 @@ class Peer:
 
     def __init__(self, *, authentication: bool = False, connect: dict[str, str] | None = None, **settings) -> None:
         limits = SessionLimits(handshake_bytes_max=1_000)
-        self.session = NativeSession(context(authentication=authentication, limits=limits), NativeSettings(**settings))
+        self.is_read = True
+        its = replace(context(authentication=authentication, limits=limits), is_read=lambda: self.is_read)
+        self.session = NativeSession(its, NativeSettings(**settings))
         self.reader = NativeFrameReader()
         if connect is not None:
             [request] = self.hear(frame(T.CONNECT, "hello", headers=connect))

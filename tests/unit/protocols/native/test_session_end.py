@@ -5,7 +5,9 @@ import pytest
 from tests.unit.protocols.native.native_peer import ALL, Peer, frame, plain
 from vibemq.errors import AuthFailed, NotAuthorized, QueueFull
 from vibemq.model import commands as c
-from vibemq.model.rows import pack_row
+from vibemq.model.rows import Rows, pack_row
+from vibemq.protocols.native.codec import extensions
+from vibemq.protocols.native.codec.frames import encode_frame
 from vibemq.protocols.native.codec.wire import CommandType as T
 from vibemq.protocols.native.frame_parser import READ_UNITS
 from vibemq.protocols.session import Authenticate, Goodbye, Request, SessionLimits
@@ -26,6 +28,38 @@ def test_a_silent_peer_is_closed_and_one_that_pings_is_not() -> None:
     assert peer.session.closing
     goodbye = peer.one()
     assert (goodbye.type, goodbye.headers) == (T.DISCONNECT, {"reason": "idle_timeout"})
+
+
+def test_a_peer_that_is_not_read_is_not_silent() -> None:
+    peer = plain()
+    idle_ms = SessionLimits().idle_timeout_ms
+    peer.session.tick(NOW)
+    peer.is_read = False
+    peer.session.tick(NOW + idle_ms)
+    assert not peer.session.closing
+    assert peer.session.next_deadline() == NOW + 2 * idle_ms
+    peer.is_read = True
+    peer.session.tick(NOW + 2 * idle_ms)
+    assert peer.session.closing
+
+
+def test_a_large_frame_that_is_not_read_has_not_stalled() -> None:
+    most = 8 << 20
+    peer = Peer(connect={"supported-extensions": ALL, "max-body-bytes": str(most)})
+    wait_ms = SessionLimits().message_timeout_ms
+    whole = encode_frame(
+        extensions.publish_many("r", "q", Rows.of([pack_row("m", bytes(4 << 20))])), body_bytes_max=most
+    )
+    assert list(peer.hear(whole[:100_000])) == []
+    peer.session.tick(NOW)
+    peer.is_read = False
+    peer.session.tick(NOW + wait_ms)
+    assert not peer.session.closing
+    peer.is_read = True
+    peer.session.tick(NOW + 2 * wait_ms - 1)
+    assert not peer.session.closing
+    peer.session.tick(NOW + 2 * wait_ms)
+    assert peer.session.closing
 
 
 def test_the_handshake_deadline_does_not_count_our_own_check() -> None:

@@ -70,6 +70,34 @@ def test_deliveries_that_need_no_ack_are_not_remembered() -> None:
     assert list(peer.hear(frame(T.ACK, "a"))) == []
 
 
+def test_an_ack_means_the_delivery_to_the_subscription_that_holds_the_message() -> None:
+    peer = bulk("settle/1")
+    old = peer.subscribed("s1")
+    peer.deliver(old, 5, pack_row("a", b"1"))
+    peer.frames()
+    peer.answer(peer.ask(T.UNSUBSCRIBE, "u", "q"), None)
+    new = peer.subscribed("s2")
+    # Its time to settle is over, and the message comes again.
+    peer.session.apply([ConsumerLeft(SESSION, old)])
+    peer.deliver(new, 5, pack_row("a", b"1"))
+    [extend] = peer.hear(frame(T.EXTEND, "a"))
+    assert isinstance(extend, c.Extend)
+    assert extend.consumer == new
+    assert list(peer.hear(frame(T.ACK, "a"))) == [c.Settle(SESSION, None, new, c.Settlement.ACK, [(5, 5)])]
+    assert list(peer.hear(frame(T.ACK, "a"))) == []
+
+
+def test_an_ack_means_the_message_of_the_queue_that_has_come_back() -> None:
+    peer = plain()
+    old = peer.subscribed("s")
+    peer.deliver(old, 5, pack_row("a", b"1"))
+    peer.frames()
+    peer.session.apply([ConsumerEnded(SESSION, old, "q", QueueNotFound("q"))])
+    new = peer.subscribed("s2")
+    peer.deliver(new, 1, pack_row("a", b"1"))
+    assert list(peer.hear(frame(T.ACK, "a"))) == [c.Settle(SESSION, None, new, c.Settlement.ACK, [(1, 1)])]
+
+
 def test_unsubscribe_ends_deliveries_and_always_succeeds() -> None:
     peer = plain()
     consumer = peer.subscribed("s")
@@ -167,6 +195,16 @@ def test_nack_and_extend_for_plain_deliveries() -> None:
     ]
     peer.hear(frame(T.NACK, "x", headers={"verb": "explode"}))
     assert (peer.one().error_code, peer.session.closing) == ("INVALID_MESSAGE", False)
+
+
+def test_the_id_of_a_bulk_subscription_leaves_room_in_the_frames_that_have_it() -> None:
+    peer = Peer(connect={"supported-extensions": ALL, "max-body-bytes": "1"})
+    consumer = peer.subscribed("s" * 256, "q" * 256)
+    peer.deliver(consumer, 1, pack_row("a", b"1"))
+    assert len(peer.bodies()) == 1
+    assert list(peer.hear(frame(T.SUBSCRIBE, "s" * 65_350, "q" * 256))) == []
+    refusal = peer.one()
+    assert (refusal.type, refusal.error_code) == (T.ERROR, "INVALID_MESSAGE")
 
 
 def test_bulk_subscribe_says_what_it_wants() -> None:
