@@ -340,6 +340,38 @@ def test_a_start_that_cannot_flush_the_log_leaves_it_and_says_so(
     again.close()
 
 
+def test_a_start_writes_the_log_that_it_believes_once_more_before_it_flushes_it(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a flush has failed for the system counts as written, and flushes it no more."""
+    storage = SqliteStorage(data_dir, SqliteSettings())
+    storage.open()
+    storage.append([*queue(), added(1, 10)])
+    killed = data_dir.with_name("killed")
+    shutil.copytree(data_dir, killed)
+    storage.close()
+    left = (killed / "vibemq.sqlite-wal").read_bytes()
+    calls: list[bytes | None] = []
+    write, flush = os.pwritev, os.fdatasync
+
+    def watched_write(file: int, buffers: list[bytes], offset: int) -> int:
+        calls.append(b"".join(buffers))
+        return write(file, buffers, offset)
+
+    def watched_flush(file: int) -> None:
+        calls.append(None)
+        flush(file)
+
+    monkeypatch.setattr(os, "pwritev", watched_write)
+    monkeypatch.setattr(os, "fdatasync", watched_flush)
+    again = SqliteStorage(killed, SqliteSettings())
+    again.open()
+    assert calls[0] is not None
+    assert calls[0].startswith(left)
+    assert calls[1] is None
+    again.close()
+
+
 def test_upkeep_joins_small_blocks(storage: SqliteStorage, data_dir: Path) -> None:
     storage.append(queue())
     for index in range(300):

@@ -174,6 +174,10 @@ class _Import:
         if self._progress is not None:
             self._progress(self._done, self._total)
 
+    def _instant(self, value: object, missing: int) -> int:
+        """Never in the future: what is numbered by time would go on from there."""
+        return min(dotnet.instant(value, missing), self._now)
+
     # -- queues ---------------------------------------------------------------------------------------------------
 
     def _queue(self, row: sqlite3.Row) -> None:
@@ -184,7 +188,7 @@ class _Import:
                 return
         options = dotnet.options(dotnet.json_object(row["options_json"], "options_json"))
         queue_id = self._state.next_queue_id
-        created_at = dotnet.instant(row["created_at"], self._now)
+        created_at = self._instant(row["created_at"], self._now)
         self._append(
             [
                 QueueCreated(queue_id, name, options, created_at, self._incarnation()),
@@ -225,7 +229,7 @@ class _Import:
         headers = dotnet.headers_text(row["headers_json"])
         return (
             pack_row(message_id, payload, headers),
-            dotnet.instant(row["timestamp"], self._now),
+            self._instant(row["timestamp"], self._now),
             dotnet.priority(row["priority"]),
         )
 
@@ -282,8 +286,8 @@ class _Import:
         payload = message.get("payload")
         raw = b"" if payload is None else dotnet.payload_text(payload).encode()
         row_bytes = pack_row(dotnet.text(message.get("id"), "id"), raw, dotnet.headers(message.get("headers")))
-        failed_at = dotnet.instant(row["failed_at"], self._now)
-        published_at = dotnet.instant(message.get("timestamp"), failed_at)
+        failed_at = self._instant(row["failed_at"], self._now)
+        published_at = self._instant(message.get("timestamp"), failed_at)
         sequence = self._state.queues[queue_id].next_sequence
         attempts = message.get("deliveryattempts")
         tries = attempts if isinstance(attempts, int) and attempts >= 0 else 0

@@ -37,6 +37,7 @@ ORDERS = {
 }
 T0 = "2026-01-02T03:04:05.0000000Z"
 T0_MS = 1_767_323_045_000
+NOW = T0_MS + 86_400_000
 
 
 @pytest.fixture
@@ -78,7 +79,7 @@ def message(
 
 def run(source: Path, storage: MemoryStorage, *, resume: bool = False, dry_run: bool = False) -> ImportReport:
     return import_dotnet(
-        source, storage, storage.open(), incarnation=lambda: "ab", now=5_000, resume=resume, dry_run=dry_run
+        source, storage, storage.open(), incarnation=lambda: "ab", now=NOW, resume=resume, dry_run=dry_run
     )
 
 
@@ -129,6 +130,15 @@ def test_dead_letters_come_with_message_and_reason(source: Path, storage: Memory
     assert dead.facts.reason is Reason.EXPIRED
     assert (dead.facts.failed, dead.facts.dead_at) == (3, T0_MS + 60_000)
     assert list(storage.check()) == []
+
+
+def test_a_time_of_the_future_is_now(source: Path, storage: MemoryStorage) -> None:
+    """Sequences of transient queues begin with the latest time that the store knows."""
+    message(source, "m1", at="9999-12-31T23:59:59.9999999")
+    letter = {"id": "m2", "queueName": "orders", "timestamp": "9999-12-31T23:59:59.9999999"}
+    put(source, "INSERT INTO dead_letters VALUES (NULL, 'm2', ?, 1, '9999-12-31T00:00:00Z')", json.dumps(letter))
+    run(source, storage)
+    assert storage.open().instant == NOW
 
 
 def test_damaged_rows_are_reported_and_left_out(source: Path, storage: MemoryStorage) -> None:
