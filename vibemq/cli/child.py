@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -16,6 +15,7 @@ from anyio import to_thread
 
 from vibemq.cli.exits import CommandFailed
 from vibemq.client import Client, ReconnectPolicy, connect
+from vibemq.storage.local.child import command_of
 
 START_TIMEOUT_S = 60.0
 RECONNECT = ReconnectPolicy(initial_delay=0.05, max_delay=0.5)
@@ -125,7 +125,7 @@ class BrokerProcess(Child):
             await to_thread.run_sync(self._reap)
 
     def _serve(self) -> None:
-        command = [sys.executable, "-m", "vibemq", "serve", "--data-dir", str(self.data_dir)]
+        command = command_of("vibemq", "serve", "--data-dir", str(self.data_dir))
         command += ["--port", str(self.port), "--http-port", "0", "--storage", self._storage, "--log-level", "warning"]
         # Settings of this machine's real broker (its file, its variables) are none of this one's business.
         self._config.touch()

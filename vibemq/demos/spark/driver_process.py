@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +15,7 @@ from anyio import to_thread
 from vibemq.cli.child import Child
 from vibemq.cli.exits import CommandFailed
 from vibemq.demos.spark import tidy
+from vibemq.storage.local.child import command_of
 
 START_TIMEOUT_S = 180.0
 EXECUTOR = "CoarseGrainedExecutorBackend"
@@ -30,7 +30,7 @@ class DriverProcess(Child):
         """`module` says {"event": "ready"} on its standard output when its queries run, and ends with its input."""
         super().__init__(folder)
         self._folder = folder
-        self._command = [sys.executable, "-m", module, *arguments]
+        self._command = command_of(module, *arguments)
 
     async def start(self) -> float:
         """Start, wait until its queries run, and return the seconds that took.
