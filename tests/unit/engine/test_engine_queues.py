@@ -630,3 +630,20 @@ def test_transient_queues_that_nobody_publishes_to_are_not_remembered_as_being_c
     for number in range(130, 133):
         driver.create(f"t{number}", durability=Durability.TRANSIENT)
     assert len(being_created) == 1
+
+
+@pytest.mark.parametrize(("retention", "limit"), [("settled", "message_ttl_ms"), ("log", "retain_ms")])
+def test_nothing_goes_before_its_time_after_a_restart_where_age_decides_since_later(retention: str, limit: str) -> None:
+    """Of a queue without a limit of age, the store tells how old a minute of messages is, together."""
+    driver = Driver()
+    driver.create(retention=Retention[retention.upper()], dead_letter=False)
+    for pause_ms in (50_000, 1_000, 0):
+        driver.publish(1)
+        driver.advance(pause_ms)
+    driver.ask(ChangeQueue(9, None, "q", {limit: 30_000}))
+    driver.restart()
+    driver.advance(10)
+    assert [chunk.last for chunk in driver.disk.queues[1].chunks] == [3]
+    assert driver.info().first_sequence <= 2
+    driver.advance(31_000)
+    assert driver.info().first_sequence == 4

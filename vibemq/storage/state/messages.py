@@ -10,7 +10,7 @@ from itertools import chain, islice
 from vibemq.model.extras.columns import ExtraColumns, columns_of
 from vibemq.model.extras.dedup_table import DEDUP_SEQUENCE_BITS, DEDUP_SEQUENCE_MASK, remembered
 from vibemq.model.instants import Instants
-from vibemq.model.options import DEDUP_IDS_MAX, Retention
+from vibemq.model.options import DEDUP_IDS_MAX, QueueOptions, Retention
 from vibemq.model.records import ALL_GROUPS, MessagesAdded, StageMoved
 from vibemq.model.runs import Run, RunSet, runs_of
 from vibemq.model.stored import Chunk, StoredQueue
@@ -50,9 +50,7 @@ def add(queue: StoredQueue, record: MessagesAdded, dirty: Dirty | None) -> None:
 
 def _extend_chunks(queue: StoredQueue, record: MessagesAdded, dirty: Dirty | None) -> None:
     first, rows, chunks = record.first_sequence, record.rows, queue.chunks
-    options = queue.options
-    by_age = options.message_ttl_ms is not None or options.retain_ms
-    span = AGED_CHUNK_SPAN_MS_MAX if by_age else CHUNK_SPAN_MS_MAX
+    span = _span_of(queue)
     tail = chunks[-1] if chunks else None
     if (
         tail is not None
@@ -89,9 +87,33 @@ def move(queue: StoredQueue, chunks: Sequence[Chunk], record: StageMoved, dirty:
                 dirty.chunks.add((queue.queue_id, first))
 
 
+def decides_age(options: QueueOptions) -> bool:
+    return options.message_ttl_ms is not None or bool(options.retain_ms)
+
+
 def _span_of(queue: StoredQueue) -> int:
-    by_age = queue.options.message_ttl_ms is not None or queue.options.retain_ms
-    return AGED_CHUNK_SPAN_MS_MAX if by_age else CHUNK_SPAN_MS_MAX
+    return AGED_CHUNK_SPAN_MS_MAX if decides_age(queue.options) else CHUNK_SPAN_MS_MAX
+
+
+def date_by_youngest(queue: StoredQueue, options: QueueOptions, now: int, dirty: Dirty | None) -> None:
+    """Age begins to decide: chunks that are longer than such a queue's get the date of their youngest message, as far
+    as that is known. So after a restart no message goes before its time; older ones stay up to a minute longer.
+
+    Args:
+        options: the new ones. What is older than they allow goes at once, and keeps its date.
+    """
+    limits = [limit for limit in (options.message_ttl_ms, options.retain_ms or None) if limit is not None]
+    oldest, youngest_at = now - min(limits) - CHUNK_SPAN_MS_MAX, now
+    for chunk in reversed(queue.chunks):
+        began_at = chunk.published_at
+        if began_at < oldest:
+            return
+        date = min(youngest_at, began_at + CHUNK_SPAN_MS_MAX) - AGED_CHUNK_SPAN_MS_MAX
+        if date > began_at:
+            chunk.published_at = date
+            if dirty is not None:
+                dirty.chunks.add((queue.queue_id, chunk.first))
+        youngest_at = began_at
 
 
 def _put_chunk(chunks: list[Chunk], new: Chunk, span: int, *, apart: bool) -> int:

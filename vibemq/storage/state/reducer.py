@@ -193,6 +193,8 @@ def _queue_record(
     if queue is None:
         return
     if isinstance(record, QueueChanged):
+        if not messages.decides_age(queue.options) and messages.decides_age(record.options):
+            messages.date_by_youngest(queue, record.options, state.instant, dirty)
         _change_options(queue, record, dirty)
         return
     if isinstance(record, QueueAttended):
