@@ -189,6 +189,16 @@ def test_blocked_publishers_go_on_in_order() -> None:
     assert driver.answer("token-4") is None
 
 
+def test_a_blocked_publisher_is_told_that_the_broker_is_short_of_memory() -> None:
+    driver = blocking()
+    driver.handle(Publish(1, "waiting", "q", rows_of(1)), SetPressure(Pressure.BLOCKING, "memory is short"))
+    driver.ask(PurgeQueue(7, None, "q"))
+    driver.advance(5_000)
+    (error,) = driver.answer("waiting").refused.values()
+    assert isinstance(error, Blocked)
+    assert "memory is short" in str(error)
+
+
 @pytest.mark.parametrize("retention", list(Retention))
 def test_a_blocked_publisher_goes_on_when_nobody_wants_what_was_on_its_way(retention: Retention) -> None:
     driver = Driver(EngineSettings(block_timeout_ms=5_000))

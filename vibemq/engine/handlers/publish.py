@@ -96,8 +96,12 @@ def check_pressure(state: EngineState, queue: Queue | None, count: int) -> None:
     if _is_short(state, queue):
         if queue is not None:
             queue.refused += count
-        why = state.pressure_why or "memory or disk is above its watermark"
-        raise Blocked(f"the broker refuses messages at present ({why}); publish again later")
+        raise _blocked(state)
+
+
+def _blocked(state: EngineState) -> Blocked:
+    why = state.pressure_why or "memory or disk is above its watermark"
+    return Blocked(f"the broker refuses messages at present ({why}); publish again later")
 
 
 def check_delays(queue: Queue, delayed: bool) -> None:
@@ -287,7 +291,7 @@ def _let_go_on(state: EngineState, step: Step, queue: Queue) -> None:
             parked.popleft()
             publish.forget_waiting()
             queue.refused += publish.rows.count
-            error = full(queue, state.settings.block_timeout_ms)
+            error = _blocked(state) if _is_short(state, queue) else full(queue, state.settings.block_timeout_ms)
             step.answer(publish, state.refusal(error, publish.rows.count, queue.name))
         elif not _is_short(state, queue) and _may_go_now(queue, publish, step.now):
             parked.popleft()
