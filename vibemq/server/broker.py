@@ -363,7 +363,10 @@ class Broker:
 
     async def _close_audit(self) -> None:
         """Whatever the tasks have done until they were cancelled is recorded."""
-        if not self._inherited and self._parts is not None and self._parts.audit_writer is not None:
+        if self._inherited or self._parts is None:
+            return
+        await self._parts.audit.summarize(last=True)
+        if self._parts.audit_writer is not None:
             await to_thread.run_sync(self._parts.audit_writer.close)
 
     async def _give_back(self, store: Store) -> None:

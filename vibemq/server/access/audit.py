@@ -205,9 +205,9 @@ class AuditLog:
             if key in counter or len(counter) < SUMMED_MAX:
                 counter[key] += 1
 
-    async def summarize(self) -> None:
-        """Called about once a second."""
-        if self._logged_in and self._monotonic() - self._logins_told_at >= LOGINS_SUMMARY_S:
+    async def summarize(self, *, last: bool = False) -> None:
+        """Called about once a second. `last`: the broker ends."""
+        if self._logged_in and (last or self._monotonic() - self._logins_told_at >= LOGINS_SUMMARY_S):
             self._logins_told_at = self._monotonic()
             users = dict(self._logged_in.most_common(SHOWN_MAX))
             fields: dict[str, Any] = {"event": "auth.logins", "outcome": "done", "users": users}

@@ -204,6 +204,9 @@ class Authenticator:
         if isinstance(peer, StaysLoggedIn):
             peer.logged_in = principal
             self._audit.logged_in(peer, principal)
+            if peer.parted:
+                # It went during the check, and nobody else says so any more.
+                self.logged_out(peer)
 
     def logged_out(self, peer: "StaysLoggedIn") -> None:
         """The peer has gone."""

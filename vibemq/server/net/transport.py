@@ -534,7 +534,11 @@ class Connection(asyncio.Protocol):
     # -- the end ------------------------------------------------------------------------------------------------------
 
     def goodbye(self, reason: str) -> None:
-        self.peer.goodbye(reason)
+        """What was asked is answered first, but for a login: those that wait for their check would hold up the stop."""
+        if self.principal is None:
+            self.peer.dismiss(reason)
+        else:
+            self.peer.goodbye(reason)
 
     def _row_has_gone(self, why: str) -> None:
         """Nobody can say anything more in the middle of a frame, and the peer has done nothing wrong."""

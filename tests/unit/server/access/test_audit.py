@@ -2,6 +2,7 @@ import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from vibemq.server.access.audit import (
     TEXT_MAX,
     AuditLog,
 )
+from vibemq.server.broker import Broker
 
 pytestmark = pytest.mark.anyio
 
@@ -180,6 +182,21 @@ async def test_programs_that_log_in_all_the_time_are_counted() -> None:
     assert kept.records[-1]["arguments"] == {"users": {"root": LOGINS_MAX}}
     await audit.summarize()
     assert len(kept.records) == LOGINS_MAX + 1
+
+
+async def test_the_end_of_the_broker_tells_what_was_counted() -> None:
+    kept = Kept()
+    audit = AuditLog(lambda: 0.0, file=kept)
+    for _ in range(AT_ONCE_MAX + 3):
+        audit.login_failed(Somebody(), "ann", "wrong")
+    for _ in range(LOGINS_MAX + 2):
+        audit.logged_in(Somebody(), ROOT)
+    broker: Any = SimpleNamespace(_inherited=False, _parts=SimpleNamespace(audit=audit, audit_writer=None))
+    await Broker._close_audit(broker)
+    assert [(record["event"], record["count"]) for record in kept.records[-2:]] == [
+        ("auth.logins", 2),
+        ("auth.failures", 3),
+    ]
 
 
 def test_strict_refuses_while_the_file_is_in_trouble_but_what_frees_space() -> None:

@@ -1,6 +1,7 @@
 """Logins under attack, in simulated time: what is counted is checks of passwords, not how long they take."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -227,6 +228,23 @@ async def test_who_has_left_is_not_checked() -> None:
         await world.go_on(CHECK_S)
     assert world.checks == 2
     assert all(peer.pending == 0 for peer in peers)
+
+
+@dataclass
+class StayingPeer(FakePeer):
+    logged_in: Principal | None = None
+
+
+async def test_who_leaves_during_the_check_has_logged_in_and_out(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "vibemq.audit")
+    world = World()
+    peer = StayingPeer("203.0.113.1")
+    world.authenticator.authenticate(cast(Any, peer), Authenticate("t", "ann", "right"))
+    await world.go_on(0.001)
+    peer.parted = True
+    await world.end()
+    assert [record.__dict__["event"] for record in caplog.records] == ["auth.login", "auth.logout"]
+    assert peer.logged_in is None
 
 
 @pytest.fixture

@@ -10,8 +10,11 @@ from typing import Any, cast
 import pytest
 
 from bench.guard.counting import instructions
-from vibemq.server.net.connections import FILES_KEPT, ConnectionTable, connections_max
-from vibemq.server.net.transport import waiting_in_system
+from vibemq.model.access import Principal
+from vibemq.protocols.session import Session
+from vibemq.server.net.connections import FILES_KEPT, ConnectionTable, ListenerEndpoint, connections_max
+from vibemq.server.net.peer_driver import PeerDriver
+from vibemq.server.net.transport import Connection, SocketServices, waiting_in_system
 
 
 @pytest.mark.parametrize(
@@ -86,3 +89,16 @@ def test_the_system_says_what_the_peers_system_has_not_taken() -> None:
         while waiting_in_system(ours) == before:
             peer.recv(4_096)
     assert waiting_in_system(ours) == 0
+
+
+@pytest.mark.parametrize(("principal", "said"), [(None, "dismiss"), (Principal("ann"), "goodbye")])
+def test_a_stop_waits_for_requests_and_not_for_logins(principal: Principal | None, said: str) -> None:
+    heard: list[str] = []
+    connection = Connection(cast(SocketServices, None), cast(ListenerEndpoint, None))
+    connection.session = cast(Session, SimpleNamespace(principal=principal))
+    peer = SimpleNamespace(
+        dismiss=lambda reason: heard.append("dismiss"), goodbye=lambda reason: heard.append("goodbye")
+    )
+    connection.peer = cast(PeerDriver, peer)
+    connection.goodbye("server_shutdown")
+    assert heard == [said]
