@@ -42,6 +42,41 @@ class SharedState(Generic[Settings]):
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
+LARGE_PROGRESS_BYTES = 65_536
+"""Of a large message, what a client has to send within `limits.message_timeout_ms`."""
+
+
+class LargeProgress:
+    """Whether a client comes on with a large message: one that does not holds memory that others wait for."""
+
+    def __init__(self, timeout_ms: int) -> None:
+        self._timeout_ms = timeout_ms
+        self._last: tuple[int, int] | None = None
+        """When it has last come on by a piece worth counting, and what was left of it."""
+
+    @property
+    def deadline(self) -> int | None:
+        return None if self._last is None else self._last[0] + self._timeout_ms
+
+    def note(self, left: int, now: int) -> None:
+        """So many bytes of a large message have not come, 0: none is under way. Whenever some have, or time has passed:
+        else the deadline is not known."""
+        if not left:
+            self._last = None
+        elif self._last is None or not 0 <= self._last[1] - left < LARGE_PROGRESS_BYTES:
+            self._last = now, left
+
+    def has_stalled(self, now: int) -> bool:
+        deadline = self.deadline
+        return deadline is not None and now >= deadline
+
+    def error(self) -> RemoteProtocolError:
+        return RemoteProtocolError(
+            f"less than {LARGE_PROGRESS_BYTES:,} B of a large message have come within {self._timeout_ms} ms"
+            " (limits.message_timeout_ms); send it faster, or in smaller messages"
+        )
+
+
 class BaseSession(Generic[State]):
     """The verbs of a session that need nothing but its state."""
 

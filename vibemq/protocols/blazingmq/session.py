@@ -3,7 +3,7 @@
 reading      codec.events, codec.put, codec.acks -> handshake, control (requests), puts, deliveries (confirms)
 answering    control, puts -> state (one queue of bytes: what is answered first is written first)
 delivering   deliveries, delivery_index (what a CONFIRM settles)
-time         liveness (silence, and large messages that do not come on)
+time         liveness (silence)
 
 The bytes keep the rules without which a real SDK dies: docs/spec/blazingmq.md, "What a client does not survive".
 """
@@ -15,7 +15,7 @@ from vibemq.errors import RemoteProtocolError, VibeMQError
 from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Reply
 from vibemq.model.rows import Rows
 from vibemq.model.stored import Slice
-from vibemq.protocols.base_session import BaseSession
+from vibemq.protocols.base_session import BaseSession, LargeProgress
 from vibemq.protocols.blazingmq import handshake
 from vibemq.protocols.blazingmq.codec.acks import parse_confirms
 from vibemq.protocols.blazingmq.codec.control import decode_authentication, decode_control, decode_negotiation
@@ -107,6 +107,7 @@ class BlazingmqSession(BaseSession[BlazingmqState]):
         """Follows what `data_to_send` has returned last."""
         self._unknown_events = 0
         self._liveness = ClientLiveness(state)
+        self._large_progress = LargeProgress(context.limits.message_timeout_ms)
 
     # -- in ---------------------------------------------------------------------------------------------------------
 
@@ -133,6 +134,7 @@ class BlazingmqSession(BaseSession[BlazingmqState]):
         except RemoteProtocolError as error:
             self._break(str(error), error)
         self._puts.flush()
+        self._large_progress.note(self._reader.large_left, state.now)
         if (
             self._ended
             and not (state.failed or state.disconnecting or self._authenticating or self.unread or state.requests)
@@ -388,8 +390,9 @@ class BlazingmqSession(BaseSession[BlazingmqState]):
         if self._reader.waits_for_memory or self._puts.waits_for_memory:
             # It is not read, so it cannot be heard.
             self._liveness.heard()
-        if self._liveness.note_large(self._reader.large_left) and not (self._arrived or self.unread):
-            self.fail(self._liveness.stall_error())
+        self._large_progress.note(self._reader.large_left, state.now)
+        if self._large_progress.has_stalled(state.now) and not (self._arrived or self.unread):
+            self.fail(self._large_progress.error())
         deadline = self._silence_deadline()
         if deadline is not None and state.now >= deadline and not (self._arrived or self.unread):
             self._liveness.look()
@@ -403,7 +406,7 @@ class BlazingmqSession(BaseSession[BlazingmqState]):
             return None
         if state.requests or (self._parked and self.unread):
             return state.now
-        deadlines = (self._silence_deadline(), self._liveness.stall_deadline())
+        deadlines = (self._silence_deadline(), self._large_progress.deadline)
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     # -- end --------------------------------------------------------------------------------------------------------

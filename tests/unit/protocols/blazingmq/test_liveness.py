@@ -67,6 +67,7 @@ def test_a_large_message_that_does_not_come_on_ends_the_connection(language: Cli
     room = SessionRoom(ModelSdk(codec=ControlCodec.JSON, language=language))
     room.open(WRITE)
     room.say(room.sdk.post(0, bytes(2 << 20))[:1_000])
+    assert room.session.next_deadline() == room.now + 30_000, "also if nothing comes any more"
     for _ in range(3):
         room.now += 29_000
         room.say(bytes(65_536))

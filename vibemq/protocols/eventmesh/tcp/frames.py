@@ -16,9 +16,10 @@ Source: docs/spec/eventmesh.md, "Frames".
 """
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -27,6 +28,12 @@ from vibemq.errors import InvalidMessage, RemoteProtocolError
 _VERSION = b"0000"
 _SIZES = struct.Struct("!II")
 _PIECE_BYTES = 1 << 14
+LARGE_FRAME_BYTES = 1 << 20
+"""Who sends a larger one piece by piece has the broker keep it, which is counted."""
+
+
+def _any_memory(size: int) -> Any:
+    return size
 
 
 class EventMeshDialect(Enum):
@@ -70,8 +77,14 @@ class FrameLimits:
 class EventMeshFrameReader:
     """Cuts a stream into frames. The first one decides the dialect, for ever."""
 
-    def __init__(self, limits: FrameLimits) -> None:
+    def __init__(self, limits: FrameLimits, reserve_memory: Callable[[int], Any] = _any_memory) -> None:
+        """`reserve_memory`: (bytes of a large frame) -> what holds the memory for it; None: not now."""
         self.limits = limits
+        self._reserve_memory = reserve_memory
+        self._memory: Any = None
+        """For the large frame that comes."""
+        self.waits_for_memory = False
+        """A large frame has begun, and there is no memory for it: nothing is read until there is."""
         """May be exchanged between frames."""
         self.dialect: EventMeshDialect | None = None
         self._data = b""
@@ -90,7 +103,12 @@ class EventMeshFrameReader:
     @property
     def ready(self) -> bool:
         """Whether there may be a frame, or a fault."""
-        return self._size >= self._needed
+        return self._size >= self._needed and not self.waits_for_memory
+
+    @property
+    def large_left(self) -> int:
+        """Bytes of a large frame that have not come; 0: none has begun, or it waits for memory."""
+        return 0 if self._memory is None else max(0, self._needed - self._size)
 
     def receive_data(self, data: bytes) -> None:
         more = self._more
@@ -102,6 +120,12 @@ class EventMeshFrameReader:
         else:
             more.append(bytearray(data))
         self._size += len(data)
+
+    def end(self) -> None:
+        """Nothing is read any more: let go of what has come, and of the memory for the rest."""
+        self._memory, self._data, self._at, self._size = None, b"", 0, 0
+        self._more.clear()
+        self.waits_for_memory = False
 
     def next_frame(self) -> EventMeshFrame | None:
         """The next frame, or None: more bytes are needed.
@@ -139,8 +163,14 @@ class EventMeshFrameReader:
             raise RemoteProtocolError(f"a frame says {total} bytes in all, and a header of {header_size}")
         end = sizes_at + 8 + total - counted
         if end > len(data):
+            if end - at > LARGE_FRAME_BYTES and self._memory is None:
+                self._memory = self._reserve_memory(end - at)
+                self.waits_for_memory = self._memory is None
+                if self.waits_for_memory:
+                    return None
             self._needed = end - at
             return None
+        self._memory, self.waits_for_memory = None, False
         header_at = sizes_at + 8
         body_at = header_at + header_size
         self._at = end

@@ -14,7 +14,7 @@ from typing import Any
 from vibemq.errors import AuthRequired, InvalidMessage, NotAuthenticated, RemoteProtocolError, VibeMQError
 from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Reply, Responded
 from vibemq.model.stored import Slice
-from vibemq.protocols.base_session import BaseSession
+from vibemq.protocols.base_session import BaseSession, LargeProgress
 from vibemq.protocols.eventmesh.messages.large_json import JsonSplitter
 from vibemq.protocols.eventmesh.settings import EventMeshSettings
 from vibemq.protocols.eventmesh.tcp import package as wire
@@ -58,7 +58,9 @@ class EventMeshSession(BaseSession[EventMeshState]):
     def __init__(self, context: SessionContext, settings: EventMeshSettings) -> None:
         self._state = state = EventMeshState(context, settings, context.now)
         first = min(context.limits.handshake_bytes_max, settings.frame_bytes_max)
-        self._reader = EventMeshFrameReader(FrameLimits(first, min(first, settings.header_bytes_max)))
+        limits = FrameLimits(first, min(first, settings.header_bytes_max))
+        self._reader = EventMeshFrameReader(limits, context.reserve_memory)
+        self._large_progress = LargeProgress(context.limits.message_timeout_ms)
         self._subscriptions = EventMeshSubscriptions(state, self._subscription_ended)
         self._pushes = EventMeshPushes(state, self._subscriptions)
         self._publishing = EventMeshPublishing(state, self._pushes.oldest_request)
@@ -93,6 +95,7 @@ class EventMeshSession(BaseSession[EventMeshState]):
             self._heard_at = state.now
         if not (self._authenticating or state.failed):
             self._read()
+        self._large_progress.note(self._reader.large_left, state.now)
         waits = self._authenticating or self.unread or self._publishing.keeps_back
         if self._ended and not (state.failed or waits):
             self._end()
@@ -102,6 +105,11 @@ class EventMeshSession(BaseSession[EventMeshState]):
     def unread(self) -> bool:
         waiting = self._large is not None or self._subscriptions.is_under_way() or self._reader.ready
         return waiting and not (self._authenticating or self._state.failed)
+
+    @property
+    def large_left(self) -> int:
+        """Bytes of a large frame of the client that have not come; 0: none is under way."""
+        return self._reader.large_left
 
     def _read(self) -> None:
         work = WORK_AT_ONCE
@@ -131,6 +139,7 @@ class EventMeshSession(BaseSession[EventMeshState]):
 
     def _break(self, error: RemoteProtocolError) -> None:
         self._broken = error
+        self._reader.end()
         self._state.give_up(error)
 
     def _gathered(self) -> None:
@@ -318,6 +327,13 @@ class EventMeshSession(BaseSession[EventMeshState]):
         state.now = max(state.now, now)
         if state.closing:
             return
+        if self._reader.waits_for_memory:
+            # It is not read, so it cannot be heard.
+            self._heard_at = state.now
+        self._large_progress.note(self._reader.large_left, state.now)
+        if self._large_progress.has_stalled(state.now) and not (self._unread or self.unread):
+            self.fail(self._large_progress.error())
+            return
         deadline = self._deadline()
         if deadline is None or state.now < deadline or (self._unread and state.agent is not None):
             return
@@ -345,7 +361,10 @@ class EventMeshSession(BaseSession[EventMeshState]):
         state = self._state
         if state.closing:
             return None
-        return state.now if state.requests else self._deadline()
+        if state.requests:
+            return state.now
+        deadlines = (self._deadline(), self._large_progress.deadline)
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     # -- end --------------------------------------------------------------------------------------------------------
 
@@ -369,6 +388,7 @@ class EventMeshSession(BaseSession[EventMeshState]):
 
     def fail(self, error: VibeMQError) -> None:
         if not self._state.closing:
+            self._reader.end()
             self._state.give_up(error)
 
     def let_go(self) -> Iterator[None]:

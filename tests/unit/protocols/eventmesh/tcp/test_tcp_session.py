@@ -1,5 +1,6 @@
 """What a session asks of the broker, and when; the clock is the test's."""
 
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -76,6 +77,47 @@ def deliver(talking: Talk, consumer: int, *sequences: int) -> list[str]:
     rows = Rows.of([pack_row(f"m{sequence}", b"x") for sequence in sequences])
     talking.session.deliver(Deliver(SESSION, consumer, "q", 1, 0, [(first, last)]), [Slice(first, NOW, rows)])
     return [each["seq"] for each in answers(talking) if each["cmd"].endswith("_TO_CLIENT")]
+
+
+# -- large frames -------------------------------------------------------------------------------------------------
+
+
+def test_a_large_frame_waits_for_memory_and_is_read_when_there_is_some() -> None:
+    granted: list[int] = []
+    asked: list[int] = []
+
+    def reserve(size: int) -> Any:
+        asked.append(size)
+        return object() if granted else None
+
+    session = EventMeshSession(replace(context(), reserve_memory=reserve), EventMeshSettings())
+    talking = Talk(session)
+    talking.hear(frame("HELLO_REQUEST", AGENT))
+    large = publish(1, body=200_000 * "\x01")
+    assert talking.hear(large[:100_000]) == []
+    assert asked == [len(large)]
+    assert not session.unread
+    session.tick(NOW + 1_000_000)
+    assert not session.closing, "it is not read, so it cannot be heard"
+    granted.append(1)
+    assert talking.hear(large[100_000:200_000]) == []
+    (published,) = talking.hear(large[200_000:])
+    assert isinstance(published, Publish)
+    assert not session.unread
+
+
+def test_a_client_that_does_not_come_on_with_a_large_frame_is_sent_away() -> None:
+    talking = talk()
+    large = publish(1, body=200_000 * "\x01")
+    talking.hear(large[:100_000])
+    timeout_ms = context().limits.message_timeout_ms
+    assert talking.session.next_deadline() == NOW + timeout_ms
+    talking.now += timeout_ms - 1
+    talking.hear(large[100_000:165_536])
+    assert talking.session.next_deadline() == talking.now + timeout_ms
+    talking.session.tick(talking.now + timeout_ms)
+    assert talking.session.closing
+    assert "send it faster" in answers(talking)[0]["desc"]
 
 
 # -- before the login ---------------------------------------------------------------------------------------------
