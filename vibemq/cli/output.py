@@ -115,8 +115,10 @@ def whole_file(file: Path) -> Iterator[BinaryIO]:
             stream.flush()
             os.fsync(stream.fileno())
             part.replace(file)
-        finally:
+        except BaseException:
+            # Once it has its name, a part of that name is another command's.
             part.unlink(missing_ok=True)
+            raise
 
 
 def print_json(value: Any) -> None:

@@ -95,6 +95,28 @@ def test_a_file_is_written_by_one_command_at_a_time(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
+def test_the_part_of_the_next_command_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The name is free as soon as the first one's part has its own."""
+    file, real = tmp_path / "file", Path.replace
+
+    def replace(part: Path, target: Path) -> Path:
+        whole = real(part, target)
+        part.write_bytes(b"of the next one")
+        return whole
+
+    monkeypatch.setattr(Path, "replace", replace)
+    with whole_file(file) as stream:
+        stream.write(b"first")
+    assert (tmp_path / "file.part").read_bytes() == b"of the next one"
+
+
+def test_what_is_not_written_whole_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), whole_file(tmp_path / "file") as stream:
+        stream.write(b"half")
+        raise KeyboardInterrupt
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_standard_output_has_two_names() -> None:
     assert [is_standard(Path(name)) for name in ("-", "/dev/stdout", "out")] == [True, True, False]
 

@@ -32,7 +32,10 @@ class ClientLiveness:
     def look(self) -> None:
         """It has been silent until the deadline: ask it for a sign of life, or give it up."""
         state = self._state
-        if not state.negotiated or self._pings >= state.settings.missed_pings_max:
+        if state.negotiated and not state.context.is_read():
+            # Its answers wait in the kernel.
+            self.heard()
+        elif not state.negotiated or self._pings >= state.settings.missed_pings_max:
             state.close()
         else:
             self._pings += 1

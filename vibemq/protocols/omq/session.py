@@ -210,7 +210,10 @@ class OmqSession(BaseSession[OmqState]):
         deadline = self._silence_deadline()
         unread = (self._unread or self.unread) and state.principal is not None
         if deadline is not None and state.now >= deadline and not unread:
-            self._give_up()
+            if state.principal is not None and not state.context.is_read():
+                self._heard_at = state.now
+            else:
+                self._give_up()
         elif state.principal is not None and state.now >= self._next_ping():
             self._ping()
 

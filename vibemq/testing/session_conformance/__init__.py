@@ -28,6 +28,7 @@ CHECKS: tuple[Callable[[Dialect], None], ...] = (
     connections.check_handshake_deadline,
     messages.check_relative_times_on_a_busy_connection,
     connections.check_silence_counts_from_the_last_word,
+    connections.check_who_is_not_read_is_not_silent,
     messages.check_request,
     messages.check_respond,
     messages.check_share,

@@ -167,6 +167,24 @@ def check_silence_counts_from_the_last_word(dialect: Dialect) -> None:
         )
 
 
+def check_who_is_not_read_is_not_silent(dialect: Dialect) -> None:
+    """What such a peer has said waits in the kernel, until the broker has less to do."""
+    if dialect.silence_ms is None:
+        return
+    read = False
+    talking = talk(dialect, lambda: read)
+    end = talking.now + 10 * dialect.silence_ms
+    while talking.now < end:
+        deadline = talking.session.next_deadline()
+        assert deadline is not None
+        talking.now = max(talking.now, deadline)
+        talking.session.tick(talking.now)
+        list(talking.session.commands())
+        assert not talking.session.closing, "nobody knows whether a peer that is not read is silent"
+    read = True
+    assert _silent_until_closed(talking.session, talking.now) <= talking.now + dialect.silence_ms
+
+
 def _silent_until_closed(session: Session, now: int) -> int:
     for _ in range(10_000):
         deadline = session.next_deadline()

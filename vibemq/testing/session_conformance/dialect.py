@@ -1,7 +1,7 @@
 """What the suite must be able to say in a protocol's own bytes, and a conversation in them."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
@@ -112,9 +112,14 @@ class Talk:
         return self.session.data_to_send()
 
 
-def talk(dialect: Dialect) -> Talk:
-    """A session after its handshake."""
-    started = Talk(dialect.create(context()))
+def talk(dialect: Dialect, is_read: Callable[[], bool] | None = None) -> Talk:
+    """A session after its handshake.
+
+    Args:
+        is_read: of its context; None: always.
+    """
+    its = context()
+    started = Talk(dialect.create(its if is_read is None else replace(its, is_read=is_read)))
     if dialect.hello:
         for request in started.hear(dialect.hello):
             started.tell(request, Published(QUEUE, 0, 0) if isinstance(request, Publish) else None)

@@ -49,13 +49,13 @@ class PlanFile:
         return cls((folder or state_folder()) / f"{hashlib.sha256(text).hexdigest()[:32]}.json")
 
     def load(self) -> ReplayPlan | None:
-        """The unfinished plan; None when there is none, or the file is no plan of ours or may not be looked at."""
+        """The unfinished plan; None when there is none, or the file is no plan of ours or cannot be looked at."""
         try:
             stored = orjson.loads(self.path.read_bytes())
             if stored.pop("version") != VERSION:
                 return None
             return ReplayPlan([(first, last) for first, last in stored["runs"]], stored["newest_dead_at"])
-        except (FileNotFoundError, PermissionError, KeyError, ValueError, TypeError, AttributeError):
+        except (OSError, KeyError, ValueError, TypeError, AttributeError):
             return None
 
     def save(self, plan: ReplayPlan) -> None:

@@ -344,6 +344,8 @@ class EventMeshSession(BaseSession[EventMeshState]):
         elif state.agent is None:
             # It may not be one of ours at all.
             state.failed = state.closing = True
+        elif not state.context.is_read():
+            self._heard_at = state.now
         elif not state.failed:
             wait_ms = state.settings.idle_timeout_ms
             state.give_up(InvalidMessage(f"nothing was heard from this client for {wait_ms:,} ms"))

@@ -180,6 +180,13 @@ def test_a_plan_that_may_not_be_looked_at_is_none(tmp_path: Path, monkeypatch: p
     assert PlanFile(tmp_path / "x.json").load() is None
 
 
+def test_a_home_that_is_no_folder_has_no_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of system users."""
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.setenv("HOME", "/dev/null")
+    assert PlanFile.of("a:1", {}).load() is None
+
+
 def test_a_user_without_a_home_has_no_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_entry(number: int) -> object:
         raise KeyError(number)
