@@ -111,9 +111,13 @@ def test_the_part_of_the_next_command_is_left_alone(tmp_path: Path, monkeypatch:
 
 
 def test_what_is_not_written_whole_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt), whole_file(tmp_path / "file") as stream:
-        stream.write(b"half")
-        raise KeyboardInterrupt
+    def write() -> None:
+        with whole_file(tmp_path / "file") as stream:
+            stream.write(b"half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write()
     assert list(tmp_path.iterdir()) == []
 
 
