@@ -7,8 +7,8 @@ from vibemq.model.commands import Settle, Settlement
 from vibemq.model.runs import Run, runs_of
 from vibemq.protocols.native.codec.wire import VERSION, CommandType
 
-Held = tuple[int, int]
-"""(consumer, sequence)"""
+Held = tuple[int, int, int]
+"""(consumer, sequence, queue_id)"""
 
 _EMPTY_REST = bytes(8)
 """No queue, no payload, no headers."""
@@ -22,7 +22,7 @@ class DeliveryIndex:
 
     Args:
         may_hold: whether a consumer may hold messages still. What one that does not was given is not meant by an Ack
-            if another delivery with the id has followed.
+            if the same message has come again. Another one of its id is: nobody has worked on that yet.
     """
 
     def __init__(self, *, entries_max: int, may_hold: Callable[[int], bool] = lambda consumer: True) -> None:
@@ -35,10 +35,10 @@ class DeliveryIndex:
     def __len__(self) -> int:
         return len(self._held) + sum(map(len, self._more.values()))
 
-    def note(self, ids: Sequence[bytes], consumer: int, sequences: Sequence[int]) -> None:
+    def note(self, ids: Sequence[bytes], consumer: int, queue_id: int, sequences: Sequence[int]) -> None:
         """Remember deliveries; `ids` without their length."""
         held = self._held
-        entries = [(consumer, sequence) for sequence in sequences]
+        entries = [(consumer, sequence, queue_id) for sequence in sequences]
         if held.keys().isdisjoint(ids) and len(set(ids)) == len(ids):
             held.update(zip(ids, entries, strict=True))
         else:
@@ -66,7 +66,7 @@ class DeliveryIndex:
             following = more.pop(0)
             if not more:
                 del self._more[message_id]
-            if self._may_hold(entry[0]):
+            if not self._came_again(entry, following):
                 self._held[message_id] = following
                 break
             entry = following
@@ -74,10 +74,15 @@ class DeliveryIndex:
 
     def find(self, message_id: bytes) -> Held | None:
         """As `take`, but it stays."""
-        first = self._held.get(message_id)
-        if first is None or not (more := self._more.get(message_id)):
-            return first
-        return next((entry for entry in (first, *more) if self._may_hold(entry[0])), more[-1])
+        found = self._held.get(message_id)
+        for following in self._more.get(message_id, ()):
+            if found is None or not self._came_again(found, following):
+                break
+            found = following
+        return found
+
+    def _came_again(self, entry: Held, following: Held) -> bool:
+        return entry[1:] == following[1:] and not self._may_hold(entry[0])
 
 
 class AckIntake:
@@ -110,7 +115,7 @@ class AckIntake:
         entry = self._delivery_index.take(message_id)
         if entry is None:
             return
-        consumer, sequence = entry
+        consumer, sequence, _ = entry
         taken = self._taken.get(consumer)
         if taken is None:
             self._taken[consumer] = [sequence]

@@ -191,7 +191,7 @@ class NativeSession:
         acquired = deliver.acquired or {}
         ids, sequences, too_large = self._deliveries.send(piece, subscription.queue_block, acquired, strange)
         if not deliver.settled:
-            self._state.delivery_index.note(ids, deliver.consumer, sequences)
+            self._state.delivery_index.note(ids, deliver.consumer, deliver.queue_id, sequences)
         return too_large
 
     def _deliver_bulk(

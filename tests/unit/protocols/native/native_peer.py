@@ -87,10 +87,10 @@ class Peer:
         self.answer(request, Subscribed(queue, "g", request.consumer, 1))
         return request.consumer
 
-    def deliver(self, consumer: int, first: int, *rows: bytes, **named) -> None:
+    def deliver(self, consumer: int, first: int, *rows: bytes, queue_id: int = 1, **named) -> None:
         last = first + len(rows) - 1
         self.session.deliver(
-            Deliver(SESSION, consumer, "q", 1, 0, [(first, last)], **named), [Slice(first, NOW, Rows.of(rows))]
+            Deliver(SESSION, consumer, "q", queue_id, 0, [(first, last)], **named), [Slice(first, NOW, Rows.of(rows))]
         )
 
 

@@ -284,8 +284,8 @@ def ack(message_id: str) -> bytes:
 def test_acks_become_runs_for_each_consumer() -> None:
     delivery_index = DeliveryIndex(entries_max=100)
     ids = [b"%02d" % number for number in range(10)]
-    delivery_index.note(ids, 1, range(100, 110))
-    delivery_index.note([b"xx"], 2, [7])
+    delivery_index.note(ids, 1, 1, range(100, 110))
+    delivery_index.note([b"xx"], 2, 1, [7])
     acks = AckIntake(delivery_index)
     acks.expect(2)
     data = b"".join(ack(message_id) for message_id in ("03", "01", "02", "xx", "09", "no"))
@@ -307,24 +307,24 @@ def test_other_frames_stop_the_run_of_acks() -> None:
 
 def test_equal_ids_are_settled_oldest_first() -> None:
     delivery_index = DeliveryIndex(entries_max=100)
-    delivery_index.note([b"a", b"a", b"b"], 1, [1, 2, 3])
-    delivery_index.note([b"a"], 2, [9])
+    delivery_index.note([b"a", b"a", b"b"], 1, 1, [1, 2, 3])
+    delivery_index.note([b"a"], 2, 1, [9])
     assert len(delivery_index) == 4
-    assert [delivery_index.take(b"a") for _ in range(4)] == [(1, 1), (1, 2), (2, 9), None]
+    assert [delivery_index.take(b"a") for _ in range(4)] == [(1, 1, 1), (1, 2, 1), (2, 9, 1), None]
 
 
 def test_a_redelivery_needs_one_ack() -> None:
     delivery_index = DeliveryIndex(entries_max=100)
-    delivery_index.note([b"a"], 1, [1])
-    delivery_index.note([b"a"], 1, [1])
-    assert delivery_index.find(b"a") == (1, 1)
-    assert [delivery_index.take(b"a"), delivery_index.take(b"a")] == [(1, 1), None]
+    delivery_index.note([b"a"], 1, 1, [1])
+    delivery_index.note([b"a"], 1, 1, [1])
+    assert delivery_index.find(b"a") == (1, 1, 1)
+    assert [delivery_index.take(b"a"), delivery_index.take(b"a")] == [(1, 1, 1), None]
 
 
 def test_the_ledger_forgets_the_oldest() -> None:
     delivery_index = DeliveryIndex(entries_max=3)
     for number in range(10):
-        delivery_index.note([b"%d" % number, b"same"], 1, [number, 100 + number])
+        delivery_index.note([b"%d" % number, b"same"], 1, 1, [number, 100 + number])
     assert len(delivery_index) <= 6
     assert delivery_index.find(b"0") is None
     assert delivery_index.find(b"9") is not None

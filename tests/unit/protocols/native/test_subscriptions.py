@@ -87,15 +87,18 @@ def test_an_ack_means_the_delivery_to_the_subscription_that_holds_the_message() 
     assert list(peer.hear(frame(T.ACK, "a"))) == []
 
 
-def test_an_ack_means_the_message_of_the_queue_that_has_come_back() -> None:
+def test_an_ack_does_not_mean_another_message_of_that_id() -> None:
+    """The client has worked on the first one, whose queue has gone, and not on the second one yet."""
     peer = plain()
-    old = peer.subscribed("s")
-    peer.deliver(old, 5, pack_row("a", b"1"))
+    gone, here = peer.subscribed("s1", "q1"), peer.subscribed("s2", "q2")
+    peer.deliver(gone, 5, pack_row("a", b"1"), queue_id=1)
+    peer.deliver(here, 5, pack_row("a", b"1"), queue_id=2)
     peer.frames()
-    peer.session.apply([ConsumerEnded(SESSION, old, "q", QueueNotFound("q"))])
-    new = peer.subscribed("s2")
-    peer.deliver(new, 1, pack_row("a", b"1"))
-    assert list(peer.hear(frame(T.ACK, "a"))) == [c.Settle(SESSION, None, new, c.Settlement.ACK, [(1, 1)])]
+    peer.session.apply([ConsumerEnded(SESSION, gone, "q1", QueueNotFound("q1"))])
+    [late] = peer.hear(frame(T.ACK, "a"))
+    assert isinstance(late, c.Settle)
+    assert late.consumer == gone
+    assert list(peer.hear(frame(T.ACK, "a"))) == [c.Settle(SESSION, None, here, c.Settlement.ACK, [(5, 5)])]
 
 
 def test_unsubscribe_ends_deliveries_and_always_succeeds() -> None:
