@@ -84,9 +84,9 @@ async def publish(mq: Any, name: str, account: Account, rng: random.Random, stop
 
 async def consume(mq: Any, queue: str, account: Account, rng: random.Random) -> None:
     """Until cancelled. Some deliveries are given back, as real consumers do."""
-    messages = mq.subscribe(queue, prefetch=50)
     while True:
-        # The faults may keep it away for longer than the client waits.
+        # The faults may keep it away for longer than the client waits. One that has been asked for ends with that.
+        messages = mq.subscribe(queue, prefetch=50)
         with contextlib.suppress(NotConnected):
             await messages.start()
             break

@@ -2,7 +2,7 @@
 contract is `vibemq.protocols.session.Session`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -66,9 +66,15 @@ class LargeProgress:
         elif self._last is None or not 0 <= self._last[1] - left < LARGE_PROGRESS_BYTES:
             self._last = now, left
 
-    def has_stalled(self, now: int) -> bool:
+    def has_stalled(self, now: int, is_read: Callable[[], bool]) -> bool:
+        """`is_read`: of the session's context. While nobody reads what comes, time does not count."""
         deadline = self.deadline
-        return deadline is not None and now >= deadline
+        if self._last is None or deadline is None or now < deadline:
+            return False
+        if not is_read():
+            self._last = now, self._last[1]
+            return False
+        return True
 
     def error(self) -> RemoteProtocolError:
         return RemoteProtocolError(

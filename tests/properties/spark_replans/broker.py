@@ -127,8 +127,8 @@ class Client:
     def call(self, verb: str, queue: str, arguments: dict[str, Any], **_: object) -> dict[str, Any]:
         return self.json(self.ask_verb(verb, queue, arguments))
 
-    def list_queues(self) -> list[str]:
-        return list(self._broker.queues)
+    def list_queues(self, prefix: str = "") -> list[str]:
+        return [name for name in self._broker.queues if name.startswith(prefix)]
 
     def forget(self, answer: Result) -> None:
         return

@@ -207,6 +207,7 @@ def test_the_gauge_counts_the_frames_that_sqlite_counts(steps: list[tuple[int, s
         for size, fold in steps:
             connection.execute("INSERT INTO t VALUES (zeroblob(?))", (size,))
             found = gauge.frames()
+            assert gauge.end() <= os.fstat(log).st_size
             # Folds what there is; the next frame then overwrites the first.
             assert (
                 found == connection.execute(f"PRAGMA wal_checkpoint({fold or 'PASSIVE'})").fetchone()[1]

@@ -391,7 +391,7 @@ class BlazingmqSession(BaseSession[BlazingmqState]):
             # It is not read, so it cannot be heard.
             self._liveness.heard()
         self._large_progress.note(self._reader.large_left, state.now)
-        if self._large_progress.has_stalled(state.now) and not (self._arrived or self.unread):
+        if not (self._arrived or self.unread) and self._large_progress.has_stalled(state.now, state.context.is_read):
             self.fail(self._large_progress.error())
         deadline = self._silence_deadline()
         if deadline is not None and state.now >= deadline and not (self._arrived or self.unread):

@@ -45,10 +45,9 @@ class StagedChunk:
         return len(self.lengths)
 
     def add(self, row: Row, size: int) -> None:
-        """`size` counts the row and its length."""
+        """`size`: as `weight_of` says."""
         if row.extra:
             self.extras[len(self)] = row.extra
-            size += EXTRA_BYTES + wire.text_size_max(row.extra.get("dedup_id", ""))
         self._take([len(row.data)], row.data, size)
         if len(self.extras) == EXTRA_ROWS_MAX:
             self.rows_left = 0
@@ -86,6 +85,12 @@ class StagedChunk:
         )
 
 
+def weight_of(row: Row) -> int:
+    """The most bytes that it takes in a frame, with its length and its extras."""
+    extra = EXTRA_BYTES + wire.text_size_max(row.extra.get("dedup_id", "")) if row.extra else 0
+    return len(row.data) + LENGTH_BYTES + extra
+
+
 @dataclass
 class WriteTotals:
     accepted: int = 0
@@ -106,11 +111,10 @@ class Window:
 
     def add(self, row: Row) -> None:
         """Raises what `BrokerClient.answer` raises, and SourceError for a row that was refused for good."""
-        size = len(row.data) + LENGTH_BYTES
+        size = weight_of(row)
         chunk = self._chunk_for(row.queue, size)
-        before = chunk.size
         chunk.add(row, size)
-        self._filling_bytes += chunk.size - before
+        self._filling_bytes += size
         if self._filling_bytes > FILLING_BYTES_MAX and len(self._filling) > 1:
             self._send_filled(next(iter(self._filling)))
 

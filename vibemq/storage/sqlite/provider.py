@@ -249,7 +249,8 @@ class SqliteStorage:
         disk = RealDisk()
         file = disk.open(f"{self._path}-wal")
         try:
-            write_again(disk, file, disk.size(file))
+            # Behind its frames stand those of a log that was folded.
+            write_again(disk, file, min(disk.size(file), self._gauge.end()))
         finally:
             disk.close(file)
 

@@ -103,6 +103,10 @@ class LogGauge:
                 self._frames += step
         return self._frames
 
+    def end(self) -> int:
+        """Where its frames end in the file."""
+        return HEADER.size + self.frames() * self._frame_bytes
+
     def _has(self, frames: int) -> bool:
         at = HEADER.size + (frames - 1) * self._frame_bytes
         return os.pread(self._log, FRAME.size, at)[_SALTS_OF_FRAME] == self._salts

@@ -30,6 +30,8 @@ CHUNK_SPAN_MS_MAX = 60_000
 AGED_CHUNK_SPAN_MS_MAX = 1_000
 """For queues where age decides (TTL or retention): how coarse the age of a message may be known."""
 _PRUNED_TOGETHER = 2_000
+_DATED_MAX = 4_000
+"""Where that many chunks are younger than 100 minutes, they span less than two seconds each."""
 
 
 def add(queue: StoredQueue, record: MessagesAdded, dirty: Dirty | None) -> None:
@@ -103,8 +105,9 @@ def date_by_youngest(queue: StoredQueue, options: QueueOptions, now: int, dirty:
         options: the new ones. What is older than they allow goes at once, and keeps its date.
     """
     limits = [limit for limit in (options.message_ttl_ms, options.retain_ms or None) if limit is not None]
-    oldest, youngest_at = now - min(limits) - CHUNK_SPAN_MS_MAX, now
-    for chunk in reversed(queue.chunks):
+    # Of what is older, a minute is less than a hundredth of its age.
+    oldest, youngest_at = now - min(*limits, 100 * CHUNK_SPAN_MS_MAX) - CHUNK_SPAN_MS_MAX, now
+    for chunk in islice(reversed(queue.chunks), _DATED_MAX):
         began_at = chunk.published_at
         if began_at < oldest:
             return

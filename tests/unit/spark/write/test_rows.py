@@ -11,12 +11,14 @@ pytest.importorskip("pyarrow")
 
 import pyarrow as pa
 
-from vibemq.model.rows import RowView
+from vibemq.model.rows import RowView, pack_row
 from vibemq.protocols.native.codec.extra_columns import EXTRA_ROWS_MAX as BROKER_EXTRA_ROWS_MAX
+from vibemq.spark.connection.client import BrokerClient
 from vibemq.spark.connection.wire import publish_many
 from vibemq.spark.errors import SourceError
+from vibemq.spark.options import parse
 from vibemq.spark.write.bulk import Bulk, pieces
-from vibemq.spark.write.publishing import EXTRA_ROWS_MAX, LENGTH_BYTES, SPARE_BYTES, StagedChunk
+from vibemq.spark.write.publishing import EXTRA_ROWS_MAX, SPARE_BYTES, StagedChunk, Window, weight_of
 from vibemq.spark.write.rows import Row, RowMaker
 
 
@@ -200,7 +202,25 @@ def test_a_chunk_has_no_more_rows_with_extras_than_a_frame_may_have() -> None:
 def test_a_chunk_weighs_extras_as_they_are_sent(dedup_id: str) -> None:
     extra = {"priority": 31, "ttl_ms": 2**62, "deliver_at": 2**62, "dedup_id": dedup_id}
     chunk = StagedChunk("q", rows_left=2_000, bytes_left=10_000_000)
+    row = Row("q", b"", extra)
     for _ in range(1_000):
-        chunk.add(Row("q", b"", extra), 0)
+        chunk.add(row, weight_of(row))
     sent = publish_many("1", "q", chunk.lengths, [], chunk.extras)
-    assert sum(map(len, sent)) <= 10_000_000 - chunk.bytes_left + LENGTH_BYTES * 1_000 + SPARE_BYTES
+    assert sum(map(len, sent)) <= 10_000_000 - chunk.bytes_left + SPARE_BYTES
+
+
+@pytest.mark.parametrize("letters", [500, 2_000, 8_000])
+def test_rows_with_extras_fill_no_frame_beyond_its_limit(letters: int) -> None:
+    settings, frames = parse({"endpoint": "h"}), list[int]()
+
+    class Sent(Window):
+        def _send(self, chunk: StagedChunk) -> None:
+            sent = publish_many("1" * 20, "q", chunk.lengths, chunk.data, chunk.extras)
+            frames.append(sum(map(len, sent)) - 5)
+
+    window = Sent(BrokerClient.__new__(BrokerClient), settings)
+    name = "漢" * letters
+    for number in range(400):
+        window.add(Row("q", pack_row(name, b"x" * (number % 97)), {"dedup_id": name}))
+    window.finish()
+    assert max(frames) <= settings.frame_bytes

@@ -80,12 +80,12 @@ class EventMeshFrameReader:
     def __init__(self, limits: FrameLimits, reserve_memory: Callable[[int], Any] = _any_memory) -> None:
         """`reserve_memory`: (bytes of a large frame) -> what holds the memory for it; None: not now."""
         self.limits = limits
+        """May be exchanged between frames."""
         self._reserve_memory = reserve_memory
         self._memory: Any = None
         """For the large frame that comes."""
         self.waits_for_memory = False
         """A large frame has begun, and there is no memory for it: nothing is read until there is."""
-        """May be exchanged between frames."""
         self.dialect: EventMeshDialect | None = None
         self._data = b""
         self._at = 0

@@ -331,7 +331,7 @@ class EventMeshSession(BaseSession[EventMeshState]):
             # It is not read, so it cannot be heard.
             self._heard_at = state.now
         self._large_progress.note(self._reader.large_left, state.now)
-        if self._large_progress.has_stalled(state.now) and not (self._unread or self.unread):
+        if not (self._unread or self.unread) and self._large_progress.has_stalled(state.now, state.context.is_read):
             self.fail(self._large_progress.error())
             return
         deadline = self._deadline()
