@@ -12,6 +12,7 @@ from typing import NamedTuple
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser, HttpResponseParser
 
 from vibemq.errors import RemoteProtocolError
+from vibemq.protocols.pieces import keep_piece
 
 HEADERS_MAX = 128
 END_OF_HEAD = b"\r\n\r\n"
@@ -181,14 +182,7 @@ class _BodyHeard:
         self.size += len(part)
         if self.size > self.most:
             return
-        parts = self.parts
-        if not parts or len(part) >= _PIECE_BYTES:
-            parts.append(part)
-        elif type(parts[-1]) is bytearray and len(parts[-1]) < _PIECE_BYTES:
-            # Parts of a few bytes each would cost many times their size.
-            parts[-1] += part
-        else:
-            parts.append(bytearray(part))
+        keep_piece(self.parts, part)
 
     def on_message_complete(self) -> None:
         self.whole = True

@@ -3,16 +3,13 @@
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Protocol
 
-import orjson
-from pydantic import Field
+from pydantic import Field, TypeAdapter
 
-from vibemq.errors import InvalidPayload
 from vibemq.operations.arguments import LIMIT_MAX, TEXT_MAX, Arguments, Limit, Whole, page_size
 from vibemq.operations.contracts import EngineQuestions, ListedPeer, Peers
-from vibemq.operations.monitoring.kept_lists import KeptLists
+from vibemq.operations.monitoring.kept_lists import KeptLists, ListPlace, not_as_it_was
 from vibemq.operations.monitoring.turns import in_slices, sort_steps
 from vibemq.operations.registry import Caller, Operation
 
@@ -35,6 +32,7 @@ SORTS = (
 
 SortedPeer = tuple[tuple[bool, Any], int]
 """What it is sorted by (see `_comparable`), and its number."""
+_KEYS: TypeAdapter[SortedPeer] = TypeAdapter(tuple[tuple[bool, int | float | str], int])
 
 
 class ConnectionListArguments(Arguments):
@@ -87,7 +85,7 @@ class ConnectionList:
         if wanted.sort is not None:
             return await self._sorted_page(wanted, limit)
         if isinstance(wanted.after, str):
-            raise _not_as_it_was()
+            raise not_as_it_was("connections.list")
         after = wanted.after or 0
         found: list[dict[str, Any]] = []
         last: list[int] = []
@@ -108,12 +106,12 @@ class ConnectionList:
 
     async def _sorted_page(self, wanted: ConnectionListArguments, limit: int) -> dict[str, Any]:
         asked = wanted.model_dump(exclude={"after", "limit"})
-        place = _Place.read(wanted.after)
+        place = ListPlace.read(wanted.after, _KEYS, "connections.list")
         kept = self._kept.find(place.number, asked)
         if kept is None:
             kept = self._kept.add(asked, await self._order(wanted))
         order = kept.items
-        first = place.position if kept.number == place.number else place.behind(order, descending=wanted.descending)
+        first = place.position if kept.number == place.number else _behind(place, order, descending=wanted.descending)
         rows: list[dict[str, Any]] = []
         page = [number for _, number in order[first : first + limit]]
 
@@ -132,7 +130,7 @@ class ConnectionList:
         await in_slices(look())
         last = first + limit
         ends = last >= len(order)
-        return {"connections": rows, "next": None if ends else _Place(kept.number, last, order[last - 1]).text()}
+        return {"connections": rows, "next": None if ends else ListPlace(kept.number, last, order[last - 1]).text()}
 
     async def _order(self, wanted: ConnectionListArguments) -> list[SortedPeer]:
         found: list[SortedPeer] = []
@@ -181,47 +179,14 @@ def _comparable(value: Any) -> tuple[bool, Any]:
     return (value is not None, value if value is not None else 0)
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a list goes on: in the list of that number, or, when it is gone, behind that value and connection."""
-
-    number: int = 0
-    position: int = 0
-    last: SortedPeer | None = None
-    """None: at the beginning."""
-
-    def text(self) -> str:
-        assert self.last is not None
-        (known, value), peer = self.last
-        return f"{self.number}:{self.position}:{orjson.dumps([value if known else None, peer]).decode()}"
-
-    @classmethod
-    def read(cls, text: int | str | None) -> "_Place":
-        """Raises InvalidPayload."""
-        if text is None:
-            return cls()
-        try:
-            number, position, last = str(text).split(":", 2)
-            value, peer = orjson.loads(last)
-            place = cls(int(number), int(position), (_comparable(value), peer))
-        except (ValueError, TypeError):
-            raise _not_as_it_was() from None
-        if place.number < 1 or place.position < 0 or not isinstance(peer, int):
-            raise _not_as_it_was()
-        return place
-
-    def behind(self, order: Sequence[SortedPeer], *, descending: bool) -> int:
-        """The first position behind it. Raises InvalidPayload for a value that is none of what the order is by."""
-        if self.last is None:
-            return 0
-        try:
-            return len(order) - bisect_left(order[::-1], self.last) if descending else bisect_right(order, self.last)
-        except TypeError:
-            raise _not_as_it_was() from None
-
-
-def _not_as_it_was() -> InvalidPayload:
-    return InvalidPayload("argument after of connections.list must be `next` of the page before, as it was")
+def _behind(place: ListPlace[SortedPeer], order: Sequence[SortedPeer], *, descending: bool) -> int:
+    """The first position behind it. Raises InvalidPayload for a value that is none of what the order is by."""
+    if place.last is None:
+        return 0
+    try:
+        return len(order) - bisect_left(order[::-1], place.last) if descending else bisect_right(order, place.last)
+    except TypeError:
+        raise not_as_it_was("connections.list") from None
 
 
 OPERATIONS: list[Operation[Any]] = [

@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, TypeAdapter
 
 from vibemq.auth.policy import Policy
-from vibemq.errors import GroupNotFound, InvalidPayload, QueueNotFound
+from vibemq.errors import GroupNotFound, QueueNotFound
 from vibemq.model.access import Principal
-from vibemq.model.runs import END, run_count
+from vibemq.model.runs import run_count
 from vibemq.operations.arguments import TEXT_MAX, Arguments, Limit, page_size
 from vibemq.operations.contracts import EngineQuestions
 from vibemq.operations.groups import RUNS_SHOWN
-from vibemq.operations.monitoring.kept_lists import KeptList, KeptLists
+from vibemq.operations.monitoring.kept_lists import KeptList, KeptLists, ListPlace
 from vibemq.operations.monitoring.readings import QueuesReading, Readings
 from vibemq.operations.monitoring.turns import in_slices, sort_steps
 from vibemq.operations.monitoring.visible import visible_rows
@@ -29,6 +29,7 @@ Named = tuple[str, str]
 """(queue, group)."""
 Sorted = tuple[int, Named]
 """With the figure that it is sorted by."""
+_KEYS: TypeAdapter[Sorted] = TypeAdapter(Sorted)
 
 
 class CursorListArguments(Arguments):
@@ -62,18 +63,18 @@ class CursorList:
         Raises:
             InvalidPayload
         """
-        place = _Place.read(wanted.after)
+        place = ListPlace.read(wanted.after, _KEYS, "cursor.list")
         kept = await self._list(caller.principal, wanted, place)
         rows = kept.items.rows
-        first = place.position if kept.number == place.number else bisect_right(rows, place.last)
+        first = place.position if kept.number == place.number else _behind(place, rows)
         last = first + page_size(wanted.limit, PAGE_CURSORS, PAGE_CURSORS_MAX)
         shown: list[dict[str, Any]] = []
         await in_slices(self._look([named for _, named in rows[first:last]], shown))
         ends = last >= len(rows)
-        return {"cursors": shown, "next": None if ends else _Place(kept.number, last, rows[last - 1]).text()}
+        return {"cursors": shown, "next": None if ends else ListPlace(kept.number, last, rows[last - 1]).text()}
 
     async def _list(
-        self, principal: Principal | None, wanted: CursorListArguments, place: "_Place"
+        self, principal: Principal | None, wanted: CursorListArguments, place: ListPlace[Sorted]
     ) -> KeptList["_Order"]:
         """The list that the place is in, if it is still there and the same is asked for; else one of now."""
         asked = (
@@ -151,31 +152,8 @@ class _Order:
     rows: list[Sorted]
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a list goes on: in the list of that number, or, when it is gone, behind that figure and names."""
-
-    number: int = 0
-    position: int = 0
-    last: Sorted = (-END, ("", ""))
-
-    def text(self) -> str:
-        figure, (queue, group) = self.last
-        return f"{self.number}:{self.position}:{figure}:{len(queue)}:{queue}{group}"
-
-    @classmethod
-    def read(cls, text: str | None) -> "_Place":
-        """Raises InvalidPayload."""
-        if text is None:
-            return cls()
-        try:
-            number, position, figure, size, names = text.split(":", 4)
-            place = cls(int(number), int(position), (int(figure), (names[: int(size)], names[int(size) :])))
-        except ValueError:
-            place = cls(-1)
-        if place.number < 1 or place.position < 0:
-            raise InvalidPayload("argument after of cursor.list must be `next` of the page before, as it was")
-        return place
+def _behind(place: ListPlace[Sorted], rows: Sequence[Sorted]) -> int:
+    return 0 if place.last is None else bisect_right(rows, place.last)
 
 
 OPERATIONS: list[Operation[Any]] = [

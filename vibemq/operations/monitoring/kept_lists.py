@@ -1,15 +1,53 @@
 """Sorted lists that are kept for a while, so that their pages fit together although what they are sorted by moves."""
 
+import secrets
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 from typing import Generic, TypeVar
 
+import orjson
+from pydantic import TypeAdapter, ValidationError
+
+from vibemq.errors import InvalidPayload
+
 KEPT_S = 30.0
 KEPT_MAX = 16
 
 T = TypeVar("T")
+K = TypeVar("K")
+
+
+@dataclass(frozen=True, slots=True)
+class ListPlace(Generic[K]):
+    """Where a list goes on: in the list of that number, or, when it is gone, behind that key."""
+
+    number: int = 0
+    position: int = 0
+    last: K | None = None
+    """What the last row of the page before is sorted by; None: at the beginning."""
+
+    def text(self) -> str:
+        return f"{self.number}:{self.position}:{orjson.dumps(self.last).decode()}"
+
+    @classmethod
+    def read(cls, text: int | str | None, keys: TypeAdapter[K], operation: str) -> "ListPlace[K]":
+        """Of what `text` has written. Raises InvalidPayload."""
+        if text is None:
+            return cls()
+        try:
+            number, position, last = str(text).split(":", 2)
+            place = cls(int(number), int(position), keys.validate_json(last))
+        except (ValueError, ValidationError):
+            raise not_as_it_was(operation) from None
+        if place.number < 1 or place.position < 0:
+            raise not_as_it_was(operation)
+        return place
+
+
+def not_as_it_was(operation: str) -> InvalidPayload:
+    return InvalidPayload(f"argument after of {operation} must be `next` of the page before, as it was")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +65,8 @@ class KeptLists(Generic[T]):
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
         self._kept: deque[KeptList[T]] = deque()
-        self._numbers = count(1)
+        # A page of before a restart is not taken for one of a list that was made since.
+        self._numbers = count(1 + secrets.randbits(48))
 
     def find(self, number: int, asked: object) -> KeptList[T] | None:
         """None: there is no such list any more, or it is the answer to something else."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, TypeAdapter
 
 from vibemq.auth.matrix import INSPECT
 from vibemq.auth.policy import Policy
@@ -19,7 +19,7 @@ from vibemq.errors import InvalidPayload
 from vibemq.model.access import Principal
 from vibemq.model.options import Durability
 from vibemq.operations.arguments import TEXT_MAX, Arguments, Limit, page_size
-from vibemq.operations.monitoring.kept_lists import KeptList, KeptLists
+from vibemq.operations.monitoring.kept_lists import KeptList, KeptLists, ListPlace
 from vibemq.operations.monitoring.readings import QueuesReading, Readings
 from vibemq.operations.monitoring.states import BY_URGENCY, QueueState, state_of
 from vibemq.operations.monitoring.turns import Comparable, in_slices, sort_steps
@@ -29,6 +29,10 @@ from vibemq.operations.registry import Caller, Operation
 PAGE_ROWS = 50
 PAGE_ROWS_MAX = 500
 NAME_ONLY = "queue"
+
+Key = tuple[float, str]
+"""The figure that a list is sorted by, 0 in one by name; and the queue."""
+_KEYS: TypeAdapter[Key] = TypeAdapter(Key)
 
 Value = Callable[[QueuesReading, int], Any]
 COLUMNS: dict[str, Value] = {
@@ -81,7 +85,7 @@ class QueueRows:
             raise InvalidPayload(
                 f"argument sort of queue.rows must be one of {', '.join(COLUMNS)}, with or without - before it"
             )
-        place = _Place.read(wanted.after)
+        place = ListPlace.read(wanted.after, _KEYS, "queue.rows")
         if wanted.queue is not None:
             return await self._one(caller.principal, wanted.queue)
         kept = await self._list(caller.principal, wanted, place)
@@ -95,7 +99,7 @@ class QueueRows:
         await in_slices(_shown(order.reading, rows, found))
         return {
             "queues": found,
-            "next": None if ends else _Place(kept.number, last, *_key_of(order, wanted, rows[-1])).text(),
+            "next": None if ends else ListPlace(kept.number, last, _key_of(order, wanted, rows[-1])).text(),
             "sampled_at": order.reading.at_ms,
         }
 
@@ -109,7 +113,9 @@ class QueueRows:
             found.append(shown(reading, rows[position]))
         return {"queues": found, "next": None, "sampled_at": reading.at_ms}
 
-    async def _list(self, principal: Principal | None, wanted: QueueRowsArguments, place: "_Place") -> KeptList[_Order]:
+    async def _list(
+        self, principal: Principal | None, wanted: QueueRowsArguments, place: ListPlace[Key]
+    ) -> KeptList[_Order]:
         """The list that the place is in, if it is still there and the same is asked for; else one of now."""
         asked = (
             (wanted.sort, wanted.name, wanted.state),
@@ -188,44 +194,17 @@ def _keys(rows: Sequence[int], key: Callable[[int], Any], into: dict[int, Any]) 
         yield
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a list goes on: in the list of that number, or, when it is gone, behind that figure and name."""
-
-    number: int = 0
-    position: int = 0
-    figure: float = 0.0
-    name: str = ""
-
-    def text(self) -> str:
-        return f"{self.number}:{self.position}:{self.figure!r}:{self.name}"
-
-    @classmethod
-    def read(cls, text: str | None) -> "_Place":
-        """Raises InvalidPayload."""
-        if text is None:
-            return cls()
-        try:
-            number, position, figure, name = text.split(":", 3)
-            place = cls(int(number), int(position), float(figure), name)
-        except ValueError:
-            place = cls(-1)
-        if place.number < 1 or place.position < 0 or place.figure != place.figure:
-            raise InvalidPayload("argument after of queue.rows must be `next` of the page before, as it was")
-        return place
-
-
-def _key_of(order: _Order, wanted: QueueRowsArguments, row: int) -> tuple[float, str]:
+def _key_of(order: _Order, wanted: QueueRowsArguments, row: int) -> Key:
     by_name = wanted.sort.removeprefix("-") == NAME_ONLY
     return 0.0 if by_name else order.key(row), order.reading.now.names[row]  # type: ignore[return-value]
 
 
-async def _behind(order: _Order, wanted: QueueRowsArguments, place: _Place) -> int:
+async def _behind(order: _Order, wanted: QueueRowsArguments, place: ListPlace[Key]) -> int:
     """The first position behind the place in another list than the one it was in."""
-    if not place.number:
+    last = place.last
+    if last is None:
         return 0
     found = len(order.rows)
-    last = place.figure, place.name
     backwards = wanted.sort == f"-{NAME_ONLY}"
 
     def steps() -> Iterator[None]:

@@ -21,7 +21,7 @@ from vibemq.protocols.native.codec.extensions import (
 )
 from vibemq.protocols.native.codec.frames import HEADER_SIZE, ByteBuffer, Frame, FrameTooLong, find_frame
 from vibemq.protocols.native.codec.json_check import VALUES_AT_ONCE, values_in
-from vibemq.protocols.native.codec.large import LARGE_PROGRESS_BYTES, LargeFrame
+from vibemq.protocols.native.codec.large import LargeFrame
 from vibemq.protocols.native.codec.wire import CommandType, WireMessage, decode_body
 from vibemq.protocols.native.publish import NativeRefused
 from vibemq.protocols.native.replies import PublishedPlain
@@ -85,16 +85,6 @@ class FrameParser:
         """What has broken the stream behind it."""
         self._ended = False
         """What comes has no beginning that could be known."""
-        self._progress_at = self._progress_left = 0
-        """When the large frame has last come on by a piece worth counting, and what was left of it."""
-
-    @property
-    def stall_deadline(self) -> int | None:
-        """When a large frame must have come on; None while none is coming."""
-        if self._large is None:
-            return None
-        self._note_progress(self._large)
-        return self._progress_at + self._state.context.limits.message_timeout_ms
 
     @property
     def large_left(self) -> int:
@@ -108,14 +98,6 @@ class FrameParser:
         self._large = self._steps = None
         self._buffer = ByteBuffer()
         self.large_under_way = self.waits_for_memory = self.unread = self.waits_for_bytes = False
-
-    def wait_on(self) -> None:
-        """For a large frame, as if it had just come on: it was not read."""
-        self._progress_at = self._state.now
-
-    def _note_progress(self, large: LargeFrame[PublishMany]) -> None:
-        if self._progress_left - large.left >= LARGE_PROGRESS_BYTES:
-            self._progress_at, self._progress_left = self._state.now, large.left
 
     def append(self, data: bytes) -> None:
         if not self._ended:
@@ -210,7 +192,6 @@ class FrameParser:
         if memory is None:
             return at
         self._large = LargeFrame(size, data[at + 4], _LARGE_ONES, memory)
-        self._progress_at, self._progress_left = self._state.now, size
         return self._go_on(self._large, data, at + HEADER_SIZE)
 
     def _read_large(self, large: LargeFrame[PublishMany]) -> bool:

@@ -14,10 +14,10 @@ from vibemq.model.effects import ConsumerEnded, ConsumerLeft, Deliver, Effect, R
 from vibemq.model.rows import Rows
 from vibemq.model.runs import Run, runs_of
 from vibemq.model.stored import Slice
+from vibemq.protocols.base_session import LargeProgress
 from vibemq.protocols.native import handshake
 from vibemq.protocols.native.codec import extensions
 from vibemq.protocols.native.codec.compression import Compression
-from vibemq.protocols.native.codec.large import LARGE_PROGRESS_BYTES
 from vibemq.protocols.native.codec.wire import CommandType, encode_body
 from vibemq.protocols.native.deliver import (
     PlainDeliveries,
@@ -52,6 +52,7 @@ class NativeSession:
         self._ended = False
         self._heard = False
         self._heard_at = context.now
+        self._large_progress = LargeProgress(context.limits.message_timeout_ms)
         self._told_at = 0
         """When the peer was told last that its large frame waits."""
 
@@ -280,18 +281,9 @@ class NativeSession:
             # The peer's writes do not come on, and without a word from here it would take us for dead.
             self._told_at = state.now
             state.reply(CommandType.PONG, "waiting")
-        deadline = parser.stall_deadline
-        if deadline is not None and state.now >= deadline and not state.closing:
-            if not state.context.is_read():
-                parser.wait_on()
-                return
-            wait_ms = state.context.limits.message_timeout_ms
-            self._hang_up(
-                RemoteProtocolError(
-                    f"less than {LARGE_PROGRESS_BYTES:,} B of a large frame have come within {wait_ms} ms"
-                    " (limits.message_timeout_ms); send it faster, or in smaller messages"
-                )
-            )
+        self._large_progress.note(parser.large_left, state.now)
+        if not state.closing and self._large_progress.has_stalled(state.now, state.context.is_read):
+            self._hang_up(self._large_progress.error())
 
     def _silence_deadline(self) -> int | None:
         state, limits = self._state, self._state.context.limits
@@ -327,7 +319,8 @@ class NativeSession:
 
     def _large_deadline(self, other: int | None) -> int | None:
         parser = self._frame_parser
-        due = self._told_at + WAITING_TOLD_MS if parser.waits_for_memory else parser.stall_deadline
+        self._large_progress.note(parser.large_left, self._state.now)
+        due = self._told_at + WAITING_TOLD_MS if parser.waits_for_memory else self._large_progress.deadline
         return due if other is None or due is None else min(other, due)
 
     # -- end --------------------------------------------------------------------------------------------------------

@@ -24,10 +24,10 @@ from typing import Any, NamedTuple
 import orjson
 
 from vibemq.errors import InvalidMessage, RemoteProtocolError
+from vibemq.protocols.pieces import keep_piece
 
 _VERSION = b"0000"
 _SIZES = struct.Struct("!II")
-_PIECE_BYTES = 1 << 14
 LARGE_FRAME_BYTES = 1 << 20
 """Who sends a larger one piece by piece has the broker keep it, which is counted."""
 
@@ -111,14 +111,7 @@ class EventMeshFrameReader:
         return 0 if self._memory is None else max(0, self._needed - self._size)
 
     def receive_data(self, data: bytes) -> None:
-        more = self._more
-        if not more or len(data) >= _PIECE_BYTES:
-            more.append(data)
-        elif type(more[-1]) is bytearray and len(more[-1]) < _PIECE_BYTES:
-            # Pieces of a few bytes each would cost many times their size.
-            more[-1] += data
-        else:
-            more.append(bytearray(data))
+        keep_piece(self._more, data)
         self._size += len(data)
 
     def end(self) -> None:

@@ -27,8 +27,6 @@ FRAME_OVERHEAD_BYTES = 65_536
 """What a frame may have beside the largest payload: names, headers, extras."""
 ROW_OVERHEAD_BYTES = 4_096
 """Of it, what a sender leaves to names and extras around a row."""
-LARGE_PROGRESS_BYTES = 65_536
-"""Of a large frame, what a peer has to send within the time for it."""
 _HEAD_BYTES_MAX = 1 << 19
 _GATHERED_BYTES = 1 << 20
 """Of a row, before memory is taken for the rest of it."""
