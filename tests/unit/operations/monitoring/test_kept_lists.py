@@ -27,7 +27,7 @@ def test_without_a_place_a_list_begins() -> None:
     "text", ["", "1", 7, "1:2", "1:2:", "1:2:[1]", "1:2:[1,2]", '0:2:[1,"a"]', '1:-2:[1,"a"]', 'x:2:[1,"a"]']
 )
 def test_another_text_is_refused(text: object) -> None:
-    with pytest.raises(InvalidPayload, match="argument after of queue.rows"):
+    with pytest.raises(InvalidPayload, match=r"argument after of queue\.rows"):
         read(text)
 
 
