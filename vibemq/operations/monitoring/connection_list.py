@@ -9,7 +9,7 @@ from pydantic import Field, TypeAdapter
 
 from vibemq.operations.arguments import LIMIT_MAX, TEXT_MAX, Arguments, Limit, Whole, page_size
 from vibemq.operations.contracts import EngineQuestions, ListedPeer, Peers
-from vibemq.operations.monitoring.kept_lists import KeptLists, ListPlace, not_as_it_was
+from vibemq.operations.monitoring.kept_lists import KEYS_CONFIG, KeptLists, ListPlace, not_as_it_was
 from vibemq.operations.monitoring.turns import in_slices, sort_steps
 from vibemq.operations.registry import Caller, Operation
 
@@ -32,7 +32,7 @@ SORTS = (
 
 SortedPeer = tuple[tuple[bool, Any], int]
 """What it is sorted by (see `_comparable`), and its number."""
-_KEYS: TypeAdapter[SortedPeer] = TypeAdapter(tuple[tuple[bool, int | float | str], int])
+_KEYS: TypeAdapter[SortedPeer] = TypeAdapter(tuple[tuple[bool, int | float | str], int], config=KEYS_CONFIG)
 
 
 class ConnectionListArguments(Arguments):

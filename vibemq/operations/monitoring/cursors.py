@@ -16,7 +16,7 @@ from vibemq.model.runs import run_count
 from vibemq.operations.arguments import TEXT_MAX, Arguments, Limit, page_size
 from vibemq.operations.contracts import EngineQuestions
 from vibemq.operations.groups import RUNS_SHOWN
-from vibemq.operations.monitoring.kept_lists import KeptList, KeptLists, ListPlace
+from vibemq.operations.monitoring.kept_lists import KEYS_CONFIG, KeptList, KeptLists, ListPlace
 from vibemq.operations.monitoring.readings import QueuesReading, Readings
 from vibemq.operations.monitoring.turns import in_slices, sort_steps
 from vibemq.operations.monitoring.visible import visible_rows
@@ -29,7 +29,7 @@ Named = tuple[str, str]
 """(queue, group)."""
 Sorted = tuple[int, Named]
 """With the figure that it is sorted by."""
-_KEYS: TypeAdapter[Sorted] = TypeAdapter(Sorted)
+_KEYS: TypeAdapter[Sorted] = TypeAdapter(Sorted, config=KEYS_CONFIG)
 
 
 class CursorListArguments(Arguments):

@@ -8,12 +8,14 @@ from itertools import count
 from typing import Generic, TypeVar
 
 import orjson
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from vibemq.errors import InvalidPayload
 
 KEPT_S = 30.0
 KEPT_MAX = 16
+KEYS_CONFIG = ConfigDict(defer_build=True)
+"""Of adapters of keys: they are built when the first place is read, not while the broker starts."""
 
 T = TypeVar("T")
 K = TypeVar("K")

@@ -19,7 +19,7 @@ from vibemq.errors import InvalidPayload
 from vibemq.model.access import Principal
 from vibemq.model.options import Durability
 from vibemq.operations.arguments import TEXT_MAX, Arguments, Limit, page_size
-from vibemq.operations.monitoring.kept_lists import KeptList, KeptLists, ListPlace
+from vibemq.operations.monitoring.kept_lists import KEYS_CONFIG, KeptList, KeptLists, ListPlace
 from vibemq.operations.monitoring.readings import QueuesReading, Readings
 from vibemq.operations.monitoring.states import BY_URGENCY, QueueState, state_of
 from vibemq.operations.monitoring.turns import Comparable, in_slices, sort_steps
@@ -32,7 +32,7 @@ NAME_ONLY = "queue"
 
 Key = tuple[float, str]
 """The figure that a list is sorted by, 0 in one by name; and the queue."""
-_KEYS: TypeAdapter[Key] = TypeAdapter(Key)
+_KEYS: TypeAdapter[Key] = TypeAdapter(Key, config=KEYS_CONFIG)
 
 Value = Callable[[QueuesReading, int], Any]
 COLUMNS: dict[str, Value] = {
