@@ -392,6 +392,8 @@ class FrameParser:
         state = self._state
         if state.acks.gathered:
             state.requests += state.acks.flush(state.session)
+            if state.in_order:
+                state.requests += state.acks.extend_later_ones(state.session, state.now)
 
     def _publishes(self) -> Iterator[None]:
         state = self._state

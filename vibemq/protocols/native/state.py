@@ -5,7 +5,12 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from vibemq.errors import LocalProtocolError, MessageTooLarge, VibeMQError
-from vibemq.protocols.native.codec.extensions import BATCH_EXTENSION, FAILURES_EXTENSION, SCATTERED_EXTENSION
+from vibemq.protocols.native.codec.extensions import (
+    BATCH_EXTENSION,
+    FAILURES_EXTENSION,
+    SCATTERED_EXTENSION,
+    SETTLE_EXTENSION,
+)
 from vibemq.protocols.native.codec.headers import HeaderReader
 from vibemq.protocols.native.codec.json_check import JsonCheck
 from vibemq.protocols.native.codec.large import FRAME_OVERHEAD_BYTES, body_bytes_for
@@ -94,6 +99,12 @@ class NativeState:
     def bulk(self) -> bool:
         """Whether the peer speaks batch/1."""
         return BATCH_EXTENSION in self.extensions
+
+    @property
+    def in_order(self) -> bool:
+        """Whether the peer takes one message after the other, and has no word for what it needs more time for: so do
+        .NET clients."""
+        return not (self.bulk or SETTLE_EXTENSION in self.extensions)
 
     @property
     def told_failures(self) -> bool:

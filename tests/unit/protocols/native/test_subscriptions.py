@@ -47,9 +47,27 @@ def test_acks_name_the_delivered_id_or_a_header() -> None:
     peer.deliver(consumer, 5, pack_row("a", b"1"), pack_row("b", b"2"), pack_row("c", b"3"))
     assert [message.id for message in peer.frames()] == ["a", "b", "c"]
     data = frame(T.ACK, "b") + frame(T.ACK, "ack-1", headers={"messageId": "a"}) + frame(T.ACK, "unknown")
-    [settle] = peer.hear(data)
+    settle, extend = peer.hear(data)
     assert settle == c.Settle(SESSION, None, consumer, c.Settlement.ACK, [(5, 6)])
+    assert extend == c.Extend(SESSION, None, consumer, [(7, 7)], None)
     assert peer.frames() == [], "an ack is never answered"
+
+
+def test_what_waits_behind_an_acknowledged_message_has_its_time_again() -> None:
+    peer = plain()
+    consumer = peer.subscribed("s")
+    peer.deliver(consumer, 5, *(pack_row(name, b"1") for name in "abcd"))
+    for now, message_id, behind in ((0, "b", [(7, 8)]), (499, "c", None), (500, "a", [(8, 8)]), (1_000, "d", None)):
+        peer.session.tick(NOW + now)
+        extends = [request for request in peer.hear(frame(T.ACK, message_id)) if isinstance(request, c.Extend)]
+        assert extends == ([c.Extend(SESSION, None, consumer, behind, None)] if behind else [])
+
+
+def test_who_can_ask_for_more_time_is_given_none_unasked() -> None:
+    peer = bulk("settle/1")
+    consumer = peer.subscribed("s")
+    peer.deliver(consumer, 5, pack_row("a", b"1"), pack_row("b", b"1"))
+    assert list(peer.hear(frame(T.ACK, "a"))) == [c.Settle(SESSION, None, consumer, c.Settlement.ACK, [(5, 5)])]
 
 
 def test_an_ack_of_invalid_utf8_finds_its_message() -> None:
@@ -95,9 +113,9 @@ def test_an_ack_does_not_mean_another_message_of_that_id() -> None:
     peer.deliver(here, 5, pack_row("a", b"1"), queue_id=2)
     peer.frames()
     peer.session.apply([ConsumerEnded(SESSION, gone, "q1", QueueNotFound("q1"))])
-    [late] = peer.hear(frame(T.ACK, "a"))
+    late, extend = peer.hear(frame(T.ACK, "a"))
     assert isinstance(late, c.Settle)
-    assert late.consumer == gone
+    assert (late.consumer, extend) == (gone, c.Extend(SESSION, None, here, [(5, 5)], None))
     assert list(peer.hear(frame(T.ACK, "a"))) == [c.Settle(SESSION, None, here, c.Settlement.ACK, [(5, 5)])]
 
 
@@ -115,7 +133,7 @@ def test_unsubscribe_ends_deliveries_and_always_succeeds() -> None:
     peer.deliver(consumer, 7, pack_row("c", b"1"))
     assert peer.frames() == []
     assert list(peer.session.commands()) == [c.Settle(SESSION, None, consumer, c.Settlement.RELEASE, [(7, 7)])]
-    [settle] = peer.hear(frame(T.ACK, "a"))
+    settle, *_ = peer.hear(frame(T.ACK, "a"))
     assert isinstance(settle, c.Settle)
     assert settle.runs == [(5, 5)], "what was delivered may still be settled"
     assert list(peer.hear(frame(T.UNSUBSCRIBE, "u2", "never"))) == []
