@@ -741,6 +741,22 @@ def test_a_client_that_takes_long_keeps_what_it_has_not_begun(broker: RunningBro
         assert is_silent(wire, form, queue)
 
 
+def test_a_lost_connection_is_no_fault_of_what_was_not_begun(broker: RunningBroker, form: Form, queue: str) -> None:
+    with form.connect(broker.port) as lost:
+        form.create(lost, queue, maxRetryAttempts=1)
+        for message_id in ("m0", "m1", "m2", "m3"):
+            publish(lost, queue, message_id)
+        subscribe(lost, queue)
+        assert [lost.expect(T.DELIVER).id for _ in range(4)] == ["m0", "m1", "m2", "m3"]
+        form.ack(lost, "m0")
+    with form.connect(broker.port) as wire:
+        subscribe(wire, queue)
+        assert [wire.expect(T.DELIVER).id for _ in range(2)] == ["m2", "m3"], "it may have ended over m1 alone"
+        for message_id in ("m2", "m3"):
+            form.ack(wire, message_id)
+        assert is_silent(wire, form, queue)
+
+
 def test_d23_many_pipelined_messages_are_all_answered_in_order(broker: RunningBroker, form: Form, queue: str) -> None:
     ids = [f"{number:05}" for number in range(2_000)]
     with form.connect(broker.port) as publisher, form.connect(broker.port) as consumer:

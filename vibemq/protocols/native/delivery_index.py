@@ -2,7 +2,7 @@
 
 import struct
 from collections.abc import Callable, Iterable, Sequence
-from itertools import chain, count, islice
+from itertools import chain, count, islice, repeat
 
 from vibemq.model.commands import Extend, Settle, Settlement
 from vibemq.model.runs import Run, runs_of
@@ -47,9 +47,8 @@ class DeliveryIndex:
     def note(self, ids: Sequence[bytes], consumer: int, queue_id: int, sequences: Sequence[int]) -> None:
         """Remember deliveries; `ids` without their length."""
         held = self._held
-        entries = [
-            (consumer, sequence, queue_id, place) for sequence, place in zip(sequences, self._places, strict=False)
-        ]
+        # A place is taken last: none is lost behind the last sequence.
+        entries = list(zip(repeat(consumer), sequences, repeat(queue_id), self._places, strict=False))
         if held.keys().isdisjoint(ids) and len(set(ids)) == len(ids):
             held.update(zip(ids, entries, strict=True))
         else:

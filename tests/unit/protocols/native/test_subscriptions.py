@@ -63,6 +63,21 @@ def test_what_waits_behind_an_acknowledged_message_has_its_time_again() -> None:
         assert extends == ([c.Extend(SESSION, None, consumer, behind, None)] if behind else [])
 
 
+def test_what_a_lost_client_cannot_have_begun_goes_back_unharmed() -> None:
+    peer = plain()
+    here, there = peer.subscribed("s1", "q1"), peer.subscribed("s2", "q2")
+    peer.deliver(here, 5, *(pack_row(name, b"1") for name in "abc"))
+    peer.deliver(there, 9, pack_row("d", b"1"), queue_id=2)
+    release = c.Settlement.RELEASE
+    there_too = c.Settle(SESSION, None, there, release, [(9, 9)])
+    assert peer.session.unbegun() == [c.Settle(SESSION, None, here, release, [(6, 7)]), there_too]
+    peer.hear(frame(T.ACK, "b"))
+    assert peer.session.unbegun() == [there_too], "it has passed over a, and may have begun c"
+    many = bulk("settle/1")
+    many.deliver(many.subscribed("s"), 5, pack_row("a", b"1"), pack_row("b", b"1"))
+    assert many.session.unbegun() == [], "nobody knows"
+
+
 def test_who_can_ask_for_more_time_is_given_none_unasked() -> None:
     peer = bulk("settle/1")
     consumer = peer.subscribed("s")
