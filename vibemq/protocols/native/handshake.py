@@ -61,6 +61,8 @@ def accept(state: NativeState, token: ConnectAsked, principal: Principal) -> Non
         if state.bulk and token.body_bytes:
             # Payloads of other peers are JSON, whose check takes too long at this size.
             headers[MAX_BODY_HEADER] = str(state.agree_on_body(token.body_bytes))
+        elif state.bulk:
+            state.send_up_to_the_limit()
     state.authenticating = False
     state.principal = principal
     state.client_name = token.client_name

@@ -11,6 +11,7 @@ from vibemq.protocols.native.codec.extensions import (
     SCATTERED_EXTENSION,
     SETTLE_EXTENSION,
 )
+from vibemq.protocols.native.codec.frames import BODY_BYTES_MAX
 from vibemq.protocols.native.codec.headers import HeaderReader
 from vibemq.protocols.native.codec.json_check import JsonCheck
 from vibemq.protocols.native.codec.large import FRAME_OVERHEAD_BYTES, body_bytes_for
@@ -82,7 +83,9 @@ class NativeState:
             context,
             settings,
             context.now,
-            FrameQueue(body_bytes_max=limits.body_bytes_max, threshold=settings.compression_threshold),
+            FrameQueue(
+                body_bytes_max=min(limits.body_bytes_max, BODY_BYTES_MAX), threshold=settings.compression_threshold
+            ),
             json,
             headers,
             PublishIntake(body_bytes_max=limits.body_bytes_max, headers=headers, json=json),
@@ -117,13 +120,19 @@ class NativeState:
         return SCATTERED_EXTENSION in self.extensions and self.bulk
 
     def agree_on_body(self, asked: int) -> int:
-        """Have frames of up to so many bytes in both directions, as far as the broker takes them; what counts now."""
+        """Have frames of up to so many bytes in both directions, as far as the broker takes them; what counts now. Who
+        asks reads large messages above the default alone, and .NET clients read nothing above it."""
         limits = self.context.limits
         most = max(limits.body_bytes_max, body_bytes_for(limits.message_bytes_max))
         agreed = max(FRAME_OVERHEAD_BYTES, min(asked, most))
-        self.large_bytes_max = agreed if agreed > limits.body_bytes_max else 0
-        self.outbox.body_bytes_max = min(agreed, limits.body_bytes_max)
+        ordinary = min(agreed, limits.body_bytes_max, BODY_BYTES_MAX)
+        self.large_bytes_max = agreed if agreed > ordinary else 0
+        self.outbox.body_bytes_max = ordinary
         return agreed
+
+    def send_up_to_the_limit(self) -> None:
+        """The peer has agreed on batch/1 and on nothing else: it reads what it may send."""
+        self.outbox.body_bytes_max = self.context.limits.body_bytes_max
 
     def ask(self, request: Request) -> None:
         self.requests.append(request)

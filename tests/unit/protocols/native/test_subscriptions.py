@@ -233,6 +233,35 @@ def test_nack_and_extend_for_plain_deliveries() -> None:
     assert (peer.one().error_code, peer.session.closing) == ("INVALID_MESSAGE", False)
 
 
+@pytest.mark.parametrize(
+    ("connect", "frames"),
+    [
+        ({"supported-extensions": "batch/1", "max-body-bytes": "16777216"}, [600_093, 600_093]),
+        ({"supported-extensions": "batch/1"}, [1_200_103]),
+    ],
+)
+def test_clients_are_sent_the_larger_frames_of_a_broker_that_takes_them_if_they_read_them(
+    connect: dict[str, str], frames: list[int]
+) -> None:
+    peer = Peer(connect=connect, body_bytes_max=4 << 20)
+    consumer = peer.subscribed("s")
+    peer.deliver(consumer, 1, *(pack_row(name, b"1" * 600_000) for name in "ab"))
+    assert [len(body) // 1_000 for body in peer.bodies()] == [size // 1_000 for size in frames]
+    peer.deliver(consumer, 3, pack_row("c", b"1" * 1_500_000))
+    data, row = peer.session.data_to_send(), peer.session.row_to_send()
+    assert len(data) + (row.size if row is not None else 0) > 1_500_000, "one message, and nothing else"
+
+
+def test_dotnet_clients_are_sent_no_larger_frame_whatever_the_broker_takes() -> None:
+    peer = Peer(connect={}, body_bytes_max=4 << 20)
+    consumer = peer.subscribed("s")
+    peer.deliver(consumer, 1, pack_row("a", b"1" * 1_048_600))
+    assert peer.bodies() == []
+    [settle] = peer.session.commands()
+    assert isinstance(settle, c.Settle)
+    assert settle.verb is c.Settlement.REJECT
+
+
 def test_the_id_of_a_bulk_subscription_leaves_room_in_the_frames_that_have_it() -> None:
     peer = Peer(connect={"supported-extensions": ALL, "max-body-bytes": "1"})
     consumer = peer.subscribed("s" * 256, "q" * 256)
