@@ -12,6 +12,7 @@ import pytest
 
 import vibemq
 from vibemq.errors import ConfigInvalid, StorageFailed, StorageLocked
+from vibemq.model.options import Durability
 from vibemq.server.broker import Broker
 
 pytestmark = pytest.mark.anyio
@@ -33,8 +34,13 @@ async def test_one_task_starts_it_and_another_one_stops_it(tmp_path: Path, stora
 
     async def use() -> None:
         async with vibemq.connect(broker.url) as mq:
-            await mq.create_queue("q", durability="transient" if storage == "memory" else "strong")
+            # Options that say nothing of the durability, as .NET clients, which have no word for it, give them.
+            await mq.create_queue("q", max_attempts=5)
             await mq.publish("q", b"x")
+            info = await mq.queue_info("q")
+        assert info is not None
+        durability = Durability.TRANSIENT if storage == "memory" else Durability.STRONG
+        assert (info.options.max_attempts, info.options.durability) == (5, durability)
 
     async def stop() -> None:
         await broker.stop()

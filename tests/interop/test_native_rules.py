@@ -717,6 +717,46 @@ def test_d22_redeliveries_are_counted_and_end(broker: RunningBroker, form: Form,
         assert (letter["id"], letter["attempts"]) == ("m", 3)
 
 
+def test_a_client_that_takes_long_keeps_what_it_has_not_begun(broker: RunningBroker, form: Form, queue: str) -> None:
+    """It takes one message after the other, and has been given many."""
+    with form.connect(broker.port) as wire:
+        for message_id in ("m0", "m1", "m2", "m3"):
+            publish(wire, queue, message_id)
+        subscribe(wire, queue)
+        assert [wire.expect(T.DELIVER).id for _ in range(4)] == ["m0", "m1", "m2", "m3"]
+
+        def ack(message_id: str) -> None:
+            form.ack(wire, message_id)
+            assert wire.ask(T.PING, f"behind-{message_id}").type == T.PONG
+
+        broker.advance(20)
+        ack("m0")
+        broker.advance(20)
+        ack("m2")  # It has passed over m1.
+        broker.advance(15)
+        broker.advance(2)  # The longest pause before it comes again.
+        assert wire.expect(T.DELIVER, "m1").headers["deliveryAttempts"] == "2"
+        ack("m1")
+        ack("m3")
+        assert is_silent(wire, form, queue)
+
+
+def test_a_lost_connection_is_no_fault_of_what_was_not_begun(broker: RunningBroker, form: Form, queue: str) -> None:
+    with form.connect(broker.port) as lost:
+        form.create(lost, queue, maxRetryAttempts=1)
+        for message_id in ("m0", "m1", "m2", "m3"):
+            publish(lost, queue, message_id)
+        subscribe(lost, queue)
+        assert [lost.expect(T.DELIVER).id for _ in range(4)] == ["m0", "m1", "m2", "m3"]
+        form.ack(lost, "m0")
+    with form.connect(broker.port) as wire:
+        subscribe(wire, queue)
+        assert [wire.expect(T.DELIVER).id for _ in range(2)] == ["m2", "m3"], "it may have ended over m1 alone"
+        for message_id in ("m2", "m3"):
+            form.ack(wire, message_id)
+        assert is_silent(wire, form, queue)
+
+
 def test_d23_many_pipelined_messages_are_all_answered_in_order(broker: RunningBroker, form: Form, queue: str) -> None:
     ids = [f"{number:05}" for number in range(2_000)]
     with form.connect(broker.port) as publisher, form.connect(broker.port) as consumer:

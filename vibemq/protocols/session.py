@@ -184,6 +184,8 @@ class Session(Protocol):
     # of very many queues or messages.
     # Optional, `deliver_in_steps(deliver, slices) -> Iterator[None] | None`, asked before `deliver`: the steps that
     # stand for it, each of about a millisecond. The last delivers all, those before it nothing. None: `deliver` it is.
+    # Optional, `unbegun() -> list[Settle]`, asked when the connection is lost: what of the peer's messages it cannot
+    # have begun, and is given back unharmed.
     # Optional, `slices_at_once`: so many slices of a row or two are encoded in two milliseconds. Without it, 256.
     # Optional, `bytes_at_once`: the most of them that are encoded together, in bytes of rows. Without it, 1 MiB.
 

@@ -16,7 +16,7 @@ from vibemq.auth.users import Accounts
 from vibemq.config import Settings
 from vibemq.engine import Engine, EngineSettings
 from vibemq.errors import ConfigInvalid, QueueNotFound
-from vibemq.model.options import QueueOptions, options_from_dict
+from vibemq.model.options import Durability, QueueOptions, options_from_dict
 from vibemq.model.stored import StoredState
 from vibemq.operations import AUDITED_COMMANDS, OPERATIONS, Caller, Registry
 from vibemq.operations.dead_letters import DeadLetterReader
@@ -214,7 +214,7 @@ async def assemble(
 
     metrics, status = report.metrics, report.status
     clock = _clock(make_clock, state, status)
-    queue_defaults = options_from_dict(settings.queue_defaults)
+    queue_defaults = default_options(settings, durable_queues=durable_queues)
     engine: QueueEngine = Engine(
         engine_settings(settings, durable_queues=durable_queues),
         jitter=random.Random().random,  # noqa: S311  # spreads retries; nothing secret
@@ -390,7 +390,7 @@ async def assemble(
     committer.submit(engine.restore(state, clock.now()))
     report.attach(Running(engine, connection_table))
     tasks.start_soon(trail.run, byte_rates.take, *([history.take] if history is not None else []))
-    await declare(settings.queues, local_session, defaults=queue_defaults, durable=durable_queues)
+    await declare(settings.queues, local_session, defaults=queue_defaults)
     if writer is not None:
         writer.start()
     return Assembly(
@@ -499,8 +499,15 @@ def engine_settings(settings: Settings, *, durable_queues: bool) -> EngineSettin
     """What of the settings is the engine's. `durable_queues`: whether queues may be other than transient."""
     return EngineSettings(
         auto_create=settings.auto_create,
-        queue_defaults=options_from_dict(settings.queue_defaults),
+        queue_defaults=default_options(settings, durable_queues=durable_queues),
         capacity_messages_default=settings.limits.capacity_messages_default,
         block_timeout_ms=settings.limits.block_timeout_ms,
         transient_only=not durable_queues,
     )
+
+
+def default_options(settings: Settings, *, durable_queues: bool) -> QueueOptions:
+    """Of queues and options that a request leaves out. Where nothing is kept over a restart, no other durability than
+    transient is possible, and .NET clients have no word for it."""
+    defaults = options_from_dict(settings.queue_defaults)
+    return defaults if durable_queues else defaults.with_changes(durability=Durability.TRANSIENT)

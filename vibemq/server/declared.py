@@ -6,23 +6,20 @@ from typing import Any
 
 from vibemq.errors import ConfigInvalid, InvalidOptions, QueueExists, VibeMQError
 from vibemq.model.commands import Command, CreateQueue
-from vibemq.model.options import Durability, QueueOptions, options_from_dict
+from vibemq.model.options import QueueOptions, options_from_dict
 from vibemq.server.local_session import LocalSession
 
 log = logging.getLogger("vibemq.declared")
 
 
-async def declare(
-    queues: Mapping[str, dict[str, Any]], local_session: LocalSession, *, defaults: QueueOptions, durable: bool
-) -> None:
+async def declare(queues: Mapping[str, dict[str, Any]], local_session: LocalSession, *, defaults: QueueOptions) -> None:
     """Create what is missing. A full disk is no reason not to start: somebody may want to drain it.
 
     Raises:
         ConfigInvalid: options that this broker's storage cannot keep.
     """
-    base = defaults if durable else defaults.with_changes(durability=Durability.TRANSIENT)
     for name, options in queues.items():
-        wanted = options_from_dict(options, base)
+        wanted = options_from_dict(options, defaults)
 
         def create(session: int, token: int, name: str = name, wanted: QueueOptions = wanted) -> Command:
             return CreateQueue(session, token, name, wanted, must_match=True)

@@ -177,7 +177,7 @@ def nack(state: NativeState, message: WireMessage) -> None:
     delay_ms = number(message, "delay-ms", _U32_MAX)
     held = state.delivery_index.take(message.headers.get("messageId", message.id).encode())
     if held is not None:
-        consumer, sequence, _ = held
+        consumer, sequence, *_ = held
         reason = message.headers.get("reason", "")
         state.ask(Settle(state.session, None, consumer, _NACK_VERBS[name], [(sequence, sequence)], delay_ms, reason))
 
@@ -190,7 +190,7 @@ def extend(state: NativeState, message: WireMessage) -> None:
     ack_timeout_ms = number(message, "ack-timeout-ms", _U32_MAX)
     held = state.delivery_index.find(message.headers.get("messageId", message.id).encode())
     if held is not None:
-        consumer, sequence, _ = held
+        consumer, sequence, *_ = held
         state.ask(Extend(state.session, None, consumer, [(sequence, sequence)], ack_timeout_ms))
 
 

@@ -1,14 +1,20 @@
 """Which delivery an Ack means: a plain client names a message by its id, the engine by consumer and sequence."""
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain, count, islice, repeat
 
-from vibemq.model.commands import Settle, Settlement
+from vibemq.model.commands import Extend, Settle, Settlement
 from vibemq.model.runs import Run, runs_of
 from vibemq.protocols.native.codec.wire import VERSION, CommandType
 
-Held = tuple[int, int, int]
-"""(consumer, sequence, queue_id)"""
+Held = tuple[int, int, int, int]
+"""(consumer, sequence, queue_id, place): of the first three one delivery is known, the place says where it came among
+all deliveries of the connection."""
+
+EXTEND_INTERVAL_MS = 500
+LOOKED_AT_MAX = 8_192
+"""Of the oldest deliveries, in about a millisecond."""
 
 _EMPTY_REST = bytes(8)
 """No queue, no payload, no headers."""
@@ -31,6 +37,9 @@ class DeliveryIndex:
         self._held: dict[bytes, Held] = {}
         self._more: dict[bytes, list[Held]] = {}
         """Further deliveries with an id that is in `_held`, in order."""
+        self._places = count(1)
+        self._newest_ack = 0
+        """The last place of which the client has said something."""
 
     def __len__(self) -> int:
         return len(self._held) + sum(map(len, self._more.values()))
@@ -38,7 +47,8 @@ class DeliveryIndex:
     def note(self, ids: Sequence[bytes], consumer: int, queue_id: int, sequences: Sequence[int]) -> None:
         """Remember deliveries; `ids` without their length."""
         held = self._held
-        entries = [(consumer, sequence, queue_id) for sequence in sequences]
+        # A place is taken last: none is lost behind the last sequence.
+        entries = list(zip(repeat(consumer), sequences, repeat(queue_id), self._places, strict=False))
         if held.keys().isdisjoint(ids) and len(set(ids)) == len(ids):
             held.update(zip(ids, entries, strict=True))
         else:
@@ -51,17 +61,22 @@ class DeliveryIndex:
 
     def _note_one(self, message_id: bytes, entry: Held) -> None:
         first = self._held.setdefault(message_id, entry)
-        if first == entry:
+        if first[:3] == entry[:3]:
+            # The same message handed out again after its deadline: one ack settles it.
+            if first[3] <= self._newest_ack:
+                # The client has passed over it, and comes to it once more.
+                self._held[message_id] = entry
             return
         more = self._more.setdefault(message_id, [])
-        # The same message handed out again after its deadline: one ack settles it.
-        if entry not in more[-8:]:
+        if all(other[:3] != entry[:3] for other in more[-8:]):
             more.append(entry)
             del more[: -self.entries_max]
 
     def take(self, message_id: bytes) -> Held | None:
         """Remove and return the oldest delivery with this id; None when there is none."""
         entry = self._held.pop(message_id, None)
+        if entry is not None and entry[3] > self._newest_ack:
+            self._newest_ack = entry[3]
         while entry is not None and self._more and (more := self._more.get(message_id)):
             following = more.pop(0)
             if not more:
@@ -82,7 +97,28 @@ class DeliveryIndex:
         return found
 
     def _came_again(self, entry: Held, following: Held) -> bool:
-        return entry[1:] == following[1:] and not self._may_hold(entry[0])
+        return entry[1:3] == following[1:3] and not self._may_hold(entry[0])
+
+    def behind(self) -> list[Held]:
+        """Deliveries behind the newest of which the client has said something, the oldest of them first: a client that
+        takes one message after the other has begun the first one at most."""
+        newest = self._newest_ack
+        found = [entry for entry in islice(self._held.values(), LOOKED_AT_MAX) if entry[3] > newest]
+        more = islice(chain.from_iterable(self._more.values()), LOOKED_AT_MAX)
+        found += [entry for entry in more if entry[3] > newest]
+        return sorted(found, key=_place)
+
+
+def _place(held: Held) -> int:
+    return held[3]
+
+
+def by_consumer(deliveries: Iterable[Held]) -> dict[int, list[Run]]:
+    """Their sequences."""
+    found: dict[int, list[int]] = {}
+    for consumer, sequence, *_ in deliveries:
+        found.setdefault(consumer, []).append(sequence)
+    return {consumer: _runs(sequences) for consumer, sequences in found.items()}
 
 
 class AckIntake:
@@ -93,6 +129,7 @@ class AckIntake:
         self._taken: dict[int, list[int]] = {}
         self._head = b""
         self._layout = struct.Struct("!I")
+        self._extended_at = 0
 
     def take(self, data: bytes, at: int, most: int) -> tuple[int, int]:
         """Take in up to `most` plain acks at `at` with ids as long as the last one; return where the next frame is, and
@@ -115,7 +152,7 @@ class AckIntake:
         entry = self._delivery_index.take(message_id)
         if entry is None:
             return
-        consumer, sequence, _ = entry
+        consumer, sequence, *_ = entry
         taken = self._taken.get(consumer)
         if taken is None:
             self._taken[consumer] = [sequence]
@@ -138,6 +175,15 @@ class AckIntake:
         return [
             Settle(session, None, consumer, Settlement.ACK, _runs(sequences)) for consumer, sequences in taken.items()
         ]
+
+    def extend_later_ones(self, session: int, now: int) -> list[Extend]:
+        """While a client acknowledges one message after the other, those behind have not been begun: their time to
+        settle begins again. At most every half a second."""
+        if now < self._extended_at + EXTEND_INTERVAL_MS:
+            return []
+        self._extended_at = now
+        later = by_consumer(self._delivery_index.behind())
+        return [Extend(session, None, consumer, runs, None) for consumer, runs in later.items()]
 
 
 def _runs(sequences: list[int]) -> list[Run]:

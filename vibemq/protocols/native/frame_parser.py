@@ -22,7 +22,7 @@ from vibemq.protocols.native.codec.extensions import (
 from vibemq.protocols.native.codec.frames import HEADER_SIZE, ByteBuffer, Frame, FrameTooLong, find_frame
 from vibemq.protocols.native.codec.json_check import VALUES_AT_ONCE, values_in
 from vibemq.protocols.native.codec.large import LargeFrame
-from vibemq.protocols.native.codec.wire import CommandType, WireMessage, decode_body
+from vibemq.protocols.native.codec.wire import CommandType, TooManyHeaders, WireMessage, decode_body
 from vibemq.protocols.native.publish import NativeRefused
 from vibemq.protocols.native.replies import PublishedPlain
 from vibemq.protocols.native.state import NativeState
@@ -55,6 +55,8 @@ _VALUES_PER_UNIT = 100
 """Of JSON that is checked."""
 _PUBLISHES_PER_UNIT, _ACKS_PER_UNIT = 4, 8
 """Frames that look alike."""
+_HEADERS_READ_MAX = 1_024
+"""Of a frame, those of an empty side and equal ones included: with more it is refused without a look at them."""
 _STRANGERS_VALUES_MAX = 1_024
 """Of a payload before the login, for which there is no use."""
 _LARGE_ONES = {int(CommandType.PUBLISH_MANY): begin_publish_many}
@@ -275,7 +277,11 @@ class FrameParser:
                 self.flush()
                 bulk.OF_REQUESTS[kind](self._state, data[start:end])
                 return end - start + _REQUEST_UNITS * _BYTES_PER_UNIT
-        message = decode_body(data[start:end])
+        try:
+            message = decode_body(data[start:end], _HEADERS_READ_MAX)
+        except TooManyHeaders as error:
+            self._state.error(error.message_id, self._too_many_headers(error.count))
+            return end - start
         self.flush()
         if message.payload and self._is_long(message.payload):
             self._steps = self._long_message(message, message.payload)
@@ -308,7 +314,10 @@ class FrameParser:
             self._state.acks.expect(id_end - start - 4)
             self._state.acks.add(data[start + 4 : id_end])
             return
-        message = decode_body(data[start:end])
+        try:
+            message = decode_body(data[start:end], _HEADERS_READ_MAX)
+        except TooManyHeaders:
+            return
         target = message.headers.get("messageId")
         self._state.acks.add(data[start + 4 : id_end] if target is None else target.encode(errors="replace"))
 
@@ -350,7 +359,7 @@ class FrameParser:
     def _check_limits(self, message: WireMessage) -> None:
         limits = self._state.context.limits
         if len(message.headers) > limits.headers_max:
-            raise InvalidMessage(f"{len(message.headers)} headers; a message may have {limits.headers_max}")
+            raise self._too_many_headers(len(message.headers))
         most = limits.header_value_units_max
         for key, value in message.headers.items():
             if len(value) > most // 2 and len(value.encode("utf-16-le")) > 2 * most:
@@ -360,6 +369,9 @@ class FrameParser:
                 check_queue_name(message.queue)
             except InvalidQueueName as error:
                 raise InvalidMessage(str(error)) from None
+
+    def _too_many_headers(self, count: int) -> InvalidMessage:
+        return InvalidMessage(f"{count} headers; a message may have {self._state.context.limits.headers_max}")
 
     def flush(self) -> None:
         """Turn what the intakes have gathered into commands: settlements first, they only make room. It is the work of
@@ -373,6 +385,8 @@ class FrameParser:
         state = self._state
         if state.acks.gathered:
             state.requests += state.acks.flush(state.session)
+            if state.in_order:
+                state.requests += state.acks.extend_later_ones(state.session, state.now)
 
     def _publishes(self) -> Iterator[None]:
         state = self._state

@@ -58,9 +58,13 @@ def accept(state: NativeState, token: ConnectAsked, principal: Principal) -> Non
     if state.principal is None:
         state.extensions = token.extensions
         state.publishes.any_payload = state.bulk
+        if state.bulk:
+            state.outbox.inflated_bytes_max = None
         if state.bulk and token.body_bytes:
             # Payloads of other peers are JSON, whose check takes too long at this size.
             headers[MAX_BODY_HEADER] = str(state.agree_on_body(token.body_bytes))
+        elif state.bulk:
+            state.send_up_to_the_limit()
     state.authenticating = False
     state.principal = principal
     state.client_name = token.client_name

@@ -5,7 +5,7 @@ from collections import deque
 from vibemq.errors import LocalProtocolError
 from vibemq.model.rows import Rows
 from vibemq.protocols.native.codec.compression import Compression, InflationCredit
-from vibemq.protocols.native.codec.frames import HEADER, encode_frame
+from vibemq.protocols.native.codec.frames import DOTNET_INFLATED_BYTES_MAX, HEADER, encode_frame
 from vibemq.protocols.native.codec.wire import VERSION, CommandType, str16
 
 _EMPTY_REST = b"\0\0\0\0\0\0"
@@ -17,6 +17,8 @@ _QUEUE_NAME = str16("queueName")
 class FrameQueue:
     def __init__(self, *, body_bytes_max: int, threshold: int) -> None:
         self.body_bytes_max = body_bytes_max
+        self.inflated_bytes_max: int | None = DOTNET_INFLATED_BYTES_MAX
+        """None: the same."""
         self.compression = Compression.NONE
         self._threshold = threshold
         self._credit = InflationCredit()
@@ -28,7 +30,12 @@ class FrameQueue:
     def send(self, body: bytes) -> None:
         """Queue one body. Raises LocalProtocolError when it is larger than a peer accepts."""
         frame = encode_frame(
-            body, self.compression, self._threshold, body_bytes_max=self.body_bytes_max, inflates=self._credit.take
+            body,
+            self.compression,
+            self._threshold,
+            body_bytes_max=self.body_bytes_max,
+            inflated_bytes_max=self.inflated_bytes_max,
+            inflates=self._credit.take,
         )
         self._parts.append(frame)
 

@@ -27,6 +27,7 @@ from vibemq.protocols.native.deliver import (
     together,
     told_attempts,
 )
+from vibemq.protocols.native.delivery_index import by_consumer
 from vibemq.protocols.native.errors import error_body, sentence, wire_code
 from vibemq.protocols.native.frame_parser import FrameParser
 from vibemq.protocols.native.handshake import ConnectAsked
@@ -215,6 +216,15 @@ class NativeSession:
     def _settle(self, consumer: int, verb: Settlement, runs: list[Run], reason: str) -> None:
         """Give back what cannot be delivered; the next `commands()` returns it."""
         self._state.ask(Settle(self._state.session, None, consumer, verb, runs, reason=reason))
+
+    def unbegun(self) -> list[Settle]:
+        """See `vibemq.protocols.session.Session`."""
+        if not self._state.in_order:
+            return []
+        # It may have begun the first one, and that may have been its end.
+        waiting = by_consumer(self._state.delivery_index.behind()[1:])
+        session = self._state.session
+        return [Settle(session, None, consumer, Settlement.RELEASE, runs) for consumer, runs in waiting.items()]
 
     @property
     def rows_at_once(self) -> int:

@@ -5,7 +5,13 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from vibemq.errors import LocalProtocolError, MessageTooLarge, VibeMQError
-from vibemq.protocols.native.codec.extensions import BATCH_EXTENSION, FAILURES_EXTENSION, SCATTERED_EXTENSION
+from vibemq.protocols.native.codec.extensions import (
+    BATCH_EXTENSION,
+    FAILURES_EXTENSION,
+    SCATTERED_EXTENSION,
+    SETTLE_EXTENSION,
+)
+from vibemq.protocols.native.codec.frames import BODY_BYTES_MAX
 from vibemq.protocols.native.codec.headers import HeaderReader
 from vibemq.protocols.native.codec.json_check import JsonCheck
 from vibemq.protocols.native.codec.large import FRAME_OVERHEAD_BYTES, body_bytes_for
@@ -77,7 +83,9 @@ class NativeState:
             context,
             settings,
             context.now,
-            FrameQueue(body_bytes_max=limits.body_bytes_max, threshold=settings.compression_threshold),
+            FrameQueue(
+                body_bytes_max=min(limits.body_bytes_max, BODY_BYTES_MAX), threshold=settings.compression_threshold
+            ),
             json,
             headers,
             PublishIntake(body_bytes_max=limits.body_bytes_max, headers=headers, json=json),
@@ -96,6 +104,12 @@ class NativeState:
         return BATCH_EXTENSION in self.extensions
 
     @property
+    def in_order(self) -> bool:
+        """Whether the peer takes one message after the other, and has no word for what it needs more time for: so do
+        .NET clients."""
+        return not (self.bulk or SETTLE_EXTENSION in self.extensions)
+
+    @property
     def told_failures(self) -> bool:
         """Whether the peer speaks failures/1."""
         return FAILURES_EXTENSION in self.extensions
@@ -106,13 +120,19 @@ class NativeState:
         return SCATTERED_EXTENSION in self.extensions and self.bulk
 
     def agree_on_body(self, asked: int) -> int:
-        """Have frames of up to so many bytes in both directions, as far as the broker takes them; what counts now."""
+        """Have frames of up to so many bytes in both directions, as far as the broker takes them; what counts now. Who
+        asks reads large messages above the default alone, and .NET clients read nothing above it."""
         limits = self.context.limits
         most = max(limits.body_bytes_max, body_bytes_for(limits.message_bytes_max))
         agreed = max(FRAME_OVERHEAD_BYTES, min(asked, most))
-        self.large_bytes_max = agreed if agreed > limits.body_bytes_max else 0
-        self.outbox.body_bytes_max = min(agreed, limits.body_bytes_max)
+        ordinary = min(agreed, limits.body_bytes_max, BODY_BYTES_MAX)
+        self.large_bytes_max = agreed if agreed > ordinary else 0
+        self.outbox.body_bytes_max = ordinary
         return agreed
+
+    def send_up_to_the_limit(self) -> None:
+        """The peer has agreed on batch/1 and on nothing else: it reads what it may send."""
+        self.outbox.body_bytes_max = self.context.limits.body_bytes_max
 
     def ask(self, request: Request) -> None:
         self.requests.append(request)

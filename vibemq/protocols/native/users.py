@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 
 from vibemq.errors import InvalidPayload, UserNotFound, VibeMQError
+from vibemq.protocols.native.codec.json_check import small_object
 from vibemq.protocols.native.codec.wire import CommandType, WireMessage
 from vibemq.protocols.native.replies import Plain
 from vibemq.protocols.native.state import NativeState
@@ -164,8 +165,8 @@ def _fields(message: WireMessage, *names: str) -> dict[str, str]:
 def _object(message: WireMessage) -> dict[str, Any]:
     kind = CommandType(message.type)
     try:
-        payload = orjson.loads(message.payload or b"")
-    except orjson.JSONDecodeError as error:
+        payload = small_object(message.payload or b"")
+    except ValueError as error:
         raise InvalidPayload(f"the payload of {kind.name} ({kind}) cannot be read: {error}") from None
     if not isinstance(payload, dict):
         raise InvalidPayload(f"the payload of {kind.name} ({kind}) must be a JSON object")

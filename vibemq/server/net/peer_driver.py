@@ -114,6 +114,7 @@ class PeerDriver:
             failed=self.read_failed,
         )
         self._keeps_back: Callable[[], bool] = getattr(session, "keeps_back", _never)
+        self._unbegun: Callable[[], Sequence[Command]] = getattr(session, "unbegun", tuple)
         self.row_to_send: Callable[[], Rows | None] = getattr(session, "row_to_send", _no_row)
         """A large row behind the bytes that the session has given."""
 
@@ -360,8 +361,10 @@ class PeerDriver:
             yield from self._decider.steps(Batch(self._requests.last(self)))
         # In one batch, so that nothing of it is handed out to the session again.
         releases = self._releases(unwritten + self.delivery_queue.take_back()[0] + self.release_queue.take_back())
-        stop: list[Command] = [SetFlow(self.number, False)] if releases else []
         clean = (self._clean or self._requests.said_goodbye) and not self._fails
+        if not clean:
+            releases += self._unbegun()
+        stop: list[Command] = [SetFlow(self.number, False)] if releases else []
         yield from self._decider.steps(Batch([*stop, *releases, CloseSession(self.number, clean)]))
         self._effect_router.disconnect(self.number)
         self._operations.forget(self.number)

@@ -11,7 +11,7 @@ from vibemq.model.rows import Rows
 from vibemq.model.stored import Slice
 from vibemq.protocols.native import NativeSession, NativeSettings
 from vibemq.protocols.native.codec import extensions
-from vibemq.protocols.native.codec.frames import NativeFrameReader, encode_frame
+from vibemq.protocols.native.codec.frames import BODY_BYTES_MAX, NativeFrameReader, encode_frame
 from vibemq.protocols.native.codec.json_check import values_in
 from vibemq.protocols.native.codec.wire import CommandType as T
 from vibemq.protocols.native.codec.wire import WireMessage, decode_body, encode_body
@@ -46,12 +46,19 @@ class ValuesRead:
 class Peer:
     """A peer's view of one session."""
 
-    def __init__(self, *, authentication: bool = False, connect: dict[str, str] | None = None, **settings) -> None:
-        limits = SessionLimits(handshake_bytes_max=1_000)
+    def __init__(
+        self,
+        *,
+        authentication: bool = False,
+        connect: dict[str, str] | None = None,
+        body_bytes_max: int = BODY_BYTES_MAX,
+        **settings,
+    ) -> None:
+        limits = SessionLimits(handshake_bytes_max=1_000, body_bytes_max=body_bytes_max)
         self.is_read = True
         its = replace(context(authentication=authentication, limits=limits), is_read=lambda: self.is_read)
         self.session = NativeSession(its, NativeSettings(**settings))
-        self.reader = NativeFrameReader()
+        self.reader = NativeFrameReader(body_bytes_max=body_bytes_max)
         if connect is not None:
             [request] = self.hear(frame(T.CONNECT, "hello", headers=connect))
             assert isinstance(request, Authenticate)

@@ -2,12 +2,12 @@
 
 import pytest
 
-from tests.unit.protocols.native.native_peer import ALL, ROOT, Peer, bulk, frame, plain
+from tests.unit.protocols.native.native_peer import ALL, ROOT, Peer, admin, bulk, frame, plain
 from vibemq.errors import AuthFailed, RemoteProtocolError
 from vibemq.model import commands as c
 from vibemq.protocols.native import NativeSession, NativeSettings
 from vibemq.protocols.native.codec.compression import Compression
-from vibemq.protocols.native.codec.frames import encode_frame
+from vibemq.protocols.native.codec.frames import NativeFrameReader, encode_frame
 from vibemq.protocols.native.codec.json_check import JsonCheck
 from vibemq.protocols.native.codec.wire import CommandType as T
 from vibemq.protocols.native.codec.wire import encode_body
@@ -142,6 +142,16 @@ def test_compression_is_agreed_by_the_clients_order_and_starts_after_the_answer(
     assert peer.session.data_to_send()[4] == Compression.GZIP
     only_gzip = Peer(connect={"supported-compression": "brotli"}, compressions=("gzip",))
     assert "negotiated-compression" not in only_gzip.ack.headers
+
+
+@pytest.mark.parametrize(("extensions", "answer"), [("admin/1", T.ADMIN), ("admin/1,batch/1", T.ERROR)])
+def test_an_answer_that_fits_only_while_it_is_compressed_is_for_peers_that_inflate_it(
+    extensions: str, answer: T
+) -> None:
+    peer = Peer(connect={"supported-compression": "gzip", "supported-extensions": extensions})
+    peer.reader = NativeFrameReader(body_bytes_max=2 << 20)
+    told = peer.answer(peer.hear(admin("queue.list"))[0], ["q" * 1_048_576])
+    assert told.type == answer
 
 
 def test_compressed_frames_are_read_whatever_was_agreed() -> None:

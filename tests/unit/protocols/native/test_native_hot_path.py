@@ -17,7 +17,7 @@ from vibemq.protocols.native.codec.json_check import JsonCheck, as_json
 from vibemq.protocols.native.codec.row_check import check_rows
 from vibemq.protocols.native.codec.wire import CommandType, WireMessage, decode_body, encode_body, str16
 from vibemq.protocols.native.deliver import PlainDeliveries, bulk_bodies
-from vibemq.protocols.native.delivery_index import AckIntake, DeliveryIndex
+from vibemq.protocols.native.delivery_index import AckIntake, DeliveryIndex, by_consumer
 from vibemq.protocols.native.outbox import FrameQueue, send_publish_acks
 from vibemq.protocols.native.publish import NativeRefused, PublishIntake
 
@@ -310,15 +310,25 @@ def test_equal_ids_are_settled_oldest_first() -> None:
     delivery_index.note([b"a", b"a", b"b"], 1, 1, [1, 2, 3])
     delivery_index.note([b"a"], 2, 1, [9])
     assert len(delivery_index) == 4
-    assert [delivery_index.take(b"a") for _ in range(4)] == [(1, 1, 1), (1, 2, 1), (2, 9, 1), None]
+    taken = [delivery_index.take(b"a") for _ in range(4)]
+    assert [held and held[:3] for held in taken] == [(1, 1, 1), (1, 2, 1), (2, 9, 1), None]
 
 
 def test_a_redelivery_needs_one_ack() -> None:
     delivery_index = DeliveryIndex(entries_max=100)
     delivery_index.note([b"a"], 1, 1, [1])
     delivery_index.note([b"a"], 1, 1, [1])
-    assert delivery_index.find(b"a") == (1, 1, 1)
-    assert [delivery_index.take(b"a"), delivery_index.take(b"a")] == [(1, 1, 1), None]
+    assert delivery_index.find(b"a") == (1, 1, 1, 1)
+    assert [delivery_index.take(b"a"), delivery_index.take(b"a")] == [(1, 1, 1, 1), None]
+
+
+def test_what_is_behind_the_newest_ack_has_not_been_begun() -> None:
+    delivery_index = DeliveryIndex(entries_max=100)
+    delivery_index.note([b"a", b"b", b"c", b"d", b"d"], 1, 1, [5, 6, 2, 8, 9])
+    delivery_index.take(b"b")
+    assert by_consumer(delivery_index.behind()) == {1: [(2, 2), (8, 9)]}, "a was passed over"
+    delivery_index.note([b"a", b"c"], 1, 1, [5, 2])
+    assert [held[1] for held in delivery_index.behind()] == [2, 8, 9, 5], "a comes once more, c has not come yet"
 
 
 def test_the_ledger_forgets_the_oldest() -> None:

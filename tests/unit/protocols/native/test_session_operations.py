@@ -3,7 +3,7 @@
 import orjson
 import pytest
 
-from tests.unit.protocols.native.native_peer import admin, bulk, frame, plain
+from tests.unit.protocols.native.native_peer import Peer, admin, bulk, frame, plain
 from vibemq.errors import QueueExists, QueueNotFound
 from vibemq.model import commands as c
 from vibemq.model.effects import Counted, GroupInfo, QueueInfo, QueuePage
@@ -45,6 +45,18 @@ def test_bad_options_do_not_close_the_connection() -> None:
     peer = plain()
     assert list(peer.hear(frame(T.CREATE_QUEUE, "1", "q", b'{"mode":99}'))) == []
     assert (peer.one().error_code, peer.session.closing) == ("INVALID_OPTIONS", False)
+
+
+@pytest.mark.parametrize("connect", [{}, {"supported-extensions": "batch/1"}])
+def test_what_describes_a_queue_or_a_user_is_small(connect: dict[str, str]) -> None:
+    """To read a megabyte of it would hold up everybody for tens of milliseconds."""
+    peer = Peer(connect=connect)
+    queue = b'{"maxQueueSize":5,"x":[' + b"1," * 1_020 + b"1]}"
+    assert isinstance(peer.ask(T.CREATE_QUEUE, "1", "q", queue), c.CreateQueue)
+    for kind, code in ((T.CREATE_QUEUE, "INVALID_OPTIONS"), (T.ADMIN_GRANT_PERMISSION, "INVALID_PAYLOAD")):
+        assert list(peer.hear(frame(kind, "2", "q", queue[:-2] + b",1,1,1]}"))) == []
+        refusal = peer.one()
+        assert (refusal.error_code, "more than 1,024 values" in (refusal.error_message or "")) == (code, True)
 
 
 def test_an_answer_too_large_for_a_frame_becomes_an_error() -> None:

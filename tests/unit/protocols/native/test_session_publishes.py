@@ -12,7 +12,7 @@ from vibemq.protocols.native.codec import extensions, json_check
 from vibemq.protocols.native.codec.extra_columns import encode_extras
 from vibemq.protocols.native.codec.frames import HEADER, encode_frame
 from vibemq.protocols.native.codec.wire import CommandType as T
-from vibemq.protocols.native.codec.wire import body_type
+from vibemq.protocols.native.codec.wire import body_type, encode_body
 from vibemq.protocols.session import SessionLimits
 from vibemq.testing.session_conformance import NOW, SESSION
 
@@ -55,6 +55,23 @@ def test_relative_times_count_from_the_last_tick() -> None:
     publish = peer.ask(T.PUBLISH, "m", "q", b"1", headers={"vibemq-delay-ms": "1000", "priority": "low"})
     assert isinstance(publish, c.Publish)
     assert publish.extras == {0: MessageExtra(0, 0, NOW + 1_500)}
+
+
+def test_very_many_headers_are_not_looked_at() -> None:
+    """To read all that fit into a frame would hold up everybody for tens of milliseconds."""
+    peer = plain()
+    many = (65_535).to_bytes(2, "big") + b"\0\1k\0\1v" * 1_025
+
+    def with_many(kind: T, message_id: str) -> bytes:
+        return encode_frame(encode_body(kind, message_id)[:-2] + many)
+
+    peer.hear(with_many(T.LIST_QUEUES, "m1") + with_many(T.ACK, "m2") + with_many(T.PUBLISH_ACK, "m3"))
+    refused = peer.frames()
+    assert [(message.id, message.error_code) for message in refused] == [
+        ("m1", "INVALID_MESSAGE"),
+        ("m3", "INVALID_MESSAGE"),
+    ]
+    assert refused[0].error_message == "65535 headers; a message may have 50"
 
 
 def test_invalid_content_is_refused_with_the_frames_id_and_the_connection_stays() -> None:

@@ -47,9 +47,42 @@ def test_acks_name_the_delivered_id_or_a_header() -> None:
     peer.deliver(consumer, 5, pack_row("a", b"1"), pack_row("b", b"2"), pack_row("c", b"3"))
     assert [message.id for message in peer.frames()] == ["a", "b", "c"]
     data = frame(T.ACK, "b") + frame(T.ACK, "ack-1", headers={"messageId": "a"}) + frame(T.ACK, "unknown")
-    [settle] = peer.hear(data)
+    settle, extend = peer.hear(data)
     assert settle == c.Settle(SESSION, None, consumer, c.Settlement.ACK, [(5, 6)])
+    assert extend == c.Extend(SESSION, None, consumer, [(7, 7)], None)
     assert peer.frames() == [], "an ack is never answered"
+
+
+def test_what_waits_behind_an_acknowledged_message_has_its_time_again() -> None:
+    peer = plain()
+    consumer = peer.subscribed("s")
+    peer.deliver(consumer, 5, *(pack_row(name, b"1") for name in "abcd"))
+    for now, message_id, behind in ((0, "b", [(7, 8)]), (499, "c", None), (500, "a", [(8, 8)]), (1_000, "d", None)):
+        peer.session.tick(NOW + now)
+        extends = [request for request in peer.hear(frame(T.ACK, message_id)) if isinstance(request, c.Extend)]
+        assert extends == ([c.Extend(SESSION, None, consumer, behind, None)] if behind else [])
+
+
+def test_what_a_lost_client_cannot_have_begun_goes_back_unharmed() -> None:
+    peer = plain()
+    here, there = peer.subscribed("s1", "q1"), peer.subscribed("s2", "q2")
+    peer.deliver(here, 5, *(pack_row(name, b"1") for name in "abc"))
+    peer.deliver(there, 9, pack_row("d", b"1"), queue_id=2)
+    release = c.Settlement.RELEASE
+    there_too = c.Settle(SESSION, None, there, release, [(9, 9)])
+    assert peer.session.unbegun() == [c.Settle(SESSION, None, here, release, [(6, 7)]), there_too]
+    peer.hear(frame(T.ACK, "b"))
+    assert peer.session.unbegun() == [there_too], "it has passed over a, and may have begun c"
+    many = bulk("settle/1")
+    many.deliver(many.subscribed("s"), 5, pack_row("a", b"1"), pack_row("b", b"1"))
+    assert many.session.unbegun() == [], "nobody knows"
+
+
+def test_who_can_ask_for_more_time_is_given_none_unasked() -> None:
+    peer = bulk("settle/1")
+    consumer = peer.subscribed("s")
+    peer.deliver(consumer, 5, pack_row("a", b"1"), pack_row("b", b"1"))
+    assert list(peer.hear(frame(T.ACK, "a"))) == [c.Settle(SESSION, None, consumer, c.Settlement.ACK, [(5, 5)])]
 
 
 def test_an_ack_of_invalid_utf8_finds_its_message() -> None:
@@ -95,9 +128,9 @@ def test_an_ack_does_not_mean_another_message_of_that_id() -> None:
     peer.deliver(here, 5, pack_row("a", b"1"), queue_id=2)
     peer.frames()
     peer.session.apply([ConsumerEnded(SESSION, gone, "q1", QueueNotFound("q1"))])
-    [late] = peer.hear(frame(T.ACK, "a"))
+    late, extend = peer.hear(frame(T.ACK, "a"))
     assert isinstance(late, c.Settle)
-    assert late.consumer == gone
+    assert (late.consumer, extend) == (gone, c.Extend(SESSION, None, here, [(5, 5)], None))
     assert list(peer.hear(frame(T.ACK, "a"))) == [c.Settle(SESSION, None, here, c.Settlement.ACK, [(5, 5)])]
 
 
@@ -115,7 +148,7 @@ def test_unsubscribe_ends_deliveries_and_always_succeeds() -> None:
     peer.deliver(consumer, 7, pack_row("c", b"1"))
     assert peer.frames() == []
     assert list(peer.session.commands()) == [c.Settle(SESSION, None, consumer, c.Settlement.RELEASE, [(7, 7)])]
-    [settle] = peer.hear(frame(T.ACK, "a"))
+    settle, *_ = peer.hear(frame(T.ACK, "a"))
     assert isinstance(settle, c.Settle)
     assert settle.runs == [(5, 5)], "what was delivered may still be settled"
     assert list(peer.hear(frame(T.UNSUBSCRIBE, "u2", "never"))) == []
@@ -198,6 +231,35 @@ def test_nack_and_extend_for_plain_deliveries() -> None:
     ]
     peer.hear(frame(T.NACK, "x", headers={"verb": "explode"}))
     assert (peer.one().error_code, peer.session.closing) == ("INVALID_MESSAGE", False)
+
+
+@pytest.mark.parametrize(
+    ("connect", "frames"),
+    [
+        ({"supported-extensions": "batch/1", "max-body-bytes": "16777216"}, [600_093, 600_093]),
+        ({"supported-extensions": "batch/1"}, [1_200_103]),
+    ],
+)
+def test_clients_are_sent_the_larger_frames_of_a_broker_that_takes_them_if_they_read_them(
+    connect: dict[str, str], frames: list[int]
+) -> None:
+    peer = Peer(connect=connect, body_bytes_max=4 << 20)
+    consumer = peer.subscribed("s")
+    peer.deliver(consumer, 1, *(pack_row(name, b"1" * 600_000) for name in "ab"))
+    assert [len(body) // 1_000 for body in peer.bodies()] == [size // 1_000 for size in frames]
+    peer.deliver(consumer, 3, pack_row("c", b"1" * 1_500_000))
+    data, row = peer.session.data_to_send(), peer.session.row_to_send()
+    assert len(data) + (row.size if row is not None else 0) > 1_500_000, "one message, and nothing else"
+
+
+def test_dotnet_clients_are_sent_no_larger_frame_whatever_the_broker_takes() -> None:
+    peer = Peer(connect={}, body_bytes_max=4 << 20)
+    consumer = peer.subscribed("s")
+    peer.deliver(consumer, 1, pack_row("a", b"1" * 1_048_600))
+    assert peer.bodies() == []
+    [settle] = peer.session.commands()
+    assert isinstance(settle, c.Settle)
+    assert settle.verb is c.Settlement.REJECT
 
 
 def test_the_id_of_a_bulk_subscription_leaves_room_in_the_frames_that_have_it() -> None:

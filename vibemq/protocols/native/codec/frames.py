@@ -20,6 +20,8 @@ BODY_BYTES_MIN = 2
 BODY_BYTES_MAX = 1_048_576
 """What a .NET client accepts, and the default of the server; the size as sent."""
 COMPRESSION_THRESHOLD = 1024
+DOTNET_INFLATED_BYTES_MAX = 64 << 20
+"""What a .NET client inflates. All others hold a body to the limit of a frame then, too."""
 
 
 class Frame(NamedTuple):
@@ -90,26 +92,31 @@ def encode_frame(
     threshold: int = COMPRESSION_THRESHOLD,
     *,
     body_bytes_max: int = BODY_BYTES_MAX,
+    inflated_bytes_max: int | None = None,
     inflates: Callable[[int, int], bool] | None = None,
 ) -> bytes:
     """Wrap a body; from `threshold` bytes on it is compressed, when that makes it smaller and the peer inflates it.
 
     Args:
+        inflated_bytes_max: largest body that the peer inflates; None: as it is sent.
         inflates: whether the peer inflates so many bytes to so many; None: whatever comes.
 
     Raises:
         LocalProtocolError: more bytes to send than a peer accepts.
     """
+    _check_fits(body, body_bytes_max if inflated_bytes_max is None else inflated_bytes_max)
     flag = Compression.NONE
     if how and len(body) >= threshold:
         packed = compress(body, how)
         if BODY_BYTES_MIN <= len(packed) < len(body) and (inflates is None or inflates(len(packed), len(body))):
             body, flag = packed, how
-    if len(body) > body_bytes_max:
-        raise LocalProtocolError(
-            f"a body of {len(body):,} B does not fit into a frame; the limit is {body_bytes_max:,}"
-        )
+    _check_fits(body, body_bytes_max)
     return HEADER.pack(len(body), flag) + body
+
+
+def _check_fits(body: bytes, most: int) -> None:
+    if len(body) > most:
+        raise LocalProtocolError(f"a body of {len(body):,} B does not fit into a frame; the limit is {most:,}")
 
 
 class ByteBuffer:

@@ -88,6 +88,20 @@ class JsonCheck:
         return is_shallow(brackets_of(payload), self._depth_max)
 
 
+VALUES_OF_OBJECT_MAX = 1_024
+"""Of one that a request describes something with: a few names, and a list of some more."""
+
+
+def small_object(payload: bytes) -> Any:
+    """What JSON says that is such an object. To read anything that fits into a frame would hold up everybody.
+
+    Raises ValueError, also for what is too large to be one.
+    """
+    if values_in(payload) > VALUES_OF_OBJECT_MAX:
+        raise ValueError(f"it has more than {VALUES_OF_OBJECT_MAX:,} values")
+    return orjson.loads(payload)
+
+
 def values_in(payload: bytes) -> int:
     """About how many values JSON has, at most: cheap, and what reading it costs goes by it."""
     return len(payload) - len(payload.translate(None, b",[{"))

@@ -22,6 +22,7 @@ import orjson
 from vibemq.errors import InvalidOptions
 from vibemq.model.effects import QueueInfo
 from vibemq.model.options import DeliveryMode, Overflow, QueueOptions, enum_of
+from vibemq.protocols.native.codec.json_check import small_object
 from vibemq.protocols.native.codec.timespan import format_timespan, parse_timespan
 
 DOTNET_DEFAULTS: dict[str, Any] = {
@@ -60,8 +61,8 @@ def _object(payload: bytes | None) -> dict[str, Any] | None:
     if payload is None:
         return None
     try:
-        value = orjson.loads(payload)
-    except orjson.JSONDecodeError as error:
+        value = small_object(payload)
+    except ValueError as error:
         raise InvalidOptions(f"the options of CreateQueue cannot be read: {error}") from None
     if value is None or isinstance(value, dict):
         return value

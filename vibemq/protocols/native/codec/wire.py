@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from vibemq.errors import LocalProtocolError, RemoteProtocolError
+from vibemq.errors import InvalidMessage, LocalProtocolError, RemoteProtocolError
 from vibemq.model.rows import header_pairs
 
 VERSION = 1
@@ -101,13 +101,23 @@ def body_type(body: bytes) -> int:
     return body[1]
 
 
-def decode_body(body: bytes) -> WireMessage:
+class TooManyHeaders(InvalidMessage):
+    """Not all of them were read."""
+
+    def __init__(self, message_id: str, count: int) -> None:
+        super().__init__(f"{count:,} headers are too many")
+        self.message_id = message_id
+        self.count = count
+
+
+def decode_body(body: bytes, headers_read_max: int = STR16_MAX) -> WireMessage:
     """Decode one uncompressed body of any plain type (66 included, 60 to 65 and 67 to 69 not: see `extensions`).
 
     Invalid UTF-8 reads as U+FFFD; pairs with an empty key or value are left out; of equal keys the last wins.
 
     Raises:
         RemoteProtocolError: a field is cut short or the id is empty.
+        TooManyHeaders: more than `headers_read_max`.
     """
     try:
         version, kind = body[0], body[1]
@@ -120,6 +130,9 @@ def decode_body(body: bytes) -> WireMessage:
             headers: dict[str, str] = {}
             at = headers_at + 2
         else:
+            (count,) = U16.unpack_from(body, headers_at)
+            if count > headers_read_max and message_id:
+                raise TooManyHeaders(message_id, count)
             headers = dict(header_pairs(body, headers_at))
             at = headers_end(body, headers_at) if kind == CommandType.ERROR else 0
         if not message_id:
