@@ -17,6 +17,7 @@ class OmqConnectAsked:
     """Token of an Authenticate."""
 
     name: str
+    """The id up to its first colon: without a secret."""
 
 
 def shake_hands(state: OmqState, version: bytes) -> bool:

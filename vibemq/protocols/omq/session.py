@@ -14,7 +14,7 @@ from vibemq.model.stored import Slice
 from vibemq.protocols.base_session import BaseSession
 from vibemq.protocols.omq import handshake
 from vibemq.protocols.omq.commands import Ack, Connect, NotACommand, OmqSubscribe, OmqUnsubscribe, parse_command
-from vibemq.protocols.omq.errors import Refusal, error_text
+from vibemq.protocols.omq.errors import Refusal, error_text, one_line
 from vibemq.protocols.omq.frames import HANDSHAKE, REFUSED, error_frame, ping_frame
 from vibemq.protocols.omq.handshake import OmqConnectAsked
 from vibemq.protocols.omq.scalars import second_of
@@ -164,6 +164,7 @@ class OmqSession(BaseSession[OmqState]):
 
     def authenticated(self, token: Any, principal: Principal) -> None:
         self._state.principal = principal
+        self._state.client_name = one_line(token.name)
         self._heard_at = self._state.now
         self._resume()
 
@@ -282,4 +283,4 @@ class OmqSession(BaseSession[OmqState]):
 
     @property
     def client_name(self) -> str:
-        return ""
+        return self._state.client_name

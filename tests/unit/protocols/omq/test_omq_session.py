@@ -169,6 +169,17 @@ def test_ids_of_any_script_and_of_the_greatest_length_are_taken(world: World) ->
         assert client.frames() == [subscribed(1, "orders")]
 
 
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [(b"alice", "alice"), (b"alice:s3cret", "alice"), (b'"a\\nb"', "a b"), (b'"\\195\\169"', "é"), (b":s3cret", "")],
+)
+def test_operators_see_who_it_is_without_the_secret(world: World, name: bytes, shown: str) -> None:
+    client = world.connect(hello=VERSION_ONE)
+    assert client.session.client_name == ""
+    client.say(b"(Connect 1 %b)" % name)
+    assert client.session.client_name == shown
+
+
 # -- section 5: authentication ----------------------------------------------------------------------------------------
 
 
