@@ -171,7 +171,7 @@ class OmqSession(BaseSession[OmqState]):
     def refused(self, token: Any, error: VibeMQError) -> None:
         state = self._state
         if isinstance(token, OmqConnectAsked):
-            handshake.refused(state)
+            handshake.refused(state, token, error)
             self._resume()
         elif token is not None:
             self._subscriptions.answered(token, error)

@@ -1,5 +1,7 @@
 """The exchange: who may say what when, and what is answered. Numbers: the decisions of docs/spec/omq.md."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.unit.protocols.omq.world import (
@@ -13,7 +15,15 @@ from tests.unit.protocols.omq.world import (
     World,
     context,
 )
-from vibemq.errors import AuthFailed, ConnectionLimit, ErrorCode, NotAuthorized, RemoteProtocolError
+from vibemq.errors import (
+    AuthFailed,
+    ConnectionLimit,
+    ErrorCode,
+    NotAuthorized,
+    RateLimited,
+    RemoteProtocolError,
+    VibeMQError,
+)
 from vibemq.model.commands import DeleteQueue
 from vibemq.protocols.omq import PLUGIN, OmqSession, OmqSettings, session
 from vibemq.protocols.omq.errors import WIRE_CODES
@@ -670,6 +680,30 @@ def test_a_failed_login_hides_what_was_wrong() -> None:
     sent = talk.data_to_send()
     assert b"s3cret" not in sent
     assert b"password" not in sent
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (RateLimited("too many logins; try again"), "rate limited: too many logins; try again"),
+        (AuthFailed("too many failed attempts; try again in 5 s", 5.0), "authentication failed: too many failed"),
+        (VibeMQError("its log has the reason"), "server error: its log has the reason"),
+    ],
+)
+def test_a_client_is_told_that_its_credentials_were_not_looked_at(error: VibeMQError, text: str) -> None:
+    talk = start(VERSION_ONE + b"(Connect 1 alice:s3cret)", authentication=True)
+    [request] = talk.commands()
+    talk.refused(request.token, error)
+    assert talk.data_to_send()[13:].decode().startswith(text)
+    assert talk.closing
+
+
+def test_a_client_is_told_why_its_certificate_does_not_count() -> None:
+    talk = OmqSession(replace(context(authentication=True), certified=True), OmqSettings())
+    talk.receive_data(VERSION_ONE + b"(Connect 1 alice)")
+    [request] = talk.commands()
+    talk.refused(request.token, AuthFailed("the certificate stands for several users"))
+    assert talk.data_to_send()[13:] == b"authentication failed: the certificate stands for several users"
 
 
 def test_what_follows_from_an_answer_is_due_at_once(world: World) -> None:
