@@ -288,6 +288,13 @@ def test_the_interval_is_a_setting_of_at_most_50_seconds() -> None:
         OmqSettings(ping_interval_ms=50_001)
 
 
+@pytest.mark.parametrize("ack_timeout_ms", [10_000, 25_000])
+def test_who_answers_every_ping_is_never_taken_for_silent(ack_timeout_ms: int) -> None:
+    with pytest.raises(ValueError, match="more than ping_interval_ms"):
+        OmqSettings(ack_timeout_ms=ack_timeout_ms)
+    assert OmqSettings(ack_timeout_ms=ack_timeout_ms, ping_interval_ms=ack_timeout_ms - 1)
+
+
 def test_a_client_that_completes_no_command_is_closed_after_100_seconds(world: World) -> None:
     client = world.connect()
     world.advance(50_000)
