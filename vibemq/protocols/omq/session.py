@@ -13,7 +13,15 @@ from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Reply
 from vibemq.model.stored import Slice
 from vibemq.protocols.base_session import BaseSession
 from vibemq.protocols.omq import handshake
-from vibemq.protocols.omq.commands import Ack, Connect, NotACommand, OmqSubscribe, OmqUnsubscribe, parse_command
+from vibemq.protocols.omq.commands import (
+    Ack,
+    Connect,
+    NotACommand,
+    OmqSubscribe,
+    OmqUnsubscribe,
+    is_connect,
+    parse_command,
+)
 from vibemq.protocols.omq.errors import Refusal, error_text, one_line
 from vibemq.protocols.omq.frames import HANDSHAKE, REFUSED, error_frame, ping_frame
 from vibemq.protocols.omq.handshake import OmqConnectAsked
@@ -109,7 +117,7 @@ class OmqSession(BaseSession[OmqState]):
         try:
             command = parse_command(value)
         except NotACommand as error:
-            self._refuse(UnknownCommand(str(error)) if error.unknown else Refusal("malformed command", str(error)))
+            self._refuse(error, value)
             return
         if len(self._state.slots) >= UNANSWERED_MAX:
             self._break(f"more than {UNANSWERED_MAX:,} commands wait for their answers")
@@ -119,12 +127,15 @@ class OmqSession(BaseSession[OmqState]):
         except VibeMQError as error:
             self._state.refuse(error)
 
-    def _refuse(self, error: VibeMQError) -> None:
-        if self._state.principal is None:
-            error = NotAuthenticated("Connect comes first")
-            self._state.fail(error)
+    def _refuse(self, error: NotACommand, value: Sexp) -> None:
+        state = self._state
+        if state.principal is None:
+            # It may hold a secret, so nothing of it is repeated.
+            wrong = Refusal("malformed command", "write (Connect 1 NAME): version 1, and one atom for the id")
+            state.fail(wrong if is_connect(value) else NotAuthenticated("Connect comes first"))
         else:
-            self._state.refuse(error)
+            text = str(error)
+            state.refuse(UnknownCommand(text) if error.unknown else Refusal("malformed command", text))
 
     def _obey(self, command: Connect | OmqSubscribe | OmqUnsubscribe | Ack) -> None:
         state = self._state

@@ -151,6 +151,16 @@ def test_anything_else_before_connect_ends_the_connection(world: World, first: b
     assert client.gone
 
 
+@pytest.mark.parametrize(
+    "first", [b"(Connect One alice:s3cret)", b"(Connect 1)", b"(Connect 1 (alice))", b"(connect alice:s3cret 1)"]
+)
+def test_a_connect_with_wrong_arguments_is_told_what_they_are(world: World, first: bytes) -> None:
+    client = world.connect(hello=VERSION_ONE + first + b"(Connect 1 alice)")
+    text = client.error()
+    assert text == "malformed command: write (Connect 1 NAME): version 1, and one atom for the id"
+    assert client.gone
+
+
 def test_a_second_connect_is_an_error_and_the_connection_stays(world: World) -> None:
     client = world.connect()
     client.say(b"(Connect 1 alice)")
