@@ -23,7 +23,7 @@ from vibemq.protocols.omq.commands import (
     parse_command,
 )
 from vibemq.protocols.omq.errors import Refusal, error_text, one_line
-from vibemq.protocols.omq.frames import HANDSHAKE, REFUSED, error_frame, ping_frame
+from vibemq.protocols.omq.frames import ACCEPTED, HANDSHAKE, error_frame, ping_frame
 from vibemq.protocols.omq.handshake import OmqConnectAsked
 from vibemq.protocols.omq.scalars import second_of
 from vibemq.protocols.omq.settings import OmqSettings
@@ -187,8 +187,10 @@ class OmqSession(BaseSession[OmqState]):
         elif token is not None:
             self._subscriptions.answered(token, error)
         elif state.principal is None:
-            # The connection itself is turned away, and before the handshake there is one way to say so.
-            state.send(error_frame(error_text(error)) if self._shaken else REFUSED)
+            # The connection itself is turned away. -1 would say that its version is not spoken here, now or later.
+            if not self._shaken:
+                state.send(ACCEPTED)
+            state.send(error_frame(error_text(error)))
             state.failed = True
             state.close()
 

@@ -35,6 +35,7 @@ from vibemq.protocols.omq.frames import (
     SubscribedFrame,
     Topic,
     UnsubscribedFrame,
+    error_frame,
 )
 from vibemq.protocols.omq.session import TOKENS_AT_ONCE
 from vibemq.protocols.omq.sexp import SexpReader
@@ -124,11 +125,14 @@ def test_who_does_not_connect_in_time_is_told(world: World) -> None:
     assert client.gone
 
 
-def test_a_connection_turned_away_gets_minus_one() -> None:
+def test_a_connection_turned_away_is_told_why_and_not_that_its_version_is_unknown() -> None:
     talk = OmqSession(context(), OmqSettings())
-    talk.refused(None, ConnectionLimit("too many"))
+    talk.refused(None, ConnectionLimit("try again later"))
     assert talk.closing
-    assert talk.data_to_send() == REFUSED
+    assert talk.data_to_send() == ACCEPTED + error_frame("too many connections: try again later")
+    talk.receive_data(VERSION_ONE + b"(Connect 1 alice)")
+    assert list(talk.commands()) == []
+    assert talk.data_to_send() == b""
 
 
 # -- 4: Connect --------------------------------------------------------------------------------------------------------
