@@ -281,8 +281,12 @@ class OmqSession(BaseSession[OmqState]):
     # -- end --------------------------------------------------------------------------------------------------------
 
     def shutdown(self, reason: str) -> None:
-        if self._shaken and not self._state.failed:
-            self._state.send(error_frame(error_text(ShuttingDown(f"the broker ends this connection ({reason})"))))
+        if not self._shaken or self._state.failed:
+            return
+        error: VibeMQError = Refusal("closed", reason)
+        if reason == "server_shutdown":
+            error = ShuttingDown("the broker ends this connection")
+        self._state.send(error_frame(error_text(error)))
 
     def fail(self, error: VibeMQError) -> None:
         state = self._state

@@ -657,6 +657,12 @@ def test_a_stopping_broker_says_so(world: World) -> None:
     assert silent.data_to_send() == b"", "before the handshake there is no word for it"
 
 
+def test_who_has_to_go_alone_is_told_why_and_not_that_the_broker_stops(world: World) -> None:
+    client = world.connect()
+    client.session.shutdown("the token has expired; connect with a valid one")
+    assert client.error() == "closed: the token has expired; connect with a valid one"
+
+
 # -- the rest ----------------------------------------------------------------------------------------------------------
 
 
