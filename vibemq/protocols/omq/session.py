@@ -2,7 +2,7 @@
 
 reading      sexp (bytes) -> commands (what was said) -> connecting, subscriptions (what is asked of the engine)
 answering    state (answers in the order of the commands) -> frames
-delivering   subscriptions, ledger (what an Ack settles)
+delivering   subscriptions, delivery_index (what an Ack settles)
 """
 
 from collections.abc import Sequence
@@ -57,7 +57,7 @@ class OmqSession(BaseSession[OmqState]):
         """Bytes have come that `commands` has not looked at: the client is not silent, whatever the time."""
         self._heard_at = context.now
         self._pinged_at: int | None = None
-        """Instant until which hand-outs are expected to follow each other."""
+        """Instant of the last ping."""
 
     # -- in ---------------------------------------------------------------------------------------------------------
 
