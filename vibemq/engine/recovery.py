@@ -7,7 +7,7 @@ from operator import le
 from vibemq.engine import lifetime
 from vibemq.engine.handlers.cursors.holds import take_up
 from vibemq.engine.handlers.cursors.ranges import leap
-from vibemq.engine.handlers.fan_out import add_group, delete_group, open_waiting_group, rename_group
+from vibemq.engine.handlers.fan_out import add_group, delete_group, open_waiting_group, wait_for_next
 from vibemq.engine.queue.cursor import Cursor
 from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import WAITING_NAME, Queue
@@ -220,6 +220,6 @@ def _resolve_passing(step: Step, queue: Queue) -> None:
         if len(queue.groups) > 1:
             delete_group(step, queue, group, Durability.ASYNC)
         else:
-            rename_group(step, queue, group, WAITING_NAME, durable=True, need=Durability.ASYNC)
+            wait_for_next(step, queue, group)
     if not queue.groups or (not queue.options.is_fan_out and WAITING_NAME not in queue.groups):
         open_waiting_group(step, queue, Durability.STRONG)

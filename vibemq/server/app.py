@@ -14,6 +14,7 @@ from typing import Any
 import anyio
 import orjson
 
+from vibemq.config import Settings
 from vibemq.errors import ConfigInvalid, StorageFenced
 from vibemq.server import logs
 from vibemq.server.broker import Broker
@@ -22,6 +23,7 @@ from vibemq.server.heap import tune_heap
 from vibemq.server.monitoring.housekeeping import memory_is_short
 from vibemq.server.reload.reloader import SettingsSource
 from vibemq.settings import Loaded
+from vibemq.storage.local.mounts import file_system_of
 
 log = logging.getLogger("vibemq.app")
 
@@ -71,6 +73,7 @@ async def _serve(loaded: Loaded, read_again: Callable[[], Loaded]) -> int:
     async with AsyncExitStack() as stack:
         with collector_at_rest():
             await stack.enter_async_context(broker)
+        warn_of_passing_place(loaded.settings)
         for listening in broker.listening:
             _say("listening", protocol=listening.protocol, host=listening.host, port=listening.port)
         if broker.http_address is not None:
@@ -87,6 +90,13 @@ async def _serve(loaded: Loaded, read_again: Callable[[], Loaded]) -> int:
         await stack.enter_async_context(_collecting(broker))
         await broker.run()
     return 0
+
+
+def warn_of_passing_place(settings: Settings) -> None:
+    """No queue's durability holds there."""
+    passing = file_system_of(settings.data_dir).passing
+    if passing and settings.storage.provider != "memory":
+        log.warning("the data directory %s is %s", settings.data_dir, passing)
 
 
 @asynccontextmanager

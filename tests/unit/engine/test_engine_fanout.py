@@ -186,6 +186,25 @@ def test_beyond_the_end_a_group_waits_for_its_sequence() -> None:
     assert driver.take() == {1: [3, 4]}
 
 
+@pytest.mark.parametrize("retention", Retention)
+@pytest.mark.parametrize("restarts", [False, True])
+def test_what_is_published_when_a_subscriber_beyond_the_end_has_gone_waits(
+    retention: Retention, restarts: bool
+) -> None:
+    driver = Driver()
+    driver.create(mode=DeliveryMode.FAN_OUT_WITH_ACK, retention=retention)
+    driver.publish(3)
+    driver.subscribe(1, start=StartAt.SEQUENCE, start_sequence=100)
+    driver.restart() if restarts else driver.close(1, clean=True)
+    driver.publish(2)
+    driver.check()
+    driver.restart()
+    driver.subscribe(2)
+    driver.publish(1)
+    assert driver.take() == {2: [4, 5, 6]}
+    driver.check()
+
+
 def test_without_a_log_the_beginning_is_what_others_still_need(driver: Driver) -> None:
     driver.subscribe(1)
     driver.publish(3)

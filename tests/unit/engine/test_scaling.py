@@ -585,6 +585,21 @@ def test_a_publish_far_from_the_limits_looks_at_no_group(overflow: Overflow, lim
     assert big <= CONSTANT * small, f"{small} instructions with {8 * N} groups, {big} with {32 * N}"
 
 
+@pytest.mark.parametrize("retention", Retention)
+def test_a_subscriber_far_behind_the_end_that_has_gone_costs_publishes_nothing(retention: Retention) -> None:
+    def spent(groups: int) -> int:
+        world = World()
+        world.create(mode=DeliveryMode.FAN_OUT_WITH_ACK, retention=retention)
+        for session in range(1, 1 + groups):
+            world.subscribe(session, start=ask.StartAt.NOW)
+        world.subscribe(SUBSCRIBER, start=ask.StartAt.SEQUENCE, start_sequence=1 << 40)
+        world.do(ask.CloseSession(SUBSCRIBER, True))
+        world.publish()
+        return cost(lambda: world.engine.handle([ask.Publish(9, "t", "q", rows_of(1))], world.now))
+
+    assert spent(16 * N) < CONSTANT * spent(N)
+
+
 def test_publishes_up_to_a_limit_and_over_again_look_at_some_groups_each() -> None:
     """Consumers follow: with each publish what is furthest behind is some messages behind."""
 

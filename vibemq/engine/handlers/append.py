@@ -152,10 +152,13 @@ def _remember_extras(queue: Queue, first: int, extras: ExtraColumns, now: int) -
 
 def _before_groups(queue: Queue, first: int, last: int, redirected: RunSet | None) -> RunSet | None:
     """What nobody waits for is gone from the store with the publish itself; a later group must not expect it."""
-    if queue.starts_max <= first and queue.groups:
+    if queue.log is not None or (queue.starts_max <= first and queue.groups):
         return redirected
-    floor = min((group.start for group in queue.groups.values()), default=last + 1)
-    if first >= floor or queue.log is not None:
+    starts = [group.start for group in queue.groups.values()]
+    # Who was to begin far behind the end may have gone.
+    queue.starts_max = max(starts, default=0)
+    floor = min(starts, default=last + 1)
+    if first >= floor:
         return redirected
     hidden = RunSet([(first, min(last, floor - 1))])
     for run in redirected.runs() if redirected is not None else ():

@@ -288,9 +288,19 @@ def remove_consumer(step: Step, consumer: Consumer) -> None:
 
 def _leave(step: Step, queue: Queue, group: Group) -> None:
     if len(queue.groups) == 1:
-        rename_group(step, queue, group, WAITING_NAME, durable=True, need=Durability.ASYNC)
+        wait_for_next(step, queue, group)
     else:
         delete_group(step, queue, group, Durability.ASYNC)
+
+
+def wait_for_next(step: Step, queue: Queue, group: Group) -> None:
+    """The last group, whose subscriber is gone, keeps what it has not settled, and what is published from now on."""
+    rename_group(step, queue, group, WAITING_NAME, durable=True, need=Durability.ASYNC)
+    end = queue.open_end()
+    if group.start > end:
+        # Its subscriber was to begin further on; the next one need not.
+        group.start = end
+        step.note_structure(GroupMoved(queue.queue_id, group.group_id, end, group.epoch), Durability.ASYNC)
 
 
 def delete_group(step: Step, queue: Queue, group: Group, need: Durability) -> None:

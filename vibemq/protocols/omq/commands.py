@@ -91,6 +91,11 @@ def parse_command(value: Sexp) -> ClientCommand:
         raise NotACommand(f"{tag.decode()}: {error}") from None
 
 
+def is_connect(value: Sexp) -> bool:
+    """Whether it is meant for a Connect, whatever its arguments."""
+    return isinstance(value, tuple) and value[:1] in ((b"Connect",), (b"connect",))
+
+
 def print_command(command: ClientCommand) -> bytes:
     """As `Sexp.to_string` writes it."""
     match command:

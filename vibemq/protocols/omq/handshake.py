@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from vibemq.errors import AuthFailed, AuthRequired
+from vibemq.errors import AuthFailed, AuthRequired, VibeMQError
 from vibemq.protocols.omq.commands import Connect
 from vibemq.protocols.omq.errors import Refusal
 from vibemq.protocols.omq.frames import ACCEPTED, HANDSHAKE, REFUSED, VERSION
@@ -17,6 +17,8 @@ class OmqConnectAsked:
     """Token of an Authenticate."""
 
     name: str
+    """The id up to its first colon: without a secret."""
+    has_secret: bool = True
 
 
 def shake_hands(state: OmqState, version: bytes) -> bool:
@@ -45,7 +47,7 @@ def connect(state: OmqState, command: Connect) -> None:
     name, _, secret = text.partition(":")
     if not secret and state.context.certified:
         # The id is the client's own name for itself, unless the certificate stands for nobody.
-        state.ask(Authenticate(OmqConnectAsked(name)))
+        state.ask(Authenticate(OmqConnectAsked(name, has_secret=False)))
         return
     if state.context.authentication and not secret:
         state.fail(AuthRequired("this broker asks for credentials; connect with the id NAME:TOKEN"))
@@ -54,6 +56,8 @@ def connect(state: OmqState, command: Connect) -> None:
     state.ask(Authenticate(OmqConnectAsked(name), name, secret, secret))
 
 
-def refused(state: OmqState) -> None:
-    """Which of name and token was wrong is nobody's business."""
-    state.fail(AuthFailed("the id NAME:TOKEN is not known here"))
+def refused(state: OmqState, token: OmqConnectAsked, error: VibeMQError) -> None:
+    """Which of name and token was wrong is nobody's business. That they were not compared at all is the client's: it
+    may try again later."""
+    was_compared = token.has_secret and isinstance(error, AuthFailed) and not error.wait_s
+    state.fail(AuthFailed("the id NAME:TOKEN is not known here") if was_compared else error)

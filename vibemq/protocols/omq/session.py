@@ -2,7 +2,7 @@
 
 reading      sexp (bytes) -> commands (what was said) -> connecting, subscriptions (what is asked of the engine)
 answering    state (answers in the order of the commands) -> frames
-delivering   subscriptions, ledger (what an Ack settles)
+delivering   subscriptions, delivery_index (what an Ack settles)
 """
 
 from collections.abc import Sequence
@@ -13,9 +13,17 @@ from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Reply
 from vibemq.model.stored import Slice
 from vibemq.protocols.base_session import BaseSession
 from vibemq.protocols.omq import handshake
-from vibemq.protocols.omq.commands import Ack, Connect, NotACommand, OmqSubscribe, OmqUnsubscribe, parse_command
-from vibemq.protocols.omq.errors import Refusal, error_text
-from vibemq.protocols.omq.frames import HANDSHAKE, REFUSED, error_frame, ping_frame
+from vibemq.protocols.omq.commands import (
+    Ack,
+    Connect,
+    NotACommand,
+    OmqSubscribe,
+    OmqUnsubscribe,
+    is_connect,
+    parse_command,
+)
+from vibemq.protocols.omq.errors import Refusal, error_text, one_line
+from vibemq.protocols.omq.frames import ACCEPTED, HANDSHAKE, error_frame, ping_frame
 from vibemq.protocols.omq.handshake import OmqConnectAsked
 from vibemq.protocols.omq.scalars import second_of
 from vibemq.protocols.omq.settings import OmqSettings
@@ -49,7 +57,7 @@ class OmqSession(BaseSession[OmqState]):
         """Bytes have come that `commands` has not looked at: the client is not silent, whatever the time."""
         self._heard_at = context.now
         self._pinged_at: int | None = None
-        """Instant until which hand-outs are expected to follow each other."""
+        """Instant of the last ping."""
 
     # -- in ---------------------------------------------------------------------------------------------------------
 
@@ -109,7 +117,7 @@ class OmqSession(BaseSession[OmqState]):
         try:
             command = parse_command(value)
         except NotACommand as error:
-            self._refuse(UnknownCommand(str(error)) if error.unknown else Refusal("malformed command", str(error)))
+            self._refuse(error, value)
             return
         if len(self._state.slots) >= UNANSWERED_MAX:
             self._break(f"more than {UNANSWERED_MAX:,} commands wait for their answers")
@@ -119,12 +127,15 @@ class OmqSession(BaseSession[OmqState]):
         except VibeMQError as error:
             self._state.refuse(error)
 
-    def _refuse(self, error: VibeMQError) -> None:
-        if self._state.principal is None:
-            error = NotAuthenticated("Connect comes first")
-            self._state.fail(error)
+    def _refuse(self, error: NotACommand, value: Sexp) -> None:
+        state = self._state
+        if state.principal is None:
+            # It may hold a secret, so nothing of it is repeated.
+            wrong = Refusal("malformed command", "write (Connect 1 NAME): version 1, and one atom for the id")
+            state.fail(wrong if is_connect(value) else NotAuthenticated("Connect comes first"))
         else:
-            self._state.refuse(error)
+            text = str(error)
+            state.refuse(UnknownCommand(text) if error.unknown else Refusal("malformed command", text))
 
     def _obey(self, command: Connect | OmqSubscribe | OmqUnsubscribe | Ack) -> None:
         state = self._state
@@ -164,19 +175,22 @@ class OmqSession(BaseSession[OmqState]):
 
     def authenticated(self, token: Any, principal: Principal) -> None:
         self._state.principal = principal
+        self._state.client_name = one_line(token.name)
         self._heard_at = self._state.now
         self._resume()
 
     def refused(self, token: Any, error: VibeMQError) -> None:
         state = self._state
         if isinstance(token, OmqConnectAsked):
-            handshake.refused(state)
+            handshake.refused(state, token, error)
             self._resume()
         elif token is not None:
             self._subscriptions.answered(token, error)
         elif state.principal is None:
-            # The connection itself is turned away, and before the handshake there is one way to say so.
-            state.send(error_frame(error_text(error)) if self._shaken else REFUSED)
+            # The connection itself is turned away. -1 would say that its version is not spoken here, now or later.
+            if not self._shaken:
+                state.send(ACCEPTED)
+            state.send(error_frame(error_text(error)))
             state.failed = True
             state.close()
 
@@ -267,8 +281,12 @@ class OmqSession(BaseSession[OmqState]):
     # -- end --------------------------------------------------------------------------------------------------------
 
     def shutdown(self, reason: str) -> None:
-        if self._shaken and not self._state.failed:
-            self._state.send(error_frame(error_text(ShuttingDown(f"the broker ends this connection ({reason})"))))
+        if not self._shaken or self._state.failed:
+            return
+        error: VibeMQError = Refusal("closed", reason)
+        if reason == "server_shutdown":
+            error = ShuttingDown("the broker ends this connection")
+        self._state.send(error_frame(error_text(error)))
 
     def fail(self, error: VibeMQError) -> None:
         state = self._state
@@ -282,4 +300,4 @@ class OmqSession(BaseSession[OmqState]):
 
     @property
     def client_name(self) -> str:
-        return ""
+        return self._state.client_name

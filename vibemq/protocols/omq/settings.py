@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 
 class OmqSettings(BaseModel):
@@ -24,3 +24,14 @@ class OmqSettings(BaseModel):
     """Round-robin messages that a subscription may have before an Ack settles them."""
     unsettled_bytes_max: Annotated[int, Field(ge=0)] = 16 * 1024 * 1024
     """The same in bytes; 0 = no limit."""
+
+    @field_validator("ack_timeout_ms")
+    @classmethod
+    def _longer_than_the_pings_interval(cls, ack_timeout_ms: int, others: ValidationInfo) -> int:
+        # The default is longer than any interval.
+        interval_ms = others.data.get("ping_interval_ms", 0)
+        if ack_timeout_ms <= interval_ms:
+            raise ValueError(
+                f"clients answer pings, so it must be more than ping_interval_ms ({interval_ms}), not {ack_timeout_ms}"
+            )
+        return ack_timeout_ms

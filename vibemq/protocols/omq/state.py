@@ -25,6 +25,8 @@ class Slot:
 class OmqState(SharedState[OmqSettings]):
     ended: bool = False
     """The client has ended its side."""
+    client_name: str = ""
+    """What the client calls itself, on one line; "" until it is connected."""
     slots: deque[Slot] = field(default_factory=deque)
 
     # -- answers: errors carry no reference to their command, so the order of the answers must be that of the commands

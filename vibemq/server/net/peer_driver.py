@@ -295,8 +295,8 @@ class PeerDriver:
         self._decider.decide([SetFlow(self.number, open_)])
 
     def _pump(self, room: int) -> None:
-        """May find that the session has failed: then nothing more is written here."""
-        if not self.delivery_queue or self.delivery_queue.reading or self.leaving:
+        """May find that the session has failed: then nothing more is written here. Behind its last word nothing is."""
+        if not self.delivery_queue or self.delivery_queue.reading or self.leaving or self.session.closing:
             return
         if room > 0:
             self._tick_session()

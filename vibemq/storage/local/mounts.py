@@ -33,6 +33,13 @@ class FileSystem:
         """Gone with the machine's memory."""
         return self.type in VOLATILE_TYPES
 
+    @property
+    def passing(self) -> str:
+        """With what everything that is written to it goes, and what to do about it; "" for what lasts."""
+        if self.volatile:
+            return f"in memory ({self.type}): a restart of the machine loses it; use a disk"
+        return "in a container's own layer: it goes with the container; use a volume" if self.type == "overlay" else ""
+
 
 def file_system_of(path: Path, mountinfo: bytes | None = None) -> FileSystem:
     """The file system that holds `path` (or would, if it existed); type "" where the kernel does not say.

@@ -1,5 +1,7 @@
 """The exchange: who may say what when, and what is answered. Numbers: the decisions of docs/spec/omq.md."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.unit.protocols.omq.world import (
@@ -13,7 +15,15 @@ from tests.unit.protocols.omq.world import (
     World,
     context,
 )
-from vibemq.errors import AuthFailed, ConnectionLimit, ErrorCode, NotAuthorized, RemoteProtocolError
+from vibemq.errors import (
+    AuthFailed,
+    ConnectionLimit,
+    ErrorCode,
+    NotAuthorized,
+    RateLimited,
+    RemoteProtocolError,
+    VibeMQError,
+)
 from vibemq.model.commands import DeleteQueue
 from vibemq.protocols.omq import PLUGIN, OmqSession, OmqSettings, session
 from vibemq.protocols.omq.errors import WIRE_CODES
@@ -25,6 +35,7 @@ from vibemq.protocols.omq.frames import (
     SubscribedFrame,
     Topic,
     UnsubscribedFrame,
+    error_frame,
 )
 from vibemq.protocols.omq.session import TOKENS_AT_ONCE
 from vibemq.protocols.omq.sexp import SexpReader
@@ -114,11 +125,14 @@ def test_who_does_not_connect_in_time_is_told(world: World) -> None:
     assert client.gone
 
 
-def test_a_connection_turned_away_gets_minus_one() -> None:
+def test_a_connection_turned_away_is_told_why_and_not_that_its_version_is_unknown() -> None:
     talk = OmqSession(context(), OmqSettings())
-    talk.refused(None, ConnectionLimit("too many"))
+    talk.refused(None, ConnectionLimit("try again later"))
     assert talk.closing
-    assert talk.data_to_send() == REFUSED
+    assert talk.data_to_send() == ACCEPTED + error_frame("too many connections: try again later")
+    talk.receive_data(VERSION_ONE + b"(Connect 1 alice)")
+    assert list(talk.commands()) == []
+    assert talk.data_to_send() == b""
 
 
 # -- 4: Connect --------------------------------------------------------------------------------------------------------
@@ -138,6 +152,16 @@ def test_connect_has_no_answer_but_a_ping_at_once(world: World) -> None:
 def test_anything_else_before_connect_ends_the_connection(world: World, first: bytes) -> None:
     client = world.connect(hello=VERSION_ONE + first + b"(Connect 1 alice)")
     assert client.error() == "not connected: Connect comes first"
+    assert client.gone
+
+
+@pytest.mark.parametrize(
+    "first", [b"(Connect One alice:s3cret)", b"(Connect 1)", b"(Connect 1 (alice))", b"(connect alice:s3cret 1)"]
+)
+def test_a_connect_with_wrong_arguments_is_told_what_they_are(world: World, first: bytes) -> None:
+    client = world.connect(hello=VERSION_ONE + first + b"(Connect 1 alice)")
+    text = client.error()
+    assert text == "malformed command: write (Connect 1 NAME): version 1, and one atom for the id"
     assert client.gone
 
 
@@ -167,6 +191,17 @@ def test_ids_of_any_script_and_of_the_greatest_length_are_taken(world: World) ->
     for name in (b'"\\195\\169"', b"x" * 255, b"a:b:c"):
         client = world.connect(hello=VERSION_ONE + b"(Connect 1 %b)(Subscribe orders From_current)" % name)
         assert client.frames() == [subscribed(1, "orders")]
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [(b"alice", "alice"), (b"alice:s3cret", "alice"), (b'"a\\nb"', "a b"), (b'"\\195\\169"', "é"), (b":s3cret", "")],
+)
+def test_operators_see_who_it_is_without_the_secret(world: World, name: bytes, shown: str) -> None:
+    client = world.connect(hello=VERSION_ONE)
+    assert client.session.client_name == ""
+    client.say(b"(Connect 1 %b)" % name)
+    assert client.session.client_name == shown
 
 
 # -- section 5: authentication ----------------------------------------------------------------------------------------
@@ -265,6 +300,13 @@ def test_the_interval_is_a_setting_of_at_most_50_seconds() -> None:
     assert client.pings() == [SECOND, SECOND + 2, SECOND + 4, SECOND + 6]
     with pytest.raises(ValueError, match="50000"):
         OmqSettings(ping_interval_ms=50_001)
+
+
+@pytest.mark.parametrize("ack_timeout_ms", [10_000, 25_000])
+def test_who_answers_every_ping_is_never_taken_for_silent(ack_timeout_ms: int) -> None:
+    with pytest.raises(ValueError, match="more than ping_interval_ms"):
+        OmqSettings(ack_timeout_ms=ack_timeout_ms)
+    assert OmqSettings(ack_timeout_ms=ack_timeout_ms, ping_interval_ms=ack_timeout_ms - 1)
 
 
 def test_a_client_that_completes_no_command_is_closed_after_100_seconds(world: World) -> None:
@@ -615,6 +657,12 @@ def test_a_stopping_broker_says_so(world: World) -> None:
     assert silent.data_to_send() == b"", "before the handshake there is no word for it"
 
 
+def test_who_has_to_go_alone_is_told_why_and_not_that_the_broker_stops(world: World) -> None:
+    client = world.connect()
+    client.session.shutdown("the token has expired; connect with a valid one")
+    assert client.error() == "closed: the token has expired; connect with a valid one"
+
+
 # -- the rest ----------------------------------------------------------------------------------------------------------
 
 
@@ -659,6 +707,30 @@ def test_a_failed_login_hides_what_was_wrong() -> None:
     sent = talk.data_to_send()
     assert b"s3cret" not in sent
     assert b"password" not in sent
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (RateLimited("too many logins; try again"), "rate limited: too many logins; try again"),
+        (AuthFailed("too many failed attempts; try again in 5 s", 5.0), "authentication failed: too many failed"),
+        (VibeMQError("its log has the reason"), "server error: its log has the reason"),
+    ],
+)
+def test_a_client_is_told_that_its_credentials_were_not_looked_at(error: VibeMQError, text: str) -> None:
+    talk = start(VERSION_ONE + b"(Connect 1 alice:s3cret)", authentication=True)
+    [request] = talk.commands()
+    talk.refused(request.token, error)
+    assert talk.data_to_send()[13:].decode().startswith(text)
+    assert talk.closing
+
+
+def test_a_client_is_told_why_its_certificate_does_not_count() -> None:
+    talk = OmqSession(replace(context(authentication=True), certified=True), OmqSettings())
+    talk.receive_data(VERSION_ONE + b"(Connect 1 alice)")
+    [request] = talk.commands()
+    talk.refused(request.token, AuthFailed("the certificate stands for several users"))
+    assert talk.data_to_send()[13:] == b"authentication failed: the certificate stands for several users"
 
 
 def test_what_follows_from_an_answer_is_due_at_once(world: World) -> None:

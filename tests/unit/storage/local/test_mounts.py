@@ -15,6 +15,7 @@ MOUNTS = b"""\
 33 21 0:43 / /run rw - tmpfs tmpfs rw
 34 21 0:44 / /twice rw - ext4 /dev/a rw
 35 21 0:45 / /twice rw - cifs //host/b rw
+36 21 0:46 / /layer rw - overlay overlay rw
 broken line
 """
 
@@ -34,6 +35,14 @@ broken line
 def test_file_systems_are_found_by_the_deepest_mount(path: str, kind: str, remote: bool, volatile: bool) -> None:
     found = file_system_of(Path(path), MOUNTS)
     assert (found.type, found.remote, found.volatile) == (kind, remote, volatile)
+
+
+@pytest.mark.parametrize(
+    ("path", "told"), [("/run/x", "in memory (tmpfs)"), ("/layer/x", "in a container's own layer"), ("/data", "")]
+)
+def test_what_does_not_last_is_known(path: str, told: str) -> None:
+    passing = file_system_of(Path(path), MOUNTS).passing
+    assert passing.partition(":")[0] == told
 
 
 def test_remote_file_systems_are_refused_unless_allowed() -> None:

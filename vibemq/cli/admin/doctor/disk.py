@@ -41,10 +41,9 @@ def file_system(folder: Path, mountinfo: bytes | None = None) -> Finding:
     if found.remote:
         remedy = "use a local disk: locks, flushes and maps are not safe over a network"
         return fail("file system", f"{place} is on {found.type}, a remote file system", remedy)
-    if found.volatile:
-        return warn("file system", f"{place} is in memory ({found.type}): a restart loses it", "use a disk")
-    if found.type == "overlay":
-        return warn("file system", f"{place} is in a container's own layer: it goes with the container", "use a volume")
+    if found.passing:
+        text, _, remedy = found.passing.partition("; ")
+        return warn("file system", f"{place} is {text}", remedy)
     return ok("file system", f"{place} is on {found.type or 'an unknown file system'}")
 
 
