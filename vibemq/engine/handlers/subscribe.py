@@ -30,8 +30,12 @@ from vibemq.model.effects import ConsumerEnded, Subscribed
 from vibemq.model.options import Durability
 from vibemq.model.runs import END
 
+_SUBSCRIBE_UNITS = 3
+"""What a subscription costs: a client may make hundreds at once."""
+
 
 def subscribe(state: EngineState, step: Step, command: Subscribe) -> None:
+    step.work += _SUBSCRIBE_UNITS
     existing = state.consumer(command.session, command.consumer)
     if existing is not None and not _may_return(existing, command):
         raise InvalidOptions(f"subscription {command.consumer} of this connection is in use; choose another number")
@@ -178,6 +182,7 @@ def _capacity(state: EngineState, command: Subscribe) -> int:
 
 
 def unsubscribe(state: EngineState, step: Step, command: Unsubscribe) -> None:
+    step.work += 1
     consumer = state.consumer(command.session, command.consumer)
     if consumer is not None and consumer.active:
         consumer.group.retire(consumer)
@@ -189,6 +194,7 @@ def unsubscribe(state: EngineState, step: Step, command: Unsubscribe) -> None:
 
 def set_capacity(state: EngineState, step: Step, command: SetCapacity) -> None:
     """New limits count for what is already held, too; 0 messages pauses the consumer."""
+    step.work += 1
     consumer = state.consumer(command.session, command.consumer)
     if consumer is not None:
         consumer.capacity_messages = command.capacity_messages
@@ -208,6 +214,7 @@ def _weigh(consumer: Consumer) -> None:
 
 
 def set_share(state: EngineState, step: Step, command: SetShare) -> None:
+    step.work += 1
     session = state.sessions.get(command.session)
     share = session.shares.get(command.share) if session is not None else None
     if share is not None:

@@ -157,6 +157,15 @@ class ControlRequests:
 
     # -- for the session ----------------------------------------------------------------------------------------------
 
+    @property
+    def reading(self) -> bool:
+        """A request is read in steps, and `read_on` has not come to its end."""
+        return self._configures.reading
+
+    def read_on(self, most: int) -> int:
+        """Returns how much work it was."""
+        return self._configures.read_on(most)
+
     def ended(self, number: int) -> bool:
         """The queue of this consumer is gone, or what allowed its reading; whether the client would wait for ever."""
         state, consumer = self._state, self._state.consumers.get(number)

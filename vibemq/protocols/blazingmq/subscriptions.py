@@ -1,6 +1,6 @@
 """What a configure asks for: the consumers of a stream, each with its own limits, priority and condition."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from vibemq.protocols.blazingmq.errors import WrongRequest
 from vibemq.protocols.blazingmq.settings import DomainMode
 from vibemq.protocols.blazingmq.streams import Stream
 
-SUBSCRIPTIONS_MAX = 64
+SUBSCRIPTIONS_MAX = 256
 """Of one stream, with all their consumers."""
 _AT_MOST = f"at most {SUBSCRIPTIONS_MAX} are served"
 
@@ -73,8 +73,9 @@ def share_name(stream: Stream, place: int) -> str:
     return f"{stream.q_id}/{stream.sub_id}/{place}"
 
 
-def wishes_of(subscriptions: Sequence[StreamSubscription]) -> list[ReaderWish]:
-    """
+def read_wishes(subscriptions: Sequence[StreamSubscription], wishes: list[ReaderWish]) -> Iterator[None]:
+    """Append what they ask for, that of one subscription at a step: an expression may take a tenth of a millisecond.
+
     Raises:
         WrongRequest, InvalidSelector
     """
@@ -82,10 +83,11 @@ def wishes_of(subscriptions: Sequence[StreamSubscription]) -> list[ReaderWish]:
         raise WrongRequest(f"{len(subscriptions)} subscriptions of one stream; {_AT_MOST}")
     if len({subscription.s_id for subscription in subscriptions}) < len(subscriptions):
         raise WrongRequest("two subscriptions of the stream have the same sId")
-    wishes = [wish for subscription in subscriptions for wish in _wishes(subscription)]
-    if len(wishes) > SUBSCRIPTIONS_MAX:
-        raise WrongRequest(f"{len(wishes)} consumers in the subscriptions of one stream; {_AT_MOST}")
-    return wishes
+    for subscription in subscriptions:
+        wishes += _wishes(subscription)
+        if len(wishes) > SUBSCRIPTIONS_MAX:
+            raise WrongRequest(f"too many consumers in the subscriptions of one stream; {_AT_MOST}")
+        yield
 
 
 def _wishes(subscription: StreamSubscription) -> list[ReaderWish]:
