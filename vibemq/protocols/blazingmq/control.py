@@ -8,7 +8,7 @@ was asked of it before (`leaving`).
 from functools import partial
 from typing import Any
 
-from vibemq.errors import NotAuthorized, VibeMQError
+from vibemq.errors import Blocked, NotAuthorized, VibeMQError
 from vibemq.model.commands import CreateQueue, Publish
 from vibemq.model.rows import Rows
 from vibemq.protocols.blazingmq.codec.messages import (
@@ -116,7 +116,8 @@ class ControlRequests:
         state.ask(create)
         if handle.write_count:
             # Tells whether the client may publish, and whether a queue that it may not create is there.
-            state.ask(Publish(session, state.asked_of(waiting), name, _NO_ROWS, create=False))
+            waiting.count += 1
+            state.ask(Publish(session, state.asked(partial(_probed, waiting)), name, _NO_ROWS, create=False))
         waiting.done()
 
     def _stream_for(self, queue: OpenedQueue, uri: QueueUri, handle: QueueHandleParameters) -> Stream:
@@ -182,6 +183,12 @@ class ControlRequests:
 def _created(waiting: AwaitedAnswers, result: Any) -> None:
     """Who may not create a queue may use one that is there: what is asked next tells."""
     waiting.one(None if isinstance(result, NotAuthorized) else result)
+
+
+def _probed(waiting: AwaitedAnswers, result: Any) -> None:
+    """That the broker takes no messages at present is for the ACKs of messages: an SDK whose queue is not opened again
+    does not try once more."""
+    waiting.one(None if isinstance(result, Blocked) else result)
 
 
 def _check_handle(handle: QueueHandleParameters, uri: QueueUri) -> None:
