@@ -19,6 +19,12 @@ from vibemq.protocols.blazingmq.streams import Stream
 SUBSCRIPTIONS_MAX = 256
 """Of one stream, with all their consumers."""
 _AT_MOST = f"at most {SUBSCRIPTIONS_MAX} are served"
+_START = {
+    DomainMode.PRIORITY: StartAt.DEFAULT,
+    # The group of an application is there, unless its first reader may not make it with the queue.
+    DomainMode.FANOUT: StartAt.BEGINNING,
+    DomainMode.BROADCAST: StartAt.NOW,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +70,7 @@ class ReaderWish:
             where=self.where,
             # Held until they are confirmed, or the stream or the connection ends.
             ack_timeout_ms=0,
-            start=StartAt.NOW if stream.domain.mode is DomainMode.BROADCAST else StartAt.DEFAULT,
+            start=_START[stream.domain.mode],
             create=False,
         )
 

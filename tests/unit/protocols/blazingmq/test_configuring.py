@@ -1,13 +1,15 @@
 """Configures of streams: their two rounds, their order, and what a refusal leaves."""
 
-from tests.interop.blazingmq.model_sdk import ModelSdk
-from tests.unit.protocols.blazingmq.session_room import QUEUE, SessionRoom
-from vibemq.errors import RateLimited
+from tests.interop.blazingmq.model_sdk import READ, ModelSdk
+from tests.unit.protocols.blazingmq.session_room import QUEUE, URI, SessionRoom
+from vibemq.errors import NotAuthorized, RateLimited
 from vibemq.model.commands import (
+    CreateQueue,
     SetCapacity,
     SetShare,
     Settle,
     Settlement,
+    StartAt,
     Subscribe,
     Unsubscribe,
 )
@@ -184,3 +186,13 @@ def test_a_wrong_expression_among_many_is_refused_and_what_follows_is_heard(room
     assert answer.category is StatusCategory.E_INVALID_ARGUMENT
     room.answer_all()
     assert isinstance(room.sdk.got.responses[later], ConfigureStreamResponse)
+
+
+def test_an_application_without_a_group_begins_with_all_that_the_queue_keeps() -> None:
+    """Its client may not create queues, so neither may it add the group when it opens the queue."""
+    room = SessionRoom(mode="fanout", app_ids=("foo",))
+    room.say(room.sdk.open(URI, 0, flags=READ, sub_id=1, app_id="foo")[1])
+    room.answer(room.next(CreateQueue), NotAuthorized("no"))
+    room.say(room.sdk.configure(0, app_id="foo")[1])
+    subscribe = room.next(Subscribe)
+    assert (subscribe.group, subscribe.start) == ("foo", StartAt.BEGINNING)
