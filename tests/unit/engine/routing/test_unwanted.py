@@ -104,3 +104,18 @@ def test_what_was_published_before_a_higher_one_came_is_still_given(mode: Delive
         got = got + told.get(1, [])
     assert (got, others) == ([1, 2, 3, 4, 5], [6, 7])
     driver.check()
+
+
+def test_who_wants_other_messages_outranks_nobody() -> None:
+    """As in a work queue with selectors: of those who want the same, the highest priority counts."""
+    driver = _driver()
+    driver.subscribe(1, priority=5, where=EVEN)
+    driver.subscribe(2, priority=1)
+    driver.subscribe(3, priority=1, where=EVEN)
+    driver.publish(4)
+    assert driver.take() == {1: [2, 4], 2: [1, 2, 3, 4]}
+    driver.close(1)
+    driver.publish(2)
+    assert driver.take() == {2: [5, 6], 3: [6]}
+    assert driver.info().ready == 0
+    driver.check()
