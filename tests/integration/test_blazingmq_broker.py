@@ -590,3 +590,16 @@ def test_a_queue_of_another_mode_than_its_domain_is_not_read(
     if domain != FANOUT:
         client.ask(client.sdk.open(uri, 0, flags=WRITE))
         client.post_and_wait(0, b"whoever reads it")
+
+
+def test_a_broadcast_reaches_one_subscription_of_each_reader(broker: BlazingmqBroker) -> None:
+    uri = new_uri(BROADCAST)
+    with ModelClient(broker.bmq_port) as one, ModelClient(broker.bmq_port) as other:
+        one.open_reader(uri, flags=READ | WRITE, expressions=("total > 1", "total > 3", "total == 0"))
+        other.open_reader(uri, expressions=("total > 1",))
+        one.say(build_puts([with_total(one.sdk, number) for number in range(6)]))
+        one.pushed(5)
+        other.pushed(4)
+        one.until(lambda: not one.sdk.unacked)
+        one.ask(one.sdk.configure(0, expressions=()))
+        assert sorted(payloads_of(one.sdk.got.pushes)) == [b"0", b"2", b"3", b"4", b"5"]

@@ -57,7 +57,12 @@ def subscribe(state: EngineState, step: Step, command: Subscribe) -> None:
         _check_handed_out(queue, name)
         if name is not None or not queue.options.is_fan_out:
             _check_selector(queue.groups.get(name or WAITING_NAME), command)
-        group, new = group_for(state, step, queue, name, command.start, command.start_sequence)
+        shared = _group_beside(state, command)
+        if shared is not None:
+            _check_selector(shared, command)
+            group, new = shared, False
+        else:
+            group, new = group_for(state, step, queue, name, command.start, command.start_sequence)
         if new:
             claim(step, queue, group, command.user)
         consumer = _consumer(state, queue, group, command)
@@ -69,6 +74,13 @@ def subscribe(state: EngineState, step: Step, command: Subscribe) -> None:
         # its credit: who begins with none is given more later.
         need = max(need, lifetime.join(step, consumer))
     step.answer_standing(command, Subscribed(queue.name, group.name, command.consumer, next_sequence), need)
+
+
+def _group_beside(state: EngineState, command: Subscribe) -> Group | None:
+    other = state.consumer(command.session, command.beside) if command.beside is not None else None
+    if other is None or not other.active or other.queue.name != command.queue or other.group.durable:
+        return None
+    return other.group
 
 
 def _check_handed_out(queue: Queue, name: str | None) -> None:

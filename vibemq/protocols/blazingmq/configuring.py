@@ -123,6 +123,7 @@ class Configures:
             # It keeps what it has, and nothing is handed out to both in a broadcast.
             state.ask(SetCapacity(session, None, consumer.number, 0))
         answers = AwaitedAnswers(partial(self._let_in, configure))
+        beside: int | None = None
         for place, wish in enumerate(_served(configure)):
             state.last_consumer += 1
             consumer = StreamConsumer(state.last_consumer, stream, wish.s_id, wish.receives, writable=False)
@@ -130,7 +131,9 @@ class Configures:
             stream.consumers.add(consumer.number)
             state.consumers[consumer.number] = consumer
             limits = None if configure.old else self._limits(wish)
-            state.ask(wish.subscribe(session, state.asked_of(answers), stream, consumer.number, place, limits))
+            number, token = consumer.number, state.asked_of(answers)
+            state.ask(wish.subscribe(session, token, stream, number, place, limits, beside))
+            beside = number if beside is None else beside
         if not (configure.old or configure.new):
             state.in_turn(answers)
         answers.done()

@@ -48,13 +48,21 @@ class ReaderWish:
         return (min(self.messages, messages_max), self.size) if self.receives else (0, max(1, self.size))
 
     def subscribe(
-        self, session: int, token: Any, stream: Stream, consumer: int, place: int, limits: tuple[int, int] | None
+        self,
+        session: int,
+        token: Any,
+        stream: Stream,
+        consumer: int,
+        place: int,
+        limits: tuple[int, int] | None,
+        beside: int | None,
     ) -> Subscribe:
         """The command for it, which hands out nothing yet.
 
         Args:
             place: among the subscriptions of the stream; the one that had it before shares its limits with this one.
             limits: None: those that its predecessor has, until this one takes its place.
+            beside: another consumer of the stream. In a broadcast a message is for one of them.
         """
         messages, size = limits or (None, None)
         return Subscribe(
@@ -72,6 +80,7 @@ class ReaderWish:
             ack_timeout_ms=0,
             start=_START[stream.domain.mode],
             create=False,
+            beside=beside,
         )
 
 
