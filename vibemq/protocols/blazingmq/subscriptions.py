@@ -7,7 +7,7 @@ from typing import Any
 from vibemq.model.commands import SharedCapacity, StartAt, Subscribe
 from vibemq.model.selector import Selector
 from vibemq.protocols.blazingmq.codec.messages import (
-    ConsumerInfo,
+    PRIORITY_MIN,
     ExpressionVersion,
     QueueStreamParameters,
     StreamSubscription,
@@ -106,10 +106,11 @@ def read_wishes(subscriptions: Sequence[StreamSubscription], wishes: list[Reader
 
 
 def _wishes(subscription: StreamSubscription) -> list[ReaderWish]:
-    """One for each of its consumers; all have its sId."""
+    """One for each of its consumers, all with its sId. The lowest priority of all says that there is none, and no text
+    that everything is wanted."""
     expression = subscription.expression
     where = None
-    if expression.version is not ExpressionVersion.E_UNDEFINED:
+    if expression.version is not ExpressionVersion.E_UNDEFINED and expression.text:
         where = Selector.parse(expression.text)
     return [
         ReaderWish(
@@ -120,7 +121,8 @@ def _wishes(subscription: StreamSubscription) -> list[ReaderWish]:
             max(1, info.consumer_priority_count),
             where,
         )
-        for info in subscription.consumers or (ConsumerInfo(),)
+        for info in subscription.consumers
+        if info.consumer_priority > PRIORITY_MIN
     ]
 
 

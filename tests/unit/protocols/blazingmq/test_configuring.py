@@ -21,6 +21,7 @@ from vibemq.protocols.blazingmq.codec.messages import (
     ConfigureStreamResponse,
     ConsumerInfo,
     Expression,
+    ExpressionVersion,
     RequestStatus,
     StatusCategory,
     StreamParameters,
@@ -149,7 +150,7 @@ def test_several_consumers_of_one_subscription_have_its_sid(room: SessionRoom) -
 
 def test_all_consumers_of_all_subscriptions_are_counted(room: SessionRoom) -> None:
     room.open()
-    infos = (ConsumerInfo(),) * (SUBSCRIPTIONS_MAX + 1)
+    infos = (ConsumerInfo(consumer_priority=0),) * (SUBSCRIPTIONS_MAX + 1)
     one = StreamSubscription(s_id=1, expression=Expression(text=""), consumers=infos)
     request = ConfigureStream(q_id=0, stream_parameters=StreamParameters(subscriptions=(one,)))
     r_id, said = room.sdk.request(request, room.sdk.queues[0].streams[0])
@@ -196,3 +197,20 @@ def test_an_application_without_a_group_begins_with_all_that_the_queue_keeps() -
     room.say(room.sdk.configure(0, app_id="foo")[1])
     subscribe = room.next(Subscribe)
     assert (subscribe.group, subscribe.start) == ("foo", StartAt.BEGINNING)
+
+
+def test_an_expression_without_text_wants_everything_and_the_lowest_priority_nothing(room: SessionRoom) -> None:
+    room.open()
+    everything = Expression(version=ExpressionVersion.E_VERSION_1, text="")
+    nobody, somebody = ConsumerInfo(max_unconfirmed_messages=1), ConsumerInfo(consumer_priority=0)
+    subscriptions = tuple(
+        StreamSubscription(s_id=s_id, expression=everything, consumers=consumers)
+        for s_id, consumers in ((1, (nobody,)), (2, ()), (3, (somebody,)))
+    )
+    request = ConfigureStream(q_id=0, stream_parameters=StreamParameters(subscriptions=subscriptions))
+    room.say(room.sdk.request(request, room.sdk.queues[0].streams[0])[1])
+    subscribe = room.next(Subscribe)
+    assert (subscribe.priority, subscribe.where) == (0, None)
+    assert not any(isinstance(command, Subscribe) for command in room.asked)
+    room.answer(subscribe, Subscribed(QUEUE, "", subscribe.consumer, 1))
+    assert room.sdk.queues[0].streams[0].s_ids == {1, 2, 3}
