@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import pytest
 
+import vibemq.sync
 from tests.interop.blazingmq.broker import APPS, BROADCAST, FANOUT, PRIORITY, BlazingmqBroker, ModelClient
 from tests.interop.blazingmq.broker import DOMAINS as TEST_DOMAINS
 from tests.interop.blazingmq.model_sdk import READ, WRITE, ModelSdk
@@ -572,3 +573,33 @@ def test_authentication_comes_first(
             client.ask(client.sdk.open(new_uri(), 0, flags=WRITE))
         else:
             assert client.at_its_end() == b""
+
+
+@pytest.mark.parametrize(
+    ("domain", "mode", "app_id"), [(PRIORITY, 1, ""), (BROADCAST, 0, ""), (BROADCAST, 1, ""), (FANOUT, 0, "foo")]
+)
+def test_a_queue_of_another_mode_than_its_domain_is_not_read(
+    broker: BlazingmqBroker, client: ModelClient, domain: str, mode: int, app_id: str
+) -> None:
+    uri = new_uri(domain)
+    with vibemq.sync.connect(broker.url) as mq:
+        mq.create_queue(uri.removeprefix("bmq://").replace("/", ".."), mode=mode)
+    answer = client.ask(client.sdk.open(uri, 0, flags=READ, sub_id=1 if app_id else None, app_id=app_id))
+    assert refused(answer) is StatusCategory.E_REFUSED
+    assert "mode is" in getattr(answer, "message", "")
+    if domain != FANOUT:
+        client.ask(client.sdk.open(uri, 0, flags=WRITE))
+        client.post_and_wait(0, b"whoever reads it")
+
+
+def test_a_broadcast_reaches_one_subscription_of_each_reader(broker: BlazingmqBroker) -> None:
+    uri = new_uri(BROADCAST)
+    with ModelClient(broker.bmq_port) as one, ModelClient(broker.bmq_port) as other:
+        one.open_reader(uri, flags=READ | WRITE, expressions=("total > 1", "total > 3", "total == 0"))
+        other.open_reader(uri, expressions=("total > 1",))
+        one.say(build_puts([with_total(one.sdk, number) for number in range(6)]))
+        one.pushed(5)
+        other.pushed(4)
+        one.until(lambda: not one.sdk.unacked)
+        one.ask(one.sdk.configure(0, expressions=()))
+        assert sorted(payloads_of(one.sdk.got.pushes)) == [b"0", b"2", b"3", b"4", b"5"]

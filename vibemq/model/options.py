@@ -95,8 +95,8 @@ class QueueOptions:
     """A message that has failed goes when its backoff has passed since it was the next one of its group; until then
     what is behind it waits."""
     highest_priority_only: bool = False
-    """Of those who subscribe to a fan-out queue without a group name, only the consumers of the highest priority are
-    given messages."""
+    """Of those who subscribe to a fan-out queue without a group name, and want the same messages, only the consumers of
+    the highest priority are given any."""
     dedup_window_ms: int = 120_000
     retain_ms: int = 0
     """Log retention: messages older than this may go. 0 = no limit of age."""

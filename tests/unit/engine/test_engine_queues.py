@@ -68,6 +68,22 @@ def test_creating_an_existing_queue_succeeds_unless_it_must_match() -> None:
     assert "max_attempts is 3, not 9" in str(error)
 
 
+@pytest.mark.parametrize(
+    ("mode", "same"),
+    [
+        (DeliveryMode.ROUND_ROBIN, True),
+        (DeliveryMode.PRIORITY_BASED, True),
+        (DeliveryMode.FAN_OUT_WITH_ACK, False),
+        (DeliveryMode.FAN_OUT_WITHOUT_ACK, False),
+    ],
+)
+def test_an_existing_queue_of_another_kind_can_be_refused(mode: DeliveryMode, same: bool) -> None:
+    driver = Driver()
+    driver.create(mode=DeliveryMode.ROUND_ROBIN)
+    answer = driver.ask(CreateQueue(1, None, "q", QueueOptions(mode=mode, max_attempts=9), same_kind=True))
+    assert answer is None if same else isinstance(answer, QueueExists)
+
+
 def test_names_are_checked() -> None:
     assert isinstance(Driver().ask(CreateQueue(1, None, "a b")), InvalidQueueName)
 

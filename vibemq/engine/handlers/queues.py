@@ -99,6 +99,8 @@ def create_queue(state: EngineState, step: Step, command: CreateQueue) -> None:
     if existing is not None:
         if command.must_match:
             _check_match(existing, command.options or _defaults(state))
+        if command.same_kind:
+            _check_kind(existing, command.options or _defaults(state))
         _check_groups(command)
         for group, where in command.filters.items():
             if where is not None:
@@ -175,6 +177,13 @@ def _check_match(queue: Queue, options: QueueOptions) -> None:
     ]
     if different:
         raise QueueExists(queue.name, "; ".join(different))
+
+
+def _check_kind(queue: Queue, options: QueueOptions) -> None:
+    has = queue.options
+    if (has.is_fan_out, has.consumers_settle) != (options.is_fan_out, options.consumers_settle):
+        modes = option_text("mode", int(has.mode)), option_text("mode", int(options.mode))
+        raise QueueExists(queue.name, f"mode is {modes[0]}, not {modes[1]}")
 
 
 def make_queue(state: EngineState, step: Step, name: str, options: QueueOptions, registry: dict[str, Queue]) -> Queue:

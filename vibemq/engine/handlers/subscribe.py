@@ -30,8 +30,12 @@ from vibemq.model.effects import ConsumerEnded, Subscribed
 from vibemq.model.options import Durability
 from vibemq.model.runs import END
 
+_SUBSCRIBE_UNITS = 3
+"""What a subscription costs: a client may make hundreds at once."""
+
 
 def subscribe(state: EngineState, step: Step, command: Subscribe) -> None:
+    step.work += _SUBSCRIBE_UNITS
     existing = state.consumer(command.session, command.consumer)
     if existing is not None and not _may_return(existing, command):
         raise InvalidOptions(f"subscription {command.consumer} of this connection is in use; choose another number")
@@ -53,7 +57,12 @@ def subscribe(state: EngineState, step: Step, command: Subscribe) -> None:
         _check_handed_out(queue, name)
         if name is not None or not queue.options.is_fan_out:
             _check_selector(queue.groups.get(name or WAITING_NAME), command)
-        group, new = group_for(state, step, queue, name, command.start, command.start_sequence)
+        shared = _group_beside(state, command)
+        if shared is not None:
+            _check_selector(shared, command)
+            group, new = shared, False
+        else:
+            group, new = group_for(state, step, queue, name, command.start, command.start_sequence)
         if new:
             claim(step, queue, group, command.user)
         consumer = _consumer(state, queue, group, command)
@@ -65,6 +74,13 @@ def subscribe(state: EngineState, step: Step, command: Subscribe) -> None:
         # its credit: who begins with none is given more later.
         need = max(need, lifetime.join(step, consumer))
     step.answer_standing(command, Subscribed(queue.name, group.name, command.consumer, next_sequence), need)
+
+
+def _group_beside(state: EngineState, command: Subscribe) -> Group | None:
+    other = state.consumer(command.session, command.beside) if command.beside is not None else None
+    if other is None or not other.active or other.queue.name != command.queue or other.group.durable:
+        return None
+    return other.group
 
 
 def _check_handed_out(queue: Queue, name: str | None) -> None:
@@ -178,6 +194,7 @@ def _capacity(state: EngineState, command: Subscribe) -> int:
 
 
 def unsubscribe(state: EngineState, step: Step, command: Unsubscribe) -> None:
+    step.work += 1
     consumer = state.consumer(command.session, command.consumer)
     if consumer is not None and consumer.active:
         consumer.group.retire(consumer)
@@ -189,6 +206,7 @@ def unsubscribe(state: EngineState, step: Step, command: Unsubscribe) -> None:
 
 def set_capacity(state: EngineState, step: Step, command: SetCapacity) -> None:
     """New limits count for what is already held, too; 0 messages pauses the consumer."""
+    step.work += 1
     consumer = state.consumer(command.session, command.consumer)
     if consumer is not None:
         consumer.capacity_messages = command.capacity_messages
@@ -208,6 +226,7 @@ def _weigh(consumer: Consumer) -> None:
 
 
 def set_share(state: EngineState, step: Step, command: SetShare) -> None:
+    step.work += 1
     session = state.sessions.get(command.session)
     share = session.shares.get(command.share) if session is not None else None
     if share is not None:

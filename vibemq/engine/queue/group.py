@@ -267,7 +267,7 @@ class Group:
             consumer.queue.consumer_count += 1
         consumer.active = True
         if not self.durable:
-            consumer.queue.rank(consumer.priority, 1)
+            consumer.queue.rank(consumer, 1)
         if not self.attended:
             self._tail.move(self, attended=True)
         if consumer.selector is not None and self.routes is None:
@@ -321,7 +321,7 @@ class Group:
             return
         consumer.active = False
         if not self.durable:
-            consumer.queue.rank(consumer.priority, -1)
+            consumer.queue.rank(consumer, -1)
         if consumer.share is not None:
             consumer.share.leave(consumer)
         consumer.turn_left = 0

@@ -88,7 +88,22 @@ NO_HOLES: list[Run] = []
 _NO_INSTANTS = Instants()
 _NO_ALARMS: list[tuple[int, int, Group | Consumer]] = []
 _NO_TALLY = GroupCounters()
-_NO_RANKS: dict[int, int] = {}
+_NO_RANKS: "dict[str, Ranks]" = {}
+
+
+class Ranks:
+    """Of the consumers of passing groups that want the same messages, how many have which priority."""
+
+    __slots__ = ("counts", "since")
+
+    def __init__(self) -> None:
+        self.counts: dict[int, int] = {}
+        self.since = 1
+        """What was published before it was for those that now have a lower priority than others."""
+
+    def outranked_since(self, priority: int) -> int:
+        """END: no other has a higher one."""
+        return self.since if len(self.counts) > 1 and priority < max(self.counts) else END
 
 
 class Queue(Backlog["Added"]):
@@ -117,7 +132,6 @@ class Queue(Backlog["Added"]):
         "owner",
         "published",
         "queue_id",
-        "ranked_from",
         "ranks",
         "redirected",
         "refused",
@@ -144,9 +158,7 @@ class Queue(Backlog["Added"]):
         what is noted of them is kept until then."""
         self.next_group_id = DEFAULT_GROUP
         self.ranks = _NO_RANKS
-        """Consumers of each priority that receive in passing groups."""
-        self.ranked_from = 1
-        """What was published before it was for consumers that now have a lower priority than others."""
+        """Of those that receive in passing groups, by the text of their selector."""
         self.whole: Group | None = None
         """A group that had all that any group has when it was made: as long as it has lost nothing, it still has."""
         self.starts_max = 0
@@ -315,17 +327,28 @@ class Queue(Backlog["Added"]):
             for sequence in range(first, last + 1)
         }
 
-    def rank(self, priority: int, change: int) -> None:
-        """So many more consumers of that priority receive in passing groups."""
+    def rank(self, consumer: Consumer, change: int) -> None:
+        """One consumer more, or less, receives in passing groups."""
         if self.ranks is _NO_RANKS:
             self.ranks = {}
-        if change > 0 and all(priority > other for other in self.ranks):
-            self.ranked_from = self.next_sequence
-        count = self.ranks.get(priority, 0) + change
+        text, priority = _wanted(consumer), consumer.priority
+        ranks = self.ranks.get(text)
+        if ranks is None:
+            ranks = self.ranks[text] = Ranks()
+        if change > 0 and all(priority > other for other in ranks.counts):
+            ranks.since = self.next_sequence
+        count = ranks.counts.get(priority, 0) + change
         if count:
-            self.ranks[priority] = count
+            ranks.counts[priority] = count
         else:
-            del self.ranks[priority]
+            del ranks.counts[priority]
+            if not ranks.counts:
+                del self.ranks[text]
+
+    def outranked_since(self, consumer: Consumer) -> int:
+        """From which message on others that want the same have a higher priority; END: none has."""
+        ranks = self.ranks.get(_wanted(consumer))
+        return END if ranks is None else ranks.outranked_since(consumer.priority)
 
     def regained(self) -> None:
         super().regained()
@@ -473,3 +496,7 @@ class Queue(Backlog["Added"]):
         for group in self.who_may_want():
             group.gather(unsettled)
         return unsettled
+
+
+def _wanted(consumer: Consumer) -> str:
+    return "" if consumer.selector is None else consumer.selector.text

@@ -21,21 +21,22 @@ def settle_unwanted(step: Step, queue: Queue, group: Group, runs: list[Run]) -> 
     step.free(queue)
 
 
-def is_outranked(queue: Queue, group: Group) -> bool:
-    """Whether a consumer of a higher priority receives in another passing group."""
-    if group.durable or len(queue.ranks) < 2:
-        return False
-    return max(consumer.priority for consumer in group.consumers if consumer.active) < max(queue.ranks)
+def outranked_since(queue: Queue, group: Group) -> int:
+    """From which message on each consumer of the group, a passing one, has a lower priority than another consumer that
+    wants the same; END: not all have."""
+    if group.durable or not queue.ranks:
+        return END
+    return max(queue.outranked_since(consumer) for consumer in group.consumers if consumer.active)
 
 
-def settle_outranked(step: Step, queue: Queue, group: Group) -> int:
-    """What waits of that which was published since a consumer of a higher priority came; returns what it has cost, 0
+def settle_outranked(step: Step, queue: Queue, group: Group, since: int) -> int:
+    """What waits of that which was published since consumers of a higher priority came; returns what it has cost, 0
     when there was nothing."""
     before = group.waiting
     if not before:
         return 0
-    last, cost = group.cut_waiting(queue.ranked_from, END - 1, _RUNS_AT_ONCE)
-    settle_unwanted(step, queue, group, [(queue.ranked_from, last)])
+    last, cost = group.cut_waiting(since, END - 1, _RUNS_AT_ONCE)
+    settle_unwanted(step, queue, group, [(since, last)])
     if group.waiting == before:
         return 0
     if group.waiting:

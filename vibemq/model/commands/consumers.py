@@ -70,6 +70,9 @@ class Subscribe:
     create: bool = True
     user: str = ""
     """Owner of the durable group that this makes, or that has none; "" = nobody."""
+    beside: int | None = None
+    """A consumer of the same session and queue: if it is active and has a passing group, this one joins that, so that
+    each message is for one of them."""
 
 
 @dataclass(slots=True)

@@ -33,6 +33,9 @@ class CreateQueue:
     keeps the one that it has."""
     implied: bool = False
     """Its protocol asks for it on the way to something else that the user has asked for."""
+    same_kind: bool = False
+    """An existing queue is an error (QueueExists) if it is a fan-out where the options say none, or waits for
+    acknowledgements where they say it does not, or the other way round: whoever asks would read it wrongly."""
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ from vibemq.model.selector.parser import Evaluate, Parser
 from vibemq.model.selector.properties import Looked, Property, known_of, known_values
 from vibemq.model.selector.values import Unusable, as_bool
 
-_PARSED_MAX = 256
+_PARSED_MAX = 1_024
 
 
 class Selector:

@@ -7,7 +7,7 @@ the old ones go on as if nothing had been asked, and the client is told why.
 Configures of one stream are carried out one after another.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -24,12 +24,14 @@ from vibemq.protocols.blazingmq.codec.messages import (
 from vibemq.protocols.blazingmq.errors import UnknownHere, WrongRequest
 from vibemq.protocols.blazingmq.state import AwaitedAnswers, BlazingmqState
 from vibemq.protocols.blazingmq.streams import OpenedQueue, Stream, StreamConsumer
-from vibemq.protocols.blazingmq.subscriptions import ReaderWish, share_name, wishes_of, wishes_of_legacy
+from vibemq.protocols.blazingmq.subscriptions import ReaderWish, read_wishes, share_name, wishes_of_legacy
 
 NOT_OPEN = "No queue with specified Id"
 """As BlazingMQ's broker says it."""
 WAITING_MAX = 64
 """Configures of one stream that may wait for the one that is carried out. An SDK sends none before the answer."""
+SUBSCRIPTION_WORK_SHIFT = 3
+"""A subscription is as much work as eight messages: its expression may be long."""
 
 
 @dataclass(slots=True)
@@ -42,15 +44,52 @@ class _Configure:
     new: list[tuple[StreamConsumer, ReaderWish]] = field(default_factory=list)
 
 
+@dataclass(slots=True)
+class _Reading:
+    """A configure whose subscriptions are being read."""
+
+    r_id: int
+    request: ConfigureStream
+    wishes: list[ReaderWish]
+    steps: Iterator[None]
+
+
 class Configures:
     def __init__(self, state: BlazingmqState) -> None:
         self._state = state
+        self._reading: _Reading | None = None
 
     def stream(self, r_id: int, request: ConfigureStream) -> None:
-        """Raises UnknownHere, WrongRequest, InvalidSelector."""
+        """Begins it; its subscriptions are read with `read_on`."""
+        wishes: list[ReaderWish] = []
+        steps = read_wishes(request.stream_parameters.subscriptions, wishes)
+        self._reading = _Reading(r_id, request, wishes, steps)
+
+    @property
+    def reading(self) -> bool:
+        """A configure has come, and `read_on` has not come to its end."""
+        return self._reading is not None
+
+    def read_on(self, most: int) -> int:
+        """Read some of its subscriptions, and behind the last one carry it out; return how much work it was."""
+        reading, count = self._reading, 0
+        assert reading is not None, "a configure is being read"
+        while reading is self._reading and count <= most >> SUBSCRIPTION_WORK_SHIFT:
+            count += 1
+            try:
+                if next(reading.steps, self) is self:
+                    self._reading = None
+                    self._take_read(reading)
+            except VibeMQError as error:
+                self._reading = None
+                self._state.refuse(reading.r_id, error)
+        return count << SUBSCRIPTION_WORK_SHIFT
+
+    def _take_read(self, reading: _Reading) -> None:
+        """Raises UnknownHere, WrongRequest."""
+        request = reading.request
         stream = self._find(request.q_id, lambda queue: queue.stream_of(request.stream_parameters.app_id))
-        wishes = wishes_of(request.stream_parameters.subscriptions)
-        self._take(_Configure(stream, wishes, r_id, lambda: ConfigureStreamResponse(request=request)))
+        self._take(_Configure(stream, reading.wishes, reading.r_id, lambda: ConfigureStreamResponse(request=request)))
 
     def queue_stream(self, r_id: int, request: ConfigureQueueStream) -> None:
         """Raises UnknownHere, WrongRequest."""
@@ -84,6 +123,7 @@ class Configures:
             # It keeps what it has, and nothing is handed out to both in a broadcast.
             state.ask(SetCapacity(session, None, consumer.number, 0))
         answers = AwaitedAnswers(partial(self._let_in, configure))
+        beside: int | None = None
         for place, wish in enumerate(_served(configure)):
             state.last_consumer += 1
             consumer = StreamConsumer(state.last_consumer, stream, wish.s_id, wish.receives, writable=False)
@@ -91,7 +131,9 @@ class Configures:
             stream.consumers.add(consumer.number)
             state.consumers[consumer.number] = consumer
             limits = None if configure.old else self._limits(wish)
-            state.ask(wish.subscribe(session, state.asked_of(answers), stream, consumer.number, place, limits))
+            number, token = consumer.number, state.asked_of(answers)
+            state.ask(wish.subscribe(session, token, stream, number, place, limits, beside))
+            beside = number if beside is None else beside
         if not (configure.old or configure.new):
             state.in_turn(answers)
         answers.done()

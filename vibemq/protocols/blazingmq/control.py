@@ -8,7 +8,7 @@ was asked of it before (`leaving`).
 from functools import partial
 from typing import Any
 
-from vibemq.errors import NotAuthorized, VibeMQError
+from vibemq.errors import Blocked, NotAuthorized, VibeMQError
 from vibemq.model.commands import CreateQueue, Publish
 from vibemq.model.rows import Rows
 from vibemq.protocols.blazingmq.codec.messages import (
@@ -113,10 +113,13 @@ class ControlRequests:
         token = state.asked(partial(_created, waiting))
         options, filters = domain.queue_options(), domain.filters()
         create = CreateQueue(session, token, name, options, groups=groups, filters=filters, implied=True)
+        # Posts may go to any queue; but an SDK reads it by the mode of the domain, and only a fan-out has applications.
+        create.same_kind = bool(handle.read_count or groups)
         state.ask(create)
         if handle.write_count:
             # Tells whether the client may publish, and whether a queue that it may not create is there.
-            state.ask(Publish(session, state.asked_of(waiting), name, _NO_ROWS, create=False))
+            waiting.count += 1
+            state.ask(Publish(session, state.asked(partial(_probed, waiting)), name, _NO_ROWS, create=False))
         waiting.done()
 
     def _stream_for(self, queue: OpenedQueue, uri: QueueUri, handle: QueueHandleParameters) -> Stream:
@@ -157,6 +160,15 @@ class ControlRequests:
 
     # -- for the session ----------------------------------------------------------------------------------------------
 
+    @property
+    def reading(self) -> bool:
+        """A request is read in steps, and `read_on` has not come to its end."""
+        return self._configures.reading
+
+    def read_on(self, most: int) -> int:
+        """Returns how much work it was."""
+        return self._configures.read_on(most)
+
     def ended(self, number: int) -> bool:
         """The queue of this consumer is gone, or what allowed its reading; whether the client would wait for ever."""
         state, consumer = self._state, self._state.consumers.get(number)
@@ -173,6 +185,12 @@ class ControlRequests:
 def _created(waiting: AwaitedAnswers, result: Any) -> None:
     """Who may not create a queue may use one that is there: what is asked next tells."""
     waiting.one(None if isinstance(result, NotAuthorized) else result)
+
+
+def _probed(waiting: AwaitedAnswers, result: Any) -> None:
+    """That the broker takes no messages at present is for the ACKs of messages: an SDK whose queue is not opened again
+    does not try once more."""
+    waiting.one(None if isinstance(result, Blocked) else result)
 
 
 def _check_handle(handle: QueueHandleParameters, uri: QueueUri) -> None:

@@ -19,6 +19,7 @@ WIRE_CODES: dict[ErrorCode, tuple[StatusCategory, AckStatus]] = dict.fromkeys(
     ErrorCode.MESSAGE_TOO_LARGE: (StatusCategory.E_INVALID_ARGUMENT, AckStatus.UNKNOWN),
     ErrorCode.UNKNOWN_COMMAND: (StatusCategory.E_NOT_SUPPORTED, AckStatus.UNKNOWN),
     ErrorCode.INVALID_QUEUE: (StatusCategory.E_REFUSED, AckStatus.UNKNOWN),
+    ErrorCode.QUEUE_EXISTS: (StatusCategory.E_REFUSED, AckStatus.UNKNOWN),
     ErrorCode.QUEUE_EXCLUSIVE: (StatusCategory.E_REFUSED, AckStatus.UNKNOWN),
     ErrorCode.QUEUE_FULL: (StatusCategory.E_REFUSED, AckStatus.LIMIT_MESSAGES),
     ErrorCode.NOT_AUTHENTICATED: (StatusCategory.E_REFUSED, AckStatus.UNKNOWN),

@@ -45,7 +45,8 @@ from vibemq.protocols.blazingmq.settings import BlazingmqSettings
 from vibemq.protocols.blazingmq.state import AwaitedAnswer, BlazingmqState
 from vibemq.protocols.session import Principal, Request, SessionContext
 
-CONTROL_BYTES_MAX = 65_536
+CONTROL_BYTES_MAX = 262_144
+"""Once the client is known: a configure with as many subscriptions as a stream may have, and long expressions."""
 FRAMING_BYTES_MAX = 64
 """Of a message: its header and its padding."""
 PIPELINED_BYTES_MAX = 262_144
@@ -83,7 +84,7 @@ class BlazingmqSession(BaseSession[BlazingmqState]):
         self._puts = Puts(state, self._control.departures.puts_answered)
         self._reader = EventReader(
             event_bytes_max=context.limits.handshake_bytes_max,
-            control_bytes_max=CONTROL_BYTES_MAX,
+            control_bytes_max=context.limits.handshake_bytes_max,
             message_bytes_max=context.limits.message_bytes_max + AROUND_MESSAGE_BYTES,
             reserve_memory=context.reserve_memory,
             joins_alike=True,
@@ -183,6 +184,8 @@ class BlazingmqSession(BaseSession[BlazingmqState]):
         while left > 0 and not (self._authenticating or state.failed or self._puts.waits_for_memory):
             if self._control.departures.under_way:
                 left -= 1 + self._control.departures.go_on(left)
+            elif self._control.reading:
+                left -= self._control.read_on(left)
             elif self._puts.waiting:
                 left -= self._puts.read(left)
             elif self._confirms is not None:
@@ -200,6 +203,7 @@ class BlazingmqSession(BaseSession[BlazingmqState]):
         else:
             self._more = bool(
                 self._control.departures.under_way
+                or self._control.reading
                 or self._puts.waiting
                 or self._confirms is not None
                 or self._request is not None
@@ -309,6 +313,7 @@ class BlazingmqSession(BaseSession[BlazingmqState]):
     def _let_in(self) -> None:
         if self._state.negotiated:
             self._reader.event_bytes_max = self._state.settings.event_bytes_max
+            self._reader.control_bytes_max = CONTROL_BYTES_MAX
 
     # -- out --------------------------------------------------------------------------------------------------------
 

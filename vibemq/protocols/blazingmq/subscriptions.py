@@ -1,13 +1,13 @@
 """What a configure asks for: the consumers of a stream, each with its own limits, priority and condition."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from vibemq.model.commands import SharedCapacity, StartAt, Subscribe
 from vibemq.model.selector import Selector
 from vibemq.protocols.blazingmq.codec.messages import (
-    ConsumerInfo,
+    PRIORITY_MIN,
     ExpressionVersion,
     QueueStreamParameters,
     StreamSubscription,
@@ -16,9 +16,15 @@ from vibemq.protocols.blazingmq.errors import WrongRequest
 from vibemq.protocols.blazingmq.settings import DomainMode
 from vibemq.protocols.blazingmq.streams import Stream
 
-SUBSCRIPTIONS_MAX = 64
+SUBSCRIPTIONS_MAX = 256
 """Of one stream, with all their consumers."""
 _AT_MOST = f"at most {SUBSCRIPTIONS_MAX} are served"
+_START = {
+    DomainMode.PRIORITY: StartAt.DEFAULT,
+    # The group of an application is there, unless its first reader may not make it with the queue.
+    DomainMode.FANOUT: StartAt.BEGINNING,
+    DomainMode.BROADCAST: StartAt.NOW,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +48,21 @@ class ReaderWish:
         return (min(self.messages, messages_max), self.size) if self.receives else (0, max(1, self.size))
 
     def subscribe(
-        self, session: int, token: Any, stream: Stream, consumer: int, place: int, limits: tuple[int, int] | None
+        self,
+        session: int,
+        token: Any,
+        stream: Stream,
+        consumer: int,
+        place: int,
+        limits: tuple[int, int] | None,
+        beside: int | None,
     ) -> Subscribe:
         """The command for it, which hands out nothing yet.
 
         Args:
             place: among the subscriptions of the stream; the one that had it before shares its limits with this one.
             limits: None: those that its predecessor has, until this one takes its place.
+            beside: another consumer of the stream. In a broadcast a message is for one of them.
         """
         messages, size = limits or (None, None)
         return Subscribe(
@@ -64,8 +78,9 @@ class ReaderWish:
             where=self.where,
             # Held until they are confirmed, or the stream or the connection ends.
             ack_timeout_ms=0,
-            start=StartAt.NOW if stream.domain.mode is DomainMode.BROADCAST else StartAt.DEFAULT,
+            start=_START[stream.domain.mode],
             create=False,
+            beside=beside,
         )
 
 
@@ -73,8 +88,9 @@ def share_name(stream: Stream, place: int) -> str:
     return f"{stream.q_id}/{stream.sub_id}/{place}"
 
 
-def wishes_of(subscriptions: Sequence[StreamSubscription]) -> list[ReaderWish]:
-    """
+def read_wishes(subscriptions: Sequence[StreamSubscription], wishes: list[ReaderWish]) -> Iterator[None]:
+    """Append what they ask for, that of one subscription at a step: an expression may take a tenth of a millisecond.
+
     Raises:
         WrongRequest, InvalidSelector
     """
@@ -82,17 +98,19 @@ def wishes_of(subscriptions: Sequence[StreamSubscription]) -> list[ReaderWish]:
         raise WrongRequest(f"{len(subscriptions)} subscriptions of one stream; {_AT_MOST}")
     if len({subscription.s_id for subscription in subscriptions}) < len(subscriptions):
         raise WrongRequest("two subscriptions of the stream have the same sId")
-    wishes = [wish for subscription in subscriptions for wish in _wishes(subscription)]
-    if len(wishes) > SUBSCRIPTIONS_MAX:
-        raise WrongRequest(f"{len(wishes)} consumers in the subscriptions of one stream; {_AT_MOST}")
-    return wishes
+    for subscription in subscriptions:
+        wishes += _wishes(subscription)
+        if len(wishes) > SUBSCRIPTIONS_MAX:
+            raise WrongRequest(f"too many consumers in the subscriptions of one stream; {_AT_MOST}")
+        yield
 
 
 def _wishes(subscription: StreamSubscription) -> list[ReaderWish]:
-    """One for each of its consumers; all have its sId."""
+    """One for each of its consumers, all with its sId. The lowest priority of all says that there is none, and no text
+    that everything is wanted."""
     expression = subscription.expression
     where = None
-    if expression.version is not ExpressionVersion.E_UNDEFINED:
+    if expression.version is not ExpressionVersion.E_UNDEFINED and expression.text:
         where = Selector.parse(expression.text)
     return [
         ReaderWish(
@@ -103,7 +121,8 @@ def _wishes(subscription: StreamSubscription) -> list[ReaderWish]:
             max(1, info.consumer_priority_count),
             where,
         )
-        for info in subscription.consumers or (ConsumerInfo(),)
+        for info in subscription.consumers
+        if info.consumer_priority > PRIORITY_MIN
     ]
 
 

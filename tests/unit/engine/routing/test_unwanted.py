@@ -2,8 +2,9 @@
 
 import pytest
 
-from tests.simulation.engine_driver import Driver
+from tests.simulation.engine_driver import Driver, sequences
 from vibemq.errors import InvalidOptions
+from vibemq.model.commands import Unsubscribe
 from vibemq.model.options import DeliveryMode, QueueOptions
 from vibemq.model.selector import Selector
 
@@ -15,6 +16,15 @@ def _driver(mode: DeliveryMode = LIVE) -> Driver:
     driver = Driver()
     driver.create(mode=mode, highest_priority_only=True)
     return driver
+
+
+def _given(driver: Driver) -> dict[tuple[int, int], list[int]]:
+    """(session, consumer) -> sequences, since the last look."""
+    found: dict[tuple[int, int], list[int]] = {}
+    for deliver in driver.delivers():
+        found.setdefault((deliver.session, deliver.consumer), []).extend(sequences(deliver.runs))
+    driver.take()
+    return found
 
 
 def test_each_of_the_highest_priority_is_given_every_message_and_the_others_none() -> None:
@@ -103,4 +113,35 @@ def test_what_was_published_before_a_higher_one_came_is_still_given(mode: Delive
         others += told.get(2, [])
         got = got + told.get(1, [])
     assert (got, others) == ([1, 2, 3, 4, 5], [6, 7])
+    driver.check()
+
+
+def test_who_wants_other_messages_outranks_nobody() -> None:
+    """As in a work queue with selectors: of those who want the same, the highest priority counts."""
+    driver = _driver()
+    driver.subscribe(1, priority=5, where=EVEN)
+    driver.subscribe(2, priority=1)
+    driver.subscribe(3, priority=1, where=EVEN)
+    driver.publish(4)
+    assert driver.take() == {1: [2, 4], 2: [1, 2, 3, 4]}
+    driver.close(1)
+    driver.publish(2)
+    assert driver.take() == {2: [5, 6], 3: [6]}
+    assert driver.info().ready == 0
+    driver.check()
+
+
+def test_consumers_beside_each_other_share_what_passes() -> None:
+    driver = _driver()
+    for number, where, priority in ((1, EVEN, 1), (2, Selector.parse("n > 2"), 1), (3, Selector.parse("n == 4"), 2)):
+        driver.subscribe(1, consumer=number, where=where, priority=priority, beside=None if number == 1 else 1)
+    driver.subscribe(2, beside=1)
+    driver.publish(6)
+    assert _given(driver) == {(1, 1): [2, 6], (1, 2): [3, 5], (1, 3): [4], (2, 1): [1, 2, 3, 4, 5, 6]}
+    assert driver.info().ready == 0, "what is for none of them does not wait"
+    for number in (1, 2, 3):
+        driver.ask(Unsubscribe(1, None, number))
+    driver.publish(1)
+    assert _given(driver) == {(2, 1): [7]}
+    assert driver.info().ready == 0
     driver.check()

@@ -1,26 +1,33 @@
 """Configures of streams: their two rounds, their order, and what a refusal leaves."""
 
-from tests.unit.protocols.blazingmq.session_room import QUEUE, SessionRoom
-from vibemq.errors import RateLimited
+from tests.interop.blazingmq.model_sdk import READ, ModelSdk
+from tests.unit.protocols.blazingmq.session_room import QUEUE, URI, SessionRoom
+from vibemq.errors import NotAuthorized, RateLimited
 from vibemq.model.commands import (
+    CreateQueue,
     SetCapacity,
     SetShare,
     Settle,
     Settlement,
+    StartAt,
     Subscribe,
     Unsubscribe,
 )
 from vibemq.model.effects import Subscribed
 from vibemq.model.runs import END
+from vibemq.protocols.blazingmq.codec.events import ControlCodec
 from vibemq.protocols.blazingmq.codec.messages import (
     ConfigureStream,
+    ConfigureStreamResponse,
     ConsumerInfo,
     Expression,
+    ExpressionVersion,
     RequestStatus,
     StatusCategory,
     StreamParameters,
     StreamSubscription,
 )
+from vibemq.protocols.blazingmq.subscriptions import SUBSCRIPTIONS_MAX
 
 
 def test_a_reader_is_handed_nothing_before_its_configure_is_answered(room: SessionRoom) -> None:
@@ -143,10 +150,67 @@ def test_several_consumers_of_one_subscription_have_its_sid(room: SessionRoom) -
 
 def test_all_consumers_of_all_subscriptions_are_counted(room: SessionRoom) -> None:
     room.open()
-    one = StreamSubscription(s_id=1, expression=Expression(text=""), consumers=(ConsumerInfo(),) * 65)
+    infos = (ConsumerInfo(consumer_priority=0),) * (SUBSCRIPTIONS_MAX + 1)
+    one = StreamSubscription(s_id=1, expression=Expression(text=""), consumers=infos)
     request = ConfigureStream(q_id=0, stream_parameters=StreamParameters(subscriptions=(one,)))
     r_id, said = room.sdk.request(request, room.sdk.queues[0].streams[0])
     room.say(said)
     answer = room.sdk.got.responses[r_id]
     assert isinstance(answer, RequestStatus)
-    assert (answer.category, "at most 64" in answer.message) == (StatusCategory.E_INVALID_ARGUMENT, True)
+    assert answer.category is StatusCategory.E_INVALID_ARGUMENT
+    assert f"at most {SUBSCRIPTIONS_MAX}" in answer.message
+
+
+def test_a_stream_may_have_hundreds_of_subscriptions_with_long_expressions_which_are_read_in_steps() -> None:
+    room = SessionRoom(ModelSdk(codec=ControlCodec.JSON))
+    room.open()
+    expressions = [f"{'property' * 14} == {number}" for number in range(SUBSCRIPTIONS_MAX)]
+    r_id, request = room.sdk.configure(0, expressions=expressions)
+    assert len(request) > room.session._state.context.limits.handshake_bytes_max
+    room.session.receive_data(request)
+    assert not room.session.commands()
+    assert room.session.unread, "others have their turns meanwhile"
+    room.take()
+    asked = [command.where and command.where.text for command in room.asked if isinstance(command, Subscribe)]
+    assert asked == expressions
+    room.answer_all()
+    assert isinstance(room.sdk.got.responses[r_id], ConfigureStreamResponse)
+
+
+def test_a_wrong_expression_among_many_is_refused_and_what_follows_is_heard(room: SessionRoom) -> None:
+    room.open()
+    expressions = [*(f"x == {number}" for number in range(100)), "x >"]
+    (r_id, configure), (later, again) = room.sdk.configure(0, expressions=expressions), room.sdk.configure(0)
+    room.say(configure + again)
+    answer = room.sdk.got.responses[r_id]
+    assert isinstance(answer, RequestStatus)
+    assert answer.category is StatusCategory.E_INVALID_ARGUMENT
+    room.answer_all()
+    assert isinstance(room.sdk.got.responses[later], ConfigureStreamResponse)
+
+
+def test_an_application_without_a_group_begins_with_all_that_the_queue_keeps() -> None:
+    """Its client may not create queues, so neither may it add the group when it opens the queue."""
+    room = SessionRoom(mode="fanout", app_ids=("foo",))
+    room.say(room.sdk.open(URI, 0, flags=READ, sub_id=1, app_id="foo")[1])
+    room.answer(room.next(CreateQueue), NotAuthorized("no"))
+    room.say(room.sdk.configure(0, app_id="foo")[1])
+    subscribe = room.next(Subscribe)
+    assert (subscribe.group, subscribe.start) == ("foo", StartAt.BEGINNING)
+
+
+def test_an_expression_without_text_wants_everything_and_the_lowest_priority_nothing(room: SessionRoom) -> None:
+    room.open()
+    everything = Expression(version=ExpressionVersion.E_VERSION_1, text="")
+    nobody, somebody = ConsumerInfo(max_unconfirmed_messages=1), ConsumerInfo(consumer_priority=0)
+    subscriptions = tuple(
+        StreamSubscription(s_id=s_id, expression=everything, consumers=consumers)
+        for s_id, consumers in ((1, (nobody,)), (2, ()), (3, (somebody,)))
+    )
+    request = ConfigureStream(q_id=0, stream_parameters=StreamParameters(subscriptions=subscriptions))
+    room.say(room.sdk.request(request, room.sdk.queues[0].streams[0])[1])
+    subscribe = room.next(Subscribe)
+    assert (subscribe.priority, subscribe.where) == (0, None)
+    assert not any(isinstance(command, Subscribe) for command in room.asked)
+    room.answer(subscribe, Subscribed(QUEUE, "", subscribe.consumer, 1))
+    assert room.sdk.queues[0].streams[0].s_ids == {1, 2, 3}

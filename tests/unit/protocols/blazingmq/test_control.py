@@ -4,14 +4,16 @@ import pytest
 
 from tests.interop.blazingmq.model_sdk import READ, WRITE
 from tests.unit.protocols.blazingmq.session_room import QUEUE, URI, SessionRoom
-from vibemq.errors import InvalidOptions, QueueNotFound
+from vibemq.errors import Blocked, InvalidOptions, QueueNotFound
 from vibemq.model.commands import (
     CreateQueue,
     Publish,
 )
 from vibemq.model.effects import Published
 from vibemq.protocols.blazingmq import BlazingmqSettings
+from vibemq.protocols.blazingmq.codec.acks import AckStatus
 from vibemq.protocols.blazingmq.codec.messages import (
+    OpenQueueResponse,
     RequestStatus,
     StatusCategory,
 )
@@ -75,3 +77,14 @@ def test_a_connection_has_so_many_readers_and_writers() -> None:
     room.say(request)
     room.answer_all()
     assert not isinstance(room.sdk.got.responses[r_id], RequestStatus)
+
+
+def test_a_queue_is_opened_while_the_broker_takes_no_messages_whose_acks_say_so(room: SessionRoom) -> None:
+    r_id, request = room.sdk.open(URI, 0, flags=WRITE)
+    room.say(request)
+    room.answer(room.next(CreateQueue))
+    room.answer(room.next(Publish), Blocked("the disk is nearly full"))
+    assert isinstance(room.sdk.got.responses[r_id], OpenQueueResponse)
+    room.say(room.sdk.post(0, b"refused"))
+    room.answer(room.next(Publish), Blocked("the disk is nearly full"))
+    assert [status for _, status in room.sdk.got.acks] == [AckStatus.NOT_READY]

@@ -12,7 +12,7 @@ from vibemq.errors import InvalidOptions
 from vibemq.model.runs import Run, without
 from vibemq.model.selector import Selector
 
-SELECTORS_MAX = 64
+SELECTORS_MAX = 512
 """Different ones of a group at a time."""
 ASKED_MESSAGES = 512
 """Messages that are looked at together: an answer in which every second one matches takes about 3 ms."""
@@ -94,7 +94,7 @@ class Routes:
         if by_priority:
             line = self._open(None)
             line.take_over(by_priority, turn)
-            self._set_order()
+            self._by_priority = None
 
     def give_back(self) -> tuple[dict[int, Rotation], int]:
         """The same, when nobody else is there."""
@@ -106,7 +106,7 @@ class Routes:
         if line is None:
             line = self._open(consumer.selector)
         line.join(consumer)
-        self._set_order()
+        self._by_priority = None
 
     def _open(self, selector: Selector | None) -> Line:
         taken = {line.key for line in self.lines.values()}
@@ -120,7 +120,7 @@ class Routes:
         line.retire(consumer)
         if not line.by_priority:
             del self.lines[text]
-        self._set_order()
+        self._by_priority = None
 
     def offer(self, consumer: Consumer) -> None:
         self.lines[_text(consumer.selector)].offer(consumer)
@@ -161,17 +161,18 @@ class Routes:
     def by_priority(self) -> list[list[Line]]:
         """The lines of each priority, the highest first."""
         if self._by_priority is None:
-            levels: dict[int, list[Line]] = {}
-            for line in self.lines.values():
-                levels.setdefault(line.priority, []).append(line)
-            self._by_priority = [levels[priority] for priority in sorted(levels, reverse=True)]
+            self._by_priority = self._ordered()
         return self._by_priority
 
-    def _set_order(self) -> None:
-        """After lines have come or gone, or their priorities changed: what is known has to hold for the new order."""
-        self._by_priority = None
+    def _ordered(self) -> list[list[Line]]:
+        """After lines have come or gone, or their priorities changed: what is known is made to hold for the new order.
+        Once for any number of changes, before the next look at what is known."""
+        levels: dict[int, list[Line]] = {}
+        for line in self.lines.values():
+            levels.setdefault(line.priority, []).append(line)
+        by_priority = [levels[priority] for priority in sorted(levels, reverse=True)]
         above: frozenset[Line] = frozenset()
-        for lines in self.by_priority():
+        for lines in by_priority:
             for line in lines:
                 before, line.above = line.above, above
                 if before is above or before == above:
@@ -181,6 +182,7 @@ class Routes:
                 if before - above:
                     self._look_again(line)
             above = above.union(lines)
+        return by_priority
 
     def _look_again(self, line: Line) -> None:
         """Whatever others were asked about may be the line's."""
@@ -205,6 +207,8 @@ class Routes:
         group has."""
         if self.question is not None:
             return None
+        # What is known of the lines has to hold.
+        self.by_priority()
         fresh = self.sifted.has_some_of(self.sifted.fresh)
         hungry = [line for line in self.lines.values() if self._is_hungry(line, fresh=fresh)]
         if not hungry and self.where is None:
@@ -255,11 +259,13 @@ class Routes:
         if question is None or question.number != number:
             return None
         self.question = None
+        by_priority = self.by_priority()
         there = [line if self.lines.get(_text(line.selector)) is line else None for line in question.lines]
-        unasked = [line for line in self.lines.values() if line not in there]
+        were_asked = set(there)
+        unasked = [line for line in self.lines.values() if line not in were_asked]
         learners = self._learners(question, there, unasked)
         places = {line: place for place, line in enumerate(there) if line is not None}
-        masks = [sum(1 << places[line] for line in lines if line in places) for lines in self.by_priority()]
+        masks = [sum(1 << places[line] for line in lines if line in places) for lines in by_priority]
         everything = 1 << len(there) - 1 if there and there[-1] is not None and there[-1].selector is None else 0
         asked = (1 << sum(line.selector is not None for line in question.lines)) - 1
         found: dict[int, list[Run]] = {}
