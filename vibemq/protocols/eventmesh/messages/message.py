@@ -144,7 +144,12 @@ def _json_header(headers: Mapping[str, str], name: str) -> dict[str, Any]:
     except orjson.JSONDecodeError:
         return {}
     check_depth(value, f"the header {name}")
-    return value if isinstance(value, dict) else {}
+    return {key: _no_list(each) for key, each in value.items()} if isinstance(value, dict) else {}
+
+
+def _no_list(value: Any) -> Any:
+    """A client of Java reads texts, and what it can take for one; at a list or an object it ends its connection."""
+    return orjson.dumps(value).decode() if isinstance(value, (dict, list)) else value
 
 
 def _event_properties(headers: Mapping[str, str]) -> dict[str, Any]:

@@ -190,6 +190,14 @@ def test_what_is_no_message_is_refused(raw: str) -> None:
         read_message(raw.encode(errors="surrogateescape"))
 
 
+def test_lists_and_objects_in_properties_and_headers_come_as_their_json() -> None:
+    """A Java client reads texts there, and ends its connection at anything that it cannot take for one."""
+    raw = {"topic": "orders", "properties": {"a": {"b": [1]}, "n": 5}, "headers": {"c": [True], "d": None}, "body": ""}
+    properties, headers = {"a": '{"b":[1]}', "n": 5}, {"c": "[true]", "d": None}
+    view = row_of(Form.MESSAGE, json.dumps(raw))
+    assert written(Form.MESSAGE, view) == raw | {"properties": properties, "headers": headers}
+
+
 @pytest.mark.parametrize(
     "change",
     [
