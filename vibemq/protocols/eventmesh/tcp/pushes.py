@@ -26,6 +26,7 @@ from vibemq.protocols.eventmesh.tcp.subscriptions import EventMeshSubscription, 
 
 PENDING_MAX = 65_536
 """Pushes whose acknowledgements are waited for; more than any client may hold."""
+EARLIER_MAX = 1_024
 FREED_AT_ONCE = 2_000
 """Of these, in about half a millisecond."""
 _SEQ_MAX = (1 << 31) - 1
@@ -68,6 +69,9 @@ class EventMeshPushes:
         self._numbers: dict[tuple[int, int], int] = {}
         """Of (consumer, sequence)."""
         self._last_number = 0
+        self._earlier: dict[int, int] = {}
+        """Numbers of pushes that were sent again, with the next one of the same message: a client whose work takes
+        longer than the ack timeout acknowledges the one that it was at."""
         self._acked: dict[int, list[int]] = {}
         self._failed: dict[int, list[int]] = {}
         self._extended_at = state.now
@@ -84,11 +88,19 @@ class EventMeshPushes:
         number = push_seq(package.seq)
         pending = self._pending.pop(number, None)
         if pending is None:
-            return
+            pending = self._pending.pop(self._sent_again(number), None)
+            if pending is None:
+                return
         del self._numbers[pending.consumer, pending.sequence]
         kind = self._failed if package.code else self._acked
         kind.setdefault(pending.consumer, []).append(pending.sequence)
         self._newest_ack = max(self._newest_ack, number)
+
+    def _sent_again(self, number: int) -> int:
+        """The number that this message has now."""
+        while number in self._earlier:
+            number = self._earlier.pop(number)
+        return number
 
     def flush(self) -> None:
         """Settle what is gathered."""
@@ -217,6 +229,9 @@ class EventMeshPushes:
         before = self._numbers.get(key)
         if before is not None:
             del self._pending[before]
+            if len(self._earlier) >= EARLIER_MAX:
+                del self._earlier[next(iter(self._earlier))]
+            self._earlier[before] = number
         elif len(self._pending) >= PENDING_MAX:
             oldest = self._pending.pop(next(iter(self._pending)))
             del self._numbers[oldest.consumer, oldest.sequence]

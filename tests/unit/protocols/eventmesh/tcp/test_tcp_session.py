@@ -24,6 +24,7 @@ from vibemq.model.rows import Rows, pack_row
 from vibemq.model.stored import Slice
 from vibemq.protocols.eventmesh import EventMeshSession, EventMeshSettings
 from vibemq.protocols.eventmesh.tcp.frames import EventMeshDialect, EventMeshFrameReader, FrameLimits, encode_frame
+from vibemq.protocols.eventmesh.tcp.pushes import EARLIER_MAX
 from vibemq.protocols.eventmesh.tcp.session import PIPELINED_BYTES_MAX, TOPIC_WORK, WORK_AT_ONCE
 from vibemq.protocols.session import Authenticate, Goodbye
 from vibemq.testing.session_conformance import NOW, SESSION, Talk, context
@@ -313,11 +314,23 @@ def test_acknowledgements_of_one_read_become_one_settlement() -> None:
     assert (failed.verb, failed.runs) == (Settlement.RETRY, [(7, 7)])
 
 
-def test_a_message_that_comes_again_has_a_number_of_its_own() -> None:
+@pytest.mark.parametrize("acked", ["1", "2", "3"])
+def test_a_message_that_comes_again_is_acknowledged_by_each_of_its_numbers(acked: str) -> None:
+    """A client that works for longer than the ack timeout names the push that it was at."""
     talking = talk()
     consumer = subscribed(talking)
-    assert deliver(talking, consumer, 5) == ["1"]
-    assert deliver(talking, consumer, 5) == ["2"]
+    assert [deliver(talking, consumer, 5) for _ in range(3)] == [["1"], ["2"], ["3"]]
+    (settle,) = talking.hear(frame("ASYNC_MESSAGE_TO_CLIENT_ACK", None, acked))
+    assert settle == Settle(SESSION, None, consumer, Settlement.ACK, [(5, 5)])
+    for number in ("1", "2", "3"):
+        assert talking.hear(frame("ASYNC_MESSAGE_TO_CLIENT_ACK", None, number)) == []
+
+
+def test_numbers_of_messages_that_come_again_for_ever_are_forgotten() -> None:
+    talking = talk()
+    consumer = subscribed(talking)
+    for _ in range(EARLIER_MAX + 2):
+        deliver(talking, consumer, 5)
     assert talking.hear(frame("ASYNC_MESSAGE_TO_CLIENT_ACK", None, "1")) == []
     assert len(talking.hear(frame("ASYNC_MESSAGE_TO_CLIENT_ACK", None, "2"))) == 1
 
