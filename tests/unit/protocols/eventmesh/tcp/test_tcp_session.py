@@ -26,6 +26,7 @@ from vibemq.protocols.eventmesh import EventMeshSession, EventMeshSettings
 from vibemq.protocols.eventmesh.tcp.frames import EventMeshDialect, EventMeshFrameReader, FrameLimits, encode_frame
 from vibemq.protocols.eventmesh.tcp.pushes import EARLIER_MAX
 from vibemq.protocols.eventmesh.tcp.session import PIPELINED_BYTES_MAX, TOPIC_WORK, WORK_AT_ONCE
+from vibemq.protocols.eventmesh.tcp.subscriptions import TOPICS_AT_ONCE
 from vibemq.protocols.session import Authenticate, Goodbye
 from vibemq.testing.session_conformance import NOW, SESSION, Talk, context
 
@@ -220,6 +221,21 @@ def test_topics_of_one_list_are_asked_for_in_pieces() -> None:
     assert b"SUBSCRIBE_RESPONSE" not in session.data_to_send(), "not before the engine has said yes to all"
 
 
+def test_names_of_topics_are_looked_at_in_pieces() -> None:
+    """A thousand long ones take 15 ms, and the one that is none may be the last that is looked at."""
+    talking = talk()
+    session = talking.session
+    topics = ["not a name", *(f"{number:03}" + "x" * 253 for number in range(999))]
+    session.receive_data(frame("SUBSCRIBE_REQUEST", {"topicList": topics}, "9"))
+    turns = 0
+    while session.unread:
+        assert not session.commands()
+        turns += 1
+    assert turns > 1_000 // TOPICS_AT_ONCE
+    (refused,) = answers(talking)
+    assert (refused["seq"], refused["code"], "not a name" in refused["desc"]) == ("9", 1, True)
+
+
 def test_publishes_beyond_what_may_wait_are_refused() -> None:
     talking = talk(unanswered_max=3)
     heard = talking.hear(b"".join(publish(number) for number in range(5)))
@@ -386,6 +402,20 @@ def test_a_lost_queue_sends_the_client_away() -> None:
     assert [type(request) for request in talking.session.commands()] == [Goodbye]
     talking.sent += talking.tell(published, Published("p", 1, 1))
     assert [each["seq"] for each in answers(talking)] == ["1"]
+
+
+def test_many_lost_queues_cost_what_one_does() -> None:
+    """A user has lost its rights to a thousand topics, and its client holds very many messages."""
+    talking = talk()
+    consumers = [subscribed(talking, f"t{number}", listen=False) for number in range(40)]
+    for consumer in consumers[-10:]:
+        deliver(talking, consumer, *range(1, 101))
+
+    def lose(*lost: int) -> None:
+        talking.session.apply([ConsumerEnded(SESSION, each, f"t{each}", QueueNotFound("t")) for each in lost])
+
+    first = sum(instructions(lambda: lose(consumers[0])).values())
+    assert sum(instructions(lambda: lose(*consumers[1:])).values()) < first
 
 
 @pytest.mark.parametrize("form", ["eventmeshmessage", "cloudevents"])
