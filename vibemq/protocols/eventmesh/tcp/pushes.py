@@ -33,9 +33,6 @@ _SEQ_MAX = (1 << 31) - 1
 """What the C client reads."""
 _LARGE_BYTES = LARGE_ROW_BYTES + 65_536
 """A row above it would not fit into a frame, whatever its bytes are."""
-_KNOWN_HEADERS_MAX = 512
-_KNOWN_BYTES_MAX = 2_048
-"""Longer headers are not worth their memory: each subscription would keep hundreds of megabytes of them."""
 _EXTEND_INTERVAL_MS = 2_000
 _HEADERS = {(cmd, form): push_header(cmd, form) for cmd in Cmd for form in Form if cmd.endswith("_TO_CLIENT")}
 _BODY_MARK = '"\\u0000body"'
@@ -244,13 +241,10 @@ class EventMeshPushes:
     def _shape(self, subscription: EventMeshSubscription, row: bytes, block: bytes) -> _Shape:
         form = self._state.form
         key = block if form is None else block + form.encode()
-        known: _Shape | None = subscription.cache.get(key)
+        known: _Shape | None = subscription.cache.known.get(key)
         if known is None:
             known = self._looked_at(subscription, dict(header_pairs(block, 0)))
-            if len(block) <= _KNOWN_BYTES_MAX:
-                if len(subscription.cache) >= _KNOWN_HEADERS_MAX:
-                    subscription.cache.clear()
-                subscription.cache[key] = known
+            subscription.cache.remember(key, known)
         return known
 
     def _looked_at(self, subscription: EventMeshSubscription, headers: dict[str, str]) -> _Shape:

@@ -20,6 +20,7 @@ from vibemq.model.effects import QueueInfo, Subscribed
 from vibemq.model.options import check_queue_name
 from vibemq.model.runs import END
 from vibemq.protocols.base_session import emptied
+from vibemq.protocols.eventmesh.messages.recurring import Recurring
 from vibemq.protocols.eventmesh.tcp.frames import EventMeshDialect
 from vibemq.protocols.eventmesh.tcp.package import Cmd, Package
 from vibemq.protocols.eventmesh.tcp.state import EventMeshState
@@ -57,7 +58,7 @@ class EventMeshSubscription:
     """The engine has said yes."""
     leaving: bool = False
     credited: bool = False
-    cache: dict[bytes, Any] = field(default_factory=dict)
+    cache: Recurring[Any] = field(default_factory=Recurring)
     """Of what its pushes have in common: see `EventMeshPushes`."""
 
 

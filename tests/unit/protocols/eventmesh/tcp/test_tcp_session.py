@@ -532,10 +532,12 @@ def test_what_is_kept_of_headers_is_small() -> None:
     talking = talk()
     consumer = subscribed(talking)
     answers(talking)
-    rows = Rows.of([pack_row(f"m{number}", b"x", [("trace", f"{number:04000}")]) for number in range(9)])
-    talking.session.deliver(Deliver(SESSION, consumer, "q", 1, 0, [(1, 9)]), [Slice(1, NOW, rows)])
-    assert [orjson.loads(each["body"])["properties"]["trace"][-1] for each in answers(talking)] == list("012345678")
-    assert not talking.session._subscriptions.by_consumer[consumer].cache
+    kept = talking.session._subscriptions.by_consumer[consumer].cache
+    for size in (4_000, 30):
+        rows = Rows.of([pack_row(f"m{number}", b"x", [("trace", f"{number:0{size}}")]) for number in range(9)])
+        talking.session.deliver(Deliver(SESSION, consumer, "q", 1, 0, [(1, 9)]), [Slice(1, NOW, rows)])
+        assert [orjson.loads(each["body"])["properties"]["trace"][-1] for each in answers(talking)] == list("012345678")
+        assert not kept.known
 
 
 @pytest.mark.parametrize("key", ["properties", "headers"])
