@@ -31,10 +31,10 @@ ASYNC, SYNC, ALL = "ASYNC_MESSAGE_TO_CLIENT", "REQUEST_TO_CLIENT", "BROADCAST_ME
 class MeshBroker:
     """A broker in a thread of its own, so that the tests can be plain blocking sockets."""
 
-    def __init__(self, folder: Path, auth: Auth | None = None, **listener: Any) -> None:
+    def __init__(self, folder: Path, auth: Auth | None = None, *, provider: str = "sqlite", **listener: Any) -> None:
         self._settings = Settings(
             data_dir=folder / "data",
-            storage=StorageChoice(provider="sqlite"),
+            storage=StorageChoice(provider=provider),
             listeners=(
                 Listener(protocol="native", port=0),
                 Listener(protocol="eventmesh", port=0, settings=listener),
@@ -594,6 +594,13 @@ def test_headers_for_other_protocols(wire: Any, broker: MeshBroker, mq: vibemq.s
     with OmqWire(broker.omq_port) as ocaml:
         ocaml.subscribe(topic, "From_beginning")
         assert next(ocaml.messages()).body == b'{"a":1}'
+
+
+def test_a_broker_that_keeps_nothing_makes_topics_too(tmp_path: Path) -> None:
+    with MeshBroker(tmp_path, provider="memory") as broker, MeshWire(broker.port) as peer:
+        peer.hello("g")
+        assert peer.publish("published", "x").code == 0
+        assert peer.subscribe("subscribed").code == 0
 
 
 # -- who may ------------------------------------------------------------------------------------------------------

@@ -124,6 +124,8 @@ class SessionContext:
     nothing is read from the peer, and `commands` is called again when there is room."""
     certified: bool = False
     """Whether the peer's TLS certificate may stand for a user: then it may leave its credentials out."""
+    transient_only: bool = False
+    """The storage keeps nothing over a restart: queues that are not transient are refused."""
     wake: Callable[[], None] = _wake_nobody
     """Have `tick` and `commands` called in the next turn of the loop: something has happened outside of the session."""
     behind_flush: Callable[[], bool] = _no_flush

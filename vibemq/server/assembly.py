@@ -257,6 +257,7 @@ async def assemble(
         clock,
         authentication=accounts.enabled,
         queue_defaults=queue_defaults,
+        transient_only=not durable_queues,
         new_id=new_id,
         turns_away=guesses.turns_away,
         large_turns=large_turns,

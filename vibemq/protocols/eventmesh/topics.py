@@ -18,6 +18,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, Ty
 from vibemq.errors import InvalidMessage
 from vibemq.model.effects import QueueInfo
 from vibemq.model.options import DeliveryMode, Durability, LostConnection, QueueOptions
+from vibemq.protocols.session import SessionContext
 
 GROUP_UNITS_MAX = 256
 TOPICS_MAX = 1_000
@@ -88,11 +89,15 @@ def first_fault(error: ValidationError) -> str:
     return f"{where}: {fault['msg']}" if where else fault["msg"]
 
 
-@lru_cache(maxsize=64)
-def topic_options(defaults: QueueOptions, durability: Durability | None = None) -> QueueOptions:
+def topic_options(context: SessionContext, durability: Durability | None = None) -> QueueOptions:
     """Of a topic that is made when it is first used: the broker's defaults, but every group gets each message, and a
     lost connection is no failed attempt: clients hold many messages that they have not begun, and those of 1.3 to 1.8
-    close by dropping the connection."""
+    close by dropping the connection. A storage that keeps nothing gets one that keeps nothing."""
+    return _options(context.queue_defaults, Durability.TRANSIENT if context.transient_only else durability)
+
+
+@lru_cache(maxsize=64)
+def _options(defaults: QueueOptions, durability: Durability | None) -> QueueOptions:
     return defaults.with_changes(
         mode=DeliveryMode.FAN_OUT_WITH_ACK,
         durability=defaults.durability if durability is None else durability,

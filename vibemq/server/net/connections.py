@@ -122,6 +122,7 @@ class ConnectionTable:
         *,
         authentication: bool,
         queue_defaults: QueueOptions,
+        transient_only: bool,
         new_id: Callable[[], str],
         turns_away: Callable[[str, float], bool],
         large_turns: LargeTurns,
@@ -143,6 +144,7 @@ class ConnectionTable:
         self._clock = clock
         self._authentication = authentication
         self._queue_defaults = queue_defaults
+        self._transient_only = transient_only
         self._new_id = new_id
         self._turns_away = turns_away
         self._loop = asyncio.get_running_loop()
@@ -287,6 +289,7 @@ class ConnectionTable:
             now=self._clock.now(),
             new_id=self._new_id,
             certified=certified,
+            transient_only=self._transient_only,
         )
 
     def _is_read(self, number: int) -> bool:

@@ -1,12 +1,11 @@
 """Messages on their way to their topics, which are made when they are first used."""
 
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
-from vibemq.errors import InvalidOptions, QueueNotFound, VibeMQError
-from vibemq.model.commands import Command, CreateQueue, Publish, Requester
+from vibemq.errors import QueueNotFound, VibeMQError
+from vibemq.model.commands import CreateQueue, Publish, Requester
 from vibemq.model.effects import Published
-from vibemq.model.options import Durability, QueueOptions
 from vibemq.model.records import Extras
 from vibemq.model.rows import Rows
 from vibemq.protocols.eventmesh.http.publishing import Messages, check_size
@@ -16,25 +15,6 @@ from vibemq.protocols.eventmesh.messages.received import ReceivedMessage
 from vibemq.protocols.eventmesh.topics import topic_options
 
 Told = Callable[[VibeMQError | None], None]
-
-
-class Asker(Protocol):
-    """A session that commands can be given to."""
-
-    def ask(self, command: Command) -> None: ...
-
-
-def ask_for_queue(asker: Asker, session: int, name: str, options: QueueOptions, told: Callable[[Any], None]) -> None:
-    """Have a queue made, if it is missing. A storage that keeps nothing gets one that keeps nothing."""
-
-    def answered(result: Any) -> None:
-        if isinstance(result, InvalidOptions) and options.durability is not Durability.TRANSIENT:
-            weaker = options.with_changes(durability=Durability.TRANSIENT)
-            asker.ask(CreateQueue(session, told, name, weaker, implied=True))
-        else:
-            told(result)
-
-    asker.ask(CreateQueue(session, answered, name, options, implied=True))
 
 
 class TopicPublish:
@@ -64,8 +44,8 @@ class TopicPublish:
     def _published(self, result: Any) -> None:
         state = self._state
         if isinstance(result, QueueNotFound) and state.settings.create_topics:
-            options = topic_options(state.context.queue_defaults, state.settings.durability)
-            ask_for_queue(state, state.session, self._topic, options, self._created)
+            options = topic_options(state.context, state.settings.durability)
+            state.ask(CreateQueue(state.session, self._created, self._topic, options, implied=True))
         else:
             self._told(refusal_in(result))
 

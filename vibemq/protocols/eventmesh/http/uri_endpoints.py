@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 
 from vibemq.errors import VibeMQError
-from vibemq.model.commands import DeleteQueue
+from vibemq.model.commands import CreateQueue, DeleteQueue
 from vibemq.model.options import check_queue_name
 from vibemq.protocols.eventmesh.http import operations
 from vibemq.protocols.eventmesh.http.codes import EventMeshRefusal, RetCode
@@ -15,7 +15,7 @@ from vibemq.protocols.eventmesh.http.publishing import is_event, posted_message
 from vibemq.protocols.eventmesh.http.replies import EventMeshAnswer, refusal_answer
 from vibemq.protocols.eventmesh.http.request import HttpRequest
 from vibemq.protocols.eventmesh.http.state import Exchange, HttpState
-from vibemq.protocols.eventmesh.http.topic_publish import ask_for_queue, publish_message
+from vibemq.protocols.eventmesh.http.topic_publish import publish_message
 from vibemq.protocols.eventmesh.messages.cloudevent import is_json_type
 from vibemq.protocols.eventmesh.messages.json_scan import Steps
 from vibemq.protocols.eventmesh.topics import topic_options
@@ -88,8 +88,8 @@ def _topic_of(exchange: Exchange) -> str:
 
 
 def _create_topic(state: HttpState, exchange: Exchange) -> None:
-    options = topic_options(state.context.queue_defaults, state.settings.durability)
-    ask_for_queue(state, state.session, _topic_of(exchange), options, _topic_told(state))
+    options = topic_options(state.context, state.settings.durability)
+    state.ask(CreateQueue(state.session, _topic_told(state), _topic_of(exchange), options, implied=True))
 
 
 def _delete_topic(state: HttpState, exchange: Exchange) -> None:

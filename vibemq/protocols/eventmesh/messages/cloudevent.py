@@ -19,9 +19,10 @@ import orjson
 
 from vibemq.errors import InvalidMessage
 from vibemq.protocols.eventmesh.messages import names
+from vibemq.protocols.eventmesh.messages.attributes import CORE, check_attribute, is_name, is_readable
 from vibemq.protocols.eventmesh.messages.json_scan import values_in
 from vibemq.protocols.eventmesh.messages.large_json import LARGE_JSON_BYTES, VALUES_MAX, JsonSplitter
-from vibemq.protocols.eventmesh.messages.message import CORE, PROPERTIES_MAX, exact_properties
+from vibemq.protocols.eventmesh.messages.message import PROPERTIES_MAX, exact_properties
 from vibemq.protocols.eventmesh.messages.names import Form
 from vibemq.protocols.eventmesh.messages.nesting import json_text, payload_text
 from vibemq.protocols.eventmesh.messages.received import ReceivedMessage, json_object, ttl_of
@@ -30,7 +31,6 @@ _VERSIONS = ("1.0", "0.3")
 _REQUIRED = ("id", "source", "type", "specversion")
 _DATA = frozenset({"data", "data_base64", "datacontenttype", "datacontentencoding"})
 _JSON_TYPE = re.compile(r"\s*(application|text)/([a-z0-9.+-]*\+)?json\s*(;.*)?", re.IGNORECASE)
-_EXTENSION = re.compile("[a-z0-9]+")
 _ESCAPED = re.compile(r"\\u00(?:61|64|74)")
 """Letters of `data` in another spelling."""
 _BLANK = " \t\n\r"
@@ -57,6 +57,8 @@ def event_of(attributes: Mapping[str, Any], payload: bytes) -> ReceivedMessage:
     headers, exact = [(names.FORM, str(Form.CLOUDEVENT))], dict[str, Any]()
     for name, value in attributes.items():
         if type(value) is str and value and name not in _SPECIAL:
+            if not is_readable(name, value):
+                check_attribute(name, value)
             headers.append((names.EVENT + name, value))
         elif name == names.EXTENSION_EXACT:
             for kept, text in _kept_headers(value):
@@ -98,9 +100,10 @@ def _add(headers: list[tuple[str, str]], exact: dict[str, Any], name: str, value
     """An attribute that is no text, or an empty one."""
     if isinstance(value, (dict, list)):
         raise InvalidMessage(f"the attribute {name[:64]!r} of a CloudEvent must be text, a number or a boolean")
+    check_attribute(name, value)
     if isinstance(value, str):
         exact[name] = value
-    elif name:
+    else:
         headers.append((names.EVENT + name, orjson.dumps(value).decode()))
 
 
@@ -248,7 +251,8 @@ def event_attributes(topic: str, message_id: str, payload: bytes, headers: Mappi
     kept = _take_headers(fields, headers, is_message=is_message)
     exact = exact_properties(headers) if names.EXACT in headers else {}
     if not is_message:
-        fields.update((name, value) for name, value in exact.items() if value == "" and name not in _DATA)
+        empty = (name for name, value in exact.items() if value == "" and name not in _DATA)
+        fields.update((name, "") for name in empty if is_readable(name, ""))
         exact = {}
     if exact:
         kept[names.EXACT] = headers[names.EXACT]
@@ -265,9 +269,9 @@ def _take_headers(fields: dict[str, Any], headers: Mapping[str, str], *, is_mess
         plain = name.removeprefix(names.EVENT)
         if plain in _DATA and plain != name:
             continue
-        if plain != name and (not is_message or plain in CORE):
+        if plain != name and (not is_message or plain in CORE) and is_readable(plain, value):
             fields[plain] = value
-        elif _EXTENSION.fullmatch(name) and name not in fields and name not in CORE and name not in _DATA:
+        elif is_name(name) and name not in fields and name not in CORE and name not in _DATA:
             fields[name] = value
         elif name not in _NEVER_KEPT:
             kept[name] = value

@@ -16,6 +16,7 @@ import orjson
 
 from vibemq.errors import InvalidMessage
 from vibemq.protocols.eventmesh.messages import names
+from vibemq.protocols.eventmesh.messages.attributes import CORE
 from vibemq.protocols.eventmesh.messages.large_json import JsonSplitter
 from vibemq.protocols.eventmesh.messages.names import Form
 from vibemq.protocols.eventmesh.messages.nesting import check_depth, json_text, payload_text
@@ -143,11 +144,12 @@ def _json_header(headers: Mapping[str, str], name: str) -> dict[str, Any]:
     except orjson.JSONDecodeError:
         return {}
     check_depth(value, f"the header {name}")
-    return value if isinstance(value, dict) else {}
+    return {key: _no_list(each) for key, each in value.items()} if isinstance(value, dict) else {}
 
 
-CORE = frozenset({"specversion", "id", "source", "type", "subject", "time", "dataschema", "schemaurl"})
-"""Attributes that keep their `ce-` as properties: a message has other fields of these names, or none."""
+def _no_list(value: Any) -> Any:
+    """A client of Java reads texts, and what it can take for one; at a list or an object it ends its connection."""
+    return orjson.dumps(value).decode() if isinstance(value, (dict, list)) else value
 
 
 def _event_properties(headers: Mapping[str, str]) -> dict[str, Any]:

@@ -15,10 +15,8 @@ from vibemq.protocols.eventmesh.messages.large_json import JsonSplitter
 from vibemq.protocols.eventmesh.messages.message import message_of
 from vibemq.protocols.eventmesh.messages.names import Form
 from vibemq.protocols.eventmesh.messages.received import ReceivedMessage, json_object
+from vibemq.protocols.eventmesh.messages.recurring import Recurring
 
-_KNOWN_MAX = 512
-_KNOWN_BYTES_MAX = 2_048
-"""Longer ones are not worth their memory."""
 _U16 = struct.Struct("!H")
 _U32 = struct.Struct("!I")
 _ID = b"\x00\x05ce-id"
@@ -43,7 +41,7 @@ class _Known:
 class RowsOf:
     def __init__(self, *, headers_max: int, header_value_units_max: int) -> None:
         self._limits = {"headers_max": headers_max, "header_value_units_max": header_value_units_max}
-        self._known: dict[bytes, _Known] = {}
+        self._recurring = Recurring[_Known]()
 
     def row(self, form: Form, raw: bytes | JsonSplitter, fresh_id: bytes) -> ReadyRow:
         """The row of a message; `fresh_id` names one that has no name of its own. `raw`: as it came, or taken apart.
@@ -60,7 +58,7 @@ class RowsOf:
         self._check_count(properties)
         self._check_count(headers)
         key = _key([topic, properties, headers])
-        known = self._known.get(key)
+        known = self._recurring.known.get(key)
         if known is None:
             message = message_of(topic, text, properties, headers).check(**self._limits)
             known = self._learned(key, message, keep=type(text) is str and b"eventmesh-" not in key)
@@ -86,7 +84,7 @@ class RowsOf:
         name = fields.get("id")
         fields["id"] = name and "id"
         key = _key(fields)
-        known = self._known.get(key)
+        known = self._recurring.known.get(key)
         if known is None or not isinstance(name, str):
             fields["id"] = name
             message = event_of(fields, payload).check(**self._limits)
@@ -112,10 +110,8 @@ class RowsOf:
             raise InvalidMessage(f"the message for topic {message.topic!r}: {error}") from None
         at = RowView(block).headers_at
         known = _Known(message.topic, _U16.unpack_from(block, at)[0], block[at + 2 :], message.ttl_ms)
-        if keep and 0 < len(key) <= _KNOWN_BYTES_MAX:
-            if len(self._known) >= _KNOWN_MAX:
-                self._known.clear()
-            self._known[key] = known
+        if keep:
+            self._recurring.remember(key, known)
         return known
 
 

@@ -26,15 +26,13 @@ from vibemq.protocols.eventmesh.tcp.subscriptions import EventMeshSubscription, 
 
 PENDING_MAX = 65_536
 """Pushes whose acknowledgements are waited for; more than any client may hold."""
+EARLIER_MAX = 1_024
 FREED_AT_ONCE = 2_000
 """Of these, in about half a millisecond."""
 _SEQ_MAX = (1 << 31) - 1
 """What the C client reads."""
 _LARGE_BYTES = LARGE_ROW_BYTES + 65_536
 """A row above it would not fit into a frame, whatever its bytes are."""
-_KNOWN_HEADERS_MAX = 512
-_KNOWN_BYTES_MAX = 2_048
-"""Longer headers are not worth their memory: each subscription would keep hundreds of megabytes of them."""
 _EXTEND_INTERVAL_MS = 2_000
 _HEADERS = {(cmd, form): push_header(cmd, form) for cmd in Cmd for form in Form if cmd.endswith("_TO_CLIENT")}
 _BODY_MARK = '"\\u0000body"'
@@ -68,6 +66,9 @@ class EventMeshPushes:
         self._numbers: dict[tuple[int, int], int] = {}
         """Of (consumer, sequence)."""
         self._last_number = 0
+        self._earlier: dict[int, int] = {}
+        """Numbers of pushes that were sent again, with the next one of the same message: a client whose work takes
+        longer than the ack timeout acknowledges the one that it was at."""
         self._acked: dict[int, list[int]] = {}
         self._failed: dict[int, list[int]] = {}
         self._extended_at = state.now
@@ -84,11 +85,19 @@ class EventMeshPushes:
         number = push_seq(package.seq)
         pending = self._pending.pop(number, None)
         if pending is None:
-            return
+            pending = self._pending.pop(self._sent_again(number), None)
+            if pending is None:
+                return
         del self._numbers[pending.consumer, pending.sequence]
         kind = self._failed if package.code else self._acked
         kind.setdefault(pending.consumer, []).append(pending.sequence)
         self._newest_ack = max(self._newest_ack, number)
+
+    def _sent_again(self, number: int) -> int:
+        """The number that this message has now."""
+        while number in self._earlier:
+            number = self._earlier.pop(number)
+        return number
 
     def flush(self) -> None:
         """Settle what is gathered."""
@@ -217,6 +226,9 @@ class EventMeshPushes:
         before = self._numbers.get(key)
         if before is not None:
             del self._pending[before]
+            if len(self._earlier) >= EARLIER_MAX:
+                del self._earlier[next(iter(self._earlier))]
+            self._earlier[before] = number
         elif len(self._pending) >= PENDING_MAX:
             oldest = self._pending.pop(next(iter(self._pending)))
             del self._numbers[oldest.consumer, oldest.sequence]
@@ -229,13 +241,10 @@ class EventMeshPushes:
     def _shape(self, subscription: EventMeshSubscription, row: bytes, block: bytes) -> _Shape:
         form = self._state.form
         key = block if form is None else block + form.encode()
-        known: _Shape | None = subscription.cache.get(key)
+        known: _Shape | None = subscription.cache.known.get(key)
         if known is None:
             known = self._looked_at(subscription, dict(header_pairs(block, 0)))
-            if len(block) <= _KNOWN_BYTES_MAX:
-                if len(subscription.cache) >= _KNOWN_HEADERS_MAX:
-                    subscription.cache.clear()
-                subscription.cache[key] = known
+            subscription.cache.remember(key, known)
         return known
 
     def _looked_at(self, subscription: EventMeshSubscription, headers: dict[str, str]) -> _Shape:

@@ -283,7 +283,8 @@ class EventMeshSession(BaseSession[EventMeshState]):
                 self._answered(effect.token, effect.result)
             elif isinstance(effect, Responded):
                 self._publishing.responded(effect.token, effect.result)
-            elif isinstance(effect, ConsumerEnded) and not self._state.closing:
+            elif isinstance(effect, ConsumerEnded) and not self._state.failed:
+                # The first one ends the session, with all that it knows.
                 self._pushes.forget(effect.consumer)
                 self._subscriptions.ended(effect.consumer, effect.error)
 

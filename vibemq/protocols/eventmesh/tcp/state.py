@@ -46,7 +46,7 @@ class EventMeshState(SharedState[EventMeshSettings]):
     def create_topic(self, topic: str) -> None:
         """Have a topic created that does not exist. Whoever may not create is told so by what comes next."""
         if self.settings.create_topics:
-            options = topic_options(self.context.queue_defaults, self.settings.durability)
+            options = topic_options(self.context, self.settings.durability)
             self.ask(CreateQueue(self.session, None, topic, options, implied=True))
 
     def say_goodbye(self, code: OPStatus, text: str) -> None:

@@ -20,6 +20,7 @@ from vibemq.model.effects import QueueInfo, Subscribed
 from vibemq.model.options import check_queue_name
 from vibemq.model.runs import END
 from vibemq.protocols.base_session import emptied
+from vibemq.protocols.eventmesh.messages.recurring import Recurring
 from vibemq.protocols.eventmesh.tcp.frames import EventMeshDialect
 from vibemq.protocols.eventmesh.tcp.package import Cmd, Package
 from vibemq.protocols.eventmesh.tcp.state import EventMeshState
@@ -57,7 +58,7 @@ class EventMeshSubscription:
     """The engine has said yes."""
     leaving: bool = False
     credited: bool = False
-    cache: dict[bytes, Any] = field(default_factory=dict)
+    cache: Recurring[Any] = field(default_factory=Recurring)
     """Of what its pushes have in common: see `EventMeshPushes`."""
 
 
@@ -112,6 +113,10 @@ class EventMeshSubscriptions:
             yield
         try:
             fresh = self._fresh(items)
+            for number, topic in enumerate(fresh, 1):
+                check_queue_name(topic)
+                if number % TOPICS_AT_ONCE == 0:
+                    yield
         except VibeMQError as error:
             self._state.refuse(package, error)
             return
@@ -125,13 +130,11 @@ class EventMeshSubscriptions:
         self._settle_answer(answer)
 
     def _fresh(self, items: list[SubscriptionItem]) -> dict[str, SubscriptionItem]:
-        """Of the topics those that are new, the last one first. Raises InvalidMessage, InvalidQueueName."""
+        """Of the topics those that are new, the last one first. Raises InvalidMessage."""
         most = self._state.settings.subscriptions_max
         fresh = {item.topic: item for item in reversed(items) if item.topic not in self._topics}
         if len(self._topics) + len(fresh) > most:
             raise InvalidMessage(f"at most {most:,} topics for one connection; open another one")
-        for topic in fresh:
-            check_queue_name(topic)
         return fresh
 
     @property

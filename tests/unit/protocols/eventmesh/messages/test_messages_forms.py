@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from vibemq.errors import InvalidMessage, InvalidQueueName
 from vibemq.model.rows import RowView, pack_row
 from vibemq.protocols.eventmesh.messages import forms, names
+from vibemq.protocols.eventmesh.messages.attributes import CORE
 from vibemq.protocols.eventmesh.messages.cloudevent import read_event
-from vibemq.protocols.eventmesh.messages.message import CORE, read_message
+from vibemq.protocols.eventmesh.messages.message import read_message
 from vibemq.protocols.eventmesh.messages.names import Form
 
 FILE = Path(__file__).parents[4].joinpath("vectors/eventmesh.json")
@@ -189,6 +190,14 @@ def test_what_is_no_message_is_refused(raw: str) -> None:
         read_message(raw.encode(errors="surrogateescape"))
 
 
+def test_lists_and_objects_in_properties_and_headers_come_as_their_json() -> None:
+    """A Java client reads texts there, and ends its connection at anything that it cannot take for one."""
+    raw = {"topic": "orders", "properties": {"a": {"b": [1]}, "n": 5}, "headers": {"c": [True], "d": None}, "body": ""}
+    properties, headers = {"a": '{"b":[1]}', "n": 5}, {"c": "[true]", "d": None}
+    view = row_of(Form.MESSAGE, json.dumps(raw))
+    assert written(Form.MESSAGE, view) == raw | {"properties": properties, "headers": headers}
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -205,6 +214,14 @@ def test_what_is_no_message_is_refused(raw: str) -> None:
         {"data_base64": "é"},
         {"x": {}},
         {"ttl": "x"},
+        {"My_Key": "x"},
+        {"MyKey": 5},
+        {"": "x"},
+        {"time": 5},
+        {"time": ""},
+        {"time": "yesterday"},
+        {"source": "my app"},
+        {"dataschema": "a b"},
     ],
 )
 def test_what_is_no_event_is_refused(change: dict[str, Any]) -> None:
@@ -267,6 +284,16 @@ def test_headers_that_somebody_else_has_written() -> None:
     assert written(Form.MESSAGE, view)["body"] == "1"
     event = written(Form.CLOUDEVENT, view)
     assert event.items() >= {"specversion": "1.0", "id": "x", "source": "vibemq", "type": "vibemq-message"}.items()
+
+
+def test_what_no_client_reads_of_an_event_travels_beside_its_attributes() -> None:
+    """The CloudEvents library of a Java client would raise, and the client end its connection."""
+    odd = {"ce-My_Key": "x", "ce-time": "yesterday", "ce-source": "my app", "ce-dataschema": "a b", "ce-colour": "red"}
+    headers = odd | {"ce-specversion": "1.0", "ce-id": "i", "ce-type": "t", "eventmesh-properties": '{"My":"","e":""}'}
+    event = json.loads(forms.write(Form.CLOUDEVENT, "orders", "m1", b"", headers))
+    kept = json.loads(event.pop("eventmeshproperties"))
+    assert event == EVENT | {"id": "i", "source": "vibemq", "colour": "red", "e": ""}
+    assert kept == {name: value for name, value in odd.items() if name != "ce-colour"}
 
 
 def test_the_way_home_is_taken_out_of_a_reply() -> None:

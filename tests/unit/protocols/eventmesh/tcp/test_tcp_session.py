@@ -24,7 +24,9 @@ from vibemq.model.rows import Rows, pack_row
 from vibemq.model.stored import Slice
 from vibemq.protocols.eventmesh import EventMeshSession, EventMeshSettings
 from vibemq.protocols.eventmesh.tcp.frames import EventMeshDialect, EventMeshFrameReader, FrameLimits, encode_frame
+from vibemq.protocols.eventmesh.tcp.pushes import EARLIER_MAX
 from vibemq.protocols.eventmesh.tcp.session import PIPELINED_BYTES_MAX, TOPIC_WORK, WORK_AT_ONCE
+from vibemq.protocols.eventmesh.tcp.subscriptions import TOPICS_AT_ONCE
 from vibemq.protocols.session import Authenticate, Goodbye
 from vibemq.testing.session_conformance import NOW, SESSION, Talk, context
 
@@ -219,6 +221,21 @@ def test_topics_of_one_list_are_asked_for_in_pieces() -> None:
     assert b"SUBSCRIBE_RESPONSE" not in session.data_to_send(), "not before the engine has said yes to all"
 
 
+def test_names_of_topics_are_looked_at_in_pieces() -> None:
+    """A thousand long ones take 15 ms, and the one that is none may be the last that is looked at."""
+    talking = talk()
+    session = talking.session
+    topics = ["not a name", *(f"{number:03}" + "x" * 253 for number in range(999))]
+    session.receive_data(frame("SUBSCRIBE_REQUEST", {"topicList": topics}, "9"))
+    turns = 0
+    while session.unread:
+        assert not session.commands()
+        turns += 1
+    assert turns > 1_000 // TOPICS_AT_ONCE
+    (refused,) = answers(talking)
+    assert (refused["seq"], refused["code"], "not a name" in refused["desc"]) == ("9", 1, True)
+
+
 def test_publishes_beyond_what_may_wait_are_refused() -> None:
     talking = talk(unanswered_max=3)
     heard = talking.hear(b"".join(publish(number) for number in range(5)))
@@ -313,11 +330,23 @@ def test_acknowledgements_of_one_read_become_one_settlement() -> None:
     assert (failed.verb, failed.runs) == (Settlement.RETRY, [(7, 7)])
 
 
-def test_a_message_that_comes_again_has_a_number_of_its_own() -> None:
+@pytest.mark.parametrize("acked", ["1", "2", "3"])
+def test_a_message_that_comes_again_is_acknowledged_by_each_of_its_numbers(acked: str) -> None:
+    """A client that works for longer than the ack timeout names the push that it was at."""
     talking = talk()
     consumer = subscribed(talking)
-    assert deliver(talking, consumer, 5) == ["1"]
-    assert deliver(talking, consumer, 5) == ["2"]
+    assert [deliver(talking, consumer, 5) for _ in range(3)] == [["1"], ["2"], ["3"]]
+    (settle,) = talking.hear(frame("ASYNC_MESSAGE_TO_CLIENT_ACK", None, acked))
+    assert settle == Settle(SESSION, None, consumer, Settlement.ACK, [(5, 5)])
+    for number in ("1", "2", "3"):
+        assert talking.hear(frame("ASYNC_MESSAGE_TO_CLIENT_ACK", None, number)) == []
+
+
+def test_numbers_of_messages_that_come_again_for_ever_are_forgotten() -> None:
+    talking = talk()
+    consumer = subscribed(talking)
+    for _ in range(EARLIER_MAX + 2):
+        deliver(talking, consumer, 5)
     assert talking.hear(frame("ASYNC_MESSAGE_TO_CLIENT_ACK", None, "1")) == []
     assert len(talking.hear(frame("ASYNC_MESSAGE_TO_CLIENT_ACK", None, "2"))) == 1
 
@@ -373,6 +402,20 @@ def test_a_lost_queue_sends_the_client_away() -> None:
     assert [type(request) for request in talking.session.commands()] == [Goodbye]
     talking.sent += talking.tell(published, Published("p", 1, 1))
     assert [each["seq"] for each in answers(talking)] == ["1"]
+
+
+def test_many_lost_queues_cost_what_one_does() -> None:
+    """A user has lost its rights to a thousand topics, and its client holds very many messages."""
+    talking = talk()
+    consumers = [subscribed(talking, f"t{number}", listen=False) for number in range(40)]
+    for consumer in consumers[-10:]:
+        deliver(talking, consumer, *range(1, 101))
+
+    def lose(*lost: int) -> None:
+        talking.session.apply([ConsumerEnded(SESSION, each, f"t{each}", QueueNotFound("t")) for each in lost])
+
+    first = sum(instructions(lambda: lose(consumers[0])).values())
+    assert sum(instructions(lambda: lose(*consumers[1:])).values()) < first
 
 
 @pytest.mark.parametrize("form", ["eventmeshmessage", "cloudevents"])
@@ -489,10 +532,12 @@ def test_what_is_kept_of_headers_is_small() -> None:
     talking = talk()
     consumer = subscribed(talking)
     answers(talking)
-    rows = Rows.of([pack_row(f"m{number}", b"x", [("trace", f"{number:04000}")]) for number in range(9)])
-    talking.session.deliver(Deliver(SESSION, consumer, "q", 1, 0, [(1, 9)]), [Slice(1, NOW, rows)])
-    assert [orjson.loads(each["body"])["properties"]["trace"][-1] for each in answers(talking)] == list("012345678")
-    assert not talking.session._subscriptions.by_consumer[consumer].cache
+    kept = talking.session._subscriptions.by_consumer[consumer].cache
+    for size in (4_000, 30):
+        rows = Rows.of([pack_row(f"m{number}", b"x", [("trace", f"{number:0{size}}")]) for number in range(9)])
+        talking.session.deliver(Deliver(SESSION, consumer, "q", 1, 0, [(1, 9)]), [Slice(1, NOW, rows)])
+        assert [orjson.loads(each["body"])["properties"]["trace"][-1] for each in answers(talking)] == list("012345678")
+        assert not kept.known
 
 
 @pytest.mark.parametrize("key", ["properties", "headers"])

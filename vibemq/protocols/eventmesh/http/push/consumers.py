@@ -66,7 +66,7 @@ class GroupConsumers:
         self._lost = LostGroups(own, self._ask_again)
         tools.services.watch_users(self._lost.users_changed)
         self.takes_turns: dict[str, bool] = {}
-        """Whether the consumers of a topic's queue share one pass, of topics that were looked at."""
+        """Whether the consumers of a topic's queue share one pass, of topics that were looked at and are consumed."""
 
     @property
     def own(self) -> InnerSession:
@@ -208,7 +208,6 @@ class GroupConsumers:
             return
         self._forget(group_key, group)
         group.end()
-        self.takes_turns.pop(group.topic, None)
         if self._known.first_of_group(group_key) is None:
             return
         if again_ms is None:
@@ -217,6 +216,8 @@ class GroupConsumers:
             self._lost.add(group_key, again_ms)
 
     def _forget(self, group_key: GroupKey, group: PushGroup) -> None:
+        # From now on the queue may be deleted, and made anew in another mode, without a word to this.
+        self.takes_turns.pop(group.topic, None)
         if self._groups.get(group_key) is group:
             del self._groups[group_key]
         user = self._users.get(group_key[:3])

@@ -5,12 +5,11 @@ from functools import partial
 from typing import Any, Protocol
 
 from vibemq.errors import QueueNotFound, VibeMQError
-from vibemq.model.commands import DescribeQueue, Subscribe
+from vibemq.model.commands import CreateQueue, DescribeQueue, Subscribe
 from vibemq.protocols.eventmesh.http.push.groups import WINDOW_BYTES, WINDOW_MESSAGES, PushGroup
 from vibemq.protocols.eventmesh.http.push.inner_session import InnerSession
 from vibemq.protocols.eventmesh.http.push.registry import GroupKey, SubscriptionKey
 from vibemq.protocols.eventmesh.http.settings import EventMeshHttpSettings
-from vibemq.protocols.eventmesh.http.topic_publish import ask_for_queue
 from vibemq.protocols.eventmesh.topics import takes_turns, topic_options
 
 
@@ -64,8 +63,8 @@ class GroupOpening:
                 # Who may not subscribe is told so, and not which queues there are.
                 self._subscribe(self._ready)
                 return
-            options = topic_options(session.context.queue_defaults, settings.durability)
-            ask_for_queue(session, session.number, self._key.topic, options, self._created)
+            options = topic_options(session.context, settings.durability)
+            session.ask(CreateQueue(session.number, self._created, self._key.topic, options, implied=True))
         else:
             turns = takes_turns(result)
             self._name = None if turns else self._key.group

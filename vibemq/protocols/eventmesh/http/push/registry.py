@@ -16,13 +16,14 @@ from typing import Any
 import orjson
 
 from vibemq.errors import RequestFailed, VibeMQError
-from vibemq.model.commands import Publish, Settle, Settlement, Subscribe
+from vibemq.model.commands import CreateQueue, Publish, Settle, Settlement, Subscribe
 from vibemq.model.effects import Deliver
 from vibemq.model.options import OWN_QUEUE_PREFIX, Durability, LostConnection, Overflow, QueueOptions
 from vibemq.model.rows import Rows, RowView, pack_row
 from vibemq.model.stored import Slice
 from vibemq.protocols.eventmesh.http.push.inner_session import InnerSession
-from vibemq.protocols.eventmesh.http.topic_publish import ask_for_queue, refusal_in
+from vibemq.protocols.eventmesh.http.topic_publish import refusal_in
+from vibemq.protocols.session import SessionContext
 
 log = logging.getLogger("vibemq.plugin")
 
@@ -79,8 +80,9 @@ class KeptSubscription:
         return (self.sync, self.beating) == (other.sync, other.beating)
 
 
-def registry_options(defaults: QueueOptions) -> QueueOptions:
-    durability = Durability.TRANSIENT if defaults.durability is Durability.TRANSIENT else Durability.STRONG
+def registry_options(context: SessionContext) -> QueueOptions:
+    transient = context.transient_only or context.queue_defaults.durability is Durability.TRANSIENT
+    durability = Durability.TRANSIENT if transient else Durability.STRONG
     return QueueOptions(
         durability=durability,
         overflow=Overflow.DROP_NEWEST,
@@ -169,7 +171,7 @@ class SubscriptionRegistry:
 
     def start(self) -> None:
         session = self._session
-        ask_for_queue(session, session.number, QUEUE, registry_options(session.context.queue_defaults), self._created)
+        session.ask(CreateQueue(session.number, self._created, QUEUE, registry_options(session.context), implied=True))
 
     def _fail(self, error: VibeMQError) -> None:
         """Nothing can be kept for now."""

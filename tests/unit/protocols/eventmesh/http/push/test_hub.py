@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from vibemq.errors import LimitError, RequestFailed, VibeMQError
-from vibemq.model.commands import CreateQueue, Publish, Subscribe, Unsubscribe
+from vibemq.model.commands import CreateQueue, DescribeQueue, Publish, Subscribe, Unsubscribe
 from vibemq.model.effects import Published, Reply, Subscribed
 from vibemq.protocols.eventmesh.http.push.consumers import UNUSED_MS
 from vibemq.protocols.eventmesh.http.push.hub import SubscriptionHub
@@ -129,6 +129,20 @@ def test_the_last_url_of_a_group_takes_its_consumer_with_it() -> None:
     (end,) = room.sessions[-1].commands()
     assert isinstance(end, Unsubscribe)
     assert end.consumer == 1
+
+
+def test_what_a_queue_is_is_asked_again_when_nobody_has_consumed_it_meanwhile() -> None:
+    """It may have been deleted, and made anew in another mode."""
+    room = HubRoom()
+    room.subscribe("t")
+    room.go_on()
+    room.hub.consumers.note_turns("t", turns=True)
+    room.unsubscribe("t")
+    room.go_on()
+    room.subscribe("t")
+    (asked,) = room.sessions[0].commands()
+    assert isinstance(asked, DescribeQueue)
+    assert asked.queue == "t"
 
 
 def test_the_end_of_a_users_session_touches_its_own_groups_only() -> None:
