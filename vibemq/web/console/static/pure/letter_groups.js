@@ -9,7 +9,7 @@ const ORDERS = {
   queue: (a, b) => a.key.localeCompare(b.key) || b.count - a.count,
 };
 
-/** The groups, with all of one queue in place of those that the first page has of it. @param {Group[]} groups @param {Group[]} [own] */
+/** The groups, with all of one queue in place of those that the first page has of it. */
 export function withGroupsOf(queue, groups, own) {
   return own ? [...groups.filter((group) => group.queue !== queue), ...own] : groups;
 }
