@@ -80,8 +80,16 @@ def test_what_died_why_and_a_replay_of_ten_that_is_tried_on_a_few_first(
     assert dialog.get_by_text("The first 10 of 250 letters, the oldest first").is_visible()
     dialog.get_by_label("Letters to try first").fill("5")
     dialog.get_by_label("Note, for the audit").fill("the gateway is up again")
-    dialog.get_by_role("button", name="Replay 10 letters to payments").click()
+    replay = dialog.get_by_role("button", name="Replay 10 letters to payments")
+    # The job begins, and no answer comes: whoever presses again has the same one.
+    page.route("**/api/v1/jobs", lambda route: (route.fetch(), route.abort()))
+    replay.click()
+    dialog.get_by_role("alert").get_by_text("cannot be reached").wait_for()
+    page.unroute("**/api/v1/jobs")
+    replay.click()
     page.get_by_role("heading", name=re.compile("Replay · job")).wait_for()
+    jobs = admin(full_broker, "job.list", limit=100)["jobs"]
+    assert [job["note"] for job in jobs].count("the gateway is up again") == 1
     # Five of them are tried first, and nobody consumes them yet.
     page.get_by_text("payments has no consumer, so the trial cannot end.").wait_for()
     page.get_by_role("button", name="Go on without the trial…").wait_for()
@@ -277,6 +285,27 @@ def test_letters_of_which_only_some_could_be_counted_are_replayed_all_the_same(
     assert "at_most" not in sent.value.post_data_json
 
 
+def test_more_kinds_of_errors_than_one_page_has_are_told_and_found(full_broker: ServedBroker, opened: Opener) -> None:
+    page = opened(full_broker.origin)
+
+    def as_one_page_of_many(route: Any) -> None:
+        found = route.fetch()
+        if "queue=" in route.request.url:
+            route.fulfill(response=found)
+            return
+        told = found.json()
+        route.fulfill(response=found, json=told | {"items": told["items"][:1], "next": "more"})
+
+    page.route("**/dead-letters/groups?*", as_one_page_of_many)
+    enter(page, full_broker, "dead-letters")
+    page.get_by_text(re.compile("^More than .* dead letters in 1 queue, of 1 kind of error and others")).wait_for()
+    groups = page.get_by_role("navigation", name="Kinds of dead letters")
+    page.get_by_label("Queue", exact=True).fill("payments")
+    page.keyboard.press("Enter")
+    for kind in ("TimeoutError: https", "CardDeclined: card"):
+        groups.get_by_role("link", name=re.compile(kind)).wait_for()
+
+
 def test_who_may_inspect_some_queues_opens_their_letters(full_broker: ServedBroker, opened: Opener) -> None:
     """From the list of all that one may see, and from one letter to the next."""
     admin(full_broker, "user.add", user="una", password=PASSWORD)
@@ -324,6 +353,14 @@ def test_a_limited_user_sees_its_queues_and_no_button_that_would_be_refused(
         page.get_by_role("dialog").get_by_role("button", name="Close 1 connection").click()
         page.get_by_text("The connection is closed.").wait_for()
         page.get_by_role("heading", name="This connection has gone").wait_for()
+    # The cursor is not ben's own: only who may manage those of others moves it.
+    for actions, buttons in ((["subscribe"], 0), (["subscribe", "manage"], 1)):
+        admin(full_broker, "user.grant", user="ben", queues="clicks", actions=actions)
+        page.goto(f"{full_broker.console}cursors")
+        page.get_by_role("button", name="spark-archive").click()
+        page.get_by_role("heading", name=re.compile("Cursor spark-archive")).wait_for()
+        assert page.get_by_role("button", name="Seek…").count() == buttons
+    admin(full_broker, "user.revoke", user="ben", queues="clicks")
 
 
 @pytest.mark.long(

@@ -1,5 +1,6 @@
 """What an operator looks at in single things: a connection, a token, a queue's state, a dialog that is filled in."""
 
+import gzip
 import hashlib
 import json
 import re
@@ -200,6 +201,59 @@ def test_a_large_body_is_shown_in_part_and_downloaded_byte_for_byte(full_broker:
         mq.delete_queue("large")
 
 
+def test_a_packed_letter_is_opened_and_then_not_edited(full_broker: ServedBroker, opened: Opener) -> None:
+    page = opened(full_broker.origin)
+    with vibemq.sync.connect(full_broker.url) as mq:
+        mq.create_queue("packed")
+        mq.publish("packed", gzip.compress(b'{"id": 9007199254740993}'))
+        [message] = mq.fetch("packed")
+        message.reject("cannot be read")
+        mq.ping()
+        [letter] = mq.admin("dlq.list", queue="packed")["letters"]
+        enter(page, full_broker, f"letter?id={letter['dead_id']}")
+        page.get_by_role("button", name="Edit and replay…").wait_for()
+        page.get_by_role("button", name="gzip", exact=True).click()
+        page.get_by_role("region", name="Body").get_by_text("9007199254740993").wait_for()
+        assert page.get_by_role("button", name="Edit and replay…").count() == 0, "what is stored is edited alone"
+        with page.expect_download() as body:
+            page.get_by_role("link", name="Download", exact=True).click()
+        assert body.value.path().read_bytes() == b'{"id": 9007199254740993}'
+        mq.admin("dlq.purge", queue="packed")
+        mq.delete_queue("packed")
+
+
+def test_letters_keep_their_places_when_others_come(full_broker: ServedBroker, opened: Opener) -> None:
+    page = opened(full_broker.origin)
+    with vibemq.sync.connect(full_broker.url) as mq:
+        mq.create_queue("growing")
+
+        def die() -> None:
+            mq.publish("growing", b"x")
+            [message] = mq.fetch("growing")
+            message.reject("no")
+            mq.ping()
+
+        die()
+        die()
+        enter(page, full_broker, "dead-letters?queue=growing")
+        links = page.get_by_role("table", name="Dead letters").get_by_role("rowheader").get_by_role("link")
+        page.get_by_text("2 letters fit").wait_for()
+        newer, older = links.all_inner_texts()
+        die()
+        # As when the page is looked at again: it asks at once.
+        page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+        page.get_by_role("button", name="Sort again").click()
+        page.get_by_role("button", name="Sort again").wait_for(state="detached")
+        newest, *others = links.all_inner_texts()
+        assert others == [newer, older]
+        die()
+        page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+        page.get_by_role("button", name="Sort again").wait_for()
+        assert links.all_inner_texts()[:3] == [newest, newer, older]
+        mq.admin("dlq.purge", queue="growing")
+        mq.delete_queue("growing")
+
+
 def test_a_publish_that_is_refused_says_why_and_keeps_what_was_typed(full_broker: ServedBroker, opened: Opener) -> None:
     page = opened(full_broker.origin)
     with vibemq.sync.connect(full_broker.url) as mq:
@@ -214,6 +268,14 @@ def test_a_publish_that_is_refused_says_why_and_keeps_what_was_typed(full_broker
         dialog.get_by_role("button", name=re.compile("^Publish")).click()
         dialog.get_by_role("alert").get_by_text("QUEUE_FULL").wait_for()
         assert dialog.get_by_label("Body", exact=True).input_value() == '{"n": 1}'
+        mq.purge_queue("tight")
+        dialog.get_by_role("button", name="Add a header").click()
+        dialog.get_by_label("Name of the header").fill("tenant")
+        dialog.get_by_role("button", name=re.compile("^Publish")).click()
+        dialog.get_by_role("alert").get_by_text("INVALID_PAYLOAD").wait_for()
+        dialog.get_by_label("Value of the header").fill("acme")
+        dialog.get_by_role("button", name=re.compile("^Publish")).click()
+        dialog.get_by_text("Published and confirmed").wait_for()
         page.keyboard.press("Escape")
         mq.delete_queue("tight")
 
@@ -232,6 +294,61 @@ def test_a_message_like_another_keeps_its_content_type_and_priority(full_broker:
             one, other = (mq.admin("message.show", queue="alike", sequence=each) for each in (sequence, sequence + 2))
             assert [other[name] for name in ("headers", "priority")] == [one[name] for name in ("headers", "priority")]
         mq.delete_queue("alike")
+
+
+def test_a_group_is_moved_limited_and_deleted_where_it_is_shown(open_broker: ServedBroker, opened: Opener) -> None:
+    page = opened(open_broker.origin)
+    with vibemq.sync.connect(open_broker.url) as mq:
+        mq.create_queue("shared", mode="broadcast")
+        mq.admin("group.filter", queue="shared", group="billing", where="", start="latest")
+        mq.admin("group.join", queue="shared", group="stream")
+        mq.publish_many("shared", [b"x"] * 3)
+        page.goto(f"{open_broker.console}queue?queue=shared")
+        groups = page.get_by_role("table", name="2 groups")
+        billing = groups.get_by_role("row", name=re.compile("billing"))
+        billing.get_by_role("button", name="Seek…").click()
+        dialog = page.get_by_role("dialog", name="Move group billing?")
+        dialog.get_by_role("button", name="A sequence").click()
+        dialog.get_by_label("Sequence", exact=True).fill("3")
+        dialog.get_by_label(re.compile("to confirm")).fill("billing")
+        dialog.get_by_role("button", name="Move 1 group").click()
+        dialog.wait_for(state="detached")
+        [group, _] = mq.admin("group.list", queue="shared")["groups"]
+        assert (group["group"], group["backlog_messages"]) == ("billing", 1)
+        billing.get_by_role("button", name="Delete…").click()
+        dialog = page.get_by_role("dialog", name="Delete group billing?")
+        dialog.get_by_label(re.compile("to confirm")).fill("billing")
+        dialog.get_by_role("button", name="Delete 1 group").click()
+        billing.wait_for(state="detached")
+        page.get_by_role("table", name="1 group").get_by_role("link", name="stream").click()
+        page.get_by_role("button", name="stream").click()
+        page.get_by_role("button", name="Change limits…").click()
+        dialog = page.get_by_role("dialog", name="Limits of cursor stream")
+        dialog.get_by_label("Expires when its oldest message is older than").fill("7d")
+        dialog.get_by_label("Expires when it is further behind than").fill("10GiB")
+        assert dialog.get_by_text("--max-lag=7d --max-lag-size=10737418240 -- shared stream").count() == 1
+        dialog.get_by_role("button", name="Change 2 limits").click()
+        page.get_by_text("7 d or 10 GiB").wait_for()
+        [group] = mq.admin("group.list", queue="shared")["groups"]
+        assert (group["hold_ms"], group["max_lag_ms"], group["max_lag_bytes"]) == (0, 604_800_000, 10 << 30)
+        mq.delete_queue("shared")
+
+
+def test_applications_with_transactions_have_pages_of_their_own(open_broker: ServedBroker, opened: Opener) -> None:
+    page = opened(open_broker.origin)
+
+    def some(route: Any) -> None:
+        is_last = "cursor=" in route.request.url
+        app = {"app": f"nightly-{1 + is_last}", "version": 1, "stage_count": 0, "stage_bytes": 0}
+        route.fulfill(json={"items": [app], "next": None if is_last else "further"})
+
+    page.route("**/api/v1/transactions?*", some)
+    page.goto(f"{open_broker.console}cursors")
+    page.get_by_role("row", name=re.compile("nightly-1")).wait_for()
+    page.get_by_role("button", name="Next page").click()
+    page.get_by_role("row", name=re.compile("nightly-2")).wait_for()
+    page.get_by_role("button", name="First page").click()
+    page.get_by_role("row", name=re.compile("nightly-1")).wait_for()
 
 
 def test_the_page_of_a_queue_says_so_when_it_is_deleted(full_broker: ServedBroker, opened: Opener) -> None:
