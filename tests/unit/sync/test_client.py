@@ -16,7 +16,6 @@ TWINS = [
 NO_TWIN = {
     "Client": {
         "open": "connect does it",
-        "publish_many_unobserved": "for faces of the client",
         "publishing": "for faces of the client",
     },
     "Publisher": {"send_unobserved": "for faces of the client", "unconfirmed": "Client.unconfirmed"},
