@@ -26,7 +26,7 @@ NO_TWIN = {
         **dict.fromkeys(
             ("check", "halt", "subscribe_frame", "established", "deliver", "ended", "lost"), "for the link"
         ),
-        **dict.fromkeys(("forget_inherited", "take_frames", "tick"), "for the link"),
+        **dict.fromkeys(("forget_inherited", "take_frames", "tick", "tick_s"), "for the link"),
         **dict.fromkeys(("settle", "extend", "is_stale", "is_lost", "reply"), "for messages"),
         **dict.fromkeys(("take_next", "begin_next", "put_back"), "for threads"),
         **dict.fromkeys(("something_came", "check_started"), "for threads"),
