@@ -1,5 +1,7 @@
 """The blocking face, from plain threads, against a broker in memory that has a loop of its own."""
 
+import itertools
+import sqlite3
 import subprocess
 import sys
 import textwrap
@@ -113,6 +115,27 @@ def test_many_threads_share_a_client(broker: FakeBroker) -> None:
         for thread in threads:
             thread.join(60)
     assert sorted(sequences) == list(range(1, 401))
+
+
+def test_the_thread_that_calls_iterates_over_what_is_published(broker: FakeBroker) -> None:
+    """Rows of a database, and whatever else belongs to a thread, are read where the program reads them."""
+    rows = sqlite3.connect(":memory:").execute("WITH n(i) AS (VALUES(1) UNION ALL SELECT i + 1 FROM n) SELECT i FROM n")
+    with vibemq.sync.connect(address(broker)) as mq:
+
+        def bodies() -> Iterator[dict[str, int]]:
+            for (number,) in itertools.islice(rows, 3_000):
+                assert threading.current_thread() is threading.main_thread()
+                if number == 2_900:
+                    # The client itself may be used meanwhile.
+                    assert mq.publish("others", number).sequence == 1
+                yield {"row": number}
+
+        assert mq.publish_many("orders", bodies()).accepted == 3_000
+        failing = (1 / number for number in (2, 1, 0))
+        with pytest.raises(ZeroDivisionError) as caught:
+            mq.publish_many("orders", itertools.chain([1] * 5_000, failing), return_refused=True)
+    [told] = caught.value.__notes__
+    assert told.endswith("messages are published to 'orders'; no later one was sent")
 
 
 def test_stopping_ends_an_iteration_in_another_thread(broker: FakeBroker) -> None:

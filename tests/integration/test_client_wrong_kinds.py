@@ -128,7 +128,6 @@ METHODS: dict[str, dict[str, Any]] = {
     "publish": BODY,
     "request": {**BODY, "timeout": 0.001},
     "publish_many": MANY,
-    "publish_many_unobserved": MANY,
     "publisher": QUEUE,
     "subscribe": QUEUE,
     "fetch": {**QUEUE, "timeout": 0.001},

@@ -406,41 +406,21 @@ class Client:
             PublishRefused: some were refused; its `refused` says which and why, the others are accepted.
             VibeMQError: all were, for one kind of reason.
         """
-        options: dict[str, Any] = {
-            "headers": headers,
-            "priority": priority,
-            "ttl": ttl,
-            "delay": delay,
-            "deliver_at": deliver_at,
-            "dedup": dedup,
-            "return_refused": return_refused,
-        }
+        check_flag("return_refused", return_refused)
+        common = Outgoing(None, None, headers, priority, ttl, delay, deliver_at)
         if self.hooks is None:
-            return await self.publish_many_unobserved(queue, messages, **options)
+            return await self._publish_many(queue, messages, common, dedup=dedup, return_refused=return_refused)
         with self.hooks.publishing(queue) as scope:
-            options["headers"] = scope.add_to(headers)
-            report = await self.publish_many_unobserved(queue, scope.add_to_each(messages), **options)
+            common.headers = scope.add_to(headers)
+            messages = scope.add_to_each(messages)
+            report = await self._publish_many(queue, messages, common, dedup=dedup, return_refused=return_refused)
             scope.messages = len(report)
             return report
 
-    async def publish_many_unobserved(
-        self,
-        queue: str,
-        messages: Iterable[Any],
-        *,
-        headers: Mapping[str, str] | None = None,
-        priority: PriorityLike | None = None,
-        ttl: Seconds | None = None,
-        delay: Seconds | None = None,
-        deliver_at: datetime | float | None = None,
-        dedup: bool = False,
-        return_refused: bool = False,
+    async def _publish_many(
+        self, queue: str, messages: Iterable[Any], common: Outgoing, *, dedup: bool, return_refused: bool
     ) -> PublishReport:
-        """As `publish_many`, for faces of the client that call the hooks themselves."""
-        check_flag("return_refused", return_refused)
-        common = Outgoing(None, None, headers, priority, ttl, delay, deliver_at)
-        plain = common == Outgoing(None)
-        report = await self._publishing.many(queue, messages, None if plain else common, dedup=dedup)
+        report = await self._publishing.many(queue, messages, common, dedup=dedup)
         if not return_refused:
             report.raise_for_refused()
         return report

@@ -8,7 +8,7 @@ window. So `publish_many` and `Publisher` do it on request (`dedup=True`); witho
 """
 
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -95,10 +95,31 @@ class Publishing:
             raise
         return await requests.reply_to(queue, row, extra, timeout_ms / 1000)
 
-    async def many(self, queue: str, messages: Iterable[Any], common: Outgoing | None, *, dedup: bool) -> PublishReport:
+    async def many(self, queue: str, messages: Iterable[Any], common: Outgoing, *, dedup: bool) -> PublishReport:
         """Send all, then wait for all. The error of a body that cannot be packed, or of the iterable, comes once what
         was sent before it is answered; a note of the error says how many messages that is."""
         self.link.check_loop()
+        sent: list[PublishBatch] = []
+        try:
+            for batch in self.pack_many(queue, messages, common, dedup=dedup):
+                await self.put(batch)
+                sent.append(batch)
+                # The writer gets its turn while the next frame is packed.
+                await checkpoint()
+        except Exception as error:
+            await self.note_sent(queue, sent, error)
+            raise
+        return await self.report(queue, sent)
+
+    def pack_many(
+        self, queue: str, messages: Iterable[Any], common: Outgoing, *, dedup: bool
+    ) -> Iterator[PublishBatch]:
+        """What `put` is given, in order. Any thread may iterate: the messages are the program's, rows of a database
+        perhaps that belong to its thread.
+
+        Args:
+            common: what bodies have beside themselves.
+        """
         self._check_name(queue)
         check_flag("dedup", dedup)
         if isinstance(messages, str | bytes | bytearray | memoryview | Mapping):
@@ -111,22 +132,28 @@ class Publishing:
                 f"publish_many takes many bodies, and this is {messages!r:.80}; write publish(queue, body), or"
                 " publish_many(queue, [body])"
             )
-        batches: list[PublishBatch] = []
-        try:
-            for batch in packed_batches(self._packer, queue, messages, common, dedup=dedup):
-                await self._put(batch)
-                batches.append(batch)
-        except Exception as error:
-            for batch in batches:
-                await batch.done.wait()
-            if batches:
-                sent = PublishReport(queue, batches)
-                said = f"{sent.accepted:,} of the first {len(sent):,} messages are published to {queue!r}"
-                error.add_note(f"{said}; no later one was sent")
-            raise
-        for batch in batches:
+        plain = common == Outgoing(None)
+        return packed_batches(self._packer, queue, messages, None if plain else common, dedup=dedup)
+
+    async def put(self, batch: PublishBatch) -> None:
+        """Put it on its way, waiting only for room."""
+        await self.link.outbox.room()
+        self.link.check()
+        self.link.outbox.put(batch)
+        self.link.wake()
+
+    async def note_sent(self, queue: str, sent: Sequence[PublishBatch], error: Exception) -> None:
+        """On the error that a later message has met, once these are answered: how many of them are published."""
+        if sent:
+            report = await self.report(queue, sent)
+            said = f"{report.accepted:,} of the first {len(report):,} messages are published to {queue!r}"
+            error.add_note(f"{said}; no later one was sent")
+
+    async def report(self, queue: str, sent: Sequence[PublishBatch]) -> PublishReport:
+        """Of batches that are on their way, once all are answered."""
+        for batch in sent:
             await batch.done.wait()
-        return PublishReport(queue, batches)
+        return PublishReport(queue, sent)
 
     async def submit(self, queue: str, message: Outgoing, *, dedup: bool) -> tuple[PublishBatch, int]:
         """Put one message on its way, waiting only for room; its batch, and its place in it."""
@@ -207,14 +234,6 @@ class Publishing:
         if own_dedup:
             extra = {**(extra or {}), "dedup_id": self._packer.new_dedup_id()}
         return PackedPublish(queue, self._packer.row(message), extra, own_dedup, message.id)
-
-    async def _put(self, batch: PublishBatch) -> None:
-        await self.link.outbox.room()
-        self.link.check()
-        self.link.outbox.put(batch)
-        self.link.wake()
-        # The writer gets its turn while the next frame is packed.
-        await checkpoint()
 
     def _check_name(self, queue: str) -> None:
         """As `_check`, for what is not called for each message."""

@@ -42,6 +42,8 @@ TURN_MESSAGES = 64
 """Messages handed to the program before the loop gets a turn, so that acks flow while a burst is worked off."""
 TURN_S = 0.005
 """The same for batches, which differ in size."""
+TICK_S_MIN = 0.01
+"""A shorter ack timeout than six of these is not extended in time."""
 
 
 class Subscription(Generic[T]):
@@ -524,6 +526,12 @@ class Subscription(Generic[T]):
                 self._link.restored.retire(self)
         if self._stopped:
             self._notify()  # Somebody may wait in `drain`.
+
+    @property
+    def tick_s(self) -> float:
+        """Twice as often as it extends."""
+        timeout = self.options.timeout
+        return max(timeout / 6, TICK_S_MIN) if self.options.auto_extend and timeout else math.inf
 
     def tick(self, now: float) -> None:
         timeout = self.options.timeout

@@ -269,17 +269,29 @@ class Client:
         if self._running is not None:
             self._running.loop.call(self._running.client.flush)
 
-    def publish_many(self, queue: str, messages: Iterable[Any], **options: Any) -> PublishReport:
-        """`messages` is iterated in the loop's thread: a generator that waits would hold up everything else of this
-        client."""
-        loop, client = self._connected()
+    def publish_many(
+        self,
+        queue: str,
+        messages: Iterable[Any],
+        *,
+        headers: Mapping[str, str] | None = None,
+        priority: PriorityLike | None = None,
+        ttl: Seconds | None = None,
+        delay: Seconds | None = None,
+        deliver_at: datetime | float | None = None,
+        dedup: bool = False,
+        return_refused: bool = False,
+    ) -> PublishReport:
+        """As `vibemq.client.Client.publish_many`. The calling thread iterates over `messages`."""
+        running = self._current()
+        check_flag("return_refused", return_refused)
+        common = Outgoing(None, None, headers, priority, ttl, delay, deliver_at)
         if self.hooks is None:
-            return loop.call(partial(client.publish_many_unobserved, queue, messages, **options))
+            return _publish_many(running, queue, messages, common, dedup=dedup, return_refused=return_refused)
         with self.hooks.publishing(queue) as scope:
+            common.headers = scope.add_to(headers)
             messages = scope.add_to_each(messages)
-            if scope.headers:
-                options["headers"] = scope.add_to(options.get("headers"))
-            report = loop.call(partial(client.publish_many_unobserved, queue, messages, **options))
+            report = _publish_many(running, queue, messages, common, dedup=dedup, return_refused=return_refused)
             scope.messages = len(report)
             return report
 
@@ -402,6 +414,27 @@ def _publish(publishing: Publishing, loop: LoopThread, packed: PackedPublish, an
     else:
         batch, index = publishing.place(packed)
         batch.when_done(partial(_receipt, answer, batch, index))
+
+
+def _publish_many(
+    running: OpenClient, queue: str, messages: Iterable[Any], common: Outgoing, *, dedup: bool, return_refused: bool
+) -> PublishReport:
+    """As `Publishing.many`: packed here, sent by the loop."""
+    loop, publishing = running.loop, running.client.publishing
+    loop.check_caller()
+    sent: list[PublishBatch] = []
+    try:
+        for batch in publishing.pack_many(queue, messages, common, dedup=dedup):
+            loop.call(publishing.put, batch)
+            sent.append(batch)
+    except Exception as error:
+        with contextlib.suppress(VibeMQError):  # Closed meanwhile, it tells nothing, and the error is what counts.
+            loop.call(publishing.note_sent, queue, sent, error)
+        raise
+    report = loop.call(publishing.report, queue, sent)
+    if not return_refused:
+        report.raise_for_refused()
+    return report
 
 
 def _receipt(answer: Answer, batch: PublishBatch, index: int) -> None:

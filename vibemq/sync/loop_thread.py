@@ -293,7 +293,7 @@ class LoopThread:
         if not self._closed and get_ident() == self._thread.ident:
             raise LocalProtocolError(
                 "this is the client's own thread, which would wait for itself; a blocking client cannot be used by "
-                "code that it runs, such as a generator given to publish_many: use another client there"
+                "code that it runs, such as a callback of on_connection_change: use another client there"
             )
 
     def _hand_over(self, call: Callable[[], object], answer: Answer | None, *, lazily: bool = False) -> None:

@@ -1,5 +1,6 @@
 """A subscription of a queue that is created anew waits for the answer."""
 
+import math
 from typing import Any
 
 import pytest
@@ -159,3 +160,22 @@ async def test_what_a_full_disk_refuses_to_restore_is_restored_later(
     link.restored.subscribing.clear()
     link.restored.ended(known.id, "STORAGE_FULL", "of the test", "q")
     assert known.failure is not None
+
+
+async def test_a_lease_that_is_extended_is_looked_after_before_it_has_run_out(link: ClientLink) -> None:
+    def begun(**options: Any) -> bool:
+        """Whether the client's clock is told to go faster."""
+        hurried = link.restored.hurried
+        link.restored.subscribe(Subscription(link, SubscribeOptions(queue="q", **options), None), 0.0)
+        return hurried.is_set()
+
+    assert not begun(ack_timeout=0.3)
+    assert link.restored.tick_s == math.inf
+    assert begun(ack_timeout=30, auto_extend=True)
+    assert begun(ack_timeout=0.3, auto_extend=True)
+    assert link.restored.tick_s == pytest.approx(0.05)
+    assert not begun(ack_timeout=3, auto_extend=True)
+    assert not begun()
+    for subscription in link.restored.all():
+        link.restored.forget(subscription)
+    assert link.restored.tick_s == math.inf

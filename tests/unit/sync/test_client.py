@@ -16,7 +16,6 @@ TWINS = [
 NO_TWIN = {
     "Client": {
         "open": "connect does it",
-        "publish_many_unobserved": "for faces of the client",
         "publishing": "for faces of the client",
     },
     "Publisher": {"send_unobserved": "for faces of the client", "unconfirmed": "Client.unconfirmed"},
@@ -27,7 +26,7 @@ NO_TWIN = {
         **dict.fromkeys(
             ("check", "halt", "subscribe_frame", "established", "deliver", "ended", "lost"), "for the link"
         ),
-        **dict.fromkeys(("forget_inherited", "take_frames", "tick"), "for the link"),
+        **dict.fromkeys(("forget_inherited", "take_frames", "tick", "tick_s"), "for the link"),
         **dict.fromkeys(("settle", "extend", "is_stale", "is_lost", "reply"), "for messages"),
         **dict.fromkeys(("take_next", "begin_next", "put_back"), "for threads"),
         **dict.fromkeys(("something_came", "check_started"), "for threads"),

@@ -56,11 +56,12 @@ class Supervisor:
             self._ended.set()
 
     async def _tick(self) -> None:
-        """The client's clock: what is due, a few times a second at most."""
-        settings = self._link.settings
+        """The client's clock: what is due, a few times a second; more often for short leases that are extended."""
+        settings, restored = self._link.settings, self._link.restored
         interval = min(0.5, settings.command_timeout / 10, settings.keep_alive / 4)
         while True:
-            await anyio.sleep(interval)
+            with anyio.move_on_after(min(interval, restored.tick_s)):
+                await restored.hurried.wait()
             now = anyio.current_time()
             if self._connection is not None:
                 self._connection.tick(now)

@@ -4,6 +4,7 @@ A subscription goes out at once, or when its queue is there again: to subscribe 
 """
 
 import logging
+import math
 from collections.abc import Iterable
 from functools import partial
 from typing import Protocol
@@ -13,6 +14,7 @@ from vibemq.client.failures import PASSING, Failure, error_of, failure_of
 from vibemq.client.passing import PassingQueues
 from vibemq.client.protocol import ClientProtocol
 from vibemq.client.receiving.put_off import Creation, PutOff, Restoration
+from vibemq.client.waiting.latch import Latch
 from vibemq.errors import LocalProtocolError, QueueExclusive, StorageFull, UnknownCommand, VibeMQError
 from vibemq.protocols.native.codec.extensions import DeliverMany
 from vibemq.protocols.native.codec.wire import CommandType
@@ -48,6 +50,10 @@ class Subscriber(Protocol):
 
     def take_frames(self, protocol: ClientProtocol) -> Iterable[bytes]:
         """Settlements and extensions noted since the last call."""
+
+    @property
+    def tick_s(self) -> float:
+        """How often `tick` has to be called; infinite when it need not be."""
 
     def tick(self, now: float) -> None: ...
 
@@ -85,6 +91,8 @@ class RestoredSubscriptions:
         self.waiting: dict[str, dict[str, Subscriber]] = {}
         """Queue that is being created anew -> its subscriptions, which the broker does not know yet."""
         self._put_off = PutOff()
+        self.hurried = Latch()
+        """Set, and replaced, when `tick` has to be called more often than before."""
 
     def _subscribed_queues(self) -> set[str]:
         return {subscriber.queue for subscriber in self.by_id.values()}
@@ -122,6 +130,9 @@ class RestoredSubscriptions:
 
     def subscribe(self, subscriber: Subscriber, now: float) -> None:
         """Make a subscription now, when online, and on every later connection."""
+        if not math.isinf(subscriber.tick_s) and subscriber.tick_s < self.tick_s:
+            hurried, self.hurried = self.hurried, Latch()
+            hurried.set()
         self.by_id[subscriber.id] = subscriber
         self.passing.used(subscriber.queue, now)
         if self._sender.protocol is not None:
@@ -216,6 +227,11 @@ class RestoredSubscriptions:
                 self._send_creation(protocol, request.queue, payload, now)
             else:  # Nobody has used it for so long that it has expired.
                 self._created_anew(request.queue, now)
+
+    @property
+    def tick_s(self) -> float:
+        """How often `tick` has to be called."""
+        return min((subscriber.tick_s for subscriber in self.all()), default=math.inf)
 
     def tick(self, now: float) -> None:
         for subscriber in self.all():

@@ -30,6 +30,10 @@ class _State:
 
 
 _STATE = pytest.StashKey[_State]()
+_OF_A_TEST = frozenset(("vibemq_client", "vibemq_async", "vibemq_queue"))
+"""Fixtures that are set up for each test which uses them."""
+_HAS_ASKED = pytest.StashKey[bool]()
+"""Of a test: one of these was set up for it, also when the test, or a fixture, has asked for it while it ran."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -133,6 +137,8 @@ def pytest_fixture_setup(
 ) -> Generator[None, object, object]:
     state = request.config.stash[_STATE]
     if fixturedef.scope == "function":
+        if fixturedef.argname in _OF_A_TEST:
+            request.node.stash[_HAS_ASKED] = True
         return (yield)
     # It may be set up in the middle of a test, which has made queues of its own by then.
     before = state.tidying.queues() if state.tidying is not None else set()
@@ -167,4 +173,4 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object
 
 
 def _uses_broker(item: pytest.Item) -> bool:
-    return BROKER in getattr(item, "fixturenames", ())
+    return _HAS_ASKED in item.stash or BROKER in getattr(item, "fixturenames", ())

@@ -202,6 +202,8 @@ def test_what_a_test_has_made_goes_with_it_whatever_is_set_up_in_the_middle(run:
 def test_what_is_left_is_listed_when_a_test_fails(run: Run) -> None:
     printed = run(
         """
+        import pytest
+
         def test_fails(vibemq_client, vibemq_queue):
             for body in range(3):
                 vibemq_client.publish(vibemq_queue, body)
@@ -212,12 +214,27 @@ def test_what_is_left_is_listed_when_a_test_fails(run: Run) -> None:
 
         def test_leaves_no_trace(vibemq_client):
             assert not "well"
+
+        @pytest.mark.anyio
+        @pytest.mark.parametrize("anyio_backend", ["asyncio"])
+        async def test_has_nothing_but_a_client(vibemq_async, anyio_backend):
+            await vibemq_async.publish("of-a-coroutine", 1)
+            assert not "well"
+
+        def test_asks_later(request):
+            request.getfixturevalue("vibemq_client").publish("asked-for", 1)
+            assert not "well"
+
+        def test_finds_nothing(vibemq_broker):
+            assert vibemq_broker.queues() == []
         """
     )
-    assert outcomes(printed) == {"test_fails": "FAILED", "test_leaves_no_trace": "FAILED"}, printed
+    assert list(outcomes(printed).values()) == ["PASSED", *["FAILED"] * 4], printed
     assert "test-fails-1: 2 ready, 1 dead\n    dead " in printed
     assert "rejected no such customer" in printed
-    assert printed.count("VibeMQ: what is left in the queues") == 1
+    assert "of-a-coroutine: 1 ready" in printed
+    assert "asked-for: 1 ready" in printed
+    assert printed.count("VibeMQ: what is left in the queues") == 3
 
 
 @pytest.mark.parametrize("provider", ["lmdb", pytest.param("sqlite", marks=pytest.mark.long)])
