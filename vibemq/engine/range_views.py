@@ -149,8 +149,10 @@ class Readers:
         if cursor is None:
             return Span(queue.queue_id, queue.incarnation, wanted, wanted, reached)
         lost, quarantined = cursor.lost.overlap(start, end - 1), cursor.quarantined.overlap(start, end - 1)
-        # What the group has rejected is part of a batch that is read again, as long as the DLQ keeps it.
-        allowed = RunSet([(start, last)] if start <= last else [])
+        # What the group has rejected is part of a batch that is read again, as long as the DLQ keeps it. Other rows may
+        # lie in the store for a while yet: removed, expired, or never for this group.
+        allowed = RunSet(wanted)
+        allowed.add_all(cursor.rejected.overlap(start, last))
         for run in lost + quarantined:
             allowed.remove(*run)
         return Span(queue.queue_id, queue.incarnation, wanted, allowed.runs(), reached, lost, quarantined)

@@ -233,6 +233,22 @@ def test_what_was_rejected_is_still_part_of_a_batch_that_is_read_again(driver: D
     assert span.wanted == [(1, 1), (3, 3)]
     assert span.allowed == [(1, 3)]
     assert alive(driver, 2)
+    driver.restart()
+    assert driver.engine.readers.span("q", "etl", 1, 4, None).allowed == [(1, 3)]
+    driver.ask(SeekGroup(9, None, "q", "etl", StartAt.BEGINNING))
+    assert driver.engine.readers.span("q", "etl", 1, 4, None).allowed == [(1, 1), (3, 3)], "it begins anew"
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_cursor_is_given_what_is_its_own(driver: Driver, restarted: bool) -> None:
+    """Rows of others lie in the same blocks for a while yet."""
+    driver.publish(6)
+    driver.ask(RemoveMessages(9, None, "q", [(2, 3)]))
+    join(driver)
+    if restarted:
+        driver.restart()
+    span = driver.engine.readers.span("q", "etl", 1, 7, None)
+    assert span.allowed == span.wanted == [(1, 1), (4, 6)]
 
 
 def test_without_a_dead_letter_queue_a_reject_drops(driver: Driver) -> None:
@@ -286,6 +302,7 @@ def test_what_its_sender_let_expire_is_skipped_and_counted(dead_letter: bool) ->
     assert (cursor(driver).lost, cursor(driver).expired_messages) == ([], 1)
     reach, lost = driver.engine.readers.reach("q", "etl", 1, 0, 0, None)
     assert (reach.end, reach.messages, lost) == (7, 5, [])
+    assert driver.engine.readers.span("q", "etl", 1, 7, None).allowed == [(1, 2), (4, 6)]
     commit(driver, 7)
     driver.check()
 
