@@ -212,6 +212,7 @@ class _Live:
 
     def _advance(self, start: Positions, limits: AdmissionLimits) -> Positions:
         self.repeats_nothing()
+        self._cursors.has_begun = True
         self.queues(start)
         for queue in sorted(start):
             self._joined(queue, start)
