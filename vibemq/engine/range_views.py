@@ -147,7 +147,8 @@ class Readers:
         last = min(end, ranges.tail_of(queue)) - 1
         wanted = members.overlap(start, last)
         if cursor is None:
-            return Span(queue.queue_id, queue.incarnation, wanted, wanted, reached)
+            gone = ranges.gone_from_log(queue, start, last)
+            return Span(queue.queue_id, queue.incarnation, wanted, wanted, reached, gone)
         lost, quarantined = cursor.lost.overlap(start, end - 1), cursor.quarantined.overlap(start, end - 1)
         # What the group has rejected is part of a batch that is read again, as long as the DLQ keeps it. Other rows may
         # lie in the store for a while yet: removed, expired, or never for this group.

@@ -473,6 +473,8 @@ def test_overflow_and_log_limits_lose_too() -> None:
     for _ in range(5):
         driver.publish(1)
     assert cursor(driver).lost == [(1, 3)]
+    for start, lost in ((1, [(1, 3)]), (3, [(3, 3)]), (4, []), (9, [])):
+        assert driver.engine.readers.span("q", None, start, 99, None).lost == lost, "also to whoever has no group"
     driver.check()
 
 

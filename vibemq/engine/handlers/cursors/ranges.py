@@ -9,7 +9,7 @@ from vibemq.engine.queue.queue import Queue
 from vibemq.engine.views import group_oldest
 from vibemq.model.effects import CursorInfo, Reach
 from vibemq.model.options import Durability
-from vibemq.model.runs import END, RunSet
+from vibemq.model.runs import END, Run, RunSet
 
 LEAP = 1 << 24
 """How many sequences a weak or async queue with a cursor skips after a restart: more than a crash can have taken."""
@@ -63,6 +63,15 @@ def readable(
         return queue.alive(1, now)
     last, _ = group.ready.cut(start, end - 1, max_messages)
     return group.unsettled_within(start, last)
+
+
+def gone_from_log(queue: Queue, first: int, last: int) -> list[Run]:
+    """What of [first, last] a log has let go of at its beginning: dropped by its limits, or purged."""
+    if queue.log is None:
+        return []
+    kept_from = queue.log.first if queue.log else tail_of(queue)
+    first, last = max(first, 1), min(last, kept_from - 1)
+    return [(first, last)] if first <= last else []
 
 
 def describe(queue: Queue, group: Group, cursor: Cursor) -> CursorInfo:
