@@ -30,7 +30,7 @@ from vibemq.spark.read.offsets import OffsetRange, Positions, QueuePosition, che
 from vibemq.spark.read.planning import SplitsAhead, partitions, queues_of, task_without_rows
 from vibemq.spark.read.plans import QueryPlans, tag_of
 from vibemq.spark.read.reporting import report
-from vibemq.spark.support import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, SupportsTriggerAvailableNow
+from vibemq.spark.support import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows, SupportsTriggerAvailableNow
 
 DISCOVERY_S = 5.0
 """How often a pattern is looked up."""
@@ -67,6 +67,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxRows(self._settings.max_messages_per_trigger)
         if self._settings.max_bytes_per_trigger:
             return ReadMaxBytes(self._settings.max_bytes_per_trigger)
+        if self._settings.min_messages_per_trigger > 1:
+            return ReadMinRows(self._settings.min_messages_per_trigger)
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
