@@ -139,22 +139,23 @@ class QueryCursors:
 
     def leave_those_gone(self) -> None:
         """Queues that are not there any more, or are others now."""
-        asked = [
-            (
-                queue,
-                self._client.ask_verb(
-                    "group.offsets", queue, {"group": self._settings.group, "incarnation": cursor.incarnation}
-                ),
-            )
-            for queue, cursor in self._joined.items()
-        ]
-        for queue, ticket in asked:
+        for queue, _, ticket in self._ask_for_offsets():
             try:
                 self._client.json(ticket)
             except Refused as error:
                 if not error.says_queue_is_gone:
                     raise explained(error, queue, self._settings.group) from None
                 self.leave(queue)
+
+    def _ask_for_offsets(self) -> list[tuple[str, QueryCursor, Ticket]]:
+        """Of all joined queues at once."""
+        return [
+            (queue, cursor, self._client.ask_verb("group.offsets", queue, self._about(cursor)))
+            for queue, cursor in self._joined.items()
+        ]
+
+    def _about(self, cursor: QueryCursor) -> dict[str, object]:
+        return {"group": self._settings.group, "incarnation": cursor.incarnation}
 
     def leave(self, queue: str) -> None:
         """The queue is gone, or not the one we joined."""
@@ -216,10 +217,9 @@ class QueryCursors:
 
     def check_owned(self) -> None:
         """Raise when another query has joined, for queries that do not acknowledge."""
-        for queue, cursor in self._joined.items():
+        for queue, cursor, ticket in self._ask_for_offsets():
             try:
-                arguments = {"group": self._settings.group, "incarnation": cursor.incarnation}
-                epoch = int(self._client.call("group.offsets", queue, arguments)["epoch"])
+                epoch = int(self._client.json(ticket)["epoch"])
             except Refused as error:
                 if error.says_queue_is_gone:
                     continue  # Whoever reads on finds the same, and decides what it means.

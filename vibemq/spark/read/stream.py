@@ -268,10 +268,11 @@ class _Live:
         self._targets = self.tails()
 
     def tails(self) -> Positions:
+        asked = [(queue, self._client.ask_verb("group.offsets", queue, {})) for queue in self.queues({})]
         found = {}
-        for queue in self.queues({}):
+        for queue, ticket in asked:
             try:
-                now = self._client.call("group.offsets", queue, {})
+                now = self._client.json(ticket)
             except Refused as error:
                 if error.code != "QUEUE_NOT_FOUND" or not self._settings.queue_pattern:
                     raise explained(error, queue, self._settings.group) from None
