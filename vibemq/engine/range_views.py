@@ -105,11 +105,23 @@ class Readers:
         return ranges.tail_of(queue) if found is None else min(found, ranges.tail_of(queue))
 
     def reach(
-        self, name: str, group: str | None, start: int, max_messages: int, max_bytes: int, incarnation: str | None
+        self,
+        name: str,
+        group: str | None,
+        start: int,
+        max_messages: int,
+        max_bytes: int,
+        incarnation: str | None,
+        before: Reach | None = None,
     ) -> tuple[Reach, list[Run]]:
-        """(how far a reader at `start` may go, what of that is lost to the group)."""
-        queue, members, cursor = self._readable(name, group, start, incarnation, END, max_messages or END)
-        reach = ranges.reach(queue, members, start, max_messages, max_bytes)
+        """(how far a reader at `start` may go, what of that is lost to the group).
+
+        Args:
+            before: an answer with `more`; the lost ones are then those behind it.
+        """
+        start = start if before is None else before.end
+        queue, members, stop, cursor = self._readable(name, group, start, incarnation, END, max_messages or END)
+        reach = ranges.reach(queue, members, start, stop, max_messages, max_bytes, before)
         lost = [] if cursor is None else cursor.lost.overlap(start, reach.end - 1)
         return reach, lost
 
@@ -133,16 +145,18 @@ class Readers:
     def cuts(
         self, name: str, group: str | None, start: int, end: int, parts: int, incarnation: str | None
     ) -> list[int]:
-        queue, members, _ = self._readable(name, group, start, incarnation, end)
-        return ranges.cuts(queue, members, start, end, parts)
+        queue, members, stop, _ = self._readable(name, group, start, incarnation, end)
+        return ranges.cuts(queue, members, start, stop, end, parts)
 
     def size_between(self, name: str, start: int, end: int) -> int:
         """Estimated bytes of [start, end)."""
         return find_same(self._state, name, None).sizes.between(start, end - 1)
 
     def span(self, name: str, group: str | None, start: int, end: int, incarnation: str | None) -> Span:
-        """What may be read of [start, end)."""
-        queue, members, cursor = self._readable(name, group, start, incarnation, end)
+        """What may be read of [start, end), or of as much of it as one question looks at."""
+        queue, members, end, cursor = self._readable(name, group, start, incarnation, end)
+        if cursor is not None:
+            end = cursor.rejected.cut_runs(start, end - 1, ranges.RUNS_AT_ONCE)[0] + 1
         reached = max(start, min(end, ranges.known_end(queue)))
         last = min(end, ranges.tail_of(queue)) - 1
         wanted = members.overlap(start, last)
@@ -170,14 +184,15 @@ class Readers:
 
     def _readable(
         self, name: str, group: str | None, start: int, incarnation: str | None, end: int, max_messages: int = END
-    ) -> tuple[Queue, RunSet, Cursor | None]:
+    ) -> tuple[Queue, RunSet, int, Cursor | None]:
+        """(…, members, up to where they are known, …)."""
         if group is None:
             queue = find_same(self._state, name, incarnation)
-            return queue, ranges.readable(queue, None, self._state.now, start), None
+            return queue, *ranges.readable(queue, None, self._state.now, start, end, max_messages), None
         queue, found, cursor = lookup.find_cursor(self._state, name, group, incarnation)
         lookup.check_expired(queue, found, cursor)
         _check_start(queue, found, cursor, start)
-        return queue, ranges.readable(queue, found, self._state.now, start, end, max_messages), cursor
+        return queue, *ranges.readable(queue, found, self._state.now, start, end, max_messages), cursor
 
     # -- whole messages --------------------------------------------------------------------------------------------
 

@@ -564,6 +564,31 @@ def test_a_reader_is_bounded_by_messages_and_by_bytes(driver: Driver) -> None:
     assert (reach.end, reach.messages) == (11, 0)
 
 
+@pytest.mark.parametrize("group", ["etl", None])
+@pytest.mark.parametrize("limits", [(0, 0), (7, 0), (0, 130), (9, 250), (1000, 0), (0, 1)])
+def test_scattered_messages_are_looked_at_piece_by_piece(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch, group: str | None, limits: tuple[int, int]
+) -> None:
+    """So that the event loop is not held for as many runs as there are messages."""
+    driver.publish(40)
+    join(driver)
+    driver.ask(RemoveMessages(9, None, "q", [(number, number) for number in range(2, 40, 3)]))
+    readers = driver.engine.readers
+    whole, lost = readers.reach("q", group, 1, *limits, None)
+    assert not whole.more
+    assert readers.span("q", group, 1, 41, None).end == 41
+    monkeypatch.setattr(ranges, "RUNS_AT_ONCE", 3)
+    reach, found = readers.reach("q", group, 1, *limits, None)
+    while reach.more:
+        assert reach.end < whole.end
+        reach, more = readers.reach("q", group, 1, *limits, None, reach)
+        found += more
+    assert (reach, found) == (whole, lost)
+    span = readers.span("q", group, 1, 41, None)
+    assert (span.wanted, span.end) == ([(1, 1), (3, 4), (6, 7)], 8)
+    assert readers.cuts("q", group, 1, 41, 4, None) == [1, 11, 21, 31, 41]
+
+
 def test_cuts_balance_bytes_not_messages(driver: Driver) -> None:
     driver.publish(300, size=10)
     driver.publish(1, size=200_000)
