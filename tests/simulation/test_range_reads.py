@@ -4,11 +4,13 @@ each answer says comes to the end, sees every message once and misses none that 
 from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import patch
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.simulation.engine_driver import Driver
+from vibemq.engine.handlers.cursors import ranges
 from vibemq.model.commands import CommitCursor, JoinCursor, Quarantine, RejectAt
 from vibemq.model.options import DeliveryMode, Durability
 from vibemq.model.rows import Rows, pack_row
@@ -93,10 +95,19 @@ STEPS = st.one_of(
 )
 
 
-@given(durability=st.sampled_from([Durability.STRONG, Durability.WEAK, Durability.ASYNC]), steps=st.lists(STEPS))
+@given(
+    durability=st.sampled_from([Durability.STRONG, Durability.WEAK, Durability.ASYNC]),
+    steps=st.lists(STEPS),
+    runs=st.sampled_from([3, ranges.RUNS_AT_ONCE]),
+)
 def test_a_reader_by_range_comes_to_the_end_and_misses_nothing(
-    durability: Durability, steps: list[tuple[str, int]]
+    durability: Durability, steps: list[tuple[str, int]], runs: int
 ) -> None:
+    with patch.object(ranges, "RUNS_AT_ONCE", runs):
+        read_all_of(durability, steps)
+
+
+def read_all_of(durability: Durability, steps: list[tuple[str, int]]) -> None:
     driver = Driver()
     driver.create(mode=DeliveryMode.FAN_OUT_WITH_ACK, durability=durability)
     driver.ask(JoinCursor(9, None, "q", "etl"))

@@ -105,11 +105,23 @@ class Readers:
         return ranges.tail_of(queue) if found is None else min(found, ranges.tail_of(queue))
 
     def reach(
-        self, name: str, group: str | None, start: int, max_messages: int, max_bytes: int, incarnation: str | None
+        self,
+        name: str,
+        group: str | None,
+        start: int,
+        max_messages: int,
+        max_bytes: int,
+        incarnation: str | None,
+        before: Reach | None = None,
     ) -> tuple[Reach, list[Run]]:
-        """(how far a reader at `start` may go, what of that is lost to the group)."""
-        queue, members, cursor = self._readable(name, group, start, incarnation, END, max_messages or END)
-        reach = ranges.reach(queue, members, start, max_messages, max_bytes)
+        """(how far a reader at `start` may go, what of that is lost to the group).
+
+        Args:
+            before: an answer with `more`; the lost ones are then those behind it.
+        """
+        start = start if before is None else before.end
+        queue, members, stop, cursor = self._readable(name, group, start, incarnation, END, max_messages or END)
+        reach = ranges.reach(queue, members, start, stop, max_messages, max_bytes, before)
         lost = [] if cursor is None else cursor.lost.overlap(start, reach.end - 1)
         return reach, lost
 
@@ -133,24 +145,29 @@ class Readers:
     def cuts(
         self, name: str, group: str | None, start: int, end: int, parts: int, incarnation: str | None
     ) -> list[int]:
-        queue, members, _ = self._readable(name, group, start, incarnation, end)
-        return ranges.cuts(queue, members, start, end, parts)
+        queue, members, stop, _ = self._readable(name, group, start, incarnation, end)
+        return ranges.cuts(queue, members, start, stop, end, parts)
 
     def size_between(self, name: str, start: int, end: int) -> int:
         """Estimated bytes of [start, end)."""
         return find_same(self._state, name, None).sizes.between(start, end - 1)
 
     def span(self, name: str, group: str | None, start: int, end: int, incarnation: str | None) -> Span:
-        """What may be read of [start, end)."""
-        queue, members, cursor = self._readable(name, group, start, incarnation, end)
+        """What may be read of [start, end), or of as much of it as one question looks at."""
+        queue, members, end, cursor = self._readable(name, group, start, incarnation, end)
+        if cursor is not None:
+            end = cursor.rejected.cut_runs(start, end - 1, ranges.RUNS_AT_ONCE)[0] + 1
         reached = max(start, min(end, ranges.known_end(queue)))
         last = min(end, ranges.tail_of(queue)) - 1
         wanted = members.overlap(start, last)
         if cursor is None:
-            return Span(queue.queue_id, queue.incarnation, wanted, wanted, reached)
+            gone = ranges.gone_from_log(queue, start, last)
+            return Span(queue.queue_id, queue.incarnation, wanted, wanted, reached, gone)
         lost, quarantined = cursor.lost.overlap(start, end - 1), cursor.quarantined.overlap(start, end - 1)
-        # What the group has rejected is part of a batch that is read again, as long as the DLQ keeps it.
-        allowed = RunSet([(start, last)] if start <= last else [])
+        # What the group has rejected is part of a batch that is read again, as long as the DLQ keeps it. Other rows may
+        # lie in the store for a while yet: removed, expired, or never for this group.
+        allowed = RunSet(wanted)
+        allowed.add_all(cursor.rejected.overlap(start, last))
         for run in lost + quarantined:
             allowed.remove(*run)
         return Span(queue.queue_id, queue.incarnation, wanted, allowed.runs(), reached, lost, quarantined)
@@ -167,14 +184,15 @@ class Readers:
 
     def _readable(
         self, name: str, group: str | None, start: int, incarnation: str | None, end: int, max_messages: int = END
-    ) -> tuple[Queue, RunSet, Cursor | None]:
+    ) -> tuple[Queue, RunSet, int, Cursor | None]:
+        """(…, members, up to where they are known, …)."""
         if group is None:
             queue = find_same(self._state, name, incarnation)
-            return queue, ranges.readable(queue, None, self._state.now, start), None
+            return queue, *ranges.readable(queue, None, self._state.now, start, end, max_messages), None
         queue, found, cursor = lookup.find_cursor(self._state, name, group, incarnation)
         lookup.check_expired(queue, found, cursor)
         _check_start(queue, found, cursor, start)
-        return queue, ranges.readable(queue, found, self._state.now, start, end, max_messages), cursor
+        return queue, *ranges.readable(queue, found, self._state.now, start, end, max_messages), cursor
 
     # -- whole messages --------------------------------------------------------------------------------------------
 

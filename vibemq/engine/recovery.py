@@ -157,7 +157,7 @@ def _group(state: EngineState, step: Step, queue: Queue, stored_queue: StoredQue
         for number, plan in stored.plans.items() if stored.has("plans") else ():
             cursor.plans.add(number, plan)
             state.batches_at = max(state.batches_at, plan.made_at, plan.empty_at)
-        take_up(state, step, queue, group, cursor)
+        take_up(state, step, queue, group, cursor, stored_queue.dead)
 
 
 def _unsettled(queue: StoredQueue, group: StoredGroup) -> RunSet:

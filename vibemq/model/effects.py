@@ -186,6 +186,8 @@ class Reach:
     size: int
     """Estimated bytes."""
     tail: int
+    more: bool = False
+    """Whether it has only been looked up to `end`, and the reader may perhaps go further."""
 
 
 @dataclass(slots=True)

@@ -61,7 +61,14 @@ class ReaderQuestions(Protocol):
     def first_near(self, name: str, instant: int) -> int: ...
 
     def reach(
-        self, name: str, group: str | None, start: int, max_messages: int, max_bytes: int, incarnation: str | None
+        self,
+        name: str,
+        group: str | None,
+        start: int,
+        max_messages: int,
+        max_bytes: int,
+        incarnation: str | None,
+        before: Reach | None = None,
     ) -> tuple[Reach, list[Run]]: ...
 
     def planned(self, name: str, group: str, tag: str, incarnation: str | None) -> Plan | None: ...

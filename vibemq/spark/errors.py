@@ -190,7 +190,12 @@ def _advice(error: Refused, queue: str, group: str) -> str:
             )
         case "STAGE_NOT_FOUND":
             return "the stages of this batch have expired (they are kept for 24 hours); run the batch again"
-        case "NOT_AUTHORIZED" | "AUTH_FAILED" | "AUTH_REQUIRED":
+        case "AUTH_FAILED" | "AUTH_REQUIRED":
             return "the broker does not let this user in: see username with passwordFile or passwordEnv, or tokenFile"
+        case "NOT_AUTHORIZED":
+            return (
+                "this user may not do that: docs/reference/spark.md#connection says which permissions a job needs, and"
+                " a group or an application belongs to the user who used it first"
+            )
         case _:
             return ""

@@ -17,13 +17,14 @@ try:
         ReadAllAvailable,
         ReadMaxBytes,
         ReadMaxRows,
+        ReadMinRows,
         SupportsTriggerAvailableNow,
     )
 
     IS_SUPPORTED = True
 except ImportError:
     DataSourceStreamArrowWriter = SupportsTriggerAvailableNow = object  # type: ignore[assignment,misc]
-    ReadAllAvailable = ReadMaxBytes = ReadMaxRows = None  # type: ignore[assignment,misc]
+    ReadAllAvailable = ReadMaxBytes = ReadMaxRows = ReadMinRows = None  # type: ignore[assignment,misc]
     IS_SUPPORTED = False
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "ReadAllAvailable",
     "ReadMaxBytes",
     "ReadMaxRows",
+    "ReadMinRows",
     "SupportsTriggerAvailableNow",
     "check_supported",
 ]

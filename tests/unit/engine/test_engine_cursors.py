@@ -233,6 +233,22 @@ def test_what_was_rejected_is_still_part_of_a_batch_that_is_read_again(driver: D
     assert span.wanted == [(1, 1), (3, 3)]
     assert span.allowed == [(1, 3)]
     assert alive(driver, 2)
+    driver.restart()
+    assert driver.engine.readers.span("q", "etl", 1, 4, None).allowed == [(1, 3)]
+    driver.ask(SeekGroup(9, None, "q", "etl", StartAt.BEGINNING))
+    assert driver.engine.readers.span("q", "etl", 1, 4, None).allowed == [(1, 1), (3, 3)], "it begins anew"
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_cursor_is_given_what_is_its_own(driver: Driver, restarted: bool) -> None:
+    """Rows of others lie in the same blocks for a while yet."""
+    driver.publish(6)
+    driver.ask(RemoveMessages(9, None, "q", [(2, 3)]))
+    join(driver)
+    if restarted:
+        driver.restart()
+    span = driver.engine.readers.span("q", "etl", 1, 7, None)
+    assert span.allowed == span.wanted == [(1, 1), (4, 6)]
 
 
 def test_without_a_dead_letter_queue_a_reject_drops(driver: Driver) -> None:
@@ -286,6 +302,7 @@ def test_what_its_sender_let_expire_is_skipped_and_counted(dead_letter: bool) ->
     assert (cursor(driver).lost, cursor(driver).expired_messages) == ([], 1)
     reach, lost = driver.engine.readers.reach("q", "etl", 1, 0, 0, None)
     assert (reach.end, reach.messages, lost) == (7, 5, [])
+    assert driver.engine.readers.span("q", "etl", 1, 7, None).allowed == [(1, 2), (4, 6)]
     commit(driver, 7)
     driver.check()
 
@@ -456,6 +473,8 @@ def test_overflow_and_log_limits_lose_too() -> None:
     for _ in range(5):
         driver.publish(1)
     assert cursor(driver).lost == [(1, 3)]
+    for start, lost in ((1, [(1, 3)]), (3, [(3, 3)]), (4, []), (9, [])):
+        assert driver.engine.readers.span("q", None, start, 99, None).lost == lost, "also to whoever has no group"
     driver.check()
 
 
@@ -543,6 +562,31 @@ def test_a_reader_is_bounded_by_messages_and_by_bytes(driver: Driver) -> None:
     assert reach.end == 4, "one message at least"
     reach, _ = readers.reach("q", "etl", 11, 0, 0, None)
     assert (reach.end, reach.messages) == (11, 0)
+
+
+@pytest.mark.parametrize("group", ["etl", None])
+@pytest.mark.parametrize("limits", [(0, 0), (7, 0), (0, 130), (9, 250), (1000, 0), (0, 1)])
+def test_scattered_messages_are_looked_at_piece_by_piece(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch, group: str | None, limits: tuple[int, int]
+) -> None:
+    """So that the event loop is not held for as many runs as there are messages."""
+    driver.publish(40)
+    join(driver)
+    driver.ask(RemoveMessages(9, None, "q", [(number, number) for number in range(2, 40, 3)]))
+    readers = driver.engine.readers
+    whole, lost = readers.reach("q", group, 1, *limits, None)
+    assert not whole.more
+    assert readers.span("q", group, 1, 41, None).end == 41
+    monkeypatch.setattr(ranges, "RUNS_AT_ONCE", 3)
+    reach, found = readers.reach("q", group, 1, *limits, None)
+    while reach.more:
+        assert reach.end < whole.end
+        reach, more = readers.reach("q", group, 1, *limits, None, reach)
+        found += more
+    assert (reach, found) == (whole, lost)
+    span = readers.span("q", group, 1, 41, None)
+    assert (span.wanted, span.end) == ([(1, 1), (3, 4), (6, 7)], 8)
+    assert readers.cuts("q", group, 1, 41, 4, None) == [1, 11, 21, 31, 41]
 
 
 def test_cuts_balance_bytes_not_messages(driver: Driver) -> None:

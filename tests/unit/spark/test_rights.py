@@ -26,6 +26,7 @@ TOML = "\n".join(
         user("once", queues("orders", "publish"), transactions("*")),
         user("nightly", queues("orders", "publish"), transactions("nightly*")),
         user("reader", queues("orders", "subscribe")),
+        user("colleague", queues("orders", "subscribe")),
         user("mortician", queues("orders", "inspect")),
     )
 )
@@ -75,3 +76,21 @@ def test_readers_of_dead_letters(broker: BrokerProcess) -> None:
     assert read(broker, **options, username="mortician") == []
     with pytest.raises(Refused, match="NOT_AUTHORIZED"):
         read(broker, **options, username="reader")
+
+
+def test_who_is_refused_is_told_what_is_missing(broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refusal(**more: object) -> str:
+        options: dict[str, object] = {"queue": "orders", "group": "mine", "passwordEnv": "SPARK_PW", **more}
+        with pytest.raises(Refused) as caught:
+            Query(broker, **{name: value for name, value in options.items() if value}).live.initialOffset()
+        return str(caught.value)
+
+    Query(broker, queue="orders", group="mine", username="reader", passwordEnv="SPARK_PW").live.initialOffset()
+    monkeypatch.setenv("WRONG", "no")
+    for login in ({"username": "reader", "passwordEnv": "WRONG"}, {"passwordEnv": None}):
+        for queue in ({}, {"queue": None, "queuePattern": "orders*"}):
+            assert "does not let this user in: see username with passwordFile" in refusal(**login, **queue)
+    for name in ("writer", "colleague"):
+        said = refusal(username=name)
+        assert said.startswith("this user may not do that: docs/reference/spark.md#connection says which permissions")
+        assert "'subscribe' on queue 'orders'" in said or "belongs to another user" in said

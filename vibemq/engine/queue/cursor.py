@@ -30,6 +30,7 @@ class Cursor:
         "plans",
         "plans_done",
         "quarantined",
+        "rejected",
     )
 
     def __init__(self, committed: int) -> None:
@@ -51,6 +52,8 @@ class Cursor:
         self.owner = ""
         self.lost = RunSet()
         self.quarantined = RunSet()
+        self.rejected = RunSet()
+        """Still part of a batch that is read again, as long as the store has it. Not stored: see `take_up`."""
         self.held = RunSet()
         """Acknowledged, and kept for a second look."""
         self._releases: deque[tuple[int, int, int]] = deque()
@@ -97,7 +100,7 @@ class Cursor:
         self.plans_done = 0
         self.expired = False
         self.joins = 0
-        for runs in (self.lost, self.quarantined, self.held):
+        for runs in (self.lost, self.quarantined, self.rejected, self.held):
             runs.remove(1, NEVER)
         self._releases.clear()
 
@@ -149,6 +152,7 @@ class Cursor:
         return taken
 
     def forget_runs(self) -> None:
-        """Quarantined runs matter as long as they can be asked for, lost ones until they are acknowledged."""
+        """Lost runs matter until they are acknowledged, the others as long as they can be asked for."""
         self.lost.remove(1, self.committed - 1)
-        self.quarantined.remove(1, self.head - 1)
+        for runs in (self.quarantined, self.rejected):
+            runs.remove(1, self.head - 1)

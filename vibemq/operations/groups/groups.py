@@ -22,8 +22,8 @@ from vibemq.model.commands import (
     SeekGroup,
     StartAt,
 )
-from vibemq.model.effects import CursorInfo, GroupInfo
-from vibemq.model.runs import run_count
+from vibemq.model.effects import CursorInfo, GroupInfo, Reach
+from vibemq.model.runs import Run, run_count
 from vibemq.model.selector import Selector
 from vibemq.model.stored import Slice
 from vibemq.operations.arguments import page_size
@@ -258,14 +258,23 @@ class Groups:
 
     async def advance(self, caller: Caller, wanted: AdvanceArguments) -> dict[str, Any]:
         queue, start = wanted.queue, wanted.from_
-        limits = wanted.max_messages, wanted.max_bytes
-        reach, lost = self._readers.reach(queue, wanted.group, start, *limits, wanted.incarnation)
+        reach, lost = await self._reach(wanted)
         planned = self._planned(wanted)
         if reach.end <= start and wanted.wait_ms and planned is None:
             await self._long_polls.wait(queue, start, wanted.wait_ms / 1000)
-            reach, lost = self._readers.reach(queue, wanted.group, start, *limits, wanted.incarnation)
+            reach, lost = await self._reach(wanted)
         found = {"end": reach.end, "messages": reach.messages, "bytes": reach.size, "tail": reach.tail, "lost": lost}
         return found if planned is None else {**found, "planned": planned}
+
+    async def _reach(self, wanted: AdvanceArguments) -> tuple[Reach, list[Run]]:
+        """The loop has a turn after each piece of very many runs."""
+        asked = wanted.queue, wanted.group, wanted.from_, wanted.max_messages, wanted.max_bytes, wanted.incarnation
+        reach, lost = self._readers.reach(*asked)
+        while reach.more:
+            await asyncio.sleep(0)
+            reach, more = self._readers.reach(*asked, before=reach)
+            lost += more
+        return reach, lost
 
     def _planned(self, wanted: AdvanceArguments) -> str | None:
         if wanted.group is None or wanted.plan is None:

@@ -7,7 +7,7 @@ import ssl
 from collections.abc import Iterator
 
 from vibemq.spark.connection import wire
-from vibemq.spark.errors import ConnectionLost, Refused, SourceError
+from vibemq.spark.errors import ConnectionLost, Refused, SourceError, explained
 from vibemq.spark.options import SourceOptions
 from vibemq.spark.values import Endpoint
 
@@ -119,7 +119,7 @@ class Link:
         self.send(wire.plain(wire.CONNECT, "connect", headers=secrets | about))
         answer = self.receive(timeout_s)
         if answer.kind == wire.ERROR:
-            raise Refused(*wire.error(answer))
+            raise explained(Refused(*wire.error(answer)), "")
         granted = wire.headers(answer).get("negotiated-extensions", "").split(",")
         missing = [name for name in EXTENSIONS if name not in granted]
         if answer.kind != wire.CONNECT_ACK or missing:

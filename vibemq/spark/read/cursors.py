@@ -63,6 +63,8 @@ class QueryCursors:
         self._joined: dict[str, QueryCursor] = {}
         self._decided: dict[str, Standing] = {}
         """By queue: the group for which `newCheckpoint` was decided."""
+        self.has_begun = False
+        """Whether the query has a position: queues that come later are read from their first message on."""
 
     def decide(self, queues: Iterable[str]) -> None:
         """For queues of which there is no position, before any of them is joined: whether `newCheckpoint` counts.
@@ -74,6 +76,7 @@ class QueryCursors:
             Refused: groups were moved, and the option does not name this loss.
         """
         standings = self._look_at([queue for queue in queues if queue not in self._joined])
+        self.has_begun = self.has_begun or bool(self._joined or standings)
         moved = [found.queue for found in standings if found.moved]
         if not moved:
             return
@@ -136,22 +139,23 @@ class QueryCursors:
 
     def leave_those_gone(self) -> None:
         """Queues that are not there any more, or are others now."""
-        asked = [
-            (
-                queue,
-                self._client.ask_verb(
-                    "group.offsets", queue, {"group": self._settings.group, "incarnation": cursor.incarnation}
-                ),
-            )
-            for queue, cursor in self._joined.items()
-        ]
-        for queue, ticket in asked:
+        for queue, _, ticket in self._ask_for_offsets():
             try:
                 self._client.json(ticket)
             except Refused as error:
                 if not error.says_queue_is_gone:
                     raise explained(error, queue, self._settings.group) from None
                 self.leave(queue)
+
+    def _ask_for_offsets(self) -> list[tuple[str, QueryCursor, Ticket]]:
+        """Of all joined queues at once."""
+        return [
+            (queue, cursor, self._client.ask_verb("group.offsets", queue, self._about(cursor)))
+            for queue, cursor in self._joined.items()
+        ]
+
+    def _about(self, cursor: QueryCursor) -> dict[str, object]:
+        return {"group": self._settings.group, "incarnation": cursor.incarnation}
 
     def leave(self, queue: str) -> None:
         """The queue is gone, or not the one we joined."""
@@ -213,10 +217,9 @@ class QueryCursors:
 
     def check_owned(self) -> None:
         """Raise when another query has joined, for queries that do not acknowledge."""
-        for queue, cursor in self._joined.items():
+        for queue, cursor, ticket in self._ask_for_offsets():
             try:
-                arguments = {"group": self._settings.group, "incarnation": cursor.incarnation}
-                epoch = int(self._client.call("group.offsets", queue, arguments)["epoch"])
+                epoch = int(self._client.json(ticket)["epoch"])
             except Refused as error:
                 if error.says_queue_is_gone:
                     continue  # Whoever reads on finds the same, and decides what it means.
@@ -238,11 +241,13 @@ class QueryCursors:
                 cursor.joins = 0
 
     def _join(self, queue: str, at: QueuePosition | None, begin: str = "") -> QueryCursor:
-        """`begin`: in the place of what was decided, where there is no position."""
+        """`begin`: in the place of what was decided, where there is no position; a new group then begins at the first
+        message."""
         settings = self._settings
+        start = "earliest" if begin else self._start(queue)
         arguments: dict[str, object] = {
             "group": settings.group,
-            "start": f"sequence:{at.sequence}" if at else self._start(queue),
+            "start": f"sequence:{at.sequence}" if at else start,
             "owner": f"spark {socket.gethostname()} {os.getpid()}",
         }
         if at:
@@ -267,9 +272,12 @@ class QueryCursors:
         return QueryCursor(queue, str(answer["incarnation"]), epoch, committed, joins, moved, plans, is_new)
 
     def _start(self, queue: str) -> str:
+        starts = self._settings.starting_offsets
+        if self._settings.queue_pattern and self.has_begun and starts.of(queue) is None:
+            # What was published before it was discovered is the query's, too.
+            return "earliest"
         if self._settings.starting_timestamp is not None:
             return f"time:{self._settings.starting_timestamp}"
-        starts = self._settings.starting_offsets
         asked = starts.word or starts.of(queue)
         if isinstance(asked, int):
             return f"sequence:{asked}"

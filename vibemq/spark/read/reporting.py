@@ -2,11 +2,12 @@
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from vibemq.spark.connection.client import BrokerClient
+from vibemq.spark.connection.client import BrokerClient, Ticket
+from vibemq.spark.errors import Refused
 from vibemq.spark.read.cursors import JOINS_SUSPICIOUS
 from vibemq.spark.read.offsets import QueuePosition, dump
 
@@ -24,10 +25,10 @@ class Lag:
 
 
 def report(client: BrokerClient, group: str, queues: Sequence[str]) -> dict[str, Any]:
-    """An offset with the tails and more keys. Asks once and does not wait. Raises SourceError, KeyError, ValueError."""
+    """An offset with the tails and more keys, of the queues in which the group is. Asks once, of all queues at the same
+    time, and does not wait for a broker that is away. Raises SourceError, KeyError, ValueError."""
     tails, details = {}, {}
-    for queue in queues:
-        now = client.call("group.offsets", queue, {"group": group}, patient=False)
+    for queue, now in _positions(client, group, queues):
         tails[queue] = QueuePosition(str(now["incarnation"]), int(now["tail"]))
         oldest = int(now["oldest_at"])
         details[queue] = {
@@ -40,6 +41,21 @@ def report(client: BrokerClient, group: str, queues: Sequence[str]) -> dict[str,
         if int(now["joins"]) >= JOINS_SUSPICIOUS:
             details[queue]["joins"] = int(now["joins"])
     return dump(tails, details)
+
+
+def _positions(client: BrokerClient, group: str, queues: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    asked: list[tuple[str, Ticket]] = []
+    about = {"group": group}
+    try:
+        asked.extend((queue, client.ask_verb("group.offsets", queue, about, patient=False)) for queue in queues)
+        for queue, ticket in asked:
+            try:
+                yield queue, client.json(ticket, patient=False)
+            except Refused:
+                continue  # It is gone, or has not entered the query: there is nothing to report of it.
+    finally:
+        for _, ticket in asked:
+            client.forget(ticket)
 
 
 def lag(progress: Any) -> Lag | None:

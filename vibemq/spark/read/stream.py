@@ -30,7 +30,7 @@ from vibemq.spark.read.offsets import OffsetRange, Positions, QueuePosition, che
 from vibemq.spark.read.planning import SplitsAhead, partitions, queues_of, task_without_rows
 from vibemq.spark.read.plans import QueryPlans, tag_of
 from vibemq.spark.read.reporting import report
-from vibemq.spark.support import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, SupportsTriggerAvailableNow
+from vibemq.spark.support import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows, SupportsTriggerAvailableNow
 
 DISCOVERY_S = 5.0
 """How often a pattern is looked up."""
@@ -67,6 +67,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxRows(self._settings.max_messages_per_trigger)
         if self._settings.max_bytes_per_trigger:
             return ReadMaxBytes(self._settings.max_bytes_per_trigger)
+        if self._settings.min_messages_per_trigger > 1:
+            return ReadMinRows(self._settings.min_messages_per_trigger)
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
@@ -212,6 +214,7 @@ class _Live:
 
     def _advance(self, start: Positions, limits: AdmissionLimits) -> Positions:
         self.repeats_nothing()
+        self._cursors.has_begun = True
         self.queues(start)
         for queue in sorted(start):
             self._joined(queue, start)
@@ -265,10 +268,11 @@ class _Live:
         self._targets = self.tails()
 
     def tails(self) -> Positions:
+        asked = [(queue, self._client.ask_verb("group.offsets", queue, {})) for queue in self.queues({})]
         found = {}
-        for queue in self.queues({}):
+        for queue, ticket in asked:
             try:
-                now = self._client.call("group.offsets", queue, {})
+                now = self._client.json(ticket)
             except Refused as error:
                 if error.code != "QUEUE_NOT_FOUND" or not self._settings.queue_pattern:
                     raise explained(error, queue, self._settings.group) from None

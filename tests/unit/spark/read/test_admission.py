@@ -50,9 +50,10 @@ def test_limits_of_messages_and_bytes(broker: BrokerProcess, queue: str, publish
     assert first_end(maxBytesPerTrigger=1) == 2, "always one message"
 
 
-def test_fewer_larger_batches(broker: BrokerProcess, queue: str, publish: Publish) -> None:
+@pytest.mark.parametrize("limits", [{}, {"maxMessagesPerTrigger": 0, "maxBytesPerTrigger": 0}])
+def test_fewer_larger_batches(broker: BrokerProcess, queue: str, publish: Publish, limits: dict[str, object]) -> None:
     publish(queue, 0, 5)
-    patient = Query(broker, queue=queue, minMessagesPerTrigger=8)
+    patient = Query(broker, queue=queue, minMessagesPerTrigger=8, **limits)
     start = patient.live.initialOffset()
     assert patient.latest(start) == start
     publish(queue, 5, 8)

@@ -121,6 +121,21 @@ def test_what_is_no_longer_kept(
     assert "keeps messages from 5 on" in capfd.readouterr().err
 
 
+def test_a_log_that_goes_on_between_planning_and_reading(
+    broker: BrokerProcess, mq: Any, queue: str, publish: Publish, capfd: pytest.CaptureFixture[str]
+) -> None:
+    publish(queue, 0, 4)
+    source = DefaultSource(options_of(broker, queue=queue, columns="seq"))
+    reader = source.reader(source.schema())
+    (task,) = reader.partitions()
+    mq.purge_queue(queue)
+    with pytest.raises(DataLoss, match=r"4 messages are gone before they were read \(sequences 1-4\)"):
+        list(reader.read(task))
+    careless = DefaultSource(options_of(broker, queue=queue, failOnDataLoss="false")).reader(source.schema())
+    assert list(careless.read(task)) == []
+    assert "4 messages are gone before they were read" in capfd.readouterr().err
+
+
 def test_a_queue_that_does_not_exist(broker: BrokerProcess) -> None:
     with pytest.raises(Refused, match="queue 'nowhere' does not exist"):
         read(broker, queue="nowhere")

@@ -157,6 +157,28 @@ def test_a_pattern_takes_in_new_queues(
     assert query.batch(entered)[1] == [5, 6]
 
 
+def test_a_new_queue_of_a_pattern_is_read_from_its_first_message(
+    broker: BrokerProcess, mq: Any, queue: str, publish: Publish, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when the others were to be read from now on: nobody else has what came before it was discovered."""
+    monkeypatch.setattr("vibemq.spark.read.stream.DISCOVERY_S", 0.0)
+    publish(queue, 0, 2)
+    options = {"queuePattern": f"{queue}*", "startingOffsets": "latest"}
+    Query(broker, **options).live.initialOffset()
+    mq.create_queue(f"{queue}.before-the-first-batch", retention="log")
+    publish(f"{queue}.before-the-first-batch", 3, 5)
+    query = Query(broker, **options)
+    offset, numbers = query.batch(query.live.initialOffset())
+    assert numbers == [3, 4], "the driver was started again"
+    for name, first in (("while-it-runs", 5), ("between-two-runs", 7)):
+        mq.create_queue(f"{queue}.{name}", retention="log")
+        publish(f"{queue}.{name}", first, first + 2)
+        entered, _ = query.batch(offset)
+        offset, numbers = query.batch(entered)
+        assert numbers == [first, first + 1]
+        query = Query(broker, **options)
+
+
 def test_a_checkpoint_of_other_queues_is_refused(broker: BrokerProcess, mq: Any, queue: str) -> None:
     mq.create_queue(f"{queue}.b", retention="log")
     start = Query(broker, queue=queue).live.initialOffset()

@@ -62,13 +62,19 @@ def next_alarm_of(group: Group, cursor: Cursor, now: int) -> int:
     return min(at, now + LAG_CHECK_MS) if limited else at
 
 
-def take_up(state: EngineState, step: Step, queue: Queue, group: Group, cursor: Cursor) -> None:
+def take_up(state: EngineState, step: Step, queue: Queue, group: Group, cursor: Cursor, dead: RunSet) -> None:
     """A stored cursor: what it had acknowledged and not released is held for a whole hold anew. Without a hold it is
-    released, and leaves with the timers of the cursor, in steps."""
+    released, and leaves with the timers of the cursor, in steps.
+
+    Args:
+        dead: of the queue. Which of them the group has rejected is not stored; a batch with one row too many is better
+            than one without a row that it had.
+    """
     group.cursor = cursor
     acknowledged = group.take_waiting(1, cursor.committed - 1)
     if not cursor.head:
         cursor.head = min((first for first, _ in acknowledged), default=cursor.committed)
+    cursor.rejected.add_all(dead.overlap(cursor.head, END))
     group.in_flight += run_count(acknowledged)
     cursor.keep(acknowledged)
     if cursor.hold_ms and (acknowledged or cursor.head < cursor.committed):

@@ -9,10 +9,12 @@ from vibemq.engine.queue.queue import Queue
 from vibemq.engine.views import group_oldest
 from vibemq.model.effects import CursorInfo, Reach
 from vibemq.model.options import Durability
-from vibemq.model.runs import END, RunSet
+from vibemq.model.runs import END, Run, RunSet
 
 LEAP = 1 << 24
 """How many sequences a weak or async queue with a cursor skips after a restart: more than a crash can have taken."""
+RUNS_AT_ONCE = 1_000
+"""Runs of messages at which one question looks, in about 2 ms. Scattered ones are as many runs as messages."""
 
 
 def tail_of(queue: Queue) -> int:
@@ -56,13 +58,25 @@ def _leaps(queue: Queue) -> bool:
 
 def readable(
     queue: Queue, group: Group | None, now: int, start: int, end: int = END, max_messages: int = END
-) -> RunSet:
-    """The sequences of [start, end) that a reader may be given: of one cursor, or of anybody. Of a cursor no more than
-    the first `max_messages` may need."""
+) -> tuple[RunSet, int]:
+    """(the sequences of [start, stop) that a reader may be given, of one cursor or anybody, perhaps with others; stop).
+    It stops before `end` where there are too many to look at once, or more than `max_messages` may need."""
+    most = min(max_messages, RUNS_AT_ONCE)
     if group is None or group.cursor is None:
-        return queue.alive(1, now)
-    last, _ = group.ready.cut(start, end - 1, max_messages)
-    return group.unsettled_within(start, last)
+        alive = queue.alive(1, now)
+        return alive, alive.cut_runs(start, end - 1, most)[0] + 1
+    last, _ = group.ready.cut(start, end - 1, most)
+    last, _ = group.cursor.held.cut_runs(start, last, most)
+    return group.unsettled_within(start, last), last + 1
+
+
+def gone_from_log(queue: Queue, first: int, last: int) -> list[Run]:
+    """What of [first, last] a log has let go of at its beginning: dropped by its limits, or purged."""
+    if queue.log is None:
+        return []
+    kept_from = queue.log.first if queue.log else tail_of(queue)
+    first, last = max(first, 1), min(last, kept_from - 1)
+    return [(first, last)] if first <= last else []
 
 
 def describe(queue: Queue, group: Group, cursor: Cursor) -> CursorInfo:
@@ -93,13 +107,19 @@ def describe(queue: Queue, group: Group, cursor: Cursor) -> CursorInfo:
     )
 
 
-def reach(queue: Queue, members: RunSet, start: int, max_messages: int, max_bytes: int) -> Reach:
-    """How far a reader of `members` at `start` may go: both limits hold, but for the first message."""
+def reach(
+    queue: Queue, members: RunSet, start: int, stop: int, max_messages: int, max_bytes: int, before: Reach | None = None
+) -> Reach:
+    """How far a reader of `members` at `start` may go, up to `stop`: both limits hold, but for the first message.
+
+    Args:
+        before: what was found up to `start`, and counts.
+    """
     tail = tail_of(queue)
-    left = max_messages or END
-    room = max_bytes or END
-    end, count, size = start, 0, 0
-    for first, last in members.overlap(start, tail - 1):
+    end, count, size = start, before.messages if before else 0, before.size if before else 0
+    left = (max_messages or END) - count
+    room = (max_bytes or END) - size
+    for first, last in members.overlap(start, min(stop, tail) - 1):
         last = min(last, first + left - 1)
         if queue.sizes.between(first, last) > room:
             last = queue.sizes.reach(first, last, room)
@@ -112,12 +132,13 @@ def reach(queue: Queue, members: RunSet, start: int, max_messages: int, max_byte
         room -= taken
         if left <= 0 or room <= 0:
             return Reach(end, count, size, tail)
-    return Reach(max(start, tail), count, size, tail)
+    return Reach(max(start, min(stop, tail)), count, size, tail, more=stop < tail)
 
 
-def cuts(queue: Queue, members: RunSet, start: int, end: int, parts: int) -> list[int]:
-    """Points that divide [start, end) into up to `parts` stretches of about the same number of bytes."""
-    runs = members.overlap(start, end - 1)
+def cuts(queue: Queue, members: RunSet, start: int, stop: int, end: int, parts: int) -> list[int]:
+    """Points that divide [start, end) into up to `parts` stretches of about the same number of bytes: of the members,
+    or of all that was published where these are known up to `stop` only."""
+    runs = members.overlap(start, end - 1) if stop == end else [(start, end - 1)]
     total = queue.sizes.of_runs(runs)
     points = [start]
     done = 0

@@ -223,6 +223,7 @@ def _reject(
     for sequence, error in rejects:
         if sequence >= cursor.committed and group.take_waiting(sequence, sequence):
             taken.append((error, sequence))
+            cursor.rejected.add(sequence, sequence)
     for error, items in groupby(sorted(taken), key=itemgetter(0)):
         turn_down(state, step, queue, group, runs_of(sequence for _, sequence in items), error)
     return len(taken)
