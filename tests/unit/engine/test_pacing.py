@@ -14,7 +14,8 @@ from vibemq.engine import Batch
 from vibemq.engine.handlers.cursors.requests import EPOCHS_OF_A_GROUP
 from vibemq.engine.pacing import STEP_UNITS, pieces
 from vibemq.engine.queue.unacked import Unacked
-from vibemq.errors import NotAuthorized, QueueNotFound
+from vibemq.engine.stage_names import stage_name
+from vibemq.errors import NotAuthorized, QueueNotFound, StageNotFound
 from vibemq.model import commands as ask
 from vibemq.model.commands import Command, Publish, Settle, Settlement
 from vibemq.model.effects import Outcome, Reply
@@ -27,6 +28,7 @@ MANY = 1_200
 EPOCH = EPOCHS_OF_A_GROUP + 1
 """Of the second group's first owner."""
 SCATTERED = [(sequence, sequence) for sequence in range(1, MANY, 2)]
+STAGES = [f"s{number}" for number in range(MANY // 2)]
 
 
 @given(st.lists(st.integers(1, 300), max_size=200), runs, st.booleans())
@@ -239,6 +241,8 @@ LONG: dict[str, tuple[Callable[[], Driver], Command]] = {
     "delete with consumers": (consumers, ask.DeleteQueue(9, "t", "q")),
     "delete with groups": (groups, ask.DeleteQueue(9, "t", "q")),
     "commit with other stages": (stages, ask.DecideTransaction(9, "t", "app", 1, ["s0"])),
+    "commit of very many stages": (stages, ask.DecideTransaction(9, "t", "app", 1, [f"s{n}" for n in range(MANY // 2)])),
+    "drop stages": (stages, ask.DropStages(9, "t", [stage_name("app", 1, stage) for stage in STAGES])),
     "commit of a cursor": (cursor, ask.CommitCursor(1, "t", "q", "c", EPOCH, MANY + 1)),
     "commit of a cursor that holds": (
         lambda: cursor(hold_ms=1_000),
@@ -297,6 +301,23 @@ def test_a_long_command_takes_steps_that_come_to_the_same_as_the_whole(name: str
         assert cut.info() == whole.info()
     assert cut.engine.queue_info("q") == whole.engine.queue_info("q")
     assert cut.engine.dead_count == whole.engine.dead_count
+
+
+@pytest.mark.parametrize("verb", ["commit", "drop"])
+def test_very_many_stages_that_nobody_has_written_are_looked_for_in_steps(verb: str) -> None:
+    driver = stages()
+    names = [f"none-{number}" for number in range(10 * MANY)]
+    commit = ask.DecideTransaction(9, "t", "app", 1, names)
+    drop = ask.DropStages(9, "t", [stage_name("app", 1, name) for name in names])
+    batch, outcomes = Batch([commit if verb == "commit" else drop]), list[Outcome]()
+    while not batch.done:
+        step = instructions(lambda: outcomes.append(driver.engine.advance(batch, driver.now)))
+        assert sum(step.values()) <= INSTRUCTIONS_MAX
+        driver.submit(outcomes.pop())
+    if verb == "commit":
+        assert isinstance(refusal := driver.answer("t"), StageNotFound)
+        assert f"{10 * MANY} of {10 * MANY} stages" in str(refusal)
+    driver.check()
 
 
 @pytest.mark.parametrize("hold_ms", [0, 1_000])
