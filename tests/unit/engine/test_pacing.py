@@ -189,8 +189,8 @@ def letters() -> Driver:
 def stages() -> Driver:
     driver = Driver()
     driver.create()
-    for number in range(MANY // 2):
-        driver.handle(ask.Stage(9, None, "q", "app", 1, f"s{number}", 1, rows_of(1)))
+    for stage in STAGES:
+        driver.handle(ask.Stage(9, None, "q", "app", 1, stage, 1, rows_of(1)))
     return driver
 
 
@@ -241,7 +241,7 @@ LONG: dict[str, tuple[Callable[[], Driver], Command]] = {
     "delete with consumers": (consumers, ask.DeleteQueue(9, "t", "q")),
     "delete with groups": (groups, ask.DeleteQueue(9, "t", "q")),
     "commit with other stages": (stages, ask.DecideTransaction(9, "t", "app", 1, ["s0"])),
-    "commit of very many stages": (stages, ask.DecideTransaction(9, "t", "app", 1, [f"s{n}" for n in range(MANY // 2)])),
+    "commit of very many stages": (stages, ask.DecideTransaction(9, "t", "app", 1, STAGES)),
     "drop stages": (stages, ask.DropStages(9, "t", [stage_name("app", 1, stage) for stage in STAGES])),
     "commit of a cursor": (cursor, ask.CommitCursor(1, "t", "q", "c", EPOCH, MANY + 1)),
     "commit of a cursor that holds": (
