@@ -171,6 +171,17 @@ def consumers() -> Driver:
     return driver
 
 
+def crowd() -> Driver:
+    """One group of very many consumers, most of which hold something."""
+    driver = Driver()
+    driver.create()
+    for number in range(MANY):
+        start = ask.StartAt.BEGINNING
+        driver.handle(ask.Subscribe(100 + number, None, 1, "q", group="g", start=start, capacity_messages=1))
+    driver.publish(MANY - 100)
+    return driver
+
+
 def parked() -> Driver:
     driver = Driver()
     driver.create(max_messages=1, overflow=Overflow.BLOCK_PUBLISHER)
@@ -240,6 +251,8 @@ LONG: dict[str, tuple[Callable[[], Driver], Command]] = {
     "remove many runs": (ready, ask.RemoveMessages(9, "t", "q", SCATTERED)),
     "delete with consumers": (consumers, ask.DeleteQueue(9, "t", "q")),
     "delete with groups": (groups, ask.DeleteQueue(9, "t", "q")),
+    "delete a group with consumers": (crowd, ask.DeleteGroup(9, "t", "q", "g")),
+    "seek a group with consumers": (crowd, ask.SeekGroup(9, "t", "q", "g", ask.StartAt.BEGINNING)),
     "commit with other stages": (stages, ask.DecideTransaction(9, "t", "app", 1, ["s0"])),
     "commit of very many stages": (stages, ask.DecideTransaction(9, "t", "app", 1, STAGES)),
     "drop stages": (stages, ask.DropStages(9, "t", [stage_name("app", 1, stage) for stage in STAGES])),
