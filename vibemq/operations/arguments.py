@@ -1,9 +1,11 @@
 """What the arguments of operations are made of, and the sentences that refuse them."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import lru_cache
+from itertools import islice
 from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
@@ -16,6 +18,11 @@ A = TypeVar("A", bound="Arguments")
 INSTANT_MAX = (1 << 63) - 1
 TEXT_MAX = 4096
 LIST_MAX = 100_000
+PAIRS_MAX = 10_000
+"""So many are read, and put in order, in a few milliseconds."""
+HEADERS_MAX = 1000
+OPTIONS_MAX = 100
+"""More than there are: what is unknown among them is told by name."""
 LIMIT_MAX = 1000
 """Most items of a page."""
 SHOWN_MAX = 40
@@ -30,10 +37,15 @@ class Arguments(BaseModel):
     never_null: ClassVar[Collection[str]] = ()
     """Names whose null is refused, and does not count as not given."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _one_unknown(cls, values: Any) -> Any:
+        return _with_one_unknown(cls, values) if isinstance(values, dict) else values
+
 
 def _runs(value: Any) -> list[Run]:
-    if not isinstance(value, list) or len(value) > LIST_MAX:
-        raise ValueError(f"must be a list of at most {LIST_MAX} pairs [first, last]")
+    if not isinstance(value, list) or len(value) > PAIRS_MAX:
+        raise ValueError(f"must be a list of at most {PAIRS_MAX} pairs [first, last]")
     if not all(_is_pair(pair) and type(pair[1]) is int for pair in value):
         raise ValueError("must be a list of pairs [first, last] of whole numbers")
     if any(not 0 <= first <= last <= INSTANT_MAX for first, last in value):
@@ -42,8 +54,8 @@ def _runs(value: Any) -> list[Run]:
 
 
 def _rejects(value: Any) -> list[tuple[int, str]]:
-    if not isinstance(value, list) or len(value) > LIST_MAX:
-        raise ValueError(f"must be a list of at most {LIST_MAX} pairs [sequence, error text]")
+    if not isinstance(value, list) or len(value) > PAIRS_MAX:
+        raise ValueError(f"must be a list of at most {PAIRS_MAX} pairs [sequence, error text]")
     if not all(_is_pair(pair) and isinstance(pair[1], str) for pair in value):
         raise ValueError("must be a list of pairs [sequence, error text]")
     return [(sequence, error) for sequence, error in value]
@@ -51,6 +63,15 @@ def _rejects(value: Any) -> list[tuple[int, str]]:
 
 def _is_pair(pair: Any) -> bool:
     return isinstance(pair, list | tuple) and len(pair) == 2 and type(pair[0]) is int
+
+
+def _first_wrong(value: Any) -> Any:
+    """Only the first value that is no text, if there is one: that is told, and of no other. So are too many."""
+    if isinstance(value, dict):
+        if len(value) > HEADERS_MAX:
+            return dict(islice(value.items(), HEADERS_MAX + 1))
+        return next(({name: text} for name, text in value.items() if not isinstance(text, str)), value)
+    return value
 
 
 Text = Annotated[str, Field(min_length=1, max_length=TEXT_MAX)]
@@ -64,8 +85,12 @@ Rejects = Annotated[
     list[tuple[int, str]],
     BeforeValidator(_rejects, json_schema_input_type=list[list[int | str]]),
 ]
-Numbers = Annotated[list[Whole], Field(max_length=LIST_MAX)]
-Texts = Annotated[list[str], Field(max_length=LIST_MAX)]
+# Of very many wrong items the first one is told, and no other is looked at.
+Numbers = Annotated[list[Whole], Field(max_length=LIST_MAX, fail_fast=True)]
+Texts = Annotated[list[str], Field(max_length=LIST_MAX, fail_fast=True)]
+Headers = Annotated[dict[str, str], Field(max_length=HEADERS_MAX), BeforeValidator(_first_wrong)]
+Options = Annotated[dict[str, Any], Field(max_length=OPTIONS_MAX)]
+"""Of a queue."""
 Limit = Annotated[
     Annotated[int, Field(ge=1, le=INSTANT_MAX)] | None,
     Field(description=f"Most items of the answer, 1 or more; more than {LIMIT_MAX} count as that."),
@@ -86,12 +111,34 @@ def read(model: type[A], operation: str, values: Mapping[str, Any]) -> A:
         InvalidQueueName
     """
     try:
-        given = {name: value for name, value in values.items() if value is not None or name in model.never_null}
-        return model.model_validate(given)
+        return model.model_validate(_given(model, values))
     except ValidationError as error:
         first = error.errors()[0]
         place = _place_of(model, first["loc"])
         raise InvalidPayload(_sentence(place, operation, first), place.pointer) from None
+
+
+def _given(model: type[Arguments], values: Mapping[str, Any]) -> dict[str, Any]:
+    given = _with_one_unknown(model, values, lambda value: value is not None)
+    return {name: value for name, value in given.items() if value is not None or name in model.never_null}
+
+
+def _with_one_unknown(
+    model: type[Arguments], values: Mapping[str, Any], counts: Callable[[Any], bool] = lambda value: True
+) -> Mapping[str, Any]:
+    """Of very many names that are unknown the first that counts: it is told, and of no other."""
+    names = _names_of(model)
+    if len(values) <= len(names):
+        return values
+    unknown = next((name for name, value in values.items() if name not in names and counts(value)), None)
+    known = {name: values[name] for name in names if name in values}
+    return known if unknown is None else {**known, unknown: values[unknown]}
+
+
+@lru_cache(maxsize=256)
+def _names_of(model: type[Arguments]) -> dict[str, None]:
+    fields = model.model_fields
+    return dict.fromkeys([*(field.alias for field in fields.values() if field.alias is not None), *fields])
 
 
 class _Place(NamedTuple):
@@ -186,5 +233,18 @@ def _bound(bound: float) -> str:
 
 
 def _short(value: Any) -> str:
-    text = repr(value)
+    text = repr(_beginning(value))
     return text if len(text) <= SHOWN_MAX else f"{text[: SHOWN_MAX - 1]}…"
+
+
+def _beginning(value: Any) -> Any:
+    """As much of the value as is shown: of very much more nobody has to write the rest."""
+    match value:
+        case str():
+            return value[: SHOWN_MAX + 1]
+        case list():
+            return [_beginning(item) for item in value[:SHOWN_MAX]]
+        case dict():
+            return {name[: SHOWN_MAX + 1]: _beginning(item) for name, item in islice(value.items(), SHOWN_MAX)}
+        case _:
+            return value

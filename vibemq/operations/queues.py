@@ -23,7 +23,7 @@ from vibemq.model.commands import (
 from vibemq.model.effects import QueuePage
 from vibemq.model.options import QueueOptions, options_from_dict, options_tag, options_to_dict
 from vibemq.model.runs import RunSet
-from vibemq.operations.arguments import Arguments, Limit, QueueName, Runs, Text, Whole, page_size
+from vibemq.operations.arguments import Arguments, Limit, Options, QueueName, Runs, Text, Whole, page_size
 from vibemq.operations.contracts import CommandSession, EngineQuestions
 from vibemq.operations.registry import Caller, Operation
 
@@ -48,12 +48,12 @@ class InfoArguments(QueueArguments):
 
 
 class CreateArguments(QueueArguments):
-    options: dict[str, Any] | None = Field(None, description="Options of the queue; left out: the broker's defaults.")
+    options: Options | None = Field(None, description="Options of the queue; left out: the broker's defaults.")
     must_match: bool = Field(False, description="Refuse when the queue exists with other options.")
 
 
 class ChangeArguments(QueueArguments):
-    changes: dict[str, Any] = Field(description="Options to change, by name.")
+    changes: Options = Field(description="Options to change, by name.")
     if_tag: Text | None = Field(
         None, description="Refuse if the options are others by now: the tag of those that the caller has seen."
     )
@@ -70,7 +70,7 @@ class PurgeQueueArguments(QueueArguments):
 
 
 class RemoveArguments(QueueArguments):
-    runs: Runs = Field(description="Sequences to remove, as pairs [first, last].")
+    runs: Runs = Field(description="Sequences to remove, as pairs [first, last], at most 10,000.")
     incarnation: Text | None = Field(None, description="Refuse if the queue was made anew: `incarnation` of the queue.")
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -11,7 +11,7 @@ from vibemq.model.effects import Fetched, Span
 from vibemq.model.rows import Rows
 from vibemq.model.runs import Run, RunSet
 from vibemq.model.stored import DeadLetter, Slice
-from vibemq.operations.arguments import Numbers, QueueName, Text, Texts, Whole
+from vibemq.operations.arguments import Numbers, QueueName, Text, Whole
 from vibemq.operations.contracts import CommandSession, EngineQuestions, StoreAccess
 from vibemq.operations.dead_letters import DeadLetterReader, Fits, no_room, put_back
 from vibemq.operations.groups import OfQueue
@@ -19,6 +19,8 @@ from vibemq.operations.registry import Caller, Operation
 from vibemq.storage.reading import read_piece
 
 COLUMNS = frozenset({"sequence", "published_at", "message_id", "body", "priority", "headers"})
+COLUMNS_MAX = 100
+"""More than there are: what is unknown among them is told by name."""
 FETCH_BYTES = 1 << 20
 """Of an answer whose reader does not say how much it wants."""
 FETCH_BYTES_MAX = 2 << 20
@@ -44,7 +46,9 @@ class RangeArguments(OfQueue):
     max_bytes: Whole = Field(
         FETCH_BYTES, description=f"Most bytes of the answer, up to {FETCH_BYTES_MAX:,}; at least one row comes."
     )
-    columns: Texts | None = Field(None, description="Columns of the answer: " + ", ".join(sorted(COLUMNS)) + ".")
+    columns: Annotated[list[str], Field(max_length=COLUMNS_MAX)] | None = Field(
+        None, description="Columns of the answer: " + ", ".join(sorted(COLUMNS)) + "."
+    )
     compact: bool = Field(False, description="Let the broker leave out buffers that the reader can do without.")
 
     @property

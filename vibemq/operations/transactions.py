@@ -29,6 +29,8 @@ MOVED_BYTES = 4 << 20
 MOVES_AT_ONCE = 64
 """Bundles that are moved before the loop has its turn."""
 TAG_MAX = 256
+NAMES_PER_TURN = 500
+"""Of stages to be dropped, between which the loop has a turn."""
 
 
 class OfApplication(Arguments):
@@ -77,7 +79,12 @@ class Transactions:
         """Drop stages of the caller that are not committed."""
         user = caller.actor.user
         self._readers.last_version(wanted.app, user)
-        await self.drop([stage_name(wanted.app, wanted.version, stage, user) for stage in wanted.stages])
+        names: list[str] = []
+        for stage in wanted.stages:
+            names.append(stage_name(wanted.app, wanted.version, stage, user))
+            if not len(names) % NAMES_PER_TURN:
+                await asyncio.sleep(0)
+        await self.drop(names)
         return {}
 
     async def forget(self, caller: Caller, wanted: OfApplication) -> dict[str, Any]:

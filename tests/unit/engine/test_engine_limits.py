@@ -117,6 +117,39 @@ def test_drop_oldest_by_bytes() -> None:
     assert driver.info().first_sequence == 16
 
 
+def test_large_messages_that_are_oldest_go_without_the_small_ones_behind_them() -> None:
+    driver = Driver()
+    driver.create(max_bytes=2_000_000, overflow=Overflow.DROP_OLDEST)
+    for _ in range(15):
+        driver.publish(1, size=100_000)
+    driver.publish(4_000, size=100)
+    driver.publish(1, size=150_000)
+    assert dropped(driver) == [(Reason.OVERFLOW, [1])]
+    assert driver.info().ready == 15 + 4_000
+    driver.check()
+
+
+def test_as_many_small_messages_go_as_make_room_for_a_large_one() -> None:
+    driver = Driver()
+    driver.create(max_bytes=2_000_000, overflow=Overflow.DROP_OLDEST)
+    driver.publish(4_000, size=100)
+    for _ in range(17):
+        driver.publish(1, size=100_000)
+    assert driver.info().ready == 3_000 + 17
+    driver.check()
+
+
+def test_of_two_limits_the_one_that_asks_for_more_decides() -> None:
+    driver = Driver()
+    driver.create(max_bytes=700_000, max_messages=3, overflow=Overflow.DROP_OLDEST)
+    for _ in range(4):
+        driver.publish(1, size=200_000)
+    assert driver.info().ready == 3
+    driver.publish(1, size=600_000)
+    assert driver.info().ready == 1
+    driver.check()
+
+
 def test_drop_oldest_leaves_what_another_group_holds() -> None:
     driver = Driver()
     driver.create(max_messages=2, overflow=Overflow.DROP_OLDEST, mode=DeliveryMode.FAN_OUT_WITH_ACK)

@@ -14,7 +14,8 @@ from vibemq.engine import Batch
 from vibemq.engine.handlers.cursors.requests import EPOCHS_OF_A_GROUP
 from vibemq.engine.pacing import STEP_UNITS, pieces
 from vibemq.engine.queue.unacked import Unacked
-from vibemq.errors import NotAuthorized, QueueNotFound
+from vibemq.engine.stage_names import stage_name
+from vibemq.errors import NotAuthorized, QueueNotFound, StageNotFound
 from vibemq.model import commands as ask
 from vibemq.model.commands import Command, Publish, Settle, Settlement
 from vibemq.model.effects import Outcome, Reply
@@ -27,6 +28,7 @@ MANY = 1_200
 EPOCH = EPOCHS_OF_A_GROUP + 1
 """Of the second group's first owner."""
 SCATTERED = [(sequence, sequence) for sequence in range(1, MANY, 2)]
+STAGES = [f"s{number}" for number in range(MANY // 2)]
 
 
 @given(st.lists(st.integers(1, 300), max_size=200), runs, st.booleans())
@@ -169,6 +171,17 @@ def consumers() -> Driver:
     return driver
 
 
+def crowd() -> Driver:
+    """One group of very many consumers, most of which hold something."""
+    driver = Driver()
+    driver.create()
+    for number in range(MANY):
+        start = ask.StartAt.BEGINNING
+        driver.handle(ask.Subscribe(100 + number, None, 1, "q", group="g", start=start, capacity_messages=1))
+    driver.publish(MANY - 100)
+    return driver
+
+
 def parked() -> Driver:
     driver = Driver()
     driver.create(max_messages=1, overflow=Overflow.BLOCK_PUBLISHER)
@@ -187,8 +200,8 @@ def letters() -> Driver:
 def stages() -> Driver:
     driver = Driver()
     driver.create()
-    for number in range(MANY // 2):
-        driver.handle(ask.Stage(9, None, "q", "app", 1, f"s{number}", 1, rows_of(1)))
+    for stage in STAGES:
+        driver.handle(ask.Stage(9, None, "q", "app", 1, stage, 1, rows_of(1)))
     return driver
 
 
@@ -238,7 +251,11 @@ LONG: dict[str, tuple[Callable[[], Driver], Command]] = {
     "remove many runs": (ready, ask.RemoveMessages(9, "t", "q", SCATTERED)),
     "delete with consumers": (consumers, ask.DeleteQueue(9, "t", "q")),
     "delete with groups": (groups, ask.DeleteQueue(9, "t", "q")),
+    "delete a group with consumers": (crowd, ask.DeleteGroup(9, "t", "q", "g")),
+    "seek a group with consumers": (crowd, ask.SeekGroup(9, "t", "q", "g", ask.StartAt.BEGINNING)),
     "commit with other stages": (stages, ask.DecideTransaction(9, "t", "app", 1, ["s0"])),
+    "commit of very many stages": (stages, ask.DecideTransaction(9, "t", "app", 1, STAGES)),
+    "drop stages": (stages, ask.DropStages(9, "t", [stage_name("app", 1, stage) for stage in STAGES])),
     "commit of a cursor": (cursor, ask.CommitCursor(1, "t", "q", "c", EPOCH, MANY + 1)),
     "commit of a cursor that holds": (
         lambda: cursor(hold_ms=1_000),
@@ -297,6 +314,23 @@ def test_a_long_command_takes_steps_that_come_to_the_same_as_the_whole(name: str
         assert cut.info() == whole.info()
     assert cut.engine.queue_info("q") == whole.engine.queue_info("q")
     assert cut.engine.dead_count == whole.engine.dead_count
+
+
+@pytest.mark.parametrize("verb", ["commit", "drop"])
+def test_very_many_stages_that_nobody_has_written_are_looked_for_in_steps(verb: str) -> None:
+    driver = stages()
+    names = [f"none-{number}" for number in range(10 * MANY)]
+    commit = ask.DecideTransaction(9, "t", "app", 1, names)
+    drop = ask.DropStages(9, "t", [stage_name("app", 1, name) for name in names])
+    batch, outcomes = Batch([commit if verb == "commit" else drop]), list[Outcome]()
+    while not batch.done:
+        step = instructions(lambda: outcomes.append(driver.engine.advance(batch, driver.now)))
+        assert sum(step.values()) <= INSTRUCTIONS_MAX
+        driver.submit(outcomes.pop())
+    if verb == "commit":
+        assert isinstance(refusal := driver.answer("t"), StageNotFound)
+        assert f"{10 * MANY} of {10 * MANY} stages" in str(refusal)
+    driver.check()
 
 
 @pytest.mark.parametrize("hold_ms", [0, 1_000])

@@ -2,9 +2,11 @@
 
 import contextlib
 import json
+import re
 from typing import Any, cast
 
 import pytest
+from pydantic import ValidationError
 
 from vibemq.auth.matrix import OPERATIONS as ROWS
 from vibemq.auth.policy import Policy
@@ -164,6 +166,37 @@ def test_bad_arguments_are_refused_by_name_and_rule(name: str, arguments: dict[s
     with pytest.raises(InvalidPayload) as refused:
         registry().admit(ROOT, name, arguments)
     assert sentence in str(refused.value)
+    assert len(str(refused.value)) < 600
+
+
+MANY = 5_000
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "sentence"),
+    [
+        ("queue.info", {f"x{n}": 0 for n in range(MANY)}, "argument queue of queue.info is missing"),
+        ("queue.info", {"queue": "q", **{f"x{n}": 0 for n in range(MANY)}}, "argument x0 is unknown to queue.info"),
+        ("job.start", {"kind": "replay", "filter": {f"x{n}": 0 for n in range(MANY)}}, "argument filter.x0 is unknown"),
+        ("dlq.list", {"ids": ["x"] * MANY}, "argument ids[0] of dlq.list must be a whole number"),
+        ("dlq.list", {"header": {f"h{n}": 1 for n in range(900)}}, "argument header of dlq.list must be text"),
+        ("dlq.list", {"header": {f"h{n}": "" for n in range(MANY)}}, "must have at most 1000 items"),
+        ("transaction.abort", {"app": "a", "version": 1, "stages": [1] * MANY}, "argument stages[0] of transaction"),
+        ("queue.import", {"queue": "q", "import_id": "i", "position": 0, "messages": [1] * MANY}, "messages[0] of"),
+        ("queue.change", {"queue": "q", "changes": {f"x{n}": 0 for n in range(MANY)}}, "must have at most 100 items"),
+        ("queue.remove", {"queue": "q", "runs": [[1, 1]] * 10_001}, "must be a list of at most 10000 pairs"),
+        ("group.reject", {"queue": "q", "group": "g", "rejects": [[1, ""]] * 10_001}, "of at most 10000 pairs"),
+        ("group.fetch", {"queue": "q", "from": 1, "to": 2, "columns": ["x"] * MANY}, "must have at most 100 items"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_of_very_many_wrong_arguments_the_first_is_told_and_few_are_looked_at(
+    name: str, arguments: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(InvalidPayload, match=re.escape(sentence)) as refused:
+        registry().admit(ROOT, name, arguments)
+    assert isinstance(found := refused.value.__context__, ValidationError)
+    assert found.error_count() <= 3
     assert len(str(refused.value)) < 600
 
 

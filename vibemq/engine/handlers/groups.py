@@ -1,5 +1,7 @@
 """SeekGroup, FilterGroup and DeleteGroup: what an operator or an owner does to a durable group."""
 
+from collections.abc import Generator
+
 from vibemq.engine.handlers.cursors.requests import moved
 from vibemq.engine.handlers.fan_out import (
     check_filter,
@@ -15,16 +17,66 @@ from vibemq.engine.handlers.fan_out import (
     set_filter,
 )
 from vibemq.engine.handlers.queues import end_consumers, find
-from vibemq.engine.queue.queue import WAITING_NAME
+from vibemq.engine.handlers.settle import take_out
+from vibemq.engine.pacing import STEP_UNITS, Slices
+from vibemq.engine.queue.consumer import Consumer
+from vibemq.engine.queue.group import Group
+from vibemq.engine.queue.queue import WAITING_NAME, Queue
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step
 from vibemq.engine.views import group_info
-from vibemq.errors import GroupFenced, GroupNotFound, InvalidOptions
+from vibemq.errors import GroupFenced, GroupNotFound, InvalidOptions, VibeMQError
 from vibemq.model.commands import DeleteGroup, FilterGroup, SeekGroup
+from vibemq.model.effects import ConsumerEnded
+
+_RETIRED_PER_UNIT = 8
+"""Consumers that are handed nothing more, for the cost of one run."""
 
 
-def seek_group(state: EngineState, step: Step, command: SeekGroup) -> None:
+def seek_group(state: EngineState, step: Step, command: SeekGroup) -> Slices | None:
     """Create the group, or fence its consumers of other sessions and move its cursor."""
+    queue = find(state, command.queue)
+    group = queue.groups.get(command.group)
+    if group is None or not group.durable or len(group.consumers) <= STEP_UNITS:
+        _seek(state, step, command)
+        return None
+    check_owner(queue, group, command.user, manage=command.manage)
+    return _seek_crowded(state, step, command, queue, group)
+
+
+def _seek_crowded(state: EngineState, step: Step, command: SeekGroup, queue: Queue, group: Group) -> Slices:
+    step = yield from _end_crowd(state, step, queue, group, _fenced(queue, group), but_session=command.session)
+    _seek(state, step, command)
+
+
+def _fenced(queue: Queue, group: Group) -> GroupFenced:
+    return GroupFenced(f"group {group.name!r} of queue {queue.name!r} has a new reader; this one must stop")
+
+
+def _end_crowd(
+    state: EngineState, step: Step, queue: Queue, group: Group, error: VibeMQError, *, but_session: int | None = None
+) -> Generator[None, Step, Step]:
+    """End the subscriptions of a group that has very many of them, in slices; what they hold goes back. Those that
+    come meanwhile are the caller's to end. Returns the last slice's step."""
+    told: list[Consumer] = []
+    for number, consumer in enumerate(list(group.consumers), 1):
+        if consumer.active and consumer.session.number != but_session:
+            # Before any of them gives something back: it is not for the others.
+            group.retire(consumer)
+            told.append(consumer)
+        step.work += not number % _RETIRED_PER_UNIT
+        if step.work >= STEP_UNITS:
+            step = yield
+    for consumer in told:
+        session = consumer.session.number
+        if state.consumer(session, consumer.number) is consumer:
+            step = yield from take_out(state, step, consumer, clean=True)
+            if not queue.deleted:
+                step.effects.append(ConsumerEnded(session, consumer.number, queue.name, error))
+    return step
+
+
+def _seek(state: EngineState, step: Step, command: SeekGroup) -> None:
     queue = find(state, command.queue)
     need = durable_need(queue)
     group = queue.groups.get(command.group)
@@ -37,9 +89,7 @@ def seek_group(state: EngineState, step: Step, command: SeekGroup) -> None:
     else:
         check_owner(queue, group, command.user, manage=command.manage)
         move_group(state, step, queue, group, command.start, command.start_sequence, need)
-        fenced = GroupFenced(f"group {command.group!r} of queue {queue.name!r} has a new reader; this one must stop")
-
-        end_consumers(step, queue, group.name, fenced, but_session=command.session)
+        end_consumers(step, queue, group.name, _fenced(queue, group), but_session=command.session)
         for consumer in [c for c in group.consumers if not c.active]:
             remove_consumer(step, consumer)
         moved(step, queue, group)
@@ -63,17 +113,39 @@ def filter_group(state: EngineState, step: Step, command: FilterGroup) -> None:
     step.answer_standing(command, group_info(group, queue.next_sequence), durable_need(queue))
 
 
-def drop_group(state: EngineState, step: Step, command: DeleteGroup) -> None:
+def drop_group(state: EngineState, step: Step, command: DeleteGroup) -> Slices | None:
+    queue, group = _to_be_dropped(state, command)
+    if len(group.consumers) > STEP_UNITS:
+        return _drop_crowded(state, step, command, queue, group)
+    _drop(state, step, command)
+    return None
+
+
+def _drop_crowded(state: EngineState, step: Step, command: DeleteGroup, queue: Queue, group: Group) -> Slices:
+    step = yield from _end_crowd(state, step, queue, group, _deleted(queue, group))
+    _drop(state, step, command)
+
+
+def _to_be_dropped(state: EngineState, command: DeleteGroup) -> tuple[Queue, Group]:
+    """Raises what refuses the deletion."""
     queue = find(state, command.queue)
-    need = durable_need(queue)
     group = queue.groups.get(command.group)
     if group is None or (command.group == WAITING_NAME and queue.options.is_fan_out):
         raise GroupNotFound(f"queue {queue.name!r} has no group {command.group!r}")
     if command.group == WAITING_NAME:
         raise InvalidOptions(f"the default group of queue {queue.name!r} cannot be deleted; purge the queue instead")
     check_owner(queue, group, command.user, manage=command.manage)
-    error = GroupNotFound(f"group {command.group!r} of queue {queue.name!r} was deleted")
-    end_consumers(step, queue, group.name, error)
+    return queue, group
+
+
+def _deleted(queue: Queue, group: Group) -> GroupNotFound:
+    return GroupNotFound(f"group {group.name!r} of queue {queue.name!r} was deleted")
+
+
+def _drop(state: EngineState, step: Step, command: DeleteGroup) -> None:
+    queue, group = _to_be_dropped(state, command)
+    need = durable_need(queue)
+    end_consumers(step, queue, group.name, _deleted(queue, group))
     delete_group(step, queue, group, need)
     if not queue.groups:
         open_waiting_group(step, queue, need)

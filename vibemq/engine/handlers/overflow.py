@@ -16,9 +16,12 @@ from vibemq.engine.step import Step
 from vibemq.errors import QueueFull
 from vibemq.model.records import Reason
 from vibemq.model.rows import Rows
+from vibemq.model.runs import Run, run_count
 
 LOOKS_PER_UNIT = 2
 """Groups that are looked at for the cost of one run."""
+_GROWTH = 16
+"""So many times as many messages are looked at for the bytes that have to go, until they have as many."""
 
 
 def fitting(queue: Queue, rows: Rows, indexes: Sequence[int]) -> int:
@@ -115,14 +118,12 @@ def trim_oldest(state: EngineState, step: Step, queue: Queue) -> None:
         # The next publishes need not look at all groups.
         return
     for group in queue.groups.values():
-        excess = _excess(queue, group)
-        if excess > 0:
-            some = min(excess, _in_one_step(queue, group))
-            oldest = group.oldest_waiting(some)
+        oldest, is_all = _beyond_limits(queue, group)
+        if oldest:
             step.work += len(oldest)
             drop_waiting(step, queue, oldest, Reason.OVERFLOW)
-            if some < excess:
-                state.arm(queue, step.now)
+        if not is_all:
+            state.arm(queue, step.now)
 
 
 def trim_some(state: EngineState, step: Step, queue: Queue) -> None:
@@ -147,23 +148,36 @@ def trim_some(state: EngineState, step: Step, queue: Queue) -> None:
 
 def _trim_one(step: Step, queue: Queue, group: Group) -> bool:
     """Whether that is all."""
-    excess = _excess(queue, group)
-    if excess <= 0:
-        return True
-    some = min(excess, _in_one_step(queue, group))
-    oldest = group.oldest_waiting(some)
-    step.work += 1 + len(oldest)
-    drop_from(step, queue, group, oldest)
-    return some == excess
+    oldest, is_all = _beyond_limits(queue, group)
+    if oldest:
+        step.work += 1 + len(oldest)
+        drop_from(step, queue, group, oldest)
+    return is_all
 
 
-def _excess(queue: Queue, group: Group) -> int:
-    """How many of what waits in the group are too many."""
+def _beyond_limits(queue: Queue, group: Group) -> tuple[list[Run], bool]:
+    """The oldest that are too many of what waits in the group, as many as one step can drop; whether that is all."""
     options = queue.options
     excess = group.waiting - options.max_messages if options.max_messages else 0
-    if options.max_bytes:
-        excess = max(excess, _excess_by_bytes(queue, group.waiting, queue.group_size(group)))
-    return excess
+    size = queue.group_size(group) - options.max_bytes if options.max_bytes else 0
+    if excess <= 0 and size <= 0:
+        return [], True
+    most = _in_one_step(queue, group)
+    oldest, is_all = _oldest_of_size(queue, group, size, most) if size > 0 else ([], True)
+    if excess > run_count(oldest):
+        return group.oldest_waiting(min(excess, most)), is_all and excess <= most
+    return oldest, is_all
+
+
+def _oldest_of_size(queue: Queue, group: Group, size: int, most: int) -> tuple[list[Run], bool]:
+    """The oldest that have about so many bytes together, at most so many messages; whether they have as many bytes."""
+    count, sizes = 1, queue.sizes
+    while True:
+        oldest = group.oldest_waiting(min(count, most))
+        enough = sizes.of_runs(oldest) >= size
+        if enough or count >= min(most, group.waiting):
+            return (sizes.front(oldest, size), True) if enough else (oldest, count >= group.waiting)
+        count *= _GROWTH
 
 
 def _in_one_step(queue: Queue, group: Group) -> int:
@@ -172,11 +186,3 @@ def _in_one_step(queue: Queue, group: Group) -> int:
         return STEP_UNITS
     in_runs = group.ready.in_runs(STEP_UNITS)
     return min(in_runs, FORGOTTEN_PER_RUN * STEP_UNITS) if group.attempts else in_runs
-
-
-def _excess_by_bytes(queue: Queue, waiting: int, size: int) -> int:
-    """How many of the waiting messages are too many, by their average size."""
-    limit = queue.options.max_bytes
-    if size <= limit or not waiting:
-        return 0
-    return max(1, -(-(size - limit) * waiting // size))

@@ -1,6 +1,6 @@
 """Settle, Extend, and the end of a consumer's hold by timeout or lost connection."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 
 from vibemq.engine.handlers.dead_lettering import turn_down
 from vibemq.engine.handlers.fan_out import remove_consumer
@@ -217,3 +217,18 @@ def take_back(state: EngineState, step: Step, consumer: Consumer, *, clean: bool
     else:
         # Others get it at once, unless they have to wait for what has failed.
         fail(state, step, queue, group, held, "connection lost", None if queue.options.hold_behind_failed else 0)
+
+
+def take_out(state: EngineState, step: Step, consumer: Consumer, *, clean: bool) -> Generator[None, Step, Step]:
+    """The consumer ends, and what it holds goes back; returns the last slice's step."""
+    consumer.group.retire(consumer)
+    while consumer.unacked.count and not consumer.queue.deleted:
+        step.work += min(consumer.unacked.count, STEP_UNITS)
+        take_back(state, step, consumer, clean=clean, limit=STEP_UNITS)
+        if step.work >= STEP_UNITS and consumer.unacked.count:
+            step = yield
+    remove_consumer(step, consumer)
+    step.work += 1
+    if step.work >= STEP_UNITS:
+        step = yield
+    return step

@@ -1,12 +1,10 @@
 """Consumers and sessions: they come, change their capacity, and leave."""
 
-from collections.abc import Generator
-
 from vibemq.engine import lifetime
 from vibemq.engine.handlers.fan_out import check_group_name, claim, durable_need, group_for, remove_consumer
 from vibemq.engine.handlers.publish import forget_parked, refuse_parked
 from vibemq.engine.handlers.queues import find_or_create
-from vibemq.engine.handlers.settle import take_back
+from vibemq.engine.handlers.settle import take_out
 from vibemq.engine.pacing import STEP_UNITS, Slices
 from vibemq.engine.queue.consumer import Consumer, SessionState
 from vibemq.engine.queue.group import Group
@@ -260,7 +258,7 @@ def end_consumers_of(state: EngineState, step: Step, command: EndConsumers) -> S
         if error is None or state.consumer(command.session, number) is not consumer:
             continue
         told, queue = consumer.active, consumer.queue
-        step = yield from _take_out(state, step, consumer, clean=True)
+        step = yield from take_out(state, step, consumer, clean=True)
         if told and not queue.deleted:
             step.effects.append(ConsumerEnded(command.session, number, queue.name, error))
     if command.publishes is not None:
@@ -283,7 +281,7 @@ def close_session(state: EngineState, step: Step, command: CloseSession) -> Slic
 
 def _close(state: EngineState, step: Step, session: SessionState, *, clean: bool) -> Slices:
     for consumer in list(session.consumers.values()):
-        step = yield from _take_out(state, step, consumer, clean=clean)
+        step = yield from take_out(state, step, consumer, clean=clean)
     while state.requests.take_of(session.number, PER_UNIT):
         # Whoever replies to them learns it then.
         step.work += 1
@@ -291,18 +289,3 @@ def _close(state: EngineState, step: Step, session: SessionState, *, clean: bool
             step = yield
     step = yield from lifetime.doom_with(state, step, session)
     state.sessions.pop(session.number, None)
-
-
-def _take_out(state: EngineState, step: Step, consumer: Consumer, *, clean: bool) -> Generator[None, Step, Step]:
-    """The consumer ends, and what it holds goes back; returns the last slice's step."""
-    consumer.group.retire(consumer)
-    while consumer.unacked.count and not consumer.queue.deleted:
-        step.work += min(consumer.unacked.count, STEP_UNITS)
-        take_back(state, step, consumer, clean=clean, limit=STEP_UNITS)
-        if step.work >= STEP_UNITS and consumer.unacked.count:
-            step = yield
-    remove_consumer(step, consumer)
-    step.work += 1
-    if step.work >= STEP_UNITS:
-        step = yield
-    return step

@@ -51,6 +51,10 @@ VERSION_STEP_MAX = 1 << 40
 """How far a version may lie above the last one: enough for instants in milliseconds and for dates as numbers."""
 PLAIN_BYTES_MAX = 512 << 20
 """Of the plain part of a stage: what is known of its sizes enters the queue at once. What is more goes into bundles."""
+_NAMED_AT_ONCE = 250
+"""Stages that are looked for in one step."""
+_LOOKED_UP_PER_UNIT = 10
+"""Names of stages to be dropped that are looked up for the cost of one run."""
 FIRST_VERSION_MAX = 1 << 53
 """For an application that is not known yet; the largest whole number that every JSON reader keeps."""
 
@@ -133,6 +137,7 @@ def _decided_ids(state: EngineState, app: str) -> set[int]:
 
 def _remove_stage(state: EngineState, step: Step, stage: Queue) -> None:
     remove(state, step, stage, state.stages)
+    step.work += 1
     for target in list(state.delayed_targets.get(stage.name, ())):
         remove(state, step, state.delay_marks[delay_mark(stage.name, target)], state.delay_marks)
         step.work += 1
@@ -146,27 +151,64 @@ def _options(state: EngineState) -> QueueOptions:
 def decide(state: EngineState, step: Step, command: DecideTransaction) -> Slices | None:
     check_application(command.app)
     stages = list(dict.fromkeys(command.stages))
-    names = [stage_name(command.app, command.version, stage, command.user) for stage in stages]
+    if len(stages) > _NAMED_AT_ONCE:
+        return _decide_in_slices(state, step, command, stages)
+    return _decide(state, step, command, stages, _names_of(command, stages))
+
+
+def _decide_in_slices(state: EngineState, step: Step, command: DecideTransaction, stages: list[str]) -> Slices:
+    """What names very many stages is refused a part at a time. Those that are there all have been staged before."""
+    names: list[str] = []
+    missing: list[str] = []
+    decided = _is_duplicate(decided_of(state, command.app, command.user), command.app, command.version)
+    for at in range(0, len(stages) if not decided else 0, _NAMED_AT_ONCE):
+        some = stages[at : at + _NAMED_AT_ONCE]
+        found = _names_of(command, some)
+        names += found
+        missing += _missing(state, some, found)
+        step.work = STEP_UNITS
+        step = yield
+    if missing:
+        raise _not_there(command, stages, missing)
+    if (more := _decide(state, step, command, stages, names)) is not None:
+        yield from more
+
+
+def _names_of(command: DecideTransaction, stages: list[str]) -> list[str]:
+    return [stage_name(command.app, command.version, stage, command.user) for stage in stages]
+
+
+def _missing(state: EngineState, stages: list[str], names: list[str]) -> list[str]:
+    return [stage for stage, name in zip(stages, names, strict=True) if not _parts_of(state, name)]
+
+
+def _not_there(command: DecideTransaction, stages: list[str], missing: list[str]) -> StageNotFound:
+    return StageNotFound(
+        f"{len(missing)} of {len(stages)} stages of {command.app!r}, version {command.version}, are not there "
+        f"(the first is {missing[0]!r}): never written, dropped or older than 24 hours; nothing was "
+        "committed. Write the batch again"
+    )
+
+
+def _decide(
+    state: EngineState, step: Step, command: DecideTransaction, stages: list[str], names: list[str]
+) -> Slices | None:
+    """`names`: of the stages."""
     done = decided_of(state, command.app, command.user)
     if _is_duplicate(done, command.app, command.version):
         assert done is not None
         step.answer(command, _answer(state, done, duplicate=True), Durability.STRONG)
         return None
-    parts = {name: _parts_of(state, name) for name in names}
-    missing = [stage for stage, name in zip(stages, names, strict=True) if not parts[name]]
-    if missing:
-        raise StageNotFound(
-            f"{len(missing)} of {len(names)} stages of {command.app!r}, version {command.version}, are not there "
-            f"(the first is {missing[0]!r}): never written, dropped or older than 24 hours; nothing was "
-            "committed. Write the batch again"
-        )
+    if missing := _missing(state, stages, names):
+        raise _not_there(command, stages, missing)
+    parts = [queue for name in names for queue in _parts_of(state, name)]
     # A cursor may have come since they were staged; from the decision on there is no way back.
     for target in sorted({target for name in names for target in state.delayed_targets.get(name, ())}):
         queue = state.queues.get(target)
         if queue is not None and queue not in state.doomed:
             check_delays(queue, delayed=True)
-    chosen = [queue.queue_id for name in names for queue in parts[name]]
     before = [] if done is None else [queue_id for queue_id in done.stages if queue_id in state.queues_by_id]
+    chosen = [queue.queue_id for queue in parts]
     transaction = Transaction(command.version, step.now, before + chosen, command.tag, command.user)
     transaction.committed = with_version(done.committed if done is not None else (), command.version)
     if done is not None:
@@ -281,7 +323,6 @@ def _drop_losers(state: EngineState, step: Step, command: DecideTransaction, tra
         queue = state.stages.get(name)
         if queue is not None and version <= transaction.version and queue.queue_id not in chosen:
             _remove_stage(state, step, queue)
-            step.work += 1
             if step.work >= STEP_UNITS:
                 step = yield
     step.answer(command, _answer(state, transaction, duplicate=False), Durability.STRONG)
@@ -345,11 +386,14 @@ def _enter(state: EngineState, step: Step, target: Queue, command: MoveStaged) -
     return len(fresh)
 
 
-def drop(state: EngineState, step: Step, command: DropStages) -> None:
-    for name in command.stages:
+def drop(state: EngineState, step: Step, command: DropStages) -> Slices:
+    for number, name in enumerate(command.stages, 1):
         for queue in _parts_of(state, name):
             if not (_is_decided(state, queue) and (holds_something(queue) or queue.leaving)):
                 _remove_stage(state, step, queue)
+        step.work += not number % _LOOKED_UP_PER_UNIT
+        if step.work >= STEP_UNITS:
+            step = yield
     step.answer(command, None, Durability.STRONG)
 
 

@@ -154,6 +154,19 @@ class Sizes:
                 high = middle - 1
         return low
 
+    def front(self, runs: list[Run], size: int) -> list[Run]:
+        """The first of these messages that have at least about so many bytes together; all, if they have fewer."""
+        taken: list[Run] = []
+        for first, last in runs:
+            part = self.between(first, last)
+            if part >= size:
+                stop = self.reach(first, last, size)
+                taken.append((first, stop if self.between(first, stop) >= size else stop + 1))
+                break
+            taken.append((first, last))
+            size -= part
+        return taken
+
     def average(self) -> int:
         """Estimated bytes of one message, whichever."""
         if not self._firsts:

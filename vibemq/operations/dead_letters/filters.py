@@ -11,7 +11,7 @@ from vibemq.model.options import enum_of
 from vibemq.model.records import DeadFacts, Reason
 from vibemq.model.rows import RowView
 from vibemq.model.stored import DeadLetter
-from vibemq.operations.arguments import INSTANT_MAX, Arguments, Limit, Numbers, QueueName, Text, Whole
+from vibemq.operations.arguments import INSTANT_MAX, Arguments, Headers, Limit, Numbers, QueueName, Text, Whole
 from vibemq.operations.messages import replay_count
 
 OLDEST, NEWEST = "oldest", "newest"
@@ -41,7 +41,7 @@ class LetterFilters(Arguments):
     newer_than_ms: Whole | None = Field(None, description="Dead for at most so long.")
     since: Whole | None = Field(None, description="Dead at this instant or later (Unix time in ms).")
     until: Whole | None = Field(None, description="Dead at this instant or earlier (Unix time in ms).")
-    header: dict[str, str] = Field(default_factory=dict, description="Headers that the message has.")
+    header: Headers = Field(default_factory=dict, description="Headers that the message has.")
     ids: Numbers | None = Field(None, description="Ids of dead letters.")
     from_id: Whole | None = Field(None, description="The first id that is meant.")
     to_id: Whole | None = Field(None, description="The last id that is meant.")

@@ -105,12 +105,12 @@ class EnterArguments(OfGroup):
 
 
 class RejectArguments(OfGroup):
-    rejects: Rejects = Field(description="Pairs [sequence, error text].")
+    rejects: Rejects = Field(description="Pairs [sequence, error text], at most 10,000.")
     epoch: Whole | None = Field(None, description="The epoch that group.join answered; left out: not checked.")
 
 
 class QuarantineArguments(OfGroup):
-    runs: Runs = Field(description="Sequences to leave out from now on, as pairs [first, last].")
+    runs: Runs = Field(description="Sequences to leave out from now on, as pairs [first, last], at most 10,000.")
 
 
 class GroupListArguments(OfQueue):

@@ -12,7 +12,7 @@ from pydantic import Field
 from vibemq.errors import InvalidPayload, MessageNotFound, MessageTooLarge, QueueNotFound, StorageDamaged
 from vibemq.model.rows import LARGE_ROW_BYTES, Rows, RowView, pack_row
 from vibemq.model.stored import DeadLetter
-from vibemq.operations.arguments import Arguments, QueueName, Whole
+from vibemq.operations.arguments import Arguments, Headers, QueueName, Whole
 from vibemq.operations.contracts import CommandSession, EngineQuestions, StoreAccess
 from vibemq.operations.dead_letters import DeadLetterReader, no_room
 from vibemq.operations.messages import CONSUMED_HEADERS, REPLAY_COUNT, REPLAY_OF, replay, replay_count
@@ -20,7 +20,6 @@ from vibemq.operations.registry import Caller, Operation
 
 EDITED = "vibemq-edited"
 """Of a message that is not what died: what was changed, `payload`, `headers` or both."""
-HEADERS_MAX = 1_000
 _NOTE_MAX = 1_000
 
 
@@ -29,7 +28,7 @@ class EditArguments(Arguments):
     queue: QueueName | None = Field(None, description="The queue it died in; one of another queue is not found.")
     payload: str | None = Field(None, repr=False, description="The new payload, as base64.")
     text: str | None = Field(None, repr=False, description="In place of `payload`: the new payload, as text.")
-    headers: Annotated[dict[str, str], Field(max_length=HEADERS_MAX)] | None = Field(
+    headers: Headers | None = Field(
         None, repr=False, description="All headers of the message from now on; left out: those that it had."
     )
     to: QueueName | None = Field(None, description="Queue that it goes to; left out: where it died.")

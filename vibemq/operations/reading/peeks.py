@@ -12,7 +12,7 @@ from vibemq.model.effects import NOTHING_KNOWN, HeldMessage, MessageFacts
 from vibemq.model.rows import RowView
 from vibemq.model.runs import Run, run_count, runs_of
 from vibemq.model.stored import Slice
-from vibemq.operations.arguments import Limit, Text, Whole, page_size
+from vibemq.operations.arguments import Headers, Limit, Text, Whole, page_size
 from vibemq.operations.contracts import EngineQuestions, HoldingPeer, Peers, ReaderQuestions, StoreAccess
 from vibemq.operations.messages import message_json, part_of, priority_of
 from vibemq.operations.queues import ANSWER_BYTES_MAX, MESSAGES_PER_TURN, QueueArguments
@@ -56,7 +56,7 @@ class PeekArguments(QueueArguments):
         description="Search: only messages with this id, in a page. A search looks at one message after the other, for "
         "a moment, and tells in `examined` how many these were; it goes on at `next`.",
     )
-    header: dict[str, str] = Field(default_factory=dict, description="Search: only messages that have these headers.")
+    header: Headers = Field(default_factory=dict, description="Search: only messages that have these headers.")
 
 
 class Peeks:

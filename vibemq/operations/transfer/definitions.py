@@ -10,7 +10,7 @@ from pydantic import Field, SkipValidation
 from vibemq.errors import InvalidOptions, InvalidPayload, InvalidQueueName, QueueExists, StorageFailed, VibeMQError
 from vibemq.model.commands import CreateQueue
 from vibemq.model.options import QueueOptions, options_from_dict, options_to_dict
-from vibemq.operations.arguments import Arguments, QueueName, read
+from vibemq.operations.arguments import Arguments, Options, QueueName, read
 from vibemq.operations.contracts import CommandSession, EngineQuestions
 from vibemq.operations.registry import Caller, Operation
 
@@ -20,7 +20,7 @@ READ_PER_TURN = 20
 
 class QueueDefinition(Arguments):
     queue: QueueName = Field(description="Name of the queue.")
-    options: dict[str, Any] = Field(
+    options: Options = Field(
         default_factory=dict, description="Its options by name; those that are left out have the broker's defaults."
     )
 

@@ -36,7 +36,7 @@ class ImportArguments(QueueArguments):
         description="Stands for the file: whoever goes on with it names the same one."
     )
     position: Whole = Field(description="How many messages of the file come before these.")
-    messages: list[dict[str, Any]] | None = Field(
+    messages: Annotated[list[dict[str, Any]], Field(fail_fast=True)] | None = Field(
         None,
         description=f"Messages as `queue.export` answers them, at most {MESSAGES_MAX}; none: ask for the position.",
     )

@@ -5,7 +5,7 @@ from vibemq.auth.policy import Policy
 from vibemq.auth.viewing import Viewer
 from vibemq.errors import NotAuthorized, RateLimited, VibeMQError
 from vibemq.model.access import Principal
-from vibemq.model.commands import Command, Extend, Publish, SetCapacity, SetShare, Settle, Unsubscribe
+from vibemq.model.commands import Command, Extend, Publish, SetCapacity, SetShare, Settle, Stage, Unsubscribe
 from vibemq.server.access.limits import TokenBucket
 from vibemq.server.monitoring.metrics import Metrics
 
@@ -43,7 +43,7 @@ class PeerAdmission:
         """None when there is a token left for the command, whose right was checked elsewhere."""
         if type(command) in NOT_LIMITED:
             return None
-        return self._take(command.rows.count if isinstance(command, Publish) else 1, now)
+        return self._take(command.rows.count if isinstance(command, Publish | Stage) else 1, now)
 
     def take_one(self, now: float) -> RateLimited | None:
         """The same for an operation that a task of its own carries out."""

@@ -6,7 +6,7 @@ from vibemq.auth.users import ANONYMOUS, Accounts
 from vibemq.config import Auth, Permission, User
 from vibemq.errors import NotAuthenticated, NotAuthorized, RateLimited
 from vibemq.model.access import Principal
-from vibemq.model.commands import Publish, SetFlow, Settle, Settlement
+from vibemq.model.commands import Publish, SetFlow, Settle, Settlement, Stage
 from vibemq.model.rows import Rows
 from vibemq.server.access.admission import PeerAdmission
 from vibemq.server.monitoring.metrics import Metrics
@@ -47,6 +47,12 @@ def test_messages_are_limited_and_acks_never() -> None:
     assert isinstance(door.check(ANONYMOUS, publish("q"), 0.0), RateLimited)
     assert door.check(ANONYMOUS, Settle(1, None, 1, Settlement.ACK, [(1, 1000)]), 0.0) is None
     assert door.check(ANONYMOUS, publish("q"), 1.0) is None
+
+
+def test_what_is_staged_is_limited_as_what_is_published() -> None:
+    door = admission(per_second=10)
+    assert door.check(ANONYMOUS, Stage(1, "t", "q", "app", 1, "s", 1, Rows.of([b"row"] * 10)), 0.0) is None
+    assert isinstance(door.check(ANONYMOUS, publish("q"), 0.0), RateLimited)
 
 
 def test_what_is_remembered_about_queue_names_is_bounded() -> None:
