@@ -58,7 +58,6 @@ def check_attribute(name: str, value: Any) -> None:
         raise InvalidMessage(f"{name!r} of a CloudEvent is {value[:64]!r}; it must be {what}")
 
 
-@lru_cache(maxsize=1_024)
 def is_name(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
@@ -74,8 +73,11 @@ def is_timestamp(text: str) -> bool:
     return True
 
 
-@lru_cache(maxsize=256)
 def is_uri_reference(text: str) -> bool:
+    return _known_reference(text) if len(text) <= _REMEMBERED_CHARACTERS else _is_reference(text)
+
+
+def _is_reference(text: str) -> bool:
     rest, mark, fragment = text.partition("#")
     if _OPAQUE.fullmatch(fragment) is None:
         return False
@@ -88,6 +90,11 @@ def is_uri_reference(text: str) -> bool:
         rest = behind
     found = _HIERARCHY.fullmatch(rest)
     return found is not None and (rest != "//" or bool(mark)) and _is_address(found["address"])
+
+
+_REMEMBERED_CHARACTERS = 256
+_known_reference = lru_cache(maxsize=256)(_is_reference)
+"""Nearly all events have one of a few."""
 
 
 def _is_address(text: str | None) -> bool:
