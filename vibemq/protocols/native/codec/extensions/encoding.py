@@ -159,14 +159,8 @@ def _start(kind: CommandType, message_id: str, queue: str) -> bytes:
     return b"%c%c%b%b%b%b" % (VERSION, kind, U16.pack(len(raw_id)), raw_id, U16.pack(len(name)), name)
 
 
-_REMEMBERED_CHARACTERS = 512
-_known_start = lru_cache(maxsize=1024)(_start)
-
-
-def _start_again(kind: CommandType, message_id: str, queue: str) -> bytes:
-    """Of frames whose id is that of a subscription, and the same again and again."""
-    is_short = len(message_id) + len(queue) <= _REMEMBERED_CHARACTERS
-    return (_known_start if is_short else _start)(kind, message_id, queue)
+_start_again = lru_cache(maxsize=1024)(_start)
+"""Of frames whose id is that of a subscription, and the same again and again."""
 
 
 def _json_block(value: Mapping[Any, Any] | None) -> bytes:
