@@ -509,6 +509,18 @@ def engine_settings(settings: Settings, *, durable_queues: bool) -> EngineSettin
 
 def default_options(settings: Settings, *, durable_queues: bool) -> QueueOptions:
     """Of queues and options that a request leaves out. Where nothing is kept over a restart, no other durability than
-    transient is possible, and .NET clients have no word for it."""
+    transient is possible, and .NET clients have no word for it.
+
+    Raises:
+        ConfigInvalid: the settings name another one.
+    """
     defaults = options_from_dict(settings.queue_defaults)
-    return defaults if durable_queues else defaults.with_changes(durability=Durability.TRANSIENT)
+    if durable_queues or defaults.durability is Durability.TRANSIENT:
+        return defaults
+    if "durability" in settings.queue_defaults:
+        raise ConfigInvalid(
+            f"setting queue_defaults.durability is {defaults.durability.name.lower()}, and the storage provider"
+            f" {settings.storage.provider!r} keeps nothing over a restart: leave it out, write transient, or choose"
+            " another storage.provider"
+        )
+    return defaults.with_changes(durability=Durability.TRANSIENT)
