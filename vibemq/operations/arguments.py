@@ -1,6 +1,7 @@
 """What the arguments of operations are made of, and the sentences that refuse them."""
 
 from collections.abc import Collection, Mapping, Sequence
+from itertools import islice
 from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -19,6 +20,10 @@ LIST_MAX = 100_000
 LIMIT_MAX = 1000
 """Most items of a page."""
 SHOWN_MAX = 40
+ARGUMENTS_MAX = 64
+"""More than any operation has."""
+_LEVELS_SHOWN, _ITEMS_SHOWN = 3, 14
+"""Of a value, in so many characters: no item of a list takes less than three."""
 
 
 class Arguments(BaseModel):
@@ -85,6 +90,9 @@ def read(model: type[A], operation: str, values: Mapping[str, Any]) -> A:
         InvalidPayload: the sentence names the argument, the rule and what the argument is for.
         InvalidQueueName
     """
+    if len(values) > ARGUMENTS_MAX:
+        # Each that is unknown would be told of.
+        raise InvalidPayload(f"{operation} was given {len(values):,} arguments; no operation has so many")
     try:
         given = {name: value for name, value in values.items() if value is not None or name in model.never_null}
         return model.model_validate(given)
@@ -186,5 +194,26 @@ def _bound(bound: float) -> str:
 
 
 def _short(value: Any) -> str:
-    text = repr(value)
+    """As a program would write it. Of what is very large no more is looked at than is shown."""
+    text = repr(_part(value, _LEVELS_SHOWN))
     return text if len(text) <= SHOWN_MAX else f"{text[: SHOWN_MAX - 1]}…"
+
+
+def _part(value: Any, levels: int) -> Any:
+    if isinstance(value, str):
+        return value[: SHOWN_MAX + 1]
+    if not isinstance(value, list | dict) or not value:
+        return value
+    if not levels:
+        return _REST
+    if isinstance(value, list):
+        return [_part(each, levels - 1) for each in value[:_ITEMS_SHOWN]]
+    return {name: _part(each, levels - 1) for name, each in islice(value.items(), _ITEMS_SHOWN)}
+
+
+class _Rest:
+    def __repr__(self) -> str:
+        return "…"
+
+
+_REST = _Rest()

@@ -30,6 +30,7 @@ from vibemq.protocols.native.codec.extensions import (
     SETTLE_EXTENSION,
     WHERE_EXTENSION,
 )
+from vibemq.protocols.native.codec.json_check import LISTS_MAX, NAMES_MAX, is_read_at_once
 from vibemq.protocols.native.codec.options import options_of
 from vibemq.protocols.native.codec.wire import CommandType, WireMessage
 from vibemq.protocols.native.replies import (
@@ -239,6 +240,8 @@ def ask_cursor(state: NativeState, message: WireMessage) -> None:
 
 def _named(message: WireMessage, what: str) -> tuple[str, dict[str, Any]]:
     """The name of an operation and its arguments. Raises InvalidPayload."""
+    if not is_read_at_once(message.payload or b""):
+        raise InvalidPayload(f"the payload of {what} is too large: {NAMES_MAX:,} names and {LISTS_MAX:,} lists at most")
     try:
         payload = orjson.loads(message.payload or b"")
     except orjson.JSONDecodeError as error:
