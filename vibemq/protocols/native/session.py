@@ -235,7 +235,10 @@ class NativeSession:
 
     @property
     def bytes_at_once(self) -> int:
-        return 1 << 20 if self._state.outbox.compression is Compression.NONE else 1 << 18
+        if self._state.outbox.compression is Compression.NONE:
+            return 1 << 20 if self._state.bulk else 1 << 19
+        # Each message of a client without batches is compressed by itself.
+        return 1 << 18 if self._state.bulk else 1 << 16
 
     def data_to_send(self) -> bytes:
         return self._state.outbox.take()
