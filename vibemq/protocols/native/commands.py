@@ -91,6 +91,8 @@ def subscribe(state: NativeState, message: WireMessage) -> None:
         # Only a renewal, which would not create the queue; this Subscribe takes its place.
         state.subscriptions.forget_name(existing)
     state.wanted.discard(message.queue)
+    # Each is a subscription that waits for its queue: without a bound they would gather, and all are looked at often.
+    state.subscriptions.check_room(sum(state.subscriptions.of_queue(queue) is None for queue in state.wanted))
     ask_plain(state, message.queue, [message.id])
 
 

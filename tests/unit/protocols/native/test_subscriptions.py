@@ -211,6 +211,18 @@ def test_subscriptions_are_counted() -> None:
     assert peer.one().error_code == "RATE_LIMITED"
 
 
+def test_a_subscription_that_waits_for_its_queue_is_counted() -> None:
+    peer = plain(subscriptions_max=2)
+    for queue in ("q1", "q2"):
+        peer.session.apply([ConsumerEnded(SESSION, peer.subscribed("s", queue), queue, QueueNotFound(queue))])
+    assert list(peer.hear(frame(T.SUBSCRIBE, "s3", "q3"))) == []
+    assert peer.one().error_code == "RATE_LIMITED"
+    peer.hear(frame(T.UNSUBSCRIBE, "u", "q2"))
+    peer.frames()
+    assert isinstance(peer.ask(T.SUBSCRIBE, "s4", "q3"), c.Subscribe)
+    assert list(peer.hear(frame(T.SUBSCRIBE, "s5", "q4"))) == []
+
+
 def test_nack_and_extend_for_plain_deliveries() -> None:
     peer = bulk("settle/1")
     consumer = peer.subscribed("s")
