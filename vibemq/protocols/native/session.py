@@ -130,10 +130,13 @@ class NativeSession:
         subscription = self._state.subscriptions.of_consumer(effect.consumer)
         if subscription is None:
             return
+        given_up = self._state.subscriptions.of_queue(subscription.queue) is not subscription
         self._state.subscriptions.end(subscription)
         if subscription.plain:
-            # There is no frame to tell such a peer; it expects to be served again once the queue is back.
-            self._state.wanted.add(subscription.queue, self._state.now)
+            # There is no frame to tell such a peer; it expects to be served again once the queue is back, unless it
+            # has unsubscribed meanwhile.
+            if not given_up:
+                self._state.wanted.add(subscription.queue, self._state.now)
         else:
             code, text = wire_code(effect.error), sentence(effect.error)
             self._state.outbox.send(extensions.subscription_ended(subscription.id, effect.queue, code, text))

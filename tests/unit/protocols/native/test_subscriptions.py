@@ -189,6 +189,17 @@ def test_a_plain_subscription_outlives_its_queue() -> None:
     assert list(peer.session.commands()) == []
 
 
+def test_a_subscription_that_was_given_up_does_not_come_back_with_its_queue() -> None:
+    """The client would drop what comes, without a word, until it is dead-lettered."""
+    peer = plain()
+    consumer = peer.subscribed("s")
+    request = peer.ask(T.UNSUBSCRIBE, "u", "q")
+    peer.session.apply([ConsumerEnded(SESSION, consumer, "q", QueueNotFound("q"))])
+    assert peer.answer(request, None).type == T.UNSUBSCRIBE_ACK
+    peer.session.tick(NOW + 60_000)
+    assert list(peer.session.commands()) == []
+
+
 def test_a_new_subscribe_takes_the_place_of_a_renewal() -> None:
     peer = plain()
     peer.session.apply([ConsumerEnded(SESSION, peer.subscribed("s"), "q", QueueNotFound("q"))])
