@@ -325,7 +325,7 @@ class FrameParser:
         try:
             self._state.publishes.add(data, start, end)
         except NativeRefused as refused:
-            self._state.error(refused.message_id[2:].decode(errors="replace"), refused.error)
+            self._state.error(refused.message_id[2:], refused.error)
 
     def _ack(self, data: bytes, start: int, end: int) -> None:
         """The delivered id, either as the frame's own (.NET) or in the header `messageId` (seed). Never answered."""
