@@ -40,8 +40,8 @@ def _integer(values: dict[str, Any], name: str, default: int) -> int:
 
 
 def time_span_ms(value: Any) -> int:
-    """`[d.]hh:mm:ss[.fffffff]` in ms, as the native protocol reads it: what is below a ms is cut off, for a .NET client that
-    compares must not find more than it declared. Less than one ms counts as one, so that no TTL becomes 0."""
+    """`[d.]hh:mm:ss[.fffffff]` in ms. What is below a ms is cut off, for a .NET client that compares must not find more
+    than it declared; but less than one ms counts as one, so that no TTL becomes 0."""
     found = _TIME_SPAN.fullmatch(value) if isinstance(value, str) else None
     if found is None:
         raise ValueError(f"{value!r} is not a duration of the form [d.]hh:mm:ss[.fffffff]")
