@@ -26,6 +26,10 @@ OPTIONS_MAX = 100
 LIMIT_MAX = 1000
 """Most items of a page."""
 SHOWN_MAX = 40
+ARGUMENTS_MAX = 64
+"""More than any operation has."""
+_LEVELS_SHOWN, _ITEMS_SHOWN = 3, 14
+"""Of a value, in so many characters: no item of a list takes less than three."""
 
 
 class Arguments(BaseModel):
@@ -110,6 +114,9 @@ def read(model: type[A], operation: str, values: Mapping[str, Any]) -> A:
         InvalidPayload: the sentence names the argument, the rule and what the argument is for.
         InvalidQueueName
     """
+    if len(values) > ARGUMENTS_MAX:
+        # Each that is unknown would be told of.
+        raise InvalidPayload(f"{operation} was given {len(values):,} arguments; no operation has so many")
     try:
         return model.model_validate(_given(model, values))
     except ValidationError as error:
@@ -233,18 +240,26 @@ def _bound(bound: float) -> str:
 
 
 def _short(value: Any) -> str:
-    text = repr(_beginning(value))
+    """As a program would write it. Of what is very large no more is looked at than is shown."""
+    text = repr(_part(value, _LEVELS_SHOWN))
     return text if len(text) <= SHOWN_MAX else f"{text[: SHOWN_MAX - 1]}…"
 
 
-def _beginning(value: Any) -> Any:
-    """As much of the value as is shown: of very much more nobody has to write the rest."""
-    match value:
-        case str():
-            return value[: SHOWN_MAX + 1]
-        case list():
-            return [_beginning(item) for item in value[:SHOWN_MAX]]
-        case dict():
-            return {name[: SHOWN_MAX + 1]: _beginning(item) for name, item in islice(value.items(), SHOWN_MAX)}
-        case _:
-            return value
+def _part(value: Any, levels: int) -> Any:
+    if isinstance(value, str):
+        return value[: SHOWN_MAX + 1]
+    if not isinstance(value, list | dict) or not value:
+        return value
+    if not levels:
+        return _REST
+    if isinstance(value, list):
+        return [_part(each, levels - 1) for each in value[:_ITEMS_SHOWN]]
+    return {name: _part(each, levels - 1) for name, each in islice(value.items(), _ITEMS_SHOWN)}
+
+
+class _Rest:
+    def __repr__(self) -> str:
+        return "…"
+
+
+_REST = _Rest()

@@ -189,7 +189,7 @@ class Session(Protocol):
     # Optional, `unbegun() -> list[Settle]`, asked when the connection is lost: what of the peer's messages it cannot
     # have begun, and is given back unharmed.
     # Optional, `slices_at_once`: so many slices of a row or two are encoded in two milliseconds. Without it, 256.
-    # Optional, `bytes_at_once`: the most of them that are encoded together, in bytes of rows. Without it, 1 MiB.
+    # Optional, `bytes_at_once`: bytes of rows that are encoded in two milliseconds. Without it, 1 MiB.
 
     def data_to_send(self) -> bytes:
         """Take the bytes to write now; b"" when there are none."""

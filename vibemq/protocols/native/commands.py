@@ -30,6 +30,7 @@ from vibemq.protocols.native.codec.extensions import (
     SETTLE_EXTENSION,
     WHERE_EXTENSION,
 )
+from vibemq.protocols.native.codec.json_check import LISTS_MAX, NAMES_MAX, is_read_at_once
 from vibemq.protocols.native.codec.options import options_of
 from vibemq.protocols.native.codec.wire import CommandType, WireMessage
 from vibemq.protocols.native.replies import (
@@ -90,6 +91,8 @@ def subscribe(state: NativeState, message: WireMessage) -> None:
         # Only a renewal, which would not create the queue; this Subscribe takes its place.
         state.subscriptions.forget_name(existing)
     state.wanted.discard(message.queue)
+    # Each is a subscription that waits for its queue: without a bound they would gather, and all are looked at often.
+    state.subscriptions.check_room(sum(state.subscriptions.of_queue(queue) is None for queue in state.wanted))
     ask_plain(state, message.queue, [message.id])
 
 
@@ -239,6 +242,8 @@ def ask_cursor(state: NativeState, message: WireMessage) -> None:
 
 def _named(message: WireMessage, what: str) -> tuple[str, dict[str, Any]]:
     """The name of an operation and its arguments. Raises InvalidPayload."""
+    if not is_read_at_once(message.payload or b""):
+        raise InvalidPayload(f"the payload of {what} is too large: {NAMES_MAX:,} names and {LISTS_MAX:,} lists at most")
     try:
         payload = orjson.loads(message.payload or b"")
     except orjson.JSONDecodeError as error:

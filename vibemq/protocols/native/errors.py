@@ -28,7 +28,7 @@ def wire_code(error: VibeMQError) -> str:
     return WIRE_CODES[error.code]
 
 
-def error_body(message_id: str, error: VibeMQError, queue: str = "") -> bytes:
+def error_body(message_id: str | bytes, error: VibeMQError, queue: str = "") -> bytes:
     """An Error frame's body; overlong sentences are cut so that it always fits."""
     return encode_body(
         CommandType.ERROR,

@@ -37,6 +37,7 @@ READ_UNITS = 150
 """What is read at once, in frames that are read one by one: about a millisecond of it."""
 _BYTES_PER_UNIT = 8_192
 """Of a frame's body, compressed or not."""
+_INFLATED_UNITS = 2
 _REQUEST_UNITS = 3
 """More than another frame: a message, its record and its place among those that wait are made for each."""
 _OPERATION_UNITS = 5
@@ -164,7 +165,7 @@ class FrameParser:
                 if frame is None:
                     self.waits_for_bytes = True
                     break
-                units -= 1 + self._frame(data, frame) // _BYTES_PER_UNIT
+                units -= (_INFLATED_UNITS if frame.flag else 1) + self._frame(data, frame) // _BYTES_PER_UNIT
                 at = frame.end
         except FrameTooLong as error:
             at = self._begin_large(error, data, at)
@@ -305,7 +306,7 @@ class FrameParser:
         try:
             self._state.publishes.add(data, start, end)
         except NativeRefused as refused:
-            self._state.error(refused.message_id[2:].decode(errors="replace"), refused.error)
+            self._state.error(refused.message_id[2:], refused.error)
 
     def _ack(self, data: bytes, start: int, end: int) -> None:
         """The delivered id, either as the frame's own (.NET) or in the header `messageId` (seed). Never answered."""

@@ -148,7 +148,7 @@ class PublishedPlain:
 
     @staticmethod
     def _error(state: NativeState, id_block: bytes, error: VibeMQError) -> None:
-        state.error(id_block[2:].decode(errors="replace"), error)
+        state.error(id_block[2:], error)
 
 
 @dataclass(slots=True)

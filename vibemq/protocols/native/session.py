@@ -131,10 +131,13 @@ class NativeSession:
         subscription = self._state.subscriptions.of_consumer(effect.consumer)
         if subscription is None:
             return
+        given_up = self._state.subscriptions.of_queue(subscription.queue) is not subscription
         self._state.subscriptions.end(subscription)
         if subscription.plain:
-            # There is no frame to tell such a peer; it expects to be served again once the queue is back.
-            self._state.wanted.add(subscription.queue, self._state.now)
+            # There is no frame to tell such a peer; it expects to be served again once the queue is back, unless it
+            # has unsubscribed meanwhile.
+            if not given_up:
+                self._state.wanted.add(subscription.queue, self._state.now)
         else:
             code, text = wire_code(effect.error), sentence(effect.error)
             self._state.outbox.send(extensions.subscription_ended(subscription.id, effect.queue, code, text))
@@ -236,7 +239,10 @@ class NativeSession:
 
     @property
     def bytes_at_once(self) -> int:
-        return 1 << 20 if self._state.outbox.compression is Compression.NONE else 1 << 18
+        if self._state.outbox.compression is Compression.NONE:
+            return 1 << 20 if self._state.bulk else 1 << 19
+        # Each message of a client without batches is compressed by itself.
+        return 1 << 18 if self._state.bulk else 1 << 16
 
     def data_to_send(self) -> bytes:
         return self._state.outbox.take()

@@ -151,7 +151,7 @@ class NativeState:
         except LocalProtocolError as error:
             self.error(message_id, MessageTooLarge(f"the answer is too large: {error}; ask for less at a time"))
 
-    def error(self, message_id: str, error: VibeMQError) -> None:
+    def error(self, message_id: str | bytes, error: VibeMQError) -> None:
         self.refused = True
         self.outbox.send(error_body(message_id, error))
 

@@ -1,5 +1,6 @@
 """The subscriptions of one connection, and queues that are gone but still wanted."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from vibemq.errors import InvalidMessage, LimitError
@@ -45,10 +46,14 @@ class NativeSubscriptions:
     def full(self) -> bool:
         return len(self._by_consumer) >= self._max
 
+    def check_room(self, besides: int) -> None:
+        """`besides`: what counts beside them. Raises LimitError."""
+        if len(self._by_consumer) + besides >= self._max:
+            raise LimitError(f"a connection may have {self._max} subscriptions; open another connection")
+
     def add(self, message_id: str, queue: str, *, plain: bool, share: str = "") -> NativeSubscription:
         """Raises LimitError, or InvalidMessage when the id is in use."""
-        if self.full:
-            raise LimitError(f"a connection may have {self._max} subscriptions; open another connection")
+        self.check_room(0)
         if not plain and message_id in self._by_id:
             raise InvalidMessage(
                 f"the subscription id {message_id[:64]!r} is in use on this connection; take a new one"
@@ -130,6 +135,9 @@ class Wanted:
 
     def discard(self, queue: str) -> None:
         self._due.pop(queue, None)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._due)
 
     def due(self, now: int) -> list[str]:
         """Queues to ask for now; each stays until `discard`, and is due again after a longer wait."""

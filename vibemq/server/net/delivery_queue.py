@@ -34,7 +34,8 @@ SCATTERED_RUNS = 16
 SCATTERED_ROWS_PER_RUN = 4
 SCATTERED_RUNS_MAX = 2048
 """The more are read together, the more of them stand in one block."""
-SCATTERED_BYTES = 1 << 20
+ENCODED_BYTES = 1 << 20
+"""Of rows, in one turn of the loop."""
 SCATTERED_BYTES_LEAST = 1 << 16
 """Of fewer, the blocks would be read for hardly anything."""
 _ROW_BYTES_GUESSED = 256
@@ -155,6 +156,7 @@ class DeliveryQueue:
         if self._encoding is not None and not self._encode_step(*self._encoding):
             return
         rows = left = self._session.rows_at_once
+        room = min(room, getattr(self._session, "bytes_at_once", ENCODED_BYTES))
         while self._items and room > 0 and left > 0 and not (self._reading or self._encoding):
             item = self._items[0]
             if not isinstance(item, Deliver):
@@ -198,7 +200,7 @@ class DeliveryQueue:
     def _begin_scattered(self, item: Deliver, runs: list[Run], room: int) -> None:
         self._reading = True
         most = getattr(self._session, "slices_at_once", SLICES_AT_ONCE)
-        size = min(getattr(self._session, "bytes_at_once", SCATTERED_BYTES), max(room, SCATTERED_BYTES_LEAST))
+        size = max(room, SCATTERED_BYTES_LEAST)
         rows = min(most, max(SCATTERED_RUNS, size // (2 * self._row_bytes)))
         future = self._store.begin_scattered(item.queue_id, runs, rows, size)
         future.add_done_callback(partial(self._scattered_came, item, runs, self._era))

@@ -7,7 +7,7 @@
 
 Times are ISO-8601 text, options camelCase JSON with integer enums, durations .NET TimeSpan text. A payload is the UTF-8
 text that the .NET broker would deliver. Delivery attempts were never kept by the .NET broker (the column is always 0),
-so messages start fresh. Source: docs/spec/native.md, section 8.2.
+so messages start fresh.
 
 A row that cannot be read is reported and left out; the rest goes on. Messages go in batches of one append each, and the
 state shows how far an interrupted import came: the queue's own imported messages are counted, so a second run with

@@ -40,14 +40,15 @@ def _integer(values: dict[str, Any], name: str, default: int) -> int:
 
 
 def time_span_ms(value: Any) -> int:
-    """`[d.]hh:mm:ss[.fffffff]` in ms; a part of a ms counts as one, so that no TTL becomes 0."""
+    """`[d.]hh:mm:ss[.fffffff]` in ms. What is below a ms is cut off, for a .NET client that compares must not find more
+    than it declared; but less than one ms counts as one, so that no TTL becomes 0."""
     found = _TIME_SPAN.fullmatch(value) if isinstance(value, str) else None
     if found is None:
         raise ValueError(f"{value!r} is not a duration of the form [d.]hh:mm:ss[.fffffff]")
     days, hours, minutes, seconds, fraction = found.groups()
     whole = ((int(days or 0) * 24 + int(hours)) * 60 + int(minutes)) * 60 + int(seconds)
     ticks = int((fraction or "0").ljust(7, "0"))
-    return whole * 1000 + -(-ticks // 10_000)
+    return whole * 1000 + ticks // 10_000 or (1 if ticks else 0)
 
 
 def instant(value: Any, missing: int) -> int:

@@ -71,6 +71,13 @@ def test_operations_are_handed_over_by_name() -> None:
     assert (request.name, request.arguments) == ("queue.remove", {"queue": "q", "runs": [[5, 6], [1, 2]]})
 
 
+def test_arguments_may_have_very_many_numbers_and_texts_that_look_like_json() -> None:
+    runs = [[number, number + 1] for number in range(60_000)]
+    [request] = bulk().hear(admin("queue.remove", queue='{"a":{"b":1},"c":[]}' * 2_000, runs=runs))
+    assert isinstance(request, OperationRequest)
+    assert request.arguments["runs"] == runs
+
+
 def test_admin_results_are_json() -> None:
     peer = bulk()
     for data, result, expected in (
@@ -99,6 +106,9 @@ def test_admin_results_are_json() -> None:
         (frame(T.ADMIN, "a", payload=b"[]"), "INVALID_PAYLOAD"),
         (frame(T.ADMIN, "a", payload=b"\xff"), "INVALID_PAYLOAD"),
         (admin(5), "INVALID_PAYLOAD"),
+        # To read so many objects would hold up everybody for tens of milliseconds.
+        (admin("queue.info", queue=32_768 * [{"a": 1}]), "INVALID_PAYLOAD"),
+        (admin("queue.info", queue=131_073 * [[]]), "INVALID_PAYLOAD"),
     ],
 )
 def test_bad_admin_requests_are_refused(data: bytes, code: str) -> None:

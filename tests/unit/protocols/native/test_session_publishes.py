@@ -12,7 +12,7 @@ from vibemq.protocols.native.codec import extensions, json_check
 from vibemq.protocols.native.codec.extra_columns import encode_extras
 from vibemq.protocols.native.codec.frames import HEADER, encode_frame
 from vibemq.protocols.native.codec.wire import CommandType as T
-from vibemq.protocols.native.codec.wire import body_type, encode_body
+from vibemq.protocols.native.codec.wire import body_type, encode_body, str16
 from vibemq.protocols.session import SessionLimits
 from vibemq.testing.session_conformance import NOW, SESSION
 
@@ -55,6 +55,32 @@ def test_relative_times_count_from_the_last_tick() -> None:
     publish = peer.ask(T.PUBLISH, "m", "q", b"1", headers={"vibemq-delay-ms": "1000", "priority": "low"})
     assert isinstance(publish, c.Publish)
     assert publish.extras == {0: MessageExtra(0, 0, NOW + 1_500)}
+
+
+@pytest.mark.parametrize("kind", [T.PING, T.SUBSCRIBE, T.REQUEST, T.RESPONSE, T.PUBLISH_MANY])
+def test_an_id_that_grows_too_long_for_an_answer_ends_the_connection(kind: T) -> None:
+    """Bytes that are no UTF-8 read as characters of three bytes each."""
+    peer = bulk("batch/1,request/1")
+    rest = {T.REQUEST: bytes((0, 0, 0, 9, 0)) + bytes(4), T.RESPONSE: bytes(6), T.PUBLISH_MANY: bytes(5)}
+    body = bytes((1, kind)) + str16(b"\xff" * 21_846) + str16("q") + rest.get(kind, bytes(6))
+    with pytest.raises(RemoteProtocolError, match="no UTF-8"):
+        peer.hear(encode_frame(body))
+    assert peer.one().error_code == "INVALID_MESSAGE"
+
+
+def test_an_error_about_a_publish_has_its_id_whatever_bytes_it_is_of() -> None:
+    peer = plain()
+    message_id = b"\xff" * 65_535
+    body = bytes((1, T.PUBLISH)) + str16(message_id) + bytes(2) + bytes(6)
+    peer.hear(encode_frame(body))
+    [error] = peer.bodies()
+    assert error[2 : 4 + len(message_id)] == str16(message_id)
+    body = bytes((1, T.PUBLISH)) + str16(message_id) + str16("q") + bytes(6)
+    [publish] = peer.hear(encode_frame(body))
+    assert isinstance(publish, c.Publish)
+    peer.session.refused(publish.token, NotAuthorized("no"))
+    [error] = peer.bodies()
+    assert error[2 : 4 + len(message_id)] == str16(message_id)
 
 
 def test_very_many_headers_are_not_looked_at() -> None:

@@ -189,6 +189,17 @@ def test_a_plain_subscription_outlives_its_queue() -> None:
     assert list(peer.session.commands()) == []
 
 
+def test_a_subscription_that_was_given_up_does_not_come_back_with_its_queue() -> None:
+    """The client would drop what comes, without a word, until it is dead-lettered."""
+    peer = plain()
+    consumer = peer.subscribed("s")
+    request = peer.ask(T.UNSUBSCRIBE, "u", "q")
+    peer.session.apply([ConsumerEnded(SESSION, consumer, "q", QueueNotFound("q"))])
+    assert peer.answer(request, None).type == T.UNSUBSCRIBE_ACK
+    peer.session.tick(NOW + 60_000)
+    assert list(peer.session.commands()) == []
+
+
 def test_a_new_subscribe_takes_the_place_of_a_renewal() -> None:
     peer = plain()
     peer.session.apply([ConsumerEnded(SESSION, peer.subscribed("s"), "q", QueueNotFound("q"))])
@@ -209,6 +220,18 @@ def test_subscriptions_are_counted() -> None:
     peer.subscribed("s1", "q1")
     assert list(peer.hear(frame(T.SUBSCRIBE, "s2", "q2"))) == []
     assert peer.one().error_code == "RATE_LIMITED"
+
+
+def test_a_subscription_that_waits_for_its_queue_is_counted() -> None:
+    peer = plain(subscriptions_max=2)
+    for queue in ("q1", "q2"):
+        peer.session.apply([ConsumerEnded(SESSION, peer.subscribed("s", queue), queue, QueueNotFound(queue))])
+    assert list(peer.hear(frame(T.SUBSCRIBE, "s3", "q3"))) == []
+    assert peer.one().error_code == "RATE_LIMITED"
+    peer.hear(frame(T.UNSUBSCRIBE, "u", "q2"))
+    peer.frames()
+    assert isinstance(peer.ask(T.SUBSCRIBE, "s4", "q3"), c.Subscribe)
+    assert list(peer.hear(frame(T.SUBSCRIBE, "s5", "q4"))) == []
 
 
 def test_nack_and_extend_for_plain_deliveries() -> None:

@@ -13,7 +13,13 @@ from typing import Any
 
 import orjson
 
-from vibemq.protocols.native.codec.json_parts import Steps, brackets_of, is_json_in_parts, is_shallow
+from vibemq.protocols.native.codec.json_parts import (
+    Steps,
+    brackets_of,
+    is_json_in_parts,
+    is_shallow,
+    without_escapes,
+)
 
 VALUES_AT_ONCE = 16_384
 """Reading so many takes about a millisecond."""
@@ -100,6 +106,21 @@ def small_object(payload: bytes) -> Any:
     if values_in(payload) > VALUES_OF_OBJECT_MAX:
         raise ValueError(f"it has more than {VALUES_OF_OBJECT_MAX:,} values")
     return orjson.loads(payload)
+
+
+NAMES_MAX, LISTS_MAX = 32_768, 131_072
+"""Of the arguments of an operation, which may have a hundred thousand pairs of numbers."""
+
+
+def is_read_at_once(payload: bytes) -> bool:
+    """Whether JSON is no more than arguments may be: many small objects and lists take far longer to make than numbers
+    and texts."""
+    if values_in(payload) <= VALUES_AT_ONCE:
+        return True
+    if payload.count(b'":') - payload.count(b'\\":') > NAMES_MAX:
+        return False  # As most of them are written; and to count is quick.
+    outside = b"".join(without_escapes(payload).split(b'"')[::2])
+    return outside.count(b":") <= NAMES_MAX and outside.count(b"{") <= NAMES_MAX and outside.count(b"[") <= LISTS_MAX
 
 
 def values_in(payload: bytes) -> int:

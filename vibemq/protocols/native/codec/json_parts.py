@@ -59,7 +59,7 @@ def _part(payload: bytes, start: int, pieces_max: int) -> Steps[bytes]:
     between them. Each level has a name at most, and the innermost a text."""
     size = PART_BYTES
     while True:
-        window = _without_escapes(payload[start : start + size])
+        window = without_escapes(payload[start : start + size])
         if start + size >= len(payload):
             return window
         cut = _last_comma(window, pieces_max)
@@ -70,7 +70,7 @@ def _part(payload: bytes, start: int, pieces_max: int) -> Steps[bytes]:
             yield
 
 
-def _without_escapes(window: bytes) -> bytes:
+def without_escapes(window: bytes) -> bytes:
     """The same length; each quote that is left begins or ends a text."""
     return window.replace(b"\\\\", b"__").replace(b'\\"', b"__") if b"\\" in window else window
 

@@ -23,7 +23,7 @@ from vibemq.errors import InvalidOptions
 from vibemq.model.effects import QueueInfo
 from vibemq.model.options import DeliveryMode, Overflow, QueueOptions, enum_of
 from vibemq.protocols.native.codec.json_check import small_object
-from vibemq.protocols.native.codec.timespan import format_timespan, parse_timespan
+from vibemq.protocols.native.codec.timespan import TIMESPAN_MS_MAX, format_timespan, parse_timespan
 
 DOTNET_DEFAULTS: dict[str, Any] = {
     "mode": DeliveryMode.ROUND_ROBIN,
@@ -124,27 +124,29 @@ _FIELDS: dict[str, _Reading] = {
     "overflowStrategy": ("overflow", _overflow),
     "maxRetryAttempts": ("max_attempts", _number),
 }
+_INT_MAX = (1 << 31) - 1
 _SEED_HEADERS = {name.lower(): name for name in _FIELDS}
 
 
 def queue_info_json(info: QueueInfo) -> bytes:
-    """The payload of a QueueInfo reply. .NET reads integers for enums and fails on names."""
+    """The payload of a QueueInfo reply. .NET reads integers for enums and fails on names, and on numbers that do not
+    fit into its own: those of queues that others have declared without a limit."""
     options = info.options
     values: dict[str, Any] = {
         "name": info.name,
-        "messageCount": info.ready,
+        "messageCount": min(info.ready, _INT_MAX),
         "subscriberCount": info.consumers,
         "deliveryMode": int(options.mode),
-        "maxSize": options.max_messages,
+        "maxSize": min(options.max_messages, _INT_MAX),
         "createdAt": _instant(info.created_at),
     }
     if options.message_ttl_ms is not None:
-        values["messageTtl"] = format_timespan(options.message_ttl_ms)
+        values["messageTtl"] = format_timespan(min(options.message_ttl_ms, TIMESPAN_MS_MAX))
     values["enableDeadLetterQueue"] = options.dead_letter
     if options.dead_letter_name is not None:
         values["deadLetterQueueName"] = options.dead_letter_name
     values["overflowStrategy"] = int(options.overflow)
-    values["maxRetryAttempts"] = options.max_attempts
+    values["maxRetryAttempts"] = min(options.max_attempts, _INT_MAX)
     return orjson.dumps(values)
 
 

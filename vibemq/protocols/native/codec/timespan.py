@@ -10,6 +10,8 @@ import re
 _TEXT = re.compile(r"(?P<days>\d{1,8}\.)?(?P<h>\d{1,2}):(?P<m>\d{2}):(?P<s>\d{2})(?:\.(?P<ticks>\d{1,7}))?", re.ASCII)
 _TICKS_PER_MS = 10_000
 _DAY_MS = 86_400_000
+TIMESPAN_MS_MAX = ((1 << 63) - 1) // _TICKS_PER_MS
+"""A TimeSpan counts its ticks in 63 bits."""
 
 
 def parse_timespan(text: str) -> int:

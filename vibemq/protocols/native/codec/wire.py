@@ -131,12 +131,12 @@ def decode_body(body: bytes, headers_read_max: int = STR16_MAX) -> WireMessage:
             at = headers_at + 2
         else:
             (count,) = U16.unpack_from(body, headers_at)
-            if count > headers_read_max and message_id:
+            if count > headers_read_max:
+                check_id(message_id)
                 raise TooManyHeaders(message_id, count)
             headers = dict(header_pairs(body, headers_at))
             at = headers_end(body, headers_at) if kind == CommandType.ERROR else 0
-        if not message_id:
-            raise RemoteProtocolError("a frame has an empty id; ids have 1 to 65,535 bytes")
+        check_id(message_id)
         if kind != CommandType.ERROR:
             return WireMessage(kind, message_id, queue, payload, headers, None, None, version)
         code, at = read_str16(body, at)
@@ -146,9 +146,21 @@ def decode_body(body: bytes, headers_read_max: int = STR16_MAX) -> WireMessage:
     return WireMessage(kind, message_id, queue, payload, headers, code, sentence, version)
 
 
+def check_id(message_id: str) -> None:
+    """Whether an answer can have it. Bytes that are no UTF-8 read as characters of three bytes each.
+
+    Raises:
+        RemoteProtocolError: it is empty, or too long by that.
+    """
+    if not message_id:
+        raise RemoteProtocolError("a frame has an empty id; ids have 1 to 65,535 bytes")
+    if len(message_id) > STR16_MAX // 3 and len(message_id.encode()) > STR16_MAX:
+        raise RemoteProtocolError("a frame has an id that is no UTF-8, and too long to be repeated in an answer")
+
+
 def encode_body(
     kind: int,
-    message_id: str,
+    message_id: str | bytes,
     queue: str = "",
     payload: bytes = b"",
     headers: Mapping[str, str] | Iterable[tuple[str, str]] = (),

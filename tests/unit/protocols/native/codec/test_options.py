@@ -5,7 +5,7 @@ import pytest
 
 from vibemq.errors import InvalidOptions
 from vibemq.model.effects import QueueInfo
-from vibemq.model.options import DeliveryMode, Durability, Overflow, QueueOptions
+from vibemq.model.options import NUMBER_MAX, UNLIMITED_ATTEMPTS, DeliveryMode, Durability, Overflow, QueueOptions
 from vibemq.protocols.native.codec.options import options_of, queue_info_json
 from vibemq.protocols.native.codec.timespan import format_timespan, parse_timespan
 
@@ -157,6 +157,13 @@ def test_queue_info_echoes_what_create_queue_gave() -> None:
 def test_time_spans_round_trip(text: str, span_ms: int) -> None:
     assert parse_timespan(text) == span_ms
     assert format_timespan(span_ms) == text
+
+
+def test_what_dotnet_cannot_hold_is_told_as_the_most_that_it_can() -> None:
+    endless = QueueOptions(max_messages=NUMBER_MAX, max_attempts=UNLIMITED_ATTEMPTS, message_ttl_ms=NUMBER_MAX)
+    told = info(endless)
+    assert (told["maxSize"], told["maxRetryAttempts"]) == (2**31 - 1, 2**31 - 1)
+    assert told["messageTtl"] == "10675199.02:48:05.4770000"
 
 
 def test_ticks_below_a_millisecond_are_cut_so_that_the_echo_is_never_more_than_declared() -> None:

@@ -30,7 +30,7 @@ from vibemq.protocols.native.codec.extensions.bodies import (
     SubscriptionEnded,
 )
 from vibemq.protocols.native.codec.extra_columns import WireColumns, decode_extras, has_too_many
-from vibemq.protocols.native.codec.wire import I64, U32, read_str16
+from vibemq.protocols.native.codec.wire import I64, STR16_MAX, U32, check_id, read_str16
 
 _ACKED_PLAINLY = struct.Struct("!QIB")
 _DELIVERED_ALONE = struct.Struct("!QQBII")
@@ -38,6 +38,7 @@ _SETTLED_PLAINLY = struct.Struct("!BqHIQQ")
 _ASKED_PLAINLY = struct.Struct("!IBI")
 _NO_ROW = Rows(0, b"", b"")
 _JSON_FLAG = 1
+_PLAIN_ID_BYTES = STR16_MAX // 3
 _RUNS_AT_ONCE = 4_096
 """More of one frame become tuples only as they are worked off."""
 _BACKWARD = "a run of sequences ends before it begins"
@@ -59,8 +60,7 @@ class _Reader:
     def start(self) -> tuple[str, str]:
         """id and queue."""
         message_id, queue = self.text(), self.text()
-        if not message_id:
-            raise RemoteProtocolError("a frame has an empty id; ids have 1 to 65,535 bytes")
+        check_id(message_id)
         return message_id, queue
 
     def text(self) -> str:
@@ -259,8 +259,10 @@ def _general_response(body: bytes) -> ResponseFrame:
 
 
 def _names(body: bytes) -> tuple[str, str, int]:
-    """id, queue, and where they end. Raises IndexError when the body ends before."""
+    """id, queue, and where they end. Raises IndexError when the body ends before, or the id has to be looked at."""
     id_end = 4 + (body[2] << 8 | body[3])
+    if id_end > _PLAIN_ID_BYTES:
+        raise IndexError("a long id")
     at = id_end + 2
     end = at + (body[id_end] << 8 | body[id_end + 1])
     return body[4:id_end].decode(errors="replace"), body[at:end].decode(errors="replace"), end
