@@ -87,7 +87,9 @@ class OmqSession(BaseSession[OmqState]):
     def commands(self) -> Sequence[Request]:
         state = self._state
         self._unread = False
-        if self._shaken:
+        # In front of what has come since.
+        self._subscriptions.go_on(TOKENS_AT_ONCE)
+        if self._shaken and not self._subscriptions.has_put_off:
             self._read()
         if state.ended and not (state.failed or self._authenticating or state.requests or self.unread):
             self._end()
@@ -95,7 +97,8 @@ class OmqSession(BaseSession[OmqState]):
 
     @property
     def unread(self) -> bool:
-        return self._reader.unread and not (self._authenticating or self._state.failed)
+        left = self._reader.unread or self._subscriptions.has_put_off
+        return left and not (self._authenticating or self._state.failed)
 
     def _read(self) -> None:
         values = self._reader.values(TOKENS_AT_ONCE)
@@ -274,7 +277,7 @@ class OmqSession(BaseSession[OmqState]):
         silence = self._silence_deadline()
         if state.principal is None:
             return silence
-        if state.requests:
+        if state.requests or self._subscriptions.has_put_off:
             return state.now
         return self._next_ping() if silence is None else min(silence, self._next_ping())
 
