@@ -38,7 +38,7 @@ from vibemq.protocols.omq.frames import (
     UnsubscribedFrame,
     error_frame,
 )
-from vibemq.protocols.omq.session import TOKENS_AT_ONCE
+from vibemq.protocols.omq.session import REQUESTS_AT_ONCE, TOKENS_AT_ONCE
 from vibemq.protocols.omq.sexp import SexpReader
 from vibemq.protocols.session import Authenticate, Principal
 
@@ -825,3 +825,15 @@ def test_every_command_of_a_piece_is_read_and_the_end_comes_behind_them() -> Non
     assert turns > 1_000 // TOKENS_AT_ONCE
     assert talk.closing
     assert talk.data_to_send().count(b"not subscribed") == 1_000
+
+
+def test_subscriptions_that_come_together_are_asked_for_some_at_a_time() -> None:
+    talk = start(VERSION_ONE + b"(Connect 1 alice)")
+    [request] = talk.commands()
+    talk.authenticated(request.token, Principal("alice"))
+    talk.receive_data(b"".join(b"(Subscribe topic%d From_current)" % number for number in range(200)))
+    asked = [len(talk.commands())]
+    while talk.unread:
+        asked.append(len(talk.commands()))
+    assert max(asked) == REQUESTS_AT_ONCE
+    assert sum(asked) == 200
