@@ -7,7 +7,7 @@ from operator import le
 from vibemq.engine import lifetime
 from vibemq.engine.handlers.cursors.holds import take_up
 from vibemq.engine.handlers.cursors.ranges import leap
-from vibemq.engine.handlers.fan_out import add_group, delete_group, open_waiting_group, wait_for_next
+from vibemq.engine.handlers.fan_out import add_group, begin_by_end, delete_group, open_waiting_group, wait_for_next
 from vibemq.engine.queue.cursor import Cursor
 from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import WAITING_NAME, Queue
@@ -221,5 +221,9 @@ def _resolve_passing(step: Step, queue: Queue) -> None:
             delete_group(step, queue, group, Durability.ASYNC)
         else:
             wait_for_next(step, queue, group)
+    waiting = queue.groups.get(WAITING_NAME)
+    if waiting is not None and queue.options.is_fan_out:
+        # Earlier versions have left it where its last subscriber was to begin.
+        begin_by_end(step, queue, waiting)
     if not queue.groups or (not queue.options.is_fan_out and WAITING_NAME not in queue.groups):
         open_waiting_group(step, queue, Durability.STRONG)

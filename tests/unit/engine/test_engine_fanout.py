@@ -205,6 +205,18 @@ def test_what_is_published_when_a_subscriber_beyond_the_end_has_gone_waits(
     driver.check()
 
 
+def test_a_waiting_group_that_an_earlier_version_has_left_beyond_the_end_waits_for_what_comes(driver: Driver) -> None:
+    driver.publish(3)
+    (queue,) = driver.disk.queues.values()
+    queue.groups[0].head = 100
+    driver.restart()
+    driver.publish(2)
+    driver.restart()
+    driver.subscribe(2)
+    assert driver.take() == {2: [4, 5]}
+    driver.check()
+
+
 def test_without_a_log_the_beginning_is_what_others_still_need(driver: Driver) -> None:
     driver.subscribe(1)
     driver.publish(3)

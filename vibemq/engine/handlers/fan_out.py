@@ -296,9 +296,13 @@ def _leave(step: Step, queue: Queue, group: Group) -> None:
 def wait_for_next(step: Step, queue: Queue, group: Group) -> None:
     """The last group, whose subscriber is gone, keeps what it has not settled, and what is published from now on."""
     rename_group(step, queue, group, WAITING_NAME, durable=True, need=Durability.ASYNC)
+    begin_by_end(step, queue, group)
+
+
+def begin_by_end(step: Step, queue: Queue, group: Group) -> None:
+    """The waiting group does not begin further on, though the subscriber whose group it was may have been to."""
     end = queue.open_end()
     if group.start > end:
-        # Its subscriber was to begin further on; the next one need not.
         group.start = end
         step.note_structure(GroupMoved(queue.queue_id, group.group_id, end, group.epoch), Durability.ASYNC)
 

@@ -5,6 +5,7 @@ before its Subscribed, whatever answer that one has to stand behind; and a repla
 before anything is handed out.
 """
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,7 +44,7 @@ class OmqSubscription:
     """Takes turns with others (round robin); what it gets is held until an Ack."""
     leaving: bool = False
     """The client has unsubscribed, and is not to get any more."""
-    later: list[tuple[said.OmqSubscribe | said.OmqUnsubscribe, Slot]] = field(default_factory=list)
+    later: deque[tuple[said.OmqSubscribe | said.OmqUnsubscribe, Slot]] = field(default_factory=deque)
     """What the client said about the topic before the engine's word on it."""
 
 
@@ -77,6 +78,8 @@ class OmqSubscriptions:
         self._by_consumer: dict[int, OmqSubscription] = {}
         """Those and the ones that are leaving."""
         self._topic_ids: dict[str, int] = {}
+        self._put_off: deque[OmqSubscription] = deque()
+        """Answered ones of which the client has said more meanwhile."""
         self._last_consumer = 0
         self._unanswered = 0
         self._winding_down = False
@@ -147,6 +150,27 @@ class OmqSubscriptions:
             start_sequence=first,
         )
 
+    @property
+    def has_put_off(self) -> bool:
+        """The client has said something about a topic that waited for the engine's word on it, and can go on now."""
+        return bool(self._put_off)
+
+    def go_on(self, most: int) -> None:
+        """With so many of these commands. The next of a topic that the engine has to answer takes the rest over whole:
+        each command is looked at once, however many there are."""
+        while self._put_off and most > 0:
+            answered = self._put_off[0]
+            name, later = answered.name, answered.later
+            command, slot = later.popleft()
+            most -= 1
+            self._say(name, command, slot)
+            subscription = self._wanted.get(name)
+            if subscription is not None and subscription.topic is None:
+                subscription.later = later
+                self._put_off.popleft()
+            elif not later:
+                self._put_off.popleft()
+
     def acked(self, second: int | None) -> None:
         if second is not None:
             self._settle(Settlement.ACK, self.delivery_index.acked(second))
@@ -162,8 +186,8 @@ class OmqSubscriptions:
                     self._subscribed(token.subscription, token.slot, result)
                 else:
                     self._not_subscribed(token.subscription, token.slot, result)
-                for command, slot in token.subscription.later:
-                    self._say(token.subscription.name, command, slot)
+                if token.subscription.later:
+                    self._put_off.append(token.subscription)
             case CreditAsked():
                 self._unanswered -= 1
             case OmqUnsubscribeAsked():

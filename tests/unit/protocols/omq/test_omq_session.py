@@ -1,6 +1,7 @@
 """The exchange: who may say what when, and what is answered. Numbers: the decisions of docs/spec/omq.md."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -37,7 +38,7 @@ from vibemq.protocols.omq.frames import (
     UnsubscribedFrame,
     error_frame,
 )
-from vibemq.protocols.omq.session import TOKENS_AT_ONCE
+from vibemq.protocols.omq.session import REQUESTS_AT_ONCE, TOKENS_AT_ONCE
 from vibemq.protocols.omq.sexp import SexpReader
 from vibemq.protocols.session import Authenticate, Principal
 
@@ -450,6 +451,43 @@ def test_commands_on_a_topic_wait_for_the_engines_word_on_it(world: World) -> No
     ]
 
 
+def test_commands_that_wait_for_one_answer_are_each_looked_at_once_and_some_at_a_time(world: World) -> None:
+    """One topic asked for and left again and again, while the engine's word on it is awaited."""
+    pairs = 500
+    client = world.connect()
+    world.hold = True
+    client.say(b"(Subscribe brandnew From_current)(Unsubscribe brandnew)" + b"(Unsubscribe brandnew)" * 2 * pairs)
+    client.say(b"(Subscribe brandnew From_current)(Unsubscribe brandnew)" * pairs + b"(Nonsense)")
+    looked_at = most = 0
+    subscriptions = client.session._subscriptions
+    say, go_on = subscriptions._say, subscriptions.go_on
+
+    def counted(*arguments: Any) -> None:
+        nonlocal looked_at
+        looked_at += 1
+        say(*arguments)
+
+    def noted(number: int) -> None:
+        nonlocal most
+        before = looked_at
+        go_on(number)
+        most = max(most, looked_at - before)
+
+    subscriptions._say, subscriptions.go_on = counted, noted  # type: ignore[method-assign]
+    world.hold = False
+    while world.held:
+        world.effect_router.release(world.held.popleft()[1])
+    assert looked_at == 0, "not within the answer: there may be very many"
+    assert client.session.unread
+    client.process()
+    answers = client.frames()
+    assert most == TOKENS_AT_ONCE
+    assert looked_at < 5 * pairs
+    both = [subscribed(1, "brandnew"), unsubscribed(1, "brandnew")]
+    refused = [Error("not subscribed: brandnew")] * 2 * pairs
+    assert answers == both + refused + both * pairs + [Error("unknown command: 'Nonsense'")]
+
+
 def test_the_last_error_waits_for_the_answers_before_it(world: World) -> None:
     client = world.connect()
     world.hold = True
@@ -787,3 +825,15 @@ def test_every_command_of_a_piece_is_read_and_the_end_comes_behind_them() -> Non
     assert turns > 1_000 // TOKENS_AT_ONCE
     assert talk.closing
     assert talk.data_to_send().count(b"not subscribed") == 1_000
+
+
+def test_subscriptions_that_come_together_are_asked_for_some_at_a_time() -> None:
+    talk = start(VERSION_ONE + b"(Connect 1 alice)")
+    [request] = talk.commands()
+    talk.authenticated(request.token, Principal("alice"))
+    talk.receive_data(b"".join(b"(Subscribe topic%d From_current)" % number for number in range(200)))
+    asked = [len(talk.commands())]
+    while talk.unread:
+        asked.append(len(talk.commands()))
+    assert max(asked) == REQUESTS_AT_ONCE
+    assert sum(asked) == 200
