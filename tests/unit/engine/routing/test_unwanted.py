@@ -177,3 +177,25 @@ def test_what_only_one_of_several_wanted_goes_with_it() -> None:
     assert _given(driver) == {(1, 2): [3, 4]}
     assert driver.info().ready == 0
     driver.check()
+
+
+def test_nothing_is_kept_for_whoever_comes_where_it_is_not_settled_by_consumers() -> None:
+    driver = _driver()
+    driver.publish(300)
+    assert driver.info().ready == 0
+    driver.subscribe(1, capacity_messages=0)
+    driver.publish(2)
+    assert driver.info().ready == 2
+    driver.close(1)
+    assert driver.info().ready == 0
+    driver.subscribe(2)
+    driver.publish(1)
+    assert driver.take() == {2: [303]}
+    driver.check()
+
+
+def test_what_consumers_settle_waits_for_the_first_of_them() -> None:
+    driver = _driver(DeliveryMode.FAN_OUT_WITH_ACK)
+    driver.publish(2)
+    driver.subscribe(1)
+    assert driver.take() == {1: [1, 2]}
