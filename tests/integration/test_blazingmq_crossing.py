@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 import vibemq.sync
-from tests.interop.blazingmq.broker import DOMAINS, FANOUT, PRIORITY, BlazingmqBroker, ModelClient
+from tests.interop.blazingmq.broker import BROADCAST, DOMAINS, FANOUT, PRIORITY, BlazingmqBroker, ModelClient
 from tests.interop.blazingmq.model_sdk import READ, WRITE
 from tests.interop.omq import OmqWire
 from tests.waiting import WAIT_S, wait_until
@@ -245,3 +245,10 @@ def test_a_reader_of_a_deleted_queue_opens_it_anew(broker: ThreeListeners, mq: v
         client.open_reader(uri, flags=READ | WRITE)
         client.post_and_wait(0, b"again")
         assert client.pushed(1) == [b"again"]
+
+
+def test_a_broadcast_that_nobody_reads_is_kept_for_nobody(client: ModelClient, mq: vibemq.sync.Client) -> None:
+    uri, queue = new_queue(BROADCAST)
+    client.ask(client.sdk.open(uri, 0, flags=WRITE))
+    client.post_and_wait(0, *[b"unheard"] * 100)
+    wait_until(lambda: is_empty(mq, queue))

@@ -2,9 +2,11 @@
 and a broker that is killed. Every byte that a client is sent is judged by `ModelSdk`, which dies of what an
 SDK dies of.
 
+Half of the posts have a property, by whose value some consumers choose, in one or several subscriptions.
+
 The model: what was acknowledged reaches every application; what was confirmed does not come again within a life of the
-broker; nothing comes that was not posted. At the end one reader for each application gets what is left, the messages of
-each producer in their order.
+broker; nothing comes that was not posted, nor under a subscription that does not match it. At the end one reader for
+each application gets what is left, the messages of each producer in their order.
 """
 
 import select
@@ -16,6 +18,17 @@ from random import Random
 from tests.interop.blazingmq.broker import BROADCAST, DOMAINS, FANOUT, PRIORITY, BlazingmqBroker, ModelClient
 from tests.interop.blazingmq.model_sdk import READ, WRITE
 from tests.proof.contract import Budget, Finding, Method, Result, Size
+from vibemq.model.selector import Selector
+from vibemq.protocols.blazingmq.codec.messages import ConfigureStreamResponse
+from vibemq.protocols.blazingmq.codec.options import parse_options
+from vibemq.protocols.blazingmq.codec.properties import (
+    SCHEMA_NONE,
+    MessageProperty,
+    PropertyType,
+    area_bytes,
+    build_area,
+    parse_area,
+)
 
 QUEUE_OF = {
     "priority": f"bmq://{PRIORITY}/chaos",
@@ -28,6 +41,8 @@ POSTS_MAX = 8
 ALIKE_SHARE, ALIKE_MAX = 0.3, 30
 """Posts of one size, in one event or in an event each, which the broker takes together."""
 ACTIONS_PER_LIFE = 150
+CHOICES = (("",), ("",), ("n % 2 == 0",), ("n % 2 == 1", "n % 3 == 0", "n > 50"), ("n < 50", ""), ("missing > 0",))
+"""Expressions of the subscriptions that a consumer configures together."""
 REPEAT = "python -m tests.proof blazingmq --seed"
 
 
@@ -75,10 +90,14 @@ class Producer:
             self.next += 1
             size = 10 if alike else rng.choice((0, 10, 2_000))
             payloads.append(b"%d/%08d" % (self.number, self.next) + b"x" * size)
+        chosen = rng.random() < 0.5
+        if chosen:
+            payloads = [_with_number(payload, rng.randrange(100)) for payload in payloads]
         self.chaos.posted.update(payloads)
         before = set(sdk.unacked)
         alone = alike and rng.random() < ALIKE_SHARE
-        event = b"".join(sdk.post(q_id, payload) for payload in payloads) if alone else sdk.post(q_id, *payloads)
+        posts = [[payload] for payload in payloads] if alone else [payloads]
+        event = b"".join(sdk.post(q_id, *some, properties=chosen) for some in posts)
         fresh = [guid for guid in sdk.unacked if guid not in before]
         self.payloads.update((guid, (mode, payload)) for guid, payload in zip(fresh, payloads, strict=True))
         self.client.say(event)
@@ -113,6 +132,8 @@ class Consumer:
         self.is_open = False
         self.confirms: list[bytes] = []
         """Sent, and the broker has not answered anything behind them."""
+        self.wanted: dict[int, str] = {}
+        """Expressions by sId."""
 
     @property
     def ledger(self) -> Ledger | None:
@@ -154,7 +175,13 @@ class Consumer:
             "size": rng.choice((0, 100, 5_000, 1 << 25)),
             "priority": rng.randint(0, 1),
         }
-        self.client.ask(self.client.sdk.configure(0, app_id=self.app or "__default", **how))
+        r_id, configure = self.client.sdk.configure(
+            0, app_id=self.app or "__default", expressions=rng.choice(CHOICES), **how
+        )
+        answer = self.client.ask((r_id, configure))
+        assert isinstance(answer, ConfigureStreamResponse)
+        subscriptions = answer.request.stream_parameters.subscriptions
+        self.wanted.update((one.s_id, one.expression.text) for one in subscriptions)
         self._answered()
 
     def _confirm(self) -> None:
@@ -185,6 +212,9 @@ class Consumer:
                 self.chaos.findings.append(f"{push.data[:20]!r} was never posted")
             if self.ledger is not None and push.data in self.ledger.settled:
                 self.chaos.findings.append(f"{push.data[:20]!r} was confirmed and comes again ({self.mode} {self.app})")
+            (s_id,) = parse_options(push.options).sub_queue_ids
+            if not _is_wanted(push.data, self.wanted[s_id]):
+                self.chaos.findings.append(f"{push.data!r:.60} is not what {self.wanted[s_id]!r} wants")
 
     def reconnect(self) -> None:
         self.client.reconnect()
@@ -265,7 +295,7 @@ def _judge(chaos: Chaos) -> None:
             (stream,) = reader.sdk.queues[0].streams.values()
             reader.say(reader.sdk.confirm(0, *stream.unconfirmed, sub_id=stream.sub_id))
             reader.disconnect()
-        left = [payload for payload in left if not payload.startswith(b"9/")]
+        left = [payload for payload in left if not _text(payload).startswith(b"9/")]
         lost = chaos.acked[mode] - ledger.confirmed - set(left)
         chaos.findings += [f"{payload[:20]!r} is lost ({mode} {app})" for payload in sorted(lost)[:5]]
         again = ledger.settled & set(left)
@@ -273,10 +303,28 @@ def _judge(chaos: Chaos) -> None:
         if len(set(left)) < len(left):
             chaos.findings.append(f"a message comes twice ({mode} {app})")
         for number in range(PRODUCERS):
-            mine = [payload[:10] for payload in left if payload.startswith(b"%d/" % number)]
+            mine = [text[:10] for text in map(_text, left) if text.startswith(b"%d/" % number)]
             if mine != sorted(mine):
                 chaos.findings.append(f"messages of producer {number} are out of their order ({mode} {app})")
         chaos.counts["left"] += len(left)
+
+
+def _with_number(payload: bytes, number: int) -> bytes:
+    return build_area([MessageProperty("n", PropertyType.INT32, number)]) + payload
+
+
+def _text(data: bytes) -> bytes:
+    """Behind the properties. No text begins as these do."""
+    return data[area_bytes(data) :] if data.startswith(_AREA) else data
+
+
+def _is_wanted(data: bytes, expression: str) -> bool:
+    properties = parse_area(data, SCHEMA_NONE)[0] if data.startswith(_AREA) else []
+    numbers = {one.name: one.value for one in properties}
+    return not expression or Selector.parse(expression).matches(numbers)
+
+
+_AREA = b"\x1b"
 
 
 METHOD = Method(

@@ -5,7 +5,7 @@ from vibemq.engine.queue.queue import Queue
 from vibemq.engine.routing.isolated import dispatch_isolated
 from vibemq.engine.routing.routed import route
 from vibemq.engine.routing.turns import KNOWN_PER_UNIT, Given, share_of, take_turns, tell
-from vibemq.engine.routing.unwanted import outranked_since, settle_outranked
+from vibemq.engine.routing.unwanted import outranked_since, settle_outranked, settle_unheard
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step
 from vibemq.model.runs import END
@@ -15,7 +15,7 @@ def dispatch(state: EngineState, step: Step, queue: Queue, group: Group, units: 
     """Hand out what can be handed out, as far as it costs no more than about so many units; return what it has cost."""
     top = group.top
     if top is None:
-        return 0
+        return settle_unheard(step, queue, group) if queue.options.highest_priority_only else 0
     if queue.options.highest_priority_only and (since := outranked_since(queue, group)) < END:
         cost = settle_outranked(step, queue, group, since)
         if cost:

@@ -96,7 +96,7 @@ class QueueOptions:
     what is behind it waits."""
     highest_priority_only: bool = False
     """Of those who subscribe to a fan-out queue without a group name, and want the same messages, only the consumers of
-    the highest priority are given any."""
+    the highest priority are given any. Without acknowledgements nothing is kept for whoever comes."""
     dedup_window_ms: int = 120_000
     retain_ms: int = 0
     """Log retention: messages older than this may go. 0 = no limit of age."""

@@ -44,8 +44,9 @@ from vibemq.protocols.blazingmq.codec.messages import (
     SubQueueIdInfo,
 )
 from vibemq.protocols.blazingmq.codec.options import parse_options
+from vibemq.protocols.blazingmq.codec.properties import SCHEMA_NONE
 from vibemq.protocols.blazingmq.codec.push import PushMessage, parse_pushes
-from vibemq.protocols.blazingmq.codec.put import PutMessage, build_puts, put_message
+from vibemq.protocols.blazingmq.codec.put import ACK_REQUESTED, MESSAGE_PROPERTIES, PutMessage, build_puts, put_message
 
 READ, WRITE = 2, 4
 DEFAULT_APP = "__default"
@@ -200,9 +201,11 @@ class ModelSdk:
     def guid(self) -> bytes:
         return (1 << 126 | next(self._guids) << 48 | self.client_id).to_bytes(16, "big")
 
-    def post(self, q_id: int, *payloads: bytes, ack: bool = True, **how: Any) -> bytes:
-        """One PUT event."""
-        messages = [put_message(q_id, self.guid(), payload, flags=int(ack), **how) for payload in payloads]
+    def post(self, q_id: int, *payloads: bytes, ack: bool = True, properties: bool = False, **how: Any) -> bytes:
+        """One PUT event. `properties`: each payload has an area of the new style in front."""
+        how = {"schema_id": SCHEMA_NONE, **how} if properties else how
+        flags = (ACK_REQUESTED if ack else 0) | (MESSAGE_PROPERTIES if properties else 0)
+        messages = [put_message(q_id, self.guid(), payload, flags=flags, **how) for payload in payloads]
         for message in messages:
             if ack:
                 self.unacked[message.guid] = message

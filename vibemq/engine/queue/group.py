@@ -329,6 +329,9 @@ class Group:
             self.routes.retire(consumer)
             if not self.routes.needed:
                 self._end_routes(self.routes)
+            elif not self.durable:
+                # What it alone wanted is for nobody any more: in a passing group nobody else will ask for it.
+                self.routes.look_anew()
         else:
             level = self._levels[consumer.priority]
             level.remove(consumer)

@@ -2,7 +2,7 @@
 does not want them, or the filter of the group does not match them."""
 
 from vibemq.engine.queue.group import Group
-from vibemq.engine.queue.queue import Queue
+from vibemq.engine.queue.queue import WAITING_NAME, Queue
 from vibemq.engine.requests.failing import note_acknowledged
 from vibemq.engine.step import Step
 from vibemq.model.runs import END, Run, run_count
@@ -27,6 +27,13 @@ def outranked_since(queue: Queue, group: Group) -> int:
     if group.durable or not queue.ranks:
         return END
     return max(queue.outranked_since(consumer) for consumer in group.consumers if consumer.active)
+
+
+def settle_unheard(step: Step, queue: Queue, group: Group) -> int:
+    """What waits where nobody has subscribed, if the queue is for those who are there; returns what it has cost."""
+    if queue.options.consumers_settle or group.name != WAITING_NAME:
+        return 0
+    return settle_outranked(step, queue, group, 1)
 
 
 def settle_outranked(step: Step, queue: Queue, group: Group, since: int) -> int:

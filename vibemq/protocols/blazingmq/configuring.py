@@ -120,10 +120,10 @@ class Configures:
         state, session, stream = self._state, self._state.context.session, configure.stream
         configure.old = state.active_of(stream)
         for consumer in configure.old:
-            # It keeps what it has, and nothing is handed out to both in a broadcast.
+            # It keeps what it has. What comes is for the new ones, in a broadcast what has come before, too.
             state.ask(SetCapacity(session, None, consumer.number, 0))
         answers = AwaitedAnswers(partial(self._let_in, configure))
-        beside: int | None = None
+        beside = configure.old[0].number if configure.old else None
         for place, wish in enumerate(_served(configure)):
             state.last_consumer += 1
             consumer = StreamConsumer(state.last_consumer, stream, wish.s_id, wish.receives, writable=False)

@@ -45,7 +45,7 @@ from vibemq.protocols.blazingmq.settings import BlazingmqSettings
 from vibemq.protocols.blazingmq.state import AwaitedAnswer, BlazingmqState
 from vibemq.protocols.session import Principal, Request, SessionContext
 
-CONTROL_BYTES_MAX = 262_144
+CONTROL_BYTES_MAX = 131_072
 """Once the client is known: a configure with as many subscriptions as a stream may have, and long expressions."""
 FRAMING_BYTES_MAX = 64
 """Of a message: its header and its padding."""

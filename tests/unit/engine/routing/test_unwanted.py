@@ -4,8 +4,9 @@ import pytest
 
 from tests.simulation.engine_driver import Driver, sequences
 from vibemq.errors import InvalidOptions
-from vibemq.model.commands import Unsubscribe
+from vibemq.model.commands import SetCapacity, Unsubscribe
 from vibemq.model.options import DeliveryMode, QueueOptions
+from vibemq.model.runs import END
 from vibemq.model.selector import Selector
 
 LIVE = DeliveryMode.FAN_OUT_WITHOUT_ACK
@@ -145,3 +146,56 @@ def test_consumers_beside_each_other_share_what_passes() -> None:
     assert _given(driver) == {(2, 1): [7]}
     assert driver.info().ready == 0
     driver.check()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "given"),
+    [(None, None, [1, 2, 3]), (None, EVEN, [2]), (EVEN, None, [1, 2, 3]), (EVEN, Selector.parse("n > 2"), [3])],
+)
+def test_who_comes_in_place_of_another_gets_what_waited_for_it(
+    before: Selector | None, after: Selector | None, given: list[int]
+) -> None:
+    driver = _driver()
+    driver.subscribe(1, consumer=1, where=before)
+    driver.ask(SetCapacity(1, None, 1, 0))
+    driver.publish(3)
+    driver.subscribe(1, consumer=2, where=after, priority=-1, capacity_messages=0, beside=1)
+    driver.ask(Unsubscribe(1, None, 1))
+    driver.ask(SetCapacity(1, None, 2, END))
+    assert _given(driver) == {(1, 2): given}
+    assert driver.info().ready == 0, "what only the other wanted does not wait"
+    driver.check()
+
+
+def test_what_only_one_of_several_wanted_goes_with_it() -> None:
+    driver = _driver()
+    for number, where in ((1, EVEN), (2, Selector.parse("n > 2"))):
+        driver.subscribe(1, consumer=number, where=where, capacity_messages=0, beside=None if number == 1 else 1)
+    driver.publish(4)
+    driver.ask(Unsubscribe(1, None, 1))
+    driver.ask(SetCapacity(1, None, 2, END))
+    assert _given(driver) == {(1, 2): [3, 4]}
+    assert driver.info().ready == 0
+    driver.check()
+
+
+def test_nothing_is_kept_for_whoever_comes_where_it_is_not_settled_by_consumers() -> None:
+    driver = _driver()
+    driver.publish(300)
+    assert driver.info().ready == 0
+    driver.subscribe(1, capacity_messages=0)
+    driver.publish(2)
+    assert driver.info().ready == 2
+    driver.close(1)
+    assert driver.info().ready == 0
+    driver.subscribe(2)
+    driver.publish(1)
+    assert driver.take() == {2: [303]}
+    driver.check()
+
+
+def test_what_consumers_settle_waits_for_the_first_of_them() -> None:
+    driver = _driver(DeliveryMode.FAN_OUT_WITH_ACK)
+    driver.publish(2)
+    driver.subscribe(1)
+    assert driver.take() == {1: [1, 2]}

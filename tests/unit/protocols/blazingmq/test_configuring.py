@@ -52,6 +52,7 @@ def test_a_reconfigure_ends_the_old_sid_with_its_response(room: SessionRoom) -> 
     assert (pause.consumer, pause.capacity_messages) == (old, 0)
     assert subscribe.share is not None
     assert (subscribe.share.messages, subscribe.share.size) == (None, None)
+    assert subscribe.beside == old, "in a broadcast it gets what has come for that"
     room.deliver(old, 1, b"on its way")
     room.answer(subscribe, Subscribed(QUEUE, "", subscribe.consumer, 1))
     unsubscribe, share = room.next(Unsubscribe), room.next(SetShare)
