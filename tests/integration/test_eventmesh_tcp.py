@@ -150,7 +150,8 @@ def test_before_the_hello_there_is_no_session(wire: Any, dialect: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "agent", [{"group": ""}, {"purpose": "SUB"}, {"purpose": "both"}, {"version": None}, {"group": "a\nb"}]
+    "agent",
+    [{"group": ""}, {"group": "  "}, {"purpose": "SUB"}, {"purpose": "both"}, {"version": None}, {"group": "a\nb"}],
 )
 def test_a_bad_user_agent_is_refused(wire: Any, agent: dict[str, Any]) -> None:
     peer = wire()

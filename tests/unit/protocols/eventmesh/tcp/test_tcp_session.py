@@ -134,6 +134,16 @@ def test_before_the_login_nothing_is_carried_out() -> None:
     assert {each["code"] for each in answers(talking)} == {2}
 
 
+@pytest.mark.parametrize("header", [b"", b"{"])
+def test_a_first_frame_that_is_none_is_answered_in_its_dialect(header: bytes) -> None:
+    """C looks at the magic of what it gets."""
+    session = EventMeshSession(context(), EventMeshSettings())
+    session.receive_data(encode_frame(EventMeshDialect.WEMQ, header))
+    with pytest.raises(RemoteProtocolError):
+        list(session.commands())
+    assert session.data_to_send().startswith(b"WEMQ0000")
+
+
 def test_before_the_login_frames_are_small() -> None:
     session = EventMeshSession(context(authentication=True), EventMeshSettings())
     session.receive_data(frame("HELLO_REQUEST", AGENT | {"path": "x" * 70_000}))
