@@ -344,6 +344,20 @@ def test_pushes_wait_for_listen_and_messages_for_the_first_group(wire: Any, topi
     assert bodies(reader, 1) == ["a topic after listen"]
 
 
+def test_messages_wait_for_the_first_subscriber_whatever_its_mode(wire: Any, topic: str) -> None:
+    """And again, when the last one has gone."""
+    publisher = wire("p", "pub")
+    for text in ("before anybody", "between"):
+        publisher.publish(topic, text)
+        reader = subscriber(wire, topic, "all", "BROADCASTING")
+        assert bodies(reader, 1, ALL) == [text]
+        later = subscriber(wire, topic, "all", "BROADCASTING")
+        publisher.publish(topic, f"after {text}")
+        for each in (reader, later):
+            assert bodies(each, 1, ALL) == [f"after {text}"]
+            assert each.ask("UNSUBSCRIBE_REQUEST").code == 0
+
+
 def test_what_is_not_acknowledged_goes_to_another_and_then_to_the_dlq(
     broker: MeshBroker, wire: Any, mq: vibemq.sync.Client, topic: str
 ) -> None:
