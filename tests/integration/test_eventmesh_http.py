@@ -200,6 +200,8 @@ ANSWERED: list[tuple[bytes, int, dict[str, Any] | None]] = [
     (b"GET /?code=102&contents=%7B%7D HTTP/1.1\r\n\r\n", 200, {"retCode": 7}),
     (b"GET /?code=102&contents=%5B%7B%22topic%22:%22t%22%7D%5D HTTP/1.1\r\n\r\n", 200, {"retCode": 7}),
     (b"GET /eventmesh/bridge/publish HTTP/1.1\r\n\r\n", 200, {"retCode": 2}),
+    (b"GET /?code=104&topic=t&content=x HTTP/1.1\r\nsec-fetch-site: cross-site\r\n\r\n", 403, {"retCode": 20}),
+    (b"GET /eventmesh/topic/delete?topic=t HTTP/1.1\r\norigin: https://page.example\r\n\r\n", 403, {"retCode": 22}),
     (b"GET /eventmesh/topic/create HTTP/1.1\r\n\r\n", 200, {"retCode": 7}),
     (
         b"POST / HTTP/1.1\r\ncode: 104\r\ncontent-type: application/json\r\ncontent-length: 1\r\n\r\n[",

@@ -150,7 +150,8 @@ def test_before_the_hello_there_is_no_session(wire: Any, dialect: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "agent", [{"group": ""}, {"purpose": "SUB"}, {"purpose": "both"}, {"version": None}, {"group": "a\nb"}]
+    "agent",
+    [{"group": ""}, {"group": "  "}, {"purpose": "SUB"}, {"purpose": "both"}, {"version": None}, {"group": "a\nb"}],
 )
 def test_a_bad_user_agent_is_refused(wire: Any, agent: dict[str, Any]) -> None:
     peer = wire()
@@ -341,6 +342,20 @@ def test_pushes_wait_for_listen_and_messages_for_the_first_group(wire: Any, topi
     reader.subscribe(second)
     publisher.publish(second, "a topic after listen")
     assert bodies(reader, 1) == ["a topic after listen"]
+
+
+def test_messages_wait_for_the_first_subscriber_whatever_its_mode(wire: Any, topic: str) -> None:
+    """And again, when the last one has gone."""
+    publisher = wire("p", "pub")
+    for text in ("before anybody", "between"):
+        publisher.publish(topic, text)
+        reader = subscriber(wire, topic, "all", "BROADCASTING")
+        assert bodies(reader, 1, ALL) == [text]
+        later = subscriber(wire, topic, "all", "BROADCASTING")
+        publisher.publish(topic, f"after {text}")
+        for each in (reader, later):
+            assert bodies(each, 1, ALL) == [f"after {text}"]
+            assert each.ask("UNSUBSCRIBE_REQUEST").code == 0
 
 
 def test_what_is_not_acknowledged_goes_to_another_and_then_to_the_dlq(

@@ -112,6 +112,8 @@ def takes_turns(info: QueueInfo | None) -> bool:
 
 def check_group(name: str) -> str:
     """Raises InvalidMessage: a name of a consumer group that no group can have."""
-    if 1 <= len(name) <= GROUP_UNITS_MAX and name.isprintable():
+    if 1 <= len(name) <= GROUP_UNITS_MAX and name.isprintable() and not name.isspace():
         return name
-    raise InvalidMessage(f"the group {name[:64]!r} is not allowed; use 1 to {GROUP_UNITS_MAX} printable characters")
+    raise InvalidMessage(
+        f"the group {name[:64]!r} is not allowed; use 1 to {GROUP_UNITS_MAX} printable characters, not blanks alone"
+    )

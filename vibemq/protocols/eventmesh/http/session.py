@@ -12,8 +12,9 @@ from vibemq.errors import VibeMQError
 from vibemq.model.effects import Deliver, Effect, Reply, Responded
 from vibemq.model.stored import Slice
 from vibemq.protocols.eventmesh.http import operations, uri_endpoints
-from vibemq.protocols.eventmesh.http.codes import RetCode
+from vibemq.protocols.eventmesh.http.codes import EventMeshRefusal, RetCode
 from vibemq.protocols.eventmesh.http.fields import form_fields, read_form, read_json_fields
+from vibemq.protocols.eventmesh.http.origin import FOREIGN, comes_from_elsewhere
 from vibemq.protocols.eventmesh.http.publishing import is_event, media_type
 from vibemq.protocols.eventmesh.http.replies import AnswerStyle, AnswerWriter, EventMeshAnswer, refusal_answer
 from vibemq.protocols.eventmesh.http.request import HttpReader, HttpRequest
@@ -212,6 +213,10 @@ class EventMeshHttpSession:
             self._answer_bare(400, style)
             return
         exchange = state.exchange = Exchange(request, {}, style, self._credentials_of(request.headers))
+        if comes_from_elsewhere(request.headers):
+            style.uri = uri_endpoints.handler_of(request.path) is not None
+            self._finish(refusal_answer(EventMeshRefusal(RetCode.ACL_ERR, FOREIGN, status=403), RetCode.ACL_ERR))
+            return
         state.work = self._read_fields(exchange)
         self._work_on(state.work)
 

@@ -139,6 +139,7 @@ class EventMeshSession(BaseSession[EventMeshState]):
 
     def _break(self, error: RemoteProtocolError) -> None:
         self._broken = error
+        self._state.dialect = self._reader.dialect or self._state.dialect
         self._reader.end()
         self._state.give_up(error)
 

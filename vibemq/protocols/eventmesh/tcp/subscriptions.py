@@ -50,10 +50,9 @@ class EventMeshSubscription:
     consumer: int
     item: SubscriptionItem
     group: str | None
+    """None: it has one of its own, that ends with it; or all consumers of the queue share one."""
     broadcasts: bool | None = None
     """Of an old subscription, which is two: whether this one is for broadcasts or for all else. None: for all."""
-    passing: bool = False
-    """In a group of its own, that ends with it."""
     ready: bool = False
     """The engine has said yes."""
     leaving: bool = False
@@ -234,13 +233,13 @@ class EventMeshSubscriptions:
         if shared:
             return [EventMeshSubscription(self._next_consumer(), item, None)]
         if item.broadcasting:
-            return [EventMeshSubscription(self._next_consumer(), item, None, passing=True)]
+            return [EventMeshSubscription(self._next_consumer(), item, None)]
         if not item.bare or self._state.dialect is not EventMeshDialect.WEMQ:
             return [EventMeshSubscription(self._next_consumer(), item, group)]
         # Before 1.2 it is the publisher who says that all members get a message.
         return [
             EventMeshSubscription(self._next_consumer(), item, group, broadcasts=False),
-            EventMeshSubscription(self._next_consumer(), item, None, broadcasts=True, passing=True),
+            EventMeshSubscription(self._next_consumer(), item, None, broadcasts=True),
         ]
 
     def _next_consumer(self) -> int:
@@ -260,7 +259,8 @@ class EventMeshSubscriptions:
             group=subscription.group,
             share=SharedCapacity(SHARE, window, settings.unacked_bytes_max),
             credit=0,
-            start=StartAt.NOW if subscription.passing else StartAt.DEFAULT,
+            # What waits in a topic without a group is the first one's, whatever its mode: to begin later would drop it.
+            start=StartAt.NOW if subscription.broadcasts else StartAt.DEFAULT,
             create=False,
         )
 

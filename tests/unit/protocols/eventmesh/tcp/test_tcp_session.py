@@ -134,6 +134,16 @@ def test_before_the_login_nothing_is_carried_out() -> None:
     assert {each["code"] for each in answers(talking)} == {2}
 
 
+@pytest.mark.parametrize("header", [b"", b"{"])
+def test_a_first_frame_that_is_none_is_answered_in_its_dialect(header: bytes) -> None:
+    """C looks at the magic of what it gets."""
+    session = EventMeshSession(context(), EventMeshSettings())
+    session.receive_data(encode_frame(EventMeshDialect.WEMQ, header))
+    with pytest.raises(RemoteProtocolError):
+        list(session.commands())
+    assert session.data_to_send().startswith(b"WEMQ0000")
+
+
 def test_before_the_login_frames_are_small() -> None:
     session = EventMeshSession(context(authentication=True), EventMeshSettings())
     session.receive_data(frame("HELLO_REQUEST", AGENT | {"path": "x" * 70_000}))
@@ -315,6 +325,32 @@ def test_credit_comes_with_listen() -> None:
     talking.hear(frame("LISTEN_REQUEST"))
     (capacity,) = [each for each in talking.asked if isinstance(each, SetCapacity)]
     assert (capacity.consumer, capacity.add_credit > 0) == (consumer, True)
+
+
+@pytest.mark.parametrize(
+    ("topic", "cmd"),
+    [
+        ("A00-s-12300009-01-0", "REQUEST_TO_CLIENT"),
+        ("A00-e-10010000-01-1", "ASYNC_MESSAGE_TO_CLIENT"),
+        ("A00-e-10030002-05-3", "BROADCAST_MESSAGE_TO_CLIENT"),
+        ("A00-e-10040002-05-4", "BROADCAST_MESSAGE_TO_CLIENT"),
+        ("A00-x-10040002-05-4", "ASYNC_MESSAGE_TO_CLIENT"),
+        ("A00-e-100x0002-05-4", "ASYNC_MESSAGE_TO_CLIENT"),
+        ("orders", "ASYNC_MESSAGE_TO_CLIENT"),
+    ],
+)
+def test_names_of_services_of_1_0_say_how_they_are_called(topic: str, cmd: str) -> None:
+    """Where neither the subscription nor the publisher says it."""
+    talking = talk()
+    (command,) = [
+        each for each in talking.hear(frame("SUBSCRIBE_REQUEST", {"topicList": [topic]})) if isinstance(each, Subscribe)
+    ]
+    talking.sent += talking.tell(command, Subscribed(topic, "g", command.consumer, 1))
+    talking.hear(frame("LISTEN_REQUEST"))
+    answers(talking)
+    rows = Rows.of([pack_row("m", b"x")])
+    talking.session.deliver(Deliver(SESSION, command.consumer, "q", 1, 0, [(1, 1)]), [Slice(1, NOW, rows)])
+    assert [each["cmd"] for each in answers(talking)] == [cmd]
 
 
 def test_acknowledgements_of_one_read_become_one_settlement() -> None:
