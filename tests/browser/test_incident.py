@@ -277,6 +277,27 @@ def test_letters_of_which_only_some_could_be_counted_are_replayed_all_the_same(
     assert "at_most" not in sent.value.post_data_json
 
 
+def test_more_kinds_of_errors_than_one_page_has_are_told_and_found(full_broker: ServedBroker, opened: Opener) -> None:
+    page = opened(full_broker.origin)
+
+    def as_one_page_of_many(route: Any) -> None:
+        found = route.fetch()
+        if "queue=" in route.request.url:
+            route.fulfill(response=found)
+            return
+        told = found.json()
+        route.fulfill(response=found, json=told | {"items": told["items"][:1], "next": "more"})
+
+    page.route("**/dead-letters/groups?*", as_one_page_of_many)
+    enter(page, full_broker, "dead-letters")
+    page.get_by_text(re.compile("^More than .* dead letters in 1 queue, of 1 kind of error and others")).wait_for()
+    groups = page.get_by_role("navigation", name="Kinds of dead letters")
+    page.get_by_label("Queue", exact=True).fill("payments")
+    page.keyboard.press("Enter")
+    for kind in ("TimeoutError: https", "CardDeclined: card"):
+        groups.get_by_role("link", name=re.compile(kind)).wait_for()
+
+
 def test_who_may_inspect_some_queues_opens_their_letters(full_broker: ServedBroker, opened: Opener) -> None:
     """From the list of all that one may see, and from one letter to the next."""
     admin(full_broker, "user.add", user="una", password=PASSWORD)

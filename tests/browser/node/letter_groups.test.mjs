@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { sumOf, treeOf } from "../../../vibemq/web/console/static/pure/letter_groups.js";
+import { sumOf, treeOf, withGroupsOf } from "../../../vibemq/web/console/static/pure/letter_groups.js";
 
 const at = (minute) => `2026-11-22T10:${String(minute).padStart(2, "0")}:00.000Z`;
 const group = (queue, reason, fingerprint, count, first, last) => ({
@@ -38,4 +38,10 @@ test("the latest first", () => {
 test("the whole in one line", () => {
   assert.deepEqual(sumOf(GROUPS), { count: 68, queues: 2, kinds: 4, last_at: at(30) });
   assert.deepEqual(sumOf([]), { count: 0, queues: 0, kinds: 0, last_at: null });
+});
+
+test("all groups of one queue take the place of some", () => {
+  const own = [group("a", "rejected", "1", 5, 10, 20), group("a", "rejected", "9", 1, 40, 40)];
+  assert.deepEqual(withGroupsOf("a", GROUPS, own).map((one) => [one.queue, one.fingerprint]), [["b", "2"], ["a", "1"], ["a", "9"]]);
+  assert.equal(withGroupsOf("a", GROUPS, undefined), GROUPS);
 });

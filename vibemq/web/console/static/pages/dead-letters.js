@@ -6,7 +6,7 @@ import { useData } from "../parts/data.js";
 import { start } from "../parts/frame.js";
 import { may } from "../parts/api.js";
 import { Loaded } from "../parts/text.js";
-import { sumOf } from "../pure/letter_groups.js";
+import { sumOf, withGroupsOf } from "../pure/letter_groups.js";
 import { bodyOfFilter, filterOfSearch, hasOptions, isEmpty, optionsOfFilter, runsOf, searchOfFilter } from "../pure/letters.js";
 import { Groups, LetterFilters, NoLetters, NothingFits, Summary } from "./letters/filters.js";
 import { remember } from "./letters/kinds.js";
@@ -14,7 +14,8 @@ import { ReplayDialog, exportLetters, purge, usePreview } from "./letters/action
 import { addressObject, LetterTable, queryObject } from "./letters/list.js";
 
 const LIMIT = 50;
-const GROUPS_MAX = 500;
+/** The most of one page. */
+const GROUPS_MAX = 1000;
 const FILTERS = ["queue", "reason", "fingerprint", "error", "message_id", "older_than_ms", "newer_than_ms", "since", "until", "from_id", "to_id", "replayed", "header", "ids"];
 const NONE = Object.fromEntries(FILTERS.map((name) => [name, null]));
 
@@ -29,9 +30,10 @@ function DeadLetters() {
   const [ticks, setTicks] = useState({ key, ids: new Set() });
   const ticked = ticks.key === key ? ticks.ids : new Set();
   const [dialog, setDialog] = useState(null);
-  const groups = grouped.data?.items ?? [];
+  const own = useOwnGroups(filter.queue, grouped.data?.next);
+  const groups = withGroupsOf(filter.queue, grouped.data?.items ?? [], own?.items);
   remember(groups);
-  const sum = useSum(filter, groups, grouped);
+  const sum = useSum(filter, groups, grouped.data && { isWhole: !(own ?? grouped.data).next });
   const queuesMeant = queuesOf(filter, ticked, found.data?.items);
   const meant = ticked.size ? { ...(queuesMeant.length === 1 && queuesMeant[0] !== "*" ? { queue: queuesMeant[0] } : {}), ids: runsOf(ticked) } : filter;
   const rights = {
@@ -48,11 +50,11 @@ function DeadLetters() {
   const empty = isEmpty(filter) ? html`<${NoLetters} />` : html`<${NothingFits} filter=${filter} change=${change} />`;
   return html`
     <div class="title"><h1>Dead letters</h1></div>
-    ${grouped.data && html`<${Summary} sum=${sumOf(groups)} />`}
+    ${grouped.data && html`<${Summary} sum=${sumOf(groups)} isPart=${Boolean(grouped.data.next)} />`}
     ${isNone
       ? html`<div class="card"><${NoLetters} /></div>`
       : html`<div class="letters">
-          <${Loaded} found=${grouped} what="Counting">${(data) => html`<${Groups} groups=${data.items} filter=${filter} order=${groupOrder} more=${Boolean(data.next)} />`}</${Loaded}>
+          <${Loaded} found=${grouped} what="Counting">${(data) => html`<${Groups} groups=${groups} filter=${filter} order=${groupOrder} more=${Boolean(data.next)} />`}</${Loaded}>
           <div class="right">
             <${LetterFilters} filter=${filter} queues=${[...new Set(groups.map((group) => group.queue))]} change=${change} />
             <${Loaded} found=${found} what="Loading letters">${() => html`<${LetterTable} found=${found} filter=${filter} sum=${sum} ticked=${ticked} meant=${meant}
@@ -63,12 +65,18 @@ function DeadLetters() {
     ${dialog && html`<${ReplayDialog} filter=${dialog.filter} onClose=${() => setDialog(null)} />`}`;
 }
 
-/** How many letters fit: by the groups where they tell it, else by a preview. Null until it is known. */
-function useSum(filter, groups, grouped) {
+/** Where there are more groups than one page has: those of the queue that is chosen, when they are there. */
+function useOwnGroups(queue, next) {
+  const own = useData(queue && next ? "dead-letters/groups" : null, { query: { queue, limit: GROUPS_MAX } });
+  return queue && next && !own.isOld ? own.data : undefined;
+}
+
+/** How many letters fit: by the groups where all of them are `known`, else by a preview. Null until it is known. */
+function useSum(filter, groups, known) {
   const { queue, reason, fingerprint, ...others } = filter;
-  const isByGroup = Object.keys(others).length === 0 && grouped.data && !grouped.data.next;
-  const preview = usePreview(isByGroup || !grouped.data ? null : { filter: bodyOfFilter(filter) });
-  if (!grouped.data) return null;
+  const isByGroup = Object.keys(others).length === 0 && known?.isWhole;
+  const preview = usePreview(isByGroup || !known ? null : { filter: bodyOfFilter(filter) });
+  if (!known) return null;
   if (!isByGroup) return preview.data ? { count: preview.data.count, exact: preview.data.exact } : null;
   const fits = (group) =>
     (queue === undefined || group.queue === queue) && (reason === undefined || group.reason === reason) && (fingerprint === undefined || group.fingerprint === fingerprint);

@@ -135,7 +135,7 @@ function Life({ letter }) {
 
 /** Others that died of the same: counted by the index. */
 function Twins({ letter }) {
-  const found = useData("dead-letters/groups", { query: { queue: letter.queue, reason: letter.reason, limit: 500 }, every: 0 });
+  const found = useData("dead-letters/groups", { query: { queue: letter.queue, reason: letter.reason, limit: 1000 }, every: 0 });
   const groups = found.data?.items ?? [];
   const mine = groups.find((group) => (letter.fingerprint ? group.fingerprint === letter.fingerprint : group.first_id <= letter.dead_id && group.last_id >= letter.dead_id && group.sample === letter.error));
   if (!mine) return null;

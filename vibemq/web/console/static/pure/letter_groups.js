@@ -9,6 +9,11 @@ const ORDERS = {
   queue: (a, b) => a.key.localeCompare(b.key) || b.count - a.count,
 };
 
+/** The groups, with all of one queue in place of those that the first page has of it. */
+export function withGroupsOf(queue, groups, own) {
+  return own ? [...groups.filter((group) => group.queue !== queue), ...own] : groups;
+}
+
 function later(a, b) {
   return msOf(b.last_at) - msOf(a.last_at);
 }

@@ -242,12 +242,13 @@ function intoView(element) {
   if (inside.top < outside.top || inside.bottom > outside.bottom) box.scrollTop += inside.top - outside.top - outside.height / 3;
 }
 
-/** One sentence over the page: how many, where, how many kinds, how fresh. */
-export function Summary({ sum }) {
+/** One sentence over the page: how many, where, how many kinds, how fresh. `isPart`: there are more groups, of which any may be the
+ * latest. */
+export function Summary({ sum, isPart }) {
   if (sum.count === 0) return null;
   return html`<p class="lead">
-    ${counted(sum.count, "dead letter")} in ${counted(sum.queues, "queue")}, of ${counted(sum.kinds, "kind of error", "kinds of errors")}.
-    The last died <${Ago} at=${sum.last_at} />.
+    ${isPart ? "More than " : ""}${counted(sum.count, "dead letter")} in ${counted(sum.queues, "queue")}, of ${counted(sum.kinds, "kind of error", "kinds of errors")}${isPart ? " and others." : "."}
+    ${!isPart && html`The last died <${Ago} at=${sum.last_at} />.`}
   </p>`;
 }
 

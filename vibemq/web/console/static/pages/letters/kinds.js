@@ -9,7 +9,7 @@ export const Sample = ({ group: { sample, count } }) =>
 
 const KEY = "vibemq.kinds";
 /** More than a page ever lists. */
-const KEPT = 2000;
+const KEPT = 4000;
 const kinds = signal(read());
 
 function read() {
@@ -38,7 +38,7 @@ export const sampleOf = (fingerprint) => kinds.value[fingerprint];
 /** The same for pages that list no groups: they are asked for once, where one of the fingerprints is not known. */
 export function useKinds(fingerprints) {
   const isMissing = fingerprints.some((one) => one && kinds.value[one] === undefined);
-  const found = useData(isMissing ? "dead-letters/groups" : null, { query: { limit: 500 }, every: 0 });
+  const found = useData(isMissing ? "dead-letters/groups" : null, { query: { limit: 1000 }, every: 0 });
   if (found.data) remember(found.data.items);
   return sampleOf;
 }
