@@ -214,6 +214,14 @@ def test_a_publish_that_is_refused_says_why_and_keeps_what_was_typed(full_broker
         dialog.get_by_role("button", name=re.compile("^Publish")).click()
         dialog.get_by_role("alert").get_by_text("QUEUE_FULL").wait_for()
         assert dialog.get_by_label("Body", exact=True).input_value() == '{"n": 1}'
+        mq.purge_queue("tight")
+        dialog.get_by_role("button", name="Add a header").click()
+        dialog.get_by_label("Name of the header").fill("tenant")
+        dialog.get_by_role("button", name=re.compile("^Publish")).click()
+        dialog.get_by_role("alert").get_by_text("INVALID_PAYLOAD").wait_for()
+        dialog.get_by_label("Value of the header").fill("acme")
+        dialog.get_by_role("button", name=re.compile("^Publish")).click()
+        dialog.get_by_text("Published and confirmed").wait_for()
         page.keyboard.press("Escape")
         mq.delete_queue("tight")
 

@@ -1,5 +1,5 @@
 // Publish a message, and hear what became of it.
-import { html, useState } from "../../vendor/ui.js";
+import { html, useMemo, useState } from "../../vendor/ui.js";
 import { assigned, path } from "../../pure/commands.js";
 import { count, parseDuration } from "../../pure/format.js";
 import { jsonProblem, laidOut, tokens } from "../../pure/body.js";
@@ -25,12 +25,13 @@ export function Publish({ queue, onClose, like }) {
   const priorities = !like || like.priority < NAMES.length ? PRIORITIES : [...PRIORITIES, [priorityOf(like), priorityOf(like)]];
   const [problem, setProblem] = useState(null);
   const [sent, setSent] = useState(null);
-  const [key, setKey] = useState(newKey);
   const isJson = tokens(body) !== null;
   const looksLikeJson = /^\s*[[{]/.test(body);
   const set = (name) => (event) => setExtras({ ...extras, [name]: event.target.value });
   const [ttl, delay] = [extras.ttl, extras.delay].map((text) => (text.trim() ? parseDuration(text) : undefined));
   const message = messageOf({ body, headers, ...extras, ttl, delay });
+  // A message that is sent again has the key of before, and another one has its own: also what was refused and is corrected.
+  const key = useMemo(newKey, [JSON.stringify(message), sent]);
   const request = { method: "POST", path: path`queues/${queue}/messages`, body: message };
   const header = assigned(headers.filter(({ name }) => name).map(({ name, value }) => [name, value]));
   const send = async () => {
@@ -39,7 +40,6 @@ export function Publish({ queue, onClose, like }) {
     try {
       const answer = await post(request.path, message, { key });
       setSent(answer);
-      setKey(newKey());
     } catch (found) {
       setProblem(found);
     }
