@@ -80,8 +80,16 @@ def test_what_died_why_and_a_replay_of_ten_that_is_tried_on_a_few_first(
     assert dialog.get_by_text("The first 10 of 250 letters, the oldest first").is_visible()
     dialog.get_by_label("Letters to try first").fill("5")
     dialog.get_by_label("Note, for the audit").fill("the gateway is up again")
-    dialog.get_by_role("button", name="Replay 10 letters to payments").click()
+    replay = dialog.get_by_role("button", name="Replay 10 letters to payments")
+    # The job begins, and no answer comes: whoever presses again has the same one.
+    page.route("**/api/v1/jobs", lambda route: (route.fetch(), route.abort()))
+    replay.click()
+    dialog.get_by_role("alert").get_by_text("cannot be reached").wait_for()
+    page.unroute("**/api/v1/jobs")
+    replay.click()
     page.get_by_role("heading", name=re.compile("Replay · job")).wait_for()
+    jobs = admin(full_broker, "job.list", limit=100)["jobs"]
+    assert [job["note"] for job in jobs].count("the gateway is up again") == 1
     # Five of them are tried first, and nobody consumes them yet.
     page.get_by_text("payments has no consumer, so the trial cannot end.").wait_for()
     page.get_by_role("button", name="Go on without the trial…").wait_for()

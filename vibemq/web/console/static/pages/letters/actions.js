@@ -1,5 +1,5 @@
 // What is done to many letters at once, each after a look at what would happen: replay, purge and export, as jobs.
-import { html, useEffect, useId, useLayoutEffect, useRef, useState } from "../../vendor/ui.js";
+import { html, useEffect, useId, useLayoutEffect, useMemo, useRef, useState } from "../../vendor/ui.js";
 import { link } from "../../parts/address.js";
 import { newKey, post, remove, urlOf } from "../../parts/api.js";
 import { Commands } from "../../parts/command.js";
@@ -182,6 +182,9 @@ export function ReplayDialog({ filter, first = {}, before, onClose }) {
   const stuck = guard && !isAllTrial ? (preview?.targets ?? []).filter(({ state }) => state === "no_consumers").map(({ queue }) => queue) : [];
   const needsNumber = levelOf("replay", chosen) === 2;
   const wanted = { filter, to, rate, limit: few, canary: guard, maxReady: maxReady === "" ? null : Number(maxReady), stopAfter: stopAfter === "" ? null : Number(stopAfter), note, atMost: few === null && !isOpen ? all : undefined };
+  const request = replayRequest(wanted);
+  // Asked for again, because no answer has come, it is the same job.
+  const key = useMemo(newKey, [JSON.stringify(request)]);
   const where = targetText(preview?.targets, to);
   const isReady = asked.data !== null && chosen > 0 && !isUnderWay && (!needsNumber || typed.trim() === String(chosen));
   const start = async () => {
@@ -189,7 +192,7 @@ export function ReplayDialog({ filter, first = {}, before, onClose }) {
     setUnderWay(true);
     setProblem(null);
     try {
-      const job = await post("jobs", replayRequest(wanted));
+      const job = await post("jobs", request, { key });
       location.assign(link("job", { id: job.job }));
     } catch (found) {
       setProblem(found);
@@ -224,7 +227,7 @@ export function ReplayDialog({ filter, first = {}, before, onClose }) {
     </fieldset>
     ${needsNumber && html`<${Field} label=${html`Type <b>${chosen}</b> to confirm`}>${(id) => html`<input id=${id} inputmode="numeric" autocomplete="off" value=${typed} onInput=${(event) => setTyped(event.target.value)} />`}</${Field}>`}
     <p class="muted">A replay cannot be taken back, but it can be paused and cancelled while it runs: letters that have not gone yet stay.</p>
-    <${Commands} admin=${hasOptions(filter) && [["dlq", "replay"], { options: replayOptions(wanted) }]} request=${{ method: "POST", path: "jobs", body: replayRequest(wanted) }} />
+    <${Commands} admin=${hasOptions(filter) && [["dlq", "replay"], { options: replayOptions(wanted) }]} request=${{ method: "POST", path: "jobs", body: request }} />
     ${problem && html`<${Trouble} problem=${problem} />`}
   </${Modal}>`;
 }
