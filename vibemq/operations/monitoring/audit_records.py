@@ -60,7 +60,10 @@ class AuditWanted:
     def _concerns_queue(self, record: dict[str, Any]) -> bool:
         arguments = record.get("arguments")
         named = arguments if isinstance(arguments, dict) else {}
-        return self.queue in (named.get("queue"), named.get("to"))
+        letters, created = named.get("filter"), named.get("created")
+        of_letters = letters.get("queue") if isinstance(letters, dict) else None
+        made = created if isinstance(created, list) else ()
+        return self.queue in (named.get("queue"), named.get("to"), of_letters, *made)
 
 
 @dataclass(frozen=True, slots=True)
