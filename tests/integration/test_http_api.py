@@ -128,6 +128,13 @@ async def test_the_life_of_a_queue(api: ApiClient) -> None:
     changed = {"max_attempts": 7, "ack_timeout_ms": None}
     await api.done("PATCH", "/queues/orders", json=changed, headers={"If-Match": found.headers["etag"]})
     assert (await api.done("GET", "/queues/orders"))["options"]["max_attempts"] == 7
+    tag = (await api.get("/queues/orders")).headers["etag"]
+    for of_proxy in (f"W/{tag}", f'{tag[:-1]}-gzip"', f'W/{tag[:-1]}-br"'):
+        # What a proxy makes of it that compresses the answer.
+        await api.done("PATCH", "/queues/orders", json={"max_attempts": 7}, headers={"If-Match": of_proxy})
+    for wrong in ('W/"0"', '"-gzip"', '""', f"{tag}, {tag}"):
+        refused = await api.code("PATCH", "/queues/orders", json={"max_attempts": 8}, headers={"If-Match": wrong})
+        assert refused == (412, "PRECONDITION_FAILED")
     async with vibemq.connect(api.broker.url) as mq:
         for _ in range(3):
             await mq.publish("orders", b"x")
