@@ -193,6 +193,9 @@ async def test_a_preview_names_where_the_letters_would_go(broker: Broker) -> Non
         ]
         none = await mq.admin("dlq.preview", queue="orders", reason="expired", to="orders")
         assert (none["count"], none["sentences"], none["oldest_at"]) == (0, ["No dead letter fits."], None)
+        await mq.admin("group.join", queue="orders", group="stream")
+        read = await mq.admin("dlq.preview", queue="orders")
+        assert read["targets"] == [{"queue": "orders", "count": 6, "state": "ok"}]
 
 
 async def test_what_makes_no_sense_is_refused_in_words(broker: Broker) -> None:

@@ -94,3 +94,10 @@ test("a replay to the queue that its letters died in goes nowhere else", () => {
   assert.equal(isElsewhere({ to: "payments", filter: { queue: "orders" } }), true);
   assert.equal(isElsewhere({ to: "payments", filter: {} }), true);
 });
+
+test("a queue that a cursor reads is no queue without consumers", () => {
+  const read = { ...UNREAD, groups: [{ name: "stream", cursor: true }] };
+  assert.ok(isTrialStuck(TRIAL, { ...UNREAD, groups: [{ name: "billing", cursor: false }] }));
+  assert.ok(!isTrialStuck(TRIAL, read));
+  assert.doesNotMatch(toldOf(JOB, read).join(" "), /no consumer/);
+});

@@ -35,6 +35,7 @@ from vibemq.operations.registry import Caller, Operation
 EXAMPLES = 5
 GROUPS_SHOWN = 20
 TARGETS_SHOWN = 100
+GROUPS_LOOKED_AT = 50
 SLICE = 250
 """Letters that are counted before the loop has its turn."""
 
@@ -271,7 +272,14 @@ class LetterPreview:
             options.max_bytes and info.size >= options.max_bytes
         ):
             return "full"
-        return "ok" if info.consumers else "no_consumers"
+        return "ok" if info.consumers or self._is_read_by_range(queue) else "no_consumers"
+
+    def _is_read_by_range(self, queue: str) -> bool:
+        """Whether one of its first groups is a cursor, as those of Spark."""
+        readers = self._engine.readers
+        if readers.tail(queue) is None:
+            return False
+        return any(cursor is not None for _, cursor in readers.groups(queue, None, GROUPS_LOOKED_AT))
 
     async def _described(self, queue: str) -> QueueInfo | None:
         steps = self._engine.describing(queue)

@@ -9,7 +9,7 @@ import { start } from "../parts/frame.js";
 import { At, Empty, Facts, Figures, Loaded, Name, Outside, Size, Trouble } from "../parts/text.js";
 import { path } from "../pure/commands.js";
 import { count, counted } from "../pure/format.js";
-import { actionsOf, hasEnded, isCounted, isElsewhere, isInTrial, isTrialStuck, levelOf, mayHaveLeft, restOf, sentence, settled, targetOf, toldOf, verbOf } from "../pure/jobs.js";
+import { actionsOf, hasEnded, isCounted, isElsewhere, isInTrial, isTrialStuck, isUnread, levelOf, mayHaveLeft, restOf, sentence, settled, targetOf, toldOf, verbOf } from "../pure/jobs.js";
 import { filterOfBody } from "../pure/letters.js";
 import { FilterWords, JobBar, StatePill, lettersLink } from "./jobs/progress.js";
 import { useKinds } from "./letters/kinds.js";
@@ -190,8 +190,8 @@ function Told({ job, queue }) {
   const told = toldOf(job, queue);
   if (told.length === 0) return null;
   const target = targetOf(job);
-  const isUnread = job.state === "done" && queue?.consumers === 0 && queue.ready > 0;
-  const tone = job.state === "done" && (job.dead_again > 0 || isUnread) ? "warn" : TONES[job.state];
+  const isLeft = job.state === "done" && isUnread(queue) && queue.ready > 0;
+  const tone = job.state === "done" && (job.dead_again > 0 || isLeft) ? "warn" : TONES[job.state];
   return html`<div class=${`well ${tone}`} role=${tone === "bad" ? "alert" : "status"}><${Outside} text=${told[0]} /> ${told.length > 1 && html`<span class="small"><${Outside} text=${told.slice(1).join(" ")} /></span>`}
     ${target && ["waiting", "done"].includes(job.state) && html`<span class="small"><a href=${link("queue", { queue: target })}>Look at queue <${Name} name=${target} /></a></span>`}</div>`;
 }

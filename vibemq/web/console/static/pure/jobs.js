@@ -161,9 +161,14 @@ export function isInTrial(job) {
   return job.state === "waiting" && Boolean(job.canary) && !job.canary_passed && job.done >= job.canary;
 }
 
-/** Whether nothing can end the trial: the queue is looked at and has no consumer. */
+/** Whether a queue that is looked at has no consumer, and no group that reads it by ranges, as Spark does. */
+export function isUnread(queue) {
+  return queue?.consumers === 0 && !(queue.groups ?? []).some(({ cursor }) => cursor);
+}
+
+/** Whether nothing can end the trial: the queue is looked at and nobody reads it. */
 export function isTrialStuck(job, queue) {
-  return isInTrial(job) && queue?.consumers === 0;
+  return isInTrial(job) && isUnread(queue);
 }
 
 /** How many letters are not done yet; null while that is not known. */
@@ -221,7 +226,7 @@ function endOf(job, queue) {
   if (waiting === 0) {
     const others = job.done - again;
     if (others > 0) told.push(`Nothing waits in ${name} any more: ${again > 0 ? `the other ${count(others)}` : "all"} left it.`);
-  } else if (waiting !== null && queue.consumers === 0) {
+  } else if (waiting !== null && isUnread(queue)) {
     const wait = `${counted(waiting, "message")} ${waiting === 1 ? "waits" : "wait"} in ${name}, and it has no consumer.`;
     told.push(again > 0 ? wait : `${job.done === 1 ? "It" : "None"} has ${job.done === 1 ? "not " : ""}died again, which says nothing yet: ${wait}`);
   } else if (again === 0) {
