@@ -353,6 +353,14 @@ def test_a_limited_user_sees_its_queues_and_no_button_that_would_be_refused(
         page.get_by_role("dialog").get_by_role("button", name="Close 1 connection").click()
         page.get_by_text("The connection is closed.").wait_for()
         page.get_by_role("heading", name="This connection has gone").wait_for()
+    # The cursor is not ben's own: only who may manage those of others moves it.
+    for actions, buttons in ((["subscribe"], 0), (["subscribe", "manage"], 1)):
+        admin(full_broker, "user.grant", user="ben", queues="clicks", actions=actions)
+        page.goto(f"{full_broker.console}cursors")
+        page.get_by_role("button", name="spark-archive").click()
+        page.get_by_role("heading", name=re.compile("Cursor spark-archive")).wait_for()
+        assert page.get_by_role("button", name="Seek…").count() == buttons
+    admin(full_broker, "user.revoke", user="ben", queues="clicks")
 
 
 @pytest.mark.long(

@@ -1,7 +1,7 @@
 // Cursors: how far each reader has come, who it is, what it has lost; and the transactions that wait.
 import { html, useState } from "../vendor/ui.js";
 import { link, params, setParams } from "../parts/address.js";
-import { may, post, remove } from "../parts/api.js";
+import { mayManage, post, remove } from "../parts/api.js";
 import { Commands } from "../parts/command.js";
 import { useData, useSteady } from "../parts/data.js";
 import { ask, Modal, say } from "../parts/dialog.js";
@@ -78,7 +78,7 @@ function Transactions() {
 function Cursor({ row, refresh }) {
   const [isSeeking, setSeeking] = useState(false);
   const [isQuarantining, setQuarantining] = useState(false);
-  const mayWork = may("subscribe", row.queue);
+  const mayWork = mayManage(row.queue, row.group, row.user);
   const done = () => {
     setSeeking(false);
     setQuarantining(false);

@@ -162,13 +162,19 @@ export function mayDo(operation) {
   return isSuperuser() || found.may?.[operation] === true;
 }
 
-/** Whether an action is allowed on a queue (or, with `kind`, on a group or a transaction). */
+/** Whether an action is allowed on a queue (or, with `kind`, on a group or a transaction). What is allowed on a queue is on its
+ * groups. */
 export function may(action, name, kind = "queue") {
   const found = session.value;
   if (found === null) return false;
-  const allow = (rules) => rules.some((rule) => rule.kind === kind && matches(rule.pattern, name) && (rule.actions.includes(action) || rule.actions.includes("*")));
+  const covers = ({ kind: of, pattern }) => (of === kind && matches(pattern, name)) || (kind === "group" && of === "queue" && matches(pattern, name.split("/")[0]));
+  const allow = (rules) => rules.some((rule) => covers(rule) && (rule.actions.includes(action) || rule.actions.includes("*")));
   return (isSuperuser() || allow(found.permissions)) && (!found.narrowed_to || allow(found.narrowed_to));
 }
+
+/** Whether a group may be moved, limited and deleted: by its owner, and by who may manage those of others and of nobody. */
+export const mayManage = (queue, group, owner) =>
+  may("subscribe", queue) && ((Boolean(owner) && owner === session.value?.user) || may("manage", `${queue}/${group}`, "group"));
 
 /** On any queue at all. */
 export function mayAnywhere(action) {
