@@ -242,6 +242,23 @@ def test_a_message_like_another_keeps_its_content_type_and_priority(full_broker:
         mq.delete_queue("alike")
 
 
+def test_applications_with_transactions_have_pages_of_their_own(open_broker: ServedBroker, opened: Opener) -> None:
+    page = opened(open_broker.origin)
+
+    def some(route: Any) -> None:
+        is_last = "cursor=" in route.request.url
+        app = {"app": f"nightly-{1 + is_last}", "version": 1, "stage_count": 0, "stage_bytes": 0}
+        route.fulfill(json={"items": [app], "next": None if is_last else "further"})
+
+    page.route("**/api/v1/transactions?*", some)
+    page.goto(f"{open_broker.console}cursors")
+    page.get_by_role("row", name=re.compile("nightly-1")).wait_for()
+    page.get_by_role("button", name="Next page").click()
+    page.get_by_role("row", name=re.compile("nightly-2")).wait_for()
+    page.get_by_role("button", name="First page").click()
+    page.get_by_role("row", name=re.compile("nightly-1")).wait_for()
+
+
 def test_the_page_of_a_queue_says_so_when_it_is_deleted(full_broker: ServedBroker, opened: Opener) -> None:
     page = opened(full_broker.origin)
     with vibemq.sync.connect(full_broker.url) as mq:

@@ -70,9 +70,11 @@ const APPLICATIONS = [
 
 /** Applications that write in transactions, as Spark does; what they have staged and not committed takes room. */
 function Transactions() {
-  const found = useData("transactions", { query: { limit: LIMIT }, every: 10_000 });
-  if (!found.data?.items?.length) return null;
-  return html`<${Table} caption="Transactions" columns=${APPLICATIONS} rows=${found.data.items} keyOf=${({ app }) => app} /><${Commands} admin=${[["transaction", "ls"]]} request=${{ path: "transactions", query: { limit: LIMIT } }} />`;
+  const query = { limit: LIMIT, cursor: params.value.apps };
+  const found = useData("transactions", { query, every: 10_000 });
+  const rows = found.data?.items ?? [];
+  if (rows.length === 0 && !query.cursor) return null;
+  return html`<${Table} caption="Transactions" columns=${APPLICATIONS} rows=${rows} keyOf=${({ app }) => app} next=${found.data?.next ?? null} place="apps" /><${Commands} admin=${[["transaction", "ls"]]} request=${{ path: "transactions", query }} />`;
 }
 
 function Cursor({ row, refresh }) {

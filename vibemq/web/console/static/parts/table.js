@@ -7,8 +7,8 @@ import { Menu } from "./dialog.js";
 /** Columns: {key, label, cell(row), isNum?, isTight?, className?, sort?: name for the API, isHead?: names the row, title?}.
  *
  * `sort`: the value as in the address ("-ready"); `onSort(value)`. `ticked`: a Set of keys, with `onTick(set)`.
- * `name`: under which hidden columns are kept; without it all are shown. `bar`: what stands above the table. `isCards`: on a narrow screen each row is a card. */
-export function Table({ caption, columns, rows, keyOf, sort, onSort, ticked, onTick, name, bar, empty, next, isQuiet, rowClass, hiddenAtFirst = "", isCards = false }) {
+ * `name`: under which hidden columns are kept; without it all are shown. `bar`: what stands above the table. `place`: the parameter of the address that has the cursor of the page. `isCards`: on a narrow screen each row is a card. */
+export function Table({ caption, columns, rows, keyOf, sort, onSort, ticked, onTick, name, bar, empty, next, isQuiet, rowClass, hiddenAtFirst = "", isCards = false, place = "cursor" }) {
   const id = useId();
   const hidden = name ? hiddenColumns(name, hiddenAtFirst).value.split(",") : [];
   const shown = columns.filter((column) => column && (column.isHead || !hidden.includes(column.key)));
@@ -34,7 +34,7 @@ export function Table({ caption, columns, rows, keyOf, sort, onSort, ticked, onT
             </tbody>
           </table>
         </div>`}
-    ${next !== undefined && html`<${Pager} rows=${rows} next=${next} />`}
+    ${next !== undefined && html`<${Pager} rows=${rows} next=${next} place=${place} />`}
   </div>`;
 }
 
@@ -76,13 +76,13 @@ function Columns({ name, columns, hiddenAtFirst }) {
 }
 
 /** Pages by cursors: the address has the one of this page, the browser's history those before. */
-function Pager({ rows, next }) {
+function Pager({ rows, next, place }) {
   const region = useRef(null);
-  const isFirst = !params.value.cursor;
+  const isFirst = !params.value[place];
   return html`<nav class="pager" aria-label="Pages of this list" ref=${region}>
     <span class="num">${counted(rows.length, "row")}${isFirst && !next ? "" : " on this page"}</span>
     <span class="push"></span>
-    ${!isFirst && html`<button type="button" class="button slim" onClick=${() => setParams({ cursor: null })}>First page</button>`}
-    ${next && html`<button type="button" class="button slim" onClick=${() => setParams({ cursor: next })}>Next page</button>`}
+    ${!isFirst && html`<button type="button" class="button slim" onClick=${() => setParams({ [place]: null })}>First page</button>`}
+    ${next && html`<button type="button" class="button slim" onClick=${() => setParams({ [place]: next })}>Next page</button>`}
   </nav>`;
 }
