@@ -151,6 +151,9 @@ def test_a_message_is_found_by_its_id_and_by_a_header_whatever_its_state(
         page.get_by_label("Header, as name:value").fill("tenant:nobody")
         page.get_by_label("Header, as name:value").press("Enter")
         page.get_by_role("heading", name="No message fits").wait_for()
+        with page.expect_response(re.compile("newer_than_ms=3600000")) as asked:
+            page.get_by_label("Published").select_option("In the last hour")
+        assert asked.value.ok
         mq.delete_queue("searched")
 
 
@@ -272,10 +275,25 @@ def test_a_publish_that_is_refused_says_why_and_keeps_what_was_typed(full_broker
         dialog.get_by_role("button", name="Add a header").click()
         dialog.get_by_label("Name of the header").fill("tenant")
         dialog.get_by_role("button", name=re.compile("^Publish")).click()
-        dialog.get_by_role("alert").get_by_text("INVALID_PAYLOAD").wait_for()
+        dialog.get_by_role("alert").get_by_text(re.compile("^The value of header .tenant. must be text")).wait_for()
         dialog.get_by_label("Value of the header").fill("acme")
         dialog.get_by_role("button", name=re.compile("^Publish")).click()
         dialog.get_by_text("Published and confirmed").wait_for()
+        dialog.get_by_role("link", name="message 2").wait_for()
+        mq.purge_queue("tight")
+        dialog.get_by_text("Priority, delay, time to live, ids").click()
+        dialog.get_by_label("Id for deduplication").fill("once")
+        for told in (re.compile("^Published and confirmed as message 3"), re.compile("known already, message 3. This one")):
+            dialog.get_by_role("button", name=re.compile("^Publish")).click()
+            dialog.get_by_text(told).wait_for()
+        mq.purge_queue("tight")
+        large = json.dumps({"text": "x" * 300_000})
+        dialog.get_by_label("Body", exact=True).fill(large)
+        dialog.get_by_label("Id for deduplication").fill("")
+        dialog.get_by_role("button", name=re.compile("^Publish")).click()
+        dialog.get_by_role("link", name="message 4").wait_for()
+        [message] = mq.fetch("tight")
+        assert message.payload == large.encode()
         page.keyboard.press("Escape")
         mq.delete_queue("tight")
 
@@ -329,6 +347,7 @@ def test_a_group_is_moved_limited_and_deleted_where_it_is_shown(open_broker: Ser
         assert dialog.get_by_text("--max-lag=7d --max-lag-size=10737418240 -- shared stream").count() == 1
         dialog.get_by_role("button", name="Change 2 limits").click()
         page.get_by_text("7 d or 10 GiB").wait_for()
+        page.get_by_text(re.compile("^0 messages a second, and does not come nearer to the end")).wait_for()
         [group] = mq.admin("group.list", queue="shared")["groups"]
         assert (group["hold_ms"], group["max_lag_ms"], group["max_lag_bytes"]) == (0, 604_800_000, 10 << 30)
         mq.delete_queue("shared")

@@ -204,6 +204,22 @@ async def test_a_failed_message_is_delayed_and_tells_how_often(broker: TimedBrok
     assert (await mq.admin("message.show", queue="q", sequence=1))["state"] == "delayed"
 
 
+async def test_a_look_begins_at_a_time(broker: TimedBroker, mq: vibemq.Client) -> None:
+    for body in (b"old", b"middle", b"new"):
+        await mq.publish("q", body)
+        broker.advance(60)
+    for state in ("ready", None):
+        found = await mq.admin("queue.peek", queue="q", state=state, newer_than_ms=130_000)
+        shown = found["messages"] if state else found
+        assert [message["payload"] for message in shown] == ["middle", "new"]
+    page = await mq.admin("queue.peek", queue="q", state="ready", newer_than_ms=130_000, limit=1)
+    assert (page["messages"][0]["payload"], page["next"]) == ("middle", 3)
+    assert await mq.admin("queue.peek", queue="q", newer_than_ms=1_000) == []
+    assert len(await mq.admin("queue.peek", queue="q", newer_than_ms=1 << 60)) == 3
+    with pytest.raises(QueueNotFound):
+        await mq.admin("queue.peek", queue="none", newer_than_ms=1)
+
+
 async def test_a_body_in_parts(mq: vibemq.Client) -> None:
     body = ("é" * 100_000).encode()
     await mq.publish("q", body)
@@ -224,14 +240,15 @@ async def test_the_packed_body_of_a_dead_letter_is_opened(
     broker: Broker, mq: vibemq.Client, how: str, pack: Any
 ) -> None:
     body = b'{"id":9007199254740993}' * 20_000
-    await mq.publish_many("q", [pack(body), pack(b"short"), b"plain"])
+    packed = pack(body)
+    await mq.publish_many("q", [packed, pack(b"short"), b"plain"])
     for message in await mq.fetch("q", max=3):
         await message.reject("no")
     await until(lambda: figures(broker).dead == 3)
     large, short, plain = (letter["dead_id"] for letter in (await mq.admin("dlq.list"))["letters"])
     shown = await mq.admin("dlq.show", dead_id=large, decode=how, digest=True)
     assert (shown["payload"].encode(), shown["truncated"], shown["decoded_size"]) == (body[:262_144], True, None)
-    assert shown["sha256"] == hashlib.sha256(pack(body)).hexdigest()
+    assert shown["sha256"] == hashlib.sha256(packed).hexdigest()
     shown = await mq.admin("dlq.show", dead_id=short, decode=how)
     assert (shown["payload"], shown["truncated"], shown["decoded_size"]) == ("short", False, 5)
     assert "payload_base64" in await mq.admin("dlq.show", dead_id=short)

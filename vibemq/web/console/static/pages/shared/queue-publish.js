@@ -30,15 +30,16 @@ export function Publish({ queue, onClose, like }) {
   const set = (name) => (event) => setExtras({ ...extras, [name]: event.target.value });
   const [ttl, delay] = [extras.ttl, extras.delay].map((text) => (text.trim() ? parseDuration(text) : undefined));
   const message = messageOf({ body, headers, ...extras, ttl, delay });
+  // As a line: one may be as large as a message, and a body of JSON may not.
+  const request = { method: "POST", path: path`queues/${queue}/messages`, headers: { "content-type": "application/x-ndjson" }, data: JSON.stringify(message) };
   // A message that is sent again has the key of before, and another one has its own: also what was refused and is corrected.
-  const key = useMemo(newKey, [JSON.stringify(message), sent]);
-  const request = { method: "POST", path: path`queues/${queue}/messages`, body: message };
+  const key = useMemo(newKey, [request.data, sent]);
   const header = assigned(headers.filter(({ name }) => name).map(({ name, value }) => [name, value]));
   const send = async () => {
     if (ttl === null || delay === null) return;
     setProblem(null);
     try {
-      const answer = await post(request.path, message, { key });
+      const answer = await post(request.path, undefined, { raw: request.data, headers: request.headers, key });
       setSent(answer);
     } catch (found) {
       setProblem(found);
@@ -62,12 +63,18 @@ export function Publish({ queue, onClose, like }) {
       <${Field} label="Id for deduplication" hint="A second message with it is not stored again.">${(id, about) => html`<input id=${id} aria-describedby=${about} value=${extras.dedup_id} placeholder="one of its own" onInput=${set("dedup_id")} />`}</${Field}>
     </div></div></details>
     ${problem && html`<${Trouble} problem=${problem} />`}
-    ${sent && html`<p class="well good" role="status">Published and confirmed${sequenceOf(sent) ? html` as <a href=${link("message", { queue, sequence: sequenceOf(sent) })}>message ${count(sequenceOf(sent))}</a>` : ""}.</p>`}
+    ${sent && html`<${Sent} queue=${queue} answer=${sent} />`}
     <${Commands} admin=${header && [["pub"], { program: "vibemq", options: { priority: extras.priority, header, ttl: extras.ttl, delay: extras.delay, "dedup-id": extras.dedup_id }, names: [queue, body] }]} request=${request} />
   </${Modal}>`;
 }
 
-const sequenceOf = (answer) => answer?.sequence ?? answer?.items?.[0]?.sequence ?? null;
+/** What has become of a message. */
+function Sent({ queue, answer }) {
+  const number = (sequence) => html`<a href=${link("message", { queue, sequence })}>message ${count(sequence)}</a>`;
+  const [duplicate] = answer.duplicates ?? [];
+  if (duplicate) return html`<p class="well warn" role="status">A message with this id for deduplication is known already, ${number(duplicate.sequence)}. This one was not stored.</p>`;
+  return html`<p class="well good" role="status">Published and confirmed${answer.first_sequence ? html` as ${number(answer.first_sequence)}` : ""}.</p>`;
+}
 
 function messageOf({ body, headers, priority, ttl, delay, dedup_id }) {
   const hasType = headers.some(({ name }) => name.trim().toLowerCase() === "content-type");
@@ -81,5 +88,5 @@ function messageOf({ body, headers, priority, ttl, delay, dedup_id }) {
     dedup_id: dedup_id.trim() || undefined,
   };
   if (Object.keys(given.headers).length === 0) delete given.headers;
-  return { messages: [Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined))] };
+  return Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined));
 }
