@@ -11,6 +11,7 @@ import anyio
 import pytest
 
 import vibemq
+from vibemq.config import Http, Listener, Settings, StorageChoice
 from vibemq.errors import ConfigInvalid, StorageFailed, StorageLocked
 from vibemq.model.options import Durability
 from vibemq.server.broker import Broker
@@ -70,6 +71,21 @@ async def test_what_prevents_the_start_reaches_who_starts(tmp_path: Path) -> Non
     # It has let go of its store.
     async with Broker(tmp_path / "other"):
         await first.stop()
+
+
+async def test_a_broker_that_has_no_address_says_why(tmp_path: Path) -> None:
+    listeners = (Listener(protocol="omq", port=0),)
+    settings = Settings(
+        storage=StorageChoice(provider="memory"), listeners=listeners, http=Http(enabled=False), data_dir=tmp_path
+    )
+    broker = Broker(settings=settings)
+    for address in (lambda: broker.port, lambda: broker.url):
+        with pytest.raises(RuntimeError, match="is not running"):
+            address()
+    async with broker:
+        assert broker.port > 0
+        with pytest.raises(RuntimeError, match="no native listener"):
+            assert broker.url
 
 
 async def test_who_gives_up_starting_lets_go_of_the_store(tmp_path: Path) -> None:

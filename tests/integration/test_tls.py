@@ -118,7 +118,8 @@ async def test_a_certificate_that_is_not_accepted(tmp_path: Path, authority: Aut
         assert "--tls-ca" in said
         said = await refusal(f"vibemqs://{where}", tls_ca=str(authority.ca), tls_server_name="broker.example")
         assert "tlsServerName" in said
-        async with vibemq.connect(f"vibemqs://{where}", verify_certificate=False) as mq:
+        assert running.url == f"vibemqs://{where}"
+        async with vibemq.connect(running.url, verify_certificate=False) as mq:
             await mq.ping()
         async with vibemq.connect(f"vibemq://{where}", tls_ca=str(authority.ca), tls_server_name="localhost") as mq:
             await mq.ping()

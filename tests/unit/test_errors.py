@@ -1,7 +1,9 @@
 """The family of errors."""
 
 import copy
+import inspect
 import pickle
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -43,6 +45,13 @@ def test_an_error_crosses_a_process_pool(error: VibeMQError) -> None:
     for copied in (pickle.loads(pickle.dumps(error)), copy.deepcopy(error)):
         assert (type(copied), str(copied), copied.code) == (type(error), str(error), error.code)
         assert vars(copied).keys() == vars(error).keys()
+
+
+@pytest.mark.parametrize("error", list(of_the_wire()), ids=lambda error: error.code)
+def test_an_error_of_the_wire_has_what_its_class_promises(error: VibeMQError) -> None:
+    constructor = type(error).__init__
+    source = "" if constructor is VibeMQError.__init__ else inspect.getsource(constructor)
+    assert [name for name in re.findall(r"self\.(\w+) = ", source) if not hasattr(error, name)] == []
 
 
 def test_what_an_error_has_besides_its_sentence_crosses_too() -> None:

@@ -31,7 +31,7 @@ from vibemq.cli.progress import Tracker, tracked
 from vibemq.cli.values import above_zero_ms, key_values
 from vibemq.client import Client, Confirm, Response
 from vibemq.client.payload import CONTENT_TYPE, is_json
-from vibemq.errors import PublishRefused
+from vibemq.errors import PublishRefused, VibeMQError
 
 READ_BYTES = 1 << 18
 TEXT = "text/plain"
@@ -119,7 +119,7 @@ def pub(
 
         async def work(mq: Client) -> Sent:
             with tracked("published", out.notes, silent=json or bool(bodies)) as progress:
-                return await _publish(mq, queue, source(), count, rate, options, progress)
+                return await _publish(mq, queue, source(), count, rate, options, progress, out)
 
         sent = call(url, timeout, work)
     seconds = round(time.monotonic() - began, 3)
@@ -198,15 +198,24 @@ async def _publish(
     rate: float | None,
     options: Options,
     progress: Tracker,
+    out: Output,
 ) -> Sent:
-    """Send all and wait for all."""
+    """Send all and wait for all. The input may go on for long, so the first refusal is told at once."""
     sent = 0
     last: Confirm | None = None
+    refusal: VibeMQError | None = None
+    stopped: Usage | None = None
     began = anyio.current_time()
     publisher = mq.publisher(queue)
     async for body in bodies:
-        headers = options.headers_for(body, sent + 1)
+        try:
+            headers = options.headers_for(body, sent + 1)
+        except Usage as error:
+            stopped = error
+            break
         for _ in range(count):
+            if refusal is None and (refusal := await _refusal(last)) is not None:
+                out.note(f"message {sent:,} is not published: {refusal}; the command goes on")
             if rate is not None and (ahead := began + sent / rate - anyio.current_time()) > 0:
                 await anyio.sleep(ahead)
             last = await publisher.send(
@@ -221,15 +230,33 @@ async def _publish(
             progress(sent, 0)
     try:
         accepted = await publisher.flush()
+        if stopped is not None:
+            raise _partly(stopped, accepted)
         if last is None:
             return Sent(accepted)
         receipt = await last
         return Sent(accepted, receipt.sequence, receipt.duplicate)
     except PublishRefused as refused:
         if refused.accepted:
-            raise PartlyDone(str(refused)) from refused
+            raise PartlyDone(str(refused) if stopped is None else f"{stopped}; before it, {refused}") from refused
         first = next(iter(refused.refused.values()))
         raise CommandFailed(str(first), code=str(first.code), exit_code=exit_code_of(first)) from refused
+
+
+async def _refusal(confirm: Confirm | None) -> VibeMQError | None:
+    """Of a message that is answered already."""
+    if confirm is not None and confirm.done:
+        try:
+            await confirm
+        except VibeMQError as error:
+            return error
+    return None
+
+
+def _partly(stopped: Usage, accepted: int) -> CommandFailed:
+    if not accepted:
+        return stopped
+    return PartlyDone(f"{stopped}; {count_text(accepted, 'message')} before it published, none behind it")
 
 
 def _priority(text: str | None) -> int | str | None:

@@ -1,6 +1,8 @@
 """Wire codes to the classes of `vibemq.errors`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from typing import Any
 
 from vibemq import errors
 from vibemq.errors import ErrorCode, ServerError, VibeMQError
@@ -62,6 +64,22 @@ PASSING = (errors.RateLimited, errors.ConnectionLimit, errors.Blocked, errors.Sh
 """Refusals that a later attempt may not meet."""
 
 
+_UNTOLD: dict[type[VibeMQError], Mapping[str, Any]] = {
+    errors.QueueNotFound: {"queue": ""},
+    errors.QueueExists: {"queue": ""},
+    errors.QueueExclusive: {"queue": ""},
+    errors.QueueFull: {"queue": "", "limited_by": ""},
+    errors.InvalidSelector: {"text": "", "offset": 0},
+    errors.InvalidPayload: {"argument": ""},
+    errors.PreconditionFailed: {"details": {}},
+    errors.StorageDamaged: {"path": "", "offset": None, "run": None},
+    # The sentence says what may hold.
+    errors.StorageFull: {"limit": "", "reason": "", "may_hold": True},
+    errors.AuthFailed: {"wait_s": 0.0},
+}
+"""What errors have besides their sentence, which the wire does not carry."""
+
+
 def error_of(code: str, sentence: str, queue: str = "") -> VibeMQError:
     """A fresh error for a code from the wire; ServerError when this client has no class for it.
 
@@ -72,14 +90,11 @@ def error_of(code: str, sentence: str, queue: str = "") -> VibeMQError:
         return ServerError(sentence or code, wire_code=code)
     error = kind.__new__(kind)
     Exception.__init__(error, sentence or code)
-    if issubclass(kind, errors.QueueNotFound | errors.QueueExists | errors.QueueExclusive | errors.QueueFull):
-        error.queue = queue  # type: ignore[attr-defined]  # what their constructors set
-    if issubclass(kind, errors.QueueFull):
-        error.limited_by = ""  # type: ignore[attr-defined]
-    if issubclass(kind, errors.InvalidSelector):
-        error.text, error.offset = "", 0  # type: ignore[attr-defined]
-    if issubclass(kind, errors.StorageDamaged):
-        error.path, error.offset = "", None  # type: ignore[attr-defined]
+    vars(error).update(deepcopy(_UNTOLD.get(kind, {})))
+    if hasattr(error, "queue"):
+        error.queue = queue
+    if hasattr(error, "reason"):
+        error.reason = str(error)
     return error
 
 

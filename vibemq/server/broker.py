@@ -40,6 +40,7 @@ from vibemq.server.shutdown import drain
 
 log = logging.getLogger("vibemq.broker")
 
+NOT_RUNNING = "the broker is not running; use `async with Broker(...) as broker:` or `await broker.start()`"
 CATCH_UP_S_MAX = 10.0
 """For so long `time_has_moved` waits."""
 
@@ -205,15 +206,27 @@ class Broker:
 
     @property
     def port(self) -> int:
-        """Of the first listener."""
+        """Of the first listener.
+
+        Raises:
+            RuntimeError: it has not been started.
+        """
+        if not self.listening:
+            raise RuntimeError(NOT_RUNNING)
         return self.listening[0].port
 
     @property
     def url(self) -> str:
-        """Where `vibemq.connect` finds the native listener."""
-        native = next(listening for listening in self.listening if listening.protocol == "native")
+        """Where `vibemq.connect` finds the native listener: the first one, `vibemqs://` if it has TLS.
+
+        Raises:
+            RuntimeError: it has not been started, or its settings have no native listener.
+        """
+        native = next((listening for listening in self.listening if listening.protocol == "native"), None)
+        if native is None:
+            raise RuntimeError("this broker has no native listener for a client" if self.listening else NOT_RUNNING)
         host = f"[{native.host}]" if ":" in native.host else native.host
-        return f"vibemq://{host}:{native.port}"
+        return f"vibemq{'' if native.tls is None else 's'}://{host}:{native.port}"
 
     @property
     def http_address(self) -> tuple[str, int] | None:
@@ -429,9 +442,7 @@ class Broker:
     def _running(self) -> Assembly:
         self._refuse_in_child()
         if self._parts is None:
-            raise RuntimeError(
-                "the broker is not running; use `async with Broker(...) as broker:` or `await broker.start()`"
-            )
+            raise RuntimeError(NOT_RUNNING)
         return self._parts
 
 

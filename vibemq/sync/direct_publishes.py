@@ -20,6 +20,7 @@ from vibemq import client as asynchronous
 from vibemq.client import Receipt
 from vibemq.client.connecting.connection import PATIENCE
 from vibemq.client.connecting.dialing import dial
+from vibemq.client.connecting.greenlets import threads_are_greenlets
 from vibemq.client.connecting.plain_socket import PlainSocket
 from vibemq.client.protocol import ClientProtocol
 from vibemq.client.publisher import PackedPublish
@@ -46,7 +47,8 @@ class DirectPublishes:
         self._loop = loop
         self._link = client.publishing.link
         self._settings = client.settings
-        self._possible = self._settings.publish_connection and not self._settings.tls
+        # A greenlet waits in the hub of its thread, which knows nothing of a socket that the loop has made.
+        self._possible = self._settings.publish_connection and not self._settings.tls and not threads_are_greenlets()
         self._made: PublishConnection | None = None
         self._making = False
         self._wanted = 0

@@ -17,10 +17,17 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from threading import TIMEOUT_MAX, Lock, Thread, get_ident
+from threading import Lock, get_ident
 from typing import Any, TypeVar, TypeVarTuple, overload
 
 from vibemq.client.connecting.forking import FORKED
+from vibemq.client.connecting.greenlets import (
+    WAIT_S_MAX,
+    acquire,
+    system_selector,
+    system_thread,
+    threads_are_greenlets,
+)
 from vibemq.errors import ClientForked, LocalProtocolError, NotConnected, VibeMQError
 
 logger = logging.getLogger(__name__)
@@ -71,7 +78,7 @@ class Answer:
 
     def wait(self) -> Any:
         """Raises what was failed with, or what interrupts the thread."""
-        self._lock.acquire()
+        acquire(self._lock)
         if self._error is not None:
             try:
                 raise self._error
@@ -125,7 +132,7 @@ class LoopThread:
         except OSError as error:
             raise NotConnected(f"the client's event loop cannot be made: {error.strerror or error}") from error
         self._end: asyncio.Future[None] = self._loop.create_future()
-        self._thread = Thread(target=self._run, name=name, daemon=True)
+        self._thread = system_thread(self._run, name)
         try:
             self._thread.start()
         except RuntimeError as error:
@@ -215,7 +222,7 @@ class LoopThread:
             if self._ended:
                 raise NotConnected(CLOSED)
             if not found():
-                lock.acquire(timeout=-1 if timeout is None else min(timeout, TIMEOUT_MAX))
+                lock.acquire(timeout=WAIT_S_MAX if timeout is None else min(timeout, WAIT_S_MAX))
         finally:
             self._parked.discard(lock)
             with contextlib.suppress(ValueError):
@@ -454,6 +461,6 @@ class _Call:
 def _new_loop() -> asyncio.AbstractEventLoop:
     """Raises OSError."""
     if importlib.util.find_spec("uvloop") is None:
-        return asyncio.new_event_loop()
+        return asyncio.SelectorEventLoop(system_selector()) if threads_are_greenlets() else asyncio.new_event_loop()
     loop: asyncio.AbstractEventLoop = importlib.import_module("uvloop").new_event_loop()
     return loop

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -69,6 +70,51 @@ def test_publishing_what_is_piped_in_as_it_comes(vibemq: Run, queue: str) -> Non
         assert process.stdout.read().startswith("3 messages published")
         assert process.wait(60) == 0
     assert [m["payload"] for m in vibemq("sub", queue, "--count", "3")[1]] == ["first", "second", "third"]
+
+
+def test_a_line_that_is_no_json_ends_it_behind_those_before_it(vibemq: Run, queue: str, tmp_path: Path) -> None:
+    file = tmp_path / "lines.ndjson"
+    file.write_text("1\n2\nthree\n4\n")
+    code, _, err = vibemq("pub", queue, "--file", file, "--ndjson")
+    assert (code, json.loads(err)["error"]["code"]) == (6, "PARTLY_DONE")
+    assert "message 3 is not JSON: b'three'; 2 messages before it published" in err
+    assert info(vibemq, queue)["ready"] == 2
+    file.write_text("one\n2\n")
+    assert vibemq("pub", queue, "--file", file, "--ndjson")[0] == 2
+    assert info(vibemq, queue)["ready"] == 2
+
+
+def test_a_refusal_is_told_before_the_input_ends(vibemq: Run, queue: str) -> None:
+    vibemq("admin", "queue", "create", queue, "--max-messages", "1")
+    command = [sys.executable, "-m", "vibemq", "pub", queue]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, **pipes) as process:
+        assert process.stdin is not None
+        assert process.stderr is not None
+        process.stdin.write("first\nsecond\n")
+        process.stdin.flush()
+        told = threading.Event()
+        feeder = threading.Thread(target=_go_on, args=(process.stdin, told))
+        feeder.start()
+        line = next(line for line in process.stderr if not line.startswith("published"))
+        told.set()
+        feeder.join(60)
+        rest = process.stderr.read()
+        assert process.wait(60) == 6
+    assert "is not published: queue" in line
+    assert "is full" in line
+    assert "the command goes on" not in rest
+    assert "PARTLY_DONE" in rest
+
+
+def _go_on(stdin: IO[str], told: threading.Event) -> None:
+    """As a log does that is followed."""
+    for _ in range(400):
+        if told.wait(0.05):
+            break
+        stdin.write("more\n")
+        stdin.flush()
+    stdin.close()
 
 
 def test_a_dedup_id_stores_once(vibemq: Run, queue: str, capfdbinary: pytest.CaptureFixture[bytes]) -> None:

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import anyio
 
+from vibemq.client.connecting.greenlets import system_getaddrinfo
 from vibemq.client.connecting.own_task import on_asyncio
 from vibemq.client.connecting.own_thread import in_own_thread
 
@@ -88,7 +89,7 @@ def _known(host: str, port: int) -> list[Address]:
         OSError: it is no name, or nobody knows it.
     """
     try:
-        found = socket.getaddrinfo(_encoded(host), port, type=socket.SOCK_STREAM)
+        found = system_getaddrinfo()(_encoded(host), port, type=socket.SOCK_STREAM)
     except UnicodeError as error:  # IDNAError is one.
         raise OSError(f"{host!r} is no name of a host: {error}") from error
     return [(family, str(address[0])) for family, *_, address in found]

@@ -3,8 +3,9 @@
 import asyncio
 import concurrent.futures
 from collections.abc import Callable
-from threading import Thread
 from typing import TypeVar
+
+from vibemq.client.connecting.greenlets import system_thread
 
 R = TypeVar("R")
 
@@ -27,7 +28,7 @@ async def in_own_thread(work: Callable[[], R], name: str) -> R:
             answer.set_result(result)
 
     try:
-        Thread(target=run, name=name, daemon=True).start()
+        system_thread(run, name).start()
     except RuntimeError as error:
         raise OSError(f"a thread cannot be started: {error}") from error
     return await asyncio.wrap_future(answer)

@@ -1,0 +1,66 @@
+"""Blocking clients in a program whose threads are greenlets, as in Gunicorn's and Celery's workers with gevent."""
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from tests.integration.fake_broker import FakeBroker
+from tests.integration.test_client_sync import address, broker  # noqa: F401  # a fixture
+
+pytest.importorskip("gevent", reason="gevent is not installed")
+
+PROGRAM = """
+    from gevent import monkey
+    monkey.patch_all()
+
+    import importlib.util
+    import sys
+    import gevent
+
+    if sys.argv[2] == "asyncio":
+        found = importlib.util.find_spec
+        importlib.util.find_spec = lambda name, *more: None if name == "uvloop" else found(name, *more)
+
+    import vibemq.sync
+
+    turns = []
+
+    def others():
+        while True:
+            turns.append(1)
+            gevent.sleep(0)
+
+    # Nothing but the client is waited for: then gevent says that it would be for ever.
+    named = sys.argv[1].replace("127.0.0.1", "localhost")
+    with vibemq.sync.connect(named) as mq, vibemq.sync.connect(sys.argv[1]) as second:
+        assert mq.publish("orders", 0).sequence == 1
+        other = gevent.spawn(others)
+
+        def publish():
+            for number in range(20):
+                mq.publish("orders", number)
+
+        gevent.joinall([gevent.spawn(publish) for _ in range(10)], raise_error=True)
+        seen = []
+        with second.subscribe("orders") as messages:
+            for message in messages:
+                message.ack()
+                seen.append(message.sequence)
+                if len(seen) == 201:
+                    break
+        assert seen == list(range(1, 202)), seen
+        before = len(turns)
+        assert mq.fetch("empty", timeout=0.1) == []
+        assert len(turns) > before
+        other.kill()
+    print("done")
+"""
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_clients_among_greenlets(broker: FakeBroker, loop: str) -> None:  # noqa: F811
+    command = [sys.executable, "-c", textwrap.dedent(PROGRAM), address(broker), loop]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.stderr) == ("done\n", "")

@@ -1,0 +1,80 @@
+"""Programs in which gevent has made greenlets of threads, which wait in its hub: a loop that is to run beside the
+program needs a thread, a selector and a resolver of the operating system all the same.
+
+gevent is asked for nothing but what it has replaced. Locks stay its own: who waits for one gives the others their turn,
+and may be woken by another thread.
+"""
+
+import selectors
+import socket
+import sys
+from collections.abc import Callable
+from threading import TIMEOUT_MAX, Lock, Thread, get_ident
+from typing import Any
+
+
+def threads_are_greenlets() -> bool:
+    monkey = sys.modules.get("gevent.monkey")
+    return monkey is not None and bool(monkey.is_module_patched("threading"))
+
+
+WAIT_S_MAX = 10.0 if threads_are_greenlets() else TIMEOUT_MAX
+"""For a lock, at a time. A hub that is to wait for another thread alone takes that for a wait without an end, and
+raises; so it is given a timer."""
+
+
+def _acquire_patiently(lock: Lock) -> None:
+    while not lock.acquire(timeout=WAIT_S_MAX):
+        pass
+
+
+acquire: Callable[[Lock], object] = _acquire_patiently if threads_are_greenlets() else type(Lock()).acquire
+
+
+class SystemThread:
+    """As a `Thread` that is a daemon, of the operating system."""
+
+    def __init__(self, run: Callable[[], object]) -> None:
+        self._run = run
+        self._ended = Lock()
+        self._ended.acquire()
+        self.ident: int | None = None
+        """Known when it runs."""
+
+    def start(self) -> None:
+        """Raises RuntimeError: there are no more threads."""
+        _original("_thread", "start_new_thread")(self._live, ())
+
+    def join(self) -> None:
+        acquire(self._ended)
+        self._ended.release()
+
+    def _live(self) -> None:
+        self.ident = get_ident()
+        try:
+            self._run()
+        finally:
+            self._ended.release()
+
+
+def system_thread(run: Callable[[], object], name: str) -> Thread | SystemThread:
+    """A daemon that is to be started."""
+    if threads_are_greenlets():
+        return SystemThread(run)
+    return Thread(target=run, name=name, daemon=True)
+
+
+def system_selector() -> selectors.BaseSelector:
+    """Where threads are greenlets."""
+    selector: selectors.BaseSelector = _original("selectors", "DefaultSelector")()
+    return selector
+
+
+def system_getaddrinfo() -> Callable[..., list[Any]]:
+    found: Callable[..., list[Any]] = socket.getaddrinfo
+    return _original("socket", "getaddrinfo") if threads_are_greenlets() else found
+
+
+def _original(module: str, name: str) -> Any:
+    """What stood there before gevent came."""
+    return sys.modules["gevent.monkey"].get_original(module, name)
