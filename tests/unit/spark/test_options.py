@@ -106,6 +106,11 @@ def test_an_option_of_another_use_is_refused(use: str, name: str, value: str) ->
             STREAM,
             "startingOffsets names order; what is read is orders",
         ),
+        (
+            {**AT, "group": "etl", "queuePattern": "order-*", "startingOffsets": '{"orders-eu": 5, "order-us": 1}'},
+            STREAM,
+            r"startingOffsets names orders-eu, which queuePattern=order-\* does not read",
+        ),
         ({**READ, "minPartitions": "5", "maxPartitions": "4"}, BATCH, "is above"),
         ({**STREAMED, "pollTimeout": "31s"}, STREAM, "at most 30s"),
         ({**READ, "username": "u"}, WRITE, "username needs passwordFile"),
