@@ -163,7 +163,10 @@ class Readers:
         if cursor is None:
             gone = ranges.gone_from_log(queue, start, last)
             return Span(queue.queue_id, queue.incarnation, wanted, wanted, reached, gone)
-        lost, quarantined = cursor.lost.overlap(start, end - 1), cursor.quarantined.overlap(start, end - 1)
+        # What is acknowledged counts as read, and yet a batch of it that is read again shall have all its rows.
+        lost = ranges.gone_from_log(queue, start, min(last, cursor.committed - 1))
+        lost += cursor.lost.overlap(start, end - 1)
+        quarantined = cursor.quarantined.overlap(start, end - 1)
         # What the group has rejected is part of a batch that is read again, as long as the DLQ keeps it. Other rows may
         # lie in the store for a while yet: removed, expired, or never for this group.
         allowed = RunSet(wanted)

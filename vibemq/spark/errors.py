@@ -125,7 +125,8 @@ def _advice(error: Refused, queue: str, group: str) -> str:
         case "GROUP_FENCED":
             return (
                 f"group {group!r} of queue {queue!r} is another query's now, or an operator has moved it."
-                " A group has one query: stop the other, or give this one a group of its own."
+                " A group has one query: stop the other, or give this one a group of its own. A query that calls load()"
+                " of the queue several times needs a group for each."
             )
         case "GROUP_EXPIRED":
             return (

@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from fnmatch import fnmatchcase
 from typing import Any
 
 from vibemq.spark.errors import OptionError
@@ -213,6 +214,10 @@ def _check_read(settings: SourceOptions, use: str, given: frozenset[str]) -> Non
         raise OptionError(
             f"startingOffsets names {', '.join(sorted(named))}; what is read is {', '.join(sorted(asked))}"
         )
+    pattern = settings.queue_pattern
+    strange = sorted(queue for queue in named if pattern and not fnmatchcase(queue, pattern))
+    if strange:
+        raise OptionError(f"startingOffsets names {', '.join(strange)}, which queuePattern={pattern} does not read")
     if settings.min_partitions > settings.max_partitions:
         raise OptionError("minPartitions is above maxPartitions")
     if settings.poll_timeout_ms > 30_000:

@@ -122,6 +122,12 @@ def check_write(schema: StructType, settings: SourceOptions) -> None:
             raise OptionError(f"nothing can be done with column {name!r}; a write takes {', '.join(taken)}")
     if "queue" not in given and not settings.queue:
         raise OptionError("no row says where it belongs: give the option queue, or a column queue")
+    if action == "publish" and settings.queue and {"queue", "seq"} <= given.keys():
+        raise OptionError(
+            f"the rows were read from a queue, as their column seq says, and their column queue names it: they would go"
+            f" back there instead of into queue {settings.queue!r}. Drop the column queue; or drop seq, if the column"
+            " queue says where each row belongs"
+        )
     if settings.dedup and "message_id" not in given:
         raise OptionError("dedup=true needs a column message_id, the same for the same message whenever it is written")
     if "delay_ms" in given and "deliver_at" in given:

@@ -10,6 +10,9 @@ from vibemq.model.quantities import duration_ms as duration_ms
 from vibemq.model.quantities import size_bytes as size_bytes
 
 DEFAULT_PORT = 2925
+INSTANT_MAX = 1 << 53
+INSTANT_DIGITS = 18
+"""What is longer is beyond the largest anyway."""
 
 _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
 
@@ -98,16 +101,21 @@ def names(value: str) -> tuple[str, ...]:
 
 
 def instant_ms(value: str) -> int:
-    stripped = value.strip()
-    if stripped.isdigit():
-        return int(stripped)
+    at_ms = _milliseconds(value.strip())
+    if at_ms is None or not 0 <= at_ms <= INSTANT_MAX:
+        raise ValueError("ms since 1970, or ISO 8601 with a zone such as 2026-01-31T10:00:00Z, not before 1970")
+    return at_ms
+
+
+def _milliseconds(text: str) -> int | None:
+    """Since 1970; None: it is no instant."""
+    if text.isascii() and text.isdigit():
+        return int(text[:INSTANT_DIGITS])
     try:
-        moment = datetime.fromisoformat(stripped)
+        moment = datetime.fromisoformat(text)
     except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
-        raise ValueError("ms since 1970, or ISO 8601 with a zone such as 2026-01-31T10:00:00Z")
-    return int(moment.timestamp() * 1000)
+        return None
+    return None if moment.tzinfo is None else int(moment.timestamp() * 1000)
 
 
 def endpoints(value: str) -> tuple[Endpoint, ...]:

@@ -174,6 +174,22 @@ def test_a_hold_keeps_what_was_acknowledged(driver: Driver) -> None:
     driver.check()
 
 
+def test_what_a_log_has_let_go_of_within_the_hold_is_lost_to_a_batch_that_is_read_again() -> None:
+    driver = Driver()
+    driver.create(mode=DeliveryMode.FAN_OUT_WITH_ACK, retention=Retention.LOG, retain_messages=4)
+    join(driver, hold_ms=1000)
+    for _ in range(4):
+        driver.publish(1)
+    assert commit(driver, 5, epoch=cursor(driver).epoch).committed == 5
+    assert driver.engine.readers.span("q", "etl", 1, 5, None).lost == []
+    for _ in range(2):
+        driver.publish(1)
+    span = driver.engine.readers.span("q", "etl", 1, 7, None)
+    assert (span.lost, span.wanted) == ([(1, 2)], [(3, 6)])
+    assert cursor(driver).lost == [], "to the query as it goes on nothing is"
+    driver.check()
+
+
 def test_a_hold_survives_a_restart(driver: Driver) -> None:
     driver.publish(5)
     join(driver, hold_ms=1000)

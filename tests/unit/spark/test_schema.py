@@ -107,6 +107,17 @@ def test_rows_that_cannot_be_written(options: dict[str, str], columns: dict[str,
         check_write(struct(**columns), parse({**AT, **options}))
 
 
+def test_rows_do_not_go_back_where_they_were_read() -> None:
+    """A copy of a queue would be written into the queue itself, for ever."""
+    read = DefaultSource(AT).schema()
+    with pytest.raises(OptionError, match=r"go back there instead of into queue 'copies'. Drop the column queue; or"):
+        check_write(read, parse({**AT, "queue": "copies"}))
+    check_write(struct(**{name: read[name].dataType for name in read.names if name != "queue"}), parse(AT))
+    check_write(struct(**{name: read[name].dataType for name in read.names if name != "seq"}), parse(AT))
+    check_write(read, parse({"endpoint": "localhost"}))
+    check_write(read, parse({**AT, "action": "reject", "group": "g"}))
+
+
 def test_without_a_queue_nothing_can_be_written() -> None:
     settings = parse({"endpoint": "localhost"})
     with pytest.raises(OptionError, match="no row says where it belongs"):

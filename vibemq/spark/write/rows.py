@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
 from vibemq.spark.errors import SourceError
-from vibemq.spark.write.bulk import Bulk, joined, numbered, texts_of
+from vibemq.spark.write.bulk import ID_BYTES_MAX, Bulk, joined, numbered, texts_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -18,6 +18,7 @@ PRIORITY_MAX = 31
 HEADERS_MAX = 50
 HEADER_VALUE_UNITS_MAX = 4096
 _NO_HEADERS = b"\0\0"
+_TOO_LONG = f"its message_id, or the name of a header, is too long; at most {ID_BYTES_MAX:,} bytes"
 _NUMBERED_MAX = 0xFFFF_FFFF
 """Rows of one task whose made-up ids are of one length."""
 
@@ -69,7 +70,8 @@ class RowMaker:
                     extra = {**(extra or {}), "dedup_id": message_id.decode()}
             except (ValueError, OverflowError) as error:
                 name = message_id.decode(errors="replace")[:80]
-                raise SourceError(f"row {self._count} of this task, message_id {name!r}: {error}") from None
+                why = _TOO_LONG if isinstance(error, OverflowError) else error
+                raise SourceError(f"row {self._count} of this task, message_id {name!r}: {why}") from None
             self._count += 1
             yield Row(queue, data, extra)
 

@@ -119,13 +119,21 @@ def test_each_row_may_name_its_queue() -> None:
             {"body": [b"x", b"y"], "headers": [None, [(str(n), b"x") for n in range(51)]]},
             "row 1 .*'m1': it has 51 headers; at most 50",
         ),
+        (
+            {"body": [b"x", b"y"], "headers": [None, [("h" * 65_536, b"x")]]},
+            "row 1 .*'m1': its message_id, or the name of a header, is too long; at most 65,535 bytes",
+        ),
+        (
+            {"body": [b"x", b"y"], "message_id": ["m0", "m" * 65_536]},
+            "row 1 .*'m{80}': its message_id, or the name of a header, is too long",
+        ),
     ],
 )
 def test_a_row_that_cannot_be_written_is_named(columns: dict[str, Any], sentence: str) -> None:
     if "headers" in columns:
         columns = {**columns, "headers": pa.array(columns["headers"], pa.map_(pa.string(), pa.binary()))}
     with pytest.raises(SourceError, match=sentence):
-        rows_of({**columns, "message_id": ["m0", "m1"]}, most=100)
+        rows_of({"message_id": ["m0", "m1"], **columns}, most=100)
 
 
 def test_a_row_without_a_queue_is_named() -> None:
