@@ -8,7 +8,7 @@ import hmac
 import os
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
@@ -193,7 +193,14 @@ class Accounts:
 
     def valid_tokens(self, user: str, now: int) -> int:
         """How many of the user's have not expired. Looks at all of them, of which a user has 1,000 at most."""
-        return sum(not tokens.has_expired(self._tokens[token_id], now) for token_id in self._tokens_of.get(user, ()))
+        return sum(not tokens.has_expired(kept, now) for kept in self._all_tokens_of(user))
+
+    def valid_whole_tokens(self, user: str, now: int) -> int:
+        """The same of those that are not narrower than the user."""
+        return sum(kept.rules is None and not tokens.has_expired(kept, now) for kept in self._all_tokens_of(user))
+
+    def _all_tokens_of(self, user: str) -> Iterator[StoredToken]:
+        return (self._tokens[token_id] for token_id in self._tokens_of.get(user, ()))
 
     def token_ids(self, after: str = "", limit: int | None = None) -> list[str]:
         """The same of all users."""

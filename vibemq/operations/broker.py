@@ -1,7 +1,10 @@
 """The broker itself and its store."""
 
+import errno
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+import os
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,6 +26,7 @@ BACKUPS_TOGETHER_MAX = 4
 
 class BackupArguments(Arguments):
     target: Text = Field(description="An absolute path of a new or empty folder on the broker's machine.")
+    dry_run: bool = Field(False, description="Say whether a backup can be written there, and write nothing.")
 
 
 class KeptBackups(Protocol):
@@ -73,15 +77,22 @@ class BrokerOperations:
         target = Path(wanted.target)
         if not target.is_absolute():
             raise InvalidPayload("argument target must be an absolute path on the broker's machine")
+        if wanted.dry_run:
+            await self._store.aside(_check, target, self._data_dir)
+            return {}
         # It may last for an hour: it has no place among what only reads much.
         async with self._backup_slots:
             # It may have waited for long.
             caller.check_again()
             return await self._backed_up(caller, target)
 
+    @property
+    def _data_dir(self) -> Path | None:
+        place = self._place.get("data_dir")
+        return Path(place) if place else None
+
     async def _backed_up(self, caller: Caller, target: Path) -> dict[str, Any]:
-        data_dir = self._place.get("data_dir")
-        await self._store.aside(_prepare, target, Path(data_dir) if data_dir else None)
+        await self._store.aside(_prepare, target, self._data_dir)
         begun = self._clock.now()
         try:
             await self._store.aside(self._store.provider.backup, target)
@@ -116,15 +127,38 @@ def _cause(error: OSError) -> str:
 
 def _prepare(target: Path, data_dir: Path | None) -> None:
     """Raises InvalidOptions when no backup can be written there."""
-    try:
+    with _explained(target):
         if data_dir is not None:
             refuse_inside(target, data_dir)
         make_folder(target)
         occupied = any(target.iterdir())
+    _refuse_occupied(target, occupied=occupied)
+
+
+def _check(target: Path, data_dir: Path | None) -> None:
+    """The same, and nothing is made."""
+    with _explained(target):
+        if data_dir is not None:
+            refuse_inside(target, data_dir)
+        there = next(level for level in (target, *target.parents) if level.exists())
+        occupied = any(there.iterdir()) and there == target
+        if not os.access(there, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(there))
+    _refuse_occupied(target, occupied=occupied)
+
+
+@contextmanager
+def _explained(target: Path) -> Iterator[None]:
+    """Raises InvalidOptions in place of OSError."""
+    try:
+        yield
     except OSError as error:
         raise InvalidOptions(
             f"the backup folder {target} cannot be used: {error.strerror or error}; choose another one"
         ) from error
+
+
+def _refuse_occupied(target: Path, *, occupied: bool) -> None:
     if occupied:
         raise InvalidOptions(f"the backup folder {target} is not empty; choose a new or empty one")
 

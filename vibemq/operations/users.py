@@ -276,13 +276,17 @@ class Users:
     # -- change ---------------------------------------------------------------------------------------------------
 
     async def change(self, caller: Caller, wanted: ChangeUserArguments) -> dict[str, Any]:
-        """Raises UserNotFound, Forbidden for the last superuser."""
+        """The answer counts the access tokens that may do everything from now on, because the user may.
+
+        Raises UserNotFound, Forbidden for the last superuser."""
         async with self.changing_for(caller):
             user = self._changeable(wanted.user)
             if user.superuser and not wanted.superuser and self._is_last_superuser(user.name):
                 raise Forbidden(f"user {user.name!r} is the only superuser; make another one first")
             await self._change(user, superuser=wanted.superuser)
-        return {"user": wanted.user, "superuser": wanted.superuser}
+        is_new = wanted.superuser and not user.superuser
+        promoted = self._accounts.valid_whole_tokens(wanted.user, self._clock.now()) if is_new else 0
+        return {"user": wanted.user, "superuser": wanted.superuser, "tokens": promoted}
 
     def _is_last_superuser(self, name: str) -> bool:
         others = (self._accounts.user(other) for other in self._accounts.names() if other != name)
@@ -452,7 +456,8 @@ OPERATIONS: list[Operation[Any]] = [
     Operation("user.add", "Add a user.", AddUserArguments, Users, task=Users.add, logged=True, audited=True),
     Operation(
         "user.change",
-        "Make a user a superuser, or an ordinary one.",
+        "Make a user a superuser, or an ordinary one. The answer has the number of its access tokens that are a "
+        "superuser's from now on: those that are not narrower.",
         ChangeUserArguments,
         Users,
         task=Users.change,

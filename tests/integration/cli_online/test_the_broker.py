@@ -107,6 +107,9 @@ def test_a_backup_of_the_running_broker(vibemq: Run, queue: str, tmp_path: Path)
     assert vibemq("admin", "backup", tmp_path / "copy", "--dry-run")[0] == 0
     assert not (tmp_path / "copy").exists()
     assert vibemq("admin", "backup", tmp_path / "copy")[0] == 0
+    code, _, refusal = vibemq("admin", "backup", tmp_path / "copy", "--dry-run")
+    assert code == 2
+    assert "not empty" in str(refusal)
     assert vibemq("admin", "check", "--data-dir", tmp_path / "copy")[0] == 0
 
 

@@ -23,6 +23,7 @@ from vibemq.model.commands import (
     PurgeQueue,
     ReplayDead,
     SeekGroup,
+    SetCapacity,
     SetPressure,
     Settlement,
     StartAt,
@@ -147,6 +148,26 @@ def test_of_two_limits_the_one_that_asks_for_more_decides() -> None:
     assert driver.info().ready == 3
     driver.publish(1, size=600_000)
     assert driver.info().ready == 1
+    driver.check()
+
+
+def test_bytes_are_limited_beside_an_old_message_and_many_that_failed() -> None:
+    driver = Driver()
+    driver.create(max_bytes=4_000_000, retry_base_ms=60_000)
+    # It waits for ever, and its chunk with it; those behind it are gone.
+    driver.publish(1, size=100, deliver_at=driver.now + 10**9)
+    driver.subscribe(1, capacity_messages=1_000)
+    for _ in range(20):
+        driver.publish(1_000, size=100)
+        driver.settle(1, 1, *driver.take()[1])
+    driver.publish(200, size=100)
+    held = driver.take()[1]
+    driver.settle(1, 1, *held[::2], verb=Settlement.RETRY)
+    driver.settle(1, 1, *held[1::2])
+    driver.ask(SetCapacity(1, None, 1, 0))
+    accepted = [1_000 - len(driver.publish(1_000, size=1_000).refused or ()) for _ in range(8)]
+    assert accepted[:3] == [1_000] * 3
+    assert 3_600 <= sum(accepted) <= 4_400
     driver.check()
 
 

@@ -23,7 +23,7 @@ from vibemq.errors import (
     UserNotFound,
     VibeMQError,
 )
-from vibemq.model.access import Principal
+from vibemq.model.access import Principal, ResourceKind, Rule
 from vibemq.model.accounts import StoredUser
 from vibemq.model.commands import ChangeAccounts
 from vibemq.model.effects import Counted
@@ -168,6 +168,18 @@ def test_a_change_of_a_password_says_how_many_tokens_outlive_it() -> None:
         world.store(TokenStored(make_token(whose, label="", now=1, expires_at=expires_at, rules=None)[1]))
     told = world.carry_out(world.log_in("root"), "user.password", {"user": "ann", "password": "new"})
     assert told == {"user": "ann", "tokens": 2}
+
+
+def test_whoever_makes_a_superuser_hears_which_tokens_become_one_with_it() -> None:
+    world = World()
+    world.store(user("ann"), user("root", superuser=True))
+    narrow = (Rule(ResourceKind.QUEUE, "q", frozenset({"publish"})),)
+    for expires_at, rules in ((0, None), (10**15, None), (1, None), (0, narrow)):
+        world.store(TokenStored(make_token("ann", label="", now=1, expires_at=expires_at, rules=rules)[1]))
+    root = world.log_in("root")
+    for superuser, count in ((True, 2), (True, 0), (False, 0)):
+        told = world.carry_out(root, "user.change", {"user": "ann", "superuser": superuser})
+        assert told == {"user": "ann", "superuser": superuser, "tokens": count}
 
 
 def test_who_is_no_superuser_has_one_new_password_hashed_at_a_time() -> None:

@@ -56,7 +56,7 @@ def backup(
         return
     assert url is not None
     if dry_run:
-        ask(url, DEFAULT_TIMEOUT, "broker.info")
+        ask(url, DEFAULT_TIMEOUT, "storage.backup", target=str(target.absolute()), dry_run=True)
     else:
         out.note("the broker is copying …")
         ask(url, timeout, "storage.backup", target=str(target.absolute()))

@@ -7,7 +7,7 @@ REQUESTS: dict[str, tuple[str, ...]] = {
     "top": ("broker.overview", "queue.rows"),
     "doctor": (),
     "reload": ("broker.reload",),
-    "backup": ("broker.info", "storage.backup"),
+    "backup": ("storage.backup",),
     "queue create": ("queue.create",),
     "queue change": ("queue.info", "queue.change"),
     "queue ls": ("queue.list", "queue.rows"),

@@ -40,6 +40,7 @@ class Sizes:
         "_mark_ats",
         "_mark_firsts",
         "_marked_at",
+        "_messages",
         "_sizes",
         "_starts",
         "_tos",
@@ -66,6 +67,8 @@ class Sizes:
         self._mark_ats: array[int] | None = None
         """When they were published."""
         self._marked_at = 0
+        self._messages = 0
+        """In all chunks; between them there may be very many that are forgotten."""
         self.total = 0
 
     def __len__(self) -> int:
@@ -74,6 +77,7 @@ class Sizes:
     def add(self, first: int, last: int, size: int, published_at: int, span_ms: int, *, apart: bool = False) -> None:
         """`apart`: something fell due between what is here and these; they do not share a chunk."""
         self.total += size
+        self._messages += last - first + 1
         lasts = self._lasts
         if (
             lasts
@@ -125,6 +129,7 @@ class Sizes:
             self._starts.append(self.total)
             self._froms.append(chunk.published_at)
             self._tos.append(chunk.published_at + STORED_SPAN_MS)
+            self._messages += chunk.last - chunk.first + 1
             self.total += chunk.size
 
     def _bytes_before(self, sequence: int) -> int:
@@ -169,9 +174,7 @@ class Sizes:
 
     def average(self) -> int:
         """Estimated bytes of one message, whichever."""
-        if not self._firsts:
-            return 0
-        return self.total // (self._lasts[-1] - self._firsts[0] + 1)
+        return self.total // self._messages if self._messages else 0
 
     def of_runs(self, runs: list[Run]) -> int:
         return sum(self.between(first, last) for first, last in runs)
@@ -242,6 +245,7 @@ class Sizes:
                 self._halfway = False
             else:
                 lag += self._sizes[index]
+                self._messages -= self._lasts[index] - self._firsts[index] + 1
         if 0 <= high < len(self._firsts) and self._firsts[high] <= last:
             self._halfway = self._halfway or wanted.meets(self._firsts[high], last)
         if len(kept) < high - at:

@@ -20,6 +20,7 @@ NOT_REQUIRED = {("queue create", "queue.info"), ("queue import", "queue.create")
 OF_READERS = "of programs that read by ranges"
 OF_COMMITS = "of programs that commit transactions"
 WITHOUT_A_ROW = {
+    "broker.info": "facts for programs; `broker overview`, `broker settings` and `whoami` show what people ask for",
     "broker.checks": "`doctor` asks it where it may",
     "broker.metrics": "counters for programs; `broker overview` and `top` show figures",
     "user.allowed": "`user check` without a user",

@@ -60,12 +60,16 @@ def change(
     timeout: Timeout = DEFAULT_TIMEOUT,
     json: Json = False,
 ) -> None:
-    """Make a user a superuser, or an ordinary user with the permissions that it had.
+    """Make a user a superuser, or an ordinary user with the permissions that it had. The access tokens of a superuser
+    may do everything, except narrower ones; the answer says how many there are.
 
     Example: vibemq-admin user change ann --superuser
     """
     found = ask(url, timeout, "user.change", user=user, superuser=superuser)
-    Output(json=json).emit(found, f"user {user}: {'is' if superuser else 'is not'} a superuser now")
+    # An older broker does not count them.
+    count = found.get("tokens", 0)
+    tokens = f"; so are its access tokens: {count} (vibemq-admin token ls --user {user})" if count else ""
+    Output(json=json).emit(found, f"user {user}: {'is' if superuser else 'is not'} a superuser now{tokens}")
 
 
 @app.command("rm")

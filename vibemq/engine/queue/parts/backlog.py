@@ -246,6 +246,10 @@ class Backlog(Generic[S]):
 
     def group_size(self, group: Group) -> int:
         """Estimated bytes of what waits in the group."""
-        if group.ready.run_count + len(group.delayed) + len(group.scheduled) <= _LOOKUPS_MAX:
+        ready, later = group.ready, len(group.delayed) + len(group.scheduled)
+        if ready.run_count + later <= _LOOKUPS_MAX:
             return self.sizes.of_runs(group.waiting_within(0, END))
+        if ready.run_count <= _LOOKUPS_MAX:
+            # The backlog is mostly here, and what waits for an instant are many single messages.
+            return self.sizes.of_runs(ready.overlap(0, END)) + self.sizes.average() * later
         return self.sizes.average() * group.waiting

@@ -81,7 +81,7 @@ _USERS = (
         operation="user.change",
         kind=Kind.CHANGE,
         consumes=(JSON, MERGE_PATCH),
-        response=record({"user": TEXT, "superuser": BOOLEAN}),
+        response=record({"user": TEXT, "superuser": BOOLEAN, "tokens": WHOLE}),
         errors=KEPT_BY_BROKER,
     ),
     Endpoint(
