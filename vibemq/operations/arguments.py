@@ -26,8 +26,6 @@ OPTIONS_MAX = 100
 LIMIT_MAX = 1000
 """Most items of a page."""
 SHOWN_MAX = 40
-ARGUMENTS_MAX = 64
-"""More than any operation has."""
 _LEVELS_SHOWN, _ITEMS_SHOWN = 3, 14
 """Of a value, in so many characters: no item of a list takes less than three."""
 
@@ -114,9 +112,6 @@ def read(model: type[A], operation: str, values: Mapping[str, Any]) -> A:
         InvalidPayload: the sentence names the argument, the rule and what the argument is for.
         InvalidQueueName
     """
-    if len(values) > ARGUMENTS_MAX:
-        # Each that is unknown would be told of.
-        raise InvalidPayload(f"{operation} was given {len(values):,} arguments; no operation has so many")
     try:
         return model.model_validate(_given(model, values))
     except ValidationError as error:
