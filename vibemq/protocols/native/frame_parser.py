@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from vibemq.errors import (
     InvalidMessage,
     InvalidQueueName,
+    MessageTooLarge,
     NotAuthenticated,
     RemoteProtocolError,
     VibeMQError,
@@ -12,7 +13,7 @@ from vibemq.errors import (
 from vibemq.model.commands import Publish
 from vibemq.model.options import check_queue_name
 from vibemq.protocols.native import bulk, commands, handshake
-from vibemq.protocols.native.codec.compression import Inflater
+from vibemq.protocols.native.codec.compression import GrowsTooLarge, Inflater
 from vibemq.protocols.native.codec.extensions import (
     CURSOR_EXTENSION,
     REQUEST_EXTENSION,
@@ -274,7 +275,11 @@ class FrameParser:
         if frame.flag:
             if self._state.principal is None:
                 raise RemoteProtocolError("a compressed frame before Connect; send Connect plain")
-            data = self._inflater.inflate(data[start:end], frame.flag)
+            try:
+                data = self._inflater.inflate(data[start:end], frame.flag)
+            except GrowsTooLarge as error:
+                self._refuse_grown(error)
+                return self._body_bytes_max
             start, end = 0, len(data)
         kind = data[start + 1]
         if self._state.principal is not None:
@@ -309,6 +314,17 @@ class FrameParser:
         else:
             self._message(message)
         return end - start + (_OPERATION_UNITS * _BYTES_PER_UNIT if kind in _OPERATIONS else 0)
+
+    def _refuse_grown(self, error: GrowsTooLarge) -> None:
+        """The original broker takes such a message of a .NET client, whose program is told which one it is.
+
+        Raises GrowsTooLarge: it is something else.
+        """
+        start = error.start
+        id_end = 4 + int.from_bytes(start[2:4], "big")
+        if start[1] != _PUBLISH or not 4 < id_end <= len(start):
+            raise error
+        self._state.error(start[4:id_end], MessageTooLarge(f"{error}; send it in smaller messages"))
 
     def _is_long(self, payload: bytes) -> bool:
         """Whether to check it takes more than one turn."""

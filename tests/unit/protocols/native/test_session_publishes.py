@@ -1,5 +1,7 @@
 """Publishes in both forms, the refused ones, extras, and large messages."""
 
+import random
+
 import pytest
 
 from tests.unit.protocols.native.native_peer import Peer, ValuesRead, bulk, frame, plain, publish_many
@@ -9,6 +11,7 @@ from vibemq.model.effects import Published, Reply
 from vibemq.model.records import MessageExtra
 from vibemq.model.rows import Rows, RowView, pack_row
 from vibemq.protocols.native.codec import extensions, json_check
+from vibemq.protocols.native.codec.compression import Compression
 from vibemq.protocols.native.codec.extra_columns import encode_extras
 from vibemq.protocols.native.codec.frames import HEADER, encode_frame
 from vibemq.protocols.native.codec.wire import CommandType as T
@@ -55,6 +58,22 @@ def test_relative_times_count_from_the_last_tick() -> None:
     publish = peer.ask(T.PUBLISH, "m", "q", b"1", headers={"vibemq-delay-ms": "1000", "priority": "low"})
     assert isinstance(publish, c.Publish)
     assert publish.extras == {0: MessageExtra(0, 0, NOW + 1_500)}
+
+
+@pytest.mark.parametrize("how", [Compression.GZIP, Compression.BROTLI])
+def test_a_compressed_message_that_grows_too_large_is_refused_and_the_connection_stays(how: Compression) -> None:
+    """The .NET broker takes it, and the program must hear more than that its connection is lost."""
+    peer = plain()
+    body = encode_body(T.PUBLISH, "large", "q", b'"' + random.Random(1).randbytes(600_000).hex().encode() + b'"')
+    peer.hear(encode_frame(body, how, inflated_bytes_max=2 << 20))
+    error = peer.one()
+    assert (error.id, error.error_code, peer.session.closing) == ("large", "MESSAGE_TOO_LARGE", False)
+    assert isinstance(peer.ask(T.PUBLISH, "small", "q", b"1"), c.Publish)
+    bomb = encode_frame(encode_body(T.PUBLISH, "bomb", "q", bytes(1 << 20)), how, inflated_bytes_max=8 << 20)
+    with pytest.raises(RemoteProtocolError, match="more than 100 times"):
+        [peer.hear(bomb) for _ in range(40)]
+    with pytest.raises(RemoteProtocolError, match="past the limit"):
+        plain().hear(encode_frame(encode_body(T.SUBSCRIBE, "s", "q", bytes(2 << 20)), how, inflated_bytes_max=8 << 20))
 
 
 @pytest.mark.parametrize("kind", [T.PING, T.SUBSCRIBE, T.REQUEST, T.RESPONSE, T.PUBLISH_MANY])
