@@ -121,6 +121,10 @@ class FrameParser:
         if self._progress_left - large.left >= LARGE_PROGRESS_BYTES:
             self._progress_at, self._progress_left = self._state.now, large.left
 
+    def go_on_later(self) -> None:
+        """A Connect has its answer, which was work, too: what has come behind it has another turn."""
+        self.unread = len(self._buffer) > 0
+
     def append(self, data: bytes) -> None:
         if not self._ended:
             self._buffer.append(data)
