@@ -30,7 +30,7 @@ from vibemq.protocols.native.state import NativeState
 
 _TYPE_AT = 6
 """Offset of the type byte in an uncompressed frame."""
-_PUBLISH, _ACK = int(CommandType.PUBLISH), int(CommandType.ACK)
+_PUBLISH, _ACK, _PUBLISH_MANY = int(CommandType.PUBLISH), int(CommandType.ACK), int(CommandType.PUBLISH_MANY)
 _ALIKE = frozenset({_PUBLISH, _ACK})
 """Frames that come in runs that look alike."""
 
@@ -237,7 +237,7 @@ class FrameParser:
             self.flush()
             frame, row = large.finish()
             frame.rows = row
-            bulk.publish(self._state, frame)
+            self._step(bulk.publish(self._state, frame))
         return at
 
     def _check_patience(self) -> None:
@@ -294,13 +294,17 @@ class FrameParser:
             if kind == _ACK:
                 self._ack(data, start, end)
                 return end - start
+            if self._state.bulk and kind == _PUBLISH_MANY:
+                self.flush()
+                self._step(bulk.publish_many(self._state, data[start:end]))
+                return end - start
             if self._state.bulk and kind in bulk.HANDLERS:
                 self.flush()
                 bulk.HANDLERS[kind](self._state, data[start:end])
                 return end - start
             if kind == CommandType.STAGE and CURSOR_EXTENSION in self._state.extensions:
                 self.flush()
-                bulk.stage(self._state, data[start:end])
+                self._step(bulk.stage(self._state, data[start:end]))
                 return end - start
             if kind in bulk.OF_REQUESTS and REQUEST_EXTENSION in self._state.extensions:
                 self.flush()

@@ -102,6 +102,22 @@ def test_an_error_about_a_publish_has_its_id_whatever_bytes_it_is_of() -> None:
     assert error[2 : 4 + len(message_id)] == str16(message_id)
 
 
+@pytest.mark.parametrize("last", [pack_row("last", b"1"), b"no row"])
+def test_very_many_headers_that_are_all_different_are_looked_at_in_steps(last: bytes) -> None:
+    peer = bulk("batch/1")
+    rows = [pack_row("m", b"1", [(f"k{number}-{key}", "v") for key in range(40)]) for number in range(200)]
+    turns = [peer.hear(publish_many(*rows, last) + frame(T.QUEUE_INFO, "behind", "q"))]
+    while peer.session.unread:
+        turns.append(peer.session.commands())
+    assert len(turns) > 2
+    asked = [type(request) for requests in turns for request in requests]
+    if last == b"no row":
+        assert asked == [c.DescribeQueue]
+        assert peer.one().error_code == "INVALID_MESSAGE"
+    else:
+        assert asked == [c.Publish, c.DescribeQueue], "in their order"
+
+
 def test_very_many_headers_are_not_looked_at() -> None:
     """To read all that fit into a frame would hold up everybody for tens of milliseconds."""
     peer = plain()
