@@ -52,7 +52,9 @@ class Consumer:
         self._bodies: list[bytes] = []
 
     async def join(self, queue: str) -> None:
-        self._socket.send(frame(CommandType.CONNECT, "c") + frame(CommandType.SUBSCRIBE, "s", queue))
+        # With it nobody knows which of the messages it has begun.
+        extension = {"supported-extensions": "settle/1"}
+        self._socket.send(frame(CommandType.CONNECT, "c", **extension) + frame(CommandType.SUBSCRIBE, "s", queue))
         assert [await self._next(), await self._next()] == [CommandType.CONNECT_ACK, CommandType.SUBSCRIBE_ACK]
 
     async def _next(self) -> CommandType:

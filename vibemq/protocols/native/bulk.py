@@ -25,7 +25,8 @@ from vibemq.model.rows import Rows, RowView
 from vibemq.model.runs import END
 from vibemq.protocols.native.codec import extensions
 from vibemq.protocols.native.codec.extra_columns import EXTRA_ROWS_MAX, INSTANT_MAX, WireColumns, too_many_extras
-from vibemq.protocols.native.codec.row_check import check_rows
+from vibemq.protocols.native.codec.json_parts import Steps
+from vibemq.protocols.native.codec.row_check import check_rows, check_rows_in_steps
 from vibemq.protocols.native.codec.wire import STR16_MAX, U16, CommandType, str16
 from vibemq.protocols.native.replies import Plain, PublishedMany, Requested, Staged
 from vibemq.protocols.native.state import NativeState
@@ -34,17 +35,19 @@ _STAGE_TEXT_MAX = 256
 _REQUEST_ID_MAX = 256
 
 
-def publish_many(state: NativeState, body: bytes) -> None:
-    publish(state, extensions.parse_publish_many(body))
+def publish_many(state: NativeState, body: bytes) -> Steps[None]:
+    """The steps of it: very many headers are to be looked at, perhaps."""
+    return publish(state, extensions.parse_publish_many(body))
 
 
-def publish(state: NativeState, frame: extensions.PublishMany) -> None:
+def publish(state: NativeState, frame: extensions.PublishMany) -> Steps[None]:
+    """As `publish_many`."""
     token = PublishedMany(frame.id, frame.queue)
     try:
         if not frame.queue:
             raise InvalidQueueName("PUBLISH_MANY needs a queue name in the frame's queue field")
         check_queue_name(frame.queue)
-        check_rows(frame.rows, state.headers)
+        yield from check_rows_in_steps(frame.rows, state.headers)
         extras = message_extras(frame.extras or {}, frame.rows.count, state.now)
     except VibeMQError as error:
         token.refuse(state, error)
@@ -198,15 +201,15 @@ def flow(state: NativeState, body: bytes) -> None:
         state.ask(SetCapacity(session, None, consumer, messages, size, frame.add_credit))
 
 
-def stage(state: NativeState, body: bytes) -> None:
-    """A piece of a transaction (cursor/1): checked like a publish."""
+def stage(state: NativeState, body: bytes) -> Steps[None]:
+    """A piece of a transaction (cursor/1): checked like a publish, in steps."""
     frame = extensions.parse_stage(body)
     token = Staged(frame.id, frame.queue, frame.rows.count)
     try:
         if not frame.queue:
             raise InvalidQueueName("STAGE needs a queue name in the frame's queue field")
         check_queue_name(frame.queue)
-        check_rows(frame.rows, state.headers)
+        yield from check_rows_in_steps(frame.rows, state.headers)
         extras = message_extras(frame.extras or {}, frame.rows.count, state.now)
         app, name = _text(frame.stage, "app"), _text(frame.stage, "stage")
         version, chunk = _whole(frame.stage, "version"), _whole(frame.stage, "chunk")
@@ -236,7 +239,6 @@ OF_REQUESTS: dict[int, Callable[[NativeState, bytes], None]] = {
     CommandType.RESPONSE: respond,
 }
 HANDLERS: dict[int, Callable[[NativeState, bytes], None]] = {
-    CommandType.PUBLISH_MANY: publish_many,
     CommandType.SETTLE: settle,
     CommandType.EXTEND_MANY: extend_many,
     CommandType.FLOW: flow,

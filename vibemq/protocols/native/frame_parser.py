@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from vibemq.errors import (
     InvalidMessage,
     InvalidQueueName,
+    MessageTooLarge,
     NotAuthenticated,
     RemoteProtocolError,
     VibeMQError,
@@ -12,7 +13,7 @@ from vibemq.errors import (
 from vibemq.model.commands import Publish
 from vibemq.model.options import check_queue_name
 from vibemq.protocols.native import bulk, commands, handshake
-from vibemq.protocols.native.codec.compression import Inflater
+from vibemq.protocols.native.codec.compression import GrowsTooLarge, Inflater
 from vibemq.protocols.native.codec.extensions import (
     CURSOR_EXTENSION,
     REQUEST_EXTENSION,
@@ -29,7 +30,7 @@ from vibemq.protocols.native.state import NativeState
 
 _TYPE_AT = 6
 """Offset of the type byte in an uncompressed frame."""
-_PUBLISH, _ACK = int(CommandType.PUBLISH), int(CommandType.ACK)
+_PUBLISH, _ACK, _PUBLISH_MANY = int(CommandType.PUBLISH), int(CommandType.ACK), int(CommandType.PUBLISH_MANY)
 _ALIKE = frozenset({_PUBLISH, _ACK})
 """Frames that come in runs that look alike."""
 
@@ -101,6 +102,10 @@ class FrameParser:
         self._large = self._steps = None
         self._buffer = ByteBuffer()
         self.large_under_way = self.waits_for_memory = self.unread = self.waits_for_bytes = False
+
+    def go_on_later(self) -> None:
+        """A Connect has its answer, which was work, too: what has come behind it has another turn."""
+        self.unread = len(self._buffer) > 0
 
     def append(self, data: bytes) -> None:
         if not self._ended:
@@ -213,7 +218,7 @@ class FrameParser:
             self.flush()
             frame, row = large.finish()
             frame.rows = row
-            bulk.publish(self._state, frame)
+            self._step(bulk.publish(self._state, frame))
         return at
 
     def _check_patience(self) -> None:
@@ -255,7 +260,11 @@ class FrameParser:
         if frame.flag:
             if self._state.principal is None:
                 raise RemoteProtocolError("a compressed frame before Connect; send Connect plain")
-            data = self._inflater.inflate(data[start:end], frame.flag)
+            try:
+                data = self._inflater.inflate(data[start:end], frame.flag)
+            except GrowsTooLarge as error:
+                self._refuse_grown(error)
+                return self._body_bytes_max
             start, end = 0, len(data)
         kind = data[start + 1]
         if self._state.principal is not None:
@@ -266,13 +275,17 @@ class FrameParser:
             if kind == _ACK:
                 self._ack(data, start, end)
                 return end - start
+            if self._state.bulk and kind == _PUBLISH_MANY:
+                self.flush()
+                self._step(bulk.publish_many(self._state, data[start:end]))
+                return end - start
             if self._state.bulk and kind in bulk.HANDLERS:
                 self.flush()
                 bulk.HANDLERS[kind](self._state, data[start:end])
                 return end - start
             if kind == CommandType.STAGE and CURSOR_EXTENSION in self._state.extensions:
                 self.flush()
-                bulk.stage(self._state, data[start:end])
+                self._step(bulk.stage(self._state, data[start:end]))
                 return end - start
             if kind in bulk.OF_REQUESTS and REQUEST_EXTENSION in self._state.extensions:
                 self.flush()
@@ -290,6 +303,17 @@ class FrameParser:
         else:
             self._message(message)
         return end - start + (_OPERATION_UNITS * _BYTES_PER_UNIT if kind in _OPERATIONS else 0)
+
+    def _refuse_grown(self, error: GrowsTooLarge) -> None:
+        """The original broker takes such a message of a .NET client, whose program is told which one it is.
+
+        Raises GrowsTooLarge: it is something else.
+        """
+        start = error.start
+        id_end = 4 + int.from_bytes(start[2:4], "big")
+        if start[1] != _PUBLISH or not 4 < id_end <= len(start):
+            raise error
+        self._state.error(start[4:id_end], MessageTooLarge(f"{error}; send it in smaller messages"))
 
     def _is_long(self, payload: bytes) -> bool:
         """Whether to check it takes more than one turn."""

@@ -101,10 +101,12 @@ class NativeSession:
 
     def authenticated(self, token: Any, principal: Principal) -> None:
         handshake.accept(self._state, cast(ConnectAsked, token), principal)
+        self._frame_parser.go_on_later()
 
     def refused(self, token: Any, error: VibeMQError) -> None:
         if isinstance(token, ConnectAsked):
             handshake.refuse(self._state, token, error)
+            self._frame_parser.go_on_later()
         elif token is not None:
             cast(Pending, token).refuse(self._state, error)
         elif self._state.principal is None:

@@ -2,12 +2,15 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 
 from vibemq.errors import InvalidMessage, LimitError
 from vibemq.protocols.native.codec.wire import str16
 
 _WAIT_FIRST_MS = 1_000
 _WAIT_MAX_MS = 30_000
+_ASKED_AT_ONCE = 100
+"""In a millisecond or two."""
 
 
 @dataclass(slots=True)
@@ -140,8 +143,9 @@ class Wanted:
         return iter(self._due)
 
     def due(self, now: int) -> list[str]:
-        """Queues to ask for now; each stays until `discard`, and is due again after a longer wait."""
-        queues = [queue for queue, (when, _) in self._due.items() if when <= now]
+        """Queues to ask for now, some of them at a time; each stays until `discard`, and is due again after a longer
+        wait."""
+        queues = list(islice((queue for queue, (when, _) in self._due.items() if when <= now), _ASKED_AT_ONCE))
         for queue in queues:
             self.add(queue, now)
         return queues

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.unit.protocols.native.native_peer import ALL, Peer, frame, plain
+from tests.unit.protocols.native.native_peer import ALL, ROOT, Peer, frame, plain
 from vibemq.errors import AuthFailed, NotAuthorized, QueueFull
 from vibemq.model import commands as c
 from vibemq.model.rows import Rows, pack_row
@@ -171,4 +171,8 @@ def test_nothing_is_unread_behind_a_connect_that_is_not_answered() -> None:
     peer.session.receive_data(frame(T.PING, "p") * (READ_UNITS - 1) + frame(T.CONNECT, "c") + frame(T.PING, "p"))
     [request] = peer.session.commands()
     assert isinstance(request, Authenticate)
+    assert not peer.session.unread
+    peer.session.authenticated(request.token, ROOT)
+    assert peer.session.unread, "thousands of Connects would be answered in one turn"
+    assert not peer.session.commands()
     assert not peer.session.unread

@@ -1,5 +1,7 @@
 """Publishes in both forms, the refused ones, extras, and large messages."""
 
+import random
+
 import pytest
 
 from tests.unit.protocols.native.native_peer import Peer, ValuesRead, bulk, frame, plain, publish_many
@@ -9,6 +11,7 @@ from vibemq.model.effects import Published, Reply
 from vibemq.model.records import MessageExtra
 from vibemq.model.rows import Rows, RowView, pack_row
 from vibemq.protocols.native.codec import extensions, json_check
+from vibemq.protocols.native.codec.compression import Compression
 from vibemq.protocols.native.codec.extra_columns import encode_extras
 from vibemq.protocols.native.codec.frames import HEADER, encode_frame
 from vibemq.protocols.native.codec.wire import CommandType as T
@@ -57,6 +60,22 @@ def test_relative_times_count_from_the_last_tick() -> None:
     assert publish.extras == {0: MessageExtra(0, 0, NOW + 1_500)}
 
 
+@pytest.mark.parametrize("how", [Compression.GZIP, Compression.BROTLI])
+def test_a_compressed_message_that_grows_too_large_is_refused_and_the_connection_stays(how: Compression) -> None:
+    """The .NET broker takes it, and the program must hear more than that its connection is lost."""
+    peer = plain()
+    body = encode_body(T.PUBLISH, "large", "q", b'"' + random.Random(1).randbytes(600_000).hex().encode() + b'"')
+    peer.hear(encode_frame(body, how, inflated_bytes_max=2 << 20))
+    error = peer.one()
+    assert (error.id, error.error_code, peer.session.closing) == ("large", "MESSAGE_TOO_LARGE", False)
+    assert isinstance(peer.ask(T.PUBLISH, "small", "q", b"1"), c.Publish)
+    bomb = encode_frame(encode_body(T.PUBLISH, "bomb", "q", bytes(1 << 20)), how, inflated_bytes_max=8 << 20)
+    with pytest.raises(RemoteProtocolError, match="more than 100 times"):
+        [peer.hear(bomb) for _ in range(40)]
+    with pytest.raises(RemoteProtocolError, match="past the limit"):
+        plain().hear(encode_frame(encode_body(T.SUBSCRIBE, "s", "q", bytes(2 << 20)), how, inflated_bytes_max=8 << 20))
+
+
 @pytest.mark.parametrize("kind", [T.PING, T.SUBSCRIBE, T.REQUEST, T.RESPONSE, T.PUBLISH_MANY])
 def test_an_id_that_grows_too_long_for_an_answer_ends_the_connection(kind: T) -> None:
     """Bytes that are no UTF-8 read as characters of three bytes each."""
@@ -81,6 +100,22 @@ def test_an_error_about_a_publish_has_its_id_whatever_bytes_it_is_of() -> None:
     peer.session.refused(publish.token, NotAuthorized("no"))
     [error] = peer.bodies()
     assert error[2 : 4 + len(message_id)] == str16(message_id)
+
+
+@pytest.mark.parametrize("last", [pack_row("last", b"1"), b"no row"])
+def test_very_many_headers_that_are_all_different_are_looked_at_in_steps(last: bytes) -> None:
+    peer = bulk("batch/1")
+    rows = [pack_row("m", b"1", [(f"k{number}-{key}", "v") for key in range(40)]) for number in range(200)]
+    turns = [peer.hear(publish_many(*rows, last) + frame(T.QUEUE_INFO, "behind", "q"))]
+    while peer.session.unread:
+        turns.append(peer.session.commands())
+    assert len(turns) > 2
+    asked = [type(request) for requests in turns for request in requests]
+    if last == b"no row":
+        assert asked == [c.DescribeQueue]
+        assert peer.one().error_code == "INVALID_MESSAGE"
+    else:
+        assert asked == [c.Publish, c.DescribeQueue], "in their order"
 
 
 def test_very_many_headers_are_not_looked_at() -> None:

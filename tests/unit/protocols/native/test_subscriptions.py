@@ -222,6 +222,20 @@ def test_subscriptions_are_counted() -> None:
     assert peer.one().error_code == "RATE_LIMITED"
 
 
+def test_very_many_queues_that_have_gone_are_asked_for_in_turns() -> None:
+    peer = plain()
+    for number in range(150):
+        queue = f"q{number}"
+        peer.session.apply([ConsumerEnded(SESSION, peer.subscribed("s", queue), queue, QueueNotFound(queue))])
+    asked = []
+    for _ in range(2):
+        assert peer.session.next_deadline() == NOW + 1_000
+        peer.session.tick(NOW + 1_000)
+        asked.append(len(peer.session.commands()))
+    assert asked == [100, 50]
+    assert peer.session.next_deadline() == NOW + 3_000
+
+
 def test_a_subscription_that_waits_for_its_queue_is_counted() -> None:
     peer = plain(subscriptions_max=2)
     for queue in ("q1", "q2"):

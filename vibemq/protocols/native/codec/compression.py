@@ -1,7 +1,7 @@
 """gzip and brotli, bounded: what a frame's flag byte means, and how much a peer may inflate."""
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
 
 import brotli
@@ -21,6 +21,8 @@ NAMES = {"gzip": Compression.GZIP, "brotli": Compression.BROTLI}
 
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 _PIECE_BYTES = 64 * 1024
+_ID_ENDS_AT = 4 + 0xFFFF
+"""At the latest, in a body."""
 
 
 def choose(offered: str, supported: Iterable[str]) -> Compression:
@@ -66,6 +68,15 @@ class InflationCredit:
         return True
 
 
+class GrowsTooLarge(RemoteProtocolError):
+    """A compressed body is larger than a body may be; where its frame ends is known all the same."""
+
+    def __init__(self, body_bytes_max: int, start: bytes) -> None:
+        super().__init__(f"a compressed body grows past the limit of {body_bytes_max:,} B")
+        self.start = start
+        """As far as it was inflated, up to where its id ends at most."""
+
+
 class Inflater:
     """Decompresses frames of one connection within two bounds.
 
@@ -79,24 +90,34 @@ class Inflater:
         self._credit = InflationCredit(ratio, allowance_bytes)
 
     def inflate(self, packed: bytes, flag: int) -> bytes:
-        """Raises RemoteProtocolError: damaged data, a body over the limit, or too much for what was sent."""
+        """
+        Raises:
+            GrowsTooLarge: a body over the limit.
+            RemoteProtocolError: damaged data, or too much for what was sent.
+        """
         try:
             body = self._gunzip(packed) if flag == Compression.GZIP else self._unbrotli(packed)
         except (zlib.error, brotli.error) as error:
             raise RemoteProtocolError(f"compressed body of {len(packed)} B cannot be read: {error}") from None
+        except GrowsTooLarge:
+            self._count(len(packed), self._body_bytes_max)
+            raise
         if len(body) < 2:
             raise RemoteProtocolError(f"a compressed body holds {len(body)} B; the smallest body has 13 B")
-        if not self._credit.take(len(packed), len(body)):
+        self._count(len(packed), len(body))
+        return body
+
+    def _count(self, packed_bytes: int, body_bytes: int) -> None:
+        if not self._credit.take(packed_bytes, body_bytes):
             raise RemoteProtocolError(
                 f"compressed frames grow more than {self._credit.ratio} times over; send such data in smaller or plain "
                 "frames"
             )
-        return body
 
     def _gunzip(self, packed: bytes) -> bytes:
         unpacker = zlib.decompressobj(_GZIP_WINDOW)
         body = unpacker.decompress(packed, self._body_bytes_max + 1)
-        self._check(len(body))
+        self._check(len(body), [body])
         if not unpacker.eof:
             raise zlib.error("the stream is cut short")
         return body
@@ -106,15 +127,15 @@ class Inflater:
         pieces = [unpacker.process(packed, output_buffer_limit=_PIECE_BYTES)]
         size = len(pieces[0])
         while not unpacker.is_finished():
-            self._check(size)
+            self._check(size, pieces)
             piece = unpacker.process(b"", output_buffer_limit=_PIECE_BYTES)
             if not piece and not unpacker.is_finished() and unpacker.can_accept_more_data():
                 raise RemoteProtocolError(f"compressed body of {len(packed)} B is cut short")
             pieces.append(piece)
             size += len(piece)
-        self._check(size)
+        self._check(size, pieces)
         return b"".join(pieces)
 
-    def _check(self, size: int) -> None:
+    def _check(self, size: int, pieces: Sequence[bytes]) -> None:
         if size > self._body_bytes_max:
-            raise RemoteProtocolError(f"a compressed body grows past the limit of {self._body_bytes_max:,} B")
+            raise GrowsTooLarge(self._body_bytes_max, b"".join(pieces[:2])[:_ID_ENDS_AT])
