@@ -169,7 +169,9 @@ class OmqSession(BaseSession[OmqState]):
         if self._reader.unfinished:
             self._break("the stream ended within a command")
         elif self._subscriptions.used:
-            if self._subscriptions.wind_down():
+            done = self._subscriptions.wind_down(REQUESTS_AT_ONCE)
+            self._left = self._subscriptions.winds_down
+            if done:
                 state.failed = True
                 if self._subscriptions.delivery_index:
                     # A program that died over a message ends its stream just so. Whether that counts as a failed

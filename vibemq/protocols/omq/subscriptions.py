@@ -82,7 +82,8 @@ class OmqSubscriptions:
         """Answered ones of which the client has said more meanwhile."""
         self._last_consumer = 0
         self._unanswered = 0
-        self._winding_down = False
+        self._to_end: deque[OmqSubscription] | None = None
+        """Since the client's end of stream."""
 
     @property
     def used(self) -> bool:
@@ -276,18 +277,22 @@ class OmqSubscriptions:
 
     # -- the end ----------------------------------------------------------------------------------------------------
 
-    def wind_down(self) -> bool:
+    def wind_down(self, most: int) -> bool:
         """After the client's end of stream: have nothing more handed out, write what is queued.
 
-        True when nothing is left to write.
+        True when nothing is left to write. So many subscriptions are ended; `winds_down`: there are more.
         """
         if self._unanswered or self._state.slots:
             return False
-        if not self._winding_down:
-            self._winding_down = True
-            for subscription in self._by_consumer.values():
-                self._ask_unsubscribe(subscription, None)
+        if self._to_end is None:
+            self._to_end = deque(self._by_consumer.values())
+        for _ in range(min(most, len(self._to_end))):
+            self._ask_unsubscribe(self._to_end.popleft(), None)
         return not self._by_consumer
+
+    @property
+    def winds_down(self) -> bool:
+        return bool(self._to_end)
 
     def _ask_unsubscribe(self, subscription: OmqSubscription, slot: Slot | None) -> None:
         token = OmqUnsubscribeAsked(subscription, slot)

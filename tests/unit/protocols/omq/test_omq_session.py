@@ -25,7 +25,7 @@ from vibemq.errors import (
     RemoteProtocolError,
     VibeMQError,
 )
-from vibemq.model.commands import DeleteQueue
+from vibemq.model.commands import DeleteQueue, Unsubscribe
 from vibemq.protocols.omq import PLUGIN, OmqSession, OmqSettings, session
 from vibemq.protocols.omq.errors import WIRE_CODES
 from vibemq.protocols.omq.frames import (
@@ -40,7 +40,7 @@ from vibemq.protocols.omq.frames import (
 )
 from vibemq.protocols.omq.session import REQUESTS_AT_ONCE, TOKENS_AT_ONCE
 from vibemq.protocols.omq.sexp import SexpReader
-from vibemq.protocols.session import Authenticate, Principal
+from vibemq.protocols.session import Authenticate, Goodbye, Principal
 
 
 @pytest.fixture
@@ -670,6 +670,19 @@ def test_an_end_of_stream_waits_for_answers_and_for_what_follows_from_them(world
     world.advance(20)
     assert client.gone
     assert client.bodies() == [b"1", b"2"]
+
+
+def test_at_an_end_of_stream_subscriptions_end_some_at_a_time(world: World) -> None:
+    client = world.connect()
+    client.say(b"".join(b"(Subscribe topic%d From_current)" % number for number in range(200)))
+    client.session.receive_data(b"")
+    asked = []
+    while not client.session.closing and (requests := client.session.commands()):
+        assert client.session.unread == (len(asked) < 3)
+        asked.append(len(requests))
+        if not isinstance(requests[0], Goodbye):
+            world.decide([request for request in requests if isinstance(request, Unsubscribe)])
+    assert asked == [REQUESTS_AT_ONCE] * 3 + [200 - 3 * REQUESTS_AT_ONCE, 1]
 
 
 def test_an_end_of_stream_within_a_command_is_an_error(world: World) -> None:
