@@ -72,7 +72,17 @@ class Routes:
     others.
     """
 
-    __slots__ = ("_asked_until", "_by_priority", "_late_turns", "lines", "question", "sifted", "where")
+    __slots__ = (
+        "_asked_until",
+        "_by_priority",
+        "_late_turns",
+        "_meeting",
+        "_of_sessions",
+        "lines",
+        "question",
+        "sifted",
+        "where",
+    )
 
     def __init__(self, sifted: Sifted) -> None:
         self.sifted = sifted
@@ -86,6 +96,10 @@ class Routes:
         """Of each level, the last one that somebody was asked about."""
         self._late_turns = 0
         self._by_priority: list[list[Line]] | None = None
+        self._of_sessions: dict[int, int] = {}
+        """How many active consumers each session has here."""
+        self._meeting = 0
+        """Sessions that have several."""
 
     # -- consumers ----------------------------------------------------------------------------------------------------
 
@@ -94,6 +108,9 @@ class Routes:
         if by_priority:
             line = self._open(None)
             line.take_over(by_priority, turn)
+            for rotation in by_priority.values():
+                for consumer in rotation.members.values():
+                    self._count(consumer, 1)
             self._by_priority = None
 
     def give_back(self) -> tuple[dict[int, Rotation], int]:
@@ -106,6 +123,7 @@ class Routes:
         if line is None:
             line = self._open(consumer.selector)
         line.join(consumer)
+        self._count(consumer, 1)
         self._by_priority = None
 
     def _open(self, selector: Selector | None) -> Line:
@@ -118,9 +136,23 @@ class Routes:
         text = _text(consumer.selector)
         line = self.lines[text]
         line.retire(consumer)
+        self._count(consumer, -1)
         if not line.by_priority:
             del self.lines[text]
         self._by_priority = None
+
+    def _count(self, consumer: Consumer, change: int) -> None:
+        number = consumer.session.number
+        before = self._of_sessions.get(number, 0)
+        self._of_sessions[number] = after = before + change
+        self._meeting += (after > 1) - (before > 1)
+        if not after:
+            del self._of_sessions[number]
+
+    @property
+    def sessions_meet(self) -> bool:
+        """Whether some session has several consumers here."""
+        return self._meeting > 0
 
     def offer(self, consumer: Consumer) -> None:
         self.lines[_text(consumer.selector)].offer(consumer)
