@@ -169,10 +169,9 @@ class Routes:
     def filter_by(self, where: Selector | None) -> None:
         """Another filter, or none. An answer that is on its way counts no more: it was about the one before."""
         self.where = where
+        self._drop_question()
         if where is not None:
-            self.look_anew()
-        else:
-            self._drop_question()
+            self.sifted.look_again()
 
     def look_anew(self) -> None:
         """Everything is fresh. What is known stays known."""
