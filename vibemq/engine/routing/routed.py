@@ -5,6 +5,7 @@ messages as the consumers with room need, and goes on when the answer has come (
 """
 
 from collections import deque
+from collections.abc import Sequence
 
 from vibemq.engine.departure import SERVER_SESSION
 from vibemq.engine.queue.group import Group
@@ -89,14 +90,15 @@ def route(state: EngineState, step: Step, queue: Queue, group: Group, routes: Ro
     _take_fallen(step, queue, group)
     given: Given = {}
     left = units
-    horizon = _horizon(queue, group, routes, units)
-    for lines in routes.by_priority():
-        for line in lines:
-            # Up to the horizon there is no more than there is time for.
-            most = left if horizon == END else units
-            if most > 0 and line.known and line.top.open:
-                left -= _serve(state, step, queue, group, line, given, most, horizon)
-    cost = max(units - left, tell(state, step, queue, group, given, in_order=routes.sessions_meet) if given else 1)
+    lines = [line for level in routes.by_priority() for line in level if line.known and line.top.open]
+    in_order = _in_order(queue, group, routes, lines)
+    horizon = _horizon(routes, lines, units) if in_order else END
+    for line in lines:
+        # Up to the horizon there is no more than there is time for.
+        most = left if horizon == END else units
+        if most > 0 and line.top.open:
+            left -= _serve(state, step, queue, group, line, given, most, horizon)
+    cost = max(units - left, tell(state, step, queue, group, given, in_order=in_order) if given else 1)
     if left <= 0 or horizon < END:
         step.touch(queue, group)
     else:
@@ -104,13 +106,16 @@ def route(state: EngineState, step: Step, queue: Queue, group: Group, routes: Ro
     return cost
 
 
-def _horizon(queue: Queue, group: Group, routes: Routes, units: int) -> int:
-    """Up to which message all lines are served in this step, so that a client that has several consumers is given what
-    they get in the order of the queue; END: each as far as there is time for it."""
-    if not routes.sessions_meet or queue.levels or (group.attempts and queue.options.hold_behind_failed):
-        return END
-    lines = [line for level in routes.by_priority() for line in level if line.known and line.top.open]
-    share = max(1, units // max(1, len(lines)))
+def _in_order(queue: Queue, group: Group, routes: Routes, lines: Sequence[Line]) -> bool:
+    """Whether a client that has several consumers is given what they get in the order of the queue."""
+    if len(lines) < 2 or queue.levels or (group.attempts and queue.options.hold_behind_failed):
+        return False
+    return routes.sessions_meet
+
+
+def _horizon(routes: Routes, lines: Sequence[Line], units: int) -> int:
+    """Up to which message all lines are served in this step; END: each as far as it has room."""
+    share = max(1, units // len(lines))
     horizon = END
     for line in lines:
         # Who has less room is full at its end, and the others need not wait for it.

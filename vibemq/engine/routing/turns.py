@@ -145,7 +145,7 @@ def tell(state: EngineState, step: Step, queue: Queue, group: Group, given: Give
     """Returns what it has cost. `in_order`: of the queue, for each session, whichever of its consumers is given it."""
     handed_out: list[Run] = []
     cost = 0
-    for consumer, runs in _pieces_in_order(given) if in_order and not queue.levels else given.items():
+    for consumer, runs in _pieces_in_order(given) if in_order else given.items():
         runs = _joined(runs)
         handed_out += runs
         acquired, failed = _count_acquired(group, runs) if group.attempts else (None, None)

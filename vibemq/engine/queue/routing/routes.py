@@ -76,8 +76,7 @@ class Routes:
         "_asked_until",
         "_by_priority",
         "_late_turns",
-        "_meeting",
-        "_of_sessions",
+        "_meet",
         "lines",
         "question",
         "sifted",
@@ -96,10 +95,8 @@ class Routes:
         """Of each level, the last one that somebody was asked about."""
         self._late_turns = 0
         self._by_priority: list[list[Line]] | None = None
-        self._of_sessions: dict[int, int] = {}
-        """How many active consumers each session has here."""
-        self._meeting = 0
-        """Sessions that have several."""
+        self._meet: bool | None = None
+        """Whether sessions meet; None: it is not known."""
 
     # -- consumers ----------------------------------------------------------------------------------------------------
 
@@ -108,10 +105,7 @@ class Routes:
         if by_priority:
             line = self._open(None)
             line.take_over(by_priority, turn)
-            for rotation in by_priority.values():
-                for consumer in rotation.members.values():
-                    self._count(consumer, 1)
-            self._by_priority = None
+            self._by_priority = self._meet = None
 
     def give_back(self) -> tuple[dict[int, Rotation], int]:
         """The same, when nobody else is there."""
@@ -123,8 +117,7 @@ class Routes:
         if line is None:
             line = self._open(consumer.selector)
         line.join(consumer)
-        self._count(consumer, 1)
-        self._by_priority = None
+        self._by_priority = self._meet = None
 
     def _open(self, selector: Selector | None) -> Line:
         taken = {line.key for line in self.lines.values()}
@@ -136,23 +129,17 @@ class Routes:
         text = _text(consumer.selector)
         line = self.lines[text]
         line.retire(consumer)
-        self._count(consumer, -1)
         if not line.by_priority:
             del self.lines[text]
-        self._by_priority = None
-
-    def _count(self, consumer: Consumer, change: int) -> None:
-        number = consumer.session.number
-        before = self._of_sessions.get(number, 0)
-        self._of_sessions[number] = after = before + change
-        self._meeting += (after > 1) - (before > 1)
-        if not after:
-            del self._of_sessions[number]
+        self._by_priority = self._meet = None
 
     @property
     def sessions_meet(self) -> bool:
         """Whether some session has several consumers here."""
-        return self._meeting > 0
+        if self._meet is None:
+            consumers = [consumer for line in self.lines.values() for consumer in line.consumers()]
+            self._meet = len({consumer.session.number for consumer in consumers}) < len(consumers)
+        return self._meet
 
     def offer(self, consumer: Consumer) -> None:
         self.lines[_text(consumer.selector)].offer(consumer)
