@@ -603,3 +603,12 @@ def test_a_broadcast_reaches_one_subscription_of_each_reader(broker: BlazingmqBr
         one.until(lambda: not one.sdk.unacked)
         one.ask(one.sdk.configure(0, expressions=()))
         assert sorted(payloads_of(one.sdk.got.pushes)) == [b"0", b"2", b"3", b"4", b"5"]
+
+
+def test_the_order_of_the_queue_holds_across_the_subscriptions_of_a_reader(client: ModelClient) -> None:
+    client.ask(client.sdk.open(new_uri(), 0, flags=READ | WRITE))
+    client.say(build_puts([with_total(client.sdk, number) for number in range(700)]))
+    client.until(lambda: not client.sdk.unacked)
+    client.ask(client.sdk.configure(0, expressions=("total % 3 == 0", "total % 3 > 0", "total == 1")))
+    client.pushed(700)
+    assert payloads_of(client.sdk.got.pushes) == [b"%d" % number for number in range(700)]

@@ -5,6 +5,7 @@ messages as the consumers with room need, and goes on when the answer has come (
 """
 
 from collections import deque
+from collections.abc import Sequence
 
 from vibemq.engine.departure import SERVER_SESSION
 from vibemq.engine.queue.group import Group
@@ -19,7 +20,7 @@ from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step
 from vibemq.model.commands import Classified
 from vibemq.model.effects import Classify
-from vibemq.model.runs import Run, run_count
+from vibemq.model.runs import END, Run, run_count
 
 _FALLEN_AT_ONCE = 256
 _LOOKED_PER_UNIT = 16
@@ -59,6 +60,15 @@ class Candidates:
             count -= last - first + 1
         return found
 
+    def cut(self, horizon: int) -> None:
+        """Nothing behind it."""
+        runs = self._runs
+        while runs and runs[-1][1] > horizon:
+            first, last = runs.pop()
+            self.ready_count -= last - max(first - 1, horizon)
+            if first <= horizon:
+                runs.append((first, horizon))
+
     def pop(self, sizes: Sizes, count: int) -> list[Run]:
         taken = self.peek(sizes, count)
         self.taken += len(taken)
@@ -80,16 +90,39 @@ def route(state: EngineState, step: Step, queue: Queue, group: Group, routes: Ro
     _take_fallen(step, queue, group)
     given: Given = {}
     left = units
-    for lines in routes.by_priority():
-        for line in lines:
-            if left > 0 and line.known and line.top.open:
-                left -= _serve(state, step, queue, group, line, given, left)
-    cost = max(units - left, tell(state, step, queue, group, given) if given else 1)
-    if left <= 0:
+    lines = [line for level in routes.by_priority() for line in level if line.known and line.top.open]
+    in_order = _in_order(queue, group, routes, lines)
+    horizon = _horizon(routes, lines, units) if in_order else END
+    for line in lines:
+        # Up to the horizon there is no more than there is time for.
+        most = left if horizon == END else units
+        if most > 0 and line.top.open:
+            left -= _serve(state, step, queue, group, line, given, most, horizon)
+    cost = max(units - left, tell(state, step, queue, group, given, in_order=in_order) if given else 1)
+    if left <= 0 or horizon < END:
         step.touch(queue, group)
     else:
         _ask(state, step, queue, group, routes)
     return cost
+
+
+def _in_order(queue: Queue, group: Group, routes: Routes, lines: Sequence[Line]) -> bool:
+    """Whether a client that has several consumers is given what they get in the order of the queue."""
+    if len(lines) < 2 or queue.levels or (group.attempts and queue.options.hold_behind_failed):
+        return False
+    return routes.sessions_meet
+
+
+def _horizon(routes: Routes, lines: Sequence[Line], units: int) -> int:
+    """Up to which message all lines are served in this step; END: each as far as it has room."""
+    share = max(1, units // len(lines))
+    horizon = END
+    for line in lines:
+        # Who has less room is full at its end, and the others need not wait for it.
+        runs = routes.candidates(line, share)[0] if line.room(share) >= share else []
+        if len(runs) >= share:
+            horizon = min(horizon, runs[share - 1][1])
+    return horizon
 
 
 def _take_fallen(step: Step, queue: Queue, group: Group) -> None:
@@ -117,12 +150,14 @@ def _serve(
     line: Line,
     given: Given,
     units: int,
+    horizon: int,
 ) -> int:
-    """The turns of one line's consumers; returns what it has cost."""
+    """The turns of one line's consumers, with what is not behind the horizon; returns what it has cost."""
     top, routes = line.top, group.routes
     assert routes is not None
     # Who has no room finds that out at its turn, and only when there is something for it.
     source = Candidates(routes, line, max(1, line.room(units)))
+    source.cut(horizon)
     if group.attempts and queue.options.hold_behind_failed:
         return source.cost + serve_isolated(state, step, queue, group, source, top, line.key, given, units)
     least = max(0, source.ready_count - units) if len(top.open) > units else 0

@@ -1,6 +1,9 @@
 """The turns of consumers: each takes what it has room for, and is told."""
 
 from bisect import bisect_left
+from collections.abc import Iterable
+from itertools import groupby
+from operator import itemgetter
 from typing import Protocol
 
 from vibemq.engine.queue.consumer import Consumer, Rotation
@@ -138,11 +141,11 @@ def last_begun(sizes: Sizes, first: int, last: int, room: int) -> int:
     return min(last, sizes.reach(first, last, room - 1) + 1)
 
 
-def tell(state: EngineState, step: Step, queue: Queue, group: Group, given: Given) -> int:
-    """Returns what it has cost."""
+def tell(state: EngineState, step: Step, queue: Queue, group: Group, given: Given, *, in_order: bool = False) -> int:
+    """Returns what it has cost. `in_order`: of the queue, for each session, whichever of its consumers is given it."""
     handed_out: list[Run] = []
     cost = 0
-    for consumer, runs in given.items():
+    for consumer, runs in _pieces_in_order(given) if in_order else given.items():
         runs = _joined(runs)
         handed_out += runs
         acquired, failed = _count_acquired(group, runs) if group.attempts else (None, None)
@@ -171,6 +174,20 @@ def tell(state: EngineState, step: Step, queue: Queue, group: Group, given: Give
         step.note_handed_out(queue, group, handed_out)
     step.free(queue)
     return cost
+
+
+def _pieces_in_order(given: Given) -> Iterable[tuple[Consumer, list[Run]]]:
+    """What consumers of one session are given is cut where another of them has the next message."""
+    of_sessions: dict[int, list[Consumer]] = {}
+    for consumer in given:
+        of_sessions.setdefault(consumer.session.number, []).append(consumer)
+    for consumers in of_sessions.values():
+        if len(consumers) == 1:
+            yield consumers[0], given[consumers[0]]
+            continue
+        runs = sorted(((run, place) for place, consumer in enumerate(consumers) for run in given[consumer]))
+        for place, piece in groupby(runs, key=itemgetter(1)):
+            yield consumers[place], [run for run, _ in piece]
 
 
 def _joined(runs: list[Run]) -> list[Run]:

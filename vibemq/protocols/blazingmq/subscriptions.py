@@ -7,7 +7,7 @@ from typing import Any
 from vibemq.model.commands import SharedCapacity, StartAt, Subscribe
 from vibemq.model.selector import Selector
 from vibemq.protocols.blazingmq.codec.messages import (
-    PRIORITY_MIN,
+    ConsumerInfo,
     ExpressionVersion,
     QueueStreamParameters,
     StreamSubscription,
@@ -106,8 +106,7 @@ def read_wishes(subscriptions: Sequence[StreamSubscription], wishes: list[Reader
 
 
 def _wishes(subscription: StreamSubscription) -> list[ReaderWish]:
-    """One for each of its consumers, all with its sId. The lowest priority of all says that there is none, and no text
-    that everything is wanted."""
+    """One for each of its consumers; all have its sId. Without a text everything is wanted."""
     expression = subscription.expression
     where = None
     if expression.version is not ExpressionVersion.E_UNDEFINED and expression.text:
@@ -121,8 +120,7 @@ def _wishes(subscription: StreamSubscription) -> list[ReaderWish]:
             max(1, info.consumer_priority_count),
             where,
         )
-        for info in subscription.consumers
-        if info.consumer_priority > PRIORITY_MIN
+        for info in subscription.consumers or (ConsumerInfo(),)
     ]
 
 

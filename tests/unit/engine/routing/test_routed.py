@@ -345,3 +345,24 @@ def test_whatever_happens_nobody_is_given_what_it_does_not_want_and_nothing_is_l
         driver.advance(200_000)
         assert len(driver.take().get(1_000, [])) == left
     assert not driver.engine.violations()
+
+
+@pytest.mark.parametrize("count", [2, 7, 60])
+def test_several_consumers_of_a_session_are_given_theirs_in_the_order_of_the_queue(count: int) -> None:
+    driver = _driver()
+    for number in range(count):
+        where = Selector.parse(f"n % {count} == {number}")
+        driver.subscribe(1, consumer=number, where=where, capacity_messages=10_000)
+    driver.publish(1_000)
+    assert driver.take_in_order() == list(range(1, 1_001))
+    assert not driver.engine.violations()
+
+
+def test_one_of_them_that_is_full_does_not_hold_up_the_others() -> None:
+    driver = _driver()
+    driver.subscribe(1, consumer=1, where=EVEN, capacity_messages=2)
+    driver.subscribe(1, consumer=2, where=ODD, capacity_messages=10_000)
+    driver.publish(600)
+    assert driver.take_in_order() == sorted([2, 4, *range(1, 601, 2)])
+    driver.settle(1, 2, 4, consumer=1)
+    assert driver.take_in_order() == [6, 8]

@@ -1,5 +1,8 @@
 """The consumers of a group that want the same messages."""
 
+from collections.abc import Iterator
+from itertools import chain
+
 from vibemq.engine.queue.consumer import Consumer, Rotation
 from vibemq.engine.queue.routing.places import QueuePlaces
 from vibemq.model.selector import Selector
@@ -61,6 +64,10 @@ class Line:
     @property
     def active(self) -> int:
         return sum(len(level.members) for level in self.by_priority.values())
+
+    def consumers(self) -> Iterator[Consumer]:
+        """All that are active."""
+        return chain.from_iterable(level.members.values() for level in self.by_priority.values())
 
     def room(self, most: int) -> int:
         """How many messages those who receive can take, up to so many."""

@@ -72,7 +72,16 @@ class Routes:
     others.
     """
 
-    __slots__ = ("_asked_until", "_by_priority", "_late_turns", "lines", "question", "sifted", "where")
+    __slots__ = (
+        "_asked_until",
+        "_by_priority",
+        "_late_turns",
+        "_meet",
+        "lines",
+        "question",
+        "sifted",
+        "where",
+    )
 
     def __init__(self, sifted: Sifted) -> None:
         self.sifted = sifted
@@ -86,6 +95,8 @@ class Routes:
         """Of each level, the last one that somebody was asked about."""
         self._late_turns = 0
         self._by_priority: list[list[Line]] | None = None
+        self._meet: bool | None = None
+        """Whether sessions meet; None: it is not known."""
 
     # -- consumers ----------------------------------------------------------------------------------------------------
 
@@ -94,7 +105,7 @@ class Routes:
         if by_priority:
             line = self._open(None)
             line.take_over(by_priority, turn)
-            self._by_priority = None
+            self._by_priority = self._meet = None
 
     def give_back(self) -> tuple[dict[int, Rotation], int]:
         """The same, when nobody else is there."""
@@ -106,7 +117,7 @@ class Routes:
         if line is None:
             line = self._open(consumer.selector)
         line.join(consumer)
-        self._by_priority = None
+        self._by_priority = self._meet = None
 
     def _open(self, selector: Selector | None) -> Line:
         taken = {line.key for line in self.lines.values()}
@@ -120,7 +131,15 @@ class Routes:
         line.retire(consumer)
         if not line.by_priority:
             del self.lines[text]
-        self._by_priority = None
+        self._by_priority = self._meet = None
+
+    @property
+    def sessions_meet(self) -> bool:
+        """Whether some session has several consumers here."""
+        if self._meet is None:
+            consumers = [consumer for line in self.lines.values() for consumer in line.consumers()]
+            self._meet = len({consumer.session.number for consumer in consumers}) < len(consumers)
+        return self._meet
 
     def offer(self, consumer: Consumer) -> None:
         self.lines[_text(consumer.selector)].offer(consumer)
@@ -137,10 +156,9 @@ class Routes:
     def filter_by(self, where: Selector | None) -> None:
         """Another filter, or none. An answer that is on its way counts no more: it was about the one before."""
         self.where = where
+        self._drop_question()
         if where is not None:
-            self.look_anew()
-        else:
-            self._drop_question()
+            self.sifted.look_again()
 
     def look_anew(self) -> None:
         """Everything is fresh. What is known stays known."""
