@@ -189,6 +189,24 @@ def test_java_requester_and_native_replier(
     assert (reply["properties"] if kind == "em" else reply)["lang"] == "python"
 
 
+@pytest.mark.parametrize(
+    ("kind", "headers"),
+    [
+        ("ce", {"ce-My_Key": "x", "ce-time": "yesterday", "ce-source": "my app", "ce-dataschema": "a b"}),
+        ("em", {"eventmesh-properties": '{"a":{"b":1}}', "eventmesh-headers": '{"c":[1]}'}),
+    ],
+)
+def test_what_others_have_written_ends_no_connection(
+    kind: str, headers: dict[str, str], clients: Clients, jvm: JavaDriver, mq: vibemq.sync.Client
+) -> None:
+    subscriber = clients.subscriber(kind, "readers")
+    event = {"ce-specversion": "1.0", "ce-id": "1", "ce-source": "/s", "ce-type": "t", "content-type": "text/plain"}
+    form = event if kind == "ce" else {}
+    mq.publish(clients.topic, b"odd", headers=form | headers)
+    mq.publish(clients.topic, b"after", headers=form)
+    assert jvm.bodies(subscriber, 2) == ["odd", "after"]
+
+
 def test_both_forms_on_one_topic_with_native(clients: Clients, jvm: JavaDriver, mq: vibemq.sync.Client) -> None:
     """A publisher of events, a subscriber of events, and a native consumer group that reads the same messages."""
     subscriber, publisher = clients.subscriber("ce", "readers"), clients.publisher("ce")
