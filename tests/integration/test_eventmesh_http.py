@@ -373,6 +373,9 @@ async def test_endpoints_by_their_path(tmp_path: Path) -> None:
         await mesh.http.post("/eventmesh/publish/t", data={"c": "d"})
         await until(lambda: len(app.pushes) == 2)
         assert app.contents == ['{"a":"b"}', '{"c":"d"}']
+        for kind in ("text/plain", "multipart/form-data; boundary=x", "application/x-www-form-urlencoded"):
+            refused = await mesh.http.post("/eventmesh/publish/t", content=b'{"e":1}', headers={"content-type": kind})
+            assert refused.json()["retCode"] == 7, "what is no form becomes no JSON object"
         query = await mesh.http.get("/eventmesh/subscrition/query")
         assert query.json() == {"localTopicSet": ["t"], "subsrciption": []}
         gone = {"url": app.url(), "consumerGroup": "g", "topic": ["t"]}

@@ -5,6 +5,8 @@ The broker's time stands still until a test moves it.
 
 import asyncio
 import json
+import socket
+import struct
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -433,7 +435,11 @@ def test_the_window_of_a_session(wire: Any, topic: str) -> None:
         held.append(reader.next(ASYNC))
 
 
-def test_goodbye_stops_pushes_and_gives_back_at_the_end(wire: Any, topic: str) -> None:
+@pytest.mark.parametrize("reset", [False, True])
+def test_goodbye_stops_pushes_and_gives_back_at_the_end(
+    wire: Any, mq: vibemq.sync.Client, topic: str, reset: bool
+) -> None:
+    mq.create_queue(topic, mode="fan-out-with-ack", max_attempts=1)
     leaving, publisher = subscriber(wire, topic, "g"), wire("p", "pub")
     publisher.publish(topic, "held")
     assert bodies(leaving, 1, ack=False) == ["held"]
@@ -443,6 +449,8 @@ def test_goodbye_stops_pushes_and_gives_back_at_the_end(wire: Any, topic: str) -
         publisher.publish(topic, str(number))
     assert bodies(staying, 3) == ["0", "1", "2"]
     no_more(leaving)
+    if reset:
+        leaving.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     leaving.socket.close()
     assert bodies(staying, 1) == ["held"], "no attempt is counted, so it comes at once"
 

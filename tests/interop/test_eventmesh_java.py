@@ -163,12 +163,23 @@ def test_slow_members_get_all_though_one_of_them_leaves(kind: str, clients: Clie
         got.setdefault(event["client"], []).append(event["body"])
 
 
-def test_native_requester_and_java_replier(clients: Clients, jvm: JavaDriver, mq: vibemq.sync.Client) -> None:
-    replier = clients.subscriber("em", "repliers", type_="SYNC")
-    jvm.do("answer", replier, "reply to ")
-    reply = mq.request(clients.topic, b"question", headers={"kind": "test"}, timeout=30)
-    assert reply.payload == b"reply to question"
-    assert reply.headers["kind"] == "test"
+@pytest.mark.parametrize("kind", KINDS)
+def test_native_requester_and_java_replier(
+    kind: str, clients: Clients, jvm: JavaDriver, mq: vibemq.sync.Client
+) -> None:
+    replier = clients.subscriber(kind, "repliers", type_="SYNC")
+    jvm.do("answer", replier, "" if kind == "ce" else "reply to ")
+    event = {
+        "ce-specversion": "1.0",
+        "ce-id": "1",
+        "ce-source": "/s",
+        "ce-type": "t",
+        "content-type": "application/json",
+    }
+    headers = {"kind": "test"} | (event if kind == "ce" else {})
+    reply = mq.request(clients.topic, body(kind, 1).encode(), headers=headers, timeout=30)
+    assert reply.payload.decode() == ("" if kind == "ce" else "reply to ") + body(kind, 1)
+    assert reply.headers["kind" if kind == "em" else "ce-kind"] == "test"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -187,6 +198,24 @@ def test_java_requester_and_native_replier(
     assert answered["code"] == 0, answered
     reply = json.loads(answered["body"])
     assert (reply["properties"] if kind == "em" else reply)["lang"] == "python"
+
+
+@pytest.mark.parametrize(
+    ("kind", "headers"),
+    [
+        ("ce", {"ce-My_Key": "x", "ce-time": "yesterday", "ce-source": "my app", "ce-dataschema": "a b"}),
+        ("em", {"eventmesh-properties": '{"a":{"b":1}}', "eventmesh-headers": '{"c":[1]}'}),
+    ],
+)
+def test_what_others_have_written_ends_no_connection(
+    kind: str, headers: dict[str, str], clients: Clients, jvm: JavaDriver, mq: vibemq.sync.Client
+) -> None:
+    subscriber = clients.subscriber(kind, "readers")
+    event = {"ce-specversion": "1.0", "ce-id": "1", "ce-source": "/s", "ce-type": "t", "content-type": "text/plain"}
+    form = event if kind == "ce" else {}
+    mq.publish(clients.topic, b"odd", headers=form | headers)
+    mq.publish(clients.topic, b"after", headers=form)
+    assert jvm.bodies(subscriber, 2) == ["odd", "after"]
 
 
 def test_both_forms_on_one_topic_with_native(clients: Clients, jvm: JavaDriver, mq: vibemq.sync.Client) -> None:

@@ -182,6 +182,8 @@ class Session(Protocol):
     # Optional, `reads_nothing_more`: while it is true, nothing is read from the peer.
     # Optional, `keeps_back() -> bool`, asked behind `receive_data`: while it is true, `tick` and `commands` are not
     # called for what has come. The session has itself woken, see `SessionContext.behind_flush`.
+    # Optional, `has_left`: the peer has said goodbye and may stay for a while; however the connection ends, what it
+    # holds goes back unharmed.
     # Optional, `let_go() -> Iterator[None]`: once it has ended, free in steps of about a millisecond what it has kept
     # of very many queues or messages.
     # Optional, `deliver_in_steps(deliver, slices) -> Iterator[None] | None`, asked before `deliver`: the steps that

@@ -361,7 +361,8 @@ class PeerDriver:
             yield from self._decider.steps(Batch(self._requests.last(self)))
         # In one batch, so that nothing of it is handed out to the session again.
         releases = self._releases(unwritten + self.delivery_queue.take_back()[0] + self.release_queue.take_back())
-        clean = (self._clean or self._requests.said_goodbye) and not self._fails
+        has_left = self._requests.said_goodbye or getattr(self.session, "has_left", False)
+        clean = (self._clean or has_left) and not self._fails
         if not clean:
             releases += self._unbegun()
         stop: list[Command] = [SetFlow(self.number, False)] if releases else []

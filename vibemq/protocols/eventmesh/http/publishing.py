@@ -24,6 +24,7 @@ from vibemq.protocols.session import SessionLimits
 
 STRUCTURED = "application/cloudevents+json"
 BATCH = "application/cloudevents-batch+json"
+FORM_TYPE = "application/x-www-form-urlencoded"
 BATCH_MAX = 10_000
 _HOW_MANY = f"{{}} must be a JSON list of 1 to {BATCH_MAX:,} messages"
 _BLANK = " \t\r\n"
@@ -248,8 +249,21 @@ def posted_message(
     if is_json_type(request.headers.get("content-type", "application/json")):
         payload = yield from _posted_object(request.body, limits)
     else:
+        _check_form(media_type(request.headers), fields)
         payload = orjson.dumps(dict(fields)).decode()
     return message_of(topic, payload, properties, {"datacontenttype": "application/json"})
+
+
+def _check_form(kind: str, fields: Mapping[str, str]) -> None:
+    """Nothing else is made a JSON object of its own. Raises EventMeshRefusal."""
+    if kind != FORM_TYPE:
+        why = f"a body of the content type {kind[:64]!r} is not published here; use JSON, a form or a CloudEvent"
+        raise EventMeshRefusal(RetCode.PROTOCOL_BODY_ERR, why)
+    if any(name.startswith("{") for name in fields):
+        why = (
+            "the body looks like JSON, but its content type says that it is a form; send content-type: application/json"
+        )
+        raise EventMeshRefusal(RetCode.PROTOCOL_BODY_ERR, why)
 
 
 def _posted_object(body: bytes, limits: SessionLimits) -> Steps[str]:

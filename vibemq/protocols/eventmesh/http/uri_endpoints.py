@@ -11,16 +11,14 @@ from vibemq.model.options import check_queue_name
 from vibemq.protocols.eventmesh.http import operations
 from vibemq.protocols.eventmesh.http.codes import EventMeshRefusal, RetCode
 from vibemq.protocols.eventmesh.http.fields import json_value, needed
-from vibemq.protocols.eventmesh.http.publishing import is_event, posted_message
+from vibemq.protocols.eventmesh.http.publishing import FORM_TYPE, is_event, media_type, posted_message
 from vibemq.protocols.eventmesh.http.replies import EventMeshAnswer, refusal_answer
 from vibemq.protocols.eventmesh.http.request import HttpRequest
 from vibemq.protocols.eventmesh.http.state import Exchange, HttpState
 from vibemq.protocols.eventmesh.http.topic_publish import publish_message
-from vibemq.protocols.eventmesh.messages.cloudevent import is_json_type
 from vibemq.protocols.eventmesh.messages.json_scan import Steps
 from vibemq.protocols.eventmesh.topics import topic_options
 
-_JSON = "application/json"
 _DONE = orjson.dumps({"retMessage": "success", "retCode": 0})
 
 
@@ -36,7 +34,7 @@ def handler_of(path: str) -> _Handler | None:
 
 def takes_body(request: HttpRequest) -> bool:
     """Whether the body is itself what is published, and not read for fields."""
-    return request.path.startswith(f"{_PUBLISH}/") and is_json_type(request.headers.get("content-type", _JSON))
+    return request.path.startswith(f"{_PUBLISH}/") and media_type(request.headers) != FORM_TYPE
 
 
 def _publish(state: HttpState, exchange: Exchange) -> Iterator[int]:

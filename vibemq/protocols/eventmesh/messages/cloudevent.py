@@ -36,6 +36,7 @@ _ESCAPED = re.compile(r"\\u00(?:61|64|74)")
 _BLANK = " \t\n\r"
 _BLANKS = re.compile(r"[ \t\n\r]*")
 _SOURCE, _TYPE = names.CLUSTER, names.MADE_TYPE
+_RETURNABLE = "application/cloudevents+json"
 
 
 def read_event(raw: bytes | str | JsonSplitter) -> ReceivedMessage:
@@ -222,6 +223,8 @@ def write_event(
     """
     fields = event_attributes(topic, message_id, payload, headers)
     fields.update(more)
+    if names.REPLY_TOKEN in more:
+        _make_returnable(fields, payload, was_event="ce-specversion" in headers)
     if not payload:
         return orjson.dumps(fields)
     content_type = fields.get("datacontenttype", "")
@@ -235,6 +238,14 @@ def write_event(
     else:
         fields["data_base64"] = base64.b64encode(payload).decode()
     return orjson.dumps(fields)
+
+
+def _make_returnable(fields: dict[str, Any], payload: bytes, *, was_event: bool) -> None:
+    """A consumer mostly replies with the event that it was given, changed; and a Java client sends events of one
+    content type alone, and ends its connection at the others."""
+    is_json = not was_event or is_json_type(fields.get("datacontenttype") or _RETURNABLE)
+    if is_json and (not payload or _is_json(payload)):
+        fields["datacontenttype"] = _RETURNABLE
 
 
 def event_attributes(topic: str, message_id: str, payload: bytes, headers: Mapping[str, str]) -> dict[str, Any]:

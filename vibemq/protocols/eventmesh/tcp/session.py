@@ -395,6 +395,11 @@ class EventMeshSession(BaseSession[EventMeshState]):
             self._reader.end()
             self._state.give_up(error)
 
+    @property
+    def has_left(self) -> bool:
+        """Some close with a reset, where something that was pushed before has not been read."""
+        return self._state.leaving
+
     def let_go(self) -> Iterator[None]:
         # A client with very many topics, or unacknowledged messages, is not freed in one turn of the loop.
         yield from self._subscriptions.let_go()

@@ -261,6 +261,27 @@ def test_a_row_of_another_protocol() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("headers", "payload", "content_type"),
+    [
+        ({}, b'{"a":1}', "application/cloudevents+json"),
+        ({"content-type": "text/plain"}, b"1", "application/cloudevents+json"),
+        ({}, b"", "application/cloudevents+json"),
+        ({}, b"text", "text/plain"),
+        ({"ce-specversion": "1.0"}, b"{}", "application/cloudevents+json"),
+        ({"ce-specversion": "1.0", "content-type": "application/json"}, b"{}", "application/cloudevents+json"),
+        ({"ce-specversion": "1.0", "content-type": "application/json"}, b"{", "application/json"),
+        ({"ce-specversion": "1.0", "content-type": "image/png"}, b"1", "image/png"),
+    ],
+)
+def test_a_request_can_be_returned_by_a_java_client(headers: dict[str, str], payload: bytes, content_type: str) -> None:
+    """Its handlers return the event that they were given, and it sends events of this type alone."""
+    pushed = json.loads(forms.write(Form.CLOUDEVENT, "q", "m1", payload, headers, {names.REPLY_TOKEN: "address"}))
+    assert pushed["datacontenttype"] == content_type
+    plain = json.loads(forms.write(Form.CLOUDEVENT, "q", "m1", payload, headers))
+    assert plain.get("datacontenttype") == headers.get("content-type", None if headers else "text/plain")
+
+
 def test_a_payload_that_is_no_text() -> None:
     view = RowView(pack_row("m1", b"\xff\0"))
     message = forms.write(Form.MESSAGE, "orders", "m1", view.payload, view.headers)
