@@ -1,5 +1,6 @@
 """What an operator looks at in single things: a connection, a token, a queue's state, a dialog that is filled in."""
 
+import gzip
 import hashlib
 import json
 import re
@@ -198,6 +199,27 @@ def test_a_large_body_is_shown_in_part_and_downloaded_byte_for_byte(full_broker:
         assert shown.get_by_text(str(9007199254740993 + SMALLER_ROWS // 2)).count() == 0
         admin(full_broker, "dlq.purge", queue="large")
         mq.delete_queue("large")
+
+
+def test_a_packed_letter_is_opened_and_then_not_edited(full_broker: ServedBroker, opened: Opener) -> None:
+    page = opened(full_broker.origin)
+    with vibemq.sync.connect(full_broker.url) as mq:
+        mq.create_queue("packed")
+        mq.publish("packed", gzip.compress(b'{"id": 9007199254740993}'))
+        [message] = mq.fetch("packed")
+        message.reject("cannot be read")
+        mq.ping()
+        [letter] = mq.admin("dlq.list", queue="packed")["letters"]
+        enter(page, full_broker, f"letter?id={letter['dead_id']}")
+        page.get_by_role("button", name="Edit and replay…").wait_for()
+        page.get_by_role("button", name="gzip", exact=True).click()
+        page.get_by_role("region", name="Body").get_by_text("9007199254740993").wait_for()
+        assert page.get_by_role("button", name="Edit and replay…").count() == 0, "what is stored is edited alone"
+        with page.expect_download() as body:
+            page.get_by_role("link", name="Download", exact=True).click()
+        assert body.value.path().read_bytes() == b'{"id": 9007199254740993}'
+        mq.admin("dlq.purge", queue="packed")
+        mq.delete_queue("packed")
 
 
 def test_a_publish_that_is_refused_says_why_and_keeps_what_was_typed(full_broker: ServedBroker, opened: Opener) -> None:

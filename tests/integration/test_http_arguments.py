@@ -59,7 +59,7 @@ def declared() -> list[tuple[str, str, str]]:
 @pytest.mark.parametrize(("method", "path", "name"), declared())
 async def test_a_parameter_that_fits_no_type_is_refused(api: ApiClient, method: str, path: str, name: str) -> None:
     await api.done("PUT", "/queues/q", json={"durability": "transient"})
-    path = path.format(queue="q", sequence="1")
+    path = path.format(queue="q", sequence="1", dead_id="1")
     response = await api.ask(method, f"{path}?{name}=no", content=b"x" if method == "POST" else None)
     assert (response.status_code, response.json()["errors"][0]["pointer"]) == (422, f"/{name}"), response.text
     assert "'no'" in response.json()["detail"]

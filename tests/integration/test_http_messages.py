@@ -2,6 +2,8 @@
 
 import asyncio
 import base64
+import gzip
+import hashlib
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -83,6 +85,23 @@ async def test_the_body_of_a_large_letter_is_fetched_whole(api: ApiClient) -> No
     (letter,) = (await api.done("GET", "/dead-letters"))["items"]
     whole = await api.get(f"/dead-letters/{letter['dead_id']}/body")
     assert (whole.content, whole.headers["content-length"]) == (body, str(len(body)))
+    refused = await api.code("GET", f"/dead-letters/{letter['dead_id']}/body?decode=gzip")
+    assert refused == (422, "INVALID_PAYLOAD")
+
+
+async def test_the_packed_body_of_a_letter_is_fetched_opened(api: ApiClient) -> None:
+    body = bytes(range(256)) * 8_000
+    async with vibemq.connect(api.broker.url) as mq:
+        await mq.publish("q", gzip.compress(body))
+        (message,) = await mq.fetch("q")
+        await message.reject("no")
+    await until(lambda: info(api).dead == 1)
+    (letter,) = (await api.done("GET", "/dead-letters"))["items"]
+    path = f"/dead-letters/{letter['dead_id']}"
+    assert (await api.get(f"{path}/body?decode=gzip&queue=q")).content == body
+    shown = await api.done("GET", f"{path}?decode=gzip&digest=true")
+    assert (base64.b64decode(shown["payload_base64"]), shown["truncated"]) == (body[:262_144], True)
+    assert shown["sha256"] == hashlib.sha256(gzip.compress(body)).hexdigest()
 
 
 async def test_a_large_body_is_fetched_whole_and_in_ranges(api: ApiClient) -> None:

@@ -220,6 +220,26 @@ async def test_a_body_in_parts(mq: vibemq.Client) -> None:
 
 
 @pytest.mark.parametrize(("how", "pack"), [("gzip", gzip.compress), ("br", brotli.compress)], ids=["gzip", "brotli"])
+async def test_the_packed_body_of_a_dead_letter_is_opened(
+    broker: Broker, mq: vibemq.Client, how: str, pack: Any
+) -> None:
+    body = b'{"id":9007199254740993}' * 20_000
+    await mq.publish_many("q", [pack(body), pack(b"short"), b"plain"])
+    for message in await mq.fetch("q", max=3):
+        await message.reject("no")
+    await until(lambda: figures(broker).dead == 3)
+    large, short, plain = (letter["dead_id"] for letter in (await mq.admin("dlq.list"))["letters"])
+    shown = await mq.admin("dlq.show", dead_id=large, decode=how, digest=True)
+    assert (shown["payload"].encode(), shown["truncated"], shown["decoded_size"]) == (body[:262_144], True, None)
+    assert shown["sha256"] == hashlib.sha256(pack(body)).hexdigest()
+    shown = await mq.admin("dlq.show", dead_id=short, decode=how)
+    assert (shown["payload"], shown["truncated"], shown["decoded_size"]) == ("short", False, 5)
+    assert "payload_base64" in await mq.admin("dlq.show", dead_id=short)
+    with pytest.raises(InvalidPayload, match="load it without decode"):
+        await mq.admin("dlq.show", dead_id=plain, decode=how)
+
+
+@pytest.mark.parametrize(("how", "pack"), [("gzip", gzip.compress), ("br", brotli.compress)], ids=["gzip", "brotli"])
 async def test_a_packed_body_is_opened(mq: vibemq.Client, how: str, pack: Any) -> None:
     body = b'{"id":9007199254740993}' * 10_000
     await mq.publish("q", pack(body))

@@ -110,7 +110,7 @@ def letter_sheet(letter: dict[str, Any]) -> RenderableType:
     instants = ("published_at", "first_failed_at", "dead_at")
     pairs: list[tuple[str, object]] = []
     for name, value in letter.items():
-        if name in ("payload", "payload_base64", "payload_size"):
+        if name in ("payload", "payload_base64", "payload_size", "offset", "size", "truncated"):
             continue
         if name in instants:
             value = instant_text(value)
@@ -119,7 +119,8 @@ def letter_sheet(letter: dict[str, Any]) -> RenderableType:
         elif isinstance(value, int):
             value = str(value)
         pairs.append((name.replace("_", " "), value))
-    return facts([*pairs, ("payload", _whole_payload(letter))], title=f"dead letter {letter['dead_id']}")
+    told = "payload, the beginning" if letter.get("truncated") else "payload"
+    return facts([*pairs, (told, _whole_payload(letter))], title=f"dead letter {letter['dead_id']}")
 
 
 def message_sheet(message: dict[str, Any]) -> RenderableType:

@@ -43,6 +43,8 @@ def test_dead_letters_are_listed_shown_and_exported(
     _, (letter,), _ = vibemq("admin", "dlq", "show", wanted)
     assert (letter["queue"], letter["payload"]) == (queue, '{"n": 0}')
     assert vibemq("admin", "dlq", "show", 999_999)[0] == 3
+    assert vibemq("admin", "dlq", "show", wanted, "--decode", "zip")[0] == 2
+    assert vibemq("admin", "dlq", "show", wanted, "--decode", "gzip")[0] == 2
     assert vibemq("admin", "dlq", "show", wanted, "--queue", queue)[1] == [letter]
     assert vibemq("admin", "dlq", "show", wanted, "--queue", f"{queue}-other")[0] == 3
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import islice
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -18,6 +18,7 @@ from vibemq.model.rows import LARGE_ROW_BYTES, RowView
 from vibemq.model.stored import DamagedLetter, DeadLetter
 from vibemq.operations.arguments import Arguments, QueueName, Whole, page_size
 from vibemq.operations.contracts import CommandSession, EngineQuestions, InstantSource, StoreAccess
+from vibemq.operations.dead_letters.bodies import TOGETHER_MAX, looked_into, whole_body
 from vibemq.operations.dead_letters.filters import (
     NEWEST,
     GivenFilters,
@@ -58,6 +59,10 @@ class ReplayArguments(PurgeArguments):
 class ShowArguments(Arguments):
     dead_id: Whole = Field(description="Id of the dead letter.")
     queue: QueueName | None = Field(None, description="The queue it died in; one of another queue is not found.")
+    decode: Literal["gzip", "br"] | None = Field(
+        None, description="Open the body first: `gzip` or `br`. Of what it holds, the first 256 KiB are answered."
+    )
+    digest: bool = Field(False, description="Tell the SHA-256 of the body as it is stored.")
 
 
 Sees = Callable[[str], bool]
@@ -154,6 +159,7 @@ class DeadLetters:
         self._local = local
         self._clock = clock
         self._access = access
+        self._looking = asyncio.Semaphore(TOGETHER_MAX)
 
     async def page(self, caller: Caller, wanted: LetterPageArguments) -> dict[str, Any]:
         sees = self._access.sees(caller, wanted.queue)
@@ -173,12 +179,23 @@ class DeadLetters:
         }
 
     async def show(self, caller: Caller, wanted: ShowArguments) -> dict[str, Any]:
-        """A damaged letter is refused with STORAGE_DAMAGED."""
-        return letter_json(await self._one(wanted), with_payload=True)
+        """A damaged letter is refused with STORAGE_DAMAGED, a body that cannot be opened with INVALID_PAYLOAD."""
+        letter = await self._one(wanted)
+        shown = letter_json(letter, with_payload=wanted.decode is None)
+        if wanted.decode is None and not wanted.digest:
+            return shown
+        look = partial(looked_into, letter.row, coding=wanted.decode, digest=wanted.digest)
+        async with self._looking:
+            return shown | await self._store.aside(look)
 
     async def body(self, wanted: ShowArguments) -> memoryview:
-        """The whole body, however large it is. Refusals as of `show`."""
-        return RowView((await self._one(wanted)).row).payload_view
+        """The whole body, however large it is, or opened if that is asked for. Refusals as of `show`, and
+        MESSAGE_TOO_LARGE for what is too large once it is opened."""
+        row = (await self._one(wanted)).row
+        if wanted.decode is None:
+            return RowView(row).payload_view
+        async with self._looking:
+            return await self._store.aside(whole_body, row, wanted.decode)
 
     async def _one(self, wanted: ShowArguments) -> DeadLetter:
         found = await self._reader.one(wanted.dead_id)

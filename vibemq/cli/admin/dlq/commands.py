@@ -18,7 +18,7 @@ from vibemq.cli.online import ask, call, require_queue
 from vibemq.cli.output import Output, count_text
 from vibemq.cli.values import NUMBER_MAX
 from vibemq.client import Client
-from vibemq.errors import MessageNotFound
+from vibemq.errors import MessageNotFound, MessageTooLarge
 
 app = typer.Typer(help="Dead letters of a running broker.", no_args_is_help=True)
 app.command()(replay)
@@ -107,15 +107,21 @@ def show(
             autocompletion=queue_names,
         ),
     ] = None,
+    decode: Annotated[
+        str | None,
+        typer.Option("--decode", metavar="CODING", help="Decompress the payload first (256 KiB of it): gzip or br."),
+    ] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Print only the bytes of the payload.")] = False,
     url: Url = DEFAULT_URL,
     timeout: Timeout = DEFAULT_TIMEOUT,
     json: Json = False,
 ) -> None:
     """Show one dead letter with its payload."""
+    if decode not in (None, "gzip", "br"):
+        raise Usage(f"--decode is {decode!r}; choose gzip or br")
 
     async def work(mq: Client) -> dict[str, Any] | None:
-        return await pages.show(mq, dead_id, queue)
+        return await pages.show(mq, dead_id, queue, decode=decode)
 
     letter = call(url, timeout, work)
     if letter is None:
@@ -124,6 +130,11 @@ def show(
             f"there is no dead letter {dead_id}{place}; `vibemq-admin dlq ls` lists the existing ones"
         )
     if raw:
+        if letter.get("truncated"):
+            raise MessageTooLarge(
+                f"the payload has more than {letter['size']:,} bytes once it is opened; leave --decode out, and open "
+                "the bytes with another program"
+            )
         sys.stdout.buffer.write(payload_bytes(letter))
         return
     Output(json=json).emit(letter, letter_sheet(letter))

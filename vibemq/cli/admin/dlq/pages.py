@@ -169,11 +169,15 @@ async def with_payloads(mq: Admin, page: list[dict[str, Any]], parallel: int = 3
     return [found[letter["dead_id"]] for letter in page if letter["dead_id"] in found]
 
 
-async def show(mq: Admin, dead_id: int, queue: str | None = None) -> dict[str, Any] | None:
+async def show(
+    mq: Admin, dead_id: int, queue: str | None = None, *, decode: str | None = None
+) -> dict[str, Any] | None:
     """One letter with its payload; None when it is not there (any more), or died in another queue than `queue`."""
-    place = {} if queue is None else {"queue": queue}
+    given = {"queue": queue, "decode": decode}
     try:
-        letter: dict[str, Any] | None = await mq.admin("dlq.show", dead_id=dead_id, **place)
+        letter: dict[str, Any] | None = await mq.admin(
+            "dlq.show", dead_id=dead_id, **{name: value for name, value in given.items() if value is not None}
+        )
     except VibeMQError as error:
         if error.code == "MESSAGE_NOT_FOUND":
             return None

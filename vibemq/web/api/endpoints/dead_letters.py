@@ -22,7 +22,15 @@ from vibemq.web.api.answers import ITEMS_PER_TURN
 from vibemq.web.api.arguments import checked
 from vibemq.web.api.contract import BYTES, NDJSON, Endpoint, Exchange, Parameter
 from vibemq.web.api.endpoints.messages.queue_messages import parts
-from vibemq.web.api.endpoints.shapes import ANYTHING, INSTANT, NULLABLE_TEXT, TEXT, WHOLE, record
+from vibemq.web.api.endpoints.shapes import (
+    ANYTHING,
+    INSTANT,
+    NULLABLE_TEXT,
+    NULLABLE_WHOLE,
+    TEXT,
+    WHOLE,
+    record,
+)
 from vibemq.web.api.kinds import Kind
 from vibemq.web.api.messages.hiding import check_filters, without_bodies
 from vibemq.web.limits import EXTEND
@@ -47,6 +55,10 @@ LETTER = record(
         "headers": {"type": "object", "additionalProperties": TEXT},
         "payload": TEXT,
         "payload_base64": TEXT,
+        "payload_size": WHOLE,
+        "sha256": NULLABLE_TEXT,
+        "truncated": {"type": "boolean"},
+        "decoded_size": NULLABLE_WHOLE,
     },
 )
 MISSING = (ErrorCode.MESSAGE_NOT_FOUND, ErrorCode.STORAGE_DAMAGED)
@@ -200,7 +212,7 @@ ENDPOINTS = (
     Endpoint(
         method="GET",
         path="/dead-letters/{dead_id}",
-        summary="One dead letter with its message.",
+        summary="One dead letter with its message; of a body that is opened first (gzip, brotli) the beginning.",
         operation="dlq.show",
         shape=found,
         response=LETTER,
@@ -209,13 +221,17 @@ ENDPOINTS = (
     Endpoint(
         method="GET",
         path="/dead-letters/{dead_id}/body",
-        summary="The body of a dead letter, as it was published.",
+        summary="The body of a dead letter as a file, as it was published or opened (gzip, brotli).",
         operation="dlq.show",
         kind=Kind.SCAN,
+        query=(
+            Parameter("queue", TEXT, "The queue it died in; users without a right to every queue name it."),
+            Parameter("decode", {"type": "string", "enum": ["gzip", "br"]}, "Open it first."),
+        ),
         handler=body,
         produces=BYTES,
         conditional=False,
-        errors=MISSING,
+        errors=(*MISSING, ErrorCode.MESSAGE_TOO_LARGE),
     ),
     Endpoint(
         method="DELETE",

@@ -1,12 +1,12 @@
 // One dead letter: why it died, what it is, what may be done with it.
 import { html, useEffect, useState } from "../vendor/ui.js";
-import { link, params } from "../parts/address.js";
+import { link, params, setParams } from "../parts/address.js";
 import { Commands, Copy } from "../parts/command.js";
 import { useData } from "../parts/data.js";
 import { get, may, urlOf } from "../parts/api.js";
 import { start } from "../parts/frame.js";
 import { Ago, At, Empty, Facts, Loaded, Name, Outside } from "../parts/text.js";
-import { Headers, Viewer } from "../parts/viewer.js";
+import { Headers, Viewer, decodingOf } from "../parts/viewer.js";
 import { path, query } from "../pure/commands.js";
 import { count, counted, duration, size, toDate } from "../pure/format.js";
 import { attemptsSentence, attemptsText, filterOfSearch, reasonHelp, reasonText } from "../pure/letters.js";
@@ -15,11 +15,11 @@ import { addressObject, letterLink, queryObject } from "./letters/list.js";
 import { ReplayDialog, purgeOne } from "./letters/actions.js";
 
 function LetterPage() {
-  const { id = "", of } = params.value;
+  const { id = "", of, decode } = params.value;
   const [sent, setSent] = useState(null);
   const filter = filterOfSearch(new URLSearchParams(params.value && location.search));
   const isId = /^\d{1,18}$/.test(id);
-  const found = useData(isId && sent?.id !== id ? path`dead-letters/${id}` : null, { query: { queue: of || filter.queue }, every: 0 });
+  const found = useData(isId && sent?.id !== id ? path`dead-letters/${id}` : null, { query: { queue: of || filter.queue, decode, digest: true }, every: 0 });
   const back = link("dead-letters", addressObject(filter));
   const isGone = found.problem?.status === 404;
   const isHere = found.data && !isGone && sent?.id !== id;
@@ -57,7 +57,8 @@ function Letter({ letter, filter, back, onSent }) {
   const { dead_id: id, queue } = letter;
   const own = { queue, ids: String(id) };
   const mayReplay = may("purge", queue) && may("publish", queue);
-  const bodyPath = path`dead-letters/${String(id)}/body` + query({ queue });
+  const { decode = "" } = params.value;
+  const bodyPath = path`dead-letters/${String(id)}/body` + query({ queue, decode });
   return html`
     <div class="title">
       <h1>Dead letter ${id}</h1><span class="muted">of queue <a href=${link("queue", { queue })}><${Name} name=${queue} /></a></span>
@@ -65,7 +66,7 @@ function Letter({ letter, filter, back, onSent }) {
     </div>
     <div class="title"><div class="actions">
       ${mayReplay && html`<button type="button" class="button main" onClick=${() => setDialog("replay")}>Replay this letter…</button>
-        <button type="button" class="button" onClick=${() => setDialog("edit")}>Edit and replay…</button>`}
+        ${letter.decoded_size === undefined && html`<button type="button" class="button" onClick=${() => setDialog("edit")}>Edit and replay…</button>`}`}
       ${!mayReplay && html`<span class="muted small">To replay it one needs <code>purge</code> and <code>publish</code> on the queue.</span>`}
     </div><span class="push"></span>
       ${may("purge", queue) && html`<button type="button" class="button danger" onClick=${() => purgeOne(letter, () => location.assign(back))}>Purge this letter…</button>`}
@@ -73,7 +74,7 @@ function Letter({ letter, filter, back, onSent }) {
     <div class="letter-grid">
       <div>
         <${Why} letter=${letter} />
-        <section class="card" aria-labelledby="body"><h2 id="body">Body</h2>${hasBody(letter) ? html`<${Viewer} message=${letter} bodyPath=${bodyPath} />` : html`<p>It has ${size(letter.payload_size)}, more than is shown here. <a class="button slim" href=${urlOf(bodyPath).href} download>Download</a></p>`}</section>
+        <section class="card" aria-labelledby="body"><h2 id="body">Body</h2>${hasBody(letter) ? html`<${Viewer} message=${letter} bodyPath=${bodyPath} decoded=${decodingOf(letter, decode, (value) => setParams({ decode: value }))} />` : html`<p>It has ${size(letter.payload_size)}, more than is shown here. <a class="button slim" href=${urlOf(bodyPath).href} download>Download</a></p>`}</section>
         <section class="card" aria-labelledby="headers"><h2 id="headers">Headers</h2><${Headers} headers=${letter.headers} /></section>
       </div>
       <div>
@@ -86,11 +87,12 @@ function Letter({ letter, filter, back, onSent }) {
             ["Message id", html`<${Outside} text=${letter.id} mono=${true} />`],
             ["Attempts", attemptsText(letter)],
             ["Replayed before", counted(letter.replay_count ?? 0, "time")],
+            ["SHA-256", letter.sha256 ? html`<code>${letter.sha256}</code>` : null],
             ["Edited", letter.headers?.["vibemq-edited"] ? html`<${Outside} text=${letter.headers["vibemq-edited"]} />` : null],
           ]} />
         </section>
         <${Twins} letter=${letter} />
-        <${Commands} admin=${[["dlq", "show"], { options: { queue }, names: [String(id)] }]} request=${{ path: path`dead-letters/${String(id)}`, query: { queue } }} />
+        <${Commands} admin=${[["dlq", "show"], { options: { queue, decode }, names: [String(id)] }]} request=${{ path: path`dead-letters/${String(id)}`, query: { queue, decode } }} />
       </div>
     </div>
     ${dialog === "replay" && html`<${ReplayDialog} filter=${own} onClose=${() => setDialog(null)} />`}

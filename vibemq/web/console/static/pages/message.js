@@ -8,10 +8,9 @@ import { useData } from "../parts/data.js";
 import { ask } from "../parts/dialog.js";
 import { start } from "../parts/frame.js";
 import { At, Empty, Facts, Loaded, Name, Outside } from "../parts/text.js";
-import { Headers, Viewer } from "../parts/viewer.js";
+import { Headers, Viewer, decodingOf } from "../parts/viewer.js";
 import { Publish } from "./shared/queue-publish.js";
 
-const DECODINGS = [["", "As stored"], ["gzip", "gzip"], ["br", "brotli"]];
 const PRIORITIES = ["low", "normal", "high", "critical"];
 const FIRST_BYTES = 65_536;
 const MOST_BYTES = 262_144;
@@ -58,7 +57,7 @@ function Message() {
       ]} /></section>
       <section class="card"><h2>Headers</h2><${Headers} headers=${data.headers} /></section></div>
       <section class="card"><h2>Body</h2>
-        <${Viewer} message=${data} bodyPath=${`${place}/body`} decoded=${mayBePacked(data, decode) && { value: decode, options: DECODINGS, onChange: (value) => { setLength(FIRST_BYTES); setParams({ decode: value }); } }} />
+        <${Viewer} message=${data} bodyPath=${`${place}/body`} decoded=${decodingOf(data, decode, (value) => { setLength(FIRST_BYTES); setParams({ decode: value }); })} />
         ${data.truncated && length < MOST_BYTES && html`<p><button type="button" class="button slim" onClick=${() => setLength(MOST_BYTES)}>Fetch ${size(MOST_BYTES)}</button></p>`}
       </section>
       ${isPublishing && html`<${Publish} queue=${queue} like=${data} onClose=${() => setPublishing(false)} />`}
@@ -68,10 +67,5 @@ function Message() {
 
 /** As one chooses it when publishing; protocols with more steps than four have numbers. */
 const priorityText = (priority) => (PRIORITIES[priority] ? `${PRIORITIES[priority]} (${priority})` : String(priority));
-
-/** Text is not compressed, so there is nothing to open. */
-function mayBePacked(data, decode) {
-  return Boolean(decode) || data.payload_base64 !== undefined || Object.keys(data.headers ?? {}).some((name) => name.toLowerCase() === "content-encoding");
-}
 
 start(Message);

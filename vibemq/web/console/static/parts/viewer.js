@@ -40,6 +40,14 @@ export function Viewer({ message, bodyPath, decoded }) {
   </div>`;
 }
 
+const DECODINGS = [["", "As stored"], ["gzip", "gzip"], ["br", "brotli"]];
+
+/** Of `Viewer`, for a message or letter that the API has opened so, or might: text is not compressed, so there is nothing to open. */
+export function decodingOf(message, value, onChange) {
+  const mayBePacked = value || message.payload_base64 !== undefined || Object.keys(message.headers ?? {}).some((name) => name.toLowerCase() === "content-encoding");
+  return mayBePacked && { value, options: DECODINGS, onChange };
+}
+
 export function bytesOf(message) {
   if (typeof message.payload_base64 === "string") return fromBase64(message.payload_base64);
   return new TextEncoder().encode(message.payload ?? "");
