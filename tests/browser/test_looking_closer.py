@@ -222,6 +222,38 @@ def test_a_packed_letter_is_opened_and_then_not_edited(full_broker: ServedBroker
         mq.delete_queue("packed")
 
 
+def test_letters_keep_their_places_when_others_come(full_broker: ServedBroker, opened: Opener) -> None:
+    page = opened(full_broker.origin)
+    with vibemq.sync.connect(full_broker.url) as mq:
+        mq.create_queue("growing")
+
+        def die() -> None:
+            mq.publish("growing", b"x")
+            [message] = mq.fetch("growing")
+            message.reject("no")
+            mq.ping()
+
+        die()
+        die()
+        enter(page, full_broker, "dead-letters?queue=growing")
+        links = page.get_by_role("table", name="Dead letters").get_by_role("rowheader").get_by_role("link")
+        page.get_by_text("2 letters fit").wait_for()
+        newer, older = links.all_inner_texts()
+        die()
+        # As when the page is looked at again: it asks at once.
+        page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+        page.get_by_role("button", name="Sort again").click()
+        page.get_by_role("button", name="Sort again").wait_for(state="detached")
+        newest, *others = links.all_inner_texts()
+        assert others == [newer, older]
+        die()
+        page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+        page.get_by_role("button", name="Sort again").wait_for()
+        assert links.all_inner_texts()[:3] == [newest, newer, older]
+        mq.admin("dlq.purge", queue="growing")
+        mq.delete_queue("growing")
+
+
 def test_a_publish_that_is_refused_says_why_and_keeps_what_was_typed(full_broker: ServedBroker, opened: Opener) -> None:
     page = opened(full_broker.origin)
     with vibemq.sync.connect(full_broker.url) as mq:

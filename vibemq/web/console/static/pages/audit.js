@@ -1,10 +1,10 @@
 // Audit: who changed what, over which protocol, with which result.
-import { html, useMemo } from "../vendor/ui.js";
+import { html, useMemo, useState } from "../vendor/ui.js";
 import { count } from "../pure/format.js";
 import { pairs, placeOf, withinMs } from "../pure/audit_words.js";
 import { link, params } from "../parts/address.js";
 import { Commands, Copy } from "../parts/command.js";
-import { useData } from "../parts/data.js";
+import { useData, useSteady } from "../parts/data.js";
 import { Filters } from "../parts/filters.js";
 import { start } from "../parts/frame.js";
 import { At, Count, Empty, Loaded, Outside } from "../parts/text.js";
@@ -47,12 +47,18 @@ const COLUMNS = [
   { key: "request", label: "Request", isTight: true, cell: ({ request_id }) => html`<${Outside} text=${request_id} mono=${true} />` },
 ];
 
+/** Several records of one request may differ in their arguments alone. */
+const keyOf = (row) => JSON.stringify(row);
+
 function Audit() {
   const { user, operation, queue, within, order, cursor } = params.value;
   // Not counted anew with each look, which would be another list each time.
   const newer_than_ms = useMemo(() => withinMs(within, new Date()) ?? undefined, [within]);
   const query = { user, operation, queue, newer_than_ms, order, limit: LIMIT, cursor };
   const found = useData("audit", { query, every: cursor ? 0 : undefined });
+  const [again, setAgain] = useState(0);
+  const rows = useSteady(found.data?.items, keyOf, JSON.stringify([query, found.isOld, again]));
+  const hasMoved = rows.some((row, at) => row !== found.data?.items[at]);
   const isFiltered = Boolean(user || operation || queue || within);
   return html`
     <div class="title"><h1>Audit</h1></div>
@@ -64,8 +70,8 @@ function Audit() {
       { name: "within", label: "When", kind: "select", options: [["", "At any time"], ["hour", "In the last hour"], ["today", "Today"], ["day", "In the last 24 hours"], ["week", "In the last 7 days"]] },
       { name: "order", label: "Order", kind: "select", options: [["", "Newest first"], ["oldest", "Oldest first"]] },
     ]} />
-    <${Loaded} found=${found} what="Loading the audit">${(data) => html`<${Table} caption="Audit" isQuiet=${true} isCards=${true} columns=${COLUMNS.filter(({ key }) => key !== "count" || data.items.some((row) => row.count !== null && row.count !== undefined))} rows=${data.items} keyOf=${(row) => `${row.at} ${row.request_id} ${row.operation}`} name="audit" hiddenAtFirst="request,protocol" next=${data.next}
-      bar=${html`<${Copy} text=${() => data.items.map((row) => JSON.stringify(row)).join("\n")} what="the records of this page as JSON lines" label="Copy as JSON lines" />`}
+    <${Loaded} found=${found} what="Loading the audit">${(data) => html`<${Table} caption="Audit" isQuiet=${true} isCards=${true} columns=${COLUMNS.filter(({ key }) => key !== "count" || data.items.some((row) => row.count !== null && row.count !== undefined))} rows=${rows} keyOf=${keyOf} name="audit" hiddenAtFirst="request,protocol" next=${data.next}
+      bar=${html`<${Copy} text=${() => data.items.map((row) => JSON.stringify(row)).join("\n")} what="the records of this page as JSON lines" label="Copy as JSON lines" />${hasMoved && html`<button type="button" class="button quiet slim" onClick=${() => setAgain(again + 1)}>Sort again</button>`}`}
       empty=${isFiltered ? html`<${Empty} title="No record fits this filter"><p>Operations are written as in the reference: <code>queue.purge</code>, <code>user.grant</code>.</p></${Empty}>` : html`<${Empty} title="Nothing has been changed yet"><p>A record appears when somebody creates, changes or deletes a queue, replays or purges dead letters, changes users, or logs in.</p></${Empty}>`} />`}</${Loaded}>
     <${Commands} admin=${[["audit", "ls"], { options: { user, operation, queue, "newer-than": newer_than_ms === undefined ? null : `${newer_than_ms}ms`, limit: LIMIT, oldest: order === "oldest" } }]} request=${{ path: "audit", query }} />`;
 }

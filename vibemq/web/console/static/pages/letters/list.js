@@ -1,6 +1,7 @@
 // The letters of a filter as a table, with what may be done to all of them or to the ticked ones above it.
-import { html } from "../../vendor/ui.js";
-import { link } from "../../parts/address.js";
+import { html, useState } from "../../vendor/ui.js";
+import { link, params } from "../../parts/address.js";
+import { useSteady } from "../../parts/data.js";
 import { urlOf } from "../../parts/api.js";
 import { Table } from "../../parts/table.js";
 import { Ago, Count, Name, Outside } from "../../parts/text.js";
@@ -23,8 +24,11 @@ export const letterLink = (id, of, filter = {}) => {
   return link("letter", { id, of, ...addressObject(rest) });
 };
 
-export function LetterTable({ found, filter, meant, sum, ticked, onTick, may, open, empty }) {
-  const letters = found.data?.items ?? [];
+export function LetterTable({ found, filter, meant, sum, ticked, onTick, may, open, empty, order }) {
+  const [again, setAgain] = useState(0);
+  const given = found.data?.items ?? [];
+  const letters = useSteady(given, ({ dead_id }) => dead_id, JSON.stringify([filter, order, params.value.cursor, found.isOld, again]));
+  const hasMoved = letters.some((row, at) => row !== given[at]);
   const columns = [
     { key: "id", label: "Letter", isHead: true, isTight: true, cell: (row) => html`<a data-open href=${letterLink(row.dead_id, row.queue, filter)}>${row.dead_id}</a>` },
     { key: "died", label: "Dead for", className: "letter-age", cell: (row) => html`<${Ago} at=${row.dead_at} suffix="" />` },
@@ -37,7 +41,7 @@ export function LetterTable({ found, filter, meant, sum, ticked, onTick, may, op
   return html`<${Table}
     caption="Dead letters" isQuiet=${true} columns=${columns} rows=${letters} keyOf=${(row) => row.dead_id} name="letters" hiddenAtFirst="message,replays"
     ticked=${ticked} onTick=${onTick} next=${found.data?.next ?? null} rowClass=${() => (found.isOld ? "gone" : "")} empty=${empty}
-    bar=${html`<${Actions} ticked=${ticked} onTick=${onTick} meant=${meant} sum=${sum} may=${may} open=${open} isEmpty=${letters.length === 0} />`}
+    bar=${html`<${Actions} ticked=${ticked} onTick=${onTick} meant=${meant} sum=${sum} may=${may} open=${open} isEmpty=${letters.length === 0} />${hasMoved && html`<button type="button" class="button quiet slim" onClick=${() => setAgain(again + 1)}>Sort again</button>`}`}
   />`;
 }
 
