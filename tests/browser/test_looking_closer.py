@@ -296,6 +296,44 @@ def test_a_message_like_another_keeps_its_content_type_and_priority(full_broker:
         mq.delete_queue("alike")
 
 
+def test_a_group_is_moved_limited_and_deleted_where_it_is_shown(open_broker: ServedBroker, opened: Opener) -> None:
+    page = opened(open_broker.origin)
+    with vibemq.sync.connect(open_broker.url) as mq:
+        mq.create_queue("shared", mode="broadcast")
+        mq.admin("group.filter", queue="shared", group="billing", where="", start="latest")
+        mq.admin("group.join", queue="shared", group="stream")
+        mq.publish_many("shared", [b"x"] * 3)
+        page.goto(f"{open_broker.console}queue?queue=shared")
+        groups = page.get_by_role("table", name="2 groups")
+        billing = groups.get_by_role("row", name=re.compile("billing"))
+        billing.get_by_role("button", name="Seek…").click()
+        dialog = page.get_by_role("dialog", name="Move group billing?")
+        dialog.get_by_role("button", name="A sequence").click()
+        dialog.get_by_label("Sequence", exact=True).fill("3")
+        dialog.get_by_label(re.compile("to confirm")).fill("billing")
+        dialog.get_by_role("button", name="Move 1 group").click()
+        dialog.wait_for(state="detached")
+        [group, _] = mq.admin("group.list", queue="shared")["groups"]
+        assert (group["group"], group["backlog_messages"]) == ("billing", 1)
+        billing.get_by_role("button", name="Delete…").click()
+        dialog = page.get_by_role("dialog", name="Delete group billing?")
+        dialog.get_by_label(re.compile("to confirm")).fill("billing")
+        dialog.get_by_role("button", name="Delete 1 group").click()
+        billing.wait_for(state="detached")
+        page.get_by_role("table", name="1 group").get_by_role("link", name="stream").click()
+        page.get_by_role("button", name="stream").click()
+        page.get_by_role("button", name="Change limits…").click()
+        dialog = page.get_by_role("dialog", name="Limits of cursor stream")
+        dialog.get_by_label("Expires when its oldest message is older than").fill("7d")
+        dialog.get_by_label("Expires when it is further behind than").fill("10GiB")
+        assert dialog.get_by_text("--max-lag=7d --max-lag-size=10737418240 -- shared stream").count() == 1
+        dialog.get_by_role("button", name="Change 2 limits").click()
+        page.get_by_text("7 d or 10 GiB").wait_for()
+        [group] = mq.admin("group.list", queue="shared")["groups"]
+        assert (group["hold_ms"], group["max_lag_ms"], group["max_lag_bytes"]) == (0, 604_800_000, 10 << 30)
+        mq.delete_queue("shared")
+
+
 def test_applications_with_transactions_have_pages_of_their_own(open_broker: ServedBroker, opened: Opener) -> None:
     page = opened(open_broker.origin)
 

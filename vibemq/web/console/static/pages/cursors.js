@@ -1,19 +1,18 @@
 // Cursors: how far each reader has come, who it is, what it has lost; and the transactions that wait.
 import { html, useState } from "../vendor/ui.js";
 import { link, params, setParams } from "../parts/address.js";
-import { mayManage, post, remove } from "../parts/api.js";
+import { mayManage, post } from "../parts/api.js";
 import { Commands } from "../parts/command.js";
 import { useData, useSteady } from "../parts/data.js";
-import { ask, Modal, say } from "../parts/dialog.js";
-import { Field, Filters, Segments } from "../parts/filters.js";
+import { Modal, say } from "../parts/dialog.js";
+import { Field, Filters } from "../parts/filters.js";
 import { start } from "../parts/frame.js";
 import { Ago, Count, Empty, Facts, Loaded, Name, Outside, Size, Trouble } from "../parts/text.js";
 import { Table } from "../parts/table.js";
-import { path } from "../pure/commands.js";
-import { count, counted, duration } from "../pure/format.js";
+import { Limits, Seek, groupPath, removeGroup } from "./shared/groups.js";
+import { counted, duration } from "../pure/format.js";
 
 const LIMIT = 50;
-const groupPath = (row) => path`queues/${row.queue}/groups/${row.group}`;
 const keyOf = (row) => `${row.queue}\n${row.group}`;
 const sumOfRuns = (runs) => (runs ?? []).reduce((sum, [first, last]) => sum + last - first + 1, 0);
 
@@ -77,13 +76,16 @@ function Transactions() {
   return html`<${Table} caption="Transactions" columns=${APPLICATIONS} rows=${rows} keyOf=${({ app }) => app} next=${found.data?.next ?? null} place="apps" /><${Commands} admin=${[["transaction", "ls"]]} request=${{ path: "transactions", query }} />`;
 }
 
-function Cursor({ row, refresh }) {
-  const [isSeeking, setSeeking] = useState(false);
-  const [isQuarantining, setQuarantining] = useState(false);
+function Cursor({ row: found, refresh }) {
+  const row = { ...found, cursor: true };
+  const [dialog, setDialog] = useState(null);
   const mayWork = mayManage(row.queue, row.group, row.user);
   const done = () => {
-    setSeeking(false);
-    setQuarantining(false);
+    setDialog(null);
+    refresh();
+  };
+  const gone = () => {
+    setParams({ at: null });
     refresh();
   };
   return html`<section class="card" aria-labelledby="cursor"><h2 id="cursor">Cursor <${Name} name=${row.group} /> of <${Name} name=${row.queue} /> <${StateOf} row=${row} /></h2>
@@ -100,14 +102,16 @@ function Cursor({ row, refresh }) {
       ["Quarantined", row.quarantined ? html`${counted(row.quarantined, "message")}: <code>${runsText(row.quarantined_runs)}</code> · <a href=${link("dead-letters", { queue: row.queue })}>dead letters</a>` : "nothing"],
     ]} />
     ${mayWork && html`<div class="buttons">
-      <button type="button" class="button" onClick=${() => setSeeking(true)}>Seek…</button>
-      <button type="button" class="button" onClick=${() => setQuarantining(true)}>Quarantine messages…</button>
+      <button type="button" class="button" onClick=${() => setDialog("seek")}>Seek…</button>
+      <button type="button" class="button" onClick=${() => setDialog("limits")}>Change limits…</button>
+      <button type="button" class="button" onClick=${() => setDialog("quarantine")}>Quarantine messages…</button>
       <span class="push"></span>
-      <button type="button" class="button danger" onClick=${() => removeCursor(row, done)}>Delete the cursor…</button>
+      <button type="button" class="button danger" onClick=${() => removeGroup(row, gone)}>Delete the cursor…</button>
     </div>`}
     <${Commands} admin=${[["group", "show"], { names: [row.queue, row.group] }]} request=${{ path: groupPath(row) }} />
-    ${isSeeking && html`<${Seek} row=${row} onClose=${() => setSeeking(false)} onDone=${done} />`}
-    ${isQuarantining && html`<${Quarantine} row=${row} onClose=${() => setQuarantining(false)} onDone=${done} />`}
+    ${dialog === "seek" && html`<${Seek} row=${row} onClose=${() => setDialog(null)} onDone=${done} />`}
+    ${dialog === "limits" && html`<${Limits} row=${row} onClose=${() => setDialog(null)} onDone=${done} />`}
+    ${dialog === "quarantine" && html`<${Quarantine} row=${row} onClose=${() => setDialog(null)} onDone=${done} />`}
   </section>`;
 }
 
@@ -116,39 +120,6 @@ const runsText = (runs) => runs.map(([first, last]) => (first === last ? first :
 function limitsText({ max_lag_ms: ms, max_lag_bytes: bytes }) {
   const parts = [ms ? duration(ms) : null, bytes ? html`<${Size} bytes=${bytes} />` : null].filter(Boolean);
   return parts.length === 0 ? "no lag: never" : parts.map((part, index) => html`${index ? " or " : ""}${part}`);
-}
-
-const STARTS = [["earliest", "The oldest message"], ["latest", "The end"], ["sequence", "A sequence"], ["time", "A time"]];
-
-function Seek({ row, onClose, onDone }) {
-  const [kind, setKind] = useState("earliest");
-  const [value, setValue] = useState("");
-  const [typed, setTyped] = useState("");
-  const [problem, setProblem] = useState(null);
-  const instant = kind === "time" ? Date.parse(value) : null;
-  const isFine = kind === "earliest" || kind === "latest" || (kind === "sequence" ? /^\d{1,16}$/.test(value) : Number.isFinite(instant));
-  const startAt = kind === "sequence" ? `sequence:${value || "N"}` : kind === "time" ? `time:${isFine ? instant : "MS"}` : kind;
-  const body = { start: startAt };
-  const send = async () => {
-    try {
-      await post(`${groupPath(row)}/seek`, body);
-      say(`Cursor ${row.group} goes on at ${startAt}.`);
-      onDone();
-    } catch (found) {
-      setProblem(found);
-    }
-  };
-  const isReady = isFine && typed.trim() === row.group;
-  const footer = html`<button type="button" class="button" onClick=${onClose}>Cancel</button><button type="submit" class="button main" disabled=${!isReady}>Move 1 cursor</button>`;
-  return html`<${Modal} title=${`Move cursor ${row.group}?`} onClose=${onClose} onSubmit=${() => isReady && send()} footer=${footer}>
-    <p>Its reader is stopped with <code>GROUP_FENCED</code> and must be started again; it then goes on at the new place. Going back, it reads messages twice; going ahead, it leaves ${counted(row.backlog, "message")} or fewer unread.</p>
-    <div class="field"><span class="label">To</span><${Segments} label="Where it goes on" value=${kind} options=${STARTS} onChange=${(next) => { setKind(next); setValue(""); }} /></div>
-    ${kind === "sequence" && html`<${Field} label="Sequence" hint=${`The queue is at ${count(row.tail)}.`}>${(id, about) => html`<input id=${id} aria-describedby=${about} inputmode="numeric" value=${value} onInput=${(event) => setValue(event.target.value.trim())} />`}</${Field}>`}
-    ${kind === "time" && html`<${Field} label="Time, in your zone">${(id) => html`<input id=${id} type="datetime-local" step="1" value=${value} onInput=${(event) => setValue(event.target.value)} />`}</${Field}>`}
-    <${Field} label=${html`Type <b>${row.group}</b> to confirm`}>${(id) => html`<input id=${id} autocomplete="off" spellcheck=${false} value=${typed} onInput=${(event) => setTyped(event.target.value)} />`}</${Field}>
-    <${Commands} admin=${[["group", "seek"], { options: { yes: true }, names: [row.queue, row.group, startAt] }]} request=${{ method: "POST", path: `${groupPath(row)}/seek`, body }} />
-    ${problem && html`<${Trouble} problem=${problem} />`}
-  </${Modal}>`;
 }
 
 function Quarantine({ row, onClose, onDone }) {
@@ -180,21 +151,6 @@ function runsOfText(text) {
   if (runs.length === 0 || runs.some((run) => run === null)) return null;
   const made = runs.map(([, first, last]) => [Number(first), Number(last ?? first)]);
   return made.every(([first, last]) => last >= first) ? made : null;
-}
-
-async function removeCursor(row, done) {
-  if (await ask({
-    title: `Delete cursor ${row.group}?`,
-    happens: html`<p>The queue <${Name} name=${row.queue} /> keeps nothing for it any more; ${counted(row.backlog, "message")} that it has not read ${row.backlog === 1 ? "goes" : "go"} unless another reader wants ${row.backlog === 1 ? "it" : "them"}. A running reader fails.</p>`,
-    reversible: "This cannot be taken back.",
-    button: "Delete 1 cursor", typed: row.group, isDanger: true,
-    commands: { admin: [["group", "rm"], { options: { yes: true }, names: [row.queue, row.group] }], request: { method: "DELETE", path: groupPath(row) } },
-    act: () => remove(groupPath(row)),
-  })) {
-    say(`Cursor ${row.group} is deleted.`);
-    setParams({ at: null });
-    done();
-  }
 }
 
 start(Cursors);

@@ -1,7 +1,7 @@
 // One queue: as it is now, what waits in it, its options, new messages as they come, and its end.
 import { html, useEffect, useRef, useState } from "../vendor/ui.js";
 import { link, params, setParams } from "../parts/address.js";
-import { may, post, remove } from "../parts/api.js";
+import { may, mayManage, post, remove } from "../parts/api.js";
 import { Chart } from "../parts/chart.js";
 import { Commands, Copy } from "../parts/command.js";
 import { live, readEvents, useData } from "../parts/data.js";
@@ -10,6 +10,7 @@ import { Filters, Segments, Tabs } from "../parts/filters.js";
 import { start } from "../parts/frame.js";
 import { Ago, At, Count, Duration, Empty, Facts, Figures, Loaded, Name, Outside, Size, Trouble } from "../parts/text.js";
 import { Table } from "../parts/table.js";
+import { Seek, removeGroup } from "./shared/groups.js";
 import { Options, OPTIONS, shownValue } from "./shared/options.js";
 import { Publish } from "./shared/queue-publish.js";
 import { HELD, QueueState, Sentence, useNativeUrl } from "./shared/state.js";
@@ -36,7 +37,7 @@ function Queue() {
     <${Stopped} />
     <${Tabs} label="About the queue" tabs=${TABS}><a class="away" href=${link("dead-letters", { queue })} title="Opens the page of dead letters, with those of this queue">Dead letters${found.data?.dead ? html` <span class="num">${count(found.data.dead)}</span>` : ""} <span aria-hidden="true">↗</span></a></${Tabs}>
     <${Loaded} found=${found} what="Loading the queue">${(data) => html`
-      ${tab === "now" && html`<${Now} data=${data} />`}
+      ${tab === "now" && html`<${Now} data=${data} onChange=${found.refresh} />`}
       ${tab === "messages" && html`<${Messages} data=${data} onChange=${found.refresh} />`}
       ${tab === "options" && html`<${Options} key=${data.incarnation} data=${data} etag=${etag} onChange=${found.refresh} />`}
       ${tab === "tail" && html`<${Tail} queue=${queue} />`}
@@ -134,7 +135,7 @@ const limited = (most, shown) => (most ? html`<span class="unit"> of ${shown(mos
 const RANGES = [["15m", "15 min"], ["6h", "6 h"], ["48h", "48 h"]];
 const SERIES = ["ready", "in_flight", "dead", "in", "out", "ack"];
 
-function Now({ data }) {
+function Now({ data, onChange }) {
   const { queue } = data;
   const range = params.value.range ?? "15m";
   const { data: history } = useData("history", { query: { queue, series: SERIES, range }, every: range === "15m" ? 5000 : 60000 });
@@ -154,7 +155,7 @@ function Now({ data }) {
       <div class="card"><${Chart} title="Messages" history=${history} lines=${[{ name: "ready", label: "ready" }, { name: "in_flight", label: "in flight" }, { name: "dead", label: "dead" }]} /></div>
     </div>`}
     <${Consumers} queue=${queue} />
-    <${Groups} queue=${queue} groups=${data.groups} />
+    <${Groups} data=${data} onChange=${onChange} />
     <div class="grid"><section class="card"><h2>Facts</h2><${Facts} items=${[
       ["Created", html`<${At} at=${data.created_at} />`],
       ["Mode", optionShown("mode", data.options.mode)],
@@ -183,18 +184,32 @@ function Consumers({ queue }) {
 
 const GROUPS_SHOWN = 100;
 
-const groupColumns = (queue) => [
-  { key: "name", label: "Group", isHead: true, cell: ({ name }) => html`<a href=${link("cursors", { queue, group: name })}><${Name} name=${name} /></a>` },
+const groupColumns = (queue, open) => [
+  { key: "name", label: "Group", isHead: true, cell: ({ name, cursor }) => (cursor ? html`<a href=${link("cursors", { queue, group: name })}><${Name} name=${name} /></a>` : html`<${Name} name=${name} />`) },
   { key: "waiting", label: "Waiting", isNum: true, cell: ({ waiting }) => html`<${Count} value=${waiting} />` },
   { key: "in_flight", label: "In flight", isNum: true, cell: ({ in_flight }) => html`<${Count} value=${in_flight} />` },
   { key: "where", label: "Filter", className: "clip", cell: ({ where }) => html`<${Outside} text=${where} mono=${true} />` },
   { key: "consumers", label: "Consumers", isNum: true, cell: ({ consumers }) => html`<${Count} value=${consumers} />` },
+  { key: "do", label: html`<span class="hidden-text">Change</span>`, isTight: true, cell: (group) => !group.cursor && group.durable && mayManage(queue, group.name, group.user) && html`<button type="button" class="button slim" onClick=${() => open("seek", group)}>Seek…</button> <button type="button" class="button danger slim" onClick=${() => open("remove", group)}>Delete…</button>` },
 ];
 
-function Groups({ queue, groups }) {
+/** Cursors have a page of their own, where they are moved, limited and deleted. */
+function Groups({ data, onChange }) {
+  const { queue, groups, next_sequence: tail } = data;
+  const [seeking, setSeeking] = useState(null);
   const named = (groups ?? []).filter(({ name }) => name);
   if (named.length === 0) return null;
-  return html`<${Table} caption=${groups.length < GROUPS_SHOWN ? counted(named.length, "group") : `The first ${counted(named.length, "group")}`} rows=${named} keyOf=${({ name }) => name} columns=${groupColumns(queue)} />`;
+  const open = (what, { name, waiting, in_flight }) => {
+    const row = { queue, group: name, backlog: waiting + in_flight, tail };
+    if (what === "seek") setSeeking(row);
+    else removeGroup(row, onChange);
+  };
+  const done = () => {
+    setSeeking(null);
+    onChange();
+  };
+  return html`<${Table} caption=${groups.length < GROUPS_SHOWN ? counted(named.length, "group") : `The first ${counted(named.length, "group")}`} rows=${named} keyOf=${({ name }) => name} columns=${groupColumns(queue, open)} />
+    ${seeking && html`<${Seek} row=${seeking} onClose=${() => setSeeking(null)} onDone=${done} />`}`;
 }
 
 // What waits in a queue, by what becomes of it next. Looking takes nothing and changes nothing.

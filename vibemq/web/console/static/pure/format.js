@@ -93,6 +93,13 @@ export function parseDuration(text) {
   return Math.round(total);
 }
 
+/** "1048576", "512KiB" or "2GiB" in bytes; null for what is none of these. */
+export function parseSize(text) {
+  const found = /^(\d+(?:\.\d+)?)\s*(B|KiB|MiB|GiB|TiB)?$/i.exec(text.trim());
+  if (found === null) return null;
+  return Math.round(Number(found[1]) * 1024 ** ["b", "kib", "mib", "gib", "tib"].indexOf((found[2] ?? "B").toLowerCase()));
+}
+
 /** Exactly, as the command line reads it: 5400000 -> "1h30m". */
 export function durationArgument(ms) {
   let left = Math.max(0, Math.round(ms));

@@ -7,7 +7,7 @@ import { Field } from "../../parts/filters.js";
 import { Name } from "../../parts/text.js";
 import { flag } from "./queue-create.js";
 import { path } from "../../pure/commands.js";
-import { count, counted, duration, parseDuration, size } from "../../pure/format.js";
+import { count, counted, duration, parseDuration, parseSize, size } from "../../pure/format.js";
 
 const MODES = [
   ["round_robin", "round robin: each message to one consumer"],
@@ -90,10 +90,8 @@ export function readValue(option, text) {
     return ms === null ? [null, "Write a duration, as 250ms, 30s, 5m, 2h or 7d."] : [ms, ""];
   }
   if (option.kind === "bytes") {
-    const found = /^(\d+(?:\.\d+)?)\s*(B|KiB|MiB|GiB|TiB)?$/i.exec(plain);
-    if (found === null) return [null, "Write a size, as 1048576, 512KiB or 2GiB."];
-    const power = ["b", "kib", "mib", "gib", "tib"].indexOf((found[2] ?? "B").toLowerCase());
-    return [Math.round(Number(found[1]) * 1024 ** power), ""];
+    const bytes = parseSize(plain);
+    return bytes === null ? [null, "Write a size, as 1048576, 512KiB or 2GiB."] : [bytes, ""];
   }
   return /^\d+$/.test(plain) ? [Number(plain), ""] : [null, "Write a whole number, 0 or more."];
 }
