@@ -53,7 +53,7 @@ function Queues() {
         bar=${html`<span class="muted small">${data.sampled_at ? html`Figures of <${Ago} at=${data.sampled_at} />` : ""}</span>${sort !== "queue" && html`<button type="button" class="button quiet slim" onClick=${() => setOrder(order + 1)}>Sort again</button>`}`}
         empty=${isFiltered ? html`<${NothingFits} />` : html`<${FirstMessages} onCreate=${mayCreate && (() => setCreating(true))} />`} />
     `}</${Loaded}>
-    <${Commands} admin=${[["queue", "ls"]]} request=${{ path: "queues", query }} />
+    <${Commands} admin=${[["queue", "ls"], { options: { name, state, sort: isFiltered || sort !== "queue" ? sort : null } }]} request=${{ path: "queues", query }} />
     ${isCreating && html`<${CreateQueue} onClose=${() => setCreating(false)} />`}`;
 }
 
