@@ -91,8 +91,9 @@ async def test_the_body_of_a_large_letter_is_fetched_whole(api: ApiClient) -> No
 
 async def test_the_packed_body_of_a_letter_is_fetched_opened(api: ApiClient) -> None:
     body = bytes(range(256)) * 8_000
+    packed = gzip.compress(body)
     async with vibemq.connect(api.broker.url) as mq:
-        await mq.publish("q", gzip.compress(body))
+        await mq.publish("q", packed)
         (message,) = await mq.fetch("q")
         await message.reject("no")
     await until(lambda: info(api).dead == 1)
@@ -101,7 +102,21 @@ async def test_the_packed_body_of_a_letter_is_fetched_opened(api: ApiClient) -> 
     assert (await api.get(f"{path}/body?decode=gzip&queue=q")).content == body
     shown = await api.done("GET", f"{path}?decode=gzip&digest=true")
     assert (base64.b64decode(shown["payload_base64"]), shown["truncated"]) == (body[:262_144], True)
-    assert shown["sha256"] == hashlib.sha256(gzip.compress(body)).hexdigest()
+    assert shown["sha256"] == hashlib.sha256(packed).hexdigest()
+
+
+async def test_the_head_of_an_export_reads_no_letter(api: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[Any] = []
+
+    async def exported(exchange: Any) -> AsyncIterator[bytes]:
+        begun.append(exchange)
+        yield b""
+
+    monkeypatch.setattr("vibemq.web.api.endpoints.dead_letters.exported", exported)
+    head = await api.ask("HEAD", "/dead-letters/export")
+    assert (head.status_code, head.headers["content-type"], begun) == (200, "application/x-ndjson", [])
+    await api.get("/dead-letters/export")
+    assert len(begun) == 1
 
 
 async def test_a_large_body_is_fetched_whole_and_in_ranges(api: ApiClient) -> None:

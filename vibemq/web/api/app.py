@@ -7,14 +7,14 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import ExitStack
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
 import anyio.to_thread
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from vibemq.errors import (
     AuthRequired,
@@ -98,6 +98,9 @@ class HttpApi:
             response = await self._answered(request, request_id, held)
             response.headers["X-Request-Id"] = request_id
             response.headers["Server-Timing"] = f"app;dur={(time.perf_counter() - began) * 1000:.1f}"
+            if request.method == "HEAD" and isinstance(response, StreamingResponse):
+                # Nobody takes the body, which may be all that the broker has.
+                response.body_iterator = _nothing()
             await response(scope, receive, send)
 
     async def _answered(self, request: Request, request_id: str, held: ExitStack) -> Response:
@@ -264,6 +267,11 @@ class HttpApi:
 
     def _now_s(self) -> float:
         return self._services.monotonic()
+
+
+async def _nothing() -> AsyncIterator[bytes]:
+    for part in list[bytes]():
+        yield part
 
 
 def _again(kept: KeptAnswer) -> Response:
