@@ -151,6 +151,9 @@ def test_a_message_is_found_by_its_id_and_by_a_header_whatever_its_state(
         page.get_by_label("Header, as name:value").fill("tenant:nobody")
         page.get_by_label("Header, as name:value").press("Enter")
         page.get_by_role("heading", name="No message fits").wait_for()
+        with page.expect_response(re.compile("newer_than_ms=3600000")) as asked:
+            page.get_by_label("Published").select_option("In the last hour")
+        assert asked.value.ok
         mq.delete_queue("searched")
 
 

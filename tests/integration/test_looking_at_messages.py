@@ -204,6 +204,22 @@ async def test_a_failed_message_is_delayed_and_tells_how_often(broker: TimedBrok
     assert (await mq.admin("message.show", queue="q", sequence=1))["state"] == "delayed"
 
 
+async def test_a_look_begins_at_a_time(broker: TimedBroker, mq: vibemq.Client) -> None:
+    for body in (b"old", b"middle", b"new"):
+        await mq.publish("q", body)
+        broker.advance(60)
+    for state in ("ready", None):
+        found = await mq.admin("queue.peek", queue="q", state=state, newer_than_ms=130_000)
+        shown = found["messages"] if state else found
+        assert [message["payload"] for message in shown] == ["middle", "new"]
+    page = await mq.admin("queue.peek", queue="q", state="ready", newer_than_ms=130_000, limit=1)
+    assert (page["messages"][0]["payload"], page["next"]) == ("middle", 3)
+    assert await mq.admin("queue.peek", queue="q", newer_than_ms=1_000) == []
+    assert len(await mq.admin("queue.peek", queue="q", newer_than_ms=1 << 60)) == 3
+    with pytest.raises(QueueNotFound):
+        await mq.admin("queue.peek", queue="none", newer_than_ms=1)
+
+
 async def test_a_body_in_parts(mq: vibemq.Client) -> None:
     body = ("é" * 100_000).encode()
     await mq.publish("q", body)

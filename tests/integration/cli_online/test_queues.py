@@ -91,6 +91,8 @@ def test_a_deletion_counts_what_consumers_hold(vibemq: Run, queue: str, broker: 
 
 def test_peek_takes_nothing(vibemq: Run, queue: str) -> None:
     publish(vibemq, queue, 5, "--header", "k=v")
+    assert vibemq("admin", "queue", "peek", queue, "--newer-than", "1h") == vibemq("admin", "queue", "peek", queue)
+    assert vibemq("admin", "queue", "peek", queue, "--newer-than", "0", "--state", "ready")[1] == []
     _, found, _ = vibemq("admin", "queue", "peek", queue, "--limit", "2", "--from", "3")
     assert [(m["sequence"], m["payload"], m["headers"]["k"]) for m in found] == [
         (3, '{"n": 2}', "v"),

@@ -9,7 +9,18 @@ from vibemq.cli.admin.transfer.export_command import export
 from vibemq.cli.admin.transfer.import_command import import_file
 from vibemq.cli.admin.transfer.move_command import move
 from vibemq.cli.exits import QueueMissing, Usage
-from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, DryRun, Json, Queue, Timeout, Url, Yes, pair_option
+from vibemq.cli.flags import (
+    DEFAULT_TIMEOUT,
+    DEFAULT_URL,
+    DryRun,
+    Json,
+    Queue,
+    Timeout,
+    Url,
+    Yes,
+    duration_option,
+    pair_option,
+)
 from vibemq.cli.messages import message_table
 from vibemq.cli.online import ask, ask_all, call
 from vibemq.cli.output import Output, bytes_text, count_text, facts, instant_text, table
@@ -301,6 +312,9 @@ def peek(
     start: Annotated[
         int, typer.Option("--from", metavar="SEQUENCE", min=0, max=NUMBER_MAX, help="First sequence to show.")
     ] = 0,
+    newer_than: Annotated[
+        int | None, duration_option("--newer-than", "Only what was published within this time, such as 1h.")
+    ] = None,
     state: Annotated[
         str | None, typer.Option("--state", metavar="WORD", help="Only ready, delayed or in_flight; default: waiting.")
     ] = None,
@@ -322,13 +336,15 @@ def peek(
     if header:
         chosen["header"] = key_values(header)
 
+    published = {} if newer_than is None else {"newer_than_ms": newer_than}
+
     async def work(mq: Client) -> list[dict[str, Any]]:
         if len(chosen) == 1:
-            return list(await mq.admin("queue.peek", **chosen, limit=limit, **{"from": start}))
+            return list(await mq.admin("queue.peek", **chosen, **published, limit=limit, **{"from": start}))
         found: list[dict[str, Any]] = []
         after: int | None = start
         while after is not None and len(found) < limit:
-            page = await mq.admin("queue.peek", **chosen, limit=limit - len(found), **{"from": after})
+            page = await mq.admin("queue.peek", **chosen, **published, limit=limit - len(found), **{"from": after})
             found += page["messages"]
             after = page["next"]
         return found

@@ -25,7 +25,6 @@ from vibemq.model.commands import (
 from vibemq.model.effects import CursorInfo, GroupInfo
 from vibemq.model.runs import run_count
 from vibemq.model.selector import Selector
-from vibemq.model.stored import Slice
 from vibemq.operations.arguments import page_size
 from vibemq.operations.contracts import CommandSession, EngineQuestions, StoreAccess
 from vibemq.operations.groups.arguments import (
@@ -46,9 +45,9 @@ from vibemq.operations.groups.arguments import (
     SplitArguments,
 )
 from vibemq.operations.long_polls import LongPolls
+from vibemq.operations.reading.positions import sequence_at
 from vibemq.operations.registry import Caller, Operation
 
-LOOK_BYTES = 1 << 20
 QUARANTINE_MAX = 65_536
 PAGE_GROUPS = 500
 PAGE_BYTES_MAX = 512 * 1024
@@ -114,7 +113,9 @@ class Groups:
         if word in ("latest", "now"):
             return StartAt.NOW, 0
         if word in ("sequence", "time") and value.isascii() and value.isdecimal() and len(value) < 19:
-            found = int(value) if word == "sequence" else await self._sequence_at(queue, int(value))
+            found = (
+                int(value) if word == "sequence" else await sequence_at(self._readers, self._store, queue, int(value))
+            )
             return StartAt.SEQUENCE, found
         raise InvalidOptions(f"start is {text[:40]!r}; use {START}")
 
@@ -235,26 +236,8 @@ class Groups:
         if wanted.group is not None and wanted.plan is not None:
             answer["unread"] = self._readers.is_unread(wanted.queue, wanted.group, wanted.plan, wanted.incarnation)
         if wanted.at_ms is not None:
-            answer["sequence_at"] = await self._sequence_at(wanted.queue, wanted.at_ms)
+            answer["sequence_at"] = await sequence_at(self._readers, self._store, wanted.queue, wanted.at_ms)
         return answer
-
-    async def _sequence_at(self, queue: str, instant: int) -> int:
-        """The first sequence published at or after the instant. The index is coarse; the stored instants are exact."""
-        info = self._readers.queue(queue)
-        tail = info.tail
-        first = max(self._readers.first_near(queue, instant), 1)
-        while first < tail:
-            slices = await self._read(info.queue_id, first, tail - 1)
-            for part in slices:
-                if part.published_at >= instant:
-                    return part.first_sequence
-            if not slices:
-                break
-            first = slices[-1].first_sequence + slices[-1].rows.count
-        return tail
-
-    async def _read(self, queue_id: int, first: int, last: int) -> list[Slice]:
-        return await self._store.read(self._store.provider.read, queue_id, first, last, LOOK_BYTES)
 
     async def advance(self, caller: Caller, wanted: AdvanceArguments) -> dict[str, Any]:
         queue, start = wanted.queue, wanted.from_

@@ -13,10 +13,18 @@ from vibemq.model.rows import RowView
 from vibemq.model.runs import Run, run_count, runs_of
 from vibemq.model.stored import Slice
 from vibemq.operations.arguments import Limit, Text, Whole, page_size
-from vibemq.operations.contracts import EngineQuestions, HoldingPeer, Peers, ReaderQuestions, StoreAccess
+from vibemq.operations.contracts import (
+    EngineQuestions,
+    HoldingPeer,
+    InstantSource,
+    Peers,
+    ReaderQuestions,
+    StoreAccess,
+)
 from vibemq.operations.messages import message_json, part_of, priority_of
 from vibemq.operations.queues import ANSWER_BYTES_MAX, MESSAGES_PER_TURN, QueueArguments
 from vibemq.operations.reading.giving_way import give_way
+from vibemq.operations.reading.positions import sequence_at
 from vibemq.operations.registry import Caller, Operation
 from vibemq.operations.transfer.kept_messages import KeptMessages, KeptPage, in_turns
 from vibemq.storage.reading import Piece, read_piece
@@ -40,6 +48,10 @@ State = Literal["ready", "delayed", "in_flight"]
 
 class PeekArguments(QueueArguments):
     from_: Whole = Field(0, alias="from", description="First sequence to look at.")
+    newer_than_ms: Whole | None = Field(
+        None,
+        description="Look from the first message on that was published within this time; with `from`, the later one.",
+    )
     limit: Limit = None
     incarnation: Text | None = Field(None, description="Refuse if the queue was made anew: `incarnation` of the queue.")
     state: State | None = Field(
@@ -60,14 +72,19 @@ class PeekArguments(QueueArguments):
 
 
 class Peeks:
-    def __init__(self, engine: EngineQuestions, store: StoreAccess, peers: Peers) -> None:
+    def __init__(self, engine: EngineQuestions, store: StoreAccess, peers: Peers, clock: InstantSource) -> None:
         self._engine = engine
         self._readers = engine.readers
         self._store = store
         self._peers = peers
+        self._clock = clock
         self._kept = KeptMessages(engine, store)
 
     async def peek(self, caller: Caller, wanted: PeekArguments) -> Any:
+        if wanted.newer_than_ms is not None:
+            instant = max(0, self._clock.now() - wanted.newer_than_ms)
+            first = await sequence_at(self._readers, self._store, wanted.queue, instant)
+            wanted = wanted.model_copy(update={"from_": max(wanted.from_, first)})
         limit = page_size(wanted.limit, 100)
         preview = PREVIEW_BYTES if wanted.preview_bytes is None else wanted.preview_bytes
         if wanted.message_id is not None or wanted.header:

@@ -105,7 +105,7 @@ def operation_handlers(settings: Settings, report: Report, reload: Reload, parts
     place = {"data_dir": str(settings.data_dir.absolute()), "provider": parts.store.provider.name}
     return [
         Queues(parts.engine, parts.local_session, policy, parts.queue_defaults),
-        Peeks(parts.engine, parts.store, parts.connection_table),
+        Peeks(parts.engine, parts.store, parts.connection_table, parts.clock),
         MessageBodies(parts.engine, kept_messages, parts.connection_table),
         QueueMoves(parts.engine, parts.store, parts.local_session),
         QueueExports(parts.engine, kept_messages),

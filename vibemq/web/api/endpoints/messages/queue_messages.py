@@ -25,6 +25,7 @@ from vibemq.web.limits import EXTEND
 PEEK_MAX = 100
 PEEK = 50
 PREVIEW_BYTES_MAX = 4_096
+_PEEKED = ("state", "from", "newer_than_ms", "preview_bytes", "message_id", "header")
 PART_BYTES = 65_536
 """Of a body that is copied before the loop has a turn."""
 DOWNLOAD_S = 60.0
@@ -54,7 +55,7 @@ def peeked(exchange: Exchange) -> dict[str, Any]:
         "queue": exchange.path["queue"],
         **({} if query.keys() & {"message_id", "header"} else {"state": "ready"}),
         "limit": limit,
-        **{name: query[name] for name in ("state", "from", "preview_bytes", "message_id", "header") if name in query},
+        **{name: query[name] for name in _PEEKED if name in query},
     }
 
 
@@ -143,6 +144,11 @@ PEEK_MESSAGES = Endpoint(
             "Which; left out: ready, and of a search all.",
         ),
         Parameter("from", {"type": "integer", "minimum": 0}, "First sequence to look at."),
+        Parameter(
+            "newer_than_ms",
+            {"type": "integer", "minimum": 0},
+            "Look from the first message on that was published within this time.",
+        ),
         Parameter(
             "preview_bytes",
             {"type": "integer", "minimum": 0, "maximum": PREVIEW_BYTES_MAX},

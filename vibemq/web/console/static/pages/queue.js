@@ -222,6 +222,7 @@ const NOTHING = {
 };
 const LIMIT = 50;
 const PREVIEW_BYTES = 200;
+const TIMES = [["", "At any time"], ["900000", "In the last 15 min"], ["3600000", "In the last hour"], ["86400000", "In the last day"], ["604800000", "In the last week"]];
 
 const previewOf = ({ payload, payload_base64, truncated }) =>
   payload_base64 !== undefined ? html`<span class="muted">binary</span>` : html`<${Outside} text=${visible((payload ?? "").slice(0, PREVIEW_BYTES))} mono=${true} />${truncated ? "…" : ""}`;
@@ -246,12 +247,12 @@ function columnsOf(queue, state) {
 
 function Messages({ data }) {
   const { queue } = data;
-  const { from, cursor, message_id, header } = params.value;
+  const { from, newer_than_ms, cursor, message_id, header } = params.value;
   const headers = headersOf(header);
   const isSearch = Boolean(message_id || headers?.length);
   // A search is for all states, unless one is chosen.
   const state = params.value.state ?? (isSearch ? "" : "ready");
-  const query = { state, from, message_id, header: headers, cursor, limit: LIMIT, preview_bytes: PREVIEW_BYTES };
+  const query = { state, from, newer_than_ms, message_id, header: headers, cursor, limit: LIMIT, preview_bytes: PREVIEW_BYTES };
   const found = useData(path`queues/${queue}/messages`, { query, every: isSearch ? 0 : undefined });
   return html`
     <div class="buttons"><${Segments} label="Which messages" value=${state} options=${[...(isSearch ? [["", "All"]] : []), ...STATES.map(([key, text]) => [key, html`${text} <span class="num">${count(data[key])}</span>`])]} onChange=${(value) => setParams({ state: value === (isSearch ? "" : "ready") ? null : value, cursor: null })} /></div>
@@ -259,13 +260,14 @@ function Messages({ data }) {
       { name: "message_id", label: "Message id", size: 24 },
       { name: "header", label: "Header, as name:value", size: 24 },
       { name: "from", label: "From sequence", placeholder: count(data.first_sequence), size: 12 },
+      { name: "newer_than_ms", label: "Published", kind: "select", options: TIMES },
     ]} />
     <${Loaded} found=${found} what="Looking into the queue">${(page) => html`
       <${Table} name="messages" caption=${`${state ? STATES.find(([key]) => key === state)[1] : "Found"} messages`} isQuiet=${true} rows=${page.items} keyOf=${({ sequence }) => sequence} columns=${columnsOf(queue, state)} next=${page.next ?? null}
         bar=${page.examined !== undefined && html`<span role="status">${counted(page.items.length, "message")} found among ${count(page.examined)} ${page.next ? "that could be looked at in a moment; the next page goes on there" : "looked at"}.</span>`}
-        empty=${isSearch ? html`<${Empty} title=${page.next ? "Nothing found so far" : "No message fits"}><p>Messages that failed for good are among the <a href=${link("dead-letters", { queue, message_id, header: headers })}>dead letters</a>.</p></${Empty}>` : html`<${Empty} title=${NOTHING[state][0]}><p>${NOTHING[state][1]}</p></${Empty}>`} />`}</${Loaded}>
+        empty=${isSearch ? html`<${Empty} title=${page.next ? "Nothing found so far" : "No message fits"}><p>Messages that failed for good are among the <a href=${link("dead-letters", { queue, message_id, header: headers })}>dead letters</a>.</p></${Empty}>` : html`<${Empty} title=${NOTHING[state][0]}><p>${NOTHING[state][1]}</p>${newer_than_ms && html`<p>Only what was published in the chosen time is looked at.</p>`}</${Empty}>`} />`}</${Loaded}>
     <p class="muted small">Looking takes nothing: no message is handed out, counted or moved. Oldest ready: <${Duration} ms=${data.oldest_at ? Math.max(0, Date.now() - new Date(data.oldest_at).getTime()) : null} />.</p>
-    <${Commands} admin=${state === "ready" || isSearch ? [["queue", "peek"], { options: { limit: LIMIT, from, state: isSearch && state, id: message_id, header: headers?.map((pair) => pair.replace(":", "=")) }, names: [queue] }] : null} request=${{ path: path`queues/${queue}/messages`, query }} />`;
+    <${Commands} admin=${state === "ready" || isSearch ? [["queue", "peek"], { options: { limit: LIMIT, from, "newer-than": newer_than_ms && `${newer_than_ms}ms`, state: isSearch && state, id: message_id, header: headers?.map((pair) => pair.replace(":", "=")) }, names: [queue] }] : null} request=${{ path: path`queues/${queue}/messages`, query }} />`;
 }
 
 // New messages as they come. It makes no group and no consumer; what is too much is left out, and counted.
