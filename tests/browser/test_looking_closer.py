@@ -332,6 +332,7 @@ def test_a_group_is_moved_limited_and_deleted_where_it_is_shown(open_broker: Ser
         assert dialog.get_by_text("--max-lag=7d --max-lag-size=10737418240 -- shared stream").count() == 1
         dialog.get_by_role("button", name="Change 2 limits").click()
         page.get_by_text("7 d or 10 GiB").wait_for()
+        page.get_by_text(re.compile("^0 messages a second, and does not come nearer to the end")).wait_for()
         [group] = mq.admin("group.list", queue="shared")["groups"]
         assert (group["hold_ms"], group["max_lag_ms"], group["max_lag_bytes"]) == (0, 604_800_000, 10 << 30)
         mq.delete_queue("shared")

@@ -1,5 +1,5 @@
 // Cursors: how far each reader has come, who it is, what it has lost; and the transactions that wait.
-import { html, useState } from "../vendor/ui.js";
+import { html, useMemo, useRef, useState } from "../vendor/ui.js";
 import { link, params, setParams } from "../parts/address.js";
 import { mayManage, post } from "../parts/api.js";
 import { Commands } from "../parts/command.js";
@@ -10,7 +10,8 @@ import { start } from "../parts/frame.js";
 import { Ago, Count, Empty, Facts, Loaded, Name, Outside, Size, Trouble } from "../parts/text.js";
 import { Table } from "../parts/table.js";
 import { Limits, Seek, groupPath, removeGroup } from "./shared/groups.js";
-import { counted, duration } from "../pure/format.js";
+import { counted, duration, rate } from "../pure/format.js";
+import { paceOf, withLook } from "../pure/pace.js";
 
 const LIMIT = 50;
 const keyOf = (row) => `${row.queue}\n${row.group}`;
@@ -52,7 +53,7 @@ function Cursors() {
         ? html`<${Empty} title="No cursor fits this filter"><p>Consumers that share a queue are on the queue's own page. <button type="button" class="button slim" onClick=${() => setParams({ queue: null, group: null, cursor: null })}>Show all cursors</button></p></${Empty}>`
         : html`<${Empty} title="There are no cursors"><p>A cursor is made when a reader by range joins a queue: a stream of Spark, or by hand:</p><pre class="code">vibemq-admin group create clicks archive --start earliest</pre></${Empty}>`} />`}</${Loaded}>
     <${Commands} admin=${[["cursor", "ls"], { options: { queue, group } }]} request=${{ path: "cursors", query }} />
-    ${chosen && html`<${Cursor} row=${chosen} refresh=${found.refresh} />`}
+    ${chosen && html`<${Cursor} key=${at} row=${chosen} at=${found.at} refresh=${found.refresh} />`}
     <${Transactions} />`;
 }
 
@@ -76,9 +77,14 @@ function Transactions() {
   return html`<${Table} caption="Transactions" columns=${APPLICATIONS} rows=${rows} keyOf=${({ app }) => app} next=${found.data?.next ?? null} place="apps" /><${Commands} admin=${[["transaction", "ls"]]} request=${{ path: "transactions", query }} />`;
 }
 
-function Cursor({ row: found, refresh }) {
+function Cursor({ row: found, at, refresh }) {
   const row = { ...found, cursor: true };
   const [dialog, setDialog] = useState(null);
+  const looks = useRef([]);
+  const pace = useMemo(() => {
+    looks.current = withLook(looks.current, { ...found, at });
+    return paceOf(looks.current);
+  }, [at]);
   const mayWork = mayManage(row.queue, row.group, row.user);
   const done = () => {
     setDialog(null);
@@ -92,6 +98,7 @@ function Cursor({ row: found, refresh }) {
     ${row.expired && html`<p>It was further behind than its limit allows, so the queue stopped keeping messages for it. <em>Seek</em> lets it begin again.</p>`}
     <${Facts} items=${[
       ["Behind", html`${counted(row.backlog, "message")}, <${Size} bytes=${row.backlog_bytes} />${row.oldest_at ? html`, the oldest published <${Ago} at=${row.oldest_at} />` : ""}`],
+      ["Reads", paceText(pace, row)],
       ["Committed below", html`<${Count} value=${row.committed} /> of <${Count} value=${row.tail} />`],
       ["Reader", row.owner ? html`<${Outside} text=${row.owner} />` : "none has joined"],
       ["Belongs to", row.user ? html`<${Outside} text=${row.user} />` : "nobody"],
@@ -113,6 +120,13 @@ function Cursor({ row: found, refresh }) {
     ${dialog === "limits" && html`<${Limits} row=${row} onClose=${() => setDialog(null)} onDone=${done} />`}
     ${dialog === "quarantine" && html`<${Quarantine} row=${row} onClose=${() => setDialog(null)} onDone=${done} />`}
   </section>`;
+}
+
+/** Of the last two minutes, as long as the page is open. */
+function paceText(pace, { backlog }) {
+  if (pace === null) return "…";
+  const behind = backlog === 0 ? "" : pace.left_ms === null ? ", and does not come nearer to the end" : `, at the end in about ${duration(pace.left_ms)}`;
+  return `${rate(pace.rate)} messages a second${behind}`;
 }
 
 const runsText = (runs) => runs.map(([first, last]) => (first === last ? first : `${first}-${last}`)).join(", ");
