@@ -279,6 +279,13 @@ def test_a_publish_that_is_refused_says_why_and_keeps_what_was_typed(full_broker
         dialog.get_by_label("Value of the header").fill("acme")
         dialog.get_by_role("button", name=re.compile("^Publish")).click()
         dialog.get_by_text("Published and confirmed").wait_for()
+        dialog.get_by_role("link", name="message 2").wait_for()
+        mq.purge_queue("tight")
+        dialog.get_by_text("Priority, delay, time to live, ids").click()
+        dialog.get_by_label("Id for deduplication").fill("once")
+        for told in (re.compile("^Published and confirmed as message 3"), re.compile("known already, message 3. This one")):
+            dialog.get_by_role("button", name=re.compile("^Publish")).click()
+            dialog.get_by_text(told).wait_for()
         page.keyboard.press("Escape")
         mq.delete_queue("tight")
 

@@ -62,12 +62,18 @@ export function Publish({ queue, onClose, like }) {
       <${Field} label="Id for deduplication" hint="A second message with it is not stored again.">${(id, about) => html`<input id=${id} aria-describedby=${about} value=${extras.dedup_id} placeholder="one of its own" onInput=${set("dedup_id")} />`}</${Field}>
     </div></div></details>
     ${problem && html`<${Trouble} problem=${problem} />`}
-    ${sent && html`<p class="well good" role="status">Published and confirmed${sequenceOf(sent) ? html` as <a href=${link("message", { queue, sequence: sequenceOf(sent) })}>message ${count(sequenceOf(sent))}</a>` : ""}.</p>`}
+    ${sent && html`<${Sent} queue=${queue} answer=${sent} />`}
     <${Commands} admin=${header && [["pub"], { program: "vibemq", options: { priority: extras.priority, header, ttl: extras.ttl, delay: extras.delay, "dedup-id": extras.dedup_id }, names: [queue, body] }]} request=${request} />
   </${Modal}>`;
 }
 
-const sequenceOf = (answer) => answer?.sequence ?? answer?.items?.[0]?.sequence ?? null;
+/** What has become of a message. */
+function Sent({ queue, answer }) {
+  const number = (sequence) => html`<a href=${link("message", { queue, sequence })}>message ${count(sequence)}</a>`;
+  const [duplicate] = answer.duplicates ?? [];
+  if (duplicate) return html`<p class="well warn" role="status">A message with this id for deduplication is known already, ${number(duplicate.sequence)}. This one was not stored.</p>`;
+  return html`<p class="well good" role="status">Published and confirmed${answer.first_sequence ? html` as ${number(answer.first_sequence)}` : ""}.</p>`;
+}
 
 function messageOf({ body, headers, priority, ttl, delay, dedup_id }) {
   const hasType = headers.some(({ name }) => name.trim().toLowerCase() === "content-type");
