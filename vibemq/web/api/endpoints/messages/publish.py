@@ -142,9 +142,10 @@ async def _published_many(exchange: Exchange, batch: NewMessages) -> Response:
     if len(refused) == batch.count:
         exchange.passing = passes
         first = as_problem(refused[0].error)
+        told = str(refused[0].error)
         raise Problem(
             first.code,
-            f"none of the {batch.count:,} messages was accepted; the first: {refused[0].error}",
+            told if batch.count == 1 else f"none of the {batch.count:,} messages was accepted; the first: {told}",
             headers=first.headers,
             refused=[_refused_json(one) for one in refused],
         )

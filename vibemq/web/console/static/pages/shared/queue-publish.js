@@ -30,15 +30,16 @@ export function Publish({ queue, onClose, like }) {
   const set = (name) => (event) => setExtras({ ...extras, [name]: event.target.value });
   const [ttl, delay] = [extras.ttl, extras.delay].map((text) => (text.trim() ? parseDuration(text) : undefined));
   const message = messageOf({ body, headers, ...extras, ttl, delay });
+  // As a line: one may be as large as a message, and a body of JSON may not.
+  const request = { method: "POST", path: path`queues/${queue}/messages`, headers: { "content-type": "application/x-ndjson" }, data: JSON.stringify(message) };
   // A message that is sent again has the key of before, and another one has its own: also what was refused and is corrected.
-  const key = useMemo(newKey, [JSON.stringify(message), sent]);
-  const request = { method: "POST", path: path`queues/${queue}/messages`, body: message };
+  const key = useMemo(newKey, [request.data, sent]);
   const header = assigned(headers.filter(({ name }) => name).map(({ name, value }) => [name, value]));
   const send = async () => {
     if (ttl === null || delay === null) return;
     setProblem(null);
     try {
-      const answer = await post(request.path, message, { key });
+      const answer = await post(request.path, undefined, { raw: request.data, headers: request.headers, key });
       setSent(answer);
     } catch (found) {
       setProblem(found);
@@ -87,5 +88,5 @@ function messageOf({ body, headers, priority, ttl, delay, dedup_id }) {
     dedup_id: dedup_id.trim() || undefined,
   };
   if (Object.keys(given.headers).length === 0) delete given.headers;
-  return { messages: [Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined))] };
+  return Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined));
 }
