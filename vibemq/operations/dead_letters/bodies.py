@@ -8,6 +8,8 @@ from vibemq.model.rows import RowView
 from vibemq.operations.messages import part_json
 from vibemq.operations.reading.decoding import decoded, decoded_whole
 
+TOGETHER_MAX = 2
+"""Bodies that are looked into at a time: an opened one may take 16 MiB."""
 OPENED_BYTES_MAX = 262_144
 """Shown of an opened body: as text with every byte escaped, it still fits an answer."""
 

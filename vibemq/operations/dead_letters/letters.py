@@ -18,7 +18,7 @@ from vibemq.model.rows import LARGE_ROW_BYTES, RowView
 from vibemq.model.stored import DamagedLetter, DeadLetter
 from vibemq.operations.arguments import Arguments, QueueName, Whole, page_size
 from vibemq.operations.contracts import CommandSession, EngineQuestions, InstantSource, StoreAccess
-from vibemq.operations.dead_letters.bodies import looked_into, whole_body
+from vibemq.operations.dead_letters.bodies import TOGETHER_MAX, looked_into, whole_body
 from vibemq.operations.dead_letters.filters import (
     NEWEST,
     GivenFilters,
@@ -159,6 +159,7 @@ class DeadLetters:
         self._local = local
         self._clock = clock
         self._access = access
+        self._looking = asyncio.Semaphore(TOGETHER_MAX)
 
     async def page(self, caller: Caller, wanted: LetterPageArguments) -> dict[str, Any]:
         sees = self._access.sees(caller, wanted.queue)
@@ -184,7 +185,8 @@ class DeadLetters:
         if wanted.decode is None and not wanted.digest:
             return shown
         look = partial(looked_into, letter.row, coding=wanted.decode, digest=wanted.digest)
-        return shown | await self._store.aside(look)
+        async with self._looking:
+            return shown | await self._store.aside(look)
 
     async def body(self, wanted: ShowArguments) -> memoryview:
         """The whole body, however large it is, or opened if that is asked for. Refusals as of `show`, and
@@ -192,7 +194,8 @@ class DeadLetters:
         row = (await self._one(wanted)).row
         if wanted.decode is None:
             return RowView(row).payload_view
-        return await self._store.aside(whole_body, row, wanted.decode)
+        async with self._looking:
+            return await self._store.aside(whole_body, row, wanted.decode)
 
     async def _one(self, wanted: ShowArguments) -> DeadLetter:
         found = await self._reader.one(wanted.dead_id)

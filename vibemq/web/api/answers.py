@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -19,6 +20,7 @@ from vibemq.web.api.cursors import CursorSeal
 from vibemq.web.api.errors import MEANINGS, Problem, body_of, headers_of
 
 PROBLEM = "application/problem+json"
+_TAG_OF_PROXY = re.compile(r'(?:W/)?("[^"]*?)(?:-(?:br|deflate|gzip|zstd))?"')
 
 
 ITEMS_PER_TURN = 50
@@ -156,11 +158,17 @@ def _digest_of(text: LongText) -> str:
     return text.digest
 
 
+def own_tag(text: str) -> str:
+    """A tag that a client has brought back, as the broker has written it, without its mark of a weak one. Proxies that
+    compress an answer make its tag a weak one, or add the coding to it."""
+    found = _TAG_OF_PROXY.fullmatch(text.strip())
+    return text if found is None else f'{found[1]}"'
+
+
 def knows(headers: Headers, tag: str) -> bool:
     """Whether the client has this content."""
     known = headers.get("if-none-match", "")
-    plain_tag = tag.removeprefix("W/")
-    return any(part.strip().removeprefix("W/") in (plain_tag, "*") for part in known.split(",") if part.strip())
+    return any(own_tag(part).strip() in (own_tag(tag), "*") for part in known.split(","))
 
 
 def problem_answer(problem: Problem, request_id: str, challenges: tuple[str, ...]) -> Response:

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from tests.simulation.engine_driver import Driver
 from vibemq.model.effects import QueuePage
-from vibemq.web.api.answers import ITEMS_PER_TURN, LONG_CHARACTERS, json_answer, plain
+from vibemq.web.api.answers import ITEMS_PER_TURN, LONG_CHARACTERS, json_answer, knows, plain
 from vibemq.web.api.contract import Exchange
 
 pytestmark = pytest.mark.anyio
@@ -86,3 +86,13 @@ async def test_a_short_answer_is_read_at_once() -> None:
     assert await plain([1], "items") == [1]
     assert await plain({"items": [1], "next": None}, "items") == {"items": [1], "next": None}
     assert await plain(None) is None
+
+
+@pytest.mark.parametrize("known", ['"ab"', 'W/"ab"', '"ab-gzip"', 'W/"ab-br"', '"x", W/"ab"', "*"])
+def test_a_tag_is_known_whatever_a_proxy_has_made_of_it(known: str) -> None:
+    assert knows(Headers({"if-none-match": known}), 'W/"ab"')
+
+
+@pytest.mark.parametrize("known", ["", '"a"', '"ab-x"', "ab", '"-gzip"', '"ab" "ab"', ","])
+def test_another_tag_is_not(known: str) -> None:
+    assert not knows(Headers({"if-none-match": known}), 'W/"ab"')

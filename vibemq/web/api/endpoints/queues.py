@@ -1,6 +1,5 @@
 """Queues: list, make, look at, change, purge and delete them."""
 
-import re
 from dataclasses import fields
 from typing import Any
 
@@ -16,6 +15,7 @@ from vibemq.model.options import (
     options_to_dict,
 )
 from vibemq.operations.queues import GROUPS_SHOWN, PAGE_QUEUES
+from vibemq.web.api.answers import own_tag
 from vibemq.web.api.arguments import checked
 from vibemq.web.api.contract import JSON, MERGE_PATCH, Endpoint, Exchange
 from vibemq.web.api.endpoints.shapes import ANYTHING, BOOLEAN, INSTANT, TEXT, WHOLE, listed, nothing, record
@@ -24,7 +24,6 @@ from vibemq.web.api.guardrails.json_shapes import LISTS_BYTES_MAX, LISTS_MARKS_M
 from vibemq.web.api.kinds import Kind
 
 PAGE = 50
-_SEEN_TAG = re.compile(r'(?:W/)?"?([0-9a-f]+)(?:-[a-z]+)?"?')
 
 
 def _without_default(schema: dict[str, Any]) -> None:
@@ -86,12 +85,6 @@ def created(result: Any, exchange: Exchange) -> dict[str, Any]:
     return {"queue": exchange.path["queue"]}
 
 
-def seen_tag(header: str) -> str:
-    """Of an If-Match. Proxies that compress an answer mark its tag as weak, or add the coding to it."""
-    found = _SEEN_TAG.fullmatch(header)
-    return found[1] if found is not None else "none"
-
-
 def change(exchange: Exchange) -> dict[str, Any]:
     """A merge patch: null gives an option the default of new queues."""
     tag = exchange.request.headers.get("if-match")
@@ -107,7 +100,7 @@ def change(exchange: Exchange) -> dict[str, Any]:
     return {
         "queue": exchange.path["queue"],
         "changes": changes,
-        **({} if tag == "*" else {"if_tag": seen_tag(tag)}),
+        **({} if tag == "*" else {"if_tag": own_tag(tag).strip('"') or "none"}),
     }
 
 
