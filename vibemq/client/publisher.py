@@ -8,10 +8,10 @@ window. So `publish_many` and `Publisher` do it on request (`dedup=True`); witho
 """
 
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterable, Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, NoReturn, Self
 
 from anyio.lowlevel import checkpoint
 
@@ -35,6 +35,10 @@ TIMEOUT_MS_MAX = 2**32 - 1
 REFUSALS_KEPT = 1_000
 """Errors of a `Publisher` since its last flush; of more it knows the number."""
 _NAMES_KEPT = 10_000
+ASYNCHRONOUS = (
+    "a publisher of vibemq.connect is used with `async with`, and not awaited; vibemq.sync.connect has the blocking"
+    " client, for `with`"
+)
 
 
 class PackedPublish(NamedTuple):
@@ -126,6 +130,11 @@ class Publishing:
             raise LocalProtocolError(
                 f"publish_many takes many bodies, and this is one {type(messages).__name__}, whose parts would be"
                 " published one by one; write publish(queue, body), or publish_many(queue, [body])"
+            )
+        if isinstance(messages, AsyncIterable):
+            raise LocalProtocolError(
+                f"publish_many takes what `for` takes, and this is {messages!r:.80}, for `async for`; write `async with"
+                " mq.publisher(queue) as out: async for body in …: await out.send(body)`"
             )
         if not isinstance(messages, Iterable):
             raise LocalProtocolError(
@@ -366,6 +375,15 @@ class Publisher:
         accepted = self._flushed - begin - len(refused) - more
         raise_for(self.queue, refused, accepted, more)
         return accepted
+
+    def __await__(self) -> NoReturn:
+        raise TypeError(ASYNCHRONOUS)
+
+    def __enter__(self) -> NoReturn:
+        raise TypeError(ASYNCHRONOUS)
+
+    def __exit__(self, *_: object) -> NoReturn:
+        raise TypeError(ASYNCHRONOUS)
 
     async def __aenter__(self) -> Self:
         self._publishing.check_loop()

@@ -379,6 +379,15 @@ class Publisher:
         loop, publisher = self._current()
         return loop.call(publisher.flush)
 
+    def __await__(self) -> NoReturn:
+        raise TypeError(BLOCKING)
+
+    def __aenter__(self) -> NoReturn:
+        raise TypeError(BLOCKING)
+
+    def __aexit__(self, *_: object) -> NoReturn:
+        raise TypeError(BLOCKING)
+
     def __enter__(self) -> Self:
         return self
 

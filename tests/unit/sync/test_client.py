@@ -68,7 +68,7 @@ def blocking(kind: type) -> Any:
     return kind.__new__(kind)
 
 
-@pytest.mark.parametrize("kind", [sync.Client, sync.Subscription])
+@pytest.mark.parametrize("kind", [sync.Client, sync.Publisher, sync.Subscription])
 def test_the_blocking_client_is_no_use_with_await(kind: type) -> None:
     async def wait() -> None:
         await blocking(kind)
