@@ -287,13 +287,13 @@ class Client:
         check_flag("return_refused", return_refused)
         common = Outgoing(None, None, headers, priority, ttl, delay, deliver_at)
         if self.hooks is None:
-            return _publish_many(running, queue, messages, common, dedup=dedup, return_refused=return_refused)
+            report = _publish_many(running, queue, messages, common, dedup=dedup)
+            return report if return_refused else report.whole()
         with self.hooks.publishing(queue) as scope:
             common.headers = scope.add_to(headers)
-            messages = scope.add_to_each(messages)
-            report = _publish_many(running, queue, messages, common, dedup=dedup, return_refused=return_refused)
+            report = _publish_many(running, queue, scope.add_to_each(messages), common, dedup=dedup)
             scope.messages = len(report)
-            return report
+            return report if return_refused else report.whole()
 
     def publisher(self, queue: str, *, dedup: bool = False) -> "Publisher":
         return Publisher(self, queue, dedup=dedup)
@@ -426,7 +426,7 @@ def _publish(publishing: Publishing, loop: LoopThread, packed: PackedPublish, an
 
 
 def _publish_many(
-    running: OpenClient, queue: str, messages: Iterable[Any], common: Outgoing, *, dedup: bool, return_refused: bool
+    running: OpenClient, queue: str, messages: Iterable[Any], common: Outgoing, *, dedup: bool
 ) -> PublishReport:
     """As `Publishing.many`: packed here, sent by the loop."""
     loop, publishing = running.loop, running.client.publishing
@@ -440,10 +440,7 @@ def _publish_many(
         with contextlib.suppress(VibeMQError):  # Closed meanwhile, it tells nothing, and the error is what counts.
             loop.call(publishing.note_sent, queue, sent, error)
         raise
-    report = loop.call(publishing.report, queue, sent)
-    if not return_refused:
-        report.raise_for_refused()
-    return report
+    return loop.call(publishing.report, queue, sent)
 
 
 def _receipt(answer: Answer, batch: PublishBatch, index: int) -> None:
