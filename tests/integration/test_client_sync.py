@@ -7,7 +7,7 @@ import sys
 import textwrap
 import threading
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 from typing import Any
 
 import anyio
@@ -119,8 +119,9 @@ def test_many_threads_share_a_client(broker: FakeBroker) -> None:
 
 def test_the_thread_that_calls_iterates_over_what_is_published(broker: FakeBroker) -> None:
     """Rows of a database, and whatever else belongs to a thread, are read where the program reads them."""
-    rows = sqlite3.connect(":memory:").execute("WITH n(i) AS (VALUES(1) UNION ALL SELECT i + 1 FROM n) SELECT i FROM n")
-    with vibemq.sync.connect(address(broker)) as mq:
+    numbers = "WITH n(i) AS (VALUES(1) UNION ALL SELECT i + 1 FROM n) SELECT i FROM n"
+    with closing(sqlite3.connect(":memory:")) as database, vibemq.sync.connect(address(broker)) as mq:
+        rows = database.execute(numbers)
 
         def bodies() -> Iterator[dict[str, int]]:
             for (number,) in itertools.islice(rows, 3_000):
