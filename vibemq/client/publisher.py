@@ -52,6 +52,13 @@ class PackedPublish(NamedTuple):
     """As it was given."""
 
 
+class PackedRequest(NamedTuple):
+    queue: str
+    row: bytes
+    extra: Extra | None
+    timeout: float
+
+
 class Publishing:
     """Everything a client publishes goes through here."""
 
@@ -83,6 +90,13 @@ class Publishing:
     async def ask(self, queue: str, message: Outgoing, timeout: Seconds) -> Response:
         """As `Client.request`."""
         self.link.check_loop()
+        return await self.ask_packed(self.pack_request(queue, message, timeout))
+
+    async def ask_packed(self, packed: PackedRequest) -> Response:
+        return await self.link.requests.reply_to(*packed)
+
+    def pack_request(self, queue: str, message: Outgoing, timeout: Seconds) -> PackedRequest:
+        """Any thread may do it."""
         self._check_name(queue)
         check_time("timeout", timeout)
         seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
@@ -91,13 +105,12 @@ class Publishing:
                 f"timeout is {seconds:g} s; it must be more than 0 and at most {TIMEOUT_MS_MAX // 1000:,} s"
             )
         timeout_ms = milliseconds(seconds, "timeout")
-        requests = self.link.requests
         try:
-            row, extra = requests.packer.row(message), extra_of(message)
+            row, extra = self.link.requests.packer.row(message), extra_of(message)
         except UNPACKED:
             explain_parts(message)
             raise
-        return await requests.reply_to(queue, row, extra, timeout_ms / 1000)
+        return PackedRequest(queue, row, extra, timeout_ms / 1000)
 
     async def many(self, queue: str, messages: Iterable[Any], common: Outgoing, *, dedup: bool) -> PublishReport:
         """Send all, then wait for all. The error of a body that cannot be packed, or of the iterable, comes once what
@@ -164,20 +177,14 @@ class Publishing:
             await batch.done.wait()
         return PublishReport(queue, sent)
 
-    async def submit(self, queue: str, message: Outgoing, *, dedup: bool) -> tuple[PublishBatch, int]:
+    async def submit(self, packed: PackedPublish) -> tuple[PublishBatch, int]:
         """Put one message on its way, waiting only for room; its batch, and its place in it."""
         self.link.check_loop()
-        self._check(queue)
         outbox = self.link.outbox
         if outbox.full:
             await outbox.room()
-            self.link.check()
-        try:
-            packed = self._packed(queue, message, dedup=dedup)
-        except UNPACKED:
-            explain_parts(message)
-            raise
-        placed = outbox.add(queue, packed.row, packed.extra, own_dedup=packed.own_dedup)
+        self.link.check()
+        placed = outbox.add(packed.queue, packed.row, packed.extra, own_dedup=packed.own_dedup)
         self.link.wake()
         return placed
 
@@ -217,11 +224,15 @@ class Publishing:
         """Wait until more may be published, or nothing will be."""
         await self.link.outbox.room()
 
-    def pack(self, queue: str, message: Outgoing) -> PackedPublish:
-        """Any thread may do it. Raises as `submit`, except for a lack of room."""
+    def pack(self, queue: str, message: Outgoing, *, dedup: bool | None = None) -> PackedPublish:
+        """Any thread may do it.
+
+        Args:
+            dedup: whether it gets a dedup id, if it has none; None = as `safe_retry` says.
+        """
         try:
             self._check(queue)
-            return self._packed(queue, message, dedup=self.link.settings.safe_retry)
+            return self._packed(queue, message, dedup=self.link.settings.safe_retry if dedup is None else dedup)
         except UNPACKED:
             explain(queue, message)
             raise
@@ -339,12 +350,16 @@ class Publisher:
         message = Outgoing(body, id, headers, priority, ttl, delay, deliver_at, dedup_id)
         if self._hooks is not None:
             with self._hooks.publishing(self.queue, message):
-                return await self.send_unobserved(message)
-        return await self.send_unobserved(message)
+                return await self.send_packed(self.pack(message))
+        return await self.send_packed(self.pack(message))
 
-    async def send_unobserved(self, message: Outgoing) -> Confirm:
+    def pack(self, message: Outgoing) -> PackedPublish:
+        """For `send_packed`. Any thread may do it."""
+        return self._publishing.pack(self.queue, message, dedup=self._dedup)
+
+    async def send_packed(self, packed: PackedPublish) -> Confirm:
         """As `send`, for faces of the client that call the hooks themselves."""
-        batch, index = await self._publishing.submit(self.queue, message, dedup=self._dedup)
+        batch, index = await self._publishing.submit(packed)
         piece = self._pieces[-1] if self._pieces else None
         if piece is not None and piece.batch is batch and index == piece.first + piece.count:
             piece.count += 1

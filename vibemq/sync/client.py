@@ -259,11 +259,12 @@ class Client:
         priority: PriorityLike | None = None,
     ) -> Response:
         loop, client = self._connected()
-        message = Outgoing(body, id, headers, priority)
+        loop.check_caller()
+        message, publishing = Outgoing(body, id, headers, priority), client.publishing
         if self.hooks is None:
-            return loop.call(client.publishing.ask, queue, message, timeout)
+            return loop.call(publishing.ask_packed, publishing.pack_request(queue, message, timeout))
         with self.hooks.publishing(queue, message):
-            return loop.call(client.publishing.ask, queue, message, timeout)
+            return loop.call(publishing.ask_packed, publishing.pack_request(queue, message, timeout))
 
     def flush(self) -> None:
         if self._running is not None:
@@ -368,12 +369,13 @@ class Publisher:
     def send(self, body: Any, **options: Any) -> Confirm:
         """The Confirm tells whether it is `done`; `flush` waits."""
         loop, publisher = self._current()
+        loop.check_caller()
         message = Outgoing(body, **options)
         hooks = self._client.hooks
         if hooks is None:
-            return loop.call(publisher.send_unobserved, message)
+            return loop.call(publisher.send_packed, publisher.pack(message))
         with hooks.publishing(self._queue, message):
-            return loop.call(publisher.send_unobserved, message)
+            return loop.call(publisher.send_packed, publisher.pack(message))
 
     def flush(self) -> int:
         loop, publisher = self._current()

@@ -18,7 +18,10 @@ NO_TWIN = {
         "open": "connect does it",
         "publishing": "for faces of the client",
     },
-    "Publisher": {"send_unobserved": "for faces of the client", "unconfirmed": "Client.unconfirmed"},
+    "Publisher": {
+        **dict.fromkeys(("pack", "send_packed"), "for faces of the client"),
+        "unconfirmed": "Client.unconfirmed",
+    },
     "Subscription": {
         "start": "entering the block does it",
         "next_batch_or_none": "next_batch is it",
