@@ -1,6 +1,6 @@
 """Arguments of a kind that cannot be used are named, and told how to write them."""
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
@@ -31,6 +31,27 @@ async def test_the_client_for_await_is_not_awaited_and_has_no_with() -> None:
         await mq
     with pytest.raises(TypeError, match=r"vibemq\.sync\.connect"), mq:
         pass
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("made", ["subscribe", "publisher"])
+async def test_nor_is_what_it_makes(broker: FakeBroker, made: str) -> None:
+    async with vibemq.connect(address(broker)) as mq:
+        one: Any = getattr(mq, made)("orders")
+        with pytest.raises(TypeError, match=r"is used with `async with`.*, and not awaited"):
+            await one
+        with pytest.raises(TypeError, match=r"vibemq\.sync\.connect"), one:
+            pass
+
+
+@pytest.mark.anyio
+async def test_many_that_come_one_after_the_other_go_through_a_publisher(broker: FakeBroker) -> None:
+    async def bodies() -> AsyncIterator[int]:
+        yield 1
+
+    async with vibemq.connect(address(broker)) as mq:
+        with pytest.raises(LocalProtocolError, match="async for body in"):
+            await mq.publish_many("orders", bodies())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("bodies", [None, 5])

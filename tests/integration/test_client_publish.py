@@ -266,8 +266,13 @@ async def test_a_long_absence_fails_what_waits_but_dialling_goes_on() -> None:
     policy = ReconnectPolicy(initial_delay=0.01, max_delay=0.02, offline_timeout=0.1)
     async with broker_and_client(reconnect=policy) as (broker, mq):
         await broker.stop()
-        with pytest.raises(NotConnected, match="continues to reconnect"):
+        why = rf"within 0\.1 s \(cannot connect to 127\.0\.0\.1:{broker.port}: .*\); the client continues to reconnect"
+        with pytest.raises(NotConnected, match=why):
             await mq.publish("orders", 1)
+        with pytest.raises(NotConnected, match=r"within 0\.01 s \(cannot connect"):
+            await mq.request("orders", 1, timeout=0.01)
+        with pytest.raises(NotConnected, match=r"within 0 s \(cannot connect.*, so what waits"):
+            await mq.fetch("orders", timeout=0)
         async with anyio.create_task_group() as tasks:
             await broker.start(tasks)
             await until(lambda: mq.is_connected)

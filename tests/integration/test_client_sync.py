@@ -7,7 +7,7 @@ import sys
 import textwrap
 import threading
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 from typing import Any
 
 import anyio
@@ -16,7 +16,7 @@ from anyio.from_thread import start_blocking_portal
 
 import vibemq
 from tests.integration.fake_broker import FakeBroker
-from vibemq.errors import LocalProtocolError, NotConnected, PublishFailed, QueueNotFound
+from vibemq.errors import LocalProtocolError, NotConnected, PublishFailed, QueueNotFound, VibeMQError
 
 
 @contextmanager
@@ -119,8 +119,9 @@ def test_many_threads_share_a_client(broker: FakeBroker) -> None:
 
 def test_the_thread_that_calls_iterates_over_what_is_published(broker: FakeBroker) -> None:
     """Rows of a database, and whatever else belongs to a thread, are read where the program reads them."""
-    rows = sqlite3.connect(":memory:").execute("WITH n(i) AS (VALUES(1) UNION ALL SELECT i + 1 FROM n) SELECT i FROM n")
-    with vibemq.sync.connect(address(broker)) as mq:
+    numbers = "WITH n(i) AS (VALUES(1) UNION ALL SELECT i + 1 FROM n) SELECT i FROM n"
+    with closing(sqlite3.connect(":memory:")) as database, vibemq.sync.connect(address(broker)) as mq:
+        rows = database.execute(numbers)
 
         def bodies() -> Iterator[dict[str, int]]:
             for (number,) in itertools.islice(rows, 3_000):
@@ -136,6 +137,25 @@ def test_the_thread_that_calls_iterates_over_what_is_published(broker: FakeBroke
             mq.publish_many("orders", itertools.chain([1] * 5_000, failing), return_refused=True)
     [told] = caught.value.__notes__
     assert told.endswith("messages are published to 'orders'; no later one was sent")
+
+
+class _OfThisThread:
+    """A body whose form is the program's work, as that of a model is."""
+
+    def model_dump_json(self) -> str:
+        assert threading.current_thread() is threading.main_thread()
+        return "1"
+
+
+def test_the_thread_that_calls_packs(broker: FakeBroker) -> None:
+    with vibemq.sync.connect(address(broker)) as mq:
+        mq.publish("orders", _OfThisThread())
+        mq.publish("orders", _OfThisThread(), wait=False)
+        with mq.publisher("orders") as out:
+            out.send(_OfThisThread())
+        with pytest.raises(VibeMQError):
+            mq.request("nobody", _OfThisThread(), timeout=0.01)
+        assert [message.json() for message in mq.fetch("orders", max=3)] == [1, 1, 1]
 
 
 def test_stopping_ends_an_iteration_in_another_thread(broker: FakeBroker) -> None:

@@ -409,21 +409,13 @@ class Client:
         check_flag("return_refused", return_refused)
         common = Outgoing(None, None, headers, priority, ttl, delay, deliver_at)
         if self.hooks is None:
-            return await self._publish_many(queue, messages, common, dedup=dedup, return_refused=return_refused)
+            report = await self._publishing.many(queue, messages, common, dedup=dedup)
+            return report if return_refused else report.whole()
         with self.hooks.publishing(queue) as scope:
             common.headers = scope.add_to(headers)
-            messages = scope.add_to_each(messages)
-            report = await self._publish_many(queue, messages, common, dedup=dedup, return_refused=return_refused)
+            report = await self._publishing.many(queue, scope.add_to_each(messages), common, dedup=dedup)
             scope.messages = len(report)
-            return report
-
-    async def _publish_many(
-        self, queue: str, messages: Iterable[Any], common: Outgoing, *, dedup: bool, return_refused: bool
-    ) -> PublishReport:
-        report = await self._publishing.many(queue, messages, common, dedup=dedup)
-        if not return_refused:
-            report.raise_for_refused()
-        return report
+            return report if return_refused else report.whole()
 
     def publisher(self, queue: str, *, dedup: bool = False) -> Publisher:
         """A stream into one queue: `async with mq.publisher("orders") as out: await out.send(body)`."""

@@ -37,9 +37,7 @@ async def fetch(
         await link.connected()
     link.check()
     if link.protocol is None:
-        raise NotConnected(
-            f"no connection to the broker within {timeout:g} s{_not_known(options.queue, reconnects=True)}"
-        )
+        raise link.no_connection(f"{timeout:g} s", _not_known(options.queue, reconnects=True))
     subscription: Subscription[T] = Subscription(link, options, validate)
     told = False
     try:

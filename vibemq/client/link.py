@@ -102,6 +102,8 @@ class ClientLink:
         self.changed = Latch()
         """Set, and replaced, whenever `protocol` or `failure` changes."""
         self._offline_since = now
+        self.unreachable = ""
+        """Why the connection was lost, or the latest attempt to make one has failed."""
         self._numbers = count(1)
         self._requests = PendingRequests()
         self.replies = AwaitedReplies()
@@ -125,6 +127,7 @@ class ClientLink:
         """A connection has shaken hands: subscriptions first, then what is unconfirmed, then what waited."""
         self.epoch += 1
         self.rate_limited = False
+        self.unreachable = ""
         self.protocol = protocol
         self._sending = None if self._put_off else protocol
         self._body_bytes_max = protocol.body_bytes_max
@@ -138,6 +141,7 @@ class ClientLink:
             return
         self.protocol = self._sending = None
         self._offline_since = now
+        self.unreachable = why
         self._row = None
         self._unproven = 0
         self._outgoing.clear()
@@ -522,10 +526,12 @@ class ClientLink:
             self.outbox.fail_all(self._too_long_offline)
 
     def _too_long_offline(self) -> VibeMQError:
-        return NotConnected(
-            f"no connection to {self.settings.host}:{self.settings.port}"
-            f" within {self.settings.reconnect.offline_timeout} s; the client continues to reconnect"
-        )
+        return self.no_connection(f"{self.settings.reconnect.offline_timeout} s", "; the client continues to reconnect")
+
+    def no_connection(self, waited: str, then: str = "") -> NotConnected:
+        """`then`: the end of its sentence."""
+        why = f" ({self.unreachable})" if self.unreachable else ""
+        return NotConnected(f"no connection to {self.settings.host}:{self.settings.port} within {waited}{why}{then}")
 
     def _timed_out(self, what: str) -> Failure:
         hint = f" (the broker's latest refusal: {self.last_refusal})" if self.last_refusal else ""

@@ -360,9 +360,10 @@ class Processing(Generic[T]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
         verb = self._settle(error)
+        is_late = _is_only(error, RequesterGone)
         if self._scope is not None:
-            self._scope.end(verb, error)
-        if _is_only(error, RequesterGone):
+            self._scope.end(verb, None if is_late else error)
+        if is_late:
             logger.info("nobody waits for the reply to %r: %s", self._message, error)
             return True
         if self._suppress and verb in ("retry", "reject"):

@@ -8,10 +8,10 @@ window. So `publish_many` and `Publisher` do it on request (`dedup=True`); witho
 """
 
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterable, Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, NoReturn, Self
 
 from anyio.lowlevel import checkpoint
 
@@ -35,6 +35,10 @@ TIMEOUT_MS_MAX = 2**32 - 1
 REFUSALS_KEPT = 1_000
 """Errors of a `Publisher` since its last flush; of more it knows the number."""
 _NAMES_KEPT = 10_000
+ASYNCHRONOUS = (
+    "a publisher of vibemq.connect is used with `async with`, and not awaited; vibemq.sync.connect has the blocking"
+    " client, for `with`"
+)
 
 
 class PackedPublish(NamedTuple):
@@ -46,6 +50,13 @@ class PackedPublish(NamedTuple):
     own_dedup: bool
     id: str | None
     """As it was given."""
+
+
+class PackedRequest(NamedTuple):
+    queue: str
+    row: bytes
+    extra: Extra | None
+    timeout: float
 
 
 class Publishing:
@@ -79,6 +90,13 @@ class Publishing:
     async def ask(self, queue: str, message: Outgoing, timeout: Seconds) -> Response:
         """As `Client.request`."""
         self.link.check_loop()
+        return await self.ask_packed(self.pack_request(queue, message, timeout))
+
+    async def ask_packed(self, packed: PackedRequest) -> Response:
+        return await self.link.requests.reply_to(*packed)
+
+    def pack_request(self, queue: str, message: Outgoing, timeout: Seconds) -> PackedRequest:
+        """Any thread may do it."""
         self._check_name(queue)
         check_time("timeout", timeout)
         seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
@@ -87,13 +105,12 @@ class Publishing:
                 f"timeout is {seconds:g} s; it must be more than 0 and at most {TIMEOUT_MS_MAX // 1000:,} s"
             )
         timeout_ms = milliseconds(seconds, "timeout")
-        requests = self.link.requests
         try:
-            row, extra = requests.packer.row(message), extra_of(message)
+            row, extra = self.link.requests.packer.row(message), extra_of(message)
         except UNPACKED:
             explain_parts(message)
             raise
-        return await requests.reply_to(queue, row, extra, timeout_ms / 1000)
+        return PackedRequest(queue, row, extra, timeout_ms / 1000)
 
     async def many(self, queue: str, messages: Iterable[Any], common: Outgoing, *, dedup: bool) -> PublishReport:
         """Send all, then wait for all. The error of a body that cannot be packed, or of the iterable, comes once what
@@ -127,6 +144,11 @@ class Publishing:
                 f"publish_many takes many bodies, and this is one {type(messages).__name__}, whose parts would be"
                 " published one by one; write publish(queue, body), or publish_many(queue, [body])"
             )
+        if isinstance(messages, AsyncIterable):
+            raise LocalProtocolError(
+                f"publish_many takes what `for` takes, and this is {messages!r:.80}, for `async for`; write `async with"
+                " mq.publisher(queue) as out: async for body in …: await out.send(body)`"
+            )
         if not isinstance(messages, Iterable):
             raise LocalProtocolError(
                 f"publish_many takes many bodies, and this is {messages!r:.80}; write publish(queue, body), or"
@@ -155,20 +177,14 @@ class Publishing:
             await batch.done.wait()
         return PublishReport(queue, sent)
 
-    async def submit(self, queue: str, message: Outgoing, *, dedup: bool) -> tuple[PublishBatch, int]:
+    async def submit(self, packed: PackedPublish) -> tuple[PublishBatch, int]:
         """Put one message on its way, waiting only for room; its batch, and its place in it."""
         self.link.check_loop()
-        self._check(queue)
         outbox = self.link.outbox
         if outbox.full:
             await outbox.room()
-            self.link.check()
-        try:
-            packed = self._packed(queue, message, dedup=dedup)
-        except UNPACKED:
-            explain_parts(message)
-            raise
-        placed = outbox.add(queue, packed.row, packed.extra, own_dedup=packed.own_dedup)
+        self.link.check()
+        placed = outbox.add(packed.queue, packed.row, packed.extra, own_dedup=packed.own_dedup)
         self.link.wake()
         return placed
 
@@ -208,11 +224,15 @@ class Publishing:
         """Wait until more may be published, or nothing will be."""
         await self.link.outbox.room()
 
-    def pack(self, queue: str, message: Outgoing) -> PackedPublish:
-        """Any thread may do it. Raises as `submit`, except for a lack of room."""
+    def pack(self, queue: str, message: Outgoing, *, dedup: bool | None = None) -> PackedPublish:
+        """Any thread may do it.
+
+        Args:
+            dedup: whether it gets a dedup id, if it has none; None = as `safe_retry` says.
+        """
         try:
             self._check(queue)
-            return self._packed(queue, message, dedup=self.link.settings.safe_retry)
+            return self._packed(queue, message, dedup=self.link.settings.safe_retry if dedup is None else dedup)
         except UNPACKED:
             explain(queue, message)
             raise
@@ -330,12 +350,16 @@ class Publisher:
         message = Outgoing(body, id, headers, priority, ttl, delay, deliver_at, dedup_id)
         if self._hooks is not None:
             with self._hooks.publishing(self.queue, message):
-                return await self.send_unobserved(message)
-        return await self.send_unobserved(message)
+                return await self.send_packed(self.pack(message))
+        return await self.send_packed(self.pack(message))
 
-    async def send_unobserved(self, message: Outgoing) -> Confirm:
+    def pack(self, message: Outgoing) -> PackedPublish:
+        """For `send_packed`. Any thread may do it."""
+        return self._publishing.pack(self.queue, message, dedup=self._dedup)
+
+    async def send_packed(self, packed: PackedPublish) -> Confirm:
         """As `send`, for faces of the client that call the hooks themselves."""
-        batch, index = await self._publishing.submit(self.queue, message, dedup=self._dedup)
+        batch, index = await self._publishing.submit(packed)
         piece = self._pieces[-1] if self._pieces else None
         if piece is not None and piece.batch is batch and index == piece.first + piece.count:
             piece.count += 1
@@ -366,6 +390,15 @@ class Publisher:
         accepted = self._flushed - begin - len(refused) - more
         raise_for(self.queue, refused, accepted, more)
         return accepted
+
+    def __await__(self) -> NoReturn:
+        raise TypeError(ASYNCHRONOUS)
+
+    def __enter__(self) -> NoReturn:
+        raise TypeError(ASYNCHRONOUS)
+
+    def __exit__(self, *_: object) -> NoReturn:
+        raise TypeError(ASYNCHRONOUS)
 
     async def __aenter__(self) -> Self:
         self._publishing.check_loop()

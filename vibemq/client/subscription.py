@@ -34,8 +34,8 @@ T = TypeVar("T")
 A = TypeVar("A")
 
 ASYNCHRONOUS = (
-    "a subscription of vibemq.connect is used with `async with` and `async for`; vibemq.sync.connect has the blocking"
-    " client, for `with` and `for`"
+    "a subscription of vibemq.connect is used with `async with` and `async for`, and not awaited; vibemq.sync.connect"
+    " has the blocking client, for `with` and `for`"
 )
 
 TURN_MESSAGES = 64
@@ -144,6 +144,9 @@ class Subscription(Generic[T]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.stop()
+
+    def __await__(self) -> NoReturn:
+        raise TypeError(ASYNCHRONOUS)
 
     def __enter__(self) -> NoReturn:
         raise TypeError(ASYNCHRONOUS)

@@ -259,11 +259,12 @@ class Client:
         priority: PriorityLike | None = None,
     ) -> Response:
         loop, client = self._connected()
-        message = Outgoing(body, id, headers, priority)
+        loop.check_caller()
+        message, publishing = Outgoing(body, id, headers, priority), client.publishing
         if self.hooks is None:
-            return loop.call(client.publishing.ask, queue, message, timeout)
+            return loop.call(publishing.ask_packed, publishing.pack_request(queue, message, timeout))
         with self.hooks.publishing(queue, message):
-            return loop.call(client.publishing.ask, queue, message, timeout)
+            return loop.call(publishing.ask_packed, publishing.pack_request(queue, message, timeout))
 
     def flush(self) -> None:
         if self._running is not None:
@@ -287,13 +288,13 @@ class Client:
         check_flag("return_refused", return_refused)
         common = Outgoing(None, None, headers, priority, ttl, delay, deliver_at)
         if self.hooks is None:
-            return _publish_many(running, queue, messages, common, dedup=dedup, return_refused=return_refused)
+            report = _publish_many(running, queue, messages, common, dedup=dedup)
+            return report if return_refused else report.whole()
         with self.hooks.publishing(queue) as scope:
             common.headers = scope.add_to(headers)
-            messages = scope.add_to_each(messages)
-            report = _publish_many(running, queue, messages, common, dedup=dedup, return_refused=return_refused)
+            report = _publish_many(running, queue, scope.add_to_each(messages), common, dedup=dedup)
             scope.messages = len(report)
-            return report
+            return report if return_refused else report.whole()
 
     def publisher(self, queue: str, *, dedup: bool = False) -> "Publisher":
         return Publisher(self, queue, dedup=dedup)
@@ -368,16 +369,26 @@ class Publisher:
     def send(self, body: Any, **options: Any) -> Confirm:
         """The Confirm tells whether it is `done`; `flush` waits."""
         loop, publisher = self._current()
+        loop.check_caller()
         message = Outgoing(body, **options)
         hooks = self._client.hooks
         if hooks is None:
-            return loop.call(publisher.send_unobserved, message)
+            return loop.call(publisher.send_packed, publisher.pack(message))
         with hooks.publishing(self._queue, message):
-            return loop.call(publisher.send_unobserved, message)
+            return loop.call(publisher.send_packed, publisher.pack(message))
 
     def flush(self) -> int:
         loop, publisher = self._current()
         return loop.call(publisher.flush)
+
+    def __await__(self) -> NoReturn:
+        raise TypeError(BLOCKING)
+
+    def __aenter__(self) -> NoReturn:
+        raise TypeError(BLOCKING)
+
+    def __aexit__(self, *_: object) -> NoReturn:
+        raise TypeError(BLOCKING)
 
     def __enter__(self) -> Self:
         return self
@@ -417,7 +428,7 @@ def _publish(publishing: Publishing, loop: LoopThread, packed: PackedPublish, an
 
 
 def _publish_many(
-    running: OpenClient, queue: str, messages: Iterable[Any], common: Outgoing, *, dedup: bool, return_refused: bool
+    running: OpenClient, queue: str, messages: Iterable[Any], common: Outgoing, *, dedup: bool
 ) -> PublishReport:
     """As `Publishing.many`: packed here, sent by the loop."""
     loop, publishing = running.loop, running.client.publishing
@@ -431,10 +442,7 @@ def _publish_many(
         with contextlib.suppress(VibeMQError):  # Closed meanwhile, it tells nothing, and the error is what counts.
             loop.call(publishing.note_sent, queue, sent, error)
         raise
-    report = loop.call(publishing.report, queue, sent)
-    if not return_refused:
-        report.raise_for_refused()
-    return report
+    return loop.call(publishing.report, queue, sent)
 
 
 def _receipt(answer: Answer, batch: PublishBatch, index: int) -> None:

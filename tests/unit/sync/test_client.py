@@ -18,7 +18,10 @@ NO_TWIN = {
         "open": "connect does it",
         "publishing": "for faces of the client",
     },
-    "Publisher": {"send_unobserved": "for faces of the client", "unconfirmed": "Client.unconfirmed"},
+    "Publisher": {
+        **dict.fromkeys(("pack", "send_packed"), "for faces of the client"),
+        "unconfirmed": "Client.unconfirmed",
+    },
     "Subscription": {
         "start": "entering the block does it",
         "next_batch_or_none": "next_batch is it",
@@ -68,7 +71,7 @@ def blocking(kind: type) -> Any:
     return kind.__new__(kind)
 
 
-@pytest.mark.parametrize("kind", [sync.Client, sync.Subscription])
+@pytest.mark.parametrize("kind", [sync.Client, sync.Publisher, sync.Subscription])
 def test_the_blocking_client_is_no_use_with_await(kind: type) -> None:
     async def wait() -> None:
         await blocking(kind)

@@ -116,7 +116,7 @@ class Supervisor:
                 if not self.connections and (not policy.first_connect or isinstance(exc, _HOPELESS)):
                     self._link.fail(_same(exc))
                     return
-                why = str(exc)
+                why = self._link.unreachable = str(exc)
             if self._is_closing():
                 return
             if self.connections > connections:

@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple, overload
+from typing import NamedTuple, Self, overload
 
 from vibemq.client.publishing.outbox import PublishBatch
 from vibemq.errors import PublishRefused, VibeMQError
@@ -90,6 +90,11 @@ class PublishReport(Sequence[Receipt]):
             VibeMQError: all were, for one and the same kind of reason.
         """
         raise_for(self.queue, self.refused, self.accepted)
+
+    def whole(self) -> Self:
+        """Itself, if nothing was refused. Raises as `raise_for_refused`."""
+        self.raise_for_refused()
+        return self
 
 
 def raise_for(queue: str, refused: Mapping[int, VibeMQError], accepted: int, more: int = 0) -> None:

@@ -31,6 +31,8 @@ class RequestingLink(Protocol):
 
     async def connected(self) -> ClientProtocol: ...
 
+    def no_connection(self, waited: str) -> NotConnected: ...
+
     def new_id(self) -> str: ...
 
     def put_behind(self, frame: bytes, *, alone: bool = False) -> None: ...
@@ -130,9 +132,7 @@ class LinkRequests:
             return self._link.protocol
         with anyio.move_on_at(deadline):
             return await self._link.connected()
-        raise NotConnected(
-            f"no connection to {self._link.settings.host}:{self._link.settings.port} within {timeout:g} s"
-        )
+        raise self._link.no_connection(f"{timeout:g} s")
 
     async def respond(self, address: str, row: bytes) -> None:
         """

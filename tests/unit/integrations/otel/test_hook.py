@@ -14,7 +14,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 import vibemq
 import vibemq.sync
-from vibemq.errors import NoReply, VibeMQError
+from vibemq.errors import NoReply, RequesterGone, VibeMQError
 from vibemq.integrations.otel import OpenTelemetryHook
 
 
@@ -219,6 +219,8 @@ def test_a_publish_that_fails_says_why(mq: vibemq.sync.Client, seen: Seen, vibem
         mq.publish_many(vibemq_queue, [3, 4])
     kinds = [(span.attributes or {}).get("error.type") for span in seen.spans()]
     assert kinds == [None, "QueueFull", "QueueFull"]
+    counts = [(span.attributes or {}).get("messaging.batch.message_count") for span in seen.spans()]
+    assert counts == [None, None, 2]
     assert seen.totals()["messaging.client.sent.messages"] == 1
 
 
@@ -258,6 +260,16 @@ def test_a_request_lasts_until_its_reply_and_the_responder_belongs_to_its_trace(
     with pytest.raises(VibeMQError):
         mq.request(vibemq_queue, "where?", timeout=0.05)
     assert [(span.attributes or {}).get("error.type") for span in seen.spans()][-1] == "NoReply"
+
+
+def test_a_reply_that_comes_too_late_is_no_failure_of_the_work(
+    mq: vibemq.sync.Client, seen: Seen, vibemq_queue: str
+) -> None:
+    mq.publish(vibemq_queue, 1)
+    [message] = mq.fetch(vibemq_queue, timeout=9)
+    with message.process():
+        raise RequesterGone("nobody waits")
+    assert seen.named(f"process {vibemq_queue}").status.status_code is StatusCode.UNSET
 
 
 def test_metrics(mq: vibemq.sync.Client, seen: Seen, vibemq_queue: str) -> None:
