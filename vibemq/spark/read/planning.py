@@ -36,7 +36,7 @@ def ask_splits(client: BrokerClient, settings: SourceOptions, spans: Sequence[Of
     share = max(1, len(spans))
     arguments = {
         "target_bytes": settings.target_partition_bytes,
-        "min": min(max(1, settings.min_partitions // share), PARTS_MAX),
+        "min": min(-(-settings.min_partitions // share), PARTS_MAX),
         "max": min(max(1, settings.max_partitions // share), PARTS_MAX),
     }
     asked = []

@@ -99,9 +99,7 @@ def test_a_group_that_goes_on_between_planning_and_reading(
     reader = source.reader(source.schema())
     (task,) = reader.partitions()
     query.latest(query.batch(start)[0])
-    with pytest.raises(
-        DataLoss, match=r"query of group .etl. has acknowledged .* since this read was"
-    ):
+    with pytest.raises(DataLoss, match=r"query of group .etl. has acknowledged .* since this read was"):
         list(reader.read(task))
     careless = DefaultSource(options_of(broker, queue=name, group="etl", failOnDataLoss="false", columns="seq"))
     assert [row["seq"] for batch in careless.reader(source.schema()).read(task) for row in batch.to_pylist()] == [3, 4]

@@ -56,6 +56,8 @@ def test_all_queues_are_asked_for_their_tasks_before_an_answer_is_waited_for(
         monkeypatch.setattr(BrokerClient, word, told)
     assert len(query.live.partitions(start, end)) == 3
     assert seen == ["ask"] * 3 + ["answer"] * 3
+    more = Query(broker, queues=",".join(names), minPartitions=7)
+    assert len(more.live.partitions(start, more.latest(start))) == 9, "at least 7, as many of each queue"
 
 
 def test_more_tasks_than_the_broker_divides_a_queue_into_may_be_asked_for(
