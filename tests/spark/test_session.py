@@ -121,6 +121,32 @@ def test_available_now_acknowledges_all_of_it(world: World) -> None:
     assert world.committed(source) == 1001
 
 
+@pytest.mark.long(
+    covered_by="tests/unit/spark/read/test_stream_acknowledgements.py::test_ack_on_commit_waits_for_the_next_batch"
+)
+def test_progress_that_spark_notes_later_repeats_batches_as_they_were(world: World) -> None:
+    source = world.queue(*range(10), mode="fan_out_with_ack", retention="settled")
+
+    def run(limit: int) -> list[int]:
+        """The rows of each batch, until everything is read."""
+        frame = world.stream(queue=source, ackOn="commit", maxMessagesPerTrigger=limit).select("body")
+        writer = frame.writeStream.format("noop").option("checkpointLocation", str(world.folder / "c"))
+        late = {"asyncProgressTrackingEnabled": True, "asyncProgressTrackingCheckpointIntervalMs": 3_600_000}
+        query = writer.options(**late).start()
+        until(lambda: bool(query.lastProgress) and ends(query.lastProgress)[-1] == 11, query)
+        query.stop()
+        return [report.numInputRows for report in query.recentProgress if report.numInputRows]
+
+    def ends(progress: Any) -> list[int]:
+        return [json.loads(one["endOffset"])["q"][source]["s"] for one in progress["sources"]]
+
+    assert run(2) == [2] * 5
+    assert len(list((world.folder / "c" / "commits").glob("[0-9]*"))) < 5, "Spark has noted the first ones only"
+    again = run(100)
+    assert set(again) == {2}
+    assert len(again) > 1
+
+
 @pytest.mark.long(covered_by="tests/unit/spark/read/test_admission.py::test_several_queues_share_the_limits")
 def test_byte_limits_and_several_queues(world: World) -> None:
     one, two, target = world.queue(*range(100)), world.queue(*range(100, 200)), world.queue()

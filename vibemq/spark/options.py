@@ -1,6 +1,7 @@
 """The options: one table, `SourceOptions`. docs/reference/spark.md explains them; a test compares both."""
 
 import difflib
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
@@ -159,17 +160,19 @@ def parse(options: Mapping[str, str], use: str = "") -> SourceOptions:
         try:
             values[item.name] = item.metadata["read"](str(value))
         except ValueError as error:
-            raise OptionError(f"option {name} is {_shown(str(value))!r}; it must be {error}") from None
+            shown = _without_secrets(str(value)) if name == "endpoint" else str(value)
+            raise OptionError(f"option {name} is {shown!r}; it must be {error}") from None
     settings = SourceOptions(**values)
     if use:
         _check(settings, use, frozenset(values))
     return settings
 
 
-def _shown(value: str) -> str:
-    """Without what stands in front of the last @: there are credentials in URLs."""
-    _, at, behind = value.rpartition("@")
-    return f"…@{behind}" if at else value
+def _without_secrets(address: str) -> str:
+    """Of an address as clients take it: neither what stands in front of the last @ nor any value of a key."""
+    _, at, behind = address.rpartition("@")
+    shown = re.split("[?;=]", behind, maxsplit=1)[0]
+    return f"{'…@' if at else ''}{shown}{'…' if shown != behind else ''}"
 
 
 def _check(settings: SourceOptions, use: str, given: frozenset[str]) -> None:

@@ -120,8 +120,11 @@ def _milliseconds(text: str) -> int | None:
 
 def endpoints(value: str) -> tuple[Endpoint, ...]:
     """`vibemqs://` counts for the rest of the list too, as in vibemqs://a:2925,b:2925."""
-    if "@" in value:
-        raise ValueError("an address without credentials (they would show in the plan); use passwordFile")
+    if "@" in value or "=" in value:
+        raise ValueError(
+            "an address without credentials (they would show in the plan) or other options of clients; use passwordFile"
+            " or tokenFile, tls and so on"
+        )
     found: list[Endpoint] = []
     tls = False
     for item in names(value):

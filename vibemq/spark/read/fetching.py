@@ -130,6 +130,8 @@ def _behind_the_loss(client: BrokerClient, task: Task, settings: SourceOptions, 
     if settings.fail_on_data_loss or task["dead"] or error.code not in LOSSES:
         if error.code == "QUEUE_NOT_FOUND" and settings.queue_pattern:
             raise deleted_queues([task["queue"]]) from None
+        if error.code == "OFFSET_GONE" and "batch" not in task:
+            raise _acknowledged_meanwhile(task, error) from None
         raise explained(error, task["queue"], task["group"]) from None
     on = task["end"]
     if error.code == "OFFSET_GONE":
@@ -137,6 +139,16 @@ def _behind_the_loss(client: BrokerClient, task: Task, settings: SourceOptions, 
         on = max(int(client.call("group.offsets", task["queue"], arguments)["head"]), at + 1)
     notice(f"queue {task['queue']!r}: messages {at} to {min(on, task['end']) - 1} are gone ({error.code})")
     return on
+
+
+def _acknowledged_meanwhile(task: Task, error: Refused) -> DataLoss:
+    """Of a batch read, which has no checkpoint."""
+    return DataLoss(
+        f"the query of group {task['group']!r} has acknowledged messages of queue {task['queue']!r} since this read was"
+        " planned. Read again; or read without the option group; or set failOnDataLoss=false to leave them out"
+        f" [{error.code}: {error.sentence}]",
+        error.code,
+    )
 
 
 def _too_large(task: Task, at: int, error: Refused) -> Refused:

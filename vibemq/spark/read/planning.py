@@ -17,18 +17,21 @@ from vibemq.spark.read.offsets import OffsetRange, Positions, spans
 LETTERS_PER_TASK = 20_000
 PARTS_MAX = 4_096
 """Into so many the broker divides a range at most."""
+OWN_QUEUE_PREFIX = "~"
+"""Begins the names of queues that are the broker's own, and nobody's to read."""
 AskedSplit = tuple[OffsetRange, Ticket]
 
 
 def queues_of(client: BrokerClient, settings: SourceOptions) -> tuple[str, ...]:
-    """The queues the options name; of a pattern those that exist now."""
+    """The queues the options name; of a pattern those that exist now, without the broker's own."""
     if settings.queue:
         return (settings.queue,)
     if settings.queues:
         return settings.queues
     pattern = settings.queue_pattern
     prefix = re.split(r"[*?[]", pattern, maxsplit=1)[0]
-    return tuple(name for name in client.list_queues(prefix) if fnmatch.fnmatchcase(name, pattern))
+    names = client.list_queues(prefix)
+    return tuple(name for name in names if fnmatch.fnmatchcase(name, pattern) and not name.startswith(OWN_QUEUE_PREFIX))
 
 
 def ask_splits(client: BrokerClient, settings: SourceOptions, spans: Sequence[OffsetRange]) -> list[AskedSplit]:
@@ -36,7 +39,7 @@ def ask_splits(client: BrokerClient, settings: SourceOptions, spans: Sequence[Of
     share = max(1, len(spans))
     arguments = {
         "target_bytes": settings.target_partition_bytes,
-        "min": min(max(1, settings.min_partitions // share), PARTS_MAX),
+        "min": min(-(-settings.min_partitions // share), PARTS_MAX),
         "max": min(max(1, settings.max_partitions // share), PARTS_MAX),
     }
     asked = []

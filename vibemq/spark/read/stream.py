@@ -324,7 +324,10 @@ class _Live:
         self._client.close()
 
     def _missing(self, queue: str, known: Positions, error: Refused) -> None:
-        """A queue of the checkpoint or the pattern is gone: raise, or go on without it."""
+        """A queue of the checkpoint or the pattern is gone: raise, or go on without it. Without one that belongs to a
+        connection the query goes on as well: no cursor can read it."""
+        if error.code == "QUEUE_EXCLUSIVE" and self._settings.queue_pattern and queue not in known:
+            return
         if error.code != "QUEUE_NOT_FOUND" or not self._settings.queue_pattern:
             raise error
         if queue in known and self._settings.fail_on_data_loss:

@@ -86,6 +86,25 @@ def test_a_group_says_where_to_start_and_does_not_move(broker: BrokerProcess, qu
         assert numbers(read(broker, queue=queue, group="etl")) == [2, 3]
 
 
+def test_a_group_that_goes_on_between_planning_and_reading(
+    broker: BrokerProcess, mq: Any, queue: str, publish: Publish
+) -> None:
+    """A look at what a running query has still to do."""
+    name = f"{queue}.settled"
+    mq.create_queue(name, mode="fan_out_with_ack")
+    query = Query(broker, queue=name, maxMessagesPerTrigger=2)
+    start = query.live.initialOffset()
+    publish(name, 0, 4)
+    source = DefaultSource(options_of(broker, queue=name, group="etl", columns="seq"))
+    reader = source.reader(source.schema())
+    (task,) = reader.partitions()
+    query.latest(query.batch(start)[0])
+    with pytest.raises(DataLoss, match=r"query of group .etl. has acknowledged .* since this read was"):
+        list(reader.read(task))
+    careless = DefaultSource(options_of(broker, queue=name, group="etl", failOnDataLoss="false", columns="seq"))
+    assert [row["seq"] for batch in careless.reader(source.schema()).read(task) for row in batch.to_pylist()] == [3, 4]
+
+
 def test_a_frame_is_the_piece_of_a_fetch(broker: BrokerProcess, queue: str, publish: Publish) -> None:
     publish(queue, 0, 3000, size=1000)
     for fetch in ("20k", "1m"):

@@ -14,6 +14,7 @@ from vibemq.spark.errors import OptionError, Refused
 from vibemq.spark.options import STREAM, parse
 from vibemq.spark.read.fetching import read_task
 from vibemq.spark.read.offsets import QueuePosition
+from vibemq.spark.read.planning import queues_of
 from vibemq.spark.read.plans import PLAN_CHARACTERS_MAX, text_of, text_to_keep
 from vibemq.spark.schema import read_schema
 
@@ -56,6 +57,8 @@ def test_all_queues_are_asked_for_their_tasks_before_an_answer_is_waited_for(
         monkeypatch.setattr(BrokerClient, word, told)
     assert len(query.live.partitions(start, end)) == 3
     assert seen == ["ask"] * 3 + ["answer"] * 3
+    more = Query(broker, queues=",".join(names), minPartitions=7)
+    assert len(more.live.partitions(start, more.latest(start))) == 9, "at least 7, as many of each queue"
 
 
 def test_more_tasks_than_the_broker_divides_a_queue_into_may_be_asked_for(
@@ -177,6 +180,25 @@ def test_a_new_queue_of_a_pattern_is_read_from_its_first_message(
         offset, numbers = query.batch(entered)
         assert numbers == [first, first + 1]
         query = Query(broker, **options)
+
+
+def test_queues_of_connections_and_of_the_broker_are_left_out_of_a_pattern(
+    broker: BrokerProcess, mq: Any, queue: str, publish: Publish, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vibemq.spark.read.stream.DISCOVERY_S", 0.0)
+    mq.create_queue(f"{queue}.reply", exclusive=True)
+    query = Query(broker, queuePattern=f"{queue}*")
+    publish(queue, 0, 2)
+    offset, numbers = query.batch(query.live.initialOffset())
+    assert numbers == [0, 1]
+    mq.create_queue(f"{queue}.another-reply", exclusive=True)
+    publish(queue, 2, 4)
+    offset, numbers = query.batch(offset)
+    assert (numbers, list(offset["q"])) == ([2, 3], [queue])
+    assert list(query.live.reportLatestOffset()["q"]) == [queue]
+    monkeypatch.setattr(BrokerClient, "_all_queues", lambda client: ["~eventmesh", queue])
+    client = BrokerClient(parse(options_of(broker)))
+    assert queues_of(client, parse({"queuePattern": "*"})) == (queue,)
 
 
 def test_a_checkpoint_of_other_queues_is_refused(broker: BrokerProcess, mq: Any, queue: str) -> None:
