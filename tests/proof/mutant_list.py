@@ -448,7 +448,7 @@ ENGINE = (
     Mutant(
         "a new owner does not fence the old one",
         "engine/handlers/groups.py",
-        "        end_consumers(step, queue, group.name, fenced, but_session=command.session)\n",
+        "        end_consumers(step, queue, group.name, _fenced(queue, group), but_session=command.session)\n",
         "",
         sign=r"were not fenced",
         by=(ENGINE_SIM,),

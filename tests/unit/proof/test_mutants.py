@@ -68,7 +68,9 @@ def test_a_mutant_is_caught_by_the_harm_it_does_and_by_nothing_else(tmp_path: Pa
 
 @pytest.mark.slow
 def test_a_mutant_that_nobody_notices_lives(tmp_path: Path) -> None:
-    harmless = "        end_consumers(step, queue, group.name, fenced, but_session=command.session)  # once\n"
+    harmless = (
+        "        end_consumers(step, queue, group.name, _fenced(queue, group), but_session=command.session)  # once\n"
+    )
     assert "the mutant lives" in told(tmp_path, new=harmless)
 
 
