@@ -56,6 +56,10 @@ def test_the_life_of_a_cursor(vibemq: Run, queue: str, capfdbinary: pytest.Captu
     vibemq("admin", "queue", "purge", queue, "--yes")
     code, [moved], _ = vibemq("admin", "group", "seek", queue, "etl", "sequence:4", "--yes")
     assert (code, moved["committed"]) == (6, 11)
+    capfdbinary.readouterr()
+    assert run_app(admin_main.app, "vibemq-admin", ["group", "seek", queue, "etl", "sequence:99", "--yes"]) == 0
+    assert "messages 11 to 98 are not for this group" in capfdbinary.readouterr().err.decode()
+    vibemq("admin", "group", "seek", queue, "etl", "latest", "--yes")
     assert run_app(admin_main.app, "vibemq-admin", ["group", "ls", queue]) == 0
     assert run_app(admin_main.app, "vibemq-admin", ["group", "show", queue, "etl"]) == 0
     text = capfdbinary.readouterr().out.decode()

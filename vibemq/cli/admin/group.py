@@ -118,7 +118,18 @@ def create(
         raise Usage(f"queue {queue!r} has a group {group!r} already; `group set` changes it, `group seek` moves it")
     limits = _limits(hold, max_lag, max_lag_size)
     found = ask(url, timeout, "group.join", queue=queue, group=group, start=start, owner="vibemq-admin", **limits)
-    Output(json=json).emit(found, f"group {group} of queue {queue}: reads from {found['committed']}")
+    out = Output(json=json)
+    out.emit(found, f"group {group} of queue {queue}: reads from {found['committed']}")
+    _note_beyond(out, found)
+
+
+def _note_beyond(out: Output, found: dict[str, Any]) -> None:
+    """Of a group that stands behind the end of its queue, which is what a mistyped sequence does. Only of cursors it is
+    known."""
+    end, at = found.get("tail"), found.get("committed", 0)
+    if end is not None and at > end:
+        span = f"message {end} is" if at == end + 1 else f"messages {end} to {at - 1} are"
+        out.note(f"! the queue has not come so far yet: when they are published, {span} not for this group", "yellow")
 
 
 @app.command("set")
@@ -193,7 +204,8 @@ def seek(
 ) -> None:
     """Move a group. A reader of the group is stopped; skipped messages count as read.
 
-    A sequence that the queue does not keep is not reached: the group stands as near as it can (exit code 6).
+    A sequence that the queue does not keep any more is not reached: the group stands as near as it can (exit code 6).
+    At a sequence that the queue has not reached yet the group waits, and messages before it count as read.
 
     Example: vibemq-admin group seek orders etl earliest
     """
@@ -209,6 +221,7 @@ def seek(
     is_elsewhere = asked != to
     why = f", not to {asked}: the queue keeps messages from {to} on, or ends there" if is_elsewhere else ""
     out.emit(found, f"group {group} of queue {queue}: moved from {before['committed']} to {to}{why}")
+    _note_beyond(out, found)
     if is_elsewhere:
         raise typer.Exit(ExitCode.PARTLY)
 
