@@ -335,7 +335,9 @@ def test_a_child_that_ends_like_any_program_says_nothing(broker: FakeBroker, tmp
     said = tmp_path / "said"
     with said.open("w") as stderr:
         # Not a pipe, whose end a child that hangs would keep open.
-        command = [sys.executable, "-W", "default", "-c", textwrap.dedent(program)]
+        # Python 3.12 warns of every fork in a process that has threads.
+        warnings = ["-W", "default", "-W", "ignore:This process:DeprecationWarning"]
+        command = [sys.executable, *warnings, "-c", textwrap.dedent(program)]
         ended = subprocess.run(command, stderr=stderr, timeout=WAIT_S, check=False, cwd=tmp_path)
     assert (ended.returncode, said.read_text()) == (0, "")
     assert broker.queue("orders").next_sequence == 4
