@@ -3,6 +3,7 @@
 import shutil
 import tempfile
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,12 +13,13 @@ import typer
 
 from vibemq.cli.admin.doctor.fsync import fsync_latencies_ms
 from vibemq.cli.child import BrokerProcess
-from vibemq.cli.flags import Json, size_option
-from vibemq.cli.online import settings_of
+from vibemq.cli.flags import DEFAULT_TIMEOUT, Json, Timeout, size_option
+from vibemq.cli.online import settings_for
 from vibemq.cli.output import Output, bytes_text, table
 from vibemq.cli.ping import median
 from vibemq.cli.progress import Tracker, tracked
 from vibemq.client import Client, connect
+from vibemq.client.address import ClientSettings
 from vibemq.model.options import Durability, enum_of
 
 CHUNK = 2_000
@@ -55,6 +57,7 @@ def bench(
     url: Annotated[
         str | None, typer.Option("--url", metavar="URL", help="Measure this running broker instead of starting one.")
     ] = None,
+    timeout: Timeout = DEFAULT_TIMEOUT,
     json: Json = False,
 ) -> None:
     """Publish, consume and acknowledge messages, and print the rates.
@@ -64,9 +67,13 @@ def bench(
     policy = enum_of(Durability, durability, "durability").name.lower()
     out = Output(json=json)
     base = Path(tempfile.mkdtemp(prefix="vibemq-bench-", dir=data_dir))
+
+    async def measure(broker: str) -> Figures:
+        return await _measure(out, settings_for(broker, timeout, patient=True), messages, size, policy)
+
     try:
         latencies = fsync_latencies_ms(base)
-        figures = anyio.run(_run, out, base, url, storage, messages, size, policy)
+        figures = anyio.run(_run, measure, base, url, storage)
     finally:
         shutil.rmtree(base, ignore_errors=True)
     disk = {"fsync_median_ms": round(median(latencies), 3), "fsync_max_ms": round(latencies[-1], 3)}
@@ -86,24 +93,22 @@ def _rows(value: dict[str, Any]) -> list[tuple[str, object]]:
     ]
 
 
-async def _run(
-    out: Output, base: Path, url: str | None, storage: str, messages: int, size: int, durability: str
-) -> Figures:
+async def _run(measure: Callable[[str], Awaitable[Figures]], base: Path, url: str | None, storage: str) -> Figures:
     if url is not None:
-        return await _measure(out, url, messages, size, durability)
+        return await measure(url)
     broker = BrokerProcess(base / "data", storage=storage)
     try:
         await broker.start()
-        return await _measure(out, broker.url, messages, size, durability)
+        return await measure(broker.url)
     finally:
         with anyio.CancelScope(shield=True):
             await broker.stop()
 
 
-async def _measure(out: Output, url: str, messages: int, size: int, durability: str) -> Figures:
+async def _measure(out: Output, settings: ClientSettings, messages: int, size: int, durability: str) -> Figures:
     queue = f"vibemq-bench-{time.time_ns():x}"
     figures = Figures(messages)
-    async with connect(settings_of(url)) as mq:
+    async with connect(settings) as mq:
         await mq.create_queue(queue, durability=durability)
         try:
             figures.lone_ms = await _lone_publish(mq, queue, size)

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -84,7 +85,7 @@ def test_usage_errors_obey_json(vibemq: Run) -> None:
 @pytest.mark.parametrize("words", [("ping",), ("pub", "q", "x"), ("sub", "q")])
 def test_nobody_there(vibemq: Run, words: tuple[str, ...]) -> None:
     code, out, err = vibemq(*words, "--url", NOBODY)
-    assert (code, out) == (5, "")
+    assert (code, out) == (5, ""), err
     assert err.startswith("error UNREACHABLE: cannot connect to 127.0.0.1:1")
 
 
@@ -155,3 +156,12 @@ def test_reading_standard_input_from_a_terminal_is_refused(vibemq: Run, monkeypa
     code, _, err = vibemq("pub", "q")
     assert code == 2
     assert "no message" in err
+
+
+@pytest.mark.parametrize("verb", ["ping", "bench"])
+def test_a_broker_that_never_answers_is_given_up_after_the_timeout(vibemq: Run, verb: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"vibemq://127.0.0.1:{silent.getsockname()[1]}"
+        code, out, err = vibemq(verb, "--url", url, "--timeout", "200ms")
+    assert (code, out) == (5, ""), err
+    assert "did not finish the handshake in 0.2 s" in err
