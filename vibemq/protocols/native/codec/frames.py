@@ -104,19 +104,21 @@ def encode_frame(
     Raises:
         LocalProtocolError: more bytes to send than a peer accepts.
     """
-    _check_fits(body, body_bytes_max if inflated_bytes_max is None else inflated_bytes_max)
+    size, most = len(body), body_bytes_max if inflated_bytes_max is None else inflated_bytes_max
+    if size > most:
+        raise _too_large(size, most)
     flag = Compression.NONE
-    if how and len(body) >= threshold:
+    if how and size >= threshold:
         packed = compress(body, how)
-        if BODY_BYTES_MIN <= len(packed) < len(body) and (inflates is None or inflates(len(packed), len(body))):
-            body, flag = packed, how
-    _check_fits(body, body_bytes_max)
-    return HEADER.pack(len(body), flag) + body
+        if BODY_BYTES_MIN <= len(packed) < size and (inflates is None or inflates(len(packed), size)):
+            body, flag, size = packed, how, len(packed)
+    if size > body_bytes_max:
+        raise _too_large(size, body_bytes_max)
+    return HEADER.pack(size, flag) + body
 
 
-def _check_fits(body: bytes, most: int) -> None:
-    if len(body) > most:
-        raise LocalProtocolError(f"a body of {len(body):,} B does not fit into a frame; the limit is {most:,}")
+def _too_large(size: int, most: int) -> LocalProtocolError:
+    return LocalProtocolError(f"a body of {size:,} B does not fit into a frame; the limit is {most:,}")
 
 
 class ByteBuffer:
