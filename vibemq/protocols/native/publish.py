@@ -84,6 +84,8 @@ class PublishIntake:
         """Of the payloads that are to be checked, about."""
         self._batches: dict[bytes, NativeBatch] = {}
         self._names: dict[bytes, str] = {}
+        self.names_learnt = 0
+        """Of queues: how many there were that were not known, so that the publish may have to make its queue."""
         self._expected: NativeBatch | None = None
         self._head = b""
         self._layout = struct.Struct("!I")
@@ -220,6 +222,7 @@ class PublishIntake:
             if len(self._names) >= _NAMES_MAX:
                 self._names.clear()
             self._names[queue_block] = name
+            self.names_learnt += 1
         return name
 
     def _expect(self, batch: NativeBatch, id_block: bytes) -> None:

@@ -131,6 +131,13 @@ def test_headers_that_were_never_seen_are_more_work_than_others() -> None:
     assert counts[1] <= READ_UNITS
 
 
+def test_a_publish_that_may_have_to_make_its_queue_is_more_work_than_others() -> None:
+    peer = plain()
+    asked = peer.hear(b"".join(frame(T.PUBLISH, f"{n:03}", f"q{n:03}", b"1") for n in range(200)))
+    assert len(asked) == READ_UNITS // 6
+    assert peer.session.unread
+
+
 def test_very_many_headers_are_not_looked_at() -> None:
     """To read all that fit into a frame would hold up everybody for tens of milliseconds."""
     peer = plain()
