@@ -269,9 +269,11 @@ class FrameParser:
         kind = data[start + 1]
         if self._state.principal is not None:
             if kind == _PUBLISH:
+                before = self._state.publishes.names_learnt
                 self._publish(data, start, end)
-                values = self._state.publishes.weigh(data, start, end)
-                return end - start + values // _VALUES_PER_UNIT * _BYTES_PER_UNIT
+                units = self._state.publishes.weigh(data, start, end) // _VALUES_PER_UNIT
+                units += _OPERATION_UNITS * (self._state.publishes.names_learnt - before)
+                return end - start + units * _BYTES_PER_UNIT
             if kind == _ACK:
                 self._ack(data, start, end)
                 return end - start

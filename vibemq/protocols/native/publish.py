@@ -24,6 +24,8 @@ _ID_AT = 9
 _HEAD = bytes((0, VERSION, CommandType.PUBLISH))
 """flag, version, type"""
 _NAMES_MAX = 1024
+_LEARNING, _HEADER_BYTES_LEARNT = 3, 64
+"""To look at a header block takes as long as so many frames that look as expected, and one for so many of its bytes."""
 _THE_LONG_WAY = Meaning()
 """Marks a block that has to be looked at with its frame."""
 
@@ -82,6 +84,8 @@ class PublishIntake:
         """Of the payloads that are to be checked, about."""
         self._batches: dict[bytes, NativeBatch] = {}
         self._names: dict[bytes, str] = {}
+        self.names_learnt = 0
+        """Of queues: how many there were that were not known, so that the publish may have to make its queue."""
         self._expected: NativeBatch | None = None
         self._head = b""
         self._layout = struct.Struct("!I")
@@ -92,8 +96,8 @@ class PublishIntake:
         return bool(self._batches)
 
     def take(self, data: bytes, at: int, most: int) -> tuple[int, int]:
-        """Take in up to `most` frames at `at` that look as expected; return where the next one begins, and how many
-        they were."""
+        """Take in up to `most` frames at `at` that look as expected; return where the next one begins, and as how
+        many plain ones they count: headers that were never seen before take longer."""
         batch = self._expected
         if batch is None:
             return at, 0
@@ -105,23 +109,30 @@ class PublishIntake:
         stop, body_bytes_max = len(data), self._body_bytes_max
         ids, rests, lengths, payloads = batch.ids, batch.rests, batch.lengths, batch.payloads
         check_payloads = not self.any_payload
+        learning = 0
         for number in range(most):
             try:
                 size, its_head, its_queue, payload_size = unpack(data, at)
             except struct.error:
-                return at, number
+                return at, number + learning
             end = at + 5 + size
             if its_head != head or its_queue != queue_block or end > stop or size > body_bytes_max:
-                return at, number
+                return at, number + learning
             payload_at = at + payload_offset
             payload_end = payload_at + payload_size
             block = data[payload_end:end]
             # Two zero bytes prove at once that the payload ends where it should and that nothing follows.
             if block != NO_HEADERS:
-                meaning = known[block] if block in known else self._learn(block)
+                if block in known:
+                    meaning = known[block]
+                else:
+                    learning += _LEARNING + len(block) // _HEADER_BYTES_LEARNT
+                    if number + learning >= most:
+                        return at, number + learning
+                    meaning = self._learn(block)
                 if meaning is not None:
                     if meaning is _THE_LONG_WAY:
-                        return at, number
+                        return at, number + learning
                     batch.meanings[len(ids)] = meaning
             ids.append(data[at + 7 : at + row_offset])
             rests.append(data[payload_at - 4 : end])
@@ -129,7 +140,7 @@ class PublishIntake:
             if check_payloads:
                 payloads.append(data[payload_at:payload_end])
             at = end
-        return at, most
+        return at, most + learning
 
     def weigh(self, data: bytes, start: int, end: int) -> int:
         """About how many values the payloads have that were taken in from there; 0 when they may be any bytes."""
@@ -211,6 +222,7 @@ class PublishIntake:
             if len(self._names) >= _NAMES_MAX:
                 self._names.clear()
             self._names[queue_block] = name
+            self.names_learnt += 1
         return name
 
     def _expect(self, batch: NativeBatch, id_block: bytes) -> None:

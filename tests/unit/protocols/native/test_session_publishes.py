@@ -16,6 +16,7 @@ from vibemq.protocols.native.codec.extra_columns import encode_extras
 from vibemq.protocols.native.codec.frames import HEADER, encode_frame
 from vibemq.protocols.native.codec.wire import CommandType as T
 from vibemq.protocols.native.codec.wire import body_type, encode_body, str16
+from vibemq.protocols.native.frame_parser import READ_UNITS
 from vibemq.protocols.session import SessionLimits
 from vibemq.testing.session_conformance import NOW, SESSION
 
@@ -116,6 +117,25 @@ def test_very_many_headers_that_are_all_different_are_looked_at_in_steps(last: b
         assert peer.one().error_code == "INVALID_MESSAGE"
     else:
         assert asked == [c.Publish, c.DescribeQueue], "in their order"
+
+
+def test_headers_that_were_never_seen_are_more_work_than_others() -> None:
+    counts = []
+    for value in ("the same", "{}"):
+        peer = plain()
+        headers = [{"trace": value.format(number)} for number in range(600)]
+        [publish] = peer.hear(b"".join(frame(T.PUBLISH, f"{n:03}", "q", b"1", each) for n, each in enumerate(headers)))
+        assert isinstance(publish, c.Publish)
+        counts.append(publish.rows.count)
+    assert counts[0] > 550
+    assert counts[1] <= READ_UNITS
+
+
+def test_a_publish_that_may_have_to_make_its_queue_is_more_work_than_others() -> None:
+    peer = plain()
+    asked = peer.hear(b"".join(frame(T.PUBLISH, f"{n:03}", f"q{n:03}", b"1") for n in range(200)))
+    assert len(asked) == READ_UNITS // 6
+    assert peer.session.unread
 
 
 def test_very_many_headers_are_not_looked_at() -> None:

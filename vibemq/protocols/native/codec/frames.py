@@ -104,21 +104,20 @@ def encode_frame(
     Raises:
         LocalProtocolError: more bytes to send than a peer accepts.
     """
-    size, flag = len(body), Compression.NONE
+    size, most = len(body), body_bytes_max if inflated_bytes_max is None else inflated_bytes_max
+    if size > most:
+        raise _too_large(size, most)
+    flag = Compression.NONE
     if how and size >= threshold:
-        most = body_bytes_max if inflated_bytes_max is None else inflated_bytes_max
-        if size > most:
-            raise _does_not_fit(size, most)
         packed = compress(body, how)
         if BODY_BYTES_MIN <= len(packed) < size and (inflates is None or inflates(len(packed), size)):
-            body, flag = packed, how
-            size = len(packed)
+            body, flag, size = packed, how, len(packed)
     if size > body_bytes_max:
-        raise _does_not_fit(size, body_bytes_max)
+        raise _too_large(size, body_bytes_max)
     return HEADER.pack(size, flag) + body
 
 
-def _does_not_fit(size: int, most: int) -> LocalProtocolError:
+def _too_large(size: int, most: int) -> LocalProtocolError:
     return LocalProtocolError(f"a body of {size:,} B does not fit into a frame; the limit is {most:,}")
 
 
