@@ -56,7 +56,7 @@ class OmqSession(BaseSession[OmqState]):
         self._ahead = bytearray()
         """Bytes that came while the credentials were being checked."""
         self._left = False
-        """`commands` has stopped because it had enough requests."""
+        """`commands` has more to do, whether bytes come or not."""
         self._unread = False
         """Bytes have come that `commands` has not looked at: the client is not silent, whatever the time."""
         self._heard_at = context.now
@@ -218,6 +218,8 @@ class OmqSession(BaseSession[OmqState]):
                 self._subscriptions.answered(effect.token, effect.result)
             elif isinstance(effect, ConsumerEnded):
                 self._subscriptions.ended(effect.consumer)
+        # It may have waited for nothing else.
+        self._left = self._left or self._state.ended
 
     def deliver(self, deliver: Deliver, slices: Sequence[Slice]) -> None:
         self._subscriptions.deliver(deliver, slices)
@@ -286,7 +288,7 @@ class OmqSession(BaseSession[OmqState]):
         silence = self._silence_deadline()
         if state.principal is None:
             return silence
-        if state.requests or self._subscriptions.has_put_off:
+        if state.requests or self._left or self._subscriptions.has_put_off:
             return state.now
         return self._next_ping() if silence is None else min(silence, self._next_ping())
 

@@ -23,9 +23,11 @@ from vibemq.errors import (
     NotAuthorized,
     RateLimited,
     RemoteProtocolError,
+    StorageFull,
     VibeMQError,
 )
 from vibemq.model.commands import DeleteQueue, Unsubscribe
+from vibemq.model.effects import Reply
 from vibemq.protocols.omq import PLUGIN, OmqSession, OmqSettings, session
 from vibemq.protocols.omq.errors import WIRE_CODES
 from vibemq.protocols.omq.frames import (
@@ -670,6 +672,22 @@ def test_an_end_of_stream_waits_for_answers_and_for_what_follows_from_them(world
     world.advance(20)
     assert client.gone
     assert client.bodies() == [b"1", b"2"]
+
+
+def test_after_an_end_of_stream_a_refusal_that_comes_late_is_the_end() -> None:
+    talk = start(VERSION_ONE + b"(Connect 1 alice)")
+    [request] = talk.commands()
+    talk.authenticated(request.token, Principal("alice"))
+    talk.receive_data(b"(Subscribe brandnew From_current)")
+    talk.receive_data(b"")
+    [subscribe] = talk.commands()
+    talk.tick(NOW + 1)
+    assert list(talk.commands()) == []
+    talk.apply([Reply(1, subscribe.token, StorageFull("no room"))])
+    deadline = talk.next_deadline()
+    assert deadline is not None
+    assert deadline <= NOW + 1
+    assert [type(each) for each in talk.commands()] == [Goodbye]
 
 
 def test_at_an_end_of_stream_subscriptions_end_some_at_a_time(world: World) -> None:
