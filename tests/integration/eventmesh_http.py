@@ -33,7 +33,7 @@ def http_settings(data_dir: Path, *, auth: Auth | None = None, provider: str = "
 
 
 def url_of(broker: Broker) -> str:
-    (port,) = [each.port for each in broker.listening if each.protocol == "eventmesh-http"]
+    port, *_ = [each.port for each in broker.listening if each.protocol == "eventmesh-http"]
     return f"http://127.0.0.1:{port}"
 
 

@@ -13,7 +13,8 @@ import vibemq
 from tests.integration.eventmesh_http import Answer, Client, client, http_settings, subscriber
 from tests.waiting import until
 from vibemq.auth.passwords import hash_password
-from vibemq.config import Auth
+from vibemq.config import Auth, Settings
+from vibemq.errors import ConfigInvalid
 from vibemq.model.commands import DeleteQueue
 from vibemq.model.rows import pack_row
 from vibemq.protocols.eventmesh.http.push import registry
@@ -60,6 +61,41 @@ async def test_many_topics_in_one_request(tmp_path: Path) -> None:
         await mesh.publish("t399", "gone")
         await mesh.publish("same", "there")
         await until(lambda: app.contents == ["here", "there"])
+
+
+def with_another_door(settings: Settings, **options: object) -> Settings:
+    native, door = settings.listeners
+    other = door.model_copy(update={"settings": {**door.settings, **options}})
+    return settings.model_copy(update={"listeners": (native, door, other)})
+
+
+async def test_listeners_share_the_subscriptions(tmp_path: Path) -> None:
+    """What is subscribed at one of them is unsubscribed at the other, and all that is left outlives the broker."""
+    settings = with_another_door(http_settings(tmp_path, provider="sqlite"))
+    topics = [f"t{number}" for number in range(4)]
+
+    async def ask_at(broker: Broker, place: int, verb: str, topic: str, url: str) -> None:
+        door = [each for each in broker.listening if each.protocol == "eventmesh-http"][place]
+        async with client(broker) as mesh:
+            mesh.http.base_url = f"http://127.0.0.1:{door.port}"
+            assert await ask(mesh, verb, [topic], url) == 0
+
+    async with subscriber() as app:
+        async with Broker(settings=settings) as broker:
+            for number, topic in enumerate(topics):
+                await ask_at(broker, number % 2, "subscribe", topic, app.url())
+            await ask_at(broker, 1, "unsubscribe", topics[0], app.url())
+        async with Broker(settings=settings) as broker, client(broker) as mesh:
+            for topic in topics:
+                await mesh.publish(topic, topic)
+            await until(lambda: sorted(app.contents) == topics[1:])
+
+
+async def test_listeners_that_share_the_subscriptions_have_the_same_settings(tmp_path: Path) -> None:
+    settings = with_another_door(http_settings(tmp_path), subscriptions_max=5)
+    with pytest.raises(ConfigInvalid, match="eventmesh-http listeners have different settings"):
+        async with Broker(settings=settings):
+            raise AssertionError("it does not start")
 
 
 async def test_a_broker_that_had_nothing_to_do_for_an_hour_takes_a_subscription(tmp_path: Path) -> None:

@@ -353,3 +353,6 @@ class ProtocolPlugin:
     let in. What takes longer is for `services.begin`. At the stop its peers are told first, then its tasks end.
 
     It may return what makes the sessions of this listener instead of `create`: sessions that share something."""
+    starts_once: bool = False
+    """`start` is called once for all listeners of the protocol, and their sessions share what it returns: there is one
+    of what it keeps. Their settings have to be the same."""

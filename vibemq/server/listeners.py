@@ -10,6 +10,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from vibemq.config import Http, Listener, Settings
+from vibemq.errors import ConfigInvalid
 from vibemq.server.around.look import ListenerFacts
 from vibemq.server.assembly import Assembly
 from vibemq.server.monitoring.health import Report
@@ -49,6 +50,7 @@ class Listeners:
         self._configured = [
             (listener, endpoint_of(listener, settings.protocol_options(listener))) for listener in settings.listeners
         ]
+        _check_shared([endpoint for _, endpoint in self._configured])
         if settings.http.enabled:
             self.web = self._make_web(settings)
             tasks.start_soon(_serve_http, self.web)
@@ -131,7 +133,10 @@ class Listeners:
         started: list[ListenerEndpoint] = []
         for _, endpoint in self._configured:
             create = endpoint.plugin.create
-            if endpoint.plugin.start is not None:
+            before = next((other for other in started if other.protocol == endpoint.protocol), None)
+            if endpoint.plugin.starts_once and before is not None:
+                create = before.plugin.create
+            elif endpoint.plugin.start is not None:
                 services = PluginServices(
                     endpoint.protocol,
                     parts.socket_services,
@@ -172,3 +177,15 @@ async def _serve_http(web: "WebServer") -> None:
     except Exception:
         # Probes fail from now on, and say so to whoever watches; messages are served on.
         log.exception("the HTTP server has failed")
+
+
+def _check_shared(endpoints: list[ListenerEndpoint]) -> None:
+    """Raises ConfigInvalid: listeners that share a plug-in have different settings."""
+    first: dict[str, ListenerEndpoint] = {}
+    for endpoint in endpoints:
+        before = first.setdefault(endpoint.protocol, endpoint)
+        if endpoint.plugin.starts_once and endpoint.settings != before.settings:
+            raise ConfigInvalid(
+                f"the {endpoint.protocol} listeners have different settings, and share all that these are about; give "
+                f"them the same ones, for example as `protocols.{endpoint.protocol}`"
+            )

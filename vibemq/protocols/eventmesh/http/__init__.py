@@ -17,7 +17,7 @@ from vibemq.protocols.session import ProtocolPlugin, Services, Session, SessionC
 
 
 async def start(services: Services, settings: EventMeshHttpSettings) -> Callable[[SessionContext, Any], Session]:
-    """Its sessions share one hub."""
+    """All sessions share one hub, as there is one queue of subscriptions."""
     hub = SubscriptionHub(services, settings)
     hub.start()
     return lambda context, options: EventMeshHttpSession(context, options, hub)
@@ -29,6 +29,7 @@ PLUGIN = ProtocolPlugin(
     create=EventMeshHttpSession.alone,
     port=10105,
     start=start,
+    starts_once=True,
 )
 
 __all__ = ["PLUGIN", "EventMeshHttpSession", "EventMeshHttpSettings"]

@@ -208,7 +208,13 @@ def _after(blanks: Any, text: str, at: int) -> int:
 
 
 def write_event(
-    topic: str, message_id: str, payload: bytes, headers: Mapping[str, str], more: Mapping[str, str]
+    topic: str,
+    message_id: str,
+    payload: bytes,
+    headers: Mapping[str, str],
+    more: Mapping[str, str],
+    *,
+    returnable: bool = False,
 ) -> bytes:
     """The JSON of a row of any origin.
 
@@ -217,13 +223,14 @@ def write_event(
 
     Args:
         more: extensions that are added.
+        returnable: a client of Java can send it back.
 
     Raises:
         InvalidMessage: as `write_message`.
     """
     fields = event_attributes(topic, message_id, payload, headers)
     fields.update(more)
-    if names.REPLY_TOKEN in more:
+    if returnable:
         _make_returnable(fields, payload, was_event="ce-specversion" in headers)
     if not payload:
         return orjson.dumps(fields)

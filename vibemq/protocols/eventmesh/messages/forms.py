@@ -55,6 +55,7 @@ def write(
     more: Mapping[str, str] | None = None,
     *,
     with_headers: bool = True,
+    returnable: bool = False,
 ) -> bytes:
     """The JSON of a row.
 
@@ -62,11 +63,12 @@ def write(
         topic: of its queue; a reply names its own.
         more: properties, or extensions, that are added.
         with_headers: see `write_message`.
+        returnable: see `write_event`.
 
     Raises:
         InvalidMessage: as `write_message`.
     """
     topic = headers.get(names.TOPIC, topic)
     if form is Form.CLOUDEVENT:
-        return write_event(topic, message_id, payload, headers, more or {})
+        return write_event(topic, message_id, payload, headers, more or {}, returnable=returnable)
     return write_message(topic, payload, headers, more or {}, with_headers=with_headers)

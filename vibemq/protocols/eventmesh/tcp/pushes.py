@@ -216,6 +216,7 @@ class EventMeshPushes:
             shape.headers,
             self._more(shape.address),
             with_headers=self._state.with_headers,
+            returnable=bool(shape.address),
         )
 
     def _number(self, deliver: Deliver, sequence: int, address: str) -> int:

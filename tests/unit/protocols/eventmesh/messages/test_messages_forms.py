@@ -276,7 +276,7 @@ def test_a_row_of_another_protocol() -> None:
 )
 def test_a_request_can_be_returned_by_a_java_client(headers: dict[str, str], payload: bytes, content_type: str) -> None:
     """Its handlers return the event that they were given, and it sends events of this type alone."""
-    pushed = json.loads(forms.write(Form.CLOUDEVENT, "q", "m1", payload, headers, {names.REPLY_TOKEN: "address"}))
+    pushed = json.loads(forms.write(Form.CLOUDEVENT, "q", "m1", payload, headers, returnable=True))
     assert pushed["datacontenttype"] == content_type
     plain = json.loads(forms.write(Form.CLOUDEVENT, "q", "m1", payload, headers))
     assert plain.get("datacontenttype") == headers.get("content-type", None if headers else "text/plain")

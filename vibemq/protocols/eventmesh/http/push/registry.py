@@ -81,8 +81,8 @@ class KeptSubscription:
 
 
 def registry_options(context: SessionContext) -> QueueOptions:
-    transient = context.transient_only or context.queue_defaults.durability is Durability.TRANSIENT
-    durability = Durability.TRANSIENT if transient else Durability.STRONG
+    """Whatever the broker's defaults are: a subscription outlives the broker, if its storage does."""
+    durability = Durability.TRANSIENT if context.transient_only else Durability.STRONG
     return QueueOptions(
         durability=durability,
         overflow=Overflow.DROP_NEWEST,

@@ -10,6 +10,7 @@ import pytest
 from vibemq.errors import RequestFailed, VibeMQError
 from vibemq.model.commands import CreateQueue, Publish, Settle, Subscribe
 from vibemq.model.effects import Deliver, Published, Reply, Subscribed
+from vibemq.model.options import Durability, QueueOptions
 from vibemq.model.stored import Slice
 from vibemq.protocols.eventmesh.http.push.inner_session import InnerSession
 from vibemq.protocols.eventmesh.http.push.registry import (
@@ -19,8 +20,18 @@ from vibemq.protocols.eventmesh.http.push.registry import (
     SubscriptionKey,
     SubscriptionRegistry,
     from_row,
+    registry_options,
 )
 from vibemq.testing.session_conformance import context
+
+
+@pytest.mark.parametrize("keeps_nothing", [False, True])
+def test_subscriptions_are_as_durable_as_the_storage_can_make_them(keeps_nothing: bool) -> None:
+    """Whatever queues are where nothing else is said."""
+    defaults = QueueOptions(durability=Durability.TRANSIENT)
+    around = replace(context(queue_defaults=defaults), transient_only=keeps_nothing)
+    assert registry_options(around).durability is (Durability.TRANSIENT if keeps_nothing else Durability.STRONG)
+
 
 KEY = SubscriptionKey("ann", "", 0, "g", "t", "http://example.com/")
 
