@@ -358,6 +358,8 @@ class Settings(BaseModel):
     log alone, or nowhere. Providers that store elsewhere have the log."""
     audit_strict: Annotated[bool, RESTART] = False
     """Refuse changes while the audit file cannot be written, but for those that free space."""
+    audit_reads: Annotated[bool, RESTART] = False
+    """Write down, too, who has read bodies of messages and of dead letters, or taken copies of them."""
     history_bytes: Annotated[NotNegative, RESTART] = 16_777_216
     """Memory, and file in the data directory, for the figures of the last 48 hours. 0 = none are kept."""
     exports_bytes: Annotated[NotNegative, RESTART] = 8_589_934_592

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from pydantic import SecretStr
 
@@ -18,7 +19,7 @@ from tests.interop.omq import OmqWire
 from tests.waiting import until, wait_until
 from vibemq.auth.passwords import hash_password
 from vibemq.config import Auth, Http, Permission, User
-from vibemq.errors import AuthFailed, Blocked, InvalidOptions
+from vibemq.errors import AuthFailed, Blocked, InvalidOptions, MessageNotFound
 from vibemq.server.broker import Broker
 
 
@@ -178,6 +179,35 @@ async def test_a_file_that_cannot_be_written_alarms_and_strict_refuses_what_free
             return [r["operation"] for r in page["records"]] == ["queue.purge", "queue.create"]
 
         await until(written)
+
+
+@pytest.mark.anyio
+async def test_who_has_read_bodies_is_written_down_if_that_is_set(tmp_path: Path) -> None:
+    given = settings(tmp_path).model_copy(update={"audit_reads": True, "http": Http(port=0)})
+    async with Broker(settings=given) as broker, vibemq.connect(broker.url) as mq:
+        await mq.publish_many("jobs", [b"x"] * 2)
+        (message,) = await mq.fetch("jobs", max=1)
+        await message.reject("no")
+        await until(lambda: (info := broker.queue_info("jobs")) is not None and info.dead == 1)
+        await mq.admin("message.show", queue="jobs", sequence=2)
+        await mq.admin("dlq.list", queue="jobs")
+        await mq.admin("queue.peek", queue="jobs", state="ready")
+        with pytest.raises(MessageNotFound):
+            await mq.admin("dlq.show", dead_id=99)
+        assert broker.http_address is not None
+        origin = "http://{}:{}".format(*broker.http_address)
+        async with httpx.AsyncClient(base_url=f"{origin}/api/v1", trust_env=False) as web:
+            for path in ("/queues/jobs/messages/2/body", "/dead-letters/1/body", "/dead-letters/export"):
+                assert (await web.get(path)).status_code == 200
+        found = (await mq.admin("audit.list", order="oldest"))["records"]
+    reads = [record for record in found if record["event"] == "access.read"]
+    assert [(record["protocol"], record["operation"], record["resource"]) for record in reads] == [
+        ("native", "message.show", "jobs"),
+        ("http", "message.show", "jobs"),
+        ("http", "dlq.show", 1),
+        ("http", "dlq.list", None),
+    ]
+    assert all(record["outcome"] == "done" for record in reads)
 
 
 @pytest.mark.anyio

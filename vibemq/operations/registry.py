@@ -92,6 +92,8 @@ class Operation(Generic[A]):
     it is limited; superusers are not."""
     told_in_pieces: str = ""
     """Of a long one: the list in its answer that stands in the audit log whole, in as many lines as it takes."""
+    reads_bodies: Callable[[A], bool] | None = None
+    """Whether such a request is answered with bodies of messages, which `audit_reads` has written down; None: never."""
     becomes: type[Any] | None = None
     """Of a short one that is audited: the command, which sessions ask for by their own words too."""
     permissions: Row = field(init=False)

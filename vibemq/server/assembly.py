@@ -224,7 +224,13 @@ async def assemble(
     background_tasks = BackgroundTasks(tasks, fatal)
     tasks.start_soon(background_tasks.run)
     writer = _audit_writer(settings, local=plugin.local)
-    audit = AuditLog(time.monotonic, file=writer, strict=settings.audit_strict, off=settings.audit == "off")
+    audit = AuditLog(
+        time.monotonic,
+        file=writer,
+        strict=settings.audit_strict,
+        reads=settings.audit_reads,
+        off=settings.audit == "off",
+    )
 
     async def watch_audit() -> None:
         status.audit_trouble = audit.trouble

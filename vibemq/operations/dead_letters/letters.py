@@ -362,6 +362,7 @@ OPERATIONS: list[Operation[Any]] = [
         task=DeadLetters.page,
         scans=True,
         logged=True,
+        reads_bodies=lambda wanted: wanted.payloads,
     ),
     Operation(
         "dlq.show",
@@ -371,6 +372,7 @@ OPERATIONS: list[Operation[Any]] = [
         task=DeadLetters.show,
         scans=True,
         logged=True,
+        reads_bodies=lambda wanted: True,
     ),
     Operation(
         "dlq.replay",

@@ -120,6 +120,7 @@ OPERATIONS: list[Operation[Any]] = [
         ResultArguments,
         JobResults,
         task=JobResults.result,
+        reads_bodies=lambda wanted: True,
     ),
     Operation(
         "job.discard",

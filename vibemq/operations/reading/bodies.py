@@ -121,5 +121,6 @@ OPERATIONS: list[Operation[Any]] = [
         task=MessageBodies.show,
         scans=True,
         logged=True,
+        reads_bodies=lambda wanted: True,
     ),
 ]

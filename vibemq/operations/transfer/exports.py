@@ -187,6 +187,7 @@ OPERATIONS: list[Operation[Any]] = [
         task=QueueExports.page,
         scans=True,
         logged=True,
+        reads_bodies=lambda wanted: True,
     ),
     Operation(
         "message.part",
@@ -195,5 +196,6 @@ OPERATIONS: list[Operation[Any]] = [
         QueueExports,
         task=QueueExports.part,
         scans=True,
+        reads_bodies=lambda wanted: True,
     ),
 ]

@@ -18,6 +18,8 @@ from vibemq.model.access import Principal
 from vibemq.server.access.limits import TokenBucket
 
 AUDIT = "vibemq.audit"
+HTTP = "http"
+"""Whose connections are single requests, to this log."""
 log = logging.getLogger(AUDIT)
 
 AT_ONCE_MAX = 50
@@ -70,6 +72,7 @@ class AuditLog:
     monotonic: seconds.
     file: keeps records beside the logger.
     strict: changes are refused while the file cannot be written.
+    reads: who has read bodies of messages is written down, too.
     off: nothing is written down.
     wall: seconds since 1970.
     """
@@ -80,19 +83,25 @@ class AuditLog:
         *,
         file: KeepsRecords | None = None,
         strict: bool = False,
+        reads: bool = False,
         off: bool = False,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._monotonic = monotonic
         self._file = file
         self._strict = strict
+        self._tells_reads = reads
         self._off = off
         self._wall = wall
         self._at_once = TokenBucket(AT_ONCE_PER_S, AT_ONCE_MAX, monotonic())
         self._logins = TokenBucket(LOGINS_PER_S, LOGINS_MAX, monotonic())
         self._logged_in: Counter[str] = Counter()
         """Logins and logouts that have no line of their own, by user."""
-        self._logins_told_at = monotonic()
+        self._reads = TokenBucket(LOGINS_PER_S, LOGINS_MAX, monotonic())
+        self._latest_read = "", ""
+        self._unwritten_reads: Counter[str] = Counter()
+        """By user."""
+        self._summed_up_at = dict.fromkeys(("auth.logins", "access.reads"), monotonic())
         self._count = 0
         self._addresses: Counter[str] = Counter()
         self._users: Counter[str] = Counter()
@@ -117,8 +126,7 @@ class AuditLog:
 
     def _login(self, peer: AuditedPeer, principal: Principal, operation: str, event: str) -> None:
         if not self._logins.take(1, self._monotonic()):
-            if principal.name in self._logged_in or len(self._logged_in) < SUMMED_MAX:
-                self._logged_in[principal.name] += 1
+            _count(self._logged_in, principal.name)
             return
         fields = {"event": event, "user": principal.name, "token": principal.token_id, "outcome": "done"}
         self._note(logging.INFO, operation, {"operation": operation, **fields}, peer)
@@ -164,6 +172,23 @@ class AuditLog:
         }
         self._note(logging.INFO, operation, fields, peer)
 
+    def read(
+        self, peer: AuditedPeer, principal: Principal | None, operation: str, arguments: Mapping[str, Any]
+    ) -> None:
+        """Bodies of messages were read. Programs that read very many must not push out what others have changed."""
+        # A download over HTTP is one request, and many pages.
+        place = peer.connection_id, operation
+        is_next_page, self._latest_read = peer.protocol == HTTP and place == self._latest_read, place
+        if not self._tells_reads or is_next_page:
+            return
+        user, token = (principal.name, principal.token_id) if principal is not None else ("", "")
+        if not self._reads.take(1, self._monotonic()):
+            _count(self._unwritten_reads, user)
+            return
+        fields = {"event": "access.read", "user": user, "token": token, "outcome": "done"}
+        told = {"operation": operation, "arguments": _bounded(arguments)}
+        self._note(logging.INFO, operation, {**fields, **told}, peer)
+
     def denied(
         self,
         peer: AuditedPeer,
@@ -202,17 +227,12 @@ class AuditLog:
             return
         self._count += 1
         for counter, key in ((self._addresses, peer.host), (self._users, str(fields["user"]))):
-            if key in counter or len(counter) < SUMMED_MAX:
-                counter[key] += 1
+            _count(counter, key)
 
     async def summarize(self, *, last: bool = False) -> None:
         """Called about once a second. `last`: the broker ends."""
-        if self._logged_in and (last or self._monotonic() - self._logins_told_at >= LOGINS_SUMMARY_S):
-            self._logins_told_at = self._monotonic()
-            users = dict(self._logged_in.most_common(SHOWN_MAX))
-            fields: dict[str, Any] = {"event": "auth.logins", "outcome": "done", "users": users}
-            self._note(logging.INFO, "further logins", {**fields, "count": self._logged_in.total()}, None)
-            self._logged_in.clear()
+        self._sum_up("auth.logins", "further logins", self._logged_in, last=last)
+        self._sum_up("access.reads", "further reads of bodies", self._unwritten_reads, last=last)
         if not self._count:
             return
         fields = {
@@ -226,6 +246,15 @@ class AuditLog:
         self._addresses.clear()
         self._users.clear()
         self._note(logging.WARNING, "further refusals", fields, None)
+
+    def _sum_up(self, event: str, message: str, by_user: Counter[str], *, last: bool) -> None:
+        """About once a minute."""
+        if not by_user or not (last or self._monotonic() - self._summed_up_at[event] >= LOGINS_SUMMARY_S):
+            return
+        self._summed_up_at[event] = self._monotonic()
+        fields = {"event": event, "outcome": "done", "users": dict(by_user.most_common(SHOWN_MAX))}
+        self._note(logging.INFO, message, {**fields, "count": by_user.total()}, None)
+        by_user.clear()
 
     def _note(self, level: int, message: str, fields: Mapping[str, Any], peer: AuditedPeer | None) -> None:
         if self._off:
@@ -355,3 +384,8 @@ def shown(text: str) -> str:
     """Text of a peer's choice: no line breaks, no escapes, no secrets of tokens, not for ever."""
     text = masked(text[:TEXT_MAX])
     return text if text.isprintable() else ascii(text)
+
+
+def _count(counter: Counter[str], key: str) -> None:
+    if key in counter or len(counter) < SUMMED_MAX:
+        counter[key] += 1

@@ -42,12 +42,14 @@ class ApiMessages:
         call = self._runner.admit_for(asker, asker.principal, "message.show", arguments)
         bodies: MessageBodies = call.service
         body: memoryview = await bodies.body(call.arguments)  # type: ignore[arg-type]  # of this operation
+        self._runner.note_read(asker, call)
         return body
 
     async def letter_body(self, asker: Asker, arguments: Mapping[str, Any]) -> memoryview:
         call = self._runner.admit_for(asker, asker.principal, "dlq.show", arguments)
         letters: DeadLetters = call.service
         body: memoryview = await letters.body(call.arguments)  # type: ignore[arg-type]  # of this operation
+        self._runner.note_read(asker, call)
         return body
 
     @property

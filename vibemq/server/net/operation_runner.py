@@ -158,6 +158,8 @@ class OperationRunner:
             # An open page looks once a second.
             level = logging.INFO if operation.audited or refused else logging.DEBUG
             log.log(level, "admin %s: %s", operation.name, said, extra={**fields, "remote": place.host})
+        if not isinstance(result, VibeMQError):
+            self.note_read(place, call)
         if operation.audited:
             reason = str(result) if isinstance(result, VibeMQError) else ""
             count = _count_in(result)
@@ -174,6 +176,12 @@ class OperationRunner:
                     count=count if part is None else part,
                 )
         return result
+
+    def note_read(self, place: AuditedPeer, call: Call) -> None:
+        """Bodies are on their way to whoever asked for them."""
+        reads = call.operation.reads_bodies
+        if reads is not None and reads(call.arguments):
+            self._audit.read(place, call.caller.principal, call.operation.name, call.told(None))
 
     def _refusal_of_own(self, place: AuditedPeer, call: Call) -> RateLimited | None:
         """By operation, so that nobody who makes tokens with a leaked password keeps its owner from changing it."""

@@ -184,6 +184,30 @@ async def test_programs_that_log_in_all_the_time_are_counted() -> None:
     assert len(kept.records) == LOGINS_MAX + 1
 
 
+async def test_who_reads_very_many_bodies_pushes_out_no_record_of_others() -> None:
+    kept, now_s = Kept(), 0.0
+    audit = AuditLog(lambda: now_s, file=kept, reads=True)
+    for number in range(LOGINS_MAX + 5):
+        audit.read(Somebody(), ROOT, "message.show", {"queue": "q", "sequence": number})
+    assert len(kept.records) == LOGINS_MAX
+    assert (kept.records[0]["event"], kept.records[0]["resource"]) == ("access.read", "q")
+    now_s = LOGINS_SUMMARY_S
+    await audit.summarize()
+    assert (kept.records[-1]["event"], kept.records[-1]["count"]) == ("access.reads", 5)
+    assert kept.records[-1]["arguments"] == {"users": {"root": 5}}
+
+
+def test_the_pages_of_one_download_over_http_are_one_record() -> None:
+    kept = Kept()
+    audit, off = AuditLog(lambda: 0.0, file=kept, reads=True), AuditLog(lambda: 0.0, file=kept)
+    for request in ("r1", "r1", "r2"):
+        audit.read(Somebody(connection_id=request, protocol="http"), ROOT, "dlq.list", {})
+        off.read(Somebody(connection_id=request, protocol="http"), ROOT, "dlq.list", {})
+    for _ in range(2):
+        audit.read(Somebody(), ROOT, "dlq.list", {})
+    assert [record["request_id"] for record in kept.records] == ["r1", "r2", "c1", "c1"]
+
+
 async def test_the_end_of_the_broker_tells_what_was_counted() -> None:
     kept = Kept()
     audit = AuditLog(lambda: 0.0, file=kept)
