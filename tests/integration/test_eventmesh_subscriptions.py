@@ -13,7 +13,7 @@ import vibemq
 from tests.integration.eventmesh_http import Answer, Client, client, http_settings, subscriber
 from tests.waiting import until
 from vibemq.auth.passwords import hash_password
-from vibemq.config import Auth, Settings
+from vibemq.config import Auth, Limits, Settings
 from vibemq.errors import ConfigInvalid
 from vibemq.model.commands import DeleteQueue
 from vibemq.model.rows import pack_row
@@ -61,6 +61,16 @@ async def test_many_topics_in_one_request(tmp_path: Path) -> None:
         await mesh.publish("t399", "gone")
         await mesh.publish("same", "there")
         await until(lambda: app.contents == ["here", "there"])
+
+
+async def test_the_limit_of_a_connection_is_not_that_of_all_subscriptions(tmp_path: Path) -> None:
+    """When the broker starts, each of them asks for its messages."""
+    limits = Limits(messages_per_client_per_second=5)
+    settings = http_settings(tmp_path).model_copy(update={"limits": limits})
+    async with Broker(settings=settings) as broker, subscriber() as app, client(broker) as mesh:
+        assert await ask(mesh, "subscribe", [f"t{number}" for number in range(30)], app.url()) == 0
+        await mesh.publish("t29", "here")
+        await until(lambda: app.contents == ["here"])
 
 
 def with_another_door(settings: Settings, **options: object) -> Settings:

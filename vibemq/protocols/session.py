@@ -297,6 +297,7 @@ class Services(Protocol):
         host: str,
         write: Callable[[bytes], None],
         own: bool = False,
+        limited: bool = True,
     ) -> Peer:
         """Let a peer in that has no socket of ours; `write` gets what its session sends, once per turn of the loop.
 
@@ -305,6 +306,8 @@ class Services(Protocol):
         Args:
             own: it is the plug-in itself, for what it keeps in queues of its own, and needs no permission. Nothing that
                 a user has asked for may be done by it.
+            limited: it stands for a client, and may ask no more in a second than one. False: for what clients have left
+                to be done, which may be much at once when the broker starts.
 
         Raises:
             ShuttingDown: the broker stops.

@@ -34,15 +34,15 @@ class PeerFactory:
         protocol: str,
         certified: tuple[str, ...] = (),
         own: bool = False,
+        limited: bool = True,
     ) -> PeerDriver:
-        """A peer with its rights and its rate limit; its deadlines are watched. `own`: a part of the broker, which may
-        do everything."""
+        """A peer with its rights and, if it is limited, its rate limit; its deadlines are watched. `own`: a part of the
+        broker, which may do everything."""
+        per_second = self.messages_per_second_max if limited else 0
         guard = (
             OwnAdmission(Policy({}, enabled=False), self._services.metrics, per_second=0, now=0.0)
             if own
-            else PeerAdmission(
-                self._policy, self._services.metrics, per_second=self.messages_per_second_max, now=self._loop.time()
-            )
+            else PeerAdmission(self._policy, self._services.metrics, per_second=per_second, now=self._loop.time())
         )
         peer = PeerDriver(
             self._services,

@@ -41,6 +41,7 @@ class LoosePeer:
         forget: Callable[["LoosePeer"], None],
         *,
         own: bool = False,
+        limited: bool = True,
     ) -> None:
         self._services = services
         self._write = write
@@ -55,6 +56,7 @@ class LoosePeer:
             wake=self._wake,
             protocol=protocol,
             own=own,
+            limited=limited,
         )
         services.connection_table.without_socket[self.driver.number] = self.driver
 
@@ -176,10 +178,19 @@ class PluginServices:
     def now(self) -> int:
         return self._services.connection_table.now()
 
-    def connect(self, create: Create, *, host: str, write: Callable[[bytes], None], own: bool = False) -> LoosePeer:
+    def connect(
+        self,
+        create: Create,
+        *,
+        host: str,
+        write: Callable[[bytes], None],
+        own: bool = False,
+        limited: bool = True,
+    ) -> LoosePeer:
         if self._stopping:
             raise ShuttingDown("the broker is stopping")
-        peer = LoosePeer(self._name, self._services, create, host, write, self._peers.discard, own=own)
+        forget = self._peers.discard
+        peer = LoosePeer(self._name, self._services, create, host, write, forget, own=own, limited=limited)
         self._peers.add(peer)
         return peer
 

@@ -99,7 +99,7 @@ class SubscriptionHub:
             made.append(InnerSession(context, principal, parted=parted))
             return made[0]
 
-        self._services.connect(create, host=HOST, write=_nothing, own=own)
+        self._services.connect(create, host=HOST, write=_nothing, own=own, limited=False)
         return made[0]
 
     # -- what sessions say ------------------------------------------------------------------------------------------
