@@ -594,8 +594,8 @@ SELECTORS = (
     Mutant(
         "an answer about the filter before settles what the new one matches",
         "engine/queue/routing/routes.py",
-        "        self.where = where\n        if where is not None:\n            self.look_anew()\n",
-        "        self.where = where\n        if where is not None:\n            self.sifted.look_again()\n",
+        "        self.where = where\n        self._drop_question()\n",
+        "        self.where = where\n",
         sign=r"although it matches the filter|is not what the filter .* matches|wait in vain in a group whose filter",
         by=(SELECTOR_SIM,),
     ),
