@@ -138,7 +138,7 @@ async def test_an_ocaml_client_needs_no_secret_beside_its_certificate(tmp_path: 
             (ann, "me", "a.q", b"(topic a.q)"),
             (ann, "me", "b.q", b"not authorized"),
             (nobody, "me", "a.q", b"asks for credentials"),
-            (eve, "me", "a.q", b"not known here"),
+            (eve, "me", "a.q", b"stands for no user"),
             (ann, "ann:wrong", "a.q", b"not known here"),
         ):
             answer = await anyio.to_thread.run_sync(_subscribe, port, authority, signed, name, topic)

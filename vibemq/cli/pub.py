@@ -4,6 +4,7 @@ import base64
 import os
 import sys
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -203,6 +204,7 @@ async def _publish(
     """Send all and wait for all. The input may go on for long, so the first refusal is told at once."""
     sent = 0
     last: Confirm | None = None
+    unanswered: deque[Confirm] = deque()
     refusal: VibeMQError | None = None
     stopped: Usage | None = None
     began = anyio.current_time()
@@ -214,8 +216,10 @@ async def _publish(
             stopped = error
             break
         for _ in range(count):
-            if refusal is None and (refusal := await _refusal(last)) is not None:
-                out.note(f"message {sent:,} is not published: {refusal}; the command goes on")
+            if refusal is None and (refusal := await _first_refusal(unanswered)) is not None:
+                number = sent - len(unanswered)
+                out.note(f"message {number:,} is not published: {refusal}; the command goes on")
+                unanswered.clear()
             if rate is not None and (ahead := began + sent / rate - anyio.current_time()) > 0:
                 await anyio.sleep(ahead)
             last = await publisher.send(
@@ -227,6 +231,8 @@ async def _publish(
                 dedup_id=options.dedup_id,
             )
             sent += 1
+            if refusal is None:
+                unanswered.append(last)
             progress(sent, 0)
     try:
         accepted = await publisher.flush()
@@ -243,11 +249,11 @@ async def _publish(
         raise CommandFailed(str(first), code=str(first.code), exit_code=exit_code_of(first)) from refused
 
 
-async def _refusal(confirm: Confirm | None) -> VibeMQError | None:
-    """Of a message that is answered already."""
-    if confirm is not None and confirm.done:
+async def _first_refusal(unanswered: deque[Confirm]) -> VibeMQError | None:
+    """Of the messages that are answered by now, which leave the queue of them."""
+    while unanswered and unanswered[0].done:
         try:
-            await confirm
+            await unanswered.popleft()
         except VibeMQError as error:
             return error
     return None

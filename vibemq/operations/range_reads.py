@@ -56,6 +56,10 @@ class RangeArguments(OfQueue):
         return min(self.max_bytes or FETCH_BYTES, FETCH_BYTES_MAX)
 
     @property
+    def has_bodies(self) -> bool:
+        return self.columns is None or "body" in self.columns
+
+    @property
     def asked_bytes(self) -> int:
         """What the reader itself has said that it takes; 0 = nothing, so that the limit of its connection counts."""
         return self.room if "max_bytes" in self.model_fields_set else 0
@@ -285,7 +289,13 @@ def _facts(letter: DeadLetter) -> list[Any]:
 
 OPERATIONS: list[Operation[Any]] = [
     Operation(
-        "group.fetch", "Rows of a range of a queue, as columns.", FetchArguments, RangeReads, task=RangeReads.fetch
+        "group.fetch",
+        "Rows of a range of a queue, as columns.",
+        FetchArguments,
+        RangeReads,
+        task=RangeReads.fetch,
+        # With a group it is consuming.
+        reads_bodies=lambda wanted: wanted.group is None and wanted.has_bodies,
     ),
     Operation(
         "dead.offsets", "Ids of a queue's dead letters.", OfQueue, RangeReads, task=RangeReads.dead_offsets, scans=True
@@ -297,6 +307,7 @@ OPERATIONS: list[Operation[Any]] = [
         RangeReads,
         task=RangeReads.dead_fetch,
         scans=True,
+        reads_bodies=lambda wanted: wanted.has_bodies,
     ),
     Operation(
         "dead.redrive",

@@ -159,25 +159,37 @@ def _beyond_limits(queue: Queue, group: Group) -> tuple[list[Run], bool]:
     """The oldest that are too many of what waits in the group, as many as one step can drop; whether that is all."""
     options = queue.options
     excess = group.waiting - options.max_messages if options.max_messages else 0
-    size = queue.group_size(group) - options.max_bytes if options.max_bytes else 0
-    if excess <= 0 and size <= 0:
+    size = queue.group_size(group) if options.max_bytes else 0
+    if excess <= 0 and size <= options.max_bytes:
         return [], True
     most = _in_one_step(queue, group)
-    oldest, is_all = _oldest_of_size(queue, group, size, most) if size > 0 else ([], True)
+    oldest, is_all = _oldest_of_size(queue, group, size, most) if size > options.max_bytes else ([], True)
     if excess > run_count(oldest):
         return group.oldest_waiting(min(excess, most)), is_all and excess <= most
     return oldest, is_all
 
 
 def _oldest_of_size(queue: Queue, group: Group, size: int, most: int) -> tuple[list[Run], bool]:
-    """The oldest that have about so many bytes together, at most so many messages; whether they have as many bytes."""
-    count, sizes = 1, queue.sizes
+    """The oldest that are too many for max_bytes, of a group of about `size` bytes, at most so many messages; whether
+    that is all."""
+    count, sizes, excess = 1, queue.sizes, size - queue.options.max_bytes
     while True:
         oldest = group.oldest_waiting(min(count, most))
-        enough = sizes.of_runs(oldest) >= size
-        if enough or count >= min(most, group.waiting):
-            return (sizes.front(oldest, size), True) if enough else (oldest, count >= group.waiting)
+        known = sizes.of_runs(oldest)
+        if run_count(oldest) >= group.waiting:
+            # All of them, so nothing is estimated by an average.
+            excess = known - queue.options.max_bytes
+            return (sizes.front(oldest, excess), True) if excess > 0 else ([], True)
+        if known >= excess or count >= most:
+            break
         count *= _GROWTH
+    if known >= excess:
+        oldest = sizes.front(oldest, excess)
+    # The average may be that of what others hold: no more goes at once than its share, and the rest is looked at anew.
+    share = -(-excess * group.waiting // size)
+    if not queue.is_size_counted(group) and run_count(oldest) > share:
+        return group.oldest_waiting(share), False
+    return oldest, known >= excess
 
 
 def _in_one_step(queue: Queue, group: Group) -> int:

@@ -21,7 +21,7 @@ from vibemq.engine.requests import asking
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step, Wait
 from vibemq.engine.waiting import Waiting
-from vibemq.errors import Blocked, InvalidOptions, VibeMQError
+from vibemq.errors import Blocked, InvalidOptions, QueueNotFound, VibeMQError
 from vibemq.model.commands import Pressure, Publish
 from vibemq.model.effects import Published, Reply
 from vibemq.model.extras.columns import columns_of
@@ -35,6 +35,8 @@ def publish(state: EngineState, step: Step, command: Publish, *, counted: bool =
     """`counted`: it is known how much waits in the group that has most."""
     queue = state.queues.get(command.queue)
     if state.pressure >= Pressure.BLOCKING:
+        if queue is None and not (command.create or command.rows.count):
+            raise QueueNotFound(command.queue)  # A question whether it is there, which has an answer at any time.
         check_pressure(state, queue, command.rows.count)
     if queue is None:
         queue = find_or_create(state, step, command.queue, create=command.create)

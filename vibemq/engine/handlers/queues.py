@@ -44,6 +44,7 @@ from vibemq.model.commands import (
 )
 from vibemq.model.effects import ConsumerEnded, ConsumerLeft, Counted, Removed
 from vibemq.model.options import (
+    DeliveryMode,
     Durability,
     QueueOptions,
     check_new_queue_name,
@@ -100,7 +101,7 @@ def create_queue(state: EngineState, step: Step, command: CreateQueue) -> None:
         if command.must_match:
             _check_match(existing, command.options or _defaults(state))
         if command.same_kind:
-            _check_kind(existing, command.options or _defaults(state))
+            check_kind(existing, (command.options or _defaults(state)).mode)
         _check_groups(command)
         for group, where in command.filters.items():
             if where is not None:
@@ -179,10 +180,11 @@ def _check_match(queue: Queue, options: QueueOptions) -> None:
         raise QueueExists(queue.name, "; ".join(different))
 
 
-def _check_kind(queue: Queue, options: QueueOptions) -> None:
-    has = queue.options
-    if (has.is_fan_out, has.consumers_settle) != (options.is_fan_out, options.consumers_settle):
-        modes = option_text("mode", int(has.mode)), option_text("mode", int(options.mode))
+def check_kind(queue: Queue, mode: DeliveryMode) -> None:
+    """Whether those who read by this mode read the queue as it is. Raises QueueExists."""
+    has, wanted = queue.options, QueueOptions(mode=mode)
+    if (has.is_fan_out, has.consumers_settle) != (wanted.is_fan_out, wanted.consumers_settle):
+        modes = option_text("mode", int(has.mode)), option_text("mode", int(mode))
         raise QueueExists(queue.name, f"mode is {modes[0]}, not {modes[1]}")
 
 

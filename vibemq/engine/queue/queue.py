@@ -370,6 +370,25 @@ class Queue(Backlog["Added"]):
         self.regained()
         return alive
 
+    def alive_within(self, first: int, last: int, now: int) -> RunSet:
+        """The part of `alive` in [first, last]. Costs what is there in each group."""
+        alive = RunSet() if self.log is None else RunSet(self.log.overlap(first, last))
+        if self.log is None:
+            for group in self.who_may_want():
+                alive.add_all(group.unsettled_within(first, last).runs())
+        alive.remove(1, self.swept)
+        for run in self.expiries.overdue(now):
+            alive.remove(*run)
+        return alive
+
+    def cut_runs(self, first: int, last: int, most: int) -> int:
+        """How far of [first, last] about `most` runs reach, of the log or of what waits in each group."""
+        if self.log is not None:
+            return self.log.cut_runs(first, last, most)[0]
+        for group in self.who_may_want():
+            last, _ = group.ready.cut(first, last, most)
+        return last
+
     def open_end(self) -> int:
         """First sequence that no stored or storable message has: where a group "from now" begins."""
         end = self.next_sequence

@@ -25,6 +25,10 @@ from vibemq.model.runs import END, Run, run_count
 _FALLEN_AT_ONCE = 256
 _LOOKED_PER_UNIT = 16
 """Stretches that are looked through for the cost of one run that is handed out."""
+_LINES_PER_UNIT = 4
+"""Lines that are looked at for the same, where their messages are handed out in the order of the queue."""
+IN_ORDER_MAX = 64
+"""With more lines than these each has its part of a step for itself."""
 _PARTS_PER_UNIT = 8
 """Runs of an answer that are dealt with for the cost of one that is handed out."""
 
@@ -99,6 +103,9 @@ def route(state: EngineState, step: Step, queue: Queue, group: Group, routes: Ro
         if most > 0 and line.top.open:
             left -= _serve(state, step, queue, group, line, given, most, horizon)
     cost = max(units - left, tell(state, step, queue, group, given, in_order=in_order) if given else 1)
+    if in_order:
+        # All of them were looked at, for however few messages.
+        cost += len(lines) // _LINES_PER_UNIT
     if left <= 0 or horizon < END:
         step.touch(queue, group)
     else:
@@ -108,7 +115,7 @@ def route(state: EngineState, step: Step, queue: Queue, group: Group, routes: Ro
 
 def _in_order(queue: Queue, group: Group, routes: Routes, lines: Sequence[Line]) -> bool:
     """Whether a client that has several consumers is given what they get in the order of the queue."""
-    if len(lines) < 2 or queue.levels or (group.attempts and queue.options.hold_behind_failed):
+    if not 2 <= len(lines) <= IN_ORDER_MAX or queue.levels or (group.attempts and queue.options.hold_behind_failed):
         return False
     return routes.sessions_meet
 

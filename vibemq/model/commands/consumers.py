@@ -6,6 +6,7 @@ from enum import IntEnum
 from typing import Any
 
 from vibemq.model.commands.queues import QueueName
+from vibemq.model.options import DeliveryMode
 from vibemq.model.runs import Run
 from vibemq.model.selector import Selector
 
@@ -70,6 +71,9 @@ class Subscribe:
     create: bool = True
     user: str = ""
     """Owner of the durable group that this makes, or that has none; "" = nobody."""
+    mode: DeliveryMode | None = None
+    """The mode that the subscriber reads by. A queue that is a fan-out where this says none, or waits for
+    acknowledgements where this says it does not, or the other way round, is an error (QueueExists)."""
     beside: int | None = None
     """A consumer of the same session and queue: if it is active and has a passing group, this one joins that, so that
     each message is for one of them."""

@@ -70,6 +70,15 @@ class PeekArguments(QueueArguments):
     )
     header: Headers = Field(default_factory=dict, description="Search: only messages that have these headers.")
 
+    @property
+    def is_search(self) -> bool:
+        return self.message_id is not None or bool(self.header)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is answered with whole bodies, and not with their beginnings."""
+        return self.state is None and not self.is_search
+
 
 class Peeks:
     def __init__(self, engine: EngineQuestions, store: StoreAccess, peers: Peers, clock: InstantSource) -> None:
@@ -87,7 +96,7 @@ class Peeks:
             wanted = wanted.model_copy(update={"from_": max(wanted.from_, first)})
         limit = page_size(wanted.limit, 100)
         preview = PREVIEW_BYTES if wanted.preview_bytes is None else wanted.preview_bytes
-        if wanted.message_id is not None or wanted.header:
+        if wanted.is_search:
             return await self._found(wanted, limit, preview)
         if wanted.state is None:
             return await self._listed(wanted, limit)
@@ -357,5 +366,6 @@ OPERATIONS: list[Operation[Any]] = [
         task=Peeks.peek,
         scans=True,
         logged=True,
+        reads_bodies=lambda wanted: wanted.is_plain,
     ),
 ]

@@ -105,12 +105,16 @@ class Domain(BaseModel):
         """Whether what is posted is flushed before it is acknowledged."""
         return self.queue_options().durability is Durability.STRONG
 
+    @property
+    def delivery_mode(self) -> DeliveryMode:
+        return _MODES[self.mode]
+
     def queue_options(self) -> QueueOptions:
         passing = self.mode is DomainMode.BROADCAST
         durability = self.durability or ("transient" if passing else "strong")
         limited = self.max_delivery_attempts > 0
         return QueueOptions(
-            mode=_MODES[self.mode],
+            mode=self.delivery_mode,
             highest_priority_only=passing,
             durability=Durability(enum_of(Durability, durability, "durability")),
             # What is on its way to a reader that is slow, or waits for nobody, must not grow without end.

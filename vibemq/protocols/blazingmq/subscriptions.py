@@ -80,6 +80,8 @@ class ReaderWish:
             ack_timeout_ms=0,
             start=_START[stream.domain.mode],
             create=False,
+            # Who may not create queues has not been told at the opening that this one is another kind.
+            mode=stream.domain.delivery_mode,
             beside=beside,
         )
 

@@ -76,8 +76,9 @@ class QueryCursors:
             Refused: groups were moved, and the option does not name this loss.
         """
         standings = self._look_at([queue for queue in queues if queue not in self._joined])
-        self.has_begun = self.has_begun or bool(self._joined or standings)
         moved = [found.queue for found in standings if found.moved]
+        # Groups that were made, and not moved, may be those of a start that failed before its first batch.
+        self.has_begun = self.has_begun or bool(moved)
         if not moved:
             return
         chosen, group = self._settings.new_checkpoint, self._settings.group

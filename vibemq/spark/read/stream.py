@@ -327,6 +327,8 @@ class _Live:
         """A queue of the checkpoint or the pattern is gone: raise, or go on without it. Without one that belongs to a
         connection the query goes on as well: no cursor can read it."""
         if error.code == "QUEUE_EXCLUSIVE" and self._settings.queue_pattern and queue not in known:
+            # It is asked for again at the next discovery, and not by each batch until then.
+            self._queues = tuple(name for name in self._queues if name != queue)
             return
         if error.code != "QUEUE_NOT_FOUND" or not self._settings.queue_pattern:
             raise error

@@ -244,10 +244,14 @@ class Backlog(Generic[S]):
         self.regains += 1
         self._rotation.clear()
 
+    def is_size_counted(self, group: Group) -> bool:
+        """Whether the bytes of what waits in the group are added up; else some are told by the average of the queue."""
+        return group.ready.run_count + len(group.delayed) + len(group.scheduled) <= _LOOKUPS_MAX
+
     def group_size(self, group: Group) -> int:
         """Estimated bytes of what waits in the group."""
         ready, later = group.ready, len(group.delayed) + len(group.scheduled)
-        if ready.run_count + later <= _LOOKUPS_MAX:
+        if self.is_size_counted(group):
             return self.sizes.of_runs(group.waiting_within(0, END))
         if ready.run_count <= _LOOKUPS_MAX:
             # The backlog is mostly here, and what waits for an instant are many single messages.

@@ -117,7 +117,7 @@ def is_read_at_once(payload: bytes) -> bool:
     and texts."""
     if values_in(payload) <= VALUES_AT_ONCE:
         return True
-    if payload.count(b'":') - payload.count(b'\\":') > NAMES_MAX:
+    if payload.count(b'":') - payload.count(b'\\":') > NAMES_MAX or payload.count(b'"') > 2 * LISTS_MAX:
         return False  # As most of them are written; and to count is quick.
     outside = b"".join(without_escapes(payload).split(b'"')[::2])
     return outside.count(b":") <= NAMES_MAX and outside.count(b"{") <= NAMES_MAX and outside.count(b"[") <= LISTS_MAX
