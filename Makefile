@@ -76,7 +76,7 @@ compiled: install ## compile the tests, each once, before their first run
 
 test: install ## all tests except long ones, Docker and Spark clusters, as CI runs them; what fails is run a second time
 	$(BIN)/lint-imports
-	$(BIN)/python tests/run.py -m "not long and not docker and not spark_cluster" -n $(WORKERS) --dist loadgroup --durations=10 $(ARGS)
+	$(BIN)/python tests/run.py -m "not long and not docker and not spark_cluster" -n $(WORKERS) --dist loadgroup --durations=60 $(ARGS)
 
 test-long: install ## the tests that repeat others with more kinds of input, or that others cover in less time; half an hour
 	$(BIN)/python tests/run.py -m "long and not docker and not spark_cluster" -n $(WORKERS) --dist loadgroup --durations=10 $(ARGS)

@@ -20,7 +20,7 @@ from tests.crash.test_kill_ledger import MESSAGES_PER_CYCLE, PATIENT, drain, kil
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
-CYCLES = int(os.environ.get("KILL_CYCLES", "3"))
+CYCLES = int(os.environ.get("KILL_CYCLES", "2"))
 BATCH = 20
 
 

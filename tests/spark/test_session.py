@@ -193,7 +193,14 @@ def test_another_target_gets_the_batches_that_are_repeated_for_it(world: World) 
     assert (world.numbers(target), world.numbers(other)) == ([0, 1, 2], [1, 2])
 
 
-@pytest.mark.parametrize("sink", ["parquet", "exactlyOnce", pytest.param("foreachBatch", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "sink",
+    [
+        "parquet",
+        pytest.param("exactlyOnce", marks=pytest.mark.long),
+        pytest.param("foreachBatch", marks=pytest.mark.long),
+    ],
+)
 def test_a_checkpoint_that_was_rolled_back_by_hand(world: World, sink: str) -> None:
     """The newest two of offsets and commits are deleted, and more is published: no sink may take a larger batch for
     one that it has."""
