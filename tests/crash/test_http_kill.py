@@ -1,7 +1,7 @@
 """kill -9 under publishing and consuming over HTTP: what was confirmed is never lost, and what is sent again with its
 Idempotency-Key is there once.
 
-The short form runs with every test run; KILL_CYCLES sets the number of kills.
+It is one of the long tests; KILL_CYCLES sets the number of kills.
 """
 
 import json
@@ -20,7 +20,7 @@ from tests.crash.test_kill_ledger import MESSAGES_PER_CYCLE, PATIENT, drain, kil
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
-CYCLES = int(os.environ.get("KILL_CYCLES", "2"))
+CYCLES = int(os.environ.get("KILL_CYCLES", "3"))
 BATCH = 20
 
 
@@ -91,6 +91,7 @@ async def stored_ids(broker: BrokerProcess, queue: str) -> list[str]:
     return found
 
 
+@pytest.mark.long(covered_by="tests/crash/test_kill_ledger.py::test_no_confirmed_message_is_lost")
 async def test_no_confirmed_message_is_lost_and_none_is_there_twice(tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}")

@@ -27,6 +27,7 @@ def finished(query: Any) -> None:
     assert query.exception() is None
 
 
+@pytest.mark.long(covered_by="tests/spark/test_session.py::test_a_checkpoint_that_was_rolled_back_by_hand")
 def test_two_sources_have_the_same_batches_again_or_none(world: World) -> None:
     """Also those in which one of them had no rows. Where the offset does not tell how many of these were, the query is
     refused."""
@@ -219,7 +220,7 @@ def test_a_group_that_was_sought_to_where_the_checkpoint_was_rolled_back(world: 
     assert numbers_in(world, "out") == list(range(28)), "where the newest checkpoint stands, it may be sought"
 
 
-@pytest.mark.long(covered_by="tests/spark/test_by_hand.py::test_two_sources_have_the_same_batches_again_or_none")
+@pytest.mark.long(covered_by="tests/spark/test_session.py::test_a_checkpoint_that_was_rolled_back_by_hand")
 def test_an_old_checkpoint_that_is_put_back_does_not_repeat_the_batches_of_the_new_one(world: World) -> None:
     source, target = world.queue(*range(7)), world.queue()
 
@@ -245,9 +246,7 @@ def test_an_old_checkpoint_that_is_put_back_does_not_repeat_the_batches_of_the_n
     assert sorted(world.numbers(target)) == list(range(15))
 
 
-@pytest.mark.long(
-    covered_by="tests/spark/test_session.py::test_writes_of_one_batch_to_one_queue_are_told_apart_in_every_run"
-)
+@pytest.mark.long(covered_by="tests/spark/test_session.py::test_a_sink_that_confuses_writes_is_noticed")
 def test_writes_of_a_batch_that_were_changed_between_its_runs_are_refused(world: World) -> None:
     """Nothing but their order tells writes to one queue apart, and what they have."""
     source, target = world.queue(*range(5)), world.queue()

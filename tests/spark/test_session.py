@@ -477,6 +477,7 @@ def two_writes_in_three_runs(batches: Batches) -> list[int]:
     return sorted(batches.world.numbers(batches.target))
 
 
+@pytest.mark.long(covered_by="tests/spark/test_session.py::test_a_sink_that_confuses_writes_is_noticed")
 def test_writes_of_one_batch_to_one_queue_are_told_apart_in_every_run(world: World) -> None:
     batches = Batches(world, world.queue(*range(40)), world.queue())
     expected = [*range(40), *range(2000, 2040)]
