@@ -7,11 +7,15 @@ and only its failure is looked into.
 
 from collections.abc import Mapping
 from datetime import timedelta
+from itertools import islice
 from typing import Any, Final
 
 from vibemq.errors import LocalProtocolError, VibeMQError
 
 SHOWN_CHARACTERS: Final = 80
+SHORT_CHARACTERS: Final = 40
+_LEVELS_SHOWN, _ITEMS_SHOWN = 3, 14
+"""Of a value, in so many characters: no item of a list takes less than three."""
 NOT_SENDABLE: Final = "text that has a UTF-8 form, without lone surrogates"
 SECONDS: Final = "a number of seconds"
 SECONDS_OR_TIMEDELTA: Final = "a number of seconds, or a timedelta"
@@ -28,6 +32,32 @@ def shown(value: object) -> str:
     """The value as a program would write it, not longer than a line."""
     text = repr(value)
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[: SHOWN_CHARACTERS - 1]}… ({type(value).__name__})"
+
+
+def short(value: Any) -> str:
+    """As `shown`, of a value that came over a wire as JSON: of what is very large no more is looked at than is told."""
+    text = repr(_part(value, _LEVELS_SHOWN))
+    return text if len(text) <= SHORT_CHARACTERS else f"{text[: SHORT_CHARACTERS - 1]}…"
+
+
+def _part(value: Any, levels: int) -> Any:
+    if isinstance(value, str):
+        return value[: SHORT_CHARACTERS + 1]
+    if not isinstance(value, list | dict) or not value:
+        return value
+    if not levels:
+        return _REST
+    if isinstance(value, list):
+        return [_part(each, levels - 1) for each in value[:_ITEMS_SHOWN]]
+    return {_part(name, 0): _part(each, levels - 1) for name, each in islice(value.items(), _ITEMS_SHOWN)}
+
+
+class _Rest:
+    def __repr__(self) -> str:
+        return "…"
+
+
+_REST: Final = _Rest()
 
 
 def check_text(name: str, value: object, error: Kind = LocalProtocolError, *, secret: bool = False) -> None:

@@ -14,11 +14,13 @@ A row becomes a line and a line the same row, byte by byte.
 import base64
 import struct
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
 import orjson
 
 from vibemq.errors import InvalidPayload
+from vibemq.model.arguments import SHORT_CHARACTERS, short
 from vibemq.model.options import NUMBER_MAX, PRIORITY_MAX
 from vibemq.model.records import MessageExtra
 from vibemq.model.rows import RowView, header_pairs, pack_row
@@ -28,7 +30,6 @@ _PAIRS = {name: f"{name}_base64" for name in ("id", "payload", "headers")}
 _NUMBERS = {"priority": PRIORITY_MAX, "expires_at": NUMBER_MAX, "deliver_at": NUMBER_MAX}
 KNOWN = frozenset({*_PAIRS, *_PAIRS.values(), *_NUMBERS, *TOLD_ONLY})
 _ID_MAX = 0xFFFF
-_SHOWN_MAX = 40
 
 
 def message_line(row: bytes, **about: int | str) -> dict[str, Any]:
@@ -75,10 +76,10 @@ def read_message_line(line: Any) -> tuple[bytes, MessageExtra]:
         InvalidPayload: what is wrong with the object.
     """
     if not isinstance(line, dict):
-        raise InvalidPayload(f"a message must be an object, not {_short(line)}")
+        raise InvalidPayload(f"a message must be an object, not {short(line)}")
     if not line.keys() <= KNOWN:
-        unknown = ", ".join(sorted(map(str, line.keys() - KNOWN)))
-        raise InvalidPayload(f"a message has the unknown key {_short(unknown)}; known are {', '.join(sorted(KNOWN))}")
+        unknown = ", ".join(sorted(islice((str(name) for name in line if name not in KNOWN), SHORT_CHARACTERS)))
+        raise InvalidPayload(f"a message has the unknown key {short(unknown)}; known are {', '.join(sorted(KNOWN))}")
     raw_id, payload = _bytes_of(line, "id"), _bytes_of(line, "payload")
     if not 0 < len(raw_id) <= _ID_MAX:
         raise InvalidPayload(f"the id of a message must have 1 to {_ID_MAX:,} bytes, not {len(raw_id):,}")
@@ -98,7 +99,7 @@ def read_message_row(row: bytes, about: Mapping[str, Any]) -> MessageExtra:
         InvalidPayload: the row is none, or what is wrong with `about`.
     """
     if not about.keys() <= _NUMBERS.keys():
-        raise InvalidPayload(f"what is known beside a row may be {', '.join(_NUMBERS)}, not {_short(sorted(about))}")
+        raise InvalidPayload(f"what is known beside a row may be {', '.join(_NUMBERS)}, not {short(sorted(about))}")
     extra = _extra_of(about)
     try:
         view = RowView(row)
@@ -118,7 +119,7 @@ def _extra_of(line: Mapping[str, Any]) -> MessageExtra:
 
 def _packed(raw_id: bytes, payload: bytes, headers: Any) -> bytes:
     if not isinstance(headers, dict) or not all(isinstance(value, str) for value in headers.values()):
-        raise InvalidPayload(f"headers of a message must be an object of texts, not {_short(headers)}")
+        raise InvalidPayload(f"headers of a message must be an object of texts, not {short(headers)}")
     if not all(name and value for name, value in headers.items()):
         raise InvalidPayload(
             "headers of a message must have names and values that are not empty: nobody could read them"
@@ -148,7 +149,7 @@ def _bytes_of(line: dict[str, Any], name: str) -> bytes:
         raise InvalidPayload(f"a message must have either {name} or {_PAIRS[name]}")
     value = line[name] if text_given else line[_PAIRS[name]]
     if not isinstance(value, str):
-        raise InvalidPayload(f"{name if text_given else _PAIRS[name]} of a message must be text, not {_short(value)}")
+        raise InvalidPayload(f"{name if text_given else _PAIRS[name]} of a message must be text, not {short(value)}")
     try:
         return value.encode() if text_given else base64.b64decode(value, validate=True)
     except ValueError as error:
@@ -158,10 +159,5 @@ def _bytes_of(line: dict[str, Any], name: str) -> bytes:
 def _number(line: Mapping[str, Any], name: str, most: int) -> int:
     value = line.get(name, 0)
     if type(value) is not int or not 0 <= value <= most:
-        raise InvalidPayload(f"{name} of a message must be a whole number, 0 to {most}, not {_short(value)}")
+        raise InvalidPayload(f"{name} of a message must be a whole number, 0 to {most}, not {short(value)}")
     return value
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= _SHOWN_MAX else f"{text[: _SHOWN_MAX - 1]}…"

@@ -10,6 +10,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from vibemq.errors import InvalidPayload
+from vibemq.model.arguments import SHORT_CHARACTERS, short
 from vibemq.model.options import check_queue_name
 from vibemq.model.runs import Run
 
@@ -25,9 +26,6 @@ OPTIONS_MAX = 100
 """More than there are: what is unknown among them is told by name."""
 LIMIT_MAX = 1000
 """Most items of a page."""
-SHOWN_MAX = 40
-_LEVELS_SHOWN, _ITEMS_SHOWN = 3, 14
-"""Of a value, in so many characters: no item of a list takes less than three."""
 
 
 class Arguments(BaseModel):
@@ -168,12 +166,12 @@ def _place_of(model: type[BaseModel], location: Sequence[str | int]) -> _Place:
             # Which form of a type was tried, or the name of a value: no argument of ours.
             continue
         else:
-            names += ("." if names else "") + part[:SHOWN_MAX]
+            names += ("." if names else "") + part[:SHORT_CHARACTERS]
             fields = {field.alias or name: field for name, field in within.model_fields.items()}
             beside, field = tuple(fields), fields.get(part)
             inner = field.annotation if field is not None else None
             within = inner if isinstance(inner, type) and issubclass(inner, BaseModel) else None
-        pointer.append(str(part)[:SHOWN_MAX])
+        pointer.append(str(part)[:SHORT_CHARACTERS])
     return _Place(names or "arguments", "/".join(pointer), field, beside)
 
 
@@ -189,7 +187,7 @@ def _sentence(place: _Place, operation: str, error: ErrorDetails) -> str:
         return f"argument {name} of {operation} is missing{means or '; add it'}"
     # What is secret has `repr=False`, and is not repeated.
     is_told = error["input"] is not None and (field is None or field.repr)
-    value = f", not {_short(error['input'])}" if is_told else ""
+    value = f", not {short(error['input'])}" if is_told else ""
     return f"argument {name} of {operation} {_rule(error)}{value}{means}"
 
 
@@ -232,29 +230,3 @@ def _rule(error: ErrorDetails) -> str:
 
 def _bound(bound: float) -> str:
     return f"number, {bound:.15g}" if isinstance(bound, float) else f"whole number, {bound}"
-
-
-def _short(value: Any) -> str:
-    """As a program would write it. Of what is very large no more is looked at than is shown."""
-    text = repr(_part(value, _LEVELS_SHOWN))
-    return text if len(text) <= SHOWN_MAX else f"{text[: SHOWN_MAX - 1]}…"
-
-
-def _part(value: Any, levels: int) -> Any:
-    if isinstance(value, str):
-        return value[: SHOWN_MAX + 1]
-    if not isinstance(value, list | dict) or not value:
-        return value
-    if not levels:
-        return _REST
-    if isinstance(value, list):
-        return [_part(each, levels - 1) for each in value[:_ITEMS_SHOWN]]
-    return {name: _part(each, levels - 1) for name, each in islice(value.items(), _ITEMS_SHOWN)}
-
-
-class _Rest:
-    def __repr__(self) -> str:
-        return "…"
-
-
-_REST = _Rest()

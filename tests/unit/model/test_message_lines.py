@@ -77,6 +77,34 @@ def test_what_is_no_message_is_refused(line: Any, reason: str) -> None:
         read_message_line(line)
 
 
+def test_of_a_very_large_value_no_more_is_written_than_is_told() -> None:
+    written: list[object] = []
+
+    class Leaf:
+        def __repr__(self) -> str:
+            written.append(self)
+            return "0"
+
+    large = [{str(at): [Leaf()] * 100 for at in range(100)}] * 100
+    for line in (large, {**GOOD, "id": large}, {**GOOD, "headers": large}, {**GOOD, "priority": large}):
+        with pytest.raises(InvalidPayload, match=r"not \[\{'0': \[0, 0, .*…$"):
+            read_message_line(line)
+    assert len(written) < 20_000
+
+
+def test_of_very_many_unknown_keys_no_more_are_written_than_are_told() -> None:
+    written: list[object] = []
+
+    class Key:
+        def __str__(self) -> str:
+            written.append(self)
+            return "k"
+
+    with pytest.raises(InvalidPayload, match=r"unknown key 'k, k, .*…;"):
+        read_message_line({Key(): 0 for _ in range(10_000)})
+    assert len(written) <= 40
+
+
 @given(
     st.recursive(
         st.none() | st.integers() | st.text(max_size=5),
