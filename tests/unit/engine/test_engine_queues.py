@@ -80,8 +80,9 @@ def test_creating_an_existing_queue_succeeds_unless_it_must_match() -> None:
 def test_an_existing_queue_of_another_kind_can_be_refused(mode: DeliveryMode, same: bool) -> None:
     driver = Driver()
     driver.create(mode=DeliveryMode.ROUND_ROBIN)
-    answer = driver.ask(CreateQueue(1, None, "q", QueueOptions(mode=mode, max_attempts=9), same_kind=True))
+    answer = driver.ask(CreateQueue(1, None, "q", QueueOptions(mode=mode, max_attempts=9), mode=mode))
     assert answer is None if same else isinstance(answer, QueueExists)
+    assert type(driver.ask(CreateQueue(1, None, "q", mode=mode))) is type(answer), "the broker's defaults say nothing"
 
 
 def test_names_are_checked() -> None:

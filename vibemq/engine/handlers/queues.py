@@ -100,8 +100,8 @@ def create_queue(state: EngineState, step: Step, command: CreateQueue) -> None:
     if existing is not None:
         if command.must_match:
             _check_match(existing, command.options or _defaults(state))
-        if command.same_kind:
-            check_kind(existing, (command.options or _defaults(state)).mode)
+        if command.mode is not None:
+            check_mode(existing, command.mode)
         _check_groups(command)
         for group, where in command.filters.items():
             if where is not None:
@@ -180,7 +180,7 @@ def _check_match(queue: Queue, options: QueueOptions) -> None:
         raise QueueExists(queue.name, "; ".join(different))
 
 
-def check_kind(queue: Queue, mode: DeliveryMode) -> None:
+def check_mode(queue: Queue, mode: DeliveryMode) -> None:
     """Whether those who read by this mode read the queue as it is. Raises QueueExists."""
     has, wanted = queue.options, QueueOptions(mode=mode)
     if (has.is_fan_out, has.consumers_settle) != (wanted.is_fan_out, wanted.consumers_settle):

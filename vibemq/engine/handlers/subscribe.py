@@ -3,7 +3,7 @@
 from vibemq.engine import lifetime
 from vibemq.engine.handlers.fan_out import check_group_name, claim, durable_need, group_for, remove_consumer
 from vibemq.engine.handlers.publish import forget_parked, refuse_parked
-from vibemq.engine.handlers.queues import check_kind, find_or_create
+from vibemq.engine.handlers.queues import check_mode, find_or_create
 from vibemq.engine.handlers.settle import take_out
 from vibemq.engine.pacing import STEP_UNITS, Slices
 from vibemq.engine.queue.consumer import Consumer, SessionState
@@ -46,7 +46,7 @@ def subscribe(state: EngineState, step: Step, command: Subscribe) -> None:
     created = command.queue not in state.queues
     queue = find_or_create(state, step, command.queue, create=command.create)
     if command.mode is not None:
-        check_kind(queue, command.mode)
+        check_mode(queue, command.mode)
     next_sequence = queue.open_end()
     if existing is not None:
         group, new = existing.group, False

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from vibemq.model.effects import QueueInfo
-from vibemq.model.options import QueueOptions
+from vibemq.model.options import DeliveryMode, QueueOptions
 from vibemq.model.records import Extras
 from vibemq.model.rows import Rows
 from vibemq.model.runs import Run
@@ -33,9 +33,8 @@ class CreateQueue:
     keeps the one that it has."""
     implied: bool = False
     """Its protocol asks for it on the way to something else that the user has asked for."""
-    same_kind: bool = False
-    """An existing queue is an error (QueueExists) if it is a fan-out where the options say none, or waits for
-    acknowledgements where they say it does not, or the other way round: whoever asks would read it wrongly."""
+    mode: DeliveryMode | None = None
+    """The mode that whoever asks reads by, as that of `Subscribe`."""
 
 
 @dataclass(slots=True)

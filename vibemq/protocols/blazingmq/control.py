@@ -114,7 +114,8 @@ class ControlRequests:
         options, filters = domain.queue_options(), domain.filters()
         create = CreateQueue(session, token, name, options, groups=groups, filters=filters, implied=True)
         # Posts may go to any queue; but an SDK reads it by the mode of the domain, and only a fan-out has applications.
-        create.same_kind = bool(handle.read_count or groups)
+        if handle.read_count or groups:
+            create.mode = domain.delivery_mode
         state.ask(create)
         if handle.write_count:
             # Tells whether the client may publish, and whether a queue that it may not create is there.

@@ -10,6 +10,7 @@ from vibemq.model.commands import (
     Publish,
 )
 from vibemq.model.effects import Published
+from vibemq.model.options import DeliveryMode
 from vibemq.protocols.blazingmq import BlazingmqSettings
 from vibemq.protocols.blazingmq.codec.acks import AckStatus
 from vibemq.protocols.blazingmq.codec.messages import (
@@ -31,6 +32,21 @@ def test_opening_makes_the_queue_with_the_groups_of_its_applications() -> None:
     assert not room.sdk.queues[0].open
     room.answer(probe, Published(QUEUE, 0, 0))
     assert room.sdk.queues[0].open
+
+
+@pytest.mark.parametrize(
+    ("mode", "flags", "read_by"),
+    [
+        ("priority", READ, DeliveryMode.ROUND_ROBIN),
+        ("priority", READ | WRITE, DeliveryMode.ROUND_ROBIN),
+        ("priority", WRITE, None),
+        ("fanout", WRITE, DeliveryMode.FAN_OUT_WITH_ACK),
+    ],
+)
+def test_a_queue_has_to_be_of_the_mode_that_it_is_read_by(mode: str, flags: int, read_by: DeliveryMode | None) -> None:
+    room = SessionRoom(mode=mode, app_ids=("foo",) if mode == "fanout" else ())
+    room.say(room.sdk.open(URI, 0, flags=flags)[1])
+    assert room.next(CreateQueue).mode is read_by
 
 
 def test_a_queue_that_cannot_be_made_is_not_open(room: SessionRoom) -> None:
