@@ -95,8 +95,8 @@ async def _serve(loaded: Loaded, read_again: Callable[[], Loaded]) -> int:
 def warn_of_passing_place(settings: Settings) -> None:
     """No queue's durability holds there."""
     passing = file_system_of(settings.data_dir).passing
-    if passing and settings.storage.provider != "memory":
-        log.warning("the data directory %s is %s", settings.data_dir, passing)
+    if passing is not None and settings.storage.provider != "memory":
+        log.warning("the data directory %s is %s; %s", settings.data_dir, *passing)
 
 
 @asynccontextmanager

@@ -12,8 +12,8 @@ from vibemq.storage.local.mounts import FileSystem
 @pytest.mark.parametrize(
     ("kind", "provider", "told"),
     [
-        ("tmpfs", "lmdb", "is in memory (tmpfs): a restart of the machine loses it"),
-        ("overlay", "sqlite", "is in a container's own layer: it goes with the container"),
+        ("tmpfs", "lmdb", "is in memory (tmpfs): a restart of the machine loses it; use a disk"),
+        ("overlay", "sqlite", "is in a container's own layer: it goes with the container; use a volume"),
         ("ext4", "lmdb", ""),
         ("tmpfs", "memory", ""),
     ],

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from vibemq.errors import ConfigInvalid
 
@@ -16,6 +17,14 @@ VOLATILE_TYPES = frozenset({"tmpfs", "ramfs"})
 _TABLE = Path("/proc/self/mountinfo")
 _ESCAPED = re.compile(rb"\\([0-7]{3})")
 """Blanks, tabs, line ends and backslashes in the names of mount points."""
+
+
+class Passing(NamedTuple):
+    """Of a file system that does not last."""
+
+    place: str
+    """Where it is, and with what everything that is written to it goes."""
+    remedy: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +43,13 @@ class FileSystem:
         return self.type in VOLATILE_TYPES
 
     @property
-    def passing(self) -> str:
-        """With what everything that is written to it goes, and what to do about it; "" for what lasts."""
+    def passing(self) -> Passing | None:
+        """None for what lasts."""
         if self.volatile:
-            return f"in memory ({self.type}): a restart of the machine loses it; use a disk"
-        return "in a container's own layer: it goes with the container; use a volume" if self.type == "overlay" else ""
+            return Passing(f"in memory ({self.type}): a restart of the machine loses it", "use a disk")
+        if self.type == "overlay":
+            return Passing("in a container's own layer: it goes with the container", "use a volume")
+        return None
 
 
 def file_system_of(path: Path, mountinfo: bytes | None = None) -> FileSystem:

@@ -41,9 +41,8 @@ def file_system(folder: Path, mountinfo: bytes | None = None) -> Finding:
     if found.remote:
         remedy = "use a local disk: locks, flushes and maps are not safe over a network"
         return fail("file system", f"{place} is on {found.type}, a remote file system", remedy)
-    if found.passing:
-        text, _, remedy = found.passing.partition("; ")
-        return warn("file system", f"{place} is {text}", remedy)
+    if found.passing is not None:
+        return warn("file system", f"{place} is {found.passing.place}", found.passing.remedy)
     return ok("file system", f"{place} is on {found.type or 'an unknown file system'}")
 
 
