@@ -105,7 +105,7 @@ class Routes:
         if by_priority:
             line = self._open(None)
             line.take_over(by_priority, turn)
-            self._by_priority = self._meet = None
+            self._forget_order()
 
     def give_back(self) -> tuple[dict[int, Rotation], int]:
         """The same, when nobody else is there."""
@@ -117,7 +117,7 @@ class Routes:
         if line is None:
             line = self._open(consumer.selector)
         line.join(consumer)
-        self._by_priority = self._meet = None
+        self._forget_order()
 
     def _open(self, selector: Selector | None) -> Line:
         taken = {line.key for line in self.lines.values()}
@@ -131,6 +131,10 @@ class Routes:
         line.retire(consumer)
         if not line.by_priority:
             del self.lines[text]
+        self._forget_order()
+
+    def _forget_order(self) -> None:
+        """Consumers have come or gone: what is known of all of them is found out again when it is asked for."""
         self._by_priority = self._meet = None
 
     @property
