@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Literal, NoReturn, Self, TypeVar, overload
+from typing import Any, Literal, Self, TypeVar, overload
 
 import anyio
 
@@ -26,6 +26,7 @@ from vibemq.client.queues import ClientQueues, Difference, OnConflict, option_va
 from vibemq.client.receiving.options import SubscribeOptions
 from vibemq.client.reconnect import ReconnectPolicy
 from vibemq.client.subscription import Subscription
+from vibemq.client.waiting.asynchronous import Asynchronous
 from vibemq.errors import LocalProtocolError, NotConnected, VibeMQError
 from vibemq.model.arguments import check_flag, check_text, check_whole
 from vibemq.model.effects import QueueInfo
@@ -108,18 +109,17 @@ def connect(
     return Client(settings, hooks=hooks_of_a_client(settings, hooks))
 
 
-WAITING = (
-    "vibemq.connect has the client for await, which is opened by `async with vibemq.connect(…) as mq:` or by `await "
-    "mq.open()`; vibemq.sync.connect has the blocking client, for `with`"
-)
-
-
-class Client:
+class Client(Asynchronous):
     """A connection to one broker that reconnects. Made by `connect`; used within `async with`, or between `open()`
     and `close()`, which any tasks of one loop may call: fixtures, start-up and shut-down hooks.
 
     Tasks of the same loop may share it freely: what they publish and settle in one turn travels together.
     """
+
+    _usage = (
+        "vibemq.connect has the client for await, which is opened by `async with vibemq.connect(…) as mq:` or by "
+        "`await mq.open()`; vibemq.sync.connect has the blocking client, for `with`"
+    )
 
     def __init__(
         self, settings: ClientSettings, listeners: ConnectionListeners | None = None, hooks: Hooks | None = None
@@ -183,15 +183,6 @@ class Client:
             LocalProtocolError: this is not the event loop that opened it; nothing has changed.
         """
         await self._end(None)
-
-    def __await__(self) -> NoReturn:
-        raise TypeError(WAITING)
-
-    def __enter__(self) -> NoReturn:
-        raise TypeError(WAITING)
-
-    def __exit__(self, *_: object) -> NoReturn:
-        raise TypeError(WAITING)
 
     async def __aenter__(self) -> Self:
         await self.open()

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import AsyncIterable, Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, NamedTuple, NoReturn, Self
+from typing import Any, NamedTuple, Self
 
 from anyio.lowlevel import checkpoint
 
@@ -24,6 +24,7 @@ from vibemq.client.publishing.packing import packed_batches
 from vibemq.client.publishing.receipts import PublishReport, Receipt, raise_for, receipt
 from vibemq.client.publishing.requests import Response
 from vibemq.client.publishing.unwaited import UnwaitedPublishes
+from vibemq.client.waiting.asynchronous import Asynchronous
 from vibemq.errors import LocalProtocolError, VibeMQError
 from vibemq.model.arguments import check_flag, check_text, check_time
 from vibemq.model.options import check_queue_name
@@ -35,10 +36,6 @@ TIMEOUT_MS_MAX = 2**32 - 1
 REFUSALS_KEPT = 1_000
 """Errors of a `Publisher` since its last flush; of more it knows the number."""
 _NAMES_KEPT = 10_000
-ASYNCHRONOUS = (
-    "a publisher of vibemq.connect is used with `async with`, and not awaited; vibemq.sync.connect has the blocking"
-    " client, for `with`"
-)
 
 
 class PackedPublish(NamedTuple):
@@ -310,11 +307,16 @@ class _Piece:
             yield self.start + index - self.first, error
 
 
-class Publisher:
+class Publisher(Asynchronous):
     """A stream of messages into one queue. `send` waits only while too much is unconfirmed.
 
     Leaving the block waits for every confirm, and raises PublishRefused for what was refused.
     """
+
+    _usage = (
+        "a publisher of vibemq.connect is used with `async with`, and not awaited; vibemq.sync.connect has the blocking"
+        " client, for `with`"
+    )
 
     def __init__(self, publishing: Publishing, queue: str, *, dedup: bool, hooks: Hooks | None = None) -> None:
         check_text("queue", queue)
@@ -390,15 +392,6 @@ class Publisher:
         accepted = self._flushed - begin - len(refused) - more
         raise_for(self.queue, refused, accepted, more)
         return accepted
-
-    def __await__(self) -> NoReturn:
-        raise TypeError(ASYNCHRONOUS)
-
-    def __enter__(self) -> NoReturn:
-        raise TypeError(ASYNCHRONOUS)
-
-    def __exit__(self, *_: object) -> NoReturn:
-        raise TypeError(ASYNCHRONOUS)
 
     async def __aenter__(self) -> Self:
         self._publishing.check_loop()

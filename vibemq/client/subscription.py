@@ -22,6 +22,7 @@ from vibemq.client.receiving.options import SubscribeOptions, SubscriptionStats,
 from vibemq.client.receiving.prefetch import DEFAULT, Prefetch
 from vibemq.client.receiving.untaken import UntakenMessages
 from vibemq.client.settlements import BACKOFF, SettleRuns, limit_ms
+from vibemq.client.waiting.asynchronous import Asynchronous
 from vibemq.client.waiting.latch import Latch
 from vibemq.errors import ConnectionLost, LocalProtocolError, NotConnected
 from vibemq.model.arguments import check_flag
@@ -33,10 +34,6 @@ from vibemq.protocols.native.codec.wire import CommandType
 T = TypeVar("T")
 A = TypeVar("A")
 
-ASYNCHRONOUS = (
-    "a subscription of vibemq.connect is used with `async with` and `async for`, and not awaited; vibemq.sync.connect"
-    " has the blocking client, for `with` and `for`"
-)
 
 TURN_MESSAGES = 64
 """Messages handed to the program before the loop gets a turn, so that acks flow while a burst is worked off."""
@@ -46,11 +43,16 @@ TICK_S_MIN = 0.01
 """A shorter ack timeout than six of these is not extended in time."""
 
 
-class Subscription(Generic[T]):
+class Subscription(Asynchronous, Generic[T]):
     """Made by `Client.subscribe`; an async context manager and an async iterator.
 
     Leaving the block stops the consumption: settlements are sent, everything unsettled is given back unharmed.
     """
+
+    _usage = (
+        "a subscription of vibemq.connect is used with `async with` and `async for`, and not awaited;"
+        " vibemq.sync.connect has the blocking client, for `with` and `for`"
+    )
 
     def __init__(
         self,
@@ -145,17 +147,8 @@ class Subscription(Generic[T]):
     ) -> None:
         await self.stop()
 
-    def __await__(self) -> NoReturn:
-        raise TypeError(ASYNCHRONOUS)
-
-    def __enter__(self) -> NoReturn:
-        raise TypeError(ASYNCHRONOUS)
-
-    def __exit__(self, *_: object) -> NoReturn:
-        raise TypeError(ASYNCHRONOUS)
-
     def __iter__(self) -> NoReturn:
-        raise TypeError(ASYNCHRONOUS)
+        raise TypeError(self._usage)
 
     def __aiter__(self) -> Self:
         return self
@@ -662,7 +655,7 @@ class _Batches(Generic[T]):
         self._subscription = subscription
 
     def __iter__(self) -> NoReturn:
-        raise TypeError(ASYNCHRONOUS)
+        raise TypeError(Subscription._usage)
 
     def __aiter__(self) -> Self:
         return self

@@ -7,7 +7,7 @@ from datetime import datetime
 from functools import partial
 from threading import RLock
 from types import TracebackType
-from typing import Any, Literal, NoReturn, Self, TypeVar, overload
+from typing import Any, Literal, Self, TypeVar, overload
 
 from vibemq import client as asynchronous
 from vibemq.client import (
@@ -30,9 +30,10 @@ from vibemq.client.queues import Difference, OnConflict
 from vibemq.errors import NotConnected, VibeMQError
 from vibemq.model.arguments import check_flag
 from vibemq.model.effects import QueueInfo
+from vibemq.sync.blocking import Blocking
 from vibemq.sync.loop_thread import CLOSED, Answer, LoopThread
 from vibemq.sync.open_client import OpenClient
-from vibemq.sync.subscription import BLOCKING, Subscription, ThreadSettler
+from vibemq.sync.subscription import Subscription, ThreadSettler
 
 T = TypeVar("T")
 
@@ -54,7 +55,7 @@ def connect(address: str | ClientSettings = "vibemq://localhost", **options: Any
     return Client(asynchronous.connect(address, **options))
 
 
-class Client:
+class Client(Blocking):
     """See `vibemq.client.Client`; every verb means the same and raises the same.
 
     In a forked child it connects anew when it is first used; the parent's subscriptions, and the messages that they
@@ -90,15 +91,6 @@ class Client:
     def close(self) -> None:
         """Disconnect and end the loop; further calls raise. Closing twice is fine."""
         self.__exit__(None, None, None)
-
-    def __await__(self) -> NoReturn:
-        raise TypeError(BLOCKING)
-
-    def __aenter__(self) -> NoReturn:
-        raise TypeError(BLOCKING)
-
-    def __aexit__(self, *_: object) -> NoReturn:
-        raise TypeError(BLOCKING)
 
     def forked(self) -> None:
         """See `vibemq.client.connecting.forking.Forkable`."""
@@ -357,7 +349,7 @@ class Client:
         return loop.call(partial(client.admin, verb, **arguments))
 
 
-class Publisher:
+class Publisher(Blocking):
     """See `vibemq.client.Publisher`."""
 
     def __init__(self, client: Client, queue: str, *, dedup: bool) -> None:
@@ -380,15 +372,6 @@ class Publisher:
     def flush(self) -> int:
         loop, publisher = self._current()
         return loop.call(publisher.flush)
-
-    def __await__(self) -> NoReturn:
-        raise TypeError(BLOCKING)
-
-    def __aenter__(self) -> NoReturn:
-        raise TypeError(BLOCKING)
-
-    def __aexit__(self, *_: object) -> NoReturn:
-        raise TypeError(BLOCKING)
 
     def __enter__(self) -> Self:
         return self

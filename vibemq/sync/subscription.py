@@ -18,18 +18,14 @@ from vibemq.client.settlements import BACKOFF
 from vibemq.errors import LocalProtocolError, VibeMQError
 from vibemq.model.commands import Settlement
 from vibemq.model.runs import Run
+from vibemq.sync.blocking import BLOCKING, Blocking
 from vibemq.sync.loop_thread import LoopThread
 
 T = TypeVar("T")
 A = TypeVar("A")
 
-BLOCKING = (
-    "vibemq.sync has the blocking client, which is used without await, `async with` and `async for`: write `with` and"
-    " `for`, or use vibemq.connect, the client for await"
-)
 
-
-class Subscription(Generic[T]):
+class Subscription(Blocking, Generic[T]):
     """See `vibemq.client.Subscription`. One thread iterates; any thread may settle what it was given."""
 
     def __init__(self, client: object, loop: LoopThread, subscription: asynchronous.Subscription[T]) -> None:
@@ -42,15 +38,6 @@ class Subscription(Generic[T]):
         """Threads that iterate and work on a message."""
         self._settler = subscription.settler = _GatheringSettler(loop, subscription)
         subscription.expecting = self._settler.expect
-
-    def __await__(self) -> NoReturn:
-        raise TypeError(BLOCKING)
-
-    def __aenter__(self) -> NoReturn:
-        raise TypeError(BLOCKING)
-
-    def __aexit__(self, *_: object) -> NoReturn:
-        raise TypeError(BLOCKING)
 
     def __aiter__(self) -> NoReturn:
         raise TypeError(BLOCKING)
