@@ -12,11 +12,15 @@ from tests.integration.test_client_sync import address, broker  # noqa: F401  # 
 pytest.importorskip("gevent", reason="gevent is not installed")
 
 PROGRAM = """
+    import importlib.util
+    import sys
+
+    if sys.argv[3] == "late":
+        import vibemq.sync
+
     from gevent import monkey
     monkey.patch_all()
 
-    import importlib.util
-    import sys
     import gevent
 
     if sys.argv[2] == "asyncio":
@@ -59,8 +63,12 @@ PROGRAM = """
 """
 
 
+@pytest.mark.parametrize("patched", ["early", "late"])
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
-def test_clients_among_greenlets(broker: FakeBroker, loop: str) -> None:  # noqa: F811
-    command = [sys.executable, "-c", textwrap.dedent(PROGRAM), address(broker), loop]
+def test_clients_among_greenlets(broker: FakeBroker, loop: str, patched: str) -> None:  # noqa: F811
+    """Also where threads become greenlets after vibemq was imported, as with Gunicorn's `--preload`."""
+    # Of ssl it is gevent itself that warns who patches late.
+    options = ["-W", "ignore:Monkey-patching ssl"]
+    command = [sys.executable, *options, "-c", textwrap.dedent(PROGRAM), address(broker), loop, patched]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.stdout, done.stderr) == ("done\n", "")

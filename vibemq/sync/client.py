@@ -1,11 +1,11 @@
 """The blocking client."""
 
 import contextlib
+import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from functools import partial
-from threading import RLock
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, overload
 
@@ -64,7 +64,7 @@ class Client(Blocking):
 
     def __init__(self, client: asynchronous.Client) -> None:
         self._settings = client.settings
-        self._lock = RLock()
+        self._lock = threading.RLock()
         """Of who connects in a forked child."""
         self._closed = False
         self._listeners = client.listeners
@@ -95,7 +95,7 @@ class Client(Blocking):
     def forked(self) -> None:
         """See `vibemq.client.connecting.forking.Forkable`."""
         # Another thread of the parent may have held the lock.
-        self._lock = RLock()
+        self._lock = threading.RLock()
         self._dropped.detach()
         self._running = None
 

@@ -22,11 +22,12 @@ from typing import Any, TypeVar, TypeVarTuple, overload
 
 from vibemq.client.connecting.forking import FORKED
 from vibemq.client.connecting.greenlets import (
-    WAIT_S_MAX,
     acquire,
     system_selector,
     system_thread,
+    taken_lock,
     threads_are_greenlets,
+    wait_s_max,
 )
 from vibemq.errors import ClientForked, LocalProtocolError, NotConnected, VibeMQError
 
@@ -46,8 +47,7 @@ class Answer:
 
     def __init__(self) -> None:
         self._open: set[Answer] | None = None
-        self._lock = Lock()
-        self._lock.acquire()
+        self._lock = taken_lock()
         self._result: Any = None
         self._error: BaseException | None = None
         self.done = False
@@ -132,6 +132,8 @@ class LoopThread:
         except OSError as error:
             raise NotConnected(f"the client's event loop cannot be made: {error.strerror or error}") from error
         self._end: asyncio.Future[None] = self._loop.create_future()
+        self._ident = 0
+        """Of the thread, once it runs."""
         self._thread = system_thread(self._run, name)
         try:
             self._thread.start()
@@ -214,15 +216,15 @@ class LoopThread:
             LocalProtocolError: the caller is the loop's own thread, which would wait for itself.
         """
         self._check_thread()
-        lock = Lock()
-        lock.acquire()
+        lock = taken_lock()
         self._parked.add(lock)
         places.append(lock)
         try:
             if self._ended:
                 raise NotConnected(CLOSED)
             if not found():
-                lock.acquire(timeout=WAIT_S_MAX if timeout is None else min(timeout, WAIT_S_MAX))
+                most = wait_s_max()
+                lock.acquire(timeout=most if timeout is None else min(timeout, most))
         finally:
             self._parked.discard(lock)
             with contextlib.suppress(ValueError):
@@ -274,7 +276,7 @@ class LoopThread:
         except RuntimeError as error:
             if isinstance(error, RecursionError) or not self._loop.is_closed():
                 raise
-        if get_ident() != self._thread.ident:
+        if get_ident() != self._ident:
             self._thread.join()
 
     def join(self) -> None:
@@ -297,7 +299,7 @@ class LoopThread:
 
     def _check_thread(self) -> None:
         # The system gives the number of a thread that has ended to others.
-        if not self._closed and get_ident() == self._thread.ident:
+        if not self._closed and get_ident() == self._ident:
             raise LocalProtocolError(
                 "this is the client's own thread, which would wait for itself; a blocking client cannot be used by "
                 "code that it runs, such as a callback of on_connection_change: use another client there"
@@ -327,6 +329,7 @@ class LoopThread:
     # -- in the thread ----------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        self._ident = get_ident()
         try:
             with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
                 runner.run(self._live())

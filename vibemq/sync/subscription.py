@@ -1,11 +1,11 @@
 """The blocking form of a subscription, and how settlements get from any thread to the loop."""
 
 import contextlib
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from threading import get_ident
 from types import TracebackType
 from typing import Any, Generic, NoReturn, Self, TypeVar
 
@@ -115,7 +115,7 @@ class Subscription(Blocking, Generic[T]):
         Raises:
             LocalProtocolError: it would wait for a message that its own thread works on.
         """
-        if timeout != 0 and get_ident() in self._working:
+        if timeout != 0 and threading.get_ident() in self._working:
             raise LocalProtocolError(
                 "this thread works on a message of the subscription, so drain() would wait for itself; write"
                 " drain(timeout=0), after which the iteration ends"
@@ -143,7 +143,7 @@ class Subscription(Blocking, Generic[T]):
                         continue
                     if auto_ack:
                         message.ack()
-                    thread = get_ident()
+                    thread = threading.get_ident()
                     self._working.add(thread)
                 except BaseException:
                     inner.put_back(message)

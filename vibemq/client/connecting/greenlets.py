@@ -3,13 +3,17 @@ program needs a thread, a selector and a resolver of the operating system all th
 
 gevent is asked for nothing but what it has replaced. Locks stay its own: who waits for one gives the others their turn,
 and may be woken by another thread.
+
+A program may replace threads after it has imported this. So nothing is decided, and no lock is made, before it is
+needed.
 """
 
 import selectors
 import socket
 import sys
+import threading
 from collections.abc import Callable
-from threading import TIMEOUT_MAX, Lock, Thread, get_ident
+from threading import TIMEOUT_MAX, Lock, Thread
 from typing import Any
 
 
@@ -18,17 +22,26 @@ def threads_are_greenlets() -> bool:
     return monkey is not None and bool(monkey.is_module_patched("threading"))
 
 
-WAIT_S_MAX = 10.0 if threads_are_greenlets() else TIMEOUT_MAX
-"""For a lock, at a time. A hub that is to wait for another thread alone takes that for a wait without an end, and
-raises; so it is given a timer."""
+def taken_lock() -> Lock:
+    """One that somebody waits for until another thread releases it."""
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
 
 
-def _acquire_patiently(lock: Lock) -> None:
-    while not lock.acquire(timeout=WAIT_S_MAX):
-        pass
+def wait_s_max() -> float:
+    """For a lock, at a time. A hub that is to wait for another thread alone takes that for a wait without an end, and
+    raises; so it is given a timer."""
+    return 10.0 if threads_are_greenlets() else TIMEOUT_MAX
 
 
-acquire: Callable[[Lock], object] = _acquire_patiently if threads_are_greenlets() else type(Lock()).acquire
+def acquire(lock: Lock) -> None:
+    """However long it takes."""
+    if threads_are_greenlets():
+        while not lock.acquire(timeout=wait_s_max()):
+            pass
+    else:
+        lock.acquire()
 
 
 class SystemThread:
@@ -36,10 +49,7 @@ class SystemThread:
 
     def __init__(self, run: Callable[[], object]) -> None:
         self._run = run
-        self._ended = Lock()
-        self._ended.acquire()
-        self.ident: int | None = None
-        """Known when it runs."""
+        self._ended = taken_lock()
 
     def start(self) -> None:
         """Raises RuntimeError: there are no more threads."""
@@ -50,7 +60,6 @@ class SystemThread:
         self._ended.release()
 
     def _live(self) -> None:
-        self.ident = get_ident()
         try:
             self._run()
         finally:
