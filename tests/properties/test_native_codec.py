@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.steps import result_of
 from vibemq.errors import RemoteProtocolError
 from vibemq.model.commands import Publish, Settle, Subscribe
 from vibemq.model.effects import Deliver, Reply, Subscribed
@@ -22,7 +23,6 @@ from vibemq.protocols.native.codec import extensions, json_check, json_parts
 from vibemq.protocols.native.codec.compression import Compression
 from vibemq.protocols.native.codec.frames import NativeFrameReader, encode_frame
 from vibemq.protocols.native.codec.json_check import JsonCheck
-from vibemq.protocols.native.codec.json_parts import Steps
 from vibemq.protocols.native.codec.wire import CommandType, WireMessage, decode_body, encode_body, encode_message
 from vibemq.protocols.session import Authenticate, Principal, Request
 from vibemq.testing.session_conformance import NOW, SESSION, context
@@ -302,7 +302,7 @@ def test_json_in_parts_is_what_it_is_in_one(text: str, changes: list[tuple[int, 
     payload = text.encode()
     check = JsonCheck(depth_max=4, nonce="n" * 32)
     with _parts_of(size):
-        assert _result(check.is_json_in_steps(payload)) is check.is_json(payload)
+        assert result_of(check.is_json_in_steps(payload)) is check.is_json(payload)
 
 
 @given(st.lists(_NESTED.map(json.dumps) | st.sampled_from(_PIECES), max_size=8), st.integers(0, 8), st.integers(1, 9))
@@ -310,22 +310,13 @@ def test_payloads_are_checked_in_steps_as_at_once(texts: list[str], values: int,
     payloads = [text.encode() for text in texts]
     check = JsonCheck(depth_max=4, nonce="n" * 32)
     with _parts_of(size), patch.object(json_check, "VALUES_AT_ONCE", values):
-        assert _result(check.bad_in_steps(payloads)) == check.bad(payloads)
+        assert result_of(check.bad_in_steps(payloads)) == check.bad(payloads)
 
 
 @contextmanager
 def _parts_of(size: int) -> Iterator[None]:
     with patch.object(json_parts, "PART_BYTES", size), patch.object(json_parts, "STEP_BYTES", 2 * size):
         yield
-
-
-def _result(steps: Steps[T]) -> T:
-    while True:
-        try:
-            next(steps)
-        except StopIteration as ended:
-            result: T = ended.value
-            return result
 
 
 def _depth(value: object) -> int:

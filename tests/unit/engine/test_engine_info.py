@@ -5,6 +5,7 @@ from collections import Counter
 import pytest
 
 from tests.simulation.engine_driver import Driver
+from tests.steps import result_of
 from vibemq.model.commands import DeleteQueue, Settlement
 from vibemq.model.effects import COUNTERS, QueueDepth, QueueFigures
 from vibemq.model.options import DeliveryMode
@@ -22,12 +23,7 @@ def figures(driver: Driver) -> dict[str, QueueFigures]:
 def depth_of(driver: Driver, name: str) -> QueueDepth:
     steps = driver.engine.depth(name)
     assert steps is not None
-    while True:
-        try:
-            next(steps)
-        except StopIteration as done:
-            found: QueueDepth = done.value
-            return found
+    return result_of(steps)
 
 
 def agrees(driver: Driver, name: str) -> QueueFigures:

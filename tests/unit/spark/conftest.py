@@ -46,6 +46,23 @@ def publish_to() -> Callable[..., None]:
     return send
 
 
+@pytest.fixture
+def asked_and_answered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """`ask` and `answer`, in the order in which sources call them."""
+    from vibemq.spark.connection.client import BrokerClient
+
+    seen: list[str] = []
+    for word in ("ask", "answer"):
+        real = getattr(BrokerClient, word)
+
+        def told(*arguments: Any, word: str = word, real: Any = real, **more: Any) -> Any:
+            seen.append(word)
+            return real(*arguments, **more)
+
+        monkeypatch.setattr(BrokerClient, word, told)
+    return seen
+
+
 _numbers = count(1)
 
 

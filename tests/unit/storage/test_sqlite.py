@@ -319,15 +319,19 @@ def test_a_log_that_could_not_be_flushed_is_not_folded_by_letting_go_of_it(
     again.close()
 
 
-def test_a_start_that_cannot_flush_the_log_leaves_it_and_says_so(
-    data_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def killed(data_dir: Path) -> Path:
+    """A store with ten messages, as a killed broker leaves it: with a log that nobody has flushed."""
     storage = SqliteStorage(data_dir, SqliteSettings())
     storage.open()
     storage.append([*queue(), added(1, 10)])
-    killed = data_dir.with_name("killed")
-    shutil.copytree(data_dir, killed)
+    left = data_dir.with_name("killed")
+    shutil.copytree(data_dir, left)
     storage.close()
+    return left
+
+
+def test_a_start_that_cannot_flush_the_log_leaves_it_and_says_so(killed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(os, "fdatasync", refuse_to_flush)
         with pytest.raises(StorageFailed, match="Input/output"):
@@ -341,15 +345,9 @@ def test_a_start_that_cannot_flush_the_log_leaves_it_and_says_so(
 
 
 def test_a_start_writes_the_log_that_it_believes_once_more_before_it_flushes_it(
-    data_dir: Path, monkeypatch: pytest.MonkeyPatch
+    killed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a flush has failed for the system counts as written, and flushes it no more."""
-    storage = SqliteStorage(data_dir, SqliteSettings())
-    storage.open()
-    storage.append([*queue(), added(1, 10)])
-    killed = data_dir.with_name("killed")
-    shutil.copytree(data_dir, killed)
-    storage.close()
     left = (killed / "vibemq.sqlite-wal").read_bytes()
     calls: list[bytes | None] = []
     write, flush = os.pwritev, os.fdatasync

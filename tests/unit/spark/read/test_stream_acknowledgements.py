@@ -8,7 +8,6 @@ import pytest
 pytest.importorskip("pyspark")
 from tests.crash.ledger import BrokerProcess
 from tests.unit.spark.hand import Query, facts
-from vibemq.spark.connection.client import BrokerClient
 from vibemq.spark.errors import Refused
 
 pytestmark = pytest.mark.slow
@@ -126,7 +125,12 @@ def test_a_report_tells_the_lag(broker: BrokerProcess, queue: str, publish: Publ
 
 
 def test_a_report_asks_all_queues_at_once_and_leaves_out_those_that_have_not_entered(
-    broker: BrokerProcess, mq: Any, queue: str, publish: Publish, monkeypatch: pytest.MonkeyPatch
+    broker: BrokerProcess,
+    mq: Any,
+    queue: str,
+    publish: Publish,
+    monkeypatch: pytest.MonkeyPatch,
+    asked_and_answered: list[str],
 ) -> None:
     mq.create_queue(f"{queue}.b", retention="log")
     publish(f"{queue}.b", 0, 3)
@@ -136,15 +140,7 @@ def test_a_report_asks_all_queues_at_once_and_leaves_out_those_that_have_not_ent
     mq.create_queue(f"{queue}.c", retention="log")
     monkeypatch.setattr("vibemq.spark.read.stream.DISCOVERY_S", 0.0)
     query.latest(start)
-    seen: list[str] = []
-    for word in ("ask", "answer"):
-        real = getattr(BrokerClient, word)
-
-        def told(*arguments: Any, word: str = word, real: Any = real, **more: Any) -> Any:
-            seen.append(word)
-            return real(*arguments, **more)
-
-        monkeypatch.setattr(BrokerClient, word, told)
+    asked_and_answered.clear()
     found = query.live.reportLatestOffset()["q"]
     assert {name: entry["backlog"] for name, entry in found.items()} == {queue: 0, f"{queue}.b": 3}
-    assert seen == ["ask"] * 3 + ["answer"] * 3
+    assert asked_and_answered == ["ask"] * 3 + ["answer"] * 3

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.simulation.engine_driver import rows_of
+from tests.steps import result_of
 from tests.unit.engine.handlers.jobs.jobs_driver import JobsDriver
 from vibemq.engine.handlers.jobs.starting import FINISHED_MAX
 from vibemq.engine.jobs.job_table import RUNNING_MAX
@@ -43,12 +44,7 @@ def kill(driver: JobsDriver, *sequences: int, queue: str = "q") -> None:
 
 
 def unsettled(driver: JobsDriver) -> bool:
-    steps = driver.engine.unsettled(1)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as found:
-            return bool(found.value)
+    return bool(result_of(driver.engine.unsettled(1)))
 
 
 def test_deaths_are_counted_across_restarts(driver: JobsDriver) -> None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.steps import result_of
 from vibemq.errors import InvalidPayload, VibeMQError
 from vibemq.model.effects import Published
 from vibemq.model.records import MessageExtra
@@ -110,12 +111,7 @@ def test_json_that_is_none(text: bytes) -> None:
 
 
 def line_json(text: bytes) -> Any:
-    steps = publishing.line_json(text)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as read:
-            return read.value
+    return result_of(publishing.line_json(text))
 
 
 MANY = {
