@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from vibemq.errors import RemoteProtocolError
-from vibemq.protocols.session import Principal, Request, SessionContext
+from vibemq.protocols.session import OptionalVerbs, Principal, Request, SessionContext
 
 Settings = TypeVar("Settings")
 State = TypeVar("State", bound="SharedState[Any]")
@@ -83,7 +83,7 @@ class LargeProgress:
         )
 
 
-class BaseSession(Generic[State]):
+class BaseSession(OptionalVerbs, Generic[State]):
     """The verbs of a session that need nothing but its state."""
 
     _state: State

@@ -20,7 +20,7 @@ already due, and after every tick() the server calls commands(). A RemoteProtoco
 on the next call).
 """
 
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
@@ -30,6 +30,7 @@ from vibemq.model.access import Principal as Principal
 from vibemq.model.commands import Command
 from vibemq.model.effects import Deliver, Effect
 from vibemq.model.options import QueueOptions
+from vibemq.model.rows import Rows
 from vibemq.model.stored import Slice
 
 
@@ -137,7 +138,65 @@ class SessionContext:
     it is silent."""
 
 
-class Session(Protocol):
+class OptionalVerbs(Protocol):
+    """What most sessions have no word for: they inherit it."""
+
+    @property
+    def reads_nothing_more(self) -> bool:
+        """While it is true, nothing is read from the peer."""
+        return False
+
+    def keeps_back(self) -> bool:
+        """Asked behind `receive_data`: while it is true, `tick` and `commands` are not called for what has come. The
+        session has itself woken, see `SessionContext.behind_flush`."""
+        return False
+
+    @property
+    def large_left(self) -> int:
+        """Bytes of a large message that have not come from the peer; 0: none is under way."""
+        return 0
+
+    def deliver_in_steps(self, deliver: Deliver, slices: Sequence[Slice]) -> Iterator[None] | None:
+        """Asked before `deliver`: the steps that stand for it, each of about a millisecond. The last delivers all,
+        those before it nothing. None: `deliver` it is."""
+        return None
+
+    @property
+    def slices_at_once(self) -> int:
+        """So many slices of a row or two are encoded in two milliseconds."""
+        return 256
+
+    @property
+    def bytes_at_once(self) -> int:
+        """Bytes of rows that are encoded in two milliseconds."""
+        return 1 << 20
+
+    def row_to_send(self) -> Rows | None:
+        """A large row behind the bytes that `data_to_send` has given, which is called again behind it."""
+        return None
+
+    def redirect(self, host: str, port: int) -> bool:
+        """Tell the peer to connect elsewhere; False: it cannot be told now, or its protocol has no word for that."""
+        return False
+
+    @property
+    def has_left(self) -> bool:
+        """The peer has said goodbye and may stay for a while; however the connection ends, what it holds goes back
+        unharmed."""
+        return False
+
+    def unbegun(self) -> Sequence[Command]:
+        """Asked when the connection is lost: what of the peer's messages it cannot have begun, and is given back
+        unharmed."""
+        return ()
+
+    def let_go(self) -> Iterator[None] | None:
+        """Once it has ended: the steps of about a millisecond that free what it has kept of very many queues or
+        messages."""
+        return None
+
+
+class Session(OptionalVerbs, Protocol):
     """One connection of one protocol."""
 
     def receive_data(self, data: bytes) -> None:
@@ -177,21 +236,6 @@ class Session(Protocol):
     def rows_at_once(self) -> int:
         """So many rows are encoded in about a millisecond. The server brings no more in one turn of the loop; so a
         session that encodes each row by itself names a few hundred."""
-
-    # Optional, `redirect(host, port) -> bool`: tell the peer to connect elsewhere; False: it cannot be told now.
-    # Optional, `reads_nothing_more`: while it is true, nothing is read from the peer.
-    # Optional, `keeps_back() -> bool`, asked behind `receive_data`: while it is true, `tick` and `commands` are not
-    # called for what has come. The session has itself woken, see `SessionContext.behind_flush`.
-    # Optional, `has_left`: the peer has said goodbye and may stay for a while; however the connection ends, what it
-    # holds goes back unharmed.
-    # Optional, `let_go() -> Iterator[None]`: once it has ended, free in steps of about a millisecond what it has kept
-    # of very many queues or messages.
-    # Optional, `deliver_in_steps(deliver, slices) -> Iterator[None] | None`, asked before `deliver`: the steps that
-    # stand for it, each of about a millisecond. The last delivers all, those before it nothing. None: `deliver` it is.
-    # Optional, `unbegun() -> list[Settle]`, asked when the connection is lost: what of the peer's messages it cannot
-    # have begun, and is given back unharmed.
-    # Optional, `slices_at_once`: so many slices of a row or two are encoded in two milliseconds. Without it, 256.
-    # Optional, `bytes_at_once`: bytes of rows that are encoded in two milliseconds. Without it, 1 MiB.
 
     def data_to_send(self) -> bytes:
         """Take the bytes to write now; b"" when there are none."""

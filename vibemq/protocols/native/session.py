@@ -35,14 +35,14 @@ from vibemq.protocols.native.replies import Requested, ask_plain
 from vibemq.protocols.native.settings import NativeSettings
 from vibemq.protocols.native.state import NativeState, Pending
 from vibemq.protocols.native.subscriptions import NativeSubscription
-from vibemq.protocols.session import Principal, Request, SessionContext
+from vibemq.protocols.session import OptionalVerbs, Principal, Request, SessionContext
 
 _TOO_LARGE = "too large for this protocol"
 WAITING_TOLD_MS = 2_000
 """A peer whose large frame waits for memory gets a Pong so often."""
 
 
-class NativeSession:
+class NativeSession(OptionalVerbs):
     """See `vibemq.protocols.session.Session` for what each verb means."""
 
     def __init__(self, context: SessionContext, settings: NativeSettings) -> None:

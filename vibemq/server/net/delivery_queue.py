@@ -15,7 +15,6 @@ from functools import partial
 from vibemq.model.effects import Deliver, Effect
 from vibemq.model.rows import LargeRow
 from vibemq.model.runs import Run, run_count
-from vibemq.model.stored import Slice
 from vibemq.protocols.session import Session
 from vibemq.server.commit.message_memory import MemoryShare
 from vibemq.server.commit.release_order import told_to_nobody
@@ -34,8 +33,6 @@ SCATTERED_RUNS = 16
 SCATTERED_ROWS_PER_RUN = 4
 SCATTERED_RUNS_MAX = 2048
 """The more are read together, the more of them stand in one block."""
-ENCODED_BYTES = 1 << 20
-"""Of rows, in one turn of the loop."""
 SCATTERED_BYTES_LEAST = 1 << 16
 """Of fewer, the blocks would be read for hardly anything."""
 _ROW_BYTES_GUESSED = 256
@@ -72,9 +69,7 @@ class DeliveryQueue:
         self._items: deque[Deliver | Effect] = deque()
         self._rest: list[Run] | None = None
         """Of the first item, when it has been read in part."""
-        self._in_steps: Callable[[Deliver, Sequence[Slice]], Iterator[None] | None] = getattr(
-            session, "deliver_in_steps", _at_once
-        )
+        self._in_steps = session.deliver_in_steps
         self._encoding: tuple[Iterator[None], Callable[[], None]] | None = None
         """The steps in which a piece of the first item is encoded, and what comes behind them."""
         self._reading = False
@@ -156,7 +151,7 @@ class DeliveryQueue:
         if self._encoding is not None and not self._encode_step(*self._encoding):
             return
         rows = left = self._session.rows_at_once
-        room = min(room, getattr(self._session, "bytes_at_once", ENCODED_BYTES))
+        room = min(room, self._session.bytes_at_once)
         while self._items and room > 0 and left > 0 and not (self._reading or self._encoding):
             item = self._items[0]
             if not isinstance(item, Deliver):
@@ -199,7 +194,7 @@ class DeliveryQueue:
 
     def _begin_scattered(self, item: Deliver, runs: list[Run], room: int) -> None:
         self._reading = True
-        most = getattr(self._session, "slices_at_once", SLICES_AT_ONCE)
+        most = self._session.slices_at_once
         size = max(room, SCATTERED_BYTES_LEAST)
         rows = min(most, max(SCATTERED_RUNS, size // (2 * self._row_bytes)))
         future = self._store.begin_scattered(item.queue_id, runs, rows, size)
@@ -296,10 +291,6 @@ class DeliveryQueue:
             self._items.popleft()
         if piece.damaged:
             self._damaged(item, piece)
-
-
-def _at_once(_deliver: Deliver, _slices: Sequence[Slice]) -> None:
-    """Of a session that encodes everything at once."""
 
 
 def _read(provider: IStorageProvider, queue_id: int, runs: list[Run], rows: int, size: int) -> Piece:

@@ -15,7 +15,6 @@ from vibemq.engine import Batch
 from vibemq.errors import RemoteProtocolError, StorageError, VibeMQError, forget_frames
 from vibemq.model.commands import CloseSession, Command, SetFlow, Settle, Settlement
 from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Reply
-from vibemq.model.rows import Rows
 from vibemq.model.runs import Run
 from vibemq.protocols.session import Principal, Session
 from vibemq.server.access.admission import PeerAdmission
@@ -27,14 +26,6 @@ from vibemq.server.net.driving.works import PeerWorks
 from vibemq.storage.reading import Piece
 
 log = logging.getLogger("vibemq.connection")
-
-
-def _no_row() -> None:
-    return None
-
-
-def _never() -> bool:
-    return False
 
 
 class PeerDriver:
@@ -113,9 +104,8 @@ class PeerDriver:
             wake=self.wake,
             failed=self.read_failed,
         )
-        self._keeps_back: Callable[[], bool] = getattr(session, "keeps_back", _never)
-        self._unbegun: Callable[[], Sequence[Command]] = getattr(session, "unbegun", tuple)
-        self.row_to_send: Callable[[], Rows | None] = getattr(session, "row_to_send", _no_row)
+        self._keeps_back = session.keeps_back
+        self.row_to_send = session.row_to_send
         """A large row behind the bytes that the session has given."""
 
     @property
@@ -127,7 +117,7 @@ class PeerDriver:
     def busy(self) -> bool:
         """A batch is being decided step by step, or the session has enough for now: nothing more should be read from
         the peer."""
-        return bool(self._works.lined_up) or getattr(self.session, "reads_nothing_more", False)
+        return bool(self._works.lined_up) or self.session.reads_nothing_more
 
     @property
     def hears_answers(self) -> bool:
@@ -348,9 +338,9 @@ class PeerDriver:
             return
         self.parted = True
         self._works.add(self, self._closing(self.delivery_queue.take_back()[0]))
-        let_go = getattr(self.session, "let_go", None)
-        if let_go is not None:
-            self._works.add(self, let_go())
+        steps = self.session.let_go()
+        if steps is not None:
+            self._works.add(self, steps)
 
     def _closing(self, unwritten: list[Deliver]) -> Iterator[None]:
         """What it had still asked for, and the end. Its release queue stays until then: what is handed out to it
@@ -361,10 +351,10 @@ class PeerDriver:
             yield from self._decider.steps(Batch(self._requests.last(self)))
         # In one batch, so that nothing of it is handed out to the session again.
         releases = self._releases(unwritten + self.delivery_queue.take_back()[0] + self.release_queue.take_back())
-        has_left = self._requests.said_goodbye or getattr(self.session, "has_left", False)
+        has_left = self._requests.said_goodbye or self.session.has_left
         clean = (self._clean or has_left) and not self._fails
         if not clean:
-            releases += self._unbegun()
+            releases += self.session.unbegun()
         stop: list[Command] = [SetFlow(self.number, False)] if releases else []
         yield from self._decider.steps(Batch([*stop, *releases, CloseSession(self.number, clean)]))
         self._effect_router.disconnect(self.number)
@@ -426,8 +416,7 @@ class PeerDriver:
 
     def redirect(self, host: str, port: int) -> bool:
         """Tell the peer to connect elsewhere; False: its protocol has no word for that, or it is leaving."""
-        redirect = getattr(self.session, "redirect", None)
-        if redirect is None or self.leaving or not redirect(host, port):
+        if self.leaving or not self.session.redirect(host, port):
             return False
         self.process()
         return True

@@ -241,8 +241,8 @@ class Connection(asyncio.Protocol):
 
     @property
     def large_left(self) -> int:
-        """Bytes of a large message that have not come from the peer; 0: none is under way."""
-        return getattr(self.session, "large_left", 0)
+        """See `vibemq.protocols.session.Session`."""
+        return self.session.large_left
 
     @property
     def is_read(self) -> bool:

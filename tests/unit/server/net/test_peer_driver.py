@@ -1,5 +1,6 @@
 """What a peer is written, and what of it goes back."""
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -8,7 +9,7 @@ import pytest
 from vibemq.engine import Batch
 from vibemq.model.commands import Command, SetFlow, Settle, Settlement
 from vibemq.model.effects import Deliver
-from vibemq.protocols.session import Session
+from vibemq.protocols.session import OptionalVerbs, Request, Session
 from vibemq.server.access.admission import PeerAdmission
 from vibemq.server.commit.release_order import EffectRouter, told_to_nobody
 from vibemq.server.monitoring.metrics import Metrics
@@ -40,19 +41,21 @@ class TakesCommands:
         return False
 
 
-def parting_session() -> Session:
+class PartingSession(OptionalVerbs):
     """It has said its last word, and fails the test when it is given a message."""
-    return cast(
-        Session,
-        SimpleNamespace(
-            closing=True,
-            unread=False,
-            rows_at_once=100,
-            tick=told_to_nobody,
-            commands=lambda: (),
-            data_to_send=lambda: b"the last word",
-        ),
-    )
+
+    closing = True
+    unread = False
+    rows_at_once = 100
+
+    def tick(self, now: int) -> None:
+        pass
+
+    def commands(self) -> Sequence[Request]:
+        return ()
+
+    def data_to_send(self) -> bytes:
+        return b"the last word"
 
 
 async def test_nothing_is_delivered_behind_the_last_word_and_it_goes_back_unharmed() -> None:
@@ -69,7 +72,7 @@ async def test_nothing_is_delivered_behind_the_last_word_and_it_goes_back_unharm
     )
     peer = PeerDriver(
         cast(PeerServices, services),
-        parting_session(),
+        cast(Session, PartingSession()),
         cast(PeerAdmission, None),
         number=1,
         connection_id="c",

@@ -22,7 +22,7 @@ from vibemq.protocols.eventmesh.http.settings import EventMeshHttpSettings
 from vibemq.protocols.eventmesh.http.state import Exchange, HttpCredentials, HttpState, Subscribers
 from vibemq.protocols.eventmesh.messages.json_scan import Steps
 from vibemq.protocols.http1 import Http1Error, RequestHead
-from vibemq.protocols.session import Authenticate, Principal, Request, SessionContext
+from vibemq.protocols.session import Authenticate, OptionalVerbs, Principal, Request, SessionContext
 
 REQUESTS_AT_ONCE = 8
 """Requests that are taken in about a millisecond."""
@@ -38,7 +38,7 @@ class LoginAsked:
     """Token of an Authenticate."""
 
 
-class EventMeshHttpSession:
+class EventMeshHttpSession(OptionalVerbs):
     """See `vibemq.protocols.session.Session` for what each verb means."""
 
     def __init__(

@@ -16,7 +16,7 @@ from vibemq.model.commands import Command, Settle, Settlement, Subscribe, Unsubs
 from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Reply, Subscribed
 from vibemq.model.options import QueueOptions
 from vibemq.model.stored import Slice
-from vibemq.protocols.session import Goodbye, Principal, Request, SessionContext
+from vibemq.protocols.session import Goodbye, OptionalVerbs, Principal, Request, SessionContext
 
 HELD_MAX = 10_000
 """Messages that are fetched and not settled, of one principal."""
@@ -87,7 +87,7 @@ class _Held:
     """By then the engine has taken back what is left."""
 
 
-class HttpPeerSession:
+class HttpPeerSession(OptionalVerbs):
     """See `vibemq.protocols.session.Session` for what each verb means."""
 
     def __init__(

@@ -13,7 +13,7 @@ from vibemq.model.commands import Command, Settle, Settlement
 from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Reply
 from vibemq.model.runs import Run
 from vibemq.model.stored import Slice
-from vibemq.protocols.session import Principal, Request, SessionContext
+from vibemq.protocols.session import OptionalVerbs, Principal, Request, SessionContext
 
 COMMANDS_AT_ONCE = 100
 """Decided in about a millisecond; when the broker starts, there may be thousands."""
@@ -27,7 +27,7 @@ Ended = Callable[[VibeMQError], None]
 T = TypeVar("T")
 
 
-class InnerSession:
+class InnerSession(OptionalVerbs):
     """Args:
     parted: the broker has ended the session, for this reason.
     """
