@@ -102,7 +102,7 @@ async def test_a_durability_that_the_storage_cannot_have_prevents_the_start(
             )
         )
 
-    with pytest.raises(ConfigInvalid, match="durability: .*'sure'"):
+    with pytest.raises(ConfigInvalid, match=r"durability: .*'sure'"):
         await broker(orjson.loads(orjson.dumps(asked).replace(b"strong", b"sure").replace(b"weak", b"sure"))).start()
     with pytest.raises(ConfigInvalid, match=f"the {protocol} listener's setting {setting}.* 'memory' keeps nothing"):
         await broker(asked).start()
