@@ -471,7 +471,7 @@ class ConnectionLimit(LimitError):
 
 class Blocked(LimitError):
     """The broker refuses publishes for now, because memory or disk is above its watermark; or parts of large messages,
-    because it keeps as many of them as it may."""
+    or downloads of them, because it keeps as many as it may."""
 
     code = ErrorCode.BLOCKED
 

@@ -8,6 +8,7 @@ from subprocess import run
 from typing import Any
 
 import anyio
+import orjson
 import pytest
 
 import vibemq
@@ -71,6 +72,45 @@ async def test_what_prevents_the_start_reaches_who_starts(tmp_path: Path) -> Non
     # It has let go of its store.
     async with Broker(tmp_path / "other"):
         await first.stop()
+
+
+DURABLE_TOPICS = {"durability": "strong"}
+DURABLE_DOMAIN = {"domains": {"orders.*": {"durability": "weak"}}}
+
+
+@pytest.mark.parametrize(
+    ("protocol", "asked", "setting"),
+    [
+        ("eventmesh", DURABLE_TOPICS, "durability is strong"),
+        ("eventmesh-http", DURABLE_TOPICS, "durability is strong"),
+        ("blazingmq", DURABLE_DOMAIN, r"domains\.orders\.\*\.durability is weak"),
+    ],
+)
+@pytest.mark.parametrize("place", ["listener", "protocol"])
+async def test_a_durability_that_the_storage_cannot_have_prevents_the_start(
+    tmp_path: Path, protocol: str, asked: dict[str, Any], setting: str, place: str
+) -> None:
+    def broker(asked: dict[str, Any], **storage: Any) -> Broker:
+        own, shared = (asked, {}) if place == "listener" else ({}, {protocol: asked})
+        return Broker(
+            settings=Settings(
+                storage=StorageChoice(provider="memory", settings=storage),
+                listeners=(Listener(protocol=protocol, port=0, settings=own),),
+                protocols=shared,
+                http=Http(enabled=False),
+                data_dir=tmp_path,
+            )
+        )
+
+    with pytest.raises(ConfigInvalid, match=r"durability: .*'sure'"):
+        await broker(orjson.loads(orjson.dumps(asked).replace(b"strong", b"sure").replace(b"weak", b"sure"))).start()
+    with pytest.raises(ConfigInvalid, match=f"the {protocol} listener's setting {setting}.* 'memory' keeps nothing"):
+        await broker(asked).start()
+    async with broker(asked, allow_durable_queues=True):
+        pass
+    transient = {"domains": {"orders.*": {"durability": "transient"}, "x": {}}} if "domains" in asked else {}
+    async with broker(transient or {"durability": "transient"}), broker({}):
+        pass
 
 
 async def test_a_broker_that_has_no_address_says_why(tmp_path: Path) -> None:

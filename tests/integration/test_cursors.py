@@ -188,8 +188,8 @@ def test_rejects_reach_the_dead_letter_queue_once_and_go_back(peer: Peer, queue:
     peer.publish(queue, rows_of(6))
     peer.ask("group.join", queue, group="etl")
     bad = [[2, "no amount"], [4, "no date"]]
-    assert peer.ask("group.reject", queue, group="etl", rejects=bad) == {"rejected": 2, "already": 0}
-    assert peer.ask("group.reject", queue, group="etl", rejects=bad) == {"rejected": 0, "already": 2}
+    assert peer.ask("group.reject", queue, group="etl", rejects=bad) == {"rejected": 2, "already": 0, "acknowledged": 0}
+    assert peer.ask("group.reject", queue, group="etl", rejects=bad) == {"rejected": 0, "already": 2, "acknowledged": 0}
     again = peer.ask("group.fetch", queue, group="etl", from_=1, to=7)
     assert again.sequences == [1, 2, 3, 4, 5, 6], "a batch that is read again has the same rows"
     offsets = peer.ask("dead.offsets", queue)
@@ -341,7 +341,11 @@ def test_a_kill_changes_nothing_about_cursors_and_transactions(provider: str, tm
         assert {k: after[k] for k in after.keys() - estimated} == {k: before[k] for k in before.keys() - estimated}
         assert 0 < after["oldest_at"] <= before["oldest_at"], "an age is never told too late"
         assert len(peer.read_all("q", 1, 1011, group="etl")) == 1010
-        assert peer.ask("group.reject", "q", group="etl", rejects=[[400, "bad"]]) == {"rejected": 0, "already": 1}
+        assert peer.ask("group.reject", "q", group="etl", rejects=[[400, "bad"], [7, "late"]]) == {
+            "rejected": 0,
+            "already": 2,
+            "acknowledged": 1,
+        }
         assert peer.ask("transaction.commit", app="a", version=7, stages=["s"])["duplicate"]
         assert not peer.ask("transaction.commit", app="b", version=0, stages=["s"])["duplicate"]
         assert peer.ask("group.offsets", "q")["tail"] == 1021

@@ -15,6 +15,7 @@ import vibemq
 from tests.integration.http_api import API, ApiClient, everybody, serving
 from tests.integration.test_http_messages import BYTES, NDJSON, fetch, info, publish
 from tests.waiting import until
+from vibemq.server.api import downloads
 from vibemq.web.api.sessions import WebSessions
 from vibemq.web.api.streams import hub as hubs
 from vibemq.web.api.streams import stream as streams
@@ -120,6 +121,29 @@ async def test_bodies_are_files_that_nothing_runs_in(api: ApiClient) -> None:
         assert (response.status_code, response.headers["content-range"]) == (416, f"bytes */{len(body)}"), wanted
     shown = await api.done("GET", "/queues/q/messages/1?digest=true&length=4")
     assert (shown["payload"], shown["truncated"], shown["state"]) == ("<scr", True, "ready")
+
+
+async def test_large_downloads_count_as_memory_for_large_messages(
+    api: ApiClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, body = "/queues/q/messages/1/body", bytes(2 << 20)
+    async with vibemq.connect(api.broker.url) as mq:
+        await mq.publish("q", body)
+    memory = api.broker._running().connection_table.large_turns.outgoing
+    held = memory.take("a consumer", 1 << 40, print)
+    assert held is not None
+    waits = asyncio.create_task(api.get(path))
+    await until(lambda: memory.waiting)
+    assert not waits.done()
+    held.release()
+    assert (await waits).content == body
+    await until(lambda: not memory.bytes_held)
+    held = memory.take("a consumer", 1 << 40, print)
+    monkeypatch.setattr(downloads, "PATIENCE_S", 0.0)
+    refused = await api.get(path)
+    assert (refused.status_code, refused.json()["code"]) == (503, "BLOCKED")
+    assert refused.headers["retry-after"]
+    assert memory.waiting == 0
 
 
 async def test_packed_bodies_and_bombs(api: ApiClient) -> None:

@@ -163,6 +163,9 @@ class Rejected:
     """Rejected or acknowledged before, or never this group's."""
     unchanged: bool = False
     """And nothing else became of the request either."""
+    acknowledged: int = 0
+    """Of `already`: acknowledged, and neither rejected nor quarantined before, as far as the group remembers it: until
+    the hold of the acknowledgement is over."""
 
 
 @dataclass(slots=True)

@@ -29,7 +29,7 @@ from vibemq.errors import VibeMQError
 from vibemq.model.access import Principal as Principal
 from vibemq.model.commands import Command
 from vibemq.model.effects import Deliver, Effect
-from vibemq.model.options import QueueOptions
+from vibemq.model.options import Durability, QueueOptions
 from vibemq.model.rows import Rows
 from vibemq.model.stored import Slice
 
@@ -403,3 +403,6 @@ class ProtocolPlugin:
     starts_once: bool = False
     """`start` is called once for all listeners of the protocol, and their sessions share what it returns: there is one
     of what it keeps. Their settings have to be the same."""
+    durabilities: Callable[[Any], Mapping[str, Durability]] | None = None
+    """(settings) -> by setting, the durability that it names for new queues. At the start another one than transient is
+    refused where the storage keeps nothing over a restart."""

@@ -23,8 +23,10 @@ log = logging.getLogger("vibemq.collector")
 
 NEVER = 1 << 30
 """Collections of the second generation before an automatic one of the third."""
+YOUNG_THRESHOLD = 700
+"""New objects before a collection of the first generation, as Python itself has it up to 3.12; 3.13 has 2,000."""
 MIDDLE_THRESHOLD = 5
-"""Collections of the first generation, of 700 new objects each, before one of the second; Python's own is 10."""
+"""Collections of the first generation before one of the second; Python's own is 10."""
 MIDDLE_COLLECTIONS = 1
 """Of the second generation before its survivors are looked at once more and frozen: up to 4,200 objects, about 1 ms."""
 ALONE_GROWTH_BLOCKS = 100_000
@@ -79,7 +81,7 @@ class Collector:
         """From here on, in place of Python's own full collections."""
         self._base = self._blocks()
         self._thresholds = gc.get_threshold()
-        gc.set_threshold(self._thresholds[0], MIDDLE_THRESHOLD, NEVER)
+        gc.set_threshold(YOUNG_THRESHOLD, MIDDLE_THRESHOLD, NEVER)
         gc.callbacks.append(self._collected)
 
     def stop(self) -> None:

@@ -11,8 +11,9 @@ from anyio.abc import TaskGroup
 
 from vibemq.config import Http, Listener, Settings
 from vibemq.errors import ConfigInvalid
+from vibemq.model.options import Durability
 from vibemq.server.around.look import ListenerFacts
-from vibemq.server.assembly import Assembly
+from vibemq.server.assembly import Assembly, storage_plugin
 from vibemq.server.monitoring.health import Report
 from vibemq.server.net.connections import ListenerEndpoint, ListenerTroubles
 from vibemq.server.net.listener import HttpDoor, Listening, endpoint_of, listen
@@ -50,7 +51,9 @@ class Listeners:
         self._configured = [
             (listener, endpoint_of(listener, settings.protocol_options(listener))) for listener in settings.listeners
         ]
-        _check_shared([endpoint for _, endpoint in self._configured])
+        endpoints = [endpoint for _, endpoint in self._configured]
+        _check_shared(endpoints)
+        check_durabilities(endpoints, settings)
         if settings.http.enabled:
             self.web = self._make_web(settings)
             tasks.start_soon(_serve_http, self.web)
@@ -177,6 +180,22 @@ async def _serve_http(web: "WebServer") -> None:
     except Exception:
         # Probes fail from now on, and say so to whoever watches; messages are served on.
         log.exception("the HTTP server has failed")
+
+
+def check_durabilities(endpoints: list[ListenerEndpoint], settings: Settings) -> None:
+    """Raises ConfigInvalid: a listener's settings name a durability that no queue of this broker can have."""
+    plugin, options = storage_plugin(settings)
+    if plugin.accepts_durable_queues(options):
+        return
+    for endpoint in endpoints:
+        named = {} if endpoint.plugin.durabilities is None else endpoint.plugin.durabilities(endpoint.settings)
+        for setting, durability in named.items():
+            if durability is not Durability.TRANSIENT:
+                raise ConfigInvalid(
+                    f"the {endpoint.protocol} listener's setting {setting} is {durability.name.lower()}, and the"
+                    f" storage provider {settings.storage.provider!r} keeps nothing over a restart: write transient, or"
+                    " choose another storage.provider"
+                )
 
 
 def _check_shared(endpoints: list[ListenerEndpoint]) -> None:

@@ -37,21 +37,27 @@ class Process:
         )
 
     def turn(self) -> None:
-        due, self.due[:] = list(self.due), []
-        for work in due:
-            work()
+        # Python collects between any two instructions, and more may become due there: as a loop, this loses none.
+        for _ in range(len(self.due)):
+            self.due.pop(0)()
 
 
-@pytest.fixture
-def process() -> Iterator[Process]:
+OF_PYTHON = [(700, 10, 10), (2_000, 10, 10)]
+"""Up to 3.12, and of 3.13."""
+
+
+@pytest.fixture(params=OF_PYTHON, ids=lambda thresholds: str(thresholds[0]))
+def process(request: pytest.FixtureRequest) -> Iterator[Process]:
     gc.collect()
     gc.freeze()
     process = Process()
-    thresholds = gc.get_threshold()
+    before = gc.get_threshold()
+    gc.set_threshold(*request.param)
     process.collector.start()
     yield process
     process.collector.stop()
-    assert gc.get_threshold() == thresholds
+    assert gc.get_threshold() == request.param
+    gc.set_threshold(*before)
 
 
 class Node:
@@ -80,9 +86,9 @@ def test_each_object_is_looked_at_once_more_and_then_never_again(process: Proces
         if process.due:
             seen = max(seen, len(gc.get_objects()))
             process.turn()
-    assert full_collections() > before + 10
+    assert full_collections() > before + 30
     # However many there are, what a full collection looks at stays as little.
-    assert seen < 20_000 < gc.get_freeze_count()
+    assert seen < 7_000 < gc.get_freeze_count()
 
 
 def test_cycles_that_end_early_are_freed_without_a_look_at_all_objects(process: Process) -> None:

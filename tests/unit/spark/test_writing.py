@@ -369,6 +369,26 @@ def test_rejected_rows_are_dead_once(broker: BrokerProcess, queue: str, publish:
     assert query.numbers(start, end) == [0, 1, 2, 3, 4], "a replayed batch has the same rows"
 
 
+def test_rows_that_were_acknowledged_before_they_are_rejected_are_told_with_their_number(
+    broker: BrokerProcess, queue: str, publish: Callable[..., None], capfd: pytest.CaptureFixture[str]
+) -> None:
+    publish(queue, 0, 6)
+    query = Query(broker, queue=queue)
+    start = query.live.initialOffset()
+    end, _ = query.batch(start)
+    early: Rows = [{"seq": 1, "reason": "odd"}]
+    late: Rows = [{"seq": n, "reason": "late"} for n in (2, 3, 4, 5)]
+    action = {"action": "reject", "queue": queue, "group": "etl"}
+    assert write(broker, early, **action) == 1
+    assert "were not rejected" not in capfd.readouterr().err
+    query.live.commit(end)
+    job = Write(broker, late, **action)
+    job.commit(job.task(late[:3]), job.task(late[3:]))
+    said = capfd.readouterr().err
+    assert f"4 rows of queue '{queue}' were not rejected: group 'etl' had acknowledged them before" in said
+    assert [row["seq"] for row in read(broker, queue=queue, deadLetters="true")] == [1]
+
+
 def test_rejects_with_long_reasons_fit_into_frames(
     broker: BrokerProcess, queue: str, publish: Callable[..., None]
 ) -> None:

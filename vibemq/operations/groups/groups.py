@@ -167,7 +167,7 @@ class Groups:
         done = await self._ask(
             caller, RejectAt, wanted.queue, wanted.group, wanted.rejects, wanted.epoch, wanted.incarnation
         )
-        return {"rejected": done.rejected, "already": done.already}
+        return {"rejected": done.rejected, "already": done.already, "acknowledged": done.acknowledged}
 
     async def quarantine(self, caller: Caller, wanted: QuarantineArguments) -> dict[str, Any]:
         if run_count(wanted.runs) > QUARANTINE_MAX:

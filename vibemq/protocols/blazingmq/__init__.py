@@ -22,6 +22,7 @@ PLUGIN = ProtocolPlugin(
     port=30114,
     peers_await_tcp_acks=True,
     start=_start,
+    durabilities=BlazingmqSettings.named_durabilities,
 )
 
 __all__ = ["PLUGIN", "BlazingmqSession", "BlazingmqSettings"]

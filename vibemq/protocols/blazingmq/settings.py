@@ -174,6 +174,14 @@ class BlazingmqSettings(BaseModel):
             raise ValueError("only one domain can have plain_names, or two URIs would be the same queue")
         return value
 
+    def named_durabilities(self) -> dict[str, Durability]:
+        """By the settings that name them."""
+        return {
+            f"domains.{name}.durability": domain.queue_options().durability
+            for name, domain in self.domains.items()
+            if domain.durability is not None
+        }
+
     def domain_of(self, name: str) -> Domain | None:
         """The settings of a domain; of several patterns the longest counts."""
         found = self.domains.get(name)

@@ -4,8 +4,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from vibemq.model.options import Durability
 from vibemq.protocols.eventmesh.messages.names import Form
+from vibemq.protocols.eventmesh.topics import TopicDurability
 
 
 class EventMeshSettings(BaseModel):
@@ -40,5 +40,5 @@ class EventMeshSettings(BaseModel):
     """In which form messages of other protocols are pushed to sessions that have not shown which one they use."""
     create_topics: bool = True
     """A topic that does not exist is created when it is first used, if the user may create queues."""
-    durability: Durability | None = None
+    durability: TopicDurability | None = None
     """Of topics that are created so; None: the broker's default."""

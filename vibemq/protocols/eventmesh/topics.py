@@ -11,13 +11,13 @@ Source: docs/spec/eventmesh.md, "Topics and groups".
 
 from enum import StrEnum
 from functools import lru_cache
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, TypeAdapter, ValidationError
 
-from vibemq.errors import InvalidMessage
+from vibemq.errors import InvalidMessage, InvalidOptions
 from vibemq.model.effects import QueueInfo
-from vibemq.model.options import DeliveryMode, Durability, LostConnection, QueueOptions
+from vibemq.model.options import DeliveryMode, Durability, LostConnection, QueueOptions, enum_of
 from vibemq.protocols.session import SessionContext
 
 GROUP_UNITS_MAX = 256
@@ -89,11 +89,36 @@ def first_fault(error: ValidationError) -> str:
     return f"{where}: {fault['msg']}" if where else fault["msg"]
 
 
+def _durability(value: Any) -> Any:
+    """By its name, as everywhere in the settings; or by its number."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return enum_of(Durability, value, "durability")
+    except InvalidOptions as error:
+        raise ValueError(str(error)) from None
+
+
+TopicDurability = Annotated[Durability, BeforeValidator(_durability)]
+
+
+class MakesTopics(Protocol):
+    """Settings of a listener."""
+
+    @property
+    def durability(self) -> Durability | None: ...
+
+
+def durability_of_topics(settings: MakesTopics) -> dict[str, Durability]:
+    """By the setting that names it; nothing: it is the broker's default."""
+    return {} if settings.durability is None else {"durability": settings.durability}
+
+
 def topic_options(context: SessionContext, durability: Durability | None = None) -> QueueOptions:
     """Of a topic that is made when it is first used: the broker's defaults, but every group gets each message, and a
     lost connection is no failed attempt: clients hold many messages that they have not begun, and those of 1.3 to 1.8
-    close by dropping the connection. A storage that keeps nothing gets one that keeps nothing."""
-    return _options(context.queue_defaults, Durability.TRANSIENT if context.transient_only else durability)
+    close by dropping the connection."""
+    return _options(context.queue_defaults, durability)
 
 
 @lru_cache(maxsize=64)

@@ -1,6 +1,7 @@
 """Queues and messages, for requests over HTTP that are more than one operation."""
 
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import Any
 
 from vibemq.model.effects import QueueHead
@@ -9,6 +10,7 @@ from vibemq.model.records import MessagesAdded, StageMoved
 from vibemq.operations.contracts import ReaderQuestions
 from vibemq.operations.dead_letters.letters import DeadLetters
 from vibemq.operations.reading.bodies import MessageBodies
+from vibemq.server.api.downloads import Download, Downloads
 from vibemq.server.commit.message_taps import MessageTaps
 from vibemq.server.net.connections import ConnectionTable
 from vibemq.server.net.operation_runner import OperationRunner
@@ -25,6 +27,7 @@ class ApiMessages:
         self._readers = readers
         self._taps = taps
         self._table = table
+        self._downloads = Downloads(table.large_turns)
 
     def options(self, queue: str) -> QueueOptions:
         return self._readers.options(queue)
@@ -38,19 +41,19 @@ class ApiMessages:
     def consumers(self, session: int) -> Collection[int]:
         return self._readers.session_consumers(session)
 
-    async def body(self, asker: Asker, arguments: Mapping[str, Any]) -> memoryview:
+    async def body(self, asker: Asker, arguments: Mapping[str, Any]) -> Download:
         call = self._runner.admit_for(asker, asker.principal, "message.show", arguments)
         bodies: MessageBodies = call.service
-        body: memoryview = await bodies.body(call.arguments)  # type: ignore[arg-type]  # of this operation
+        found = await self._downloads.read(partial(bodies.body, call.arguments))  # type: ignore[arg-type]  # of this one
         self._runner.note_read(asker, call)
-        return body
+        return found
 
-    async def letter_body(self, asker: Asker, arguments: Mapping[str, Any]) -> memoryview:
+    async def letter_body(self, asker: Asker, arguments: Mapping[str, Any]) -> Download:
         call = self._runner.admit_for(asker, asker.principal, "dlq.show", arguments)
         letters: DeadLetters = call.service
-        body: memoryview = await letters.body(call.arguments)  # type: ignore[arg-type]  # of this operation
+        found = await self._downloads.read(partial(letters.body, call.arguments))  # type: ignore[arg-type]  # of this one
         self._runner.note_read(asker, call)
-        return body
+        return found
 
     @property
     def body_bytes_max(self) -> int:

@@ -1,5 +1,6 @@
 """Writes that publish nothing: rows that Spark rejects, dead letters that go back."""
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,8 @@ class Actions:
         self._request_bytes_max = row_bytes_max(settings)
         self.done = 0
         self.already = 0
+        self.late: Counter[str] = Counter()
+        """Of them, by queue: rows that the group has acknowledged, so that they cannot be rejected any more."""
 
     def add(self, batch: "pa.RecordBatch") -> None:
         raise NotImplementedError
@@ -83,6 +86,8 @@ class Rejecting(Actions):
 
     def ask(self, queue: str, to: str, items: list[Any]) -> tuple[int, int]:
         answer = self._client.call("group.reject", queue, {"group": self._settings.group, "rejects": items})
+        if late := int(answer.get("acknowledged", 0)):  # an older broker does not tell
+            self.late[queue] += late
         return int(answer["rejected"]), int(answer["already"])
 
 

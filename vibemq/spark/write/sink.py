@@ -7,8 +7,9 @@ tasks only, so it travels in the messages: a replayed batch is recognised whatev
 """
 
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -66,6 +67,8 @@ class Written(WriterCommitMessage):
 
     rows: int
     transaction: SinkTransaction | None = None
+    late: dict[str, int] = field(default_factory=dict)
+    """By queue, rows that were not rejected because the group had acknowledged them."""
 
 
 class _Sink:
@@ -140,6 +143,7 @@ class _Sink:
 
     def _commit(self, messages: Sequence[Any]) -> None:
         relieve()
+        self._tell_late(messages)
         written = [message for message in messages if message is not None and message.transaction is not None]
         staged = [message.transaction.stage for message in written if message.rows]
         first = written[0].transaction if written else None
@@ -150,6 +154,18 @@ class _Sink:
             self._decide(client, first, staged, f"{rows}-{columns_of(self._schema)}")
             if first.place is not None:
                 end(client, first.place)
+
+    def _tell_late(self, messages: Sequence[Any]) -> None:
+        late: Counter[str] = Counter()
+        for message in messages:
+            if message is not None:
+                late.update(message.late)
+        for queue, rows in sorted(late.items()):
+            notice(
+                f"{rows:,} rows of queue {queue!r} were not rejected: group {self._settings.group!r} had acknowledged"
+                " them before. They are dead letters only if an earlier write has rejected them. Reject rows in the"
+                " query that reads the group, within the batch that has them"
+            )
 
     def _decide(self, client: BrokerClient, name: SinkTransaction, stages: list[str], shape: str) -> None:
         """`shape`: what can be told of the rows without comparing them."""
@@ -254,7 +270,7 @@ def _act(actions: Actions, batches: Iterable["pa.RecordBatch"]) -> Written:
     for batch in batches:
         actions.add(batch)
     actions.finish()
-    return Written(actions.done + actions.already)
+    return Written(actions.done + actions.already, late=dict(actions.late))
 
 
 def _abort(client: BrokerClient, staged: Sequence[SinkTransaction]) -> None:

@@ -1,6 +1,7 @@
 """What the API needs of the broker around it."""
 
 from collections.abc import Callable, Collection, Coroutine, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -104,6 +105,17 @@ class PeerMaking(Protocol):
     def stopping(self) -> bool: ...
 
 
+class BodyDownload(Protocol):
+    """A whole body, which counts as memory for large messages until it is dropped or has been sent."""
+
+    body: memoryview
+    row_left: int
+    """Bytes that are still to be sent."""
+
+    def under_way(self, cut: Callable[[], None]) -> AbstractContextManager[None]:
+        """While it is sent. `cut`: ends the connection, whose client is too slow while others wait for memory."""
+
+
 class MessageServices(Protocol):
     """What is asked about queues and messages beside operations. It changes nothing."""
 
@@ -120,10 +132,10 @@ class MessageServices(Protocol):
     def consumers(self, session: int) -> Collection[int]:
         """Of a session of the engine: numbers of those that wait for messages or hold some."""
 
-    async def body(self, asker: Asker, arguments: Mapping[str, Any]) -> memoryview:
+    async def body(self, asker: Asker, arguments: Mapping[str, Any]) -> BodyDownload:
         """The whole body of a message, as `message.show` finds it. Raises VibeMQError."""
 
-    async def letter_body(self, asker: Asker, arguments: Mapping[str, Any]) -> memoryview:
+    async def letter_body(self, asker: Asker, arguments: Mapping[str, Any]) -> BodyDownload:
         """The whole body of a dead letter, as `dlq.show` finds it. Raises VibeMQError."""
 
     @property

@@ -197,7 +197,7 @@ def _let_go(state: EngineState, step: Step, queue: Queue, group: Group, cursor: 
 
 
 def reject(state: EngineState, step: Step, command: RejectAt) -> Slices:
-    count = 0
+    count = acknowledged = 0
     rejects = iter(command.rejects)
     queue = find(state, command.queue)
     while True:
@@ -205,14 +205,17 @@ def reject(state: EngineState, step: Step, command: RejectAt) -> Slices:
         if command.epoch is not None:
             check_epoch(queue, group, cursor, command.epoch)
         some = list(islice(rejects, STEP_UNITS))
-        count += _reject(state, step, queue, group, cursor, some)
+        taken = _reject(state, step, queue, group, cursor, some)
+        count += taken
+        if taken < len(some):
+            acknowledged += sum(_is_acknowledged(cursor, sequence) for sequence, _ in some)
         step.work += len(some)
         if len(some) < STEP_UNITS:
             break
         if step.work >= STEP_UNITS:
             step = yield
     need = heavy(queue) if count else light(queue)
-    step.answer_standing(command, Rejected(count, len(command.rejects) - count), need)
+    step.answer_standing(command, Rejected(count, len(command.rejects) - count, acknowledged=acknowledged), need)
 
 
 def _reject(
@@ -227,6 +230,12 @@ def _reject(
     for error, items in groupby(sorted(taken), key=itemgetter(0)):
         turn_down(state, step, queue, group, runs_of(sequence for _, sequence in items), error)
     return len(taken)
+
+
+def _is_acknowledged(cursor: Cursor, sequence: int) -> bool:
+    """And was not turned down before, as far as that is remembered."""
+    turned_down = sequence in cursor.rejected or sequence in cursor.quarantined
+    return sequence < cursor.committed and not turned_down
 
 
 def quarantine(state: EngineState, step: Step, command: Quarantine) -> Slices:

@@ -13,6 +13,7 @@ from typing import Any
 from vibemq.protocols.eventmesh.http.push.hub import SubscriptionHub
 from vibemq.protocols.eventmesh.http.session import EventMeshHttpSession
 from vibemq.protocols.eventmesh.http.settings import EventMeshHttpSettings
+from vibemq.protocols.eventmesh.topics import durability_of_topics
 from vibemq.protocols.session import ProtocolPlugin, Services, Session, SessionContext
 
 
@@ -30,6 +31,7 @@ PLUGIN = ProtocolPlugin(
     port=10105,
     start=start,
     starts_once=True,
+    durabilities=durability_of_topics,
 )
 
 __all__ = ["PLUGIN", "EventMeshHttpSession", "EventMeshHttpSettings"]

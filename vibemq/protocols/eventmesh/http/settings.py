@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from vibemq.model.options import Durability
+from vibemq.protocols.eventmesh.topics import TopicDurability
 
 
 class EventMeshHttpSettings(BaseModel):
@@ -35,7 +35,7 @@ class EventMeshHttpSettings(BaseModel):
     """The longest that it may wait."""
     create_topics: bool = True
     """A topic that does not exist is created when it is first used, if the user may create queues."""
-    durability: Durability | None = None
+    durability: TopicDurability | None = None
     """Of topics that are created so; None: the broker's default."""
     subscriptions_max: Annotated[int, Field(ge=1)] = 20_000
     """URLs that are subscribed, each topic counted by itself."""

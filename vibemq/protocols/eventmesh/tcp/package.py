@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from vibemq.errors import RemoteProtocolError
+from vibemq.errors import InvalidMessage, RemoteProtocolError
 from vibemq.protocols.eventmesh.messages.names import Form
 from vibemq.protocols.eventmesh.tcp.frames import EventMeshDialect, EventMeshFrame, encode_frame
 
@@ -138,12 +138,21 @@ def read_package(frame: EventMeshFrame) -> Package:
     return Package(cmd, _seq(header.get("seq")), code if type(code) is int else 0, properties, body, old)
 
 
-_SEQ_CHARACTERS_MAX = 256
+SEQ_CHARACTERS_MAX = 256
+"""The broker keeps the `seq` of what it has not answered yet."""
+
+
+def check_seq(package: Package) -> None:
+    """Raises InvalidMessage, which is answered under that `seq`: it is longer than is kept."""
+    if len(package.seq) > SEQ_CHARACTERS_MAX and package.cmd not in UNANSWERED:
+        text = orjson.loads(package.seq)
+        if isinstance(text, str) and len(text) > SEQ_CHARACTERS_MAX:
+            raise InvalidMessage(f"the `seq` of a frame has {len(text):,} characters; at most {SEQ_CHARACTERS_MAX} fit")
 
 
 def _seq(value: Any) -> bytes:
     if isinstance(value, str):
-        return orjson.dumps(value) if len(value) <= _SEQ_CHARACTERS_MAX else b""
+        return orjson.dumps(value)
     return b"%d" % value if type(value) is int else b""
 
 

@@ -21,7 +21,7 @@ from vibemq.protocols.eventmesh.tcp import package as wire
 from vibemq.protocols.eventmesh.tcp.bodies import UserAgent, read_agent, read_subscription, redirect_body
 from vibemq.protocols.eventmesh.tcp.errors import text_of
 from vibemq.protocols.eventmesh.tcp.frames import EventMeshDialect, EventMeshFrameReader, FrameLimits
-from vibemq.protocols.eventmesh.tcp.package import Cmd, OPStatus, Package, read_package
+from vibemq.protocols.eventmesh.tcp.package import Cmd, OPStatus, Package, check_seq, read_package
 from vibemq.protocols.eventmesh.tcp.publishing import EventMeshBatch, EventMeshPublishing, EventMeshRequested
 from vibemq.protocols.eventmesh.tcp.pushes import EventMeshPushes
 from vibemq.protocols.eventmesh.tcp.state import EventMeshState
@@ -156,6 +156,7 @@ class EventMeshSession(BaseSession[EventMeshState]):
     def _hear(self, package: Package, large: JsonSplitter | None = None) -> None:
         cmd = package.cmd
         try:
+            check_seq(package)
             if self._state.agent is None:
                 self._before_hello(package)
             elif large is None and (splitter := self._publishing.splitter(package)) is not None:
@@ -171,7 +172,9 @@ class EventMeshSession(BaseSession[EventMeshState]):
         except RemoteProtocolError:
             raise
         except VibeMQError as error:
-            if cmd is Cmd.REQUEST_TO_SERVER and self._state.agent is not None:
+            if self._state.agent is None and cmd is Cmd.HELLO_REQUEST:
+                self._turn_away(package, OPStatus.FAIL, text_of(error))
+            elif cmd is Cmd.REQUEST_TO_SERVER and self._state.agent is not None:
                 self._publishing.refuse_request(package, error)
             else:
                 self._state.refuse(package, error)
@@ -186,11 +189,7 @@ class EventMeshSession(BaseSession[EventMeshState]):
 
     def _hello(self, package: Package) -> None:
         state, context = self._state, self._state.context
-        try:
-            agent = read_agent(package.body)
-        except VibeMQError as error:
-            self._turn_away(package, OPStatus.FAIL, text_of(error))
-            return
+        agent = read_agent(package.body)
         state.before_1_3 = package.old
         secret = agent.password or agent.token
         if not secret and context.certified:

@@ -91,12 +91,12 @@ async def body(exchange: Exchange) -> Response:
     if exchange.state.hides_bodies(exchange.user.principal):
         raise NotAuthorized("the broker's settings (http.show_bodies) hide what is in messages from you")
     arguments = {"dead_id": typed_id(exchange), **exchange.query}
-    content = await exchange.services.messages.letter_body(exchange.user, arguments)
+    found = await exchange.services.messages.letter_body(exchange.user, arguments)
     headers = {
         "Content-Disposition": f'attachment; filename="letter-{exchange.path["dead_id"]}.bin"',
-        "Content-Length": str(len(content)),
+        "Content-Length": str(len(found.body)),
     }
-    return StreamingResponse(parts(exchange, content), headers=headers, media_type=BYTES)
+    return StreamingResponse(parts(exchange, found), headers=headers, media_type=BYTES)
 
 
 async def export(exchange: Exchange) -> Response:
@@ -231,7 +231,7 @@ ENDPOINTS = (
         handler=body,
         produces=BYTES,
         conditional=False,
-        errors=(*MISSING, ErrorCode.MESSAGE_TOO_LARGE),
+        errors=(*MISSING, ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.BLOCKED),
     ),
     Endpoint(
         method="DELETE",

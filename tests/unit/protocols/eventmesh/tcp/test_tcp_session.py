@@ -73,6 +73,44 @@ def subscribed(talking: Talk, topic: str = "q", *, listen: bool = True) -> int:
     return command.consumer
 
 
+LONGEST = '\u00e9"' * 128
+
+
+@pytest.mark.parametrize(
+    ("cmd", "answer"),
+    [
+        ("HEARTBEAT_REQUEST", "HEARTBEAT_RESPONSE"),
+        ("SUBSCRIBE_REQUEST", "SUBSCRIBE_RESPONSE"),
+        ("ASYNC_MESSAGE_TO_SERVER", "ASYNC_MESSAGE_TO_SERVER_ACK"),
+        ("REQUEST_TO_SERVER", "RESPONSE_TO_CLIENT"),
+        ("CLIENT_GOODBYE_REQUEST", "CLIENT_GOODBYE_RESPONSE"),
+    ],
+)
+def test_a_seq_that_is_too_long_is_refused_under_that_seq(cmd: str, answer: str) -> None:
+    talking, long = talk(), LONGEST + "x"
+    assert talking.hear(frame(cmd, {"topic": "q", "body": "x"}, long)) == []
+    (said,) = answers(talking)
+    assert (said["cmd"], said["code"], said["seq"]) == (answer, 1, long)
+    assert "has 257 characters; at most 256 fit" in said["desc"]
+    assert talking.hear(frame("HEARTBEAT_REQUEST", None, LONGEST)) == []
+    (said,) = answers(talking)
+    assert (said["code"], said["seq"]) == (0, LONGEST)
+
+
+def test_a_hello_whose_seq_is_too_long_is_refused_and_the_connection_ends() -> None:
+    talking = Talk(EventMeshSession(context(), EventMeshSettings()))
+    assert talking.hear(frame("HELLO_REQUEST", AGENT, LONGEST + "x")) == []
+    (said,) = answers(talking)
+    assert (said["cmd"], said["code"], said["seq"]) == ("HELLO_RESPONSE", 1, LONGEST + "x")
+    assert talking.session.closing
+
+
+def test_an_acknowledgement_whose_seq_is_too_long_is_of_no_push() -> None:
+    talking = talk()
+    assert talking.hear(frame("ASYNC_MESSAGE_TO_CLIENT_ACK", "text", LONGEST + "x")) == []
+    assert answers(talking) == []
+
+
 def deliver(talking: Talk, consumer: int, *sequences: int) -> list[str]:
     """Push messages; return the numbers of the pushes."""
     first, last = sequences[0], sequences[-1]

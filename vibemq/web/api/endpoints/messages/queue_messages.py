@@ -20,6 +20,7 @@ from vibemq.web.api.endpoints.shapes import (
 )
 from vibemq.web.api.errors import HttpCode, Problem
 from vibemq.web.api.kinds import Kind
+from vibemq.web.api.services import BodyDownload
 from vibemq.web.limits import EXTEND
 
 PEEK_MAX = 100
@@ -87,7 +88,8 @@ async def download(exchange: Exchange) -> Response:
     sequence = _sequence(exchange)
     arguments: dict[str, Any] = {"queue": exchange.path["queue"], "sequence": sequence, "length": 0}
     arguments |= {"decode": exchange.query["decode"]} if "decode" in exchange.query else {}
-    body = await exchange.services.messages.body(exchange.user, arguments)
+    found = await exchange.services.messages.body(exchange.user, arguments)
+    size = len(found.body)
     headers = {
         "Content-Disposition": f'attachment; filename="message-{sequence}.bin"',
         "Accept-Ranges": "bytes",
@@ -95,20 +97,27 @@ async def download(exchange: Exchange) -> Response:
     }
     status, wanted = 200, exchange.request.headers.get("range")
     if wanted is not None:
-        start, end = byte_range(wanted, len(body))
-        headers["Content-Range"] = f"bytes {start}-{end - 1}/{len(body)}"
-        status, body = 206, body[start:end]
-    headers["Content-Length"] = str(len(body))
-    return StreamingResponse(parts(exchange, body), status, headers=headers, media_type=BYTES)
+        start, end = byte_range(wanted, size)
+        headers["Content-Range"] = f"bytes {start}-{end - 1}/{size}"
+        status, found.body = 206, found.body[start:end]
+    headers["Content-Length"] = str(len(found.body))
+    return StreamingResponse(parts(exchange, found), status, headers=headers, media_type=BYTES)
 
 
-async def parts(exchange: Exchange, body: memoryview) -> AsyncIterator[bytes]:
-    """Each when the one before is on its way: a large body is neither copied nor kept for a slow client as a whole."""
-    if (extend := exchange.request.scope.get(EXTEND)) is not None:
-        extend(DOWNLOAD_S + len(body) / BYTES_PER_S_MIN)
-    for at in range(0, len(body), PART_BYTES):
-        yield bytes(body[at : at + PART_BYTES])
-        await asyncio.sleep(0)
+async def parts(exchange: Exchange, found: BodyDownload) -> AsyncIterator[bytes]:
+    """Each when the one before is on its way: a large body is not copied as a whole."""
+    size = found.row_left = len(found.body)
+    extend = exchange.request.scope.get(EXTEND, _no_deadline)
+    extend(DOWNLOAD_S + size / BYTES_PER_S_MIN)
+    with found.under_way(cut=lambda: extend(0.0)):
+        for at in range(0, size, PART_BYTES):
+            yield bytes(found.body[at : at + PART_BYTES])
+            found.row_left = max(0, size - at - PART_BYTES)
+            await asyncio.sleep(0)
+
+
+def _no_deadline(seconds: float) -> None:
+    """Of a request that has come without a connection of ours."""
 
 
 def byte_range(header: str, size: int) -> tuple[int, int]:
@@ -212,6 +221,7 @@ DOWNLOAD = Endpoint(
         ErrorCode.QUEUE_NOT_FOUND,
         ErrorCode.MESSAGE_NOT_FOUND,
         ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.BLOCKED,
         ErrorCode.STORAGE_DAMAGED,
         HttpCode.RANGE_NOT_SATISFIABLE,
     ),
