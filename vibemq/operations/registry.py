@@ -20,7 +20,7 @@ from vibemq.auth.policy import Actor, Policy
 from vibemq.errors import UnknownCommand
 from vibemq.model.access import Principal
 from vibemq.model.commands import Command
-from vibemq.operations.arguments import Arguments, read
+from vibemq.operations.arguments import Arguments, CanBeTried, read
 from vibemq.operations.contracts import KeepsForSessions
 
 A = TypeVar("A", bound=Arguments)
@@ -124,7 +124,10 @@ class Call:
     async def run(self) -> Any:
         """The answer of a long operation. Raises errors of the family."""
         assert self.operation.task is not None
-        return await self.operation.task(self.service, self.caller, self.arguments)
+        result = await self.operation.task(self.service, self.caller, self.arguments)
+        if isinstance(self.arguments, CanBeTried) and self.arguments.dry_run:
+            return {**result, "dry_run": True}
+        return result
 
     def changed_nothing(self, result: Any) -> bool:
         """Whether a long operation that has answered this had nothing to do."""
