@@ -513,6 +513,8 @@ def test_users_close_their_own_connections(admin: Admin, name: str) -> None:
             while not (found := [each for each in admin("connections", "ls")[1] if each["user"] == name]):
                 assert client.poll() is None
             own = ("connections", "close", found[0]["connection_id"], "--url", admin.url(name))
+            assert admin.text(*own, "--dry-run")[1] == "1 connection would be closed\n"
+            assert found[0]["connection_id"] in [each["connection_id"] for each in admin("connections", "ls")[1]]
             assert admin(*own) == (0, [{"closed": 1, "unsettled": 0}], "")
         finally:
             client.kill()
