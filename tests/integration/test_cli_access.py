@@ -137,6 +137,8 @@ def test_what_is_tried_is_told_and_not_done(admin: Admin, name: str) -> None:
     code, out, _ = admin.text("token", "revoke", made["token_id"], "--dry-run")
     assert out.strip() == f"access token {made['token_id']} of user {name}: would be revoked"
     assert [token["token_id"] for token in admin("token", "ls", "--user", name)[1]] == [made["token_id"]]
+    assert admin("queue", "create", name, "--dry-run")[1][0]["created"] is True
+    assert admin("queue", "rm", name, "--dry-run")[0] == 3
     audited = [line["operation"] for line in admin("audit", "ls")[1] if name in str(line)]
     assert sorted(set(audited)) == ["token.create", "user.add", "user.grant"]
 

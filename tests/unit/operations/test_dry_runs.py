@@ -15,10 +15,6 @@ WITHOUT = {
     "connections.redirect": "Which client can be told is known when it is told.",
     "dead.redrive": "A Spark query asks for it, for letters that it has read.",
     "job.start": "A dry run of dlq.replay or dlq.purge, and dlq.preview, tell which letters it would take.",
-    "queue.change": "`vibemq-admin queue change --dry-run` compares with queue.info.",
-    "queue.create": "definitions.import has a dry run.",
-    "queue.delete": "queue.info tells what would be lost, and at_most bounds it.",
-    "queue.purge": "queue.info tells what would be lost, and at_most bounds it.",
     "queue.remove": "queue.info tells what would be lost.",
     "transaction.forget": "It deletes no message.",
 }

@@ -36,6 +36,8 @@ class CreateQueue:
     same_kind: bool = False
     """An existing queue is an error (QueueExists) if it is a fan-out where the options say none, or waits for
     acknowledgements where they say it does not, or the other way round: whoever asks would read it wrongly."""
+    dry_run: bool = False
+    """Only check, and reply what the reply would be."""
 
 
 @dataclass(slots=True)
@@ -44,6 +46,8 @@ class ChangeQueue:
     token: Any
     queue: QueueName
     changes: dict[str, Any] = field(default_factory=dict)
+    dry_run: bool = False
+    """Only check, and reply what the reply would be."""
 
 
 @dataclass(slots=True)
@@ -53,6 +57,8 @@ class DeleteQueue:
     session: int
     token: Any
     queue: QueueName
+    dry_run: bool = False
+    """Only check, and reply what the reply would be."""
 
 
 @dataclass(slots=True)
@@ -62,6 +68,8 @@ class PurgeQueue:
     session: int
     token: Any
     queue: QueueName
+    dry_run: bool = False
+    """Only check, and reply what the reply would be."""
 
 
 @dataclass(slots=True)

@@ -16,16 +16,21 @@ from vibemq.errors import (
     InvalidOptions,
     JobStateConflict,
     NotAuthorized,
+    QueueExists,
     QueueNotFound,
     VibeMQError,
 )
 from vibemq.model.commands import (
     Begin,
     ChangeJob,
+    ChangeQueue,
     CommitCursor,
+    CreateQueue,
     DeleteGroup,
+    DeleteQueue,
     FilterGroup,
     JoinCursor,
+    PurgeQueue,
     Quarantine,
     ReplayDead,
     SeekGroup,
@@ -33,7 +38,7 @@ from vibemq.model.commands import (
 )
 from vibemq.model.effects import CursorInfo, GroupInfo, Replayed
 from vibemq.model.jobs.job import JobState
-from vibemq.model.options import NUMBER_MAX, DeliveryMode
+from vibemq.model.options import NUMBER_MAX, DeliveryMode, QueueOptions
 from vibemq.model.selector import Selector
 
 EVEN = Selector.parse("n % 2 == 0")
@@ -57,6 +62,13 @@ def broker() -> JobsDriver:
 
 
 COMMANDS: dict[str, Callable[[], Any]] = {
+    "a queue": lambda: CreateQueue(1, None, "more"),
+    "a queue that exists": lambda: CreateQueue(1, None, "work"),
+    "a group of a queue that exists": lambda: CreateQueue(1, None, "q", groups=["more"]),
+    "options": lambda: ChangeQueue(1, None, "q", {"max_attempts": 3}),
+    "a queue's end": lambda: DeleteQueue(1, None, "q"),
+    "the end of no queue": lambda: DeleteQueue(1, None, "none"),
+    "a purge": lambda: PurgeQueue(1, None, "q"),
     "limits": lambda: JoinCursor(1, None, "q", "etl", hold_ms=7, max_lag_ms=8, max_lag_bytes=9, take_over=False),
     "a cursor": lambda: JoinCursor(1, None, "q", "new", owner="me", hold_ms=7, user="ann"),
     "a cursor at the end": lambda: JoinCursor(1, None, "q", "new", StartAt.NOW),
@@ -117,7 +129,14 @@ def test_it_changes_nothing(make: Callable[[], Any]) -> None:
         groups = [
             group_info(group, queue.next_sequence) for queue in queues.values() for group in queue.groups.values()
         ]
-        return groups, copy(driver.engine.readers.cursor("q", "etl")), driver.job(), driver.engine.readers.cursors_made
+        options = {name: queue.options for name, queue in queues.items()}
+        return (
+            options,
+            groups,
+            copy(driver.engine.readers.cursor("q", "etl")),
+            driver.job(),
+            driver.engine.readers.cursors_made,
+        )
 
     before = seen()
     tried(driver, make())
@@ -127,6 +146,15 @@ def test_it_changes_nothing(make: Callable[[], Any]) -> None:
 
 
 REFUSED: dict[str, tuple[Callable[[], Any], type[VibeMQError]]] = {
+    "a queue's name": (lambda: CreateQueue(1, None, "a/b c\n"), VibeMQError),
+    "other options": (
+        lambda: CreateQueue(1, None, "q", QueueOptions(max_attempts=77), must_match=True),
+        QueueExists,
+    ),
+    "an exclusive queue of nobody": (lambda: CreateQueue(0, None, "x", QueueOptions(exclusive=True)), InvalidOptions),
+    "options of no queue": (lambda: ChangeQueue(1, None, "none", {"max_attempts": 3}), QueueNotFound),
+    "an option that stays": (lambda: ChangeQueue(1, None, "q", {"retention": 1}), InvalidOptions),
+    "a purge of no queue": (lambda: PurgeQueue(1, None, "none"), QueueNotFound),
     "no such queue": (lambda: JoinCursor(1, None, "none", "etl"), QueueNotFound),
     "no such cursor": (lambda: JoinCursor(1, None, "q", "none", take_over=False), GroupNotFound),
     "a name": (lambda: JoinCursor(1, None, "q", "x" * 1000), InvalidOptions),
