@@ -108,6 +108,41 @@ def test_the_life_of_a_user(admin: Admin, name: str) -> None:
     assert admin("whoami", "--url", admin.url(name)) == (4, [], "AUTH_FAILED")
 
 
+def test_what_is_tried_is_told_and_not_done(admin: Admin, name: str) -> None:
+    secret, new = ("--password-stdin", "--dry-run"), {"given": b"secret"}
+    assert admin("user", "add", name, *secret, **new) == (0, [{"user": name, "dry_run": True, "superuser": False}], "")
+    assert admin("user", "show", name)[0] == 3
+    assert admin("user", "grant", name, "all", "*", "--dry-run")[0] == 3
+    admin.add(name)
+    _, [before], _ = admin("user", "show", name)
+    assert admin("user", "add", name, *secret, **new)[2] == "USER_EXISTS"
+    assert admin("user", "passwd", name, *secret, given=b"other")[1][0]["dry_run"] is True
+    for words, said in (
+        (("user", "change", name, "--superuser"), f"user {name}: would be a superuser now"),
+        (("user", "change", name, "--no-superuser"), f"user {name}: would not be a superuser now"),
+        (("user", "grant", name, "publish", "orders"), f"user {name}: would be granted publish on orders"),
+        (("user", "rm", name), f"user {name} would be removed, with 0 access tokens"),
+        (
+            ("token", "create", "--user", name),
+            f"an access token of user {name}, valid until it is revoked, would be made",
+        ),
+    ):
+        code, out, err = admin.text(*words, "--dry-run")
+        assert (code, err) == (0, "")
+        assert out.strip() == said
+    assert admin("token", "create", "--user", "nobody", "--dry-run")[0] == 3
+    assert admin("user", "show", name) == (0, [before], "")
+    assert admin("token", "ls", "--user", name)[1] == []
+    _, [made], _ = admin("token", "create", "--user", name)
+    code, out, _ = admin.text("token", "revoke", made["token_id"], "--dry-run")
+    assert out.strip() == f"access token {made['token_id']} of user {name}: would be revoked"
+    assert [token["token_id"] for token in admin("token", "ls", "--user", name)[1]] == [made["token_id"]]
+    assert admin("queue", "create", name, "--dry-run")[1][0]["created"] is True
+    assert admin("queue", "rm", name, "--dry-run")[0] == 3
+    audited = [line["operation"] for line in admin("audit", "ls")[1] if name in str(line)]
+    assert sorted(set(audited)) == ["token.create", "user.add", "user.grant"]
+
+
 def test_users_of_the_settings_are_shown_and_not_changed(admin: Admin) -> None:
     assert admin("user", "show", "root")[1][0]["source"] == "settings"
     for words in (("rm", "root", "--yes"), ("grant", "root", "all", "q"), ("change", "root", "--no-superuser")):
@@ -480,6 +515,8 @@ def test_users_close_their_own_connections(admin: Admin, name: str) -> None:
             while not (found := [each for each in admin("connections", "ls")[1] if each["user"] == name]):
                 assert client.poll() is None
             own = ("connections", "close", found[0]["connection_id"], "--url", admin.url(name))
+            assert admin.text(*own, "--dry-run")[1] == "1 connection would be closed\n"
+            assert found[0]["connection_id"] in [each["connection_id"] for each in admin("connections", "ls")[1]]
             assert admin(*own) == (0, [{"closed": 1, "unsettled": 0}], "")
         finally:
             client.kill()

@@ -247,6 +247,18 @@ async def test_all_users_come_in_pages(tmp_path: Path) -> None:
         assert rest["next"] is None
 
 
+async def test_a_change_that_is_tried_makes_nothing(tmp_path: Path) -> None:
+    async with serving(tmp_path, auth=everybody()) as client:
+        tried = await client.ask("POST", "/users", "root", json={"user": "eve", "password": "pw", "dry_run": True})
+        assert (tried.status_code, tried.json()) == (200, {"user": "eve", "dry_run": True})
+        assert (await client.get("/users/eve", "root")).status_code == 404
+        token = await client.ask("POST", "/users/root/tokens", "root", json={"dry_run": True})
+        assert token.status_code == 200
+        assert not {"token", "token_id"} & token.json().keys()
+        gone = await client.ask("DELETE", "/users/eve", "root", params={"dry_run": "true"})
+        assert gone.status_code == 404
+
+
 async def test_of_many_groups_the_first_are_described(api: ApiClient) -> None:
     await api.done("PUT", "/queues/q", json={"mode": "fan_out_with_ack"})
     for number in range(120):

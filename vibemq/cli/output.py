@@ -76,6 +76,11 @@ class Output:
             self.confirm(f"Overwrite {file}?", yes=yes, can_dry_run=False)
 
 
+def would(done: str, *, dry_run: bool) -> str:
+    """What was done, such as `removed`, or in a dry run what would be."""
+    return f"would be {done}" if dry_run else done
+
+
 def is_standard(file: Path) -> bool:
     """Whether it is `-`, which stands for standard input or output, or another name of standard output."""
     return str(file) in ("-", "/dev/stdout")

@@ -43,6 +43,13 @@ class Arguments(BaseModel):
         return _with_one_unknown(cls, values) if isinstance(values, dict) else values
 
 
+class CanBeTried(Arguments):
+    """Of an operation that changes something: a dry run checks all that the real one does, at the same place, and its
+    answer, where `Call.run` adds `dry_run`, is the one that the real one would have."""
+
+    dry_run: bool = Field(False, description="Check everything, say what would be done, and change nothing.")
+
+
 def _runs(value: Any) -> list[Run]:
     if not isinstance(value, list) or len(value) > PAIRS_MAX:
         raise ValueError(f"must be a list of at most {PAIRS_MAX} pairs [first, last]")

@@ -6,7 +6,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from vibemq.errors import Forbidden, InvalidPayload
-from vibemq.operations.arguments import Arguments, Text
+from vibemq.operations.arguments import Arguments, CanBeTried, Text
 from vibemq.operations.contracts import ClosablePeer, EngineQuestions, Peers
 from vibemq.operations.registry import Caller, Operation
 
@@ -16,7 +16,7 @@ CLOSED_PER_TURN = 50
 """Connections between which the loop has a turn."""
 
 
-class CloseConnectionArguments(Arguments):
+class CloseConnectionArguments(CanBeTried):
     connection_id: Text | None = Field(None, description="Of one connection, as connections.list shows it.")
     user: Text | None = Field(
         None,
@@ -60,7 +60,9 @@ class Connections:
         for peer in await self._found(caller, wanted):
             if not peer.ending:
                 unsettled += self._readers.session_load(peer.number)[1]
-                peer.dismiss(f"{reason}: {wanted.reason}" if wanted.reason else reason, clean=wanted.mode == "release")
+                if not wanted.dry_run:
+                    told = f"{reason}: {wanted.reason}" if wanted.reason else reason
+                    peer.dismiss(told, clean=wanted.mode == "release")
                 closed += 1
                 if closed % CLOSED_PER_TURN == 0:
                     await asyncio.sleep(0)

@@ -124,12 +124,14 @@ def replay(
     rows: Rows,
     asked_by: int,
     step: JobStep | None = None,
+    *,
+    dry_run: bool = False,
 ) -> ReplayDead:
     """The letters, as they enter the queue again: `rows`. `asked_by`: the session that wants it. `step`: of the job
     that does it."""
     extras = {index: extra for index, letter in enumerate(letters) if (extra := replay_extra(letter)) is not None}
     ids = [letter.facts.dead_id for letter in letters]
-    return ReplayDead(session, token, queue, ids, rows, extras or None, origins(letters), asked_by, step)
+    return ReplayDead(session, token, queue, ids, rows, extras or None, origins(letters), asked_by, step, dry_run)
 
 
 def origins(letters: Sequence[DeadLetter]) -> dict[int, int]:

@@ -23,7 +23,7 @@ from vibemq.model.commands import (
 from vibemq.model.effects import QueuePage
 from vibemq.model.options import QueueOptions, options_from_dict, options_tag, options_to_dict
 from vibemq.model.runs import RunSet
-from vibemq.operations.arguments import Arguments, Limit, Options, QueueName, Runs, Text, Whole, page_size
+from vibemq.operations.arguments import Arguments, CanBeTried, Limit, Options, QueueName, Runs, Text, Whole, page_size
 from vibemq.operations.contracts import CommandSession, EngineQuestions
 from vibemq.operations.registry import Caller, Operation
 
@@ -47,25 +47,25 @@ class InfoArguments(QueueArguments):
     )
 
 
-class CreateArguments(QueueArguments):
+class CreateArguments(CanBeTried, QueueArguments):
     options: Options | None = Field(None, description="Options of the queue; left out: the broker's defaults.")
     must_match: bool = Field(False, description="Refuse when the queue exists with other options.")
 
 
-class ChangeArguments(QueueArguments):
+class ChangeArguments(CanBeTried, QueueArguments):
     changes: Options = Field(description="Options to change, by name.")
     if_tag: Text | None = Field(
         None, description="Refuse if the options are others by now: the tag of those that the caller has seen."
     )
 
 
-class DeleteQueueArguments(QueueArguments):
+class DeleteQueueArguments(CanBeTried, QueueArguments):
     at_most: Whole | None = Field(
         None, description="Refuse if the queue has more messages than that, with those that consumers hold."
     )
 
 
-class PurgeQueueArguments(QueueArguments):
+class PurgeQueueArguments(CanBeTried, QueueArguments):
     at_most: Whole | None = Field(None, description="Refuse if more messages than that are ready or delayed.")
 
 
@@ -88,7 +88,7 @@ class Queues:
 
     def create(self, caller: Caller, session: int, token: Any, wanted: CreateArguments) -> Command:
         options = None if wanted.options is None else options_from_dict(wanted.options, self._defaults)
-        return CreateQueue(session, token, wanted.queue, options, wanted.must_match)
+        return CreateQueue(session, token, wanted.queue, options, wanted.must_match, dry_run=wanted.dry_run)
 
     def change(self, caller: Caller, session: int, token: Any, wanted: ChangeArguments) -> Command:
         """Raises PreconditionFailed, which says what the options are now."""
@@ -99,16 +99,16 @@ class Queues:
                 "at them again, and repeat the change if it is still what you want",
                 {"tag": tag, "difference": _difference(found[1], wanted.changes)},
             )
-        return ChangeQueue(session, token, wanted.queue, wanted.changes)
+        return ChangeQueue(session, token, wanted.queue, wanted.changes, dry_run=wanted.dry_run)
 
     def delete(self, caller: Caller, session: int, token: Any, wanted: DeleteQueueArguments) -> Command:
         """What consumers hold goes with the queue."""
         _check_most(wanted, self._engine.unsettled_in)
-        return DeleteQueue(session, token, wanted.queue)
+        return DeleteQueue(session, token, wanted.queue, dry_run=wanted.dry_run)
 
     def purge(self, caller: Caller, session: int, token: Any, wanted: PurgeQueueArguments) -> Command:
         _check_most(wanted, self._engine.waiting_in)
-        return PurgeQueue(session, token, wanted.queue)
+        return PurgeQueue(session, token, wanted.queue, dry_run=wanted.dry_run)
 
     def remove(self, caller: Caller, session: int, token: Any, wanted: RemoveArguments) -> Command:
         return RemoveMessages(session, token, wanted.queue, RunSet(sorted(wanted.runs)).runs(), wanted.incarnation)

@@ -20,7 +20,7 @@ from vibemq.auth.policy import Actor, Policy
 from vibemq.errors import UnknownCommand
 from vibemq.model.access import Principal
 from vibemq.model.commands import Command
-from vibemq.operations.arguments import Arguments, read
+from vibemq.operations.arguments import Arguments, CanBeTried, read
 from vibemq.operations.contracts import KeepsForSessions
 
 A = TypeVar("A", bound=Arguments)
@@ -116,6 +116,10 @@ class Call:
     caller: Caller
     arguments: Arguments
 
+    @property
+    def is_dry_run(self) -> bool:
+        return bool(getattr(self.arguments, "dry_run", False))
+
     def command(self, session: int, token: Any) -> Command | None:
         """The engine's command; None for a long operation. Raises InvalidOptions and the like."""
         make = self.operation.command
@@ -124,7 +128,10 @@ class Call:
     async def run(self) -> Any:
         """The answer of a long operation. Raises errors of the family."""
         assert self.operation.task is not None
-        return await self.operation.task(self.service, self.caller, self.arguments)
+        result = await self.operation.task(self.service, self.caller, self.arguments)
+        if isinstance(self.arguments, CanBeTried) and self.is_dry_run:
+            return {**result, "dry_run": True}
+        return result
 
     def changed_nothing(self, result: Any) -> bool:
         """Whether a long operation that has answered this had nothing to do."""
@@ -135,6 +142,8 @@ class Call:
         """The arguments as the audit log may name them, without secrets; and which token was made."""
         fields = type(self.arguments).model_fields
         secret = {name for name, about in fields.items() if about.repr is False} | {*self.operation.not_told}
+        if isinstance(self.arguments, CanBeTried) and not self.is_dry_run:
+            secret.add("dry_run")
         told = self.arguments.model_dump(mode="json", exclude=secret, exclude_none=True)
         for name in _TOLD_OF_RESULTS:
             if isinstance(result, dict) and result.get(name) is not None:

@@ -13,7 +13,7 @@ from vibemq.errors import Forbidden, InvalidPayload, TokenNotFound, UserNotFound
 from vibemq.model.access import Rule
 from vibemq.model.accounts import StoredToken
 from vibemq.model.records import TokenRemoved, TokenStored
-from vibemq.operations.arguments import LIMIT_MAX, Arguments, Limit, Text, Whole, page_size
+from vibemq.operations.arguments import LIMIT_MAX, Arguments, CanBeTried, Limit, Text, Whole, page_size
 from vibemq.operations.contracts import InstantSource
 from vibemq.operations.registry import Caller, Operation, OwnLimit
 from vibemq.operations.users import Users
@@ -41,7 +41,7 @@ def _id_in(text: str) -> str:
 TokenId = Annotated[Text, AfterValidator(_id_in)]
 
 
-class CreateTokenArguments(Arguments):
+class CreateTokenArguments(CanBeTried):
     user: Text = Field(description="For whom the token stands.")
     label: str = Field("", max_length=LABEL_MAX, description="What it is for; lists show it.")
     expires_ms: Whole | None = Field(None, description="How long it is valid; left out: until it is revoked.")
@@ -59,7 +59,7 @@ class TokenListArguments(Arguments):
     limit: Limit = None
 
 
-class RevokeTokenArguments(Arguments):
+class RevokeTokenArguments(CanBeTried):
     user: Text | None = Field(None, description="For whom the token stands; superusers may leave it out.")
     token_id: TokenId = Field(description="Of the token, as token.list shows it. Of a whole token the id alone counts.")
 
@@ -72,14 +72,15 @@ class Tokens:
         self._noted_at = 0
 
     async def create(self, caller: Caller, wanted: CreateTokenArguments) -> dict[str, Any]:
-        """The answer is the only place where the token stands in clear. Raises UserNotFound, InvalidPayload,
-        Forbidden."""
+        """The answer is the only place where the token stands in clear; that of a dry run has none.
+
+        Raises UserNotFound, InvalidPayload, Forbidden."""
         rules = None if wanted.permissions is None else _rules(wanted.permissions)
         if not wanted.label.isprintable():
             raise InvalidPayload("argument label of token.create must be printable text without line breaks")
         if wanted.expires_ms is not None and not 1 <= wanted.expires_ms <= EXPIRES_MS_MAX:
             raise InvalidPayload(f"argument expires_ms of token.create must be from 1 to {EXPIRES_MS_MAX}")
-        async with self._users.changing_for(caller):
+        async with self._users.changing_for(caller, wanted) as keep:
             if self._accounts.user(wanted.user) is None:
                 raise UserNotFound(f"there is no user {wanted.user[:64]!r}; the list of users shows those there are")
             if len(self._accounts.tokens_of(wanted.user)) >= TOKENS_MAX:
@@ -90,8 +91,12 @@ class Tokens:
             now = self._clock.now()
             expires_at = 0 if wanted.expires_ms is None else now + wanted.expires_ms
             text, kept = make_token(wanted.user, label=wanted.label, now=now, expires_at=expires_at, rules=rules)
-            await self._users.store([TokenStored(kept)], [])
-        return {"token": text, **token_json(kept)}
+            await keep([TokenStored(kept)], [])
+        told = token_json(kept)
+        if wanted.dry_run:
+            del told["token_id"]
+            return told
+        return {"token": text, **told}
 
     def _check_room(self, user: str, count: int) -> None:
         """Raises Forbidden."""
@@ -127,13 +132,13 @@ class Tokens:
 
     async def revoke(self, caller: Caller, wanted: RevokeTokenArguments) -> dict[str, Any]:
         """Its connections are closed. Raises TokenNotFound."""
-        async with self._users.changing_for(caller):
+        async with self._users.changing_for(caller, wanted) as keep:
             kept = self._accounts.token(wanted.token_id)
             if kept is None or kept.user != (wanted.user or kept.user):
                 whose = "nobody has a" if wanted.user is None else f"user {masked(wanted.user[:64])!r} has no"
                 shown = masked(wanted.token_id[:64])
                 raise TokenNotFound(f"{whose} token {shown!r}; `vibemq-admin token ls` lists them")
-            await self._users.store([TokenRemoved(wanted.token_id)], [kept.user])
+            await keep([TokenRemoved(wanted.token_id)], [kept.user])
         return token_json(kept)
 
     async def tidy(self) -> None:

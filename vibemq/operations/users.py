@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iter
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Protocol
 
 import anyio
 from pydantic import AfterValidator, Field
@@ -33,7 +33,7 @@ from vibemq.model.access import Action, NeededPermission, Principal, ResourceKin
 from vibemq.model.accounts import StoredUser
 from vibemq.model.commands import ChangeAccounts
 from vibemq.model.records import AccountRecord, TokenRemoved, UserRemoved, UserStored
-from vibemq.operations.arguments import LIMIT_MAX, Arguments, Limit, Text, page_size
+from vibemq.operations.arguments import LIMIT_MAX, Arguments, CanBeTried, Limit, Text, page_size
 from vibemq.operations.contracts import CommandSession, InstantSource, PasswordHashing
 from vibemq.operations.registry import Caller, Operation, OwnLimit
 
@@ -70,7 +70,7 @@ class OfUser(Arguments):
     user: Text = Field(description="Name of the user.")
 
 
-class AddUserArguments(Arguments):
+class AddUserArguments(CanBeTried):
     user: UserName = Field(description="Name of the user: 1 to 64 letters, digits, and - _ .")
     password: Password | None = Field(None, repr=False, description="Password of the user.")
     password_hash: str | None = Field(
@@ -79,11 +79,15 @@ class AddUserArguments(Arguments):
     superuser: bool = Field(False, description="May do everything.")
 
 
-class ChangeUserArguments(OfUser):
+class ChangeUserArguments(CanBeTried, OfUser):
     superuser: bool = Field(description="May do everything.")
 
 
-class PasswordArguments(OfUser):
+class RemoveUserArguments(CanBeTried, OfUser):
+    """The user that shall go."""
+
+
+class PasswordArguments(CanBeTried, OfUser):
     password: Password = Field(repr=False, description="The new password.")
     keep_connections: bool = Field(False, description="Leave connections open that logged in with the old password.")
 
@@ -110,7 +114,7 @@ class RuleArguments(ResourceArguments, OfUser):
     """A pattern of one user."""
 
 
-class GrantArguments(RuleArguments):
+class GrantArguments(CanBeTried, RuleArguments):
     actions: list[str] = Field(min_length=1, max_length=20, description="What is allowed; replaces what was.")
     only: list[str] | None = Field(
         None, max_length=20, description="The actions that the request decides; others stay as they were."
@@ -124,7 +128,7 @@ class GrantArguments(RuleArguments):
             raise InvalidPayload(str(error)) from None
 
 
-class RevokeArguments(RuleArguments):
+class RevokeArguments(CanBeTried, RuleArguments):
     actions: list[str] | None = Field(
         None, min_length=1, max_length=20, description="Take only these away; left out: all of them."
     )
@@ -159,6 +163,20 @@ class CheckArguments(ActionArguments, OfUser):
     """One user and one resource."""
 
 
+class Keep(Protocol):
+    """What a change of accounts ends with."""
+
+    async def __call__(
+        self, records: Sequence[AccountRecord], users: Collection[str], kept: Callable[[], None] = ..., /
+    ) -> None: ...
+
+
+async def _keep_nothing(
+    records: Sequence[AccountRecord], users: Collection[str], kept: Callable[[], None] = lambda: None, /
+) -> None:
+    """Of a dry run."""
+
+
 class Users:
     def __init__(
         self,
@@ -180,8 +198,9 @@ class Users:
         """Users that are no superusers and whose new password is being hashed."""
 
     @asynccontextmanager
-    async def changing_for(self, caller: Caller) -> AsyncIterator[None]:
+    async def changing_for(self, caller: Caller, wanted: CanBeTried) -> AsyncIterator[Keep]:
         """The same for a request: whoever has lost the right to it, or the login, while it waited has nothing changed.
+        What the block keeps its change with is `store`, or in a dry run nothing.
 
         Raises AuthFailed, NotAuthorized."""
         async with self.changing:
@@ -189,7 +208,7 @@ class Users:
             if principal is not None and (reason := self._accounts.ended(principal, self._clock.now())):
                 raise AuthFailed(reason)
             caller.check_again()
-            yield
+            yield _keep_nothing if wanted.dry_run else self.store
 
     async def store(
         self,
@@ -221,13 +240,13 @@ class Users:
             )
         self._require_free(wanted.user)
         hashed = await self._hash(wanted)
-        async with self.changing_for(caller):
+        async with self.changing_for(caller, wanted) as keep:
             self._require_free(wanted.user)
             now = self._clock.now()
             user = StoredUser(wanted.user, hashed, wanted.superuser, (), now, now)
             # Of a user of the settings who had the name: whoever is given it later is somebody else.
             left: list[AccountRecord] = [TokenRemoved(token_id) for token_id in self._accounts.tokens_of(user.name)]
-            await self.store([*left, UserStored(user)], [user.name])
+            await keep([*left, UserStored(user)], [user.name])
         return {"user": wanted.user}
 
     def _require_free(self, name: str) -> None:
@@ -246,11 +265,11 @@ class Users:
             raise InvalidPayload(f"argument password_hash of user.add cannot be used: {error}") from None
         return wanted.password_hash
 
-    async def remove(self, caller: Caller, wanted: OfUser) -> dict[str, Any]:
+    async def remove(self, caller: Caller, wanted: RemoveUserArguments) -> dict[str, Any]:
         """With the user's tokens; its connections are closed. What it owns stays, and nobody but superusers has it.
 
         Raises UserNotFound, Forbidden for superusers."""
-        async with self.changing_for(caller):
+        async with self.changing_for(caller, wanted) as keep:
             user = self._changeable(wanted.user)
             if user.superuser:
                 raise Forbidden(
@@ -258,7 +277,7 @@ class Users:
                 )
             gone: list[AccountRecord] = [TokenRemoved(token_id) for token_id in self._accounts.tokens_of(user.name)]
             gone.append(UserRemoved(user.name))
-            await self.store(gone, [user.name])
+            await keep(gone, [user.name])
         return {"user": wanted.user}
 
     def _changeable(self, name: str) -> StoredUser:
@@ -279,11 +298,11 @@ class Users:
         """The answer counts the access tokens that may do everything from now on, because the user may.
 
         Raises UserNotFound, Forbidden for the last superuser."""
-        async with self.changing_for(caller):
+        async with self.changing_for(caller, wanted) as keep:
             user = self._changeable(wanted.user)
             if user.superuser and not wanted.superuser and self._is_last_superuser(user.name):
                 raise Forbidden(f"user {user.name!r} is the only superuser; make another one first")
-            await self._change(user, superuser=wanted.superuser)
+            await self._change(keep, user, superuser=wanted.superuser)
         is_new = wanted.superuser and not user.superuser
         promoted = self._accounts.valid_whole_tokens(wanted.user, self._clock.now()) if is_new else 0
         return {"user": wanted.user, "superuser": wanted.superuser, "tokens": promoted}
@@ -300,14 +319,14 @@ class Users:
         meant = self._changeable(wanted.user)
         with self._own_changes_one_by_one(caller):
             hashed = await self._hashing.hash_password(wanted.password)
-        async with self.changing_for(caller):
+        async with self.changing_for(caller, wanted) as keep:
             user = self._changeable(wanted.user)
             if user.created_at != meant.created_at:
                 raise UserNotFound(f"user {user.name!r} was removed and made anew meanwhile; the new one is unchanged")
-            keep = partial(self._accounts.keep_logins, user.name)
+            stay = partial(self._accounts.keep_logins, user.name)
             if not wanted.keep_connections:
-                keep = partial(self._accounts.keep_login_of, user.name, caller.principal)
-            await self._change(user, keep, password_hash=hashed)
+                stay = partial(self._accounts.keep_login_of, user.name, caller.principal)
+            await self._change(keep, user, stay, password_hash=hashed)
         return {"user": wanted.user, "tokens": self._accounts.valid_tokens(wanted.user, self._clock.now())}
 
     @contextmanager
@@ -336,18 +355,20 @@ class Users:
             known = self._accounts.user(name)
             user = known.stored if known is not None else None
             if user is not None and user.password_hash == outdated:
-                await self._change(user, partial(self._accounts.keep_logins, name), password_hash=hashed)
+                await self._change(self.store, user, partial(self._accounts.keep_logins, name), password_hash=hashed)
 
-    async def _change(self, user: StoredUser, kept: Callable[[], None] = lambda: None, **changes: Any) -> None:
+    async def _change(
+        self, keep: Keep, user: StoredUser, kept: Callable[[], None] = lambda: None, **changes: Any
+    ) -> None:
         """`kept`: see `store`."""
-        await self.store([UserStored(replace(user, changed_at=self._clock.now(), **changes))], [user.name], kept)
+        await keep([UserStored(replace(user, changed_at=self._clock.now(), **changes))], [user.name], kept)
 
     # -- permissions ----------------------------------------------------------------------------------------------
 
     async def grant(self, caller: Caller, wanted: GrantArguments) -> dict[str, Any]:
         """The actions replace those of the same pattern. Raises UserNotFound, InvalidPayload."""
         rule = wanted.rule()
-        async with self.changing_for(caller):
+        async with self.changing_for(caller, wanted) as keep:
             user = self._changeable(wanted.user)
             if wanted.only is not None:
                 same = (known for known in user.rules if (known.kind, known.pattern) == (rule.kind, rule.pattern))
@@ -357,7 +378,7 @@ class Users:
                 raise Forbidden(
                     f"user {user.name!r} has {RULES_MAX} permissions, the most there may be; use patterns with *"
                 )
-            await self._change(user, rules=(*rules, rule))
+            await self._change(keep, user, rules=(*rules, rule))
         return {"user": wanted.user, **written(rule)}
 
     async def revoke(self, caller: Caller, wanted: RevokeArguments) -> dict[str, Any]:
@@ -365,13 +386,13 @@ class Users:
         Raises UserNotFound, InvalidPayload."""
         kind, pattern = wanted.resources()
         taken = wanted.taken()
-        async with self.changing_for(caller):
+        async with self.changing_for(caller, wanted) as keep:
             user = self._changeable(wanted.user)
             left = (less(rule, taken) if (rule.kind, rule.pattern) == (kind, pattern) else rule for rule in user.rules)
             rules = tuple(rule for rule in left if rule is not None)
             revoked = rules != user.rules
             if revoked:
-                await self._change(user, rules=rules)
+                await self._change(keep, user, rules=rules)
         return {"user": wanted.user, NAME_OF[kind]: pattern, "revoked": revoked}
 
     async def check(self, caller: Caller, wanted: CheckArguments) -> dict[str, Any]:
@@ -465,7 +486,13 @@ OPERATIONS: list[Operation[Any]] = [
         audited=True,
     ),
     Operation(
-        "user.remove", "Remove a user and its tokens.", OfUser, Users, task=Users.remove, logged=True, audited=True
+        "user.remove",
+        "Remove a user and its tokens.",
+        RemoveUserArguments,
+        Users,
+        task=Users.remove,
+        logged=True,
+        audited=True,
     ),
     Operation("user.list", "Users by name, in pages.", UserListArguments, Users, task=Users.page),
     Operation("user.show", "One user and its permissions.", OfUser, Users, task=Users.show),

@@ -121,7 +121,10 @@ def test_one_dead_letter_is_edited_and_replayed(vibemq: Run, queue: str) -> None
     bury(vibemq, queue, 2)
     first, second = (letter["dead_id"] for letter in vibemq("admin", "dlq", "ls", "--queue", queue)[1])
     words = ("--text", "it's\nnew", "--header", "repaired=by=hand")
-    assert vibemq("admin", "dlq", "edit", str(first), *words)[1][0]["edited"] == ["payload", "headers"]
+    (tried,) = vibemq("admin", "dlq", "edit", str(first), *words, "--dry-run")[1]
+    (done,) = vibemq("admin", "dlq", "edit", str(first), *words)[1]
+    assert done["edited"] == ["payload", "headers"]
+    assert tried == {**done, "dry_run": True}
     assert vibemq("admin", "dlq", "edit", str(second), "--queue", queue)[0] == 2
     assert vibemq("admin", "dlq", "edit", str(second), "--queue", queue, "--to", queue)[1][0]["edited"] == []
     assert vibemq("admin", "dlq", "edit", str(second), "--to", queue)[0] == 3

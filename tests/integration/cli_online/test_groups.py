@@ -72,6 +72,34 @@ def test_the_life_of_a_cursor(vibemq: Run, queue: str, capfdbinary: pytest.Captu
     assert vibemq("admin", "group", "ls", "no-such-queue")[0] == 3
 
 
+def test_what_is_tried_is_told_and_not_done(vibemq: Run, queue: str, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    vibemq("admin", "queue", "create", queue, "--mode", "fan-out-with-ack")
+    vibemq("pub", queue, *"abcde")
+
+    def said(*words: str) -> str:
+        assert run_app(admin_main.app, "vibemq-admin", ["group", *words, "--dry-run"]) == 0
+        return capfdbinary.readouterr().out.decode().strip()
+
+    start = ("--start", "sequence:3")
+    assert said("create", queue, "etl", *start) == f"group etl of queue {queue}: would read from 3"
+    assert (
+        said("filter", queue, "eu", "--where", "n == 1") == f"group eu of queue {queue}: would have what matches n == 1"
+    )
+    code, [tried], _ = vibemq("admin", "group", "create", queue, "etl", *start, "--hold", "7s", "--dry-run")
+    assert (code, tried["dry_run"], tried["committed"], tried["hold_ms"]) == (0, True, 3, 7_000)
+    assert [group["group"] for group in vibemq("admin", "group", "ls", queue)[1]] == [""]
+    _, [made], _ = vibemq("admin", "group", "create", queue, "etl", *start)
+    assert made["committed"] == 3
+    assert said("set", queue, "etl", "--hold", "7s") == f"group etl of queue {queue}: would be changed"
+    assert said("seek", queue, "etl", "sequence:5") == f"group etl of queue {queue}: would be moved from 3 to 5"
+    assert said("quarantine", queue, "etl", "3-4") == f"2 messages of queue {queue} would be quarantined for group etl"
+    assert said("rm", queue, "etl") == f"group etl of queue {queue} would be deleted; it had 3 waiting messages"
+    code, [shown], _ = vibemq("admin", "group", "show", queue, "etl")
+    assert (shown["committed"], shown["hold_ms"], shown["quarantined"]) == (3, 0, [])
+    assert vibemq("admin", "group", "set", queue, "none", "--hold", "7s", "--dry-run")[0] == 3
+    assert vibemq("admin", "group", "quarantine", queue, "none", "3", "--dry-run")[0] == 3
+
+
 def test_an_ordinary_group_is_listed_sought_and_removed(vibemq: Run, queue: str) -> None:
     vibemq("admin", "queue", "create", queue, "--mode", "fan-out-with-ack", "--retention", "log")
     vibemq("pub", queue, "1", "2")

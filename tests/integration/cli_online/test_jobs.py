@@ -67,6 +67,11 @@ def test_jobs_are_listed_changed_and_followed(vibemq: Run, queue: str) -> None:
     words = ("dlq", "replay", "--queue", queue, "--rate", "0.1", "--note", "slowly", "--detach")
     number = vibemq("admin", *words)[1][0]["job"]
     assert vibemq("admin", "job", "ls", "--state", "running")[1][0]["note"] == "slowly"
+    (tried,) = vibemq("admin", "job", "cancel", number, "--dry-run")[1]
+    assert (tried["state"], tried["dry_run"]) == ("cancelled", True)
+    assert vibemq("admin", "job", "show", number)[1][0]["state"] == "running"
+    assert vibemq("admin", "job", "resume", number, "--rate", "7", "--dry-run")[1][0]["rate"] == 7
+    assert vibemq("admin", "job", "discard", number, "--dry-run")[0] == 1
     assert vibemq("admin", "job", "pause", number)[1][0]["state"] == "paused"
     code, (told,), err = vibemq("admin", "job", "follow", number)
     assert (code, told["state"]) == (6, "paused")
@@ -74,7 +79,8 @@ def test_jobs_are_listed_changed_and_followed(vibemq: Run, queue: str) -> None:
     assert vibemq("admin", "job", "resume", number, "--rate", "0")[1][0]["rate"] is None
     code, (told,), _ = vibemq("admin", "job", "follow", number)
     assert (code, told["state"], told["done"]) == (0, "done", 20)
-    assert vibemq("admin", "job", "show", number)[1][0]["events"][-1]["event"] == "done"
+    (shown,) = vibemq("admin", "job", "show", number)[1]
+    assert [event["event"] for event in shown["events"][-3:]] == ["resumed", "rate", "done"]
     assert vibemq("admin", "job", "cancel", number)[0] == 1
     assert vibemq("admin", "job", "show", "99999")[0] == 3
     code, _, err = vibemq("admin", "job", "show", "x")

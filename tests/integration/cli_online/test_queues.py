@@ -194,3 +194,18 @@ def test_odd_names_behind_two_hyphens_are_names(name: str, capfdbinary: pytest.C
     text(capfdbinary, "queue", "purge", "--yes", "--at-most", "0", "--", name)
     text(capfdbinary, "queue", "rm", "--yes", "--", name)
     assert run_app(admin_main.app, "vibemq-admin", ["queue", "info", "--", name]) == 3
+
+
+def test_a_dry_run_is_refused_as_the_change_is(vibemq: Run, queue: str) -> None:
+    assert vibemq("admin", "queue", "create", queue, "--dry-run")[1][0]["created"] is True
+    assert vibemq("admin", "queue", "info", queue)[0] == 3
+    vibemq("admin", "queue", "create", queue)
+    vibemq("pub", queue, "1", "2")
+    other = ("--max-attempts", "77", "--must-match", "--dry-run")
+    assert "QUEUE_EXISTS" in vibemq("admin", "queue", "create", queue, *other)[2]
+    for verb in ("rm", "purge"):
+        assert "PRECONDITION_FAILED" in vibemq("admin", "queue", verb, queue, "--at-most", "1", "--dry-run")[2]
+        assert vibemq("admin", "queue", verb, queue, "--at-most", "2", "--dry-run")[0] == 0
+    assert vibemq("admin", "queue", "change", queue, "--max-attempts", "7", "--dry-run")[0] == 0
+    (shown,) = vibemq("admin", "queue", "info", queue)[1]
+    assert (shown["ready"], shown["options"]["max_attempts"] == 7) == (2, False)

@@ -25,7 +25,10 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
     questions: Asked = []
 
     def ask(_url: str, _timeout: float, verb: str, **arguments: Any) -> Any:
-        questions.append((verb, arguments))
+        # What is no dry run is asked without a word of it.
+        questions.append(
+            (verb, {name: value for name, value in arguments.items() if (name, value) != ("dry_run", False)})
+        )
         return {"options": options_to_dict(QueueOptions())} if verb == "queue.info" else None
 
     monkeypatch.setattr(verbs, "ask", ask)

@@ -20,7 +20,7 @@ from vibemq.cli.flags import (
     size_option,
 )
 from vibemq.cli.online import ask, ask_all
-from vibemq.cli.output import Output, bytes_text, count_text, duration_text, facts, instant_text, table
+from vibemq.cli.output import Output, bytes_text, count_text, duration_text, facts, instant_text, table, would
 from vibemq.errors import GroupNotFound, MessageNotFound
 
 app = typer.Typer(help="Groups of a queue: positions and backlogs.", no_args_is_help=True)
@@ -105,6 +105,7 @@ def create(
     hold: Hold = None,
     max_lag: MaxLag = None,
     max_lag_size: MaxLagSize = None,
+    dry_run: DryRun = False,
     url: Url = DEFAULT_URL,
     timeout: Timeout = DEFAULT_TIMEOUT,
     json: Json = False,
@@ -116,10 +117,12 @@ def create(
     known = {entry["group"] for entry in ask_all(url, timeout, "group.list", "groups", queue=queue)}
     if group in known:
         raise Usage(f"queue {queue!r} has a group {group!r} already; `group set` changes it, `group seek` moves it")
-    limits = _limits(hold, max_lag, max_lag_size)
-    found = ask(url, timeout, "group.join", queue=queue, group=group, start=start, owner="vibemq-admin", **limits)
+    limits: dict[str, Any] = _limits(hold, max_lag, max_lag_size)
+    limits |= {"start": start, "owner": "vibemq-admin"}
+    found = ask(url, timeout, "group.join", dry_run=dry_run, queue=queue, group=group, **limits)
     out = Output(json=json)
-    out.emit(found, f"group {group} of queue {queue}: reads from {found['committed']}")
+    verb = "would read" if dry_run else "reads"
+    out.emit(found, f"group {group} of queue {queue}: {verb} from {found['committed']}")
     _note_beyond(out, found)
 
 
@@ -139,6 +142,7 @@ def configure(
     hold: Hold = None,
     max_lag: MaxLag = None,
     max_lag_size: MaxLagSize = None,
+    dry_run: DryRun = False,
     url: Url = DEFAULT_URL,
     timeout: Timeout = DEFAULT_TIMEOUT,
     json: Json = False,
@@ -150,8 +154,8 @@ def configure(
     limits = _limits(hold, max_lag, max_lag_size)
     if not limits:
         raise Usage("nothing to change; name at least one option, such as --hold 15m")
-    found = ask(url, timeout, "group.set", queue=queue, group=group, **limits)
-    Output(json=json).emit(found, f"group {group} of queue {queue}: changed")
+    found = ask(url, timeout, "group.set", dry_run=dry_run, queue=queue, group=group, **limits)
+    Output(json=json).emit(found, f"group {group} of queue {queue}: {would('changed', dry_run=dry_run)}")
 
 
 def _limits(hold: int | None, max_lag: int | None, max_lag_size: int | None) -> dict[str, int]:
@@ -171,6 +175,7 @@ def filter_messages(
         str | None,
         typer.Option("--start", help="Where a group that is missing begins: earliest, latest, sequence:N or time:MS."),
     ] = None,
+    dry_run: DryRun = False,
     url: Url = DEFAULT_URL,
     timeout: Timeout = DEFAULT_TIMEOUT,
     json: Json = False,
@@ -186,8 +191,10 @@ def filter_messages(
     if where == "":
         raise Usage("--where is empty; use --none to take the filter away")
     begin = {} if start is None else {"start": start}
-    found = ask(url, timeout, "group.filter", queue=queue, group=group, where=where or "", **begin)
-    says = f"has what matches {where}" if where else "has every message"
+    wanted = {"queue": queue, "group": group, "where": where or "", **begin}
+    found = ask(url, timeout, "group.filter", dry_run=dry_run, **wanted)
+    verb = "would have" if dry_run else "has"
+    says = f"{verb} what matches {where}" if where else f"{verb} every message"
     Output(json=json).emit(found, f"group {group} of queue {queue}: {says}")
 
 
@@ -211,16 +218,15 @@ def seek(
     """
     out = Output(json=json)
     before = _named(ask_all(url, timeout, "group.list", "groups", queue=queue), queue, group)
-    if dry_run:
-        out.emit({"dry_run": True, **before}, f"group {group} of queue {queue} would move from {before['committed']}")
-        return
-    out.confirm(f"Move group {group} of queue {queue} from {before['committed']} to {start}?", yes=yes)
-    found = ask(url, timeout, "group.seek", queue=queue, group=group, start=start)
+    if not dry_run:
+        out.confirm(f"Move group {group} of queue {queue} from {before['committed']} to {start}?", yes=yes)
+    found = ask(url, timeout, "group.seek", dry_run=dry_run, queue=queue, group=group, start=start)
     to = found.get("committed", found.get("head"))
     asked = int(start.removeprefix("sequence:")) if start.startswith("sequence:") else to
     is_elsewhere = asked != to
     why = f", not to {asked}: the queue keeps messages from {to} on, or ends there" if is_elsewhere else ""
-    out.emit(found, f"group {group} of queue {queue}: moved from {before['committed']} to {to}{why}")
+    done = would("moved", dry_run=dry_run)
+    out.emit(found, f"group {group} of queue {queue}: {done} from {before['committed']} to {to}{why}")
     _note_beyond(out, found)
     if is_elsewhere:
         raise typer.Exit(ExitCode.PARTLY)
@@ -253,12 +259,11 @@ def quarantine(
     out = Output(json=json)
     wanted = [_run(text) for text in runs]
     count = sum(last - first + 1 for first, last in wanted)
-    if dry_run:
-        out.emit({"dry_run": True, "runs": wanted}, f"up to {count_text(count, 'message')} would be quarantined")
-        return
-    out.confirm(f"Quarantine up to {count_text(count, 'message')} of queue {queue} for group {group}?", yes=yes)
-    found = ask(url, timeout, "group.quarantine", queue=queue, group=group, runs=wanted)
-    out.emit(found, f"{count_text(found['quarantined'], 'message')} of queue {queue} quarantined for group {group}")
+    if not dry_run:
+        out.confirm(f"Quarantine up to {count_text(count, 'message')} of queue {queue} for group {group}?", yes=yes)
+    found = ask(url, timeout, "group.quarantine", dry_run=dry_run, queue=queue, group=group, runs=wanted)
+    done = would("quarantined", dry_run=dry_run)
+    out.emit(found, f"{count_text(found['quarantined'], 'message')} of queue {queue} {done} for group {group}")
     if not found["quarantined"]:
         named = f"{', '.join(runs)} {'is' if count == 1 else 'are'}"
         raise MessageNotFound(
@@ -291,8 +296,8 @@ def remove(
     waiting = before["backlog_messages"]
     if not dry_run:
         out.confirm(f"Delete group {group} of queue {queue}, for which {count_text(waiting, 'message')} wait?", yes=yes)
-        ask(url, timeout, "group.delete", queue=queue, group=group)
-    verb = "would be deleted" if dry_run else "deleted"
+    ask(url, timeout, "group.delete", dry_run=dry_run, queue=queue, group=group)
+    verb = would("deleted", dry_run=dry_run)
     out.emit(
         {"queue": queue, "group": group, "deleted": not dry_run, "waiting": waiting, "dry_run": dry_run},
         f"group {group} of queue {queue} {verb}; it had {count_text(waiting, 'waiting message')}",

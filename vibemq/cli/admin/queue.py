@@ -23,7 +23,7 @@ from vibemq.cli.flags import (
 )
 from vibemq.cli.messages import message_table
 from vibemq.cli.online import ask, ask_all, call
-from vibemq.cli.output import Output, bytes_text, count_text, facts, instant_text, table
+from vibemq.cli.output import Output, bytes_text, count_text, facts, instant_text, table, would
 from vibemq.cli.values import NUMBER_MAX, key_values
 from vibemq.client import Client
 from vibemq.errors import NotAuthorized
@@ -80,8 +80,7 @@ def create(
     except NotAuthorized:
         # Creating needs no `inspect`; whether it was there before then stays unknown.
         created = None
-    if not dry_run:
-        ask(url, timeout, "queue.create", queue=queue, options=options, must_match=must_match)
+    ask(url, timeout, "queue.create", dry_run=dry_run, queue=queue, options=options, must_match=must_match)
     if created is None:
         verb = "would be created unless it exists" if dry_run else "exists now"
     elif created:
@@ -125,8 +124,7 @@ def change(
     if not options:
         raise Usage("nothing to change; name at least one option, such as --max-attempts 5")
     before = _info(url, timeout, queue)["options"]
-    if not dry_run:
-        ask(url, timeout, "queue.change", queue=queue, changes=options)
+    ask(url, timeout, "queue.change", dry_run=dry_run, queue=queue, changes=options)
     changes = flag.applied(options)
     lines = (
         f"{name}: {option_text(name, before.get(name))} → {option_text(name, value)}" for name, value in changes.items()
@@ -274,8 +272,8 @@ def remove(
     losing = found["ready"] + found["in_flight"] + found["delayed"]
     if not dry_run:
         out.confirm(f"Delete queue {queue} with {count_text(losing, 'unsettled message')}?", yes=yes)
-        ask(url, timeout, "queue.delete", queue=queue, at_most=at_most)
-    verb = "would be deleted" if dry_run else "deleted"
+    ask(url, timeout, "queue.delete", dry_run=dry_run, queue=queue, at_most=at_most)
+    verb = would("deleted", dry_run=dry_run)
     out.emit(
         {"queue": queue, "deleted": not dry_run, "messages": losing, "dry_run": dry_run},
         f"queue {queue} {verb}, with {count_text(losing, 'unsettled message')}",
@@ -298,8 +296,8 @@ def purge(
     count = found["ready"] + found["delayed"]
     if not dry_run:
         out.confirm(f"Drop {count_text(count, 'waiting message')} of queue {queue}?", yes=yes)
-        count = ask(url, timeout, "queue.purge", queue=queue, at_most=at_most)["count"]
-    verb = "would be dropped" if dry_run else "dropped"
+    count = ask(url, timeout, "queue.purge", dry_run=dry_run, queue=queue, at_most=at_most)["count"]
+    verb = would("dropped", dry_run=dry_run)
     out.emit(
         {"queue": queue, "count": count, "dry_run": dry_run}, f"{count_text(count, 'message')} of queue {queue} {verb}"
     )

@@ -57,6 +57,9 @@ def _replay(state: EngineState, command: ReplayDead, step: Step) -> None:
     fits = len(may)
     if queue.options.overflow is Overflow.DROP_OLDEST:
         fits = fitting(queue, command.rows, may)
+    if command.dry_run:
+        step.answer(command, Replayed(fits, len(may) - fits), state.need_of_known)
+        return
     added = _put_into(state, step, queue, command, may[:fits]) if fits else None
     need = _need_of_replay(queue)
     if command.step is not None:

@@ -190,6 +190,24 @@ def head_of(queue: Queue, group: Group) -> int:
     return lowest if lowest < END else _head(queue, RunSet(), group.start)
 
 
+def where_moved(queue: Queue, start: StartAt, start_sequence: int, now: int) -> tuple[int, RunSet]:
+    """Where a group that is moved to `start` goes on, and what it has then; see `move_group`."""
+    begin = _first_sequence(queue, start, start_sequence)
+    wanted = queue.alive(begin, now)
+    return _head(queue, wanted, begin), wanted
+
+
+def where_new(queue: Queue, start: StartAt, start_sequence: int, now: int) -> tuple[int, RunSet]:
+    """The same of a durable group that is made; see `group_for`."""
+    adopted = queue.groups.get(WAITING_NAME) if queue.options.is_fan_out else None
+    if adopted is None:
+        if start is StartAt.DEFAULT:
+            start = StartAt.NOW if queue.groups else StartAt.BEGINNING
+    elif start is StartAt.DEFAULT or (start is StartAt.BEGINNING and queue.log is None):
+        return head_of(queue, adopted), adopted.unsettled_set()
+    return where_moved(queue, start, start_sequence, now)
+
+
 def _first_sequence(queue: Queue, start: StartAt, start_sequence: int) -> int:
     match start:
         case StartAt.NOW:

@@ -1,6 +1,8 @@
 """SeekGroup, FilterGroup and DeleteGroup: what an operator or an owner does to a durable group."""
 
 from collections.abc import Generator
+from dataclasses import replace
+from typing import Any
 
 from vibemq.engine.handlers.cursors.requests import moved
 from vibemq.engine.handlers.fan_out import (
@@ -15,6 +17,8 @@ from vibemq.engine.handlers.fan_out import (
     open_waiting_group,
     remove_consumer,
     set_filter,
+    where_moved,
+    where_new,
 )
 from vibemq.engine.handlers.queues import end_consumers, find
 from vibemq.engine.handlers.settle import take_out
@@ -27,7 +31,7 @@ from vibemq.engine.step import Step
 from vibemq.engine.views import group_info
 from vibemq.errors import GroupFenced, GroupNotFound, InvalidOptions, VibeMQError
 from vibemq.model.commands import DeleteGroup, FilterGroup, SeekGroup
-from vibemq.model.effects import ConsumerEnded
+from vibemq.model.effects import ConsumerEnded, GroupInfo
 
 _RETIRED_PER_UNIT = 8
 """Consumers that are handed nothing more, for the cost of one run."""
@@ -36,12 +40,36 @@ _RETIRED_PER_UNIT = 8
 def seek_group(state: EngineState, step: Step, command: SeekGroup) -> Slices | None:
     """Create the group, or fence its consumers of other sessions and move its cursor."""
     queue = find(state, command.queue)
-    group = queue.groups.get(command.group)
-    if group is None or not group.durable or len(group.consumers) <= STEP_UNITS:
+    group = _to_be_moved(queue, command)
+    if command.dry_run:
+        where = where_new if group is None else where_moved
+        head, wanted = where(queue, command.start, command.start_sequence, step.now)
+        step.answer(command, _would_be(queue, group, command, head=head, waiting=wanted.count))
+        return None
+    if group is None or len(group.consumers) <= STEP_UNITS:
         _seek(state, step, command)
         return None
-    check_owner(queue, group, command.user, manage=command.manage)
     return _seek_crowded(state, step, command, queue, group)
+
+
+def _to_be_moved(queue: Queue, command: SeekGroup) -> Group | None:
+    """None: it is missing, and may be made. Raises what refuses the move."""
+    group = queue.groups.get(command.group)
+    if group is None:
+        check_group_name(command.group)
+    elif not group.durable:
+        raise GroupNotFound(f"group {command.group!r} of queue {queue.name!r} belongs to one subscriber alone")
+    else:
+        check_owner(queue, group, command.user, manage=command.manage)
+    return group
+
+
+def _would_be(queue: Queue, group: Group | None, command: SeekGroup | FilterGroup, **changes: Any) -> GroupInfo:
+    """The group as a dry run tells of it. One that is missing has no epoch yet."""
+    if group is not None:
+        return replace(group_info(group, queue.next_sequence), **changes)
+    made = GroupInfo(command.group, durable=True, head=0, waiting=0, in_flight=0, consumers=0, epoch=0)
+    return replace(made, user=command.user, **changes)
 
 
 def _seek_crowded(state: EngineState, step: Step, command: SeekGroup, queue: Queue, group: Group) -> Slices:
@@ -79,15 +107,11 @@ def _end_crowd(
 def _seek(state: EngineState, step: Step, command: SeekGroup) -> None:
     queue = find(state, command.queue)
     need = durable_need(queue)
-    group = queue.groups.get(command.group)
+    group = _to_be_moved(queue, command)
     if group is None:
-        name = check_group_name(command.group)
-        group, _ = group_for(state, step, queue, name, command.start, command.start_sequence)
+        group, _ = group_for(state, step, queue, command.group, command.start, command.start_sequence)
         claim(step, queue, group, command.user)
-    elif not group.durable:
-        raise GroupNotFound(f"group {command.group!r} of queue {queue.name!r} belongs to one subscriber alone")
     else:
-        check_owner(queue, group, command.user, manage=command.manage)
         move_group(state, step, queue, group, command.start, command.start_sequence, need)
         end_consumers(step, queue, group.name, _fenced(queue, group), but_session=command.session)
         for consumer in [c for c in group.consumers if not c.active]:
@@ -104,17 +128,28 @@ def filter_group(state: EngineState, step: Step, command: FilterGroup) -> None:
         raise GroupNotFound(f"group {command.group!r} of queue {queue.name!r} has no name, and cannot have a filter")
     check_filter(queue, group)
     if group is None:
-        name = check_group_name(command.group)
-        group, _ = group_for(state, step, queue, name, command.start, command.start_sequence)
-        claim(step, queue, group, command.user)
+        check_group_name(command.group)
     else:
         check_owner(queue, group, command.user, manage=command.manage)
+    if command.dry_run:
+        changes: dict[str, Any] = {"where": "" if command.where is None else command.where.text}
+        if group is None:
+            head, wanted = where_new(queue, command.start, command.start_sequence, step.now)
+            changes |= {"head": head, "waiting": wanted.count}
+        step.answer(command, _would_be(queue, group, command, **changes))
+        return
+    if group is None:
+        group, _ = group_for(state, step, queue, command.group, command.start, command.start_sequence)
+        claim(step, queue, group, command.user)
     set_filter(step, queue, group, command.where)
     step.answer_standing(command, group_info(group, queue.next_sequence), durable_need(queue))
 
 
 def drop_group(state: EngineState, step: Step, command: DeleteGroup) -> Slices | None:
     queue, group = _to_be_dropped(state, command)
+    if command.dry_run:
+        step.answer(command, None)
+        return None
     if len(group.consumers) > STEP_UNITS:
         return _drop_crowded(state, step, command, queue, group)
     _drop(state, step, command)

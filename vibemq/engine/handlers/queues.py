@@ -30,7 +30,7 @@ from vibemq.engine.requests import asking
 from vibemq.engine.requests.failing import fail_some
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step, heavy, light
-from vibemq.engine.views import counters_of
+from vibemq.engine.views import counters_of, waiting_most
 from vibemq.errors import InvalidOptions, QueueExists, QueueNotFound, VibeMQError, WrongIncarnation
 from vibemq.model.commands import (
     ChangeQueue,
@@ -106,7 +106,7 @@ def create_queue(state: EngineState, step: Step, command: CreateQueue) -> None:
         for group, where in command.filters.items():
             if where is not None:
                 check_filter(existing, existing.groups.get(group))
-        if _add_groups(state, step, existing, command):
+        if not command.dry_run and _add_groups(state, step, existing, command):
             step.answer_standing(command, None, durable_need(existing))
         else:
             step.answer_standing(command, None, state.need_of_known, unchanged=True)
@@ -122,6 +122,9 @@ def create_queue(state: EngineState, step: Step, command: CreateQueue) -> None:
             f"queue {name!r} cannot be exclusive: an exclusive queue belongs to the connection that creates it, and "
             "this request comes from the broker itself; create it through a client, or leave exclusive out"
         )
+    if command.dry_run:
+        step.answer(command, None)
+        return
     queue = make_queue(state, step, name, options, state.queues)
     lifetime.begin(state, queue, step.now)
     if options.exclusive:
@@ -221,6 +224,9 @@ def change_queue(state: EngineState, step: Step, command: ChangeQueue) -> None:
             f"queue {queue.name!r} cannot change from or to transient; delete the queue and create it again"
         )
     options.check_together()
+    if command.dry_run:
+        step.answer(command, None)
+        return
     if queue.options.hold_behind_failed and not options.hold_behind_failed:
         for group in queue.groups.values():
             if group.held_up:
@@ -241,6 +247,9 @@ def delete_queue(state: EngineState, step: Step, command: DeleteQueue) -> Slices
     queue = state.queues.get(command.queue)
     if queue is None:
         step.answer_standing(command, None, state.need_of_known, unchanged=True)
+        return None
+    if command.dry_run:
+        step.answer(command, None)
         return None
     parked = queue.take_parked()
     remove(state, step, queue, state.queues)
@@ -343,8 +352,11 @@ def end_consumer(step: Step, queue: Queue, consumer: Consumer, error: VibeMQErro
     consumer.unacked.take_all()
 
 
-def purge_queue(state: EngineState, step: Step, command: PurgeQueue) -> Slices:
+def purge_queue(state: EngineState, step: Step, command: PurgeQueue) -> Slices | None:
     queue = find(state, command.queue)
+    if command.dry_run:
+        step.answer(command, Counted(waiting_most(queue)))
+        return None
     last = queue.unseen[0].first if queue.unseen else queue.next_sequence
     return _drop(step, command, queue, [(1, last - 1)])
 

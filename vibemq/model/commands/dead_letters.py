@@ -31,6 +31,8 @@ class ReplayDead:
     step: JobStep | None = None
     """Of the job that they go back for. A job that does not run any more moves nothing, and none more than its limit.
     Letters of another connection's queue are passed over. The reply is `JobStepped`."""
+    dry_run: bool = False
+    """Only count them."""
 
 
 @dataclass(slots=True)
@@ -78,6 +80,8 @@ class ChangeJob:
     canary_passed: bool = False
     turn: bool | None = None
     """False: the job waits, and another one may go on in its place; True: it would go on. Nothing is recorded."""
+    dry_run: bool = False
+    """Only say how the job would be."""
 
 
 @dataclass(slots=True)

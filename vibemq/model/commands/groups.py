@@ -19,6 +19,8 @@ class DeleteGroup:
     user: str = ""
     manage: bool = True
     """False: only a group of `user`."""
+    dry_run: bool = False
+    """Only check, and reply what the reply would be."""
 
 
 @dataclass(slots=True)
@@ -34,6 +36,8 @@ class SeekGroup:
     user: str = ""
     manage: bool = True
     """As in `DeleteGroup`."""
+    dry_run: bool = False
+    """Only check, and reply what the reply would be."""
 
 
 @dataclass(slots=True)
@@ -55,6 +59,8 @@ class FilterGroup:
     user: str = ""
     manage: bool = True
     """As in `DeleteGroup`."""
+    dry_run: bool = False
+    """Only check, and reply what the reply would be."""
 
 
 class Begin(StrEnum):
@@ -95,6 +101,8 @@ class JoinCursor:
     """What a reader without a position of its own does with a group that was moved; None: it has one."""
     begin_epoch: int | None = None
     """The epoch of the moved group for which `begin` was decided; None: whichever it has."""
+    dry_run: bool = False
+    """Only check, and reply what the reply would be."""
 
 
 @dataclass(slots=True)
@@ -185,3 +193,6 @@ class Quarantine:
     user: str = ""
     manage: bool = True
     """As in `DeleteGroup`."""
+
+    dry_run: bool = False
+    """Only check, and reply what the reply would be."""

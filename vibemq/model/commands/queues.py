@@ -35,6 +35,8 @@ class CreateQueue:
     """Its protocol asks for it on the way to something else that the user has asked for."""
     mode: DeliveryMode | None = None
     """The mode that whoever asks reads by, as that of `Subscribe`."""
+    dry_run: bool = False
+    """Only check, and reply what the reply would be."""
 
 
 @dataclass(slots=True)
@@ -43,6 +45,8 @@ class ChangeQueue:
     token: Any
     queue: QueueName
     changes: dict[str, Any] = field(default_factory=dict)
+    dry_run: bool = False
+    """Only check, and reply what the reply would be."""
 
 
 @dataclass(slots=True)
@@ -52,6 +56,8 @@ class DeleteQueue:
     session: int
     token: Any
     queue: QueueName
+    dry_run: bool = False
+    """Only check, and reply what the reply would be."""
 
 
 @dataclass(slots=True)
@@ -61,6 +67,8 @@ class PurgeQueue:
     session: int
     token: Any
     queue: QueueName
+    dry_run: bool = False
+    """Only check, and reply what the reply would be."""
 
 
 @dataclass(slots=True)

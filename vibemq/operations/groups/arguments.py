@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from vibemq.operations.arguments import Arguments, Limit, QueueName, Rejects, Runs, Text, Whole
+from vibemq.operations.arguments import Arguments, CanBeTried, Limit, QueueName, Rejects, Runs, Text, Whole
 
 WAIT_MS_MAX = 30_000
 PARTS_MAX = 4096
@@ -40,7 +40,15 @@ class CursorLimits(OfGroup):
     max_lag_bytes: Whole | None = Field(None, description="Backlog at which the group expires; 0: never.")
 
 
-class JoinArguments(CursorLimits):
+class SetArguments(CanBeTried, CursorLimits):
+    """What an operator changes."""
+
+
+class DeleteArguments(CanBeTried, OfGroup):
+    """The group that shall go."""
+
+
+class JoinArguments(CanBeTried, CursorLimits):
     start: str | None = Field(None, description=f"Where a new group begins: {START}.")
     create: bool = Field(True, description="Make the group if it is missing; false: refuse with GROUP_NOT_FOUND.")
     begin: Literal["refuse", "continue", "replay"] | None = Field(
@@ -55,7 +63,7 @@ class JoinArguments(CursorLimits):
     )
 
 
-class FilterArguments(OfGroup):
+class FilterArguments(CanBeTried, OfGroup):
     where: str = Field(
         description="The selector that messages of the group must match; others are acknowledged for it by themselves. "
         "Empty: every message is the group's."
@@ -63,7 +71,7 @@ class FilterArguments(OfGroup):
     start: str | None = Field(None, description=f"Where a group that is missing begins: {START}.")
 
 
-class SeekArguments(OfGroup):
+class SeekArguments(CanBeTried, OfGroup):
     start: str = Field(description=f"Where the group continues: {START}.")
 
 
@@ -109,7 +117,7 @@ class RejectArguments(OfGroup):
     epoch: Whole | None = Field(None, description="The epoch that group.join answered; left out: not checked.")
 
 
-class QuarantineArguments(OfGroup):
+class QuarantineArguments(CanBeTried, OfGroup):
     runs: Runs = Field(description="Sequences to leave out from now on, as pairs [first, last], at most 10,000.")
 
 

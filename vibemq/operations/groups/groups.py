@@ -31,17 +31,17 @@ from vibemq.operations.groups.arguments import (
     START,
     AdvanceArguments,
     CursorCommitArguments,
-    CursorLimits,
+    DeleteArguments,
     EnterArguments,
     FilterArguments,
     GroupListArguments,
     JoinArguments,
     OffsetsArguments,
-    OfGroup,
     PlanArguments,
     QuarantineArguments,
     RejectArguments,
     SeekArguments,
+    SetArguments,
     SplitArguments,
 )
 from vibemq.operations.long_polls import LongPolls
@@ -87,11 +87,11 @@ class Groups:
             begin_epoch=wanted.begin_epoch,
         )
 
-    async def set(self, caller: Caller, wanted: CursorLimits) -> dict[str, Any]:
+    async def set(self, caller: Caller, wanted: SetArguments) -> dict[str, Any]:
         """An operator changes limits; the owner goes on."""
         return await self._join(caller, wanted, take_over=False)
 
-    async def _join(self, caller: Caller, wanted: CursorLimits, **how: Any) -> dict[str, Any]:
+    async def _join(self, caller: Caller, wanted: SetArguments | JoinArguments, **how: Any) -> dict[str, Any]:
         info = await self._ask(
             caller,
             JoinCursor,
@@ -102,6 +102,7 @@ class Groups:
             max_lag_ms=wanted.max_lag_ms,
             max_lag_bytes=wanted.max_lag_bytes,
             incarnation=wanted.incarnation,
+            dry_run=wanted.dry_run,
             **how,
         )
         return cursor_json(info)
@@ -172,7 +173,9 @@ class Groups:
     async def quarantine(self, caller: Caller, wanted: QuarantineArguments) -> dict[str, Any]:
         if run_count(wanted.runs) > QUARANTINE_MAX:
             raise InvalidOptions(f"at most {QUARANTINE_MAX} messages can be quarantined at a time")
-        done = await self._ask(caller, Quarantine, wanted.queue, wanted.group, wanted.runs, wanted.incarnation)
+        done = await self._ask(
+            caller, Quarantine, wanted.queue, wanted.group, wanted.runs, wanted.incarnation, dry_run=wanted.dry_run
+        )
         return {"quarantined": done.rejected, **({"unchanged": True} if done.unchanged else {})}
 
     async def seek(self, caller: Caller, wanted: SeekArguments) -> dict[str, Any]:
@@ -181,7 +184,9 @@ class Groups:
         if not self._readers.groups(queue, None, 1, wanted.incarnation, only=group):
             raise GroupNotFound(f"queue {queue!r} has no group {group!r}")
         start, sequence = await self._start(queue, wanted.start)
-        found = await self._ask(caller, SeekGroup, queue, group, start, sequence)
+        found = await self._ask(caller, SeekGroup, queue, group, start, sequence, dry_run=wanted.dry_run)
+        if wanted.dry_run and found.cursor:
+            return {**cursor_json(self._readers.cursor(queue, group)), "committed": found.head, "head": found.head}
         return cursor_json(self._readers.cursor(queue, group)) if found.cursor else asdict(found)
 
     async def filter(self, caller: Caller, wanted: FilterArguments) -> dict[str, Any]:
@@ -190,12 +195,12 @@ class Groups:
         self._readers.groups(queue, None, 1, wanted.incarnation)
         where = Selector.parse(wanted.where) if wanted.where else None
         start, sequence = (StartAt.DEFAULT, 0) if wanted.start is None else await self._start(queue, wanted.start)
-        found = await self._ask(caller, FilterGroup, queue, group, where, start, sequence)
+        found = await self._ask(caller, FilterGroup, queue, group, where, start, sequence, dry_run=wanted.dry_run)
         return asdict(found)
 
-    async def delete(self, caller: Caller, wanted: OfGroup) -> dict[str, Any]:
+    async def delete(self, caller: Caller, wanted: DeleteArguments) -> dict[str, Any]:
         self._readers.groups(wanted.queue, None, 1, wanted.incarnation)
-        await self._ask(caller, DeleteGroup, wanted.queue, wanted.group)
+        await self._ask(caller, DeleteGroup, wanted.queue, wanted.group, dry_run=wanted.dry_run)
         return {}
 
     # -- positions ----------------------------------------------------------------------------------------------------
@@ -310,7 +315,7 @@ OPERATIONS: list[Operation[Any]] = [
     Operation(
         "group.set",
         "Change limits of a cursor; its reader continues.",
-        CursorLimits,
+        SetArguments,
         Groups,
         task=Groups.set,
         audited=True,
@@ -352,7 +357,7 @@ OPERATIONS: list[Operation[Any]] = [
         task=Groups.filter,
         audited=True,
     ),
-    Operation("group.delete", "Delete a group.", OfGroup, Groups, task=Groups.delete, audited=True),
+    Operation("group.delete", "Delete a group.", DeleteArguments, Groups, task=Groups.delete, audited=True),
     Operation("group.list", "The groups of a queue, by name, in pages.", GroupListArguments, Groups, task=Groups.page),
     Operation("group.offsets", "Positions of a queue and of one group.", OffsetsArguments, Groups, task=Groups.offsets),
     Operation("group.advance", "How far a reader may go.", AdvanceArguments, Groups, task=Groups.advance),

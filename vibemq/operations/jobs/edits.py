@@ -12,7 +12,7 @@ from pydantic import Field
 from vibemq.errors import InvalidPayload, MessageNotFound, MessageTooLarge, QueueNotFound, StorageDamaged
 from vibemq.model.rows import LARGE_ROW_BYTES, Rows, RowView, pack_row
 from vibemq.model.stored import DeadLetter
-from vibemq.operations.arguments import Arguments, Headers, QueueName, Whole
+from vibemq.operations.arguments import CanBeTried, Headers, QueueName, Whole
 from vibemq.operations.contracts import CommandSession, EngineQuestions, StoreAccess
 from vibemq.operations.dead_letters import DeadLetterReader, no_room
 from vibemq.operations.messages import CONSUMED_HEADERS, REPLAY_COUNT, REPLAY_OF, replay, replay_count
@@ -23,7 +23,7 @@ EDITED = "vibemq-edited"
 _NOTE_MAX = 1_000
 
 
-class EditArguments(Arguments):
+class EditArguments(CanBeTried):
     dead_id: Whole = Field(description="Id of the dead letter.")
     queue: QueueName | None = Field(None, description="The queue it died in; one of another queue is not found.")
     payload: str | None = Field(None, repr=False, description="The new payload, as base64.")
@@ -72,9 +72,10 @@ class LetterEdits:
         else:
             edit = self._edited(letter, wanted)
         # Such a row is prepared in a thread, and its record is short to write.
-        rows = await self._store.prepared(lambda: edit.row) if len(edit.row) > LARGE_ROW_BYTES else Rows.of([edit.row])
+        is_prepared = len(edit.row) > LARGE_ROW_BYTES and not wanted.dry_run
+        rows = await self._store.prepared(lambda: edit.row) if is_prepared else Rows.of([edit.row])
         counted = await self._local.ask(
-            partial(replay, queue=queue, letters=[letter], rows=rows, asked_by=caller.session)
+            partial(replay, queue=queue, letters=[letter], rows=rows, asked_by=caller.session, dry_run=wanted.dry_run)
         )
         if counted.left:
             raise no_room(queue)

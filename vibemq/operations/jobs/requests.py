@@ -11,7 +11,7 @@ from vibemq.auth.policy import Policy
 from vibemq.errors import InvalidOptions, PreconditionFailed, QueueNotFound
 from vibemq.model.commands import ChangeJob, StartJob
 from vibemq.model.jobs.job import JobKind, JobPlan, JobState, StoredJob
-from vibemq.operations.arguments import Arguments, Limit, QueueName, Whole, page_size
+from vibemq.operations.arguments import Arguments, CanBeTried, Limit, QueueName, Whole, page_size
 from vibemq.operations.contracts import CommandSession, EngineQuestions, InstantSource
 from vibemq.operations.dead_letters import DeadLetterReader, GivenFilters, LetterFilter
 from vibemq.operations.dead_letters.rates import Rate
@@ -72,7 +72,7 @@ class JobListArguments(Arguments):
     limit: Limit = None
 
 
-class ChangeJobArguments(OfJob):
+class ChangeJobArguments(CanBeTried, OfJob):
     state: Literal["paused", "running", "cancelled"] | None = Field(None, description="What the job shall be.")
     rate: Rate | None = Field(
         None, description="Most letters in a second from now on, 0.1 or more; 0: as many as possible."
@@ -197,9 +197,12 @@ class Jobs:
         state = None if wanted.state is None else JobState(wanted.state)
         by = caller.principal.name if caller.principal is not None else "nobody"
         changed = await self._local.ask(
-            lambda session, token: ChangeJob(session, token, job.job_id, state, rate=wanted.rate, by=by)
+            lambda session, token: ChangeJob(
+                session, token, job.job_id, state, rate=wanted.rate, by=by, dry_run=wanted.dry_run
+            )
         )
-        self._work.wake()
+        if not wanted.dry_run:
+            self._work.wake()
         return self._shown(changed)
 
     def _seen(self, caller: Caller, wanted: OfJob) -> StoredJob:

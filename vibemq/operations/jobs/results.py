@@ -8,7 +8,7 @@ from pydantic import Field
 from vibemq.auth.policy import Policy
 from vibemq.errors import InvalidOptions, JobStateConflict
 from vibemq.model.jobs.job import JobKind, JobState, StoredJob
-from vibemq.operations.arguments import Whole
+from vibemq.operations.arguments import CanBeTried, Whole
 from vibemq.operations.contracts import EngineQuestions
 from vibemq.operations.jobs.numbers import OfJob
 from vibemq.operations.jobs.rights import check_discard, check_seen, check_work, queue_of
@@ -57,6 +57,10 @@ class ResultArguments(OfJob):
     offset: Whole = Field(0, description="Where the part begins, in bytes.")
 
 
+class DiscardArguments(CanBeTried, OfJob):
+    """The job whose file shall go."""
+
+
 class JobResults:
     def __init__(self, engine: EngineQuestions, policy: Policy, files: ExportedFiles) -> None:
         self._engine = engine
@@ -82,13 +86,14 @@ class JobResults:
             "next": end if end < size else None,
         }
 
-    async def discard(self, caller: Caller, wanted: OfJob) -> dict[str, Any]:
+    async def discard(self, caller: Caller, wanted: DiscardArguments) -> dict[str, Any]:
         """Raises JobNotFound, NotAuthorized, JobStateConflict, StorageError."""
         job = check_seen(self._policy, caller.principal, self._engine.jobs.get(int(wanted.job)), wanted.job)
         check_discard(self._policy, caller.principal, job)
         size = self._size(job)
-        await self._files.discard(job)
-        log.info("the file of job %s (%s bytes) was deleted by %s", job.job_id, size, _name_of(caller))
+        if not wanted.dry_run:
+            await self._files.discard(job)
+            log.info("the file of job %s (%s bytes) was deleted by %s", job.job_id, size, _name_of(caller))
         return {"job": wanted.job, "size_bytes": size}
 
     def _size(self, job: StoredJob) -> int:
@@ -126,7 +131,7 @@ OPERATIONS: list[Operation[Any]] = [
         "job.discard",
         "Delete the file of an export before its time, which is seven days after the end of the job. The maker of the "
         "job may, and superusers.",
-        OfJob,
+        DiscardArguments,
         JobResults,
         task=JobResults.discard,
         logged=True,

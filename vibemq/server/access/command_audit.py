@@ -18,7 +18,7 @@ from vibemq.model.effects import Counted, Effect, Reply
 from vibemq.model.options import QueueOptions, options_in_words, options_to_dict
 from vibemq.server.access.audit import AuditedPeer, AuditLog
 
-_NOT_TOLD = frozenset({"session", "token", "implied", "mode"})
+_NOT_TOLD = frozenset({"session", "token", "implied", "mode", "dry_run"})
 _OPTIONS = ("options", "changes")
 """Arguments that are options of queues."""
 

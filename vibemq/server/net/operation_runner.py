@@ -154,7 +154,8 @@ class OperationRunner:
             result = VibeMQError("the broker could not carry out the request; its log has the reason")
         if operation.logged:
             refused = isinstance(result, VibeMQError)
-            said = masked(str(result)) if refused else "done"
+            done = "would be done; it was a dry run" if call.is_dry_run else "done"
+            said = masked(str(result)) if refused else done
             # An open page looks once a second.
             level = logging.INFO if operation.audited or refused else logging.DEBUG
             log.log(level, "admin %s: %s", operation.name, said, extra={**fields, "remote": place.host})

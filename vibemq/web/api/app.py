@@ -27,7 +27,7 @@ from vibemq.errors import (
 )
 from vibemq.web.api.answers import filters_of, json_answer, page_of, plain, problem_answer
 from vibemq.web.api.arguments import RequestReader
-from vibemq.web.api.contract import BASE, Contract, Endpoint, Exchange
+from vibemq.web.api.contract import BASE, Contract, Endpoint, Exchange, was_tried
 from vibemq.web.api.credentials import BROWSER_CHALLENGES, CHALLENGES
 from vibemq.web.api.cursors import CursorSeal
 from vibemq.web.api.errors import HttpCode, Problem, as_problem
@@ -259,6 +259,8 @@ class HttpApi:
             ) from None
         exchange.unchanged = answered.unchanged
         result = await plain(answered.result, endpoint.items)
+        if endpoint.status == 201 and was_tried(result):
+            exchange.status = 200
         if self.state.hides_bodies(exchange.user.principal):
             result = without_bodies(result)
         if endpoint.items:

@@ -242,3 +242,8 @@ def dotted(segment: str) -> str:
     """Names of dots only are written behind a `~` in paths, because programs remove `.` and `..` from URLs; and so are
     those of `~` before dots, which would be taken for that."""
     return segment[1:] if _MARKED.fullmatch(segment) else segment
+
+
+def was_tried(result: Any) -> bool:
+    """Whether that is the answer of a dry run."""
+    return isinstance(result, dict) and result.get("dry_run") is True

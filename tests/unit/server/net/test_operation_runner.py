@@ -13,7 +13,7 @@ from vibemq.auth.users import ANONYMOUS
 from vibemq.errors import NotAuthorized, QueueNotFound, RateLimited, VibeMQError
 from vibemq.model.access import LoginKind, Principal, ResourceKind, Rule
 from vibemq.operations import OPERATIONS, OwnLimit, Registry
-from vibemq.operations.arguments import Arguments
+from vibemq.operations.arguments import Arguments, CanBeTried
 from vibemq.operations.registry import Caller, Operation
 from vibemq.operations.users import OfUser
 from vibemq.server.access.audit import AuditLog
@@ -154,9 +154,10 @@ class Shelf:
     def __init__(self) -> None:
         self.error: VibeMQError | None = None
 
-    async def work(self, caller: Caller, wanted: Arguments) -> None:
+    async def work(self, caller: Caller, wanted: Arguments) -> dict[str, bool]:
         if self.error is not None:
             raise self.error
+        return {}
 
 
 async def test_the_log_names_what_changes_something_or_was_refused(caplog: pytest.LogCaptureFixture) -> None:
@@ -164,19 +165,24 @@ async def test_the_log_names_what_changes_something_or_was_refused(caplog: pytes
     shelf = Shelf()
     operations = [
         Operation("dlq.list", "Look.", Arguments, Shelf, task=Shelf.work, logged=True),
-        Operation("dlq.purge", "Change.", Arguments, Shelf, task=Shelf.work, logged=True, audited=True),
+        Operation("dlq.purge", "Change.", CanBeTried, Shelf, task=Shelf.work, logged=True, audited=True),
     ]
     registry = Registry(Policy({}, superusers=["root"]), operations, [shelf])
-    runner = runner_of(registry, AuditLog(lambda: 0.0, file=Kept()))
+    kept = Kept()
+    runner = runner_of(registry, AuditLog(lambda: 0.0, file=kept))
 
-    async def told(operation: str) -> list[tuple[str, str]]:
+    async def told(operation: str, **arguments: bool) -> list[tuple[str, str]]:
         caplog.clear()
-        await runner.carried_out(Somebody(), registry.admit(Principal("root", True), operation, {}))
+        await runner.carried_out(Somebody(), registry.admit(Principal("root", True), operation, arguments))
         records = [record for record in caplog.records if record.name == "vibemq.requests"]
         return [(record.levelname, record.getMessage()) for record in records]
 
     assert await told("dlq.list") == [("DEBUG", "admin dlq.list: done")]
+    tried = "admin dlq.purge: would be done; it was a dry run"
+    assert await told("dlq.purge", dry_run=True) == [("INFO", tried)]
+    assert kept.records == []
     assert await told("dlq.purge") == [("INFO", "admin dlq.purge: done")]
+    assert len(kept.records) == 1
     shelf.error = QueueNotFound("q")
     assert [level for level, _ in await told("dlq.list")] == ["INFO"]
 

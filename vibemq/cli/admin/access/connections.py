@@ -8,9 +8,9 @@ from vibemq.cli.admin.access import rules
 from vibemq.cli.admin.access.users import rule_table
 from vibemq.cli.admin.watch.readers import HELD_COLUMNS, held
 from vibemq.cli.exits import NotFound, Usage
-from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, Json, Timeout, Url, Yes, user_names
+from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, DryRun, Json, Timeout, Url, Yes, user_names
 from vibemq.cli.online import ask, ask_all, call
-from vibemq.cli.output import Output, bytes_text, count_text, facts, instant_text, table
+from vibemq.cli.output import Output, bytes_text, count_text, facts, instant_text, table, would
 from vibemq.client import Client
 from vibemq.errors import NotAuthorized
 
@@ -123,6 +123,7 @@ def close(
         typer.Option("--fail", help="Count a failed attempt of each message that it holds; else they are released."),
     ] = False,
     yes: Yes = False,
+    dry_run: DryRun = False,
     url: Url = DEFAULT_URL,
     timeout: Timeout = DEFAULT_TIMEOUT,
     json: Json = False,
@@ -136,9 +137,9 @@ def close(
     if (connection is None) == (user is None):
         raise Usage("name either one connection, or a user with --user")
     out = Output(json=json)
-    if connection is None:
-        out.confirm(f"Close all connections of user {user}?", yes=yes, can_dry_run=False)
-    how = {"reason": reason, **({"mode": "fail"} if fail else {})}
+    if connection is None and not dry_run:
+        out.confirm(f"Close all connections of user {user}?", yes=yes)
+    how = {"reason": reason, **({"mode": "fail"} if fail else {}), **({"dry_run": True} if dry_run else {})}
 
     async def work(mq: Client) -> dict[str, Any]:
         if connection is None:
@@ -160,8 +161,9 @@ def close(
             if connection is not None
             else f"user {user!r} has no other connection"
         )
-    held = f", which held {count_text(found['unsettled'], 'message')}" if found.get("unsettled") else ""
-    out.emit(found, f"{count_text(found['closed'], 'connection')} closed{held}")
+    verb = "hold" if dry_run else "held"
+    held = f", which {verb} {count_text(found['unsettled'], 'message')}" if found.get("unsettled") else ""
+    out.emit(found, f"{count_text(found['closed'], 'connection')} {would('closed', dry_run=dry_run)}{held}")
 
 
 @app.command()

@@ -6,9 +6,9 @@ import typer
 
 from vibemq.auth.tokens import id_of
 from vibemq.cli.admin.access import rules
-from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, Json, Timeout, Url, duration_option, user_names
+from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, DryRun, Json, Timeout, Url, duration_option, user_names
 from vibemq.cli.online import ask, ask_all
-from vibemq.cli.output import Lines, Output, instant_text, table
+from vibemq.cli.output import Lines, Output, instant_text, table, would
 
 app = typer.Typer(help="Access tokens of a running broker.", no_args_is_help=True)
 
@@ -32,6 +32,7 @@ def create(
             help="Allow no more than this, and no more than the user may; may be repeated. Default: all that it may.",
         ),
     ] = None,
+    dry_run: DryRun = False,
     url: Url = DEFAULT_URL,
     timeout: Timeout = DEFAULT_TIMEOUT,
     json: Json = False,
@@ -45,9 +46,12 @@ def create(
     narrowed = {"permissions": [rules.narrowing(text) for text in allow]} if allow else {}
     lasting = {} if expires is None else {"expires_ms": expires}
     name = user or ask(url, timeout, "user.self")["user"]
-    found = ask(url, timeout, "token.create", user=name, label=label, **lasting, **narrowed)
+    found = ask(url, timeout, "token.create", dry_run=dry_run, user=name, label=label, **lasting, **narrowed)
     out = Output(json=json)
     until = f"valid until {instant_text(found['expires_at'])}" if found["expires_at"] else "valid until it is revoked"
+    if dry_run:
+        out.emit(found, f"an access token of user {found['user']}, {until}, would be made")
+        return
     out.note(f"access token {found['token_id']} of user {found['user']}, {until}; it is not shown again")
     out.emit(found, Lines(f"{found['token']}\n"))
 
@@ -86,6 +90,7 @@ def _row(token: dict[str, Any]) -> tuple[object, ...]:
 def revoke(
     token: Annotated[str, typer.Argument(metavar="TOKEN_ID", help="Of the token, as `token ls` shows it.")],
     user: Annotated[str | None, _user_option("For whom it stands; default: anybody, for superusers, else you.")] = None,
+    dry_run: DryRun = False,
     url: Url = DEFAULT_URL,
     timeout: Timeout = DEFAULT_TIMEOUT,
     json: Json = False,
@@ -95,6 +100,7 @@ def revoke(
     Example: vibemq-admin token revoke 3f9c02d4a1b7
     """
     token_id = id_of(token) or token
-    found = ask(url, timeout, "token.revoke", token_id=token_id, **_whose(url, timeout, user))
+    found = ask(url, timeout, "token.revoke", dry_run=dry_run, token_id=token_id, **_whose(url, timeout, user))
     label = f" ({found['label']})" if found["label"] else ""
-    Output(json=json).emit(found, f"access token {found['token_id']}{label} of user {found['user']}: revoked")
+    done = would("revoked", dry_run=dry_run)
+    Output(json=json).emit(found, f"access token {found['token_id']}{label} of user {found['user']}: {done}")

@@ -10,7 +10,7 @@ from vibemq.cli.admin.access.passwords import HASH_BYTES_MAX, PasswordStdin, lin
 from vibemq.cli.exits import ExitCode, Usage
 from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, DryRun, Json, Timeout, Url, User, Yes, user_names
 from vibemq.cli.online import ask, ask_all
-from vibemq.cli.output import Lines, Output, count_text, facts, instant_text, table
+from vibemq.cli.output import Lines, Output, count_text, facts, instant_text, table, would
 from vibemq.errors import UserNotFound
 
 app = typer.Typer(help="Users of a running broker, and their permissions.", no_args_is_help=True)
@@ -28,6 +28,7 @@ def add(
         bool,
         typer.Option("--hash-stdin", help="Read a hash of the password from standard input, as `user hash` prints it."),
     ] = False,
+    dry_run: DryRun = False,
     url: Url = DEFAULT_URL,
     timeout: Timeout = DEFAULT_TIMEOUT,
     json: Json = False,
@@ -45,9 +46,9 @@ def add(
         if hash_stdin
         else {"password": new_password(user, from_stdin=password_stdin)}
     )
-    ask(url, timeout, "user.add", user=user, superuser=superuser, **secret)
+    found = ask(url, timeout, "user.add", dry_run=dry_run, user=user, superuser=superuser, **secret)
     kind = "superuser" if superuser else "user"
-    Output(json=json).emit({"user": user, "superuser": superuser}, f"{kind} {user}: added")
+    Output(json=json).emit({**found, "superuser": superuser}, f"{kind} {user}: {would('added', dry_run=dry_run)}")
 
 
 @app.command()
@@ -56,6 +57,7 @@ def change(
     superuser: Annotated[
         bool, typer.Option("--superuser/--no-superuser", help="Whether the user may do everything.", show_default=False)
     ],
+    dry_run: DryRun = False,
     url: Url = DEFAULT_URL,
     timeout: Timeout = DEFAULT_TIMEOUT,
     json: Json = False,
@@ -65,11 +67,14 @@ def change(
 
     Example: vibemq-admin user change ann --superuser
     """
-    found = ask(url, timeout, "user.change", user=user, superuser=superuser)
+    found = ask(url, timeout, "user.change", dry_run=dry_run, user=user, superuser=superuser)
     # An older broker does not count them.
     count = found.get("tokens", 0)
-    tokens = f"; so are its access tokens: {count} (vibemq-admin token ls --user {user})" if count else ""
-    Output(json=json).emit(found, f"user {user}: {'is' if superuser else 'is not'} a superuser now{tokens}")
+    verb, too = ("would be", "would") if dry_run else ("is", "are")
+    tokens = f"; so {too} its access tokens: {count} (vibemq-admin token ls --user {user})" if count else ""
+    if not superuser:
+        verb = "would not be" if dry_run else "is not"
+    Output(json=json).emit(found, f"user {user}: {verb} a superuser now{tokens}")
 
 
 @app.command("rm")
@@ -94,10 +99,10 @@ def remove(
     tokens = len(ask_all(url, timeout, "token.list", "tokens", user=user))
     if not dry_run:
         out.confirm(f"Remove user {user} with {count_text(tokens, 'access token')}?", yes=yes)
-        ask(url, timeout, "user.remove", user=user)
+    ask(url, timeout, "user.remove", dry_run=dry_run, user=user)
     out.emit(
         {"user": user, "removed": not dry_run, "tokens": tokens, "dry_run": dry_run},
-        f"user {user} {'would be removed' if dry_run else 'removed'}, with {count_text(tokens, 'access token')}",
+        f"user {user} {would('removed', dry_run=dry_run)}, with {count_text(tokens, 'access token')}",
     )
 
 
@@ -142,6 +147,7 @@ def passwd(
     keep_connections: Annotated[
         bool, typer.Option("--keep-connections", help="Leave connections open that logged in with the old password.")
     ] = False,
+    dry_run: DryRun = False,
     url: Url = DEFAULT_URL,
     timeout: Timeout = DEFAULT_TIMEOUT,
     json: Json = False,
@@ -153,11 +159,13 @@ def passwd(
     """
     name = user or ask(url, timeout, "user.self")["user"]
     password = new_password(name, from_stdin=password_stdin)
-    found = ask(url, timeout, "user.password", user=name, password=password, keep_connections=keep_connections)
+    wanted = {"user": name, "password": password, "keep_connections": keep_connections}
+    found = ask(url, timeout, "user.password", dry_run=dry_run, **wanted)
     # An older broker does not count them.
     left = found.get("tokens", 0)
-    tokens = f"; its access tokens stay valid: {left} (vibemq-admin token ls --user {name})" if left else ""
-    Output(json=json).emit(found, f"user {name}: the password is changed{tokens}")
+    verb, stay = ("would be", "would stay") if dry_run else ("is", "stay")
+    tokens = f"; its access tokens {stay} valid: {left} (vibemq-admin token ls --user {name})" if left else ""
+    Output(json=json).emit(found, f"user {name}: the password {verb} changed{tokens}")
 
 
 @app.command()
@@ -168,6 +176,7 @@ def grant(
     replace: Annotated[
         bool, typer.Option("--replace", help="Allow nothing else on this RESOURCE, in place of adding to it.")
     ] = False,
+    dry_run: DryRun = False,
     url: Url = DEFAULT_URL,
     timeout: Timeout = DEFAULT_TIMEOUT,
     json: Json = False,
@@ -180,8 +189,9 @@ def grant(
     """
     rule = rules.rule(actions, resource)
     only = {} if replace else {"only": rule["actions"]}
-    found = ask(url, timeout, "user.grant", user=user, **rule, **only)
-    Output(json=json).emit(found, f"user {user}: may {rules.actions_of(found)} on {rules.resource_of(found)}")
+    found = ask(url, timeout, "user.grant", dry_run=dry_run, user=user, **rule, **only)
+    verb = "would be granted" if dry_run else "may"
+    Output(json=json).emit(found, f"user {user}: {verb} {rules.actions_of(found)} on {rules.resource_of(found)}")
 
 
 @app.command()
@@ -189,6 +199,7 @@ def revoke(
     user: User,
     actions: Actions,
     resource: Resource,
+    dry_run: DryRun = False,
     url: Url = DEFAULT_URL,
     timeout: Timeout = DEFAULT_TIMEOUT,
     json: Json = False,
@@ -197,8 +208,8 @@ def revoke(
 
     Example: vibemq-admin user revoke ann all 'orders.*'
     """
-    found = ask(url, timeout, "user.revoke", user=user, **rules.rule(actions, resource))
-    word = "revoked" if found["revoked"] else "there was no such permission"
+    found = ask(url, timeout, "user.revoke", dry_run=dry_run, user=user, **rules.rule(actions, resource))
+    word = would("revoked", dry_run=dry_run) if found["revoked"] else "there was no such permission"
     Output(json=json).emit(found, f"user {user}: {actions} on {rules.resource_of(found)}: {word}")
     if not found["revoked"]:
         raise typer.Exit(ExitCode.NOT_FOUND)

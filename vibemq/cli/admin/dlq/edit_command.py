@@ -8,7 +8,7 @@ import typer
 
 from vibemq.cli.admin.dlq.filters import FromQueue
 from vibemq.cli.exits import Usage
-from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, Json, Timeout, Url, pair_option, queue_names
+from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, DryRun, Json, Timeout, Url, pair_option, queue_names
 from vibemq.cli.online import ask
 from vibemq.cli.output import Output, content_of
 from vibemq.cli.values import NUMBER_MAX, key_values
@@ -36,6 +36,7 @@ def edit(
         ),
     ] = None,
     note: Annotated[str, typer.Option("--note", help="Why; for the audit log.")] = "",
+    dry_run: DryRun = False,
     url: Url = DEFAULT_URL,
     timeout: Timeout = DEFAULT_TIMEOUT,
     json: Json = False,
@@ -63,6 +64,7 @@ def edit(
         "note": note,
     }
     wanted = {name: value for name, value in given.items() if value is not None}
-    done = ask(url, timeout, "dlq.edit", dead_id=dead_id, **wanted)
+    done = ask(url, timeout, "dlq.edit", dry_run=dry_run, dead_id=dead_id, **wanted)
     changed = " and ".join(done["edited"]) or "nothing"
-    Output(json=json).emit(done, f"dead letter {dead_id} is in queue {done['queue']}; changed: {changed}")
+    verb, goes = ("would be", "would be changed") if dry_run else ("is", "changed")
+    Output(json=json).emit(done, f"dead letter {dead_id} {verb} in queue {done['queue']}; {goes}: {changed}")

@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from vibemq.cli.admin.jobs.following import follow as follow_job
 from vibemq.cli.admin.jobs.following import require_done
 from vibemq.cli.admin.jobs.results import save_result
-from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, Json, Timeout, Url, Yes
+from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, DryRun, Json, Timeout, Url, Yes
 from vibemq.cli.online import ask, ask_all
 from vibemq.cli.output import Output, facts, instant_text, table
 
@@ -63,15 +63,22 @@ def show(job: Number, url: Url = DEFAULT_URL, timeout: Timeout = DEFAULT_TIMEOUT
 
 
 @app.command()
-def pause(job: Number, url: Url = DEFAULT_URL, timeout: Timeout = DEFAULT_TIMEOUT, json: Json = False) -> None:
+def pause(
+    job: Number,
+    dry_run: DryRun = False,
+    url: Url = DEFAULT_URL,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    json: Json = False,
+) -> None:
     """Stop a job between two of its steps; `job resume` goes on with it."""
-    _emit(ask(url, timeout, "job.change", job=job, state="paused"), json=json)
+    _emit_changed(ask(url, timeout, "job.change", dry_run=dry_run, job=job, state="paused"), json=json)
 
 
 @app.command()
 def resume(
     job: Number,
     rate: Rate = None,
+    dry_run: DryRun = False,
     url: Url = DEFAULT_URL,
     timeout: Timeout = DEFAULT_TIMEOUT,
     json: Json = False,
@@ -83,13 +90,19 @@ def resume(
     Example: vibemq-admin job resume 17 --rate 100
     """
     given: dict[str, Any] = {} if rate is None else {"rate": rate}
-    _emit(ask(url, timeout, "job.change", job=job, state="running", **given), json=json)
+    _emit_changed(ask(url, timeout, "job.change", dry_run=dry_run, job=job, state="running", **given), json=json)
 
 
 @app.command()
-def cancel(job: Number, url: Url = DEFAULT_URL, timeout: Timeout = DEFAULT_TIMEOUT, json: Json = False) -> None:
+def cancel(
+    job: Number,
+    dry_run: DryRun = False,
+    url: Url = DEFAULT_URL,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    json: Json = False,
+) -> None:
     """End a job. What it has done stays done, and its other letters stay where they are."""
-    _emit(ask(url, timeout, "job.change", job=job, state="cancelled"), json=json)
+    _emit_changed(ask(url, timeout, "job.change", dry_run=dry_run, job=job, state="cancelled"), json=json)
 
 
 @app.command()
@@ -119,10 +132,17 @@ def result(
 
 
 @app.command()
-def discard(job: Number, url: Url = DEFAULT_URL, timeout: Timeout = DEFAULT_TIMEOUT, json: Json = False) -> None:
+def discard(
+    job: Number,
+    dry_run: DryRun = False,
+    url: Url = DEFAULT_URL,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    json: Json = False,
+) -> None:
     """Delete the file of an export in the broker. Without this it is deleted seven days after the job has ended."""
-    found = ask(url, timeout, "job.discard", job=job)
-    Output(json=json).emit(found, f"the file of job {job} ({found['size_bytes']:,} bytes) is deleted")
+    found = ask(url, timeout, "job.discard", dry_run=dry_run, job=job)
+    verb = "would be" if dry_run else "is"
+    Output(json=json).emit(found, f"the file of job {job} ({found['size_bytes']:,} bytes) {verb} deleted")
 
 
 def target_text(job: dict[str, Any]) -> str:
@@ -133,6 +153,12 @@ def target_text(job: dict[str, Any]) -> str:
 
 def _emit(job: dict[str, Any], *, json: bool) -> None:
     Output(json=json).emit(job, _sheet(job))
+
+
+def _emit_changed(job: dict[str, Any], *, json: bool) -> None:
+    if job.get("dry_run"):
+        Output(json=json).note(f"job {job['job']} would be changed to this")
+    _emit(job, json=json)
 
 
 def _sheet(job: dict[str, Any]) -> RenderableType:

@@ -1,8 +1,10 @@
 """What a reader or an operator asks of a cursor: to take it over, to acknowledge, to reject, to quarantine."""
 
+from dataclasses import replace
 from functools import partial
 from itertools import groupby, islice
 from operator import itemgetter
+from typing import Any
 
 from vibemq.engine.handlers.cursors.holds import settle
 from vibemq.engine.handlers.cursors.lookup import check_epoch, check_expired, cursor_of, find_cursor, missing
@@ -17,6 +19,7 @@ from vibemq.engine.handlers.fan_out import (
     group_for,
     head_of,
     move_group,
+    where_new,
 )
 from vibemq.engine.handlers.jobs.deaths import note_tried
 from vibemq.engine.handlers.queues import find, find_same
@@ -29,7 +32,7 @@ from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step, heavy, light
 from vibemq.errors import GroupHasProgress, InvalidOptions
 from vibemq.model.commands import Begin, CommitCursor, JoinCursor, Quarantine, RejectAt, StartAt
-from vibemq.model.effects import Rejected
+from vibemq.model.effects import CursorInfo, Rejected
 from vibemq.model.extras.columns import columns_of
 from vibemq.model.options import NUMBER_MAX
 from vibemq.model.runs import END, RunSet, run_count, runs_of
@@ -43,31 +46,85 @@ EPOCHS_OF_A_GROUP = 1 << 20
 def join(state: EngineState, step: Step, command: JoinCursor) -> None:
     queue = find_same(state, command.queue, command.incarnation)
     group = queue.groups.get(command.group)
+    limits = _limits(command)
+    _check_join(state, step, queue, group, command)
+    if command.dry_run:
+        step.answer(command, replace(_would_be(queue, group, command, step.now), **limits))
+        return
     if group is None:
-        if not (command.take_over and command.create):
-            raise missing(queue, command.group)
-        name = check_group_name(command.group)
-        _check_no_delays(state, queue, name, step.now)
-        group, _ = group_for(state, step, queue, name, command.start, command.start_sequence)
+        group, _ = group_for(state, step, queue, command.group, command.start, command.start_sequence)
         group.cursor = Cursor(head_of(queue, group))
         state.totals.cursors_made += 1
         # A reader of a group of this name that was deleted must not pass for this one's: ids are never used again.
         group.epoch += group.group_id * EPOCHS_OF_A_GROUP
-    else:
-        check_owner(queue, group, command.user, manage=command.manage)
     cursor = cursor_of(queue, group)
     if command.take_over:
-        check_expired(queue, group, cursor)
         _begin_anew(state, step, queue, group, cursor, command)
         claim(step, queue, group, command.user)
         group.epoch += 1
         cursor.joins += 1
         cursor.begun = command.begin is not None
         cursor.owner = command.owner[:OWNER_MAX]
-    _configure(cursor, command)
+    for name, value in limits.items():
+        setattr(cursor, name, value)
     step.note_cursor(queue, group, durable_need(queue))
     state.arm_part(queue, group, step.now)
     step.answer_standing(command, describe(queue, group, cursor), durable_need(queue))
+
+
+def _limits(command: JoinCursor) -> dict[str, Any]:
+    """Those that are set. Raises InvalidOptions."""
+    given = ((name, getattr(command, name)) for name in ("hold_ms", "max_lag_ms", "max_lag_bytes"))
+    limits = {name: value for name, value in given if value is not None}
+    for name, value in limits.items():
+        if not 0 <= value <= NUMBER_MAX:
+            raise InvalidOptions(f"{name} is {value}; it must be from 0 to {NUMBER_MAX}")
+    return limits
+
+
+def _check_join(state: EngineState, step: Step, queue: Queue, group: Group | None, command: JoinCursor) -> None:
+    """Raises what refuses it."""
+    if group is None:
+        if not (command.take_over and command.create):
+            raise missing(queue, command.group)
+        _check_no_delays(state, queue, check_group_name(command.group), step.now)
+        return
+    check_owner(queue, group, command.user, manage=command.manage)
+    cursor = cursor_of(queue, group)
+    if command.take_over:
+        check_expired(queue, group, cursor)
+        _check_begin(queue, group, cursor, command)
+
+
+def _would_be(queue: Queue, group: Group | None, command: JoinCursor, now: int) -> CursorInfo:
+    """The cursor as a dry run tells of it. One that is missing has no epoch yet."""
+    if group is not None:
+        return describe(queue, group, cursor_of(queue, group))
+    head, wanted = where_new(queue, command.start, command.start_sequence, now)
+    return CursorInfo(
+        group=command.group,
+        queue_id=queue.queue_id,
+        incarnation=queue.incarnation,
+        epoch=0,
+        committed=head,
+        head=head,
+        tail=tail_of(queue),
+        backlog_messages=wanted.count,
+        backlog_bytes=queue.sizes.of_runs(wanted.runs()),
+        oldest_at=queue.sizes.published_at(wanted.first) if wanted else 0,
+        hold_ms=0,
+        max_lag_ms=0,
+        max_lag_bytes=0,
+        expired=False,
+        moved=False,
+        expired_messages=0,
+        plans=0,
+        joins=1,
+        owner=command.owner[:OWNER_MAX],
+        user=command.user,
+        lost=[],
+        quarantined=[],
+    )
 
 
 def _check_no_delays(state: EngineState, queue: Queue, name: str, now: int) -> None:
@@ -91,24 +148,14 @@ def _begin_anew(
     A decision for this epoch is heeded by a cursor that was not moved, too: of a reader's queues another one may have
     been, and this one may keep the plans of all.
     """
-    # Every join and seek raises the epoch: a decision for this one has not been heeded yet.
-    is_decided = command.begin is not Begin.REFUSE and command.begin_epoch in (None, group.epoch)
     if command.begin is None:
         return
-    if not (cursor.moved or (is_decided and command.begin_epoch is not None)):
+    if not (cursor.moved or (_is_decided(group, command) and command.begin_epoch is not None)):
         newest = cursor.plans.newest()
         if newest is not None and not newest.has_rows:
             # No batch of the reader before had rows, and this one counts its batches from 0 again.
             forget_plans(state, step, queue, group, cursor, cursor.plans.next_number, durable_need(queue), newest=True)
         return
-    if not is_decided:
-        stale = command.begin_epoch not in (None, group.epoch)
-        why = f"; the decision was for epoch {command.begin_epoch}, and this is {group.epoch}" if stale else ""
-        raise GroupHasProgress(
-            f"group {group.name!r} of queue {queue.name!r} has acknowledged messages up to {cursor.committed} for a "
-            "reader that knew its position; one that does not must say whether it continues there or reads again "
-            f"from {cursor.head}, the earliest that is held{why}"
-        )
     if command.begin is Begin.REPLAY and (cursor.moved or cursor.head < cursor.committed):
         move_group(state, step, queue, group, StartAt.SEQUENCE, cursor.head, durable_need(queue))
         cursor.start_over(head_of(queue, group))
@@ -117,13 +164,22 @@ def _begin_anew(
     forget_plans(state, step, queue, group, cursor, cursor.plans.next_number, durable_need(queue), newest=True)
 
 
-def _configure(cursor: Cursor, command: JoinCursor) -> None:
-    for name in ("hold_ms", "max_lag_ms", "max_lag_bytes"):
-        value = getattr(command, name)
-        if value is not None:
-            if not 0 <= value <= NUMBER_MAX:
-                raise InvalidOptions(f"{name} is {value}; it must be from 0 to {NUMBER_MAX}")
-            setattr(cursor, name, value)
+def _is_decided(group: Group, command: JoinCursor) -> bool:
+    # Every join and seek raises the epoch: a decision for this one has not been heeded yet.
+    return command.begin is not Begin.REFUSE and command.begin_epoch in (None, group.epoch)
+
+
+def _check_begin(queue: Queue, group: Group, cursor: Cursor, command: JoinCursor) -> None:
+    """Raises GroupHasProgress."""
+    if command.begin is None or not cursor.moved or _is_decided(group, command):
+        return
+    stale = command.begin_epoch not in (None, group.epoch)
+    why = f"; the decision was for epoch {command.begin_epoch}, and this is {group.epoch}" if stale else ""
+    raise GroupHasProgress(
+        f"group {group.name!r} of queue {queue.name!r} has acknowledged messages up to {cursor.committed} for a "
+        "reader that knew its position; one that does not must say whether it continues there or reads again "
+        f"from {cursor.head}, the earliest that is held{why}"
+    )
 
 
 def commit(state: EngineState, step: Step, command: CommitCursor) -> Slices:
@@ -249,14 +305,16 @@ def quarantine(state: EngineState, step: Step, command: Quarantine) -> Slices:
             first, last = max(first, cursor.committed), min(last, end)
             if first <= last:
                 asked += last - first + 1
-                found.add_all(group.take_waiting(first, last))
-                before = cursor.quarantined.count
-                cursor.quarantined.add(first, last)
-                more += cursor.quarantined.count - before
+                found.add_all((group.waiting_within if command.dry_run else group.take_waiting)(first, last))
+                if not command.dry_run:
+                    before = cursor.quarantined.count
+                    cursor.quarantined.add(first, last)
+                    more += cursor.quarantined.count - before
         taken += found.count
-        if found:
+        if found and not command.dry_run:
             turn_down(state, step, queue, group, found.runs(), "quarantined by an operator")
-        step.note_cursor(queue, group, heavy(queue))
+        if not command.dry_run:
+            step.note_cursor(queue, group, heavy(queue))
         step.work += cost
         if step.work >= STEP_UNITS:
             step = yield

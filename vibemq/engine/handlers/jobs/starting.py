@@ -6,7 +6,7 @@ wait for something, such as a queue that is not there, gives its turn to another
 
 from collections import defaultdict, deque
 from collections.abc import Iterable
-from functools import partial
+from functools import partial, reduce
 
 from vibemq.engine.handlers.jobs.guards import why_held
 from vibemq.engine.jobs.job_table import RUNNING_MAX, JobTable
@@ -113,11 +113,10 @@ def change(state: EngineState, step: Step, command: ChangeJob) -> None:
         return
     knows = wanted is JobState.RUNNING and job.state is JobState.HELD and bool(why_held(job))
     events = _events(step, job, command, None if same_state else wanted)
+    records: list[JobChanged] = []
     for number, event in enumerate(events):
         first = number == 0
-        note(
-            state,
-            step,
+        records.append(
             JobChanged(
                 job.job_id,
                 step.now,
@@ -127,8 +126,13 @@ def change(state: EngineState, step: Step, command: ChangeJob) -> None:
                 command.rate if first and command.rate is not None else -1.0,
                 # Whoever lets a job go on that is held because of its letters knows of them.
                 command.canary_passed or (first and knows),
-            ),
+            )
         )
+    if command.dry_run:
+        step.answer(command, reduce(changed, records, job), state.need_of_known)
+        return
+    for record in records:
+        note(state, step, record)
     if not same_state:
         let_run(state, step)
         forget_old(state, step)

@@ -85,6 +85,10 @@ def created(result: Any, exchange: Exchange) -> dict[str, Any]:
     return {"queue": exchange.path["queue"]}
 
 
+def deleted(result: Any, exchange: Exchange) -> dict[str, Any]:
+    return {"dry_run": True} if exchange.query.get("dry_run") else {}
+
+
 def change(exchange: Exchange) -> dict[str, Any]:
     """A merge patch: null gives an option the default of new queues."""
     tag = exchange.request.headers.get("if-match")
@@ -219,7 +223,7 @@ ENDPOINTS = (
         "missing queue has the same answer.",
         operation="queue.delete",
         kind=Kind.CHANGE,
-        shape=nothing,
+        shape=deleted,
         response=ANYTHING,
         errors=(ErrorCode.PRECONDITION_FAILED, ErrorCode.QUEUE_EXCLUSIVE),
     ),

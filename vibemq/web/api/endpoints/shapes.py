@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from vibemq.web.api.contract import Exchange
+from vibemq.web.api.contract import Exchange, was_tried
 
 WHOLE: dict[str, Any] = {"type": "integer"}
 NUMBER: dict[str, Any] = {"type": "number"}
@@ -31,5 +31,5 @@ def record(required: dict[str, Any], more: dict[str, Any] | None = None) -> dict
 
 
 def nothing(result: Any, exchange: Exchange) -> dict[str, Any]:
-    """The answer of a change that has nothing to tell."""
-    return {}
+    """The answer of a change that has nothing to tell, but that it was only tried."""
+    return {"dry_run": True} if was_tried(result) else {}

@@ -31,7 +31,12 @@ TOKEN = record(
         "permissions_left_out": WHOLE,
     },
 )
-NEW_TOKEN = {**TOKEN, "properties": {"token": TEXT, **TOKEN["properties"]}}
+NEW_TOKEN = {
+    **TOKEN,
+    "required": [name for name in TOKEN["required"] if name != "token_id"],
+    "properties": {"token": TEXT, **TOKEN["properties"]},
+}
+"""A dry run makes neither a token nor its id."""
 NO_USER = (ErrorCode.USER_NOT_FOUND,)
 KEPT_BY_BROKER = (*NO_USER, ErrorCode.FORBIDDEN)
 
@@ -63,6 +68,7 @@ _USERS = (
         kind=Kind.CHANGE,
         response=record({"user": TEXT}),
         status=201,
+        more_statuses=(200,),
         errors=(ErrorCode.USER_EXISTS, ErrorCode.FORBIDDEN),
         idempotent=True,
     ),
@@ -179,6 +185,7 @@ _TOKENS = (
         keyless="the answer has a secret, which is not kept to be repeated",
         response=NEW_TOKEN,
         status=201,
+        more_statuses=(200,),
         errors=KEPT_BY_BROKER,
     ),
     Endpoint(

@@ -1,0 +1,198 @@
+"""A command that is only tried: the answer or the refusal is that of the real one, and nothing is kept or changed."""
+
+from collections.abc import Callable
+from copy import copy
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.simulation.engine_driver import rows_of
+from tests.unit.engine.handlers.jobs.jobs_driver import JobsDriver
+from vibemq.engine.views import group_info
+from vibemq.errors import (
+    GroupHasProgress,
+    GroupNotFound,
+    InvalidOptions,
+    JobStateConflict,
+    NotAuthorized,
+    QueueExists,
+    QueueNotFound,
+    VibeMQError,
+)
+from vibemq.model.commands import (
+    Begin,
+    ChangeJob,
+    ChangeQueue,
+    CommitCursor,
+    CreateQueue,
+    DeleteGroup,
+    DeleteQueue,
+    FilterGroup,
+    JoinCursor,
+    PurgeQueue,
+    Quarantine,
+    ReplayDead,
+    SeekGroup,
+    StartAt,
+)
+from vibemq.model.effects import CursorInfo, GroupInfo, Replayed
+from vibemq.model.jobs.job import JobState
+from vibemq.model.options import NUMBER_MAX, DeliveryMode, QueueOptions
+from vibemq.model.selector import Selector
+
+EVEN = Selector.parse("n % 2 == 0")
+
+
+def broker() -> JobsDriver:
+    """Queue `q` with the cursor `etl`, the group `people` of ann, ten messages and one job; `work` with dead letters;
+    `new`, which nobody has read yet."""
+    driver = JobsDriver()
+    driver.create(mode=DeliveryMode.FAN_OUT_WITH_ACK)
+    driver.ask(JoinCursor(1, None, "q", "etl"))
+    driver.ask(SeekGroup(1, None, "q", "people", StartAt.BEGINNING, user="ann"))
+    driver.publish(10)
+    driver.ask(CommitCursor(1, None, "q", "etl", driver.engine.readers.cursor("q", "etl").epoch, 4))
+    driver.create("work")
+    driver.bury(3, "work")
+    driver.start(rate=5.0)
+    driver.create("new", mode=DeliveryMode.FAN_OUT_WITH_ACK)
+    driver.publish(4, "new")
+    return driver
+
+
+COMMANDS: dict[str, Callable[[], Any]] = {
+    "a queue": lambda: CreateQueue(1, None, "more"),
+    "a queue that exists": lambda: CreateQueue(1, None, "work"),
+    "a group of a queue that exists": lambda: CreateQueue(1, None, "q", groups=["more"]),
+    "options": lambda: ChangeQueue(1, None, "q", {"max_attempts": 3}),
+    "a queue's end": lambda: DeleteQueue(1, None, "q"),
+    "the end of no queue": lambda: DeleteQueue(1, None, "none"),
+    "a purge": lambda: PurgeQueue(1, None, "q"),
+    "limits": lambda: JoinCursor(1, None, "q", "etl", hold_ms=7, max_lag_ms=8, max_lag_bytes=9, take_over=False),
+    "a cursor": lambda: JoinCursor(1, None, "q", "new", owner="me", hold_ms=7, user="ann"),
+    "a cursor at the end": lambda: JoinCursor(1, None, "q", "new", StartAt.NOW),
+    "a cursor at a sequence": lambda: JoinCursor(1, None, "q", "new", StartAt.SEQUENCE, 6),
+    "a cursor of a work queue": lambda: JoinCursor(1, None, "work", "new", StartAt.BEGINNING),
+    "the first cursor": lambda: JoinCursor(1, None, "new", "etl", StartAt.BEGINNING),
+    "the first cursor at the end": lambda: JoinCursor(1, None, "new", "etl", StartAt.NOW),
+    "a filter": lambda: FilterGroup(1, None, "q", "people", EVEN),
+    "no filter": lambda: FilterGroup(1, None, "q", "people", None),
+    "a group with a filter": lambda: FilterGroup(1, None, "q", "even", EVEN, user="ann"),
+    "the first group": lambda: FilterGroup(1, None, "new", "even", EVEN),
+    "a seek": lambda: SeekGroup(1, None, "q", "people", StartAt.SEQUENCE, 8),
+    "a seek of a cursor": lambda: SeekGroup(1, None, "q", "etl", StartAt.NOW),
+    "a seek beyond the end": lambda: SeekGroup(1, None, "q", "etl", StartAt.SEQUENCE, 99),
+    "a seek of what is missing": lambda: SeekGroup(1, None, "q", "other", StartAt.NOW, user="ann"),
+    "a deletion": lambda: DeleteGroup(1, None, "q", "people"),
+    "a quarantine": lambda: Quarantine(1, None, "q", "etl", [(2, 5), (9, 30)]),
+    "a quarantine of nothing": lambda: Quarantine(1, None, "q", "etl", [(1, 2)]),
+    "a pause": lambda: ChangeJob(1, None, 1, JobState.PAUSED, by="ann"),
+    "an end": lambda: ChangeJob(1, None, 1, JobState.CANCELLED, by="ann"),
+    "a rate": lambda: ChangeJob(1, None, 1, JobState.RUNNING, rate=1.0, by="ann"),
+    "a dead letter": lambda: ReplayDead(1, None, "work", [1], rows_of(1)),
+    "a dead letter that is gone": lambda: ReplayDead(1, None, "work", [99], rows_of(1)),
+}
+
+
+def tried(driver: JobsDriver, command: Any) -> Any:
+    command.dry_run = True
+    return driver.ask(command)
+
+
+def comparable(answer: Any) -> Any:
+    """What cannot be known before: the epoch that a change makes. Sizes are estimated."""
+    if isinstance(answer, CursorInfo):
+        return replace(answer, epoch=0, joins=0, expired_messages=0, backlog_bytes=0, oldest_at=0)
+    return replace(answer, epoch=0) if isinstance(answer, GroupInfo) else answer
+
+
+@pytest.mark.parametrize("make", COMMANDS.values(), ids=COMMANDS)
+def test_it_is_answered_as_what_is_carried_out(make: Callable[[], Any]) -> None:
+    driver = broker()
+    expected = tried(driver, make())
+    done = driver.ask(make())
+    if isinstance(expected, Replayed):
+        assert (expected.count, expected.left) == (done.count, done.left)
+    elif not isinstance(make(), Quarantine):
+        assert comparable(expected) == comparable(done)
+    else:
+        assert (expected.rejected, expected.already) == (done.rejected, done.already)
+
+
+@pytest.mark.parametrize("make", COMMANDS.values(), ids=COMMANDS)
+def test_it_changes_nothing(make: Callable[[], Any]) -> None:
+    driver = broker()
+    records, queues = list(driver.records), driver.engine._state.queues
+
+    def seen() -> Any:
+        groups = [
+            group_info(group, queue.next_sequence) for queue in queues.values() for group in queue.groups.values()
+        ]
+        options = {name: queue.options for name, queue in queues.items()}
+        return (
+            options,
+            groups,
+            copy(driver.engine.readers.cursor("q", "etl")),
+            driver.job(),
+            driver.engine.readers.cursors_made,
+        )
+
+    before = seen()
+    tried(driver, make())
+    assert seen() == before
+    assert driver.records == records
+    driver.check()
+
+
+REFUSED: dict[str, tuple[Callable[[], Any], type[VibeMQError]]] = {
+    "a queue's name": (lambda: CreateQueue(1, None, "a/b c\n"), VibeMQError),
+    "other options": (
+        lambda: CreateQueue(1, None, "q", QueueOptions(max_attempts=77), must_match=True),
+        QueueExists,
+    ),
+    "an exclusive queue of nobody": (lambda: CreateQueue(0, None, "x", QueueOptions(exclusive=True)), InvalidOptions),
+    "options of no queue": (lambda: ChangeQueue(1, None, "none", {"max_attempts": 3}), QueueNotFound),
+    "an option that stays": (lambda: ChangeQueue(1, None, "q", {"retention": 1}), InvalidOptions),
+    "a purge of no queue": (lambda: PurgeQueue(1, None, "none"), QueueNotFound),
+    "no such queue": (lambda: JoinCursor(1, None, "none", "etl"), QueueNotFound),
+    "no such cursor": (lambda: JoinCursor(1, None, "q", "none", take_over=False), GroupNotFound),
+    "a name": (lambda: JoinCursor(1, None, "q", "x" * 1000), InvalidOptions),
+    "no cursor": (lambda: JoinCursor(1, None, "q", "people", hold_ms=1, take_over=False), InvalidOptions),
+    "a limit": (lambda: JoinCursor(1, None, "q", "new", hold_ms=NUMBER_MAX + 1), InvalidOptions),
+    "progress": (lambda: JoinCursor(1, None, "q", "etl", begin=Begin.REFUSE), GroupHasProgress),
+    "limits of others": (
+        lambda: JoinCursor(1, None, "q", "etl", hold_ms=1, take_over=False, user="bob", manage=False),
+        NotAuthorized,
+    ),
+    "a filter of others": (lambda: FilterGroup(1, None, "q", "people", EVEN, user="bob", manage=False), NotAuthorized),
+    "a filter of a cursor": (lambda: FilterGroup(1, None, "q", "etl", EVEN), InvalidOptions),
+    "a filter of a work queue": (lambda: FilterGroup(1, None, "work", "g", EVEN), InvalidOptions),
+    "a filter of a wrong name": (lambda: FilterGroup(1, None, "q", "x" * 1000, EVEN), InvalidOptions),
+    "a seek of others": (
+        lambda: SeekGroup(1, None, "q", "people", StartAt.NOW, user="bob", manage=False),
+        NotAuthorized,
+    ),
+    "a deletion of others": (lambda: DeleteGroup(1, None, "q", "people", user="bob", manage=False), NotAuthorized),
+    "a deletion of nothing": (lambda: DeleteGroup(1, None, "q", "none"), GroupNotFound),
+    "a quarantine of others": (
+        lambda: Quarantine(1, None, "q", "etl", [(5, 5)], user="bob", manage=False),
+        NotAuthorized,
+    ),
+    "a job's state": (lambda: ChangeJob(1, None, 1, JobState.DONE, by="ann"), JobStateConflict),
+    "a letter for no queue": (lambda: ReplayDead(1, None, "none", [1], rows_of(1)), QueueNotFound),
+}
+
+
+@pytest.mark.parametrize(("make", "error"), REFUSED.values(), ids=REFUSED)
+def test_it_is_refused_as_what_is_carried_out(make: Callable[[], Any], error: type[VibeMQError]) -> None:
+    driver = broker()
+    refusal, real = tried(driver, make()), driver.ask(make())
+    assert isinstance(refusal, error)
+    assert str(refusal) == str(real)
+
+
+def test_a_limit_that_is_refused_makes_no_cursor() -> None:
+    driver = broker()
+    assert isinstance(driver.ask(JoinCursor(1, None, "q", "new", max_lag_ms=NUMBER_MAX + 1)), InvalidOptions)
+    assert "new" not in driver.engine._state.queues["q"].groups
