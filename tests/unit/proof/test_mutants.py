@@ -12,7 +12,17 @@ from tests.proof import mutants
 from tests.proof.contract import Budget
 from tests.proof.methods import MODULES
 from tests.proof.mutant_list import MUTANTS, Catcher, Mutant
-from tests.proof.mutants import CONTROL, Check, Unfit, check_copy_wins, choose, environment, make_copy, remove
+from tests.proof.mutants import (
+    CONTROL,
+    Check,
+    NoCase,
+    Unfit,
+    check_copy_wins,
+    choose,
+    environment,
+    make_copy,
+    remove,
+)
 
 ROOT = Path(__file__).parents[3]
 
@@ -74,10 +84,48 @@ def test_a_mutant_that_nobody_notices_lives(tmp_path: Path) -> None:
     assert "the mutant lives" in told(tmp_path, new=harmless)
 
 
+ANY = Mutant("any", "errors.py", "old", "new", "harm")
+
+
+@pytest.fixture
+def without_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("make_copy", "check_copy_wins", "remove"):
+        monkeypatch.setattr(mutants, name, lambda *words: None)
+
+
+@pytest.mark.usefixtures("without_copies")
+@pytest.mark.parametrize("tried", [True, False])
+def test_a_mutant_that_had_too_little_time_is_not_decided(
+    tried: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def first_finding(folder: Path, catcher: Catcher, seconds: float) -> None:
+        if not tried and folder.name != "control":
+            raise NoCase("it ran none of its cases")
+
+    monkeypatch.setattr(mutants, "first_finding", first_finding)
+    check = Check(Budget(1, 60.0, 1, tmp_path))
+    check.run([replace(ANY, by=(Catcher("sim-disk", seconds=1_000.0),))])
+    assert (check.result.cases, check.result.findings, check.result.complete) == (0, [], False)
+    assert "sim-disk had" in str(check.result.figures["not decided"])
+    check = Check(Budget(1, 60.0, 1, tmp_path))
+    check.run([replace(ANY, by=(Catcher("sim-disk", seconds=20.0),))])
+    [finding] = check.result.findings
+    assert ("the mutant lives" if tried else "ran none") in finding.what
+
+
+@pytest.mark.usefixtures("without_copies")
+def test_without_time_no_method_is_begun(tmp_path: Path) -> None:
+    check = Check(Budget(1, 1.0, 1, tmp_path))
+    check.run([ANY])
+    assert check.result.is_empty
+    assert not check.result.complete
+
+
 def test_the_short_form_takes_turns() -> None:
     seen = {mutant.name for seed in range(60) for mutant in choose(MUTANTS, 2, seed)}
     assert seen == {mutant.name for mutant in MUTANTS if mutant.quick}
-    assert choose(MUTANTS, 1_000, 5) == list(MUTANTS)
+    assert choose(MUTANTS, 1_000, 0) == list(MUTANTS)
+    assert choose(MUTANTS, 1_000, 5) == [*MUTANTS[5:], *MUTANTS[:5]]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
