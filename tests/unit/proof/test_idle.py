@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.proof.idle import CPU_MAX_ECHOES, ECHOES_PER_S, WAKEUPS_OWN_MAX, Cost, Silence, judge
+from tests.proof.idle import CPU_MAX_ECHOES, ECHOES_PER_S, WAKEUPS_OWN_MAX, Cost, Silence, judge, least_silence
 
 SECONDS = 10.0
 
@@ -30,3 +30,15 @@ def test_work_for_every_connection_is_a_finding_however_fast_the_machine(slownes
 def test_a_timer_for_every_connection_is_a_finding_however_cheap() -> None:
     [finding] = judge(cost(silence(0.1, 0.1, ECHOES_PER_S + WAKEUPS_OWN_MAX + 100)), "silent")
     assert "wake the broker" in finding.what
+
+
+def test_what_is_too_much_is_measured_again() -> None:
+    burst, calm = silence(1.0, 0.1), silence(0.2, 0.1)
+    heard = iter([burst, calm])
+    assert least_silence(heard.__next__, 10_000) is calm
+    heard = iter([burst, silence(0.9, 0.1), burst])
+    assert judge(cost(least_silence(heard.__next__, 10_000)), "silent")
+
+
+def test_what_is_little_is_measured_once() -> None:
+    assert least_silence(iter([silence(0.2, 0.1)]).__next__, 10_000).echoes == 2.0
