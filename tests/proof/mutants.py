@@ -43,8 +43,8 @@ class Unfit(Exception):
     """A mutant that does not fit the source, or a copy that was not used."""
 
 
-class NoCase(Unfit):
-    """A method that tried nothing."""
+class NoVerdict(Unfit):
+    """A method that tried nothing, or did not end: a finding, unless the time of the whole run has ended."""
 
 
 class TimeEnded(Exception):
@@ -86,8 +86,8 @@ def first_finding(folder: Path, catcher: Catcher, seconds: float) -> str | None:
     """What the method finds in the copy; None when it finds nothing within its time.
 
     Raises:
-        Unfit: it did not come to its end.
-        NoCase: it tried nothing.
+        Unfit: it broke.
+        NoVerdict: it tried nothing, or did not end.
     """
     work = folder / "work"
     work.mkdir(exist_ok=True)
@@ -104,7 +104,7 @@ def first_finding(folder: Path, catcher: Catcher, seconds: float) -> str | None:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise Unfit(f"{catcher.method} did not end within {seconds + GRACE_S:.0f} s") from None
+        raise NoVerdict(f"{catcher.method} did not end within {seconds + GRACE_S:.0f} s") from None
     finally:
         remove(work)
     lines = done.stdout.strip().splitlines()
@@ -114,7 +114,7 @@ def first_finding(folder: Path, catcher: Catcher, seconds: float) -> str | None:
     if result["findings"]:
         return str(result["findings"][0]["what"])
     if not result["cases"]:
-        raise NoCase(f"{catcher.method} ran none of its {result['unit']}, so it has proved nothing")
+        raise NoVerdict(f"{catcher.method} ran none of its {result['unit']}, so it has proved nothing")
     bad = {name: result[name] for name in ("lost", "resurrected", "undetected") if result[name]}
     return str(bad) if bad else None
 
@@ -163,19 +163,32 @@ class Check:
         self._seconds(CONTROL_SECONDS)
         self._controlled.update(methods)
         folder = self._budget.work / "control"
-        make_copy(folder, CONTROL)
-        check_copy_wins(folder)
-        for method in methods:
-            catcher = Catcher(method, cases=CONTROL_CASES.get(method, Catcher(method).cases), aim="sqlite")
-            seconds = SLOW_CONTROL_SECONDS if method in CONTROL_CASES else CONTROL_SECONDS
-            try:
-                found = first_finding(folder, catcher, seconds)
-            except Unfit as error:
-                found = str(error)
-            if found is not None:
-                what = f"{method} finds something in the untouched product: {found}"
-                self.result.findings.append(Finding(what, f"python -m tests.proof short {method}"))
-        remove(folder)
+        try:
+            make_copy(folder, CONTROL)
+            check_copy_wins(folder)
+            for method in methods:
+                self._control_one(folder, method)
+        finally:
+            remove(folder)
+
+    def _control_one(self, folder: Path, method: str) -> None:
+        catcher = Catcher(method, cases=CONTROL_CASES.get(method, Catcher(method).cases), aim="sqlite")
+        seconds = SLOW_CONTROL_SECONDS if method in CONTROL_CASES else CONTROL_SECONDS
+        try:
+            found = self._found(folder, catcher, seconds)
+        except Unfit as error:
+            found = str(error)
+        if found is not None:
+            what = f"{method} finds something in the untouched product: {found}"
+            self.result.findings.append(Finding(what, f"python -m tests.proof short {method}"))
+
+    def _found(self, folder: Path, catcher: Catcher, seconds: float) -> str | None:
+        try:
+            return first_finding(folder, catcher, seconds)
+        except NoVerdict as error:
+            if time.monotonic() < self._deadline:
+                raise
+            raise TimeEnded(str(error)) from None
 
     def _one(self, number: int, mutant: Mutant) -> None:
         folder = self._budget.work / f"mutant-{number}"
@@ -197,15 +210,9 @@ class Check:
         cut = ""
         for catcher in mutant.by:
             seconds = self._seconds(catcher.seconds)
-            is_cut = seconds < ENOUGH * catcher.seconds
-            try:
-                found = first_finding(folder, catcher, seconds)
-            except NoCase:
-                if not is_cut:
-                    raise
-                found = None
+            found = self._found(folder, catcher, seconds)
             if found is None:
-                if is_cut:
+                if seconds < ENOUGH * catcher.seconds:
                     cut = f"{catcher.method} had {seconds:.0f} s for it, of {catcher.seconds:.0f}"
                 continue
             if not re.search(mutant.sign, found, re.DOTALL):

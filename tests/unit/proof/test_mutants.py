@@ -15,7 +15,7 @@ from tests.proof.mutant_list import MUTANTS, Catcher, Mutant
 from tests.proof.mutants import (
     CONTROL,
     Check,
-    NoCase,
+    NoVerdict,
     Unfit,
     check_copy_wins,
     choose,
@@ -93,24 +93,46 @@ def without_copies(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(mutants, name, lambda *words: None)
 
 
-@pytest.mark.usefixtures("without_copies")
-@pytest.mark.parametrize("tried", [True, False])
-def test_a_mutant_that_had_too_little_time_is_not_decided(
-    tried: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def first_finding(folder: Path, catcher: Catcher, seconds: float) -> None:
-        if not tried and folder.name != "control":
-            raise NoCase("it ran none of its cases")
+def lives(seconds: float, folder: Path) -> Check:
+    """A run of a minute over a mutant that nobody finds in so many seconds."""
+    check = Check(Budget(1, 60.0, 1, folder))
+    check.run([replace(ANY, by=(Catcher("sim-disk", seconds=seconds),))])
+    return check
 
-    monkeypatch.setattr(mutants, "first_finding", first_finding)
+
+@pytest.mark.usefixtures("without_copies")
+def test_a_mutant_that_had_too_little_time_is_not_decided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mutants, "first_finding", lambda *words: None)
+    result = lives(1_000.0, tmp_path).result
+    assert (result.cases, result.findings, result.complete) == (0, [], False)
+    assert "sim-disk had" in str(result.figures["not decided"])
+    [finding] = lives(20.0, tmp_path).result.findings
+    assert "the mutant lives" in finding.what
+
+
+@pytest.mark.usefixtures("without_copies")
+@pytest.mark.parametrize("where", ["control", "mutant-0"])
+def test_a_method_that_says_nothing_is_a_finding_unless_the_time_has_ended(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     check = Check(Budget(1, 60.0, 1, tmp_path))
-    check.run([replace(ANY, by=(Catcher("sim-disk", seconds=1_000.0),))])
-    assert (check.result.cases, check.result.findings, check.result.complete) == (0, [], False)
-    assert "sim-disk had" in str(check.result.figures["not decided"])
-    check = Check(Budget(1, 60.0, 1, tmp_path))
-    check.run([replace(ANY, by=(Catcher("sim-disk", seconds=20.0),))])
+    deadline = check._deadline
+
+    def silent(folder: Path, catcher: Catcher, seconds: float) -> str | None:
+        if folder.name == where:
+            check._deadline = deadline
+            raise NoVerdict("it did not end within 60 s")
+        return None if folder.name == "control" else "harm"
+
+    monkeypatch.setattr(mutants, "first_finding", silent)
+    check.run([ANY])
     [finding] = check.result.findings
-    assert ("the mutant lives" if tried else "ran none") in finding.what
+    assert "did not end" in finding.what
+    check = Check(Budget(1, 60.0, 1, tmp_path))
+    deadline = 0.0
+    check.run([ANY])
+    assert check.result.is_empty
+    assert not check.result.complete
 
 
 @pytest.mark.usefixtures("without_copies")
