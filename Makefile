@@ -87,7 +87,7 @@ test-fast: install ## the tests that start no processes
 jobs-proof: install ## 100,000 dead letters replayed, and exported, by a job, with 20 kills of the broker and of the command line; ARGS="--provider sqlite --kind replay"
 	$(BIN)/python -m tests.crash.jobs_killed $(ARGS)
 
-crash: install ## ten minutes of the proof that nothing confirmed is lost; prints a table
+crash: install ## ten minutes of the proof that nothing confirmed is lost; prints a table; ARGS="--minutes 20 --seed 7"
 	$(BIN)/python -m tests.proof crash $(ARGS)
 
 console-soak: install ## 20 people click about in consoles for MINUTES (120) while messages flow: memory, files and readers stay, no errors

@@ -1,7 +1,7 @@
 """`python -m tests.proof crash|torture|short [METHOD …]`: run the methods, print the table; exit 1 on any finding.
 
-Methods run two at a time, each in a process of its own, and one more of those that mostly wait; those that measure
-speed run alone, at the end.
+Those that measure speed run first, one after another and nothing beside them; then the others two at a time, each in a
+process of its own, and one more of those that mostly wait. A method for which a short run has no time is not run.
 """
 
 import argparse
@@ -14,6 +14,7 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from tests.proof.contract import Finding, Method, Result, Size
@@ -29,26 +30,42 @@ LEVEL_SECONDS = {"short": 120, "crash": 600, "torture": 3600}
 """What a whole run may take, shared as the methods' own sizes say."""
 
 
-def run_in_child(method: Method, size: Size, seed: int, folder: Path, aim: str = "") -> Row:
+ENOUGH = 0.5
+"""Of the time that a method wants: whoever tries nothing in it has failed, and was not just cut short."""
+
+
+def run_in_child(method: Method, size: Size, seconds: float, seed: int, folder: Path, aim: str = "") -> Row:
+    """`seconds`: what the run has for it, of the time that its size wants."""
     why = method.missing()
+    if why is None and seconds < method.least_s:
+        why = f"the run has {seconds:.0f} s for it, it needs {method.least_s:.0f}"
     if why is not None:
         return Row(method, size.cases, 0, None, why)
     work = folder / method.name
     work.mkdir()
-    words = [method.name, str(size.cases), str(size.seconds), str(seed), str(work), aim]
+    words = [method.name, str(size.cases), str(seconds), str(seed), str(work), aim]
     command = [sys.executable, "-m", "tests.proof.worker", *words]
     began = time.monotonic()
     try:
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=size.seconds + GRACE_S)
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=seconds + GRACE_S)
         result = parsed(done.stdout, done.returncode, words)
     except subprocess.TimeoutExpired:
-        result = Result(
-            findings=[Finding(f"hung: over {size.seconds + GRACE_S:.0f} s", " ".join(words))], complete=False
-        )
+        result = Result(findings=[Finding(f"hung: over {seconds + GRACE_S:.0f} s", " ".join(words))], complete=False)
     shutil.rmtree(work, ignore_errors=True)
-    row = Row(method, size.cases, time.monotonic() - began, result)
+    row = row_of(method, size, seconds, time.monotonic() - began, result)
     print(f"{method.title}: {result.cases:,} {result.unit} in {row.seconds:.0f} s", file=sys.stderr, flush=True)
     return row
+
+
+def row_of(method: Method, size: Size, seconds: float, took: float, result: Result) -> Row:
+    """A method that tried nothing must not look like one that finds nothing."""
+    if not result.is_empty:
+        return Row(method, size.cases, took, result)
+    if not result.complete and seconds < ENOUGH * size.seconds:
+        return Row(method, size.cases, took, None, f"its {seconds:.0f} s ended before the first of its {result.unit}")
+    what = f"{method.name} ran none of its {result.unit}, so it has proved nothing"
+    repeat = f"python -m tests.proof short {method.name}"
+    return Row(method, size.cases, took, replace(result, findings=[Finding(what, repeat)]))
 
 
 def parsed(output: str, code: int, words: list[str]) -> Result:
@@ -64,24 +81,26 @@ def run_all(
 ) -> list[Row]:
     methods = {name: find(name) for name in names}
     sizes: dict[str, Size] = {name: getattr(method, level) for name, method in methods.items()}
-    begin = time.monotonic()
+    deadline = time.monotonic() + seconds
     rows: dict[str, Row] = {}
 
-    def one(lane: Lane, name: str) -> None:
-        size = Size(sizes[name].cases, lane.take(name, time.monotonic()))
-        rows[name] = run_in_child(methods[name], size, seed, folder, aim)
+    def one(name: str, share: float) -> None:
+        rows[name] = run_in_child(methods[name], sizes[name], share, seed, folder, aim)
+
+    def next_of(lane: Lane, name: str) -> None:
+        one(name, lane.take(name, time.monotonic()))
         lane.done(name)
 
-    all_lanes = lanes(methods.values(), sizes, jobs, begin, seconds)
+    # First, because what the others leave behind, in the page cache or running, would be measured too.
+    for name, share in alone(methods.values(), sizes, jobs, seconds).items():
+        one(name, share)
     with ExitStack() as stack:
         work = []
-        for lane in all_lanes:
+        for lane in lanes(methods.values(), sizes, jobs, deadline):
             pool = stack.enter_context(ThreadPoolExecutor(lane.width))
-            work += [pool.submit(one, lane, name) for name in lane.order]
+            work += [pool.submit(next_of, lane, name) for name in lane.order]
         for future in work:
             future.result()
-    for name, share in alone(methods.values(), sizes, jobs, seconds).items():
-        rows[name] = run_in_child(methods[name], Size(sizes[name].cases, share), seed, folder, aim)
     return [rows[name] for name in names]
 
 

@@ -55,6 +55,11 @@ class Result:
     complete: bool = True
     """False when the time ended before the planned cases."""
 
+    @property
+    def is_empty(self) -> bool:
+        """Nothing was tried, so nothing is proved."""
+        return not self.cases and not self.findings
+
 
 @dataclass(frozen=True, slots=True)
 class Size:
@@ -79,3 +84,5 @@ class Method:
     """Mostly for disks, clocks and peers, so that two others may run beside it."""
     alone: bool = False
     """It measures speed, so nothing may run beside it."""
+    least_s: float = 1.0
+    """With less time it would prove nothing, so it is left out."""

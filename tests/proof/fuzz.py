@@ -185,5 +185,5 @@ METHOD = Method(
     run=run_all,
     short=Size(250, 3),
     crash=Size(cases=130_000, seconds=240),
-    torture=Size(cases=1_000_000, seconds=1_640),
+    torture=Size(cases=1_000_000, seconds=1_530),
 )

@@ -27,14 +27,28 @@ ROOT = Path(__file__).parents[2]
 CONTROL = Mutant("none", "__init__.py", "", "", "")
 CONTROL_CASES = {"bit-rot": 50, "inject": 3, "users": 3}
 """Of methods that are slow to begin; a control that ran no case would prove nothing."""
-CONTROL_SECONDS = 2.0
+CONTROL_SECONDS = 3.0
 SLOW_CONTROL_SECONDS = 60.0
 GRACE_S = 60.0
 WHERE = "import vibemq, vibemq.storage.migrate as m; print(vibemq.__file__, m.migrations_folder())"
 
 
+ENOUGH = 0.5
+"""Of the time that a catcher wants: what it has not caught by then, for want of time, lives."""
+LEFT_LEAST_S = 5.0
+"""With less than that left no method is begun."""
+
+
 class Unfit(Exception):
     """A mutant that does not fit the source, or a copy that was not used."""
+
+
+class NoVerdict(Unfit):
+    """A method that tried nothing, or did not end: a finding, unless the time of the whole run has ended."""
+
+
+class TimeEnded(Exception):
+    """Nothing can be said of a mutant: its catchers had too little time."""
 
 
 def make_copy(folder: Path, mutant: Mutant) -> None:
@@ -72,7 +86,8 @@ def first_finding(folder: Path, catcher: Catcher, seconds: float) -> str | None:
     """What the method finds in the copy; None when it finds nothing within its time.
 
     Raises:
-        Unfit: it did not come to its end.
+        Unfit: it broke.
+        NoVerdict: it tried nothing, or did not end.
     """
     work = folder / "work"
     work.mkdir(exist_ok=True)
@@ -89,7 +104,7 @@ def first_finding(folder: Path, catcher: Catcher, seconds: float) -> str | None:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise Unfit(f"{catcher.method} did not end within {seconds + GRACE_S:.0f} s") from None
+        raise NoVerdict(f"{catcher.method} did not end within {seconds + GRACE_S:.0f} s") from None
     finally:
         remove(work)
     lines = done.stdout.strip().splitlines()
@@ -98,6 +113,8 @@ def first_finding(folder: Path, catcher: Catcher, seconds: float) -> str | None:
     result = json.loads(lines[-1])
     if result["findings"]:
         return str(result["findings"][0]["what"])
+    if not result["cases"]:
+        raise NoVerdict(f"{catcher.method} ran none of its {result['unit']}, so it has proved nothing")
     bad = {name: result[name] for name in ("lost", "resurrected", "undetected") if result[name]}
     return str(bad) if bad else None
 
@@ -123,35 +140,55 @@ class Check:
         """What was said about each mutant that was caught."""
 
     def run(self, mutants: Iterable[Mutant]) -> None:
-        mutants = list(mutants)
-        self._control(sorted({catcher.method for mutant in mutants for catcher in mutant.by} - self._controlled))
+        """One after another, each behind the control of its methods, until the time ends."""
         for number, mutant in enumerate(mutants):
-            if time.monotonic() > self._deadline:
+            try:
+                self._control(sorted({catcher.method for catcher in mutant.by} - self._controlled))
+                self._one(number, mutant)
+            except TimeEnded as ended:
                 self.result.complete = False
+                self.result.figures["not decided"] = f"{mutant.name}: {ended}"
                 return
-            self._one(number, mutant)
 
     def _seconds(self, wanted: float) -> float:
-        return max(3.0, min(wanted, self._deadline - time.monotonic()))
+        """What there is of them. Raises TimeEnded when that is next to nothing."""
+        left = self._deadline - time.monotonic()
+        if left < LEFT_LEAST_S:
+            raise TimeEnded("the time ended before it")
+        return min(wanted, left)
 
     def _control(self, methods: list[str]) -> None:
         if not methods:
             return
+        self._seconds(CONTROL_SECONDS)
         self._controlled.update(methods)
         folder = self._budget.work / "control"
-        make_copy(folder, CONTROL)
-        check_copy_wins(folder)
-        for method in methods:
-            catcher = Catcher(method, cases=CONTROL_CASES.get(method, Catcher(method).cases), aim="sqlite")
-            seconds = SLOW_CONTROL_SECONDS if method in CONTROL_CASES else self._seconds(CONTROL_SECONDS)
-            try:
-                found = first_finding(folder, catcher, seconds)
-            except Unfit as error:
-                found = str(error)
-            if found is not None:
-                what = f"{method} finds something in the untouched product: {found}"
-                self.result.findings.append(Finding(what, f"python -m tests.proof short {method}"))
-        remove(folder)
+        try:
+            make_copy(folder, CONTROL)
+            check_copy_wins(folder)
+            for method in methods:
+                self._control_one(folder, method)
+        finally:
+            remove(folder)
+
+    def _control_one(self, folder: Path, method: str) -> None:
+        catcher = Catcher(method, cases=CONTROL_CASES.get(method, Catcher(method).cases), aim="sqlite")
+        seconds = SLOW_CONTROL_SECONDS if method in CONTROL_CASES else CONTROL_SECONDS
+        try:
+            found = self._found(folder, catcher, seconds)
+        except Unfit as error:
+            found = str(error)
+        if found is not None:
+            what = f"{method} finds something in the untouched product: {found}"
+            self.result.findings.append(Finding(what, f"python -m tests.proof short {method}"))
+
+    def _found(self, folder: Path, catcher: Catcher, seconds: float) -> str | None:
+        try:
+            return first_finding(folder, catcher, seconds)
+        except NoVerdict as error:
+            if time.monotonic() < self._deadline:
+                raise
+            raise TimeEnded(str(error)) from None
 
     def _one(self, number: int, mutant: Mutant) -> None:
         folder = self._budget.work / f"mutant-{number}"
@@ -169,26 +206,30 @@ class Check:
         self.result.cases += 1
 
     def _caught_by(self, folder: Path, mutant: Mutant) -> str:
-        """Raises Unfit when nobody catches it, or somebody does for another reason."""
+        """Raises Unfit when nobody catches it, or somebody does for another reason; TimeEnded when somebody might."""
+        cut = ""
         for catcher in mutant.by:
-            found = first_finding(folder, catcher, self._seconds(catcher.seconds))
+            seconds = self._seconds(catcher.seconds)
+            found = self._found(folder, catcher, seconds)
             if found is None:
+                if seconds < ENOUGH * catcher.seconds:
+                    cut = f"{catcher.method} had {seconds:.0f} s for it, of {catcher.seconds:.0f}"
                 continue
             if not re.search(mutant.sign, found, re.DOTALL):
                 raise Unfit(f"{catcher.method} tripped over something else than {mutant.sign!r}: {found}")
             self.told[mutant.name] = found
             return catcher.method
+        if cut:
+            raise TimeEnded(cut)
         raise Unfit(f"the mutant lives; {', '.join(catcher.method for catcher in mutant.by)} found nothing")
 
 
 def choose(mutants: Iterable[Mutant], count: int, seed: int) -> list[Mutant]:
-    """All of them when there is room, else as many quick ones, another set for another seed."""
+    """All of them when there is room, else as many quick ones; for another seed others come first, or at all."""
     every = list(mutants)
-    if count >= len(every):
-        return every
-    quick = [mutant for mutant in every if mutant.quick]
-    start = seed * count % len(quick)
-    return (quick[start:] + quick[:start])[:count]
+    fit = every if count >= len(every) else [mutant for mutant in every if mutant.quick]
+    start = seed * (count if count < len(every) else 1) % len(fit)
+    return (fit[start:] + fit[:start])[:count]
 
 
 def run(budget: Budget) -> Result:
@@ -203,7 +244,8 @@ METHOD = Method(
     run=run,
     short=Size(cases=1, seconds=20),
     crash=Size(cases=12, seconds=60),
-    torture=Size(cases=len(MUTANTS), seconds=220),
+    torture=Size(cases=len(MUTANTS), seconds=480),
+    least_s=20,
 )
 
 

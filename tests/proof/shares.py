@@ -38,12 +38,11 @@ class Lane:
             del self._ends[name]
 
 
-def lanes(methods: Iterable[Method], sizes: dict[str, Size], jobs: int, begin: float, seconds: float) -> list[Lane]:
+def lanes(methods: Iterable[Method], sizes: dict[str, Size], jobs: int, deadline: float) -> list[Lane]:
     """The lanes of the methods that may run beside others: `jobs` at a time, and one more of those that mostly wait."""
     together = [method for method in methods if not method.alone]
     waiting = [method.name for method in together if method.waits and jobs > 1]
     busy = [method.name for method in together if method.name not in waiting]
-    deadline = begin + seconds - sum(alone(methods, sizes, jobs, seconds).values())
     made = [(busy, jobs), (waiting, 1)]
     return [Lane({name: sizes[name] for name in names}, width, deadline) for names, width in made if names]
 

@@ -309,6 +309,6 @@ METHOD = Method(
     run=run,
     short=Size(cases=15, seconds=30),
     crash=Size(cases=1_600, seconds=80),
-    torture=Size(cases=10_000, seconds=800),
+    torture=Size(cases=10_000, seconds=650),
     missing=shim.missing_compiler,
 )

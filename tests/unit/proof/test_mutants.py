@@ -12,7 +12,17 @@ from tests.proof import mutants
 from tests.proof.contract import Budget
 from tests.proof.methods import MODULES
 from tests.proof.mutant_list import MUTANTS, Catcher, Mutant
-from tests.proof.mutants import CONTROL, Check, Unfit, check_copy_wins, choose, environment, make_copy, remove
+from tests.proof.mutants import (
+    CONTROL,
+    Check,
+    NoVerdict,
+    Unfit,
+    check_copy_wins,
+    choose,
+    environment,
+    make_copy,
+    remove,
+)
 
 ROOT = Path(__file__).parents[3]
 
@@ -74,10 +84,70 @@ def test_a_mutant_that_nobody_notices_lives(tmp_path: Path) -> None:
     assert "the mutant lives" in told(tmp_path, new=harmless)
 
 
+ANY = Mutant("any", "errors.py", "old", "new", "harm")
+
+
+@pytest.fixture
+def without_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("make_copy", "check_copy_wins", "remove"):
+        monkeypatch.setattr(mutants, name, lambda *words: None)
+
+
+def lives(seconds: float, folder: Path) -> Check:
+    """A run of a minute over a mutant that nobody finds in so many seconds."""
+    check = Check(Budget(1, 60.0, 1, folder))
+    check.run([replace(ANY, by=(Catcher("sim-disk", seconds=seconds),))])
+    return check
+
+
+@pytest.mark.usefixtures("without_copies")
+def test_a_mutant_that_had_too_little_time_is_not_decided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mutants, "first_finding", lambda *words: None)
+    result = lives(1_000.0, tmp_path).result
+    assert (result.cases, result.findings, result.complete) == (0, [], False)
+    assert "sim-disk had" in str(result.figures["not decided"])
+    [finding] = lives(20.0, tmp_path).result.findings
+    assert "the mutant lives" in finding.what
+
+
+@pytest.mark.usefixtures("without_copies")
+@pytest.mark.parametrize("where", ["control", "mutant-0"])
+def test_a_method_that_says_nothing_is_a_finding_unless_the_time_has_ended(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check = Check(Budget(1, 60.0, 1, tmp_path))
+    deadline = check._deadline
+
+    def silent(folder: Path, catcher: Catcher, seconds: float) -> str | None:
+        if folder.name == where:
+            check._deadline = deadline
+            raise NoVerdict("it did not end within 60 s")
+        return None if folder.name == "control" else "harm"
+
+    monkeypatch.setattr(mutants, "first_finding", silent)
+    check.run([ANY])
+    [finding] = check.result.findings
+    assert "did not end" in finding.what
+    check = Check(Budget(1, 60.0, 1, tmp_path))
+    deadline = 0.0
+    check.run([ANY])
+    assert check.result.is_empty
+    assert not check.result.complete
+
+
+@pytest.mark.usefixtures("without_copies")
+def test_without_time_no_method_is_begun(tmp_path: Path) -> None:
+    check = Check(Budget(1, 1.0, 1, tmp_path))
+    check.run([ANY])
+    assert check.result.is_empty
+    assert not check.result.complete
+
+
 def test_the_short_form_takes_turns() -> None:
     seen = {mutant.name for seed in range(60) for mutant in choose(MUTANTS, 2, seed)}
     assert seen == {mutant.name for mutant in MUTANTS if mutant.quick}
-    assert choose(MUTANTS, 1_000, 5) == list(MUTANTS)
+    assert choose(MUTANTS, 1_000, 0) == list(MUTANTS)
+    assert choose(MUTANTS, 1_000, 5) == [*MUTANTS[5:], *MUTANTS[:5]]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")

@@ -1,14 +1,17 @@
 """How the time of a whole run is shared: in proportion, what is left over included, and never beyond its end."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.proof import __main__ as proof
 from tests.proof.contract import Budget, Method, Result, Size
 from tests.proof.fuzz import COST_US
 from tests.proof.fuzz_targets import TARGETS
 from tests.proof.methods import MODULES, find
 from tests.proof.shares import Lane, alone, lanes
+from tests.proof.table import Row, cells_of
 
 
 def lane(width: int = 1, deadline: float = 100.0, **seconds: float) -> Lane:
@@ -58,11 +61,11 @@ SIZES = {method.name: method.torture for method in METHODS}
 
 
 def test_those_that_wait_have_a_lane_of_their_own_and_the_lonely_ones_their_time() -> None:
-    busy, waiting = lanes(METHODS, SIZES, jobs=2, begin=0.0, seconds=100.0)
+    busy, waiting = lanes(METHODS, SIZES, jobs=2, deadline=100.0)
     assert (busy.width, busy.order, waiting.width, waiting.order) == (2, ["busy"], 1, ["waits"])
     assert alone(METHODS, SIZES, jobs=2, seconds=100.0) == {"fast": 10.0}
-    assert busy.take("busy", 0.0) == 90.0
-    [only] = lanes(METHODS, SIZES, jobs=1, begin=0.0, seconds=100.0)
+    assert busy.take("busy", 10.0) == 90.0
+    [only] = lanes(METHODS, SIZES, jobs=1, deadline=100.0)
     assert sorted(only.order) == ["busy", "waits"]
 
 
@@ -70,11 +73,51 @@ def test_where_time_is_short_the_lonely_ones_get_less_too() -> None:
     assert alone(METHODS, SIZES, jobs=2, seconds=30.0) == {"fast": pytest.approx(5.0)}
 
 
+def test_the_lonely_ones_run_first_and_nothing_beside_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {method.name: method for method in [*METHODS, method("faster", 5, is_alone=True)]}
+    running: set[str] = set()
+    order: list[str] = []
+
+    def run(method: Method, size: Size, seconds: float, seed: int, folder: Path, aim: str) -> Row:
+        assert not (running and (method.alone or any(found[name].alone for name in running)))
+        running.add(method.name)
+        order.append(method.name)
+        running.discard(method.name)
+        return Row(method, size.cases, 0.0, Result(cases=1))
+
+    monkeypatch.setattr(proof, "find", found.__getitem__)
+    monkeypatch.setattr(proof, "run_in_child", run)
+    rows = proof.run_all(list(found), "torture", 1, tmp_path, jobs=2, seconds=1_000.0)
+    assert [row.method.name for row in rows] == list(found)
+    assert order[:2] == ["fast", "faster"]
+    assert sorted(order[2:]) == ["busy", "waits"]
+
+
+def test_a_method_without_the_time_that_it_needs_is_not_run(tmp_path: Path) -> None:
+    needy = replace(method("needy", 90), least_s=30)
+    row = proof.run_in_child(needy, needy.torture, 6.0, 1, tmp_path)
+    assert row.is_good
+    assert cells_of(row)[-1] == "not run: the run has 6 s for it, it needs 30"
+
+
+@pytest.mark.parametrize("level", ["crash", "torture"])
+def test_a_whole_run_gives_every_method_what_it_needs(level: str) -> None:
+    methods = [find(name) for name in MODULES]
+    sizes: dict[str, Size] = {method.name: getattr(method, level) for method in methods}
+    seconds = proof.LEVEL_SECONDS[level]
+    given = alone(methods, sizes, 2, seconds)
+    for each in lanes(methods, sizes, 2, seconds - sum(given.values())):
+        given |= {name: each.take(name, 0.0) for name in each.order}
+    assert given.keys() == MODULES.keys()
+    for each_method in methods:
+        assert given[each_method.name] >= each_method.least_s
+
+
 @pytest.mark.parametrize("level", ["crash", "torture"])
 def test_all_methods_fit_into_their_time(level: str) -> None:
     """What they want on two quiet cores: the busy ones two at a time, beside one that works a third of its time."""
     methods = [find(name) for name in MODULES]
-    seconds = {"crash": 600.0, "torture": 3600.0}[level]
+    seconds = proof.LEVEL_SECONDS[level]
     wanted = {method.name: getattr(method, level).seconds for method in methods}
     lonely = sum(wanted[method.name] for method in methods if method.alone)
     waiting = sum(wanted[method.name] for method in methods if method.waits)

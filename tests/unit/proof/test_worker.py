@@ -1,42 +1,54 @@
 """A method that does nothing must not look like one that finds nothing."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.proof import worker
-from tests.proof.__main__ import parsed
-from tests.proof.contract import Budget, Method, Result, Size
-from tests.proof.table import Row
+from tests.proof.__main__ import parsed, row_of
+from tests.proof.contract import Method, Result, Size
+from tests.proof.table import Row, cells_of
 
-SIZE = Size(5, 1.0)
+SIZE = Size(5, 10.0)
 
 
-def row_of(result: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Row:
+@pytest.fixture
+def row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Row]:
     """Of the table, for a method whose run comes to this."""
 
-    def run(budget: Budget) -> Result:
-        return result
+    def make(result: Result, seconds: float = SIZE.seconds) -> Row:
+        method = Method("silent", "A silent method", lambda budget: result, SIZE, SIZE, SIZE)
+        monkeypatch.setattr(worker, "find", lambda name: method)
+        worker.main("silent", "5", str(seconds), "7", str(tmp_path))
+        output = capsys.readouterr().out
+        assert json.loads(output.strip().splitlines()[-1])["cases"] == result.cases
+        return row_of(method, SIZE, seconds, 1.0, parsed(output, 0, []))
 
-    method = Method("silent", "A silent method", run, SIZE, SIZE, SIZE)
-    monkeypatch.setattr(worker, "find", lambda name: method)
-    worker.main("silent", "5", "1.0", "7", str(tmp_path))
-    output = capsys.readouterr().out
-    assert json.loads(output.strip().splitlines()[-1])["cases"] == result.cases
-    return Row(method, 5, 1.0, parsed(output, 0, []))
-
-
-def test_a_run_of_no_cases_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    row = row_of(Result(unit="kills"), tmp_path, monkeypatch, capsys)
-    assert not row.is_good
-    assert row.result is not None
-    assert row.result.findings[0].what == "silent ran none of its kills, so it has proved nothing"
+    return make
 
 
-def test_a_run_of_cases_without_findings_is_good(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert row_of(Result(cases=1), tmp_path, monkeypatch, capsys).is_good
+@pytest.mark.parametrize(
+    ("result", "seconds"),
+    [
+        (Result(unit="kills"), SIZE.seconds),
+        (Result(unit="kills"), 1.0),
+        (Result(unit="kills", complete=False), SIZE.seconds),
+    ],
+)
+def test_a_run_of_no_cases_fails(row: Callable[..., Row], result: Result, seconds: float) -> None:
+    made = row(result, seconds)
+    assert not made.is_good
+    assert made.result is not None
+    assert made.result.findings[0].what == "silent ran none of its kills, so it has proved nothing"
+
+
+def test_a_run_that_was_cut_before_its_first_case_is_not_run(row: Callable[..., Row]) -> None:
+    made = row(Result(unit="kills", complete=False), 1.0)
+    assert made.is_good
+    assert cells_of(made)[-1] == "not run: its 1 s ended before the first of its kills"
+
+
+def test_a_run_of_cases_without_findings_is_good(row: Callable[..., Row]) -> None:
+    assert row(Result(cases=1)).is_good
