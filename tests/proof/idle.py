@@ -38,8 +38,8 @@ RSS_MAX_MIB = 400
 PING_P99_MAX_MS = 100.0
 """Beyond that of the echo."""
 CPU_MAX_ECHOES = 8.5
-"""The broker's processor time in multiples of the echo's. On two shared cores it was 2.8 to 7.0 in the course of half an
-hour, while the percentage of a core was 4 to 18. A timer of a second for each connection made the greater of the two
+"""The broker's processor time in multiples of the echo's. On two shared cores it was 2.8 to 7.0 in half an hour,
+while the percentage of a core was 4 to 18. A timer of a second for each connection made the greater of the two
 variants 9.7 and 15.5. The echo has little memory, so what makes memory slow does not slow it as much."""
 SILENCES = 3
 """What is too much is measured again, and the best counts: a burst of other work passes, a regression stays."""
