@@ -37,9 +37,10 @@ from vibemq.protocols.native.codec.wire import CommandType, encode_body
 RSS_MAX_MIB = 400
 PING_P99_MAX_MS = 100.0
 """Beyond that of the echo."""
-CPU_MAX_ECHOES = 6.0
-"""The broker's processor time in multiples of the echo's. It is 2.8 to 4.5 on two loaded cores; a timer of a second for
-each connection made it 8 to 10."""
+CPU_MAX_ECHOES = 8.5
+"""The broker's processor time in multiples of the echo's. On two shared cores it was 2.8 to 7.0 in half an hour,
+while the percentage of a core was 4 to 18. A timer of a second for each connection made the greater of the two
+variants 9.7 and 15.5. The echo has little memory, so what makes memory slow does not slow it as much."""
 SILENCES = 3
 """What is too much is measured again, and the best counts: a burst of other work passes, a regression stays."""
 WAKEUPS_OWN_MAX = 300.0
@@ -47,7 +48,7 @@ WAKEUPS_OWN_MAX = 300.0
 ECHOES_PER_S = 10_000 / PING_EVERY_S
 HELPERS = 4
 PING_PAUSE_S = 0.01
-SETTLE_S = 2.0
+SETTLE_S = 4.0
 """After the last connection and the last ping, before processor time is measured."""
 FILES_SPARE = 500
 PING = encode_frame(encode_body(CommandType.PING, "p"))
