@@ -38,9 +38,10 @@ $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "VibeMQ needs Python 3.11 or newer with its venv module (Debian: apt-get install python3-venv)" >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV)
 
+# Not compiled, here and below: most of what pandas and PySpark bring is never imported.
 $(INSTALLED): pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --editable '.[demo,speed]' --group dev
+	$(BIN)/python -m pip install --quiet --no-compile --editable '.[demo,speed]' --group dev
 	@touch $@ $(DEMO) $(DEMO_SPARK)
 
 $(SITE): pyproject.toml | $(BIN)/python
@@ -48,7 +49,6 @@ $(SITE): pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --group docs
 	@touch $@
 
-# Not compiled: most of what pandas brings is never imported.
 $(DEMO): pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --no-compile --editable '.[demo,speed]'
 	@touch $@
@@ -67,7 +67,7 @@ lint: install ## style, format and the rooms' imports
 	$(BIN)/lint-imports
 
 types: install ## mypy --strict
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers 2
 
 # Each worker of pytest compiles every test on its own, all at the same time. What cannot be imported is told by `test`.
 compiled: install ## compile the tests, each once, before their first run

@@ -19,12 +19,12 @@ pytestmark = pytest.mark.slow
 HALF, ALL = 0.5, 1.0
 CASES = [
     (8, 32_000, 4_000, HALF),
-    (8, 300_000, 200, HALF),
+    pytest.param(8, 300_000, 200, HALF, marks=pytest.mark.long),
     (8, 1_000_000, 20_000, HALF),
     (8, 100_000, 20_000, ALL),
-    (12, 300_000, 4_000, HALF),
-    (16, 1_000_000, 70_000, HALF),
-    (24, 32_000, 200_000, HALF),
+    pytest.param(12, 300_000, 4_000, HALF, marks=pytest.mark.long),
+    pytest.param(16, 1_000_000, 70_000, HALF, marks=pytest.mark.long),
+    pytest.param(24, 32_000, 200_000, HALF, marks=pytest.mark.long),
     (24, 300_000, 200, HALF),
 ]
 """MiB of the disk, bytes of a publish and of a message, and how much is drained."""

@@ -356,7 +356,7 @@ METHOD = Method(
     name="inject",
     title="an error at every call of a fixed piece of work",
     run=run,
-    short=Size(cases=5, seconds=30),
+    short=Size(cases=3, seconds=30),
     crash=Size(cases=250, seconds=125),
     torture=Size(cases=100_000, seconds=800),
     missing=shim.missing_compiler,

@@ -369,7 +369,7 @@ METHOD = Method(
     name="kill-9",
     title="kill -9 with everything in flight",
     run=run,
-    short=Size(cases=3, seconds=30),
+    short=Size(cases=2, seconds=30),
     crash=Size(cases=45, seconds=90),
     torture=Size(cases=300, seconds=600),
     waits=True,

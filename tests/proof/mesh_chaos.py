@@ -366,7 +366,7 @@ METHOD = Method(
     name="eventmesh",
     title="EventMesh clients and their broker are killed",
     run=run,
-    short=Size(6, 8),
+    short=Size(4, 8),
     crash=Size(cases=30, seconds=30),
     torture=Size(cases=1_000_000, seconds=300),
     waits=True,

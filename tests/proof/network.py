@@ -218,7 +218,7 @@ METHOD = Method(
     name="network",
     title="chaos proxy, stopped peers, broken bytes",
     run=run,
-    short=Size(3, 25),
+    short=Size(2, 25),
     crash=Size(cases=36, seconds=80),
     torture=Size(cases=240, seconds=550),
     waits=True,

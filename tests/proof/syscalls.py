@@ -307,7 +307,7 @@ METHOD = Method(
     name="syscalls",
     title="real system calls recorded, legal power-cut images replayed",
     run=run,
-    short=Size(cases=15, seconds=30),
+    short=Size(cases=8, seconds=30),
     crash=Size(cases=1_600, seconds=80),
     torture=Size(cases=10_000, seconds=650),
     missing=shim.missing_compiler,

@@ -13,6 +13,7 @@ PATIENCE = 5
 
 
 @pytest.mark.slow
+@pytest.mark.long_where(name=["slow-peers", "idle"])
 @pytest.mark.parametrize("name", MODULES)
 def test_nothing_is_found(name: str, tmp_path: Path) -> None:
     method = find(name)

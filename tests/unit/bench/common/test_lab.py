@@ -22,6 +22,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         yield made
 
 
+@pytest.mark.long_where(mode=[Mode.PUBLISH, Mode.DRAIN])
 @pytest.mark.parametrize("mode", Mode)
 def test_every_mode_counts_every_message(lab: Lab, mode: Mode) -> None:
     subscribers = 3 if mode is Mode.FAN_OUT else 1

@@ -150,6 +150,7 @@ HAND_OUTS: dict[str, tuple[int, list[list[Run]]]] = {
 }
 
 
+@pytest.mark.long_where(name=["many hand-outs", "far apart"])
 @pytest.mark.parametrize("name", HAND_OUTS)
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
 def test_a_turn_encodes_no_more_than_fits_into_it_and_the_turns_encode_everything(dialect: Dialect, name: str) -> None:
