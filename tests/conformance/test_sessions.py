@@ -262,6 +262,7 @@ EVENTMESH_HTTP = Dialect(
 one request is answered before the next is looked at, and what cannot be read is answered, too. `HTTP_CHECKS` can be put
 to it; subscriptions are the hub's, and tests/integration/test_eventmesh_push.py has them."""
 HTTP_CHECKS = (
+    connections.check_has_every_member,
     connections.check_silent_until_spoken_to,
     messages.check_publish_refused,
     connections.check_any_cut_is_the_same,
@@ -287,3 +288,36 @@ def test_session_keeps_its_promises(check, dialect) -> None:
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
 def test_the_suite_as_a_whole(dialect) -> None:
     check_session(dialect)
+
+
+class Without:
+    """A session from outside, with all but one member, or with one that is something else."""
+
+    def __init__(self, session: object, name: str, instead: object = None) -> None:
+        self._session = session
+        self._name = name
+        self._instead = instead
+
+    def __getattr__(self, name: str) -> object:
+        if name != self._name:
+            return getattr(self._session, name)
+        if self._instead is None:
+            raise AttributeError(name)
+        return self._instead
+
+
+@pytest.mark.parametrize(
+    ("name", "instead", "said"),
+    [
+        ("keeps_back", None, "has no keeps_back, .*: inherit vibemq.protocols.session.OptionalVerbs"),
+        ("bytes_at_once", None, "has no bytes_at_once"),
+        ("unread", None, "has no unread, .*: write it"),
+        ("unbegun", (), "unbegun of a session must be a method"),
+        ("closing", bool, "closing of a session must be a property"),
+    ],
+)
+def test_a_member_that_is_missing_or_something_else_is_told(name, instead, said) -> None:
+    plain = DIALECTS[0]
+    outside = replace(plain, create=lambda its: Without(plain.create(its), name, instead))
+    with pytest.raises(AssertionError, match=said):
+        check_session(outside)

@@ -15,7 +15,9 @@ import vibemq
 from tests.integration.http_api import API, ApiClient, everybody, serving
 from tests.integration.test_http_messages import BYTES, NDJSON, fetch, info, publish
 from tests.waiting import until
-from vibemq.server.api import downloads
+from vibemq.server.commit.message_memory import MemoryShare
+from vibemq.server.net import large_turns
+from vibemq.web.api.endpoints.messages import queue_messages
 from vibemq.web.api.sessions import WebSessions
 from vibemq.web.api.streams import hub as hubs
 from vibemq.web.api.streams import stream as streams
@@ -123,27 +125,46 @@ async def test_bodies_are_files_that_nothing_runs_in(api: ApiClient) -> None:
     assert (shown["payload"], shown["truncated"], shown["state"]) == ("<scr", True, "ready")
 
 
-async def test_large_downloads_count_as_memory_for_large_messages(
-    api: ApiClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_large_downloads_count_as_memory_for_large_messages(api: ApiClient) -> None:
     path, body = "/queues/q/messages/1/body", bytes(2 << 20)
     async with vibemq.connect(api.broker.url) as mq:
         await mq.publish("q", body)
     memory = api.broker._running().connection_table.large_turns.outgoing
     held = memory.take("a consumer", 1 << 40, print)
     assert held is not None
-    waits = asyncio.create_task(api.get(path))
-    await until(lambda: memory.waiting)
-    assert not waits.done()
-    held.release()
-    assert (await waits).content == body
-    await until(lambda: not memory.bytes_held)
-    held = memory.take("a consumer", 1 << 40, print)
-    monkeypatch.setattr(downloads, "PATIENCE_S", 0.0)
     refused = await api.get(path)
     assert (refused.status_code, refused.json()["code"]) == (503, "BLOCKED")
     assert refused.headers["retry-after"]
     assert memory.waiting == 0
+    held.release()
+    assert (await api.get(path)).content == body
+    await until(lambda: not memory.bytes_held)
+
+
+async def test_a_download_that_is_too_slow_for_those_who_wait_is_ended_with_a_line_in_the_log(
+    api: ApiClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(large_turns, "TURN_S", 0.0)
+    monkeypatch.setattr(large_turns, "DOWNLOAD_PATIENCE_S", 0.0)
+    async with vibemq.connect(api.broker.url) as mq:
+        await mq.publish("q", bytes(16 << 20))
+    table = api.broker._running().connection_table
+    memory = table.large_turns.outgoing
+    reader, writer = await asyncio.open_connection(*api.broker.http_address)
+    path = "/api/v1/queues/q/messages/1/body"
+    monkeypatch.setattr(queue_messages, "BYTES_PER_S_MIN", 1 << 40)
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    await reader.readline()
+    granted: list[MemoryShare] = []
+    memory.take("a consumer", 1 << 40, granted.append)
+    with caplog.at_level("INFO", "vibemq.http"):
+        await until(lambda: (table.sweep(), granted)[1])
+    [line] = [record for record in caplog.records if record.name == "vibemq.http"]
+    told = line.getMessage()
+    assert told.startswith(f"download of {path} by anonymous ended: ")
+    assert "B were left" in told
+    assert "(limits.message_memory_bytes)" in told
+    writer.transport.abort()
 
 
 async def test_packed_bodies_and_bombs(api: ApiClient) -> None:

@@ -31,9 +31,7 @@ CONTROL_SECONDS = 3.0
 SLOW_CONTROL_SECONDS = 60.0
 GRACE_S = 60.0
 WHERE = "import vibemq, vibemq.storage.migrate as m; print(vibemq.__file__, m.migrations_folder())"
-
-
-ENOUGH = 0.5
+VERDICT_PART = 0.5
 """Of the time that a catcher wants: what it has not caught by then, for want of time, lives."""
 LEFT_LEAST_S = 5.0
 """With less than that left no method is begun."""
@@ -212,7 +210,7 @@ class Check:
             seconds = self._seconds(catcher.seconds)
             found = self._found(folder, catcher, seconds)
             if found is None:
-                if seconds < ENOUGH * catcher.seconds:
+                if seconds < VERDICT_PART * catcher.seconds:
                     cut = f"{catcher.method} had {seconds:.0f} s for it, of {catcher.seconds:.0f}"
                 continue
             if not re.search(mutant.sign, found, re.DOTALL):

@@ -48,10 +48,11 @@ def lanes(methods: Iterable[Method], sizes: dict[str, Size], jobs: int, deadline
 
 
 def alone(methods: Iterable[Method], sizes: dict[str, Size], jobs: int, seconds: float) -> dict[str, float]:
-    """What each of those gets that nothing may run beside: all it wants, if the run is long enough for everything."""
+    """What each of those gets that nothing may run beside: all it wants and needs, if the run is long enough for
+    everything."""
     methods = list(methods)
-    names = [method.name for method in methods if method.alone]
-    wanted = sum(sizes[name].seconds for name in names)
+    needs = {method.name: max(sizes[method.name].seconds, method.least_s) for method in methods if method.alone}
+    wanted = sum(needs.values())
     others = sum(sizes[method.name].seconds for method in methods if not method.alone) / jobs
     scale = min(1.0, seconds / (wanted + others or 1.0))
-    return {name: sizes[name].seconds * scale for name in names}
+    return {name: needed_s * scale for name, needed_s in needs.items()}

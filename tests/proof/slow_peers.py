@@ -47,9 +47,9 @@ VARIANTS = ("on another queue", "on the same queue")
 
 
 def cpu_seconds(pid: int) -> float:
-    """Of all threads, to the nanosecond: a tick of /proc/PID/stat would be a hundredth of what is measured."""
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+    """Of the whole process, with the threads that have ended, to the nanosecond: a tick of /proc/PID/stat would be a
+    hundredth of what is measured. The clock's number is that of clock_getcpuclockid(3), which Python has not."""
+    return time.clock_gettime((~pid << 3) | 2)
 
 
 class Raw:

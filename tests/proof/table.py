@@ -1,5 +1,6 @@
 """The results of a run as one table, for people and for the documentation."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from tests.proof.contract import Method, Result
@@ -13,7 +14,7 @@ class Row:
     planned: int
     seconds: float
     result: Result | None
-    """None when the machine cannot run it."""
+    """None when it was not run."""
     why: str = ""
 
     @property
@@ -21,6 +22,12 @@ class Row:
         """Whether nothing was found; a method that this machine cannot run proves nothing and breaks nothing."""
         result = self.result
         return result is None or not (result.lost or result.resurrected or result.undetected or result.findings)
+
+
+def is_proof(rows: list[Row], named: Collection[str]) -> bool:
+    """Whether something was run, nothing was found, and none of those that somebody has named was left out."""
+    were_run = {row.method.name for row in rows if row.result is not None}
+    return bool(were_run) and were_run.issuperset(named) and all(row.is_good for row in rows)
 
 
 def table(rows: list[Row]) -> str:

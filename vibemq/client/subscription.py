@@ -34,7 +34,6 @@ from vibemq.protocols.native.codec.wire import CommandType
 T = TypeVar("T")
 A = TypeVar("A")
 
-
 TURN_MESSAGES = 64
 """Messages handed to the program before the loop gets a turn, so that acks flow while a burst is worked off."""
 TURN_S = 0.005

@@ -164,8 +164,8 @@ class Rejected:
     unchanged: bool = False
     """And nothing else became of the request either."""
     acknowledged: int = 0
-    """Of `already`: acknowledged, and neither rejected nor quarantined before, as far as the group remembers it: until
-    the hold of the acknowledgement is over."""
+    """Of `already`: below the group's position, so acknowledged, skipped by a seek, or before its start; and neither
+    rejected nor quarantined before, as far as the group remembers it: until the hold of the acknowledgement is over."""
 
 
 @dataclass(slots=True)

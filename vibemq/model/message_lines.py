@@ -78,7 +78,8 @@ def read_message_line(line: Any) -> tuple[bytes, MessageExtra]:
     if not isinstance(line, dict):
         raise InvalidPayload(f"a message must be an object, not {short(line)}")
     if not line.keys() <= KNOWN:
-        unknown = ", ".join(sorted(islice((str(name) for name in line if name not in KNOWN), SHORT_CHARACTERS)))
+        names = (str(name)[:SHORT_CHARACTERS] for name in line if name not in KNOWN)
+        unknown = ", ".join(sorted(islice(names, SHORT_CHARACTERS)))
         raise InvalidPayload(f"a message has the unknown key {short(unknown)}; known are {', '.join(sorted(KNOWN))}")
     raw_id, payload = _bytes_of(line, "id"), _bytes_of(line, "payload")
     if not 0 < len(raw_id) <= _ID_MAX:

@@ -51,7 +51,7 @@ class Refused(SourceError):
 
 
 class DataLoss(SourceError):
-    """Messages that should be read are gone, and `failOnDataLoss` is true."""
+    """Messages that should be read or rejected are gone, and `failOnDataLoss` is true."""
 
     def __init__(self, sentence: str, code: str = "") -> None:
         super().__init__(sentence)

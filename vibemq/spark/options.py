@@ -95,7 +95,7 @@ class SourceOptions:
     dead_letters: bool = _option("deadLetters", (BATCH,), boolean, False)
     columns: tuple[str, ...] = _option("columns", READS, names, ())
     include_headers: bool = _option("includeHeaders", READS, boolean, True)
-    fail_on_data_loss: bool = _option("failOnDataLoss", READS, boolean, True)
+    fail_on_data_loss: bool = _option("failOnDataLoss", ALL, boolean, True)
     target_partition_bytes: int = _option("targetPartitionBytes", READS, size_bytes, 16 << 20)
     min_partitions: int = _option("minPartitions", READS, whole(1, 100_000), 1)
     max_partitions: int = _option("maxPartitions", READS, whole(1, 100_000), 64)
@@ -237,6 +237,8 @@ def _check_read(settings: SourceOptions, use: str, given: frozenset[str]) -> Non
 def _check_write(settings: SourceOptions, given: frozenset[str]) -> None:
     if (settings.action == "reject") != bool(settings.group):
         raise OptionError("action=reject needs the option group, the reader that rejects; other writes have none")
+    if "fail_on_data_loss" in given and settings.action != "reject":
+        raise OptionError("option failOnDataLoss belongs to reads and to action=reject")
     if settings.to and settings.action != "redrive":
         raise OptionError("option to belongs to action=redrive")
     if ("txn_app_id" in given) != ("txn_version" in given):

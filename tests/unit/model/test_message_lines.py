@@ -1,5 +1,6 @@
 """Messages as lines of a file: the same row comes back, byte by byte, and whatever is no message is refused."""
 
+import tracemalloc
 from typing import Any
 
 import orjson
@@ -103,6 +104,17 @@ def test_of_very_many_unknown_keys_no_more_are_written_than_are_told() -> None:
     with pytest.raises(InvalidPayload, match=r"unknown key 'k, k, .*…;"):
         read_message_line({Key(): 0 for _ in range(10_000)})
     assert len(written) <= 40
+
+
+def test_long_unknown_keys_are_not_joined_whole() -> None:
+    line = {f"{number:02}{'k' * 100_000}": 0 for number in range(40)}
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidPayload, match=r"unknown key '00kk"):
+            read_message_line(line)
+        assert tracemalloc.get_traced_memory()[1] < 100_000
+    finally:
+        tracemalloc.stop()
 
 
 @given(

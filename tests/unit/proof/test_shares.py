@@ -1,5 +1,6 @@
 """How the time of a whole run is shared: in proportion, what is left over included, and never beyond its end."""
 
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -73,16 +74,28 @@ def test_where_time_is_short_the_lonely_ones_get_less_too() -> None:
     assert alone(METHODS, SIZES, jobs=2, seconds=30.0) == {"fast": pytest.approx(5.0)}
 
 
+def test_a_lonely_one_that_is_named_gets_what_it_needs() -> None:
+    needy = [replace(each, least_s=30) for each in METHODS]
+    assert alone(needy, SIZES, jobs=2, seconds=100.0) == {"fast": 30.0}
+    for name in ("slow-peers", "idle"):
+        named = find(name)
+        assert alone([named], {name: named.short}, 2, proof.LEVEL_SECONDS["short"])[name] >= named.least_s
+
+
 def test_the_lonely_ones_run_first_and_nothing_beside_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = {method.name: method for method in [*METHODS, method("faster", 5, is_alone=True)]}
-    running: set[str] = set()
+    caller, before = threading.get_ident(), set(threading.enumerate())
+    meeting = threading.Barrier(2)
     order: list[str] = []
 
     def run(method: Method, size: Size, seconds: float, seed: int, folder: Path, aim: str) -> Row:
-        assert not (running and (method.alone or any(found[name].alone for name in running)))
-        running.add(method.name)
+        if method.alone:
+            # Whoever could begin another one waits for this one to end.
+            assert threading.get_ident() == caller
+            assert set(threading.enumerate()) == before
+        else:
+            meeting.wait(60)
         order.append(method.name)
-        running.discard(method.name)
         return Row(method, size.cases, 0.0, Result(cases=1))
 
     monkeypatch.setattr(proof, "find", found.__getitem__)

@@ -125,6 +125,7 @@ def test_an_option_of_another_use_is_refused(use: str, name: str, value: str) ->
         ({**READ, "action": "reject"}, WRITE, "needs the option group"),
         ({**READ, "group": "g"}, WRITE, "needs the option group"),
         ({**READ, "to": "q"}, WRITE, "belongs to action=redrive"),
+        ({**READ, "failOnDataLoss": "false"}, WRITE, "belongs to reads and to action=reject"),
         ({**READ, "action": "redrive", "dedup": "true"}, WRITE, "does not go with action=redrive"),
         ({**READ, "fetchBytes": "10"}, BATCH, "fetchBytes must be 1024 or more"),
     ],

@@ -29,7 +29,7 @@ import vibemq.sync
 from tests.crash.ledger import BrokerProcess
 from tests.integration.conditions import running
 from tests.unit.spark.hand import Query, copied, options_of, read
-from vibemq.spark.errors import OptionError, Refused, SourceError, Unreachable
+from vibemq.spark.errors import DataLoss, OptionError, Refused, SourceError, Unreachable
 from vibemq.spark.options import parse
 from vibemq.spark.read.columns import arrow_schema
 from vibemq.spark.source import DefaultSource
@@ -369,7 +369,7 @@ def test_rejected_rows_are_dead_once(broker: BrokerProcess, queue: str, publish:
     assert query.numbers(start, end) == [0, 1, 2, 3, 4], "a replayed batch has the same rows"
 
 
-def test_rows_that_were_acknowledged_before_they_are_rejected_are_told_with_their_number(
+def test_rows_that_were_acknowledged_before_they_are_rejected_fail_the_write(
     broker: BrokerProcess, queue: str, publish: Callable[..., None], capfd: pytest.CaptureFixture[str]
 ) -> None:
     publish(queue, 0, 6)
@@ -380,13 +380,31 @@ def test_rows_that_were_acknowledged_before_they_are_rejected_are_told_with_thei
     late: Rows = [{"seq": n, "reason": "late"} for n in (2, 3, 4, 5)]
     action = {"action": "reject", "queue": queue, "group": "etl"}
     assert write(broker, early, **action) == 1
-    assert "were not rejected" not in capfd.readouterr().err
     query.live.commit(end)
+    told = f"4 rows of queue '{queue}' were not rejected, because they are below the position of group 'etl': ack"
     job = Write(broker, late, **action)
-    job.commit(job.task(late[:3]), job.task(late[3:]))
-    said = capfd.readouterr().err
-    assert f"4 rows of queue '{queue}' were not rejected: group 'etl' had acknowledged them before" in said
+    with pytest.raises(DataLoss, match=f"{told}.* failOnDataLoss=false to go on"):
+        job.commit(job.task(late[:3]), job.task(late[3:]))
+    assert "were not rejected" not in capfd.readouterr().err
+    assert write(broker, late, **action, failOnDataLoss="false") == 4
+    assert told in capfd.readouterr().err
     assert [row["seq"] for row in read(broker, queue=queue, deadLetters="true")] == [1]
+
+
+def test_a_batch_that_is_read_again_within_the_hold_is_rejected_again_without_an_error(
+    broker: BrokerProcess, queue: str, publish: Callable[..., None]
+) -> None:
+    publish(queue, 0, 3)
+    query = Query(broker, queue=queue, hold="1h")
+    start = query.live.initialOffset()
+    end, _ = query.batch(start)
+    rejects: Rows = [{"seq": 1, "reason": "odd"}]
+    action = {"action": "reject", "queue": queue, "group": "etl"}
+    assert write(broker, rejects, **action) == 1
+    query.live.commit(end)
+    again = Query(broker, queue=queue, hold="1h")
+    assert again.numbers(start, end) == [0, 1, 2]
+    assert write(broker, rejects, **action) == 1
 
 
 def test_rejects_with_long_reasons_fit_into_frames(

@@ -1,11 +1,11 @@
 """Bodies that HTTP clients download: each counts as memory for large messages, as what sessions read does.
 
 How large a body is, opened or of a dead letter, is known when it has been read. So a few are read uncounted, and one
-for which there is no memory is let go, and read again when there is.
+for which there is no memory is let go.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from vibemq.errors import Blocked
@@ -15,98 +15,58 @@ from vibemq.server.net.large_turns import LargeTurns
 
 UNCOUNTED_MAX = 2
 """Bodies at a time that are read before anybody knows how large they are."""
-PATIENCE_S = 10.0
-"""So long a client waits for memory before it is told to come again."""
-
-Read = Callable[[], Awaitable[memoryview]]
 
 
 class Downloads:
     def __init__(self, turns: LargeTurns) -> None:
         self._turns = turns
-        self._uncounted = asyncio.Semaphore(UNCOUNTED_MAX)
+        self.uncounted = asyncio.Semaphore(UNCOUNTED_MAX)
+        """Held while a body is read, until it is counted."""
 
-    async def read(self, read: Read) -> "Download":
-        """The body that `read` reads; it may be called twice.
-
-        Raises:
-            Blocked: others hold the memory.
-        """
-        waits = _Waits()
-        async with self._uncounted:
-            body = await read()
-            size = len(body)
-            if size <= LARGE_ROW_BYTES:
-                return Download(body)
-            memory = self._turns.outgoing.take(waits, size, waits.grant)
+    def counted(self, body: memoryview) -> "Download":
+        """Raises Blocked: others hold the memory."""
+        if len(body) <= LARGE_ROW_BYTES:
+            return Download(body)
+        memory = self._turns.outgoing.take_now(len(body))
         if memory is None:
-            del body
-            memory = await self._granted(waits)
-            body = await read()
-        return Download(body, memory, self._turns)
-
-    async def _granted(self, waits: "_Waits") -> MemoryShare:
-        try:
-            async with asyncio.timeout(PATIENCE_S):
-                return await waits.granted
-        except TimeoutError:
+            self._turns.refused()
             raise Blocked(
                 "the memory for large messages (limits.message_memory_bytes) is with others; try again in a few seconds"
-            ) from None
-        finally:
-            self._turns.outgoing.forget(waits)
-
-
-class _Waits:
-    """Somebody who waits for memory."""
-
-    def __init__(self) -> None:
-        self.granted: asyncio.Future[MemoryShare] = asyncio.get_running_loop().create_future()
-
-    def grant(self, memory: MemoryShare) -> None:
-        if not self.granted.done():
-            self.granted.set_result(memory)
+            )
+        return Download(body, memory, self._turns)
 
 
 class Download:
     """A body, and the memory that it counts as until it is dropped or has been sent."""
 
-    large_left = 0
-    is_read = True
-
     def __init__(self, body: memoryview, memory: MemoryShare | None = None, turns: LargeTurns | None = None) -> None:
         self.body = body
-        self.row_left = len(body)
+        self.size = self.row_left = len(body)
+        self.bytes_per_s_min = 0
         self._memory = memory
         self._turns = turns
-        self._cut: Callable[[], None] = _nothing
+        self.cut: Callable[[], None] = _nothing
 
     @contextmanager
-    def under_way(self, cut: Callable[[], None]) -> Iterator[None]:
-        """While it is sent: `row_left` tells how much of it is still to go. `cut` ends the connection of a client that
-        hardly takes any of it while others wait for memory."""
-        self._cut = cut
+    def under_way(self, cut: Callable[[], None], bytes_per_s_min: int) -> Iterator[None]:
+        """While `body` is sent; `row_left` tells how much of it is still to go."""
+        self.size = self.row_left = len(self.body)
+        self.cut, self.bytes_per_s_min = cut, bytes_per_s_min
         if self._turns is not None:
-            self._turns.sends(self)
+            self._turns.downloads(self)
         try:
             yield
         finally:
             self._end()
 
-    def let_row_go(self) -> None:
-        self._cut()
-
-    def cut_large(self, why: str) -> None:
-        """Nothing comes from the client."""
-
     def _end(self) -> None:
-        self._cut = _nothing
+        self.cut = _nothing
         if self._turns is not None:
-            self._turns.ended(self)
+            self._turns.download_ended(self)
         if self._memory is not None:
             self.body = memoryview(b"")
             self._memory.release()
 
 
 def _nothing() -> None:
-    """The answer has not begun."""
+    """The answer has not begun, or has ended."""

@@ -1,7 +1,6 @@
 """Queues and messages, for requests over HTTP that are more than one operation."""
 
 from collections.abc import Callable, Collection, Mapping
-from functools import partial
 from typing import Any
 
 from vibemq.model.effects import QueueHead
@@ -42,16 +41,18 @@ class ApiMessages:
         return self._readers.session_consumers(session)
 
     async def body(self, asker: Asker, arguments: Mapping[str, Any]) -> Download:
-        call = self._runner.admit_for(asker, asker.principal, "message.show", arguments)
-        bodies: MessageBodies = call.service
-        found = await self._downloads.read(partial(bodies.body, call.arguments))  # type: ignore[arg-type]  # of this one
+        async with self._downloads.uncounted:
+            call = self._runner.admit_for(asker, asker.principal, "message.show", arguments)
+            bodies: MessageBodies = call.service
+            found = self._downloads.counted(await bodies.body(call.arguments))  # type: ignore[arg-type]  # of this one
         self._runner.note_read(asker, call)
         return found
 
     async def letter_body(self, asker: Asker, arguments: Mapping[str, Any]) -> Download:
-        call = self._runner.admit_for(asker, asker.principal, "dlq.show", arguments)
-        letters: DeadLetters = call.service
-        found = await self._downloads.read(partial(letters.body, call.arguments))  # type: ignore[arg-type]  # of this one
+        async with self._downloads.uncounted:
+            call = self._runner.admit_for(asker, asker.principal, "dlq.show", arguments)
+            letters: DeadLetters = call.service
+            found = self._downloads.counted(await letters.body(call.arguments))  # type: ignore[arg-type]  # of this one
         self._runner.note_read(asker, call)
         return found
 

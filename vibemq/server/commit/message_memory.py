@@ -55,12 +55,16 @@ class MessageMemory:
         Whoever is given it owns it. It may come after `forget`: a callee that wants it no more drops it.
         """
         if key not in self._waiting:
-            if not self._waiting and self._fits(size):
-                return self._share(size)
+            if (share := self.take_now(size)) is not None:
+                return share
             if not self._waiting:
                 self._waits_since = self._loop.time()
             self._waiting[key] = size, granted
         return None
+
+    def take_now(self, size: int) -> MemoryShare | None:
+        """Room for `size` bytes; None: there is none, or others wait for it."""
+        return self._share(size) if not self._waiting and self._fits(size) else None
 
     def waits(self, key: Hashable) -> bool:
         return key in self._waiting

@@ -1,7 +1,8 @@
 """Peers that hold the memory for large messages and do not come on make way for those who wait for it.
 
 What is on its way to a peer that hardly takes any of it is let go after a second, and read again when the peer's turn
-has come: nothing is lost by that. What is on its way from a peer exists nowhere else. When somebody has waited for some
+has come: nothing is lost by that. A download over HTTP cannot be read again, so it is cut off, if it has been slower
+than promised since it began. What is on its way from a peer exists nowhere else. When somebody has waited for some
 seconds, the peer that would need longest for the rest of its message is cut off, and sends it again: one in each look,
 so that of slow peers some come to their end. A peer that is not read, because the broker has too much to do, is not
 blamed for that.
@@ -19,6 +20,8 @@ SLOW_S = 30.0
 """Who takes the rest within this time keeps its row: between the halves of a frame it would hear nothing of us."""
 PATIENCE_S = 3.0
 """Somebody waits for so long before a peer is cut off that needs longer than this for the rest."""
+DOWNLOAD_PATIENCE_S = 5.0
+"""A download is as old as this before its pace counts: a socket takes the first megabytes in one go, or late."""
 
 
 class CarriesLarge(Protocol):
@@ -43,6 +46,25 @@ class CarriesLarge(Protocol):
         """End the connection in the middle of what the peer sends, and tell it why."""
 
 
+class Downloading(Protocol):
+    """What is asked of a download."""
+
+    @property
+    def size(self) -> int:
+        """Bytes that it has in all."""
+
+    @property
+    def row_left(self) -> int:
+        """Those that the client's socket has not taken."""
+
+    @property
+    def bytes_per_s_min(self) -> int:
+        """Who takes as many on average is never cut off."""
+
+    def cut(self) -> None:
+        """End the connection."""
+
+
 class LargeTurns:
     """`look` about once a second.
 
@@ -60,12 +82,25 @@ class LargeTurns:
         """What of it was left at the last look, or when it began."""
         self._receiving: dict[CarriesLarge, int] = {}
         """What was left of its message at the last look; 0: there was none, or we did not read."""
+        self._downloads: dict[Downloading, float] = {}
+        """Since when it is under way."""
+        self._refused = False
         self._looked = self._loop.time()
 
     def sends(self, connection: CarriesLarge) -> None:
         """A row begins to be on its way, or goes on."""
         self._sending[connection] = self._loop.time()
         self._unsent[connection] = connection.row_left
+
+    def downloads(self, download: Downloading) -> None:
+        self._downloads[download] = self._loop.time()
+
+    def download_ended(self, download: Downloading) -> None:
+        self._downloads.pop(download, None)
+
+    def refused(self) -> None:
+        """A download, for want of memory: until the next look it counts as one that waits."""
+        self._refused = True
 
     def receives(self, connection: CarriesLarge) -> None:
         """It has got memory for a large message that the peer has begun."""
@@ -85,6 +120,9 @@ class LargeTurns:
         unsent, self._unsent = self._unsent, {c: c.row_left for c in self._sending}
         if self.outgoing.waited_s >= TURN_S:
             self._make_way(now, unsent, elapsed)
+        if self._refused or self.outgoing.waited_s >= TURN_S:
+            self._refused = False
+            self._cut_downloads(now)
         before = self._receiving
         self._receiving = {c: c.large_left if c.is_read else 0 for c in before if c.large_left}
         if self.incoming.waiting and self.incoming.waited_s >= PATIENCE_S:
@@ -99,6 +137,14 @@ class LargeTurns:
             if now - since >= TURN_S and _seconds(left, taken, elapsed) > SLOW_S:
                 del self._sending[connection]
                 connection.let_row_go()
+
+    def _cut_downloads(self, now: float) -> None:
+        for download, since in list(self._downloads.items()):
+            # On average since it began: a socket takes a megabyte or two, and then nothing until these are out.
+            took = download.size - download.row_left
+            if now - since >= DOWNLOAD_PATIENCE_S and took < download.bytes_per_s_min * (now - since):
+                del self._downloads[download]
+                download.cut()
 
     def _cut_slowest(self, before: dict[CarriesLarge, int], elapsed: float) -> None:
         needs_s = {

@@ -38,7 +38,7 @@ class Actions:
         self.done = 0
         self.already = 0
         self.late: Counter[str] = Counter()
-        """Of them, by queue: rows that the group has acknowledged, so that they cannot be rejected any more."""
+        """Of them, by queue: rows below the group's position, so that they cannot be rejected any more."""
 
     def add(self, batch: "pa.RecordBatch") -> None:
         raise NotImplementedError

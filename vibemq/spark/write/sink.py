@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 from vibemq.spark.collector import relieve
 from vibemq.spark.connection.client import BrokerClient
 from vibemq.spark.connection.pool import leased
-from vibemq.spark.errors import Refused, SourceError, explained
+from vibemq.spark.errors import GO_ON, DataLoss, Refused, SourceError, explained
 from vibemq.spark.options import SourceOptions
 from vibemq.spark.read.fetching import notice
 from vibemq.spark.support import DataSourceStreamArrowWriter
@@ -68,7 +68,7 @@ class Written(WriterCommitMessage):
     rows: int
     transaction: SinkTransaction | None = None
     late: dict[str, int] = field(default_factory=dict)
-    """By queue, rows that were not rejected because the group had acknowledged them."""
+    """By queue, rows that were not rejected because they are below the group's position."""
 
 
 class _Sink:
@@ -143,7 +143,7 @@ class _Sink:
 
     def _commit(self, messages: Sequence[Any]) -> None:
         relieve()
-        self._tell_late(messages)
+        self._check_late(messages)
         written = [message for message in messages if message is not None and message.transaction is not None]
         staged = [message.transaction.stage for message in written if message.rows]
         first = written[0].transaction if written else None
@@ -155,17 +155,24 @@ class _Sink:
             if first.place is not None:
                 end(client, first.place)
 
-    def _tell_late(self, messages: Sequence[Any]) -> None:
+    def _check_late(self, messages: Sequence[Any]) -> None:
+        """Raises DataLoss for rows that should be dead letters and are none. A batch that is read again has none of
+        these: its group has not acknowledged it, or holds it, and then knows what it has rejected."""
         late: Counter[str] = Counter()
         for message in messages:
             if message is not None:
                 late.update(message.late)
-        for queue, rows in sorted(late.items()):
-            notice(
-                f"{rows:,} rows of queue {queue!r} were not rejected: group {self._settings.group!r} had acknowledged"
-                " them before. They are dead letters only if an earlier write has rejected them. Reject rows in the"
-                " query that reads the group, within the batch that has them"
-            )
+        if not late:
+            return
+        which = " and ".join(f"{rows:,} rows of queue {queue!r}" for queue, rows in sorted(late.items()))
+        sentence = (
+            f"{which} were not rejected, because they are below the position of group {self._settings.group!r}:"
+            " acknowledged, skipped by a seek, or before its start. They are dead letters only if an earlier write has"
+            " rejected them. Reject rows in the query that reads the group, within the batch that has them"
+        )
+        if self._settings.fail_on_data_loss:
+            raise DataLoss(f"{sentence}. {GO_ON}")
+        notice(sentence)
 
     def _decide(self, client: BrokerClient, name: SinkTransaction, stages: list[str], shape: str) -> None:
         """`shape`: what can be told of the rows without comparing them."""

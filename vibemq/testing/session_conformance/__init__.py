@@ -13,6 +13,7 @@ __all__ = ["CHECKS", "NOW", "QUEUE", "SESSION", "SOMEBODY", "Dialect", "Talk", "
 
 
 CHECKS: tuple[Callable[[Dialect], None], ...] = (
+    connections.check_has_every_member,
     connections.check_silent_until_spoken_to,
     connections.check_handshake,
     connections.check_refused_handshake,

@@ -19,12 +19,24 @@ from vibemq.protocols.session import (
     Authenticate,
     Goodbye,
     OperationRequest,
+    OptionalVerbs,
     Principal,
     Request,
     Session,
     SessionLimits,
 )
 from vibemq.testing.session_conformance.dialect import NOW, QUEUE, SESSION, SOMEBODY, Dialect, context, last_word, talk
+
+
+def check_has_every_member(dialect: Dialect) -> None:
+    session = dialect.create(context())
+    for declaring, where in ((OptionalVerbs, "inherit vibemq.protocols.session.OptionalVerbs"), (Session, "write it")):
+        for name, declared in vars(declaring).items():
+            if not name.startswith("_"):
+                assert hasattr(session, name), f"a session has no {name}, which the broker asks for: {where}"
+                is_method = callable(getattr(session, name))
+                kind = "method" if callable(declared) else "property"
+                assert is_method == callable(declared), f"{name} of a session must be a {kind}"
 
 
 def check_silent_until_spoken_to(dialect: Dialect) -> None:

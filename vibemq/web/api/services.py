@@ -112,8 +112,9 @@ class BodyDownload(Protocol):
     row_left: int
     """Bytes that are still to be sent."""
 
-    def under_way(self, cut: Callable[[], None]) -> AbstractContextManager[None]:
-        """While it is sent. `cut`: ends the connection, whose client is too slow while others wait for memory."""
+    def under_way(self, cut: Callable[[], None], bytes_per_s_min: int) -> AbstractContextManager[None]:
+        """While it is sent. `cut` ends the connection; it is called while others wait for memory and the client has
+        taken less than `bytes_per_s_min` on average since the beginning."""
 
 
 class MessageServices(Protocol):

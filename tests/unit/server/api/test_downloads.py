@@ -1,14 +1,13 @@
-"""Bodies that HTTP clients download, and the memory that they count as; the clock is the test's."""
+"""Bodies that HTTP clients download, and the memory that they count as."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 import pytest
 
 from vibemq.errors import Blocked
 from vibemq.model.rows import LARGE_ROW_BYTES
-from vibemq.server.api import downloads
-from vibemq.server.api.downloads import UNCOUNTED_MAX, Download, Downloads
+from vibemq.server.api.downloads import Download, Downloads
 from vibemq.server.commit.message_memory import MessageMemory
 from vibemq.server.net.large_turns import LargeTurns
 
@@ -24,129 +23,69 @@ def anyio_backend() -> str:
 
 
 class World:
-    """A store with large bodies, which counts those that somebody has."""
+    """Memory for two large bodies."""
 
     def __init__(self) -> None:
         self.turns = LargeTurns(MessageMemory(SIZE), MessageMemory(AT_ONCE * SIZE))
         self.memory = self.turns.outgoing
         self.downloads = Downloads(self.turns)
-        self.alive = 0
-        self.alive_max = 0
-        self.reads = 0
 
-    async def body(self) -> memoryview:
-        self.reads += 1
-        await asyncio.sleep(0)
-        return memoryview(Body(self))
-
-    async def wait(self, turns: int = 5) -> None:
-        for _ in range(turns):
-            await asyncio.sleep(0)
-
-    async def held(self) -> list[Download]:
-        """All the memory that there is."""
-        return [await self.downloads.read(self.body) for _ in range(AT_ONCE)]
+    def download(self) -> Download:
+        return self.downloads.counted(memoryview(bytes(SIZE)))
 
 
-class Body(bytearray):
-    def __init__(self, world: World) -> None:
-        super().__init__(SIZE)
-        self.world = world
-        world.alive += 1
-        world.alive_max = max(world.alive_max, world.alive)
-
-    def __del__(self) -> None:
-        self.world.alive -= 1
-
-
-async def test_a_hundred_clients_have_no_more_bodies_together_than_there_is_memory_for() -> None:
-    world, done = World(), 0
-
-    async def client() -> None:
-        nonlocal done
-        download = await world.downloads.read(world.body)
-        assert world.memory.bytes_held <= AT_ONCE * SIZE
-        with download.under_way(cut=pytest.fail):
-            await world.wait()
-            assert len(download.body) == SIZE
-        done += 1
-
-    await asyncio.gather(*(client() for _ in range(100)))
-    assert (done, world.alive, world.memory.bytes_held, world.memory.waiting) == (100, 0, 0, 0)
-    assert world.alive_max <= AT_ONCE + UNCOUNTED_MAX
-
-
-async def test_a_small_body_waits_for_nobody() -> None:
+async def test_who_finds_no_memory_is_refused_at_once_and_small_bodies_never_are() -> None:
     world = World()
-    held = await world.held()
-
-    async def small() -> memoryview:
-        return memoryview(b"small")
-
-    assert (await world.downloads.read(small)).body == b"small"
-    assert world.memory.bytes_held == len(held) * SIZE
+    held = [world.download() for _ in range(AT_ONCE)]
+    with pytest.raises(Blocked, match=r"limits\.message_memory_bytes\) is with others; try again"):
+        world.download()
+    assert world.downloads.counted(memoryview(b"small")).body == b"small"
+    assert (world.memory.bytes_held, world.memory.waiting) == (len(held) * SIZE, 0)
 
 
-async def dropped(world: World, held: list[Download], waits: "asyncio.Task[Download]") -> None:
+async def test_who_waits_is_before_who_downloads() -> None:
+    world = World()
+    held = [world.download()]
+    world.memory.take("a consumer", AT_ONCE * SIZE, print)
+    with pytest.raises(Blocked):
+        world.download()
+    assert len(held) == 1
+
+
+def dropped(held: list[Download]) -> None:
     held.pop()
 
 
-async def sent(world: World, held: list[Download], waits: "asyncio.Task[Download]") -> None:
-    with held[0].under_way(cut=pytest.fail):
+def sent(held: list[Download]) -> None:
+    with held[0].under_way(pytest.fail, 1):
         pass
 
 
 @pytest.mark.parametrize("ending", [dropped, sent])
-async def test_who_waits_gets_the_memory_of_a_download_that_has_ended(
-    ending: Callable[[World, list[Download], "asyncio.Task[Download]"], Awaitable[None]],
-) -> None:
+async def test_a_download_that_has_ended_gives_back_its_memory(ending: Callable[[list[Download]], None]) -> None:
     world = World()
-    held = await world.held()
-    waits = asyncio.create_task(world.downloads.read(world.body))
-    await world.wait()
-    assert (world.memory.waiting, world.alive) == (1, AT_ONCE)
-    await ending(world, held, waits)
-    await world.wait()
-    assert waits.done()
-    assert len((await waits).body) == SIZE
+    held = [world.download() for _ in range(AT_ONCE)]
+    ending(held)
+    assert world.memory.bytes_held == SIZE
+    assert world.download().row_left == SIZE
 
 
-async def test_who_has_gone_does_not_wait_any_more() -> None:
-    world = World()
-    held = await world.held()
-    waits = asyncio.create_task(world.downloads.read(world.body))
-    await world.wait()
-    waits.cancel()
-    await world.wait()
-    assert world.memory.waiting == 0
-    held.clear()
-    assert world.memory.bytes_held == 0
-
-
-async def test_who_waits_too_long_is_told_to_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(downloads, "PATIENCE_S", 0.0)
-    world = World()
-    held = await world.held()
-    with pytest.raises(Blocked, match=r"limits\.message_memory_bytes\) is with others; try again"):
-        await world.downloads.read(world.body)
-    assert (world.memory.waiting, world.alive) == (0, len(held))
-
-
-async def test_a_client_that_takes_nothing_is_cut_off_while_others_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_that_takes_nothing_is_cut_off_when_another_was_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now)
     world = World()
-    stalled, quick = await world.held()
+    stalled, quick = world.download(), world.download()
     cut: list[str] = []
-    with stalled.under_way(cut=lambda: cut.append("stalled")), quick.under_way(cut=lambda: cut.append("quick")):
-        for _ in range(3):
+    with (
+        stalled.under_way(lambda: cut.append("stalled"), SIZE // 100),
+        quick.under_way(lambda: cut.append("quick"), SIZE // 100),
+    ):
+        for _ in range(10):
             now += 1
+            quick.row_left -= SIZE // 20
             world.turns.look()
-        assert cut == [], "nobody waits"
-        world.memory.take("a consumer", SIZE, print)
-        for _ in range(3):
-            now += 1
-            quick.row_left -= SIZE // 4
-            world.turns.look()
+        assert cut == [], "nobody wants the memory"
+        with pytest.raises(Blocked):
+            world.download()
+        world.turns.look()
         assert cut == ["stalled"]
-    assert (await world.downloads.read(world.body)).row_left == SIZE

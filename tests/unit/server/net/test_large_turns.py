@@ -34,6 +34,21 @@ class Peer:
         self.was_cut = True
 
 
+class Downloader:
+    """How far a download is."""
+
+    def __init__(self, size: int) -> None:
+        self.size = self.row_left = size
+        self.bytes_per_s_min = 256 * 1024
+        self.was_cut = False
+
+    def take(self, count: int) -> None:
+        self.row_left = max(0, self.row_left - count)
+
+    def cut(self) -> None:
+        self.was_cut = True
+
+
 class Turns:
     """With memory that is all held, and somebody who waits for more in each direction."""
 
@@ -79,3 +94,43 @@ async def test_who_is_not_read_is_not_cut_off(monkeypatch: pytest.MonkeyPatch) -
     assert not paused.was_cut, "it has just begun to be read"
     test.pass_s(1)
     assert paused.was_cut
+
+
+async def test_a_download_in_bursts_that_keeps_its_pace_is_not_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    test = Turns(monkeypatch)
+    bursts = Downloader(48 * MIB)
+    test.turns.downloads(bursts)
+    while bursts.row_left:
+        test.pass_s(2)
+        # A socket takes nothing until a third of its buffer is out, and then as much as that.
+        bursts.take(1_400_000)
+        assert not bursts.was_cut
+
+
+async def test_a_download_below_its_pace_is_cut_off_while_others_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    test = Turns(monkeypatch)
+    stalled, slow, enough = (Downloader(64 * MIB) for _ in range(3))
+    for download in (stalled, slow, enough):
+        test.turns.downloads(download)
+    slow.take(2 * MIB)
+    enough.take(2 * MIB)
+    for second in range(1, 61):
+        slow.take(100_000)
+        enough.take(256 * 1024)
+        test.pass_s(1)
+        assert stalled.was_cut == (second >= 5)
+    assert (slow.was_cut, enough.was_cut) == (True, False)
+
+
+async def test_no_download_is_cut_off_while_nobody_wants_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    test = Turns(monkeypatch)
+    test.turns.outgoing.forget("second")
+    stalled, ended = Downloader(64 * MIB), Downloader(64 * MIB)
+    test.turns.downloads(stalled)
+    test.turns.downloads(ended)
+    test.pass_s(20)
+    assert not stalled.was_cut
+    test.turns.download_ended(ended)
+    test.turns.refused()
+    test.pass_s(1)
+    assert (stalled.was_cut, ended.was_cut) == (True, False)

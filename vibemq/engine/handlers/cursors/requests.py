@@ -264,7 +264,7 @@ def reject(state: EngineState, step: Step, command: RejectAt) -> Slices:
         taken = _reject(state, step, queue, group, cursor, some)
         count += taken
         if taken < len(some):
-            acknowledged += sum(_is_acknowledged(cursor, sequence) for sequence, _ in some)
+            acknowledged += sum(_is_behind(cursor, sequence) for sequence, _ in some)
         step.work += len(some)
         if len(some) < STEP_UNITS:
             break
@@ -288,8 +288,8 @@ def _reject(
     return len(taken)
 
 
-def _is_acknowledged(cursor: Cursor, sequence: int) -> bool:
-    """And was not turned down before, as far as that is remembered."""
+def _is_behind(cursor: Cursor, sequence: int) -> bool:
+    """Whether the group is past it, and has not turned it down, as far as that is remembered."""
     turned_down = sequence in cursor.rejected or sequence in cursor.quarantined
     return sequence < cursor.committed and not turned_down
 

@@ -1,6 +1,7 @@
 """Messages of a queue, without taking them: list them, show one, download its body, remove one that waits."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -23,6 +24,8 @@ from vibemq.web.api.kinds import Kind
 from vibemq.web.api.services import BodyDownload
 from vibemq.web.limits import EXTEND
 
+log = logging.getLogger("vibemq.http")
+
 PEEK_MAX = 100
 PEEK = 50
 PREVIEW_BYTES_MAX = 4_096
@@ -31,7 +34,8 @@ PART_BYTES = 65_536
 """Of a body that is copied before the loop has a turn."""
 DOWNLOAD_S = 60.0
 BYTES_PER_S_MIN = 262_144
-"""Slower downloads are ended: each holds a place, and its whole row."""
+"""Slower downloads are ended: each holds a place, and its whole row. While nobody waits for the memory they have
+`DOWNLOAD_S` beside that."""
 
 MESSAGE = record(
     {
@@ -106,10 +110,23 @@ async def download(exchange: Exchange) -> Response:
 
 async def parts(exchange: Exchange, found: BodyDownload) -> AsyncIterator[bytes]:
     """Each when the one before is on its way: a large body is not copied as a whole."""
-    size = found.row_left = len(found.body)
+    size = len(found.body)
     extend = exchange.request.scope.get(EXTEND, _no_deadline)
     extend(DOWNLOAD_S + size / BYTES_PER_S_MIN)
-    with found.under_way(cut=lambda: extend(0.0)):
+
+    def cut() -> None:
+        log.info(
+            "download of %s by %s ended: %d B were left, it took less than %d B/s, and others wait for the memory that "
+            "is kept for large messages (limits.message_memory_bytes)",
+            exchange.request.url.path,
+            exchange.user.user,
+            found.row_left,
+            BYTES_PER_S_MIN,
+            extra={"event": "conn.dropped", "conn_id": exchange.user.connection_id, "remote": exchange.user.host},
+        )
+        extend(0.0)
+
+    with found.under_way(cut, BYTES_PER_S_MIN):
         for at in range(0, size, PART_BYTES):
             yield bytes(found.body[at : at + PART_BYTES])
             found.row_left = max(0, size - at - PART_BYTES)
