@@ -68,6 +68,8 @@ class ClientQueues:
         answer = await self._link.requests.request(
             CommandType.ADMIN, payload=payload, what=verb, idempotent=verb in _IDEMPOTENT
         )
+        if arguments.get("dry_run"):
+            return orjson.loads(answer.payload)
         if verb == "queue.create":
             self._remember(arguments)
         elif verb == "queue.change":
