@@ -30,7 +30,7 @@ from vibemq.engine.requests import asking
 from vibemq.engine.requests.failing import fail_some
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step, heavy, light
-from vibemq.engine.views import counters_of, waiting_most
+from vibemq.engine.views import counters_of
 from vibemq.errors import InvalidOptions, QueueExists, QueueNotFound, VibeMQError, WrongIncarnation
 from vibemq.model.commands import (
     ChangeQueue,
@@ -352,21 +352,20 @@ def end_consumer(step: Step, queue: Queue, consumer: Consumer, error: VibeMQErro
     consumer.unacked.take_all()
 
 
-def purge_queue(state: EngineState, step: Step, command: PurgeQueue) -> Slices | None:
+def purge_queue(state: EngineState, step: Step, command: PurgeQueue) -> Slices:
     queue = find(state, command.queue)
-    if command.dry_run:
-        step.answer(command, Counted(waiting_most(queue)))
-        return None
     last = queue.unseen[0].first if queue.unseen else queue.next_sequence
-    return _drop(step, command, queue, [(1, last - 1)])
+    return _drop(state, step, command, queue, [(1, last - 1)])
 
 
 def remove_messages(state: EngineState, step: Step, command: RemoveMessages) -> Slices:
     queue = find_same(state, command.queue, command.incarnation)
-    return _drop(step, command, queue, command.runs)
+    return _drop(state, step, command, queue, command.runs)
 
 
-def _drop(step: Step, command: PurgeQueue | RemoveMessages, queue: Queue, runs: list[Run]) -> Slices:
+def _drop(
+    state: EngineState, step: Step, command: PurgeQueue | RemoveMessages, queue: Queue, runs: list[Run]
+) -> Slices:
     """A slice takes messages out of every group and of the log in one step, so a group that joins between two slices
     gets what is left and nothing else; of very many groups, see `crowds/dropping.py`. Messages that were published
     later stay."""
@@ -375,14 +374,18 @@ def _drop(step: Step, command: PurgeQueue | RemoveMessages, queue: Queue, runs: 
         if queue.deleted:
             break
         if is_crowded(queue):
-            step, dropped, _ = yield from drop_from_groups(step, queue, piece, Reason.PURGED)
+            parted = drop_from_groups(step, queue, piece, Reason.PURGED, dry_run=command.dry_run)
+            step, dropped, _ = yield from parted
+        elif command.dry_run:
+            dropped = waiting_among(queue, piece, held_among(queue, piece))
         else:
             dropped = drop_waiting(step, queue, piece, Reason.PURGED)
         step.work += cost
         count += dropped.count
         if step.work >= STEP_UNITS:
             step = yield
-    step.answer_standing(command, Counted(count), _drop_need(queue, count))
+    need = state.need_of_known if command.dry_run else _drop_need(queue, count)
+    step.answer_standing(command, Counted(count), need)
 
 
 def _cut(queue: Queue, first: int, last: int, most: int) -> tuple[int, int]:

@@ -81,6 +81,8 @@ class RemoveMessages:
     runs: list[Run]
     incarnation: str | None = None
     """Of the queue in which the sequences were found; None: of whichever it is."""
+    dry_run: bool = False
+    """Only check, and reply what the reply would be."""
 
 
 @dataclass(slots=True)
