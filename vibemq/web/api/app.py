@@ -255,6 +255,8 @@ class HttpApi:
 
     async def _ask(self, exchange: Exchange, arguments: Mapping[str, Any]) -> Any:
         endpoint = exchange.endpoint
+        # A dry run uses up no key: the change itself may have the same one.
+        exchange.passing = arguments.get("dry_run") is True
         try:
             if (extend := exchange.request.scope.get(EXTEND)) is not None:
                 extend(endpoint.timeout_s + LATE_S)

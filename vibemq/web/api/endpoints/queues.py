@@ -85,10 +85,6 @@ def created(result: Any, exchange: Exchange) -> dict[str, Any]:
     return {"queue": exchange.path["queue"]}
 
 
-def deleted(result: Any, exchange: Exchange) -> dict[str, Any]:
-    return {"dry_run": True} if exchange.query.get("dry_run") else {}
-
-
 def change(exchange: Exchange) -> dict[str, Any]:
     """A merge patch: null gives an option the default of new queues."""
     tag = exchange.request.headers.get("if-match")
@@ -223,7 +219,7 @@ ENDPOINTS = (
         "missing queue has the same answer.",
         operation="queue.delete",
         kind=Kind.CHANGE,
-        shape=deleted,
+        shape=nothing,
         response=ANYTHING,
         errors=(ErrorCode.PRECONDITION_FAILED, ErrorCode.QUEUE_EXCLUSIVE),
     ),
@@ -235,7 +231,7 @@ ENDPOINTS = (
         kind=Kind.CHANGE,
         body=AtMostBody,
         arguments=at_most,
-        response=record({"count": WHOLE}),
+        response=record({"count": WHOLE}, {"dry_run": BOOLEAN}),
         errors=(ErrorCode.QUEUE_NOT_FOUND, ErrorCode.PRECONDITION_FAILED, ErrorCode.QUEUE_EXCLUSIVE),
         idempotent=True,
     ),
