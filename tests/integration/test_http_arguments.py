@@ -223,3 +223,16 @@ async def test_a_guard_that_is_null_is_none_at_the_native_door_too(api: ApiClien
             with pytest.raises(InvalidPayload, match=f"argument {guard} of {verb} is null"):
                 await mq.admin(verb, queue="q", **{guard: None}, **({"to": "q"} if verb == "queue.move" else {}))
         assert (await api.done("GET", "/queues/q"))["ready"] == 1
+
+
+async def test_an_answer_of_the_native_door_says_that_it_was_a_dry_run(api: ApiClient) -> None:
+    async with vibemq.connect(api.broker.url) as mq:
+        await mq.publish("q", b"x")
+        assert await mq.admin("queue.create", queue="new", dry_run=True) == {"dry_run": True}
+        assert await mq.admin("queue.create", queue="q", dry_run=True) == {"dry_run": True}
+        assert await mq.admin("queue.change", queue="q", changes={}, dry_run=True) == {"dry_run": True}
+        assert await mq.admin("queue.purge", queue="q", dry_run=True) == {"count": 1, "dry_run": True}
+        assert await mq.admin("queue.remove", queue="q", runs=[[1, 9]], dry_run=True) == {"count": 1, "dry_run": True}
+        assert await mq.admin("queue.delete", queue="q", dry_run=True) == {"dry_run": True}
+        assert await mq.admin("queue.delete", queue="none", dry_run=True) == {"dry_run": True}
+        assert await mq.admin("queue.purge", queue="q") == {"count": 1}

@@ -37,6 +37,7 @@ class AtMostBody(BaseModel):
     at_most: int = Field(
         0, ge=0, description="Refuse if more messages than that are ready or delayed; left out: never."
     )
+    dry_run: bool = Field(False, description="Check everything, say what would be done, and change nothing.")
 
 
 def tag_of(info: dict[str, Any]) -> str:
