@@ -183,13 +183,13 @@ async def test_published_messages_of_others_with_the_same_key_are_no_duplicates(
         assert (await api.done("GET", "/queues/a.q", "root"))["ready"] == 2 * count
 
 
-async def test_a_dry_run_uses_up_no_key(api: ApiClient, tmp_path: Path) -> None:
+async def test_a_dry_run_uses_up_no_key(api: ApiClient, tmp_path_factory: pytest.TempPathFactory) -> None:
     await api.done("PUT", "/queues/a.q", "root", json={"durability": "transient"})
     await api.done("POST", "/queues/a.q/messages", "root", json={"messages": [{"payload": "a"}]})
     for body, answer in (({"dry_run": True}, {"count": 1, "dry_run": True}), ({}, {"count": 1})):
         response = await api.ask("POST", "/queues/a.q/purge", "root", headers=KEY, json=body)
         assert (response.status_code, response.json()) == (200, answer), response.text
-    body = {"target": str(tmp_path / "copy")}
+    body = {"target": str(tmp_path_factory.mktemp("backups") / "copy")}
     tried = await api.ask("POST", "/broker/backups", "root", headers=KEY, json={**body, "dry_run": True})
     assert (tried.status_code, tried.json()) == (200, {"dry_run": True}), tried.text
     assert (await api.ask("POST", "/broker/backups", "root", headers=KEY, json=body)).status_code == 201
