@@ -137,7 +137,8 @@ def create_group(
 ) -> Group:
     begin, wanted = _where_made(queue, start, start_sequence, step.now)
     head = _head(queue, wanted, begin)
-    queue.regained()
+    if wanted:
+        queue.regained()
     group = add_group(state, queue, name, durable=durable, start=begin)
     need = durable_need(queue) if durable else Durability.ASYNC
     step.note_structure(GroupCreated(queue.queue_id, group.group_id, name, durable, head), need)
@@ -160,7 +161,7 @@ def move_group(
     """Set the cursor and raise the epoch. DEFAULT: the cursor stays, only what is in flight comes back."""
     begin, wanted = where_moved(queue, group, start, start_sequence, step.now)
     head = _head(queue, wanted, begin)
-    if start is not StartAt.DEFAULT:
+    if wanted and start is not StartAt.DEFAULT:
         queue.regained()
     _empty(group)
     group.epoch += 1

@@ -19,7 +19,6 @@ from vibemq.errors import (
     InvalidOptions,
     JobStateConflict,
     NotAuthorized,
-    PreconditionFailed,
     QueueExists,
     QueueNotFound,
     VibeMQError,
@@ -289,20 +288,3 @@ def test_a_cursor_that_would_have_very_many_runs_is_told_with_the_average(monkey
     monkeypatch.setattr("vibemq.engine.queue.parts.backlog._LOOKUPS_MAX", 3)
     monkeypatch.setattr(type(queue.sizes), "of_runs", lambda *_: pytest.fail("they are looked up one by one"))
     assert tried(driver, JoinCursor(1, None, "q", "new")).backlog_bytes == 5 * queue.sizes.average()
-
-
-@pytest.mark.parametrize("kind", [PurgeQueue, DeleteQueue])
-def test_the_guard_of_a_queue_with_many_groups_looks_at_them_in_steps(kind: Any) -> None:
-    driver = JobsDriver()
-    driver.create(mode=DeliveryMode.FAN_OUT_WITH_ACK)
-    for number in range(40 * STEP_UNITS):
-        driver.handle(SeekGroup(1, None, "q", f"g{number}", StartAt.BEGINNING))
-    driver.publish(3)
-    batch, steps = Batch([kind(1, 7, "q", at_most=2)]), 0
-    while not batch.done:
-        driver.engine.advance(batch, driver.now)
-        steps += 1
-    assert steps > 2
-    assert isinstance(driver.ask(kind(1, None, "q", at_most=2)), PreconditionFailed)
-    assert driver.info("q").ready == 3
-    assert not isinstance(driver.ask(kind(1, None, "q", at_most=3)), VibeMQError)
